@@ -1,0 +1,12 @@
+//! The Prometheus exposition formats: what both pipelines write and the server sends.
+//!
+//! Numbers, escaping, header lines and content negotiation each have one home here. This module knows
+//! neither Kubernetes nor StatsD; it gives them the [`Source`] contract, through which the server takes
+//! what they have without knowing them.
+
+pub mod escape;
+pub mod float;
+pub mod negotiate;
+mod source;
+
+pub use source::{DeflatePart, Format, ScrapeQuery, Source};

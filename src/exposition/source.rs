@@ -1,0 +1,83 @@
+//! The contract between a pipeline that has metrics and the server that sends them.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use bytes::Bytes;
+
+/// The text formats a body can be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus text format 0.0.4.
+    Text,
+    /// OpenMetrics text 1.0 (the `# EOF` trailer is written by the server, once, after the last source).
+    OpenMetrics,
+}
+
+/// What a scrape asks for, apart from format and compression.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrapeQuery {
+    /// `resources=`: only these resources, `None` for all. An empty list selects nothing.
+    pub resources: Option<BTreeSet<String>>,
+    /// `exclude_resources=`: resources left out, applied after `resources`.
+    pub exclude_resources: BTreeSet<String>,
+    /// `name[]=`: only families with exactly these names, `None` for all.
+    pub names: Option<BTreeSet<String>>,
+}
+
+/// A piece of a raw deflate stream (RFC 1951) with what is needed to join it to its neighbours.
+///
+/// The pieces of one source, in order, end on a byte boundary without a final block, so that several
+/// sources can be joined into one gzip member.
+#[derive(Clone, Debug)]
+pub struct DeflatePart {
+    /// Compressed bytes.
+    pub bytes: Bytes,
+    /// CRC-32 (IEEE) of the text this piece stands for.
+    pub crc: u32,
+    /// Length in bytes of that text.
+    pub text_len: u64,
+}
+
+/// Something that has metrics: one side of the process.
+///
+/// Both methods take one snapshot when they are called; what the iterator then yields is of that moment,
+/// however slowly it is read, and holds no lock.
+pub trait Source: Send + Sync {
+    /// The body in pieces of about 16–64 KiB.
+    fn frames(&self, format: Format, query: &ScrapeQuery) -> Box<dyn Iterator<Item = Bytes> + Send>;
+
+    /// The same body as raw deflate. The default compresses [`Source::frames`] piece by piece.
+    fn deflated(
+        &self,
+        format: Format,
+        query: &ScrapeQuery,
+    ) -> Box<dyn Iterator<Item = DeflatePart> + Send> {
+        Box::new(Deflating { frames: self.frames(format, query), state: new_deflate() })
+    }
+}
+
+/// Level 2 of zlib-rs: 474 MB/s at 8.8×, where level 6 has half the speed for 9.3×.
+fn new_deflate() -> flate2::write::DeflateEncoder<Vec<u8>> {
+    flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::new(2))
+}
+
+struct Deflating {
+    frames: Box<dyn Iterator<Item = Bytes> + Send>,
+    state: flate2::write::DeflateEncoder<Vec<u8>>,
+}
+
+impl Iterator for Deflating {
+    type Item = DeflatePart;
+
+    fn next(&mut self) -> Option<DeflatePart> {
+        let frame = self.frames.next()?;
+        // Writing to a Vec cannot fail; a flush ends the piece on a byte boundary.
+        self.state.write_all(&frame).and_then(|()| self.state.flush()).ok()?;
+        Some(DeflatePart {
+            bytes: Bytes::from(std::mem::take(self.state.get_mut())),
+            crc: crc32fast::hash(&frame),
+            text_len: frame.len() as u64,
+        })
+    }
+}

@@ -1,0 +1,22 @@
+//! kstatd: one static binary in place of kube-state-metrics and statsd_exporter.
+//!
+//! Two pipelines end in one HTTP server. The Kubernetes pipeline ([`kube`]) lists and watches objects,
+//! [`resources`] renders each once for each change, [`cache`] keeps the text in a templated form and
+//! expands it at a scrape. The StatsD pipeline ([`statsd`]) parses lines where they lie, maps each
+//! distinct name once and aggregates. [`server`] streams what both have.
+//!
+//! Dependencies point one way: `main → cli → {kube, statsd, server, tools} → {resources, cache, exposition}`.
+//! [`exposition`] and [`cache`] know no Kubernetes; [`statsd`] and [`kube`] do not know each other; nobody
+//! imports [`cli`].
+#![warn(missing_docs)]
+#![deny(unsafe_code)]
+
+pub mod cache;
+pub mod cli;
+pub mod exposition;
+pub mod kube;
+pub mod resources;
+pub mod server;
+pub mod statsd;
+pub mod telemetry;
+pub mod tools;
