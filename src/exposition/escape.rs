@@ -1,1 +1,67 @@
-//! Under construction.
+//! Escaping of label values and HELP texts, the same in text 0.0.4 and OpenMetrics 1.0.
+//!
+//! See <https://prometheus.io/docs/instrumenting/exposition_formats/>: in a label value `\`, `"` and
+//! newline are escaped; in a HELP text `\` and newline. Everything else is raw UTF-8.
+
+/// Appends `value` to `out` as it stands between the quotes of a label.
+pub fn label_value(out: &mut Vec<u8>, value: &str) {
+    escape(out, value.as_bytes(), |rest| memchr::memchr3(b'\\', b'"', b'\n', rest));
+}
+
+/// Appends `text` to `out` as it stands in a `# HELP` line.
+pub fn help(out: &mut Vec<u8>, text: &str) {
+    escape(out, text.as_bytes(), |rest| memchr::memchr2(b'\\', b'\n', rest));
+}
+
+#[inline]
+fn escape(out: &mut Vec<u8>, mut rest: &[u8], find: impl Fn(&[u8]) -> Option<usize>) {
+    while let Some(at) = find(rest) {
+        let (clean, special) = rest.split_at(at);
+        out.extend_from_slice(clean);
+        match special[0] {
+            b'\n' => out.extend_from_slice(b"\\n"),
+            byte => out.extend_from_slice(&[b'\\', byte]),
+        }
+        rest = &special[1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(value: &str) -> String {
+        let mut out = Vec::new();
+        label_value(&mut out, value);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn label_values_escape_three_characters() {
+        assert_eq!(label(""), "");
+        assert_eq!(label("plain ünïcode\r\t"), "plain ünïcode\r\t");
+        assert_eq!(label("\\\"\n"), "\\\\\\\"\\n");
+        assert_eq!(label("a\\b\"c\nd"), "a\\\\b\\\"c\\nd");
+    }
+
+    #[test]
+    fn label_values_match_the_recorded_vectors() {
+        let text = include_str!("../../tests/conformance/ksm/label_values.json");
+        let data: serde_json::Value = serde_json::from_str(text).unwrap();
+        let cases = data["cases"].as_array().unwrap();
+        assert!(!cases.is_empty());
+        for case in cases {
+            let input = case["value"].as_str().unwrap();
+            let want = case["line"].as_str().unwrap();
+            assert_eq!(format!("x{{l=\"{}\"}} 1", label(input)), want);
+        }
+    }
+
+    #[test]
+    fn help_keeps_quotes() {
+        let mut out = Vec::new();
+        help(&mut out, "a \"b\" \\ \n");
+        assert_eq!(out, b"a \"b\" \\\\ \\n");
+    }
+}

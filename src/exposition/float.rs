@@ -1,1 +1,162 @@
-//! Under construction.
+//! Sample values as text: the shortest digits that round-trip, laid out as Go's `%g` does.
+//!
+//! Plain notation for decimal exponents from -4 to 5, otherwise `d.ddde±XX` with a sign and at least two
+//! exponent digits; `NaN`, `+Inf`, `-Inf`; both zeros print `0`. Both originals print sample values,
+//! `le` and `quantile` this way.
+
+use std::io::Write as _;
+
+/// Appends the text of `value` to `out`.
+#[inline]
+pub fn write(out: &mut Vec<u8>, value: f64) {
+    if value == 0.0 {
+        return out.push(b'0');
+    }
+    if value == 1.0 {
+        return out.push(b'1');
+    }
+    // Below 2^53 an integer's own digits are the shortest that round-trip: any shorter decimal is at
+    // least 1 away, and neighbouring doubles are at most 1 apart.
+    if value.abs() < 9_007_199_254_740_992.0 && value.trunc() == value {
+        return integer(out, value as i64);
+    }
+    general(out, value);
+}
+
+/// Appends a whole number in the same layout; `magnitude` below 2^53.
+fn integer(out: &mut Vec<u8>, value: i64) {
+    let mut buffer = itoa::Buffer::new();
+    let text = buffer.format(value.unsigned_abs());
+    if value < 0 {
+        out.push(b'-');
+    }
+    if text.len() <= 6 {
+        return out.extend_from_slice(text.as_bytes());
+    }
+    scientific(out, text.trim_end_matches('0').as_bytes(), text.len() as i32 - 1);
+}
+
+fn general(out: &mut Vec<u8>, value: f64) {
+    if value.is_nan() {
+        return out.extend_from_slice(b"NaN");
+    }
+    if value.is_infinite() {
+        return out.extend_from_slice(if value > 0.0 { b"+Inf" } else { b"-Inf" });
+    }
+    if value < 0.0 {
+        out.push(b'-');
+    }
+    let mut buffer = zmij::Buffer::new();
+    let text = buffer.format_finite(value.abs()).as_bytes();
+    // `text` is `ddd.ddd` with an optional `e±x`: reduce it to digits and the exponent of the first digit.
+    let (mantissa, exponent) = match memchr::memchr(b'e', text) {
+        Some(at) => (&text[..at], decimal(&text[at + 1..])),
+        None => (text, 0),
+    };
+    let point = memchr::memchr(b'.', mantissa).unwrap_or(mantissa.len());
+    let mut digits = [0u8; 40];
+    let mut len = 0;
+    for &byte in mantissa.iter().filter(|b| b.is_ascii_digit()).take(digits.len()) {
+        digits[len] = byte;
+        len += 1;
+    }
+    let leading = digits[..len].iter().take_while(|&&d| d == b'0').count();
+    let trailing = digits[leading..len].iter().rev().take_while(|&&d| d == b'0').count();
+    let significant = &digits[leading..len - trailing];
+    let exponent = exponent + point as i32 - 1 - leading as i32;
+    if (-4..6).contains(&exponent) {
+        plain(out, significant, exponent);
+    } else {
+        scientific(out, significant, exponent);
+    }
+}
+
+fn decimal(text: &[u8]) -> i32 {
+    let (negative, digits) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    let value = digits.iter().fold(0, |sum, &d| sum * 10 + i32::from(d - b'0'));
+    if negative { -value } else { value }
+}
+
+fn plain(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {
+    if exponent < 0 {
+        out.extend_from_slice(b"0.");
+        out.extend(std::iter::repeat_n(b'0', (-exponent - 1) as usize));
+        return out.extend_from_slice(digits);
+    }
+    let whole = exponent as usize + 1;
+    if digits.len() <= whole {
+        out.extend_from_slice(digits);
+        out.extend(std::iter::repeat_n(b'0', whole - digits.len()));
+    } else {
+        out.extend_from_slice(&digits[..whole]);
+        out.push(b'.');
+        out.extend_from_slice(&digits[whole..]);
+    }
+}
+
+fn scientific(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {
+    out.push(digits[0]);
+    if digits.len() > 1 {
+        out.push(b'.');
+        out.extend_from_slice(&digits[1..]);
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, "e{sign}{:02}", exponent.unsigned_abs());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: f64) -> String {
+        let mut out = Vec::new();
+        write(&mut out, value);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn recorded_vectors() {
+        let data: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/conformance/ksm/floats.json")).unwrap();
+        let cases = data["cases"].as_array().unwrap();
+        assert!(cases.len() > 50);
+        for case in cases {
+            let bits = u64::from_str_radix(case["bits"].as_str().unwrap(), 16).unwrap();
+            assert_eq!(text(f64::from_bits(bits)), case["rendered"].as_str().unwrap(), "{case}");
+        }
+    }
+
+    #[test]
+    fn edges_of_the_plain_form() {
+        for (value, want) in [
+            (999_999.0, "999999"),
+            (1_000_000.0, "1e+06"),
+            (123_456.7, "123456.7"),
+            (0.0001, "0.0001"),
+            (0.000_01, "1e-05"),
+            (1e21, "1e+21"),
+            (-1_234_567.0, "-1.234567e+06"),
+            (f64::MIN_POSITIVE, "2.2250738585072014e-308"),
+            (5e-324, "5e-324"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (9_007_199_254_740_993.0, "9.007199254740992e+15"),
+        ] {
+            assert_eq!(text(value), want);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_double_round_trips(bits: u64) {
+            let value = f64::from_bits(bits);
+            proptest::prop_assume!(value.is_finite());
+            let parsed: f64 = text(value).parse().unwrap();
+            proptest::prop_assert!(parsed == value);
+        }
+    }
+}
