@@ -1,0 +1,111 @@
+//! What is wrong with a mapping file, where, and what to do about it.
+
+use std::fmt;
+
+/// Whether a problem keeps the file from being used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The file is refused.
+    Error,
+    /// The file works, but probably not as meant.
+    Warning,
+}
+
+/// The kind of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProblemClass {
+    /// Not YAML.
+    YamlSyntax,
+    /// A value of the wrong kind.
+    YamlType,
+    /// A key that does not exist.
+    UnknownField,
+    /// A key that occurs twice.
+    DuplicateKey,
+    /// A label name that Prometheus does not accept.
+    InvalidLabelName,
+    /// A rule without `name`.
+    MissingName,
+    /// A `name` that cannot become a metric name.
+    InvalidMetricName,
+    /// A glob that is not segments and stars.
+    InvalidGlob,
+    /// A regular expression that does not compile.
+    InvalidRegex,
+    /// Neither `map` nor `drop`.
+    InvalidAction,
+    /// Neither `glob` nor `regex`.
+    InvalidMatchType,
+    /// Neither `summary` nor `histogram`.
+    InvalidObserverType,
+    /// Neither `counter` nor `gauge` nor `observer`.
+    InvalidMetricType,
+    /// Options of one observer type in a rule of the other.
+    ObserverOptionsConflict,
+    /// Options no summary or histogram can work with (bucket order, quantile range, negative duration).
+    InvalidOptions,
+    /// Warning: the rule can never match, an earlier one always wins.
+    ShadowedRule,
+    /// Warning: a value that probably means something else than it says.
+    Suspicious,
+}
+
+impl ProblemClass {
+    /// A stable word for the class.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::YamlSyntax => "yaml_syntax",
+            Self::YamlType => "yaml_type",
+            Self::UnknownField => "unknown_field",
+            Self::DuplicateKey => "duplicate_key",
+            Self::InvalidLabelName => "invalid_label_name",
+            Self::MissingName => "missing_name",
+            Self::InvalidMetricName => "invalid_metric_name",
+            Self::InvalidGlob => "invalid_glob",
+            Self::InvalidRegex => "invalid_regex",
+            Self::InvalidAction => "invalid_action",
+            Self::InvalidMatchType => "invalid_match_type",
+            Self::InvalidObserverType => "invalid_observer_type",
+            Self::InvalidMetricType => "invalid_metric_type",
+            Self::ObserverOptionsConflict => "observer_options_conflict",
+            Self::InvalidOptions => "invalid_options",
+            Self::ShadowedRule => "shadowed_rule",
+            Self::Suspicious => "suspicious",
+        }
+    }
+}
+
+/// One problem of a mapping file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Error or warning.
+    pub severity: Severity,
+    /// Kind.
+    pub class: ProblemClass,
+    /// Line in the file, from 1.
+    pub line: u64,
+    /// Column in the line, in characters, from 1.
+    pub column: u64,
+    /// What is wrong, with the offending value.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl fmt::Display for Problem {
+    /// `line L, column C: message (hint)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "line {}, column {}: {}",
+            self.line, self.column, self.message
+        )?;
+        if !self.hint.is_empty() {
+            write!(f, " ({})", self.hint)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problem {}
