@@ -1,1 +1,24 @@
-//! Under construction.
+//! The cache of rendered text, in a templated form, and its expansion at a scrape.
+//!
+//! A series line of the exposition is `name` + `{identity labels` + the rest, and all but the rest
+//! repeats: the name for every object of a family, the identity for every series of an object. What is
+//! kept is the rest alone, one line for each series, in *pages* of [`PAGE`] objects that hold one
+//! contiguous *segment* for each family, and the identity of each object once. A scrape walks segments
+//! in exposition order and writes the three parts of each line one after the other; that costs about as
+//! much as copying the text, at a fifth of its memory, so nothing needs to be compressed or
+//! decompressed as it ages.
+//!
+//! [`Rendered`] objects flow in from a renderer, [`Catalog`] implements
+//! [`Source`](crate::exposition::Source) for the server. The cache knows no Kubernetes: an object is a
+//! uid, an identity text and lines for each family of a [`Schema`].
+
+mod body;
+mod catalog;
+mod page;
+mod schema;
+mod store;
+
+pub use catalog::Catalog;
+pub use page::PAGE;
+pub use schema::{Family, MetricKind, Rendered, Schema};
+pub use store::{Replacement, Store};

@@ -48,9 +48,8 @@ pub fn parse(text: &[u8]) -> Result<f64, GoFloatError> {
 const EXACT_DIGITS: usize = 15;
 
 /// Powers of ten that are exact in a double, enough for [`EXACT_DIGITS`] places after the point.
-const POW10: [f64; EXACT_DIGITS + 1] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-];
+const POW10: [f64; EXACT_DIGITS + 1] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
 /// The common case: a sign, at most 15 digits and a point. Numerator and power of ten are both exact, so
 /// one division rounds correctly (W. Clinger, "How to Read Floating Point Numbers Accurately", 1990).
@@ -113,20 +112,13 @@ fn parse_any(text: &[u8]) -> Result<f64, GoFloatError> {
         }
         _ => decimal(rest)?,
     };
-    Ok(if sign == Some(true) {
-        -magnitude
-    } else {
-        magnitude
-    })
+    Ok(if sign == Some(true) { -magnitude } else { magnitude })
 }
 
 /// An unsigned decimal number. The standard library rounds correctly and its grammar contains Go's
 /// but for underscores; letters other than the exponent's are refused here, before it sees them.
 fn decimal(text: &[u8]) -> Result<f64, GoFloatError> {
-    if !text
-        .first()
-        .is_some_and(|&byte| byte.is_ascii_digit() || byte == b'.')
-    {
+    if !text.first().is_some_and(|&byte| byte.is_ascii_digit() || byte == b'.') {
         return Err(GoFloatError::Syntax);
     }
     let allowed = |byte: &u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-' | b'_');
@@ -143,11 +135,7 @@ fn decimal(text: &[u8]) -> Result<f64, GoFloatError> {
     };
     let plain = std::str::from_utf8(&plain).map_err(|_| GoFloatError::Syntax)?;
     let value: f64 = plain.parse().map_err(|_| GoFloatError::Syntax)?;
-    if value.is_infinite() {
-        Err(GoFloatError::Range)
-    } else {
-        Ok(value)
-    }
+    if value.is_infinite() { Err(GoFloatError::Range) } else { Ok(value) }
 }
 
 /// Exponents beyond this are infinity or zero whatever the mantissa of a text that fits into memory is;
@@ -248,11 +236,7 @@ fn assemble(mantissa: u64, scale: i64, sticky: bool) -> Result<f64, GoFloatError
         (((exponent + BIAS) as u64) << FRACTION_BITS) + (kept - (1 << FRACTION_BITS))
     };
     let value = f64::from_bits(bits);
-    if value.is_infinite() {
-        Err(GoFloatError::Range)
-    } else {
-        Ok(value)
-    }
+    if value.is_infinite() { Err(GoFloatError::Range) } else { Ok(value) }
 }
 
 /// Go's rule for underscores in a literal. `text` comes after the sign and after a base prefix, which
@@ -264,11 +248,7 @@ fn underscores_separate_digits(text: &[u8], hexadecimal: bool) -> bool {
         Underscore,
         Other,
     }
-    let mut left = if hexadecimal {
-        Left::Digit
-    } else {
-        Left::Other
-    };
+    let mut left = if hexadecimal { Left::Digit } else { Left::Other };
     for byte in text {
         left = match byte {
             b'_' if left == Left::Digit => Left::Underscore,
@@ -391,12 +371,9 @@ mod tests {
 
     #[test]
     fn underscores_stand_between_digits() {
-        for (text, expected) in [
-            ("1_000", 1000.0),
-            ("1e1_0", 1e10),
-            ("1_2.3_4", 12.34),
-            ("0_1", 1.0),
-        ] {
+        for (text, expected) in
+            [("1_000", 1000.0), ("1e1_0", 1e10), ("1_2.3_4", 12.34), ("0_1", 1.0)]
+        {
             assert_eq!(value(text), expected, "{text}");
         }
         for text in [
@@ -416,18 +393,8 @@ mod tests {
         for text in ["nan", "NaN", "NAN"] {
             assert!(value(text).is_nan(), "{text}");
         }
-        for text in [
-            "+nan",
-            "-NaN",
-            "infi",
-            "infinit",
-            "infinityx",
-            "nanx",
-            "na",
-            "i",
-            "n",
-            "snan",
-        ] {
+        for text in ["+nan", "-NaN", "infi", "infinit", "infinityx", "nanx", "na", "i", "n", "snan"]
+        {
             assert_eq!(failure(text), GoFloatError::Syntax, "{text}");
         }
     }

@@ -45,7 +45,8 @@ pub struct DeflatePart {
 /// however slowly it is read, and holds no lock.
 pub trait Source: Send + Sync {
     /// The body in pieces of about 16–64 KiB.
-    fn frames(&self, format: Format, query: &ScrapeQuery) -> Box<dyn Iterator<Item = Bytes> + Send>;
+    fn frames(&self, format: Format, query: &ScrapeQuery)
+    -> Box<dyn Iterator<Item = Bytes> + Send>;
 
     /// The same body as raw deflate. The default compresses [`Source::frames`] piece by piece.
     fn deflated(

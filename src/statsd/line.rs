@@ -31,13 +31,7 @@ pub struct ParserFlags {
 impl Default for ParserFlags {
     /// All tag dialects on, sets off: the defaults of statsd_exporter.
     fn default() -> Self {
-        Self {
-            dogstatsd: true,
-            influxdb: true,
-            librato: true,
-            signalfx: true,
-            sets: false,
-        }
+        Self { dogstatsd: true, influxdb: true, librato: true, signalfx: true, sets: false }
     }
 }
 

@@ -12,9 +12,7 @@ const fn is_plain(byte: u8) -> bool {
 /// Whether `name` stays as it is.
 #[must_use]
 pub fn is_escaped(name: &str) -> bool {
-    name.as_bytes()
-        .first()
-        .is_none_or(|first| !first.is_ascii_digit())
+    name.as_bytes().first().is_none_or(|first| !first.is_ascii_digit())
         && name.bytes().all(is_plain)
 }
 
@@ -53,10 +51,7 @@ mod tests {
     #[test]
     fn names_that_are_fine_are_borrowed() {
         for name in ["", "a", "a_b9", "_"] {
-            assert!(
-                matches!(escape(name), Cow::Borrowed(text) if text == name),
-                "{name}"
-            );
+            assert!(matches!(escape(name), Cow::Borrowed(text) if text == name), "{name}");
         }
     }
 

@@ -60,10 +60,7 @@ pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
     };
     let (rate, rest) = match rest {
         [b'|', b'@', rest @ ..] => {
-            let end = rest
-                .iter()
-                .position(|&byte| byte == b'|')
-                .unwrap_or(rest.len());
+            let end = rest.iter().position(|&byte| byte == b'|').unwrap_or(rest.len());
             let (rate, rest) = (rest.get(..end)?, rest.get(end..)?);
             if rate.contains(&b':') {
                 return None;
@@ -77,11 +74,5 @@ pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
         [b'|', b'#', tags @ ..] if memchr(b'|', tags).is_none() => Some(tags),
         _ => return None,
     };
-    Some(SimpleLine {
-        key,
-        value,
-        kind,
-        rate,
-        tags,
-    })
+    Some(SimpleLine { key, value, kind, rate, tags })
 }

@@ -116,25 +116,14 @@ impl Default for Defaults {
             ttl: Duration::ZERO,
             summary_options: SummaryOptions {
                 quantiles: vec![
-                    Quantile {
-                        quantile: 0.5,
-                        error: 0.05,
-                    },
-                    Quantile {
-                        quantile: 0.9,
-                        error: 0.01,
-                    },
-                    Quantile {
-                        quantile: 0.99,
-                        error: 0.001,
-                    },
+                    Quantile { quantile: 0.5, error: 0.05 },
+                    Quantile { quantile: 0.9, error: 0.01 },
+                    Quantile { quantile: 0.99, error: 0.001 },
                 ],
                 ..SummaryOptions::default()
             },
             histogram_options: HistogramOptions {
-                buckets: vec![
-                    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-                ],
+                buckets: vec![0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
                 native_bucket_factor: 1.1,
                 native_max_buckets: 256,
             },

@@ -96,11 +96,7 @@ pub struct Problem {
 impl fmt::Display for Problem {
     /// `line L, column C: message (hint)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "line {}, column {}: {}",
-            self.line, self.column, self.message
-        )?;
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)?;
         if !self.hint.is_empty() {
             write!(f, " ({})", self.hint)?;
         }

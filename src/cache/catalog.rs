@@ -1,0 +1,99 @@
+//! The catalog: all stores in exposition order, as one [`Source`].
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+
+use super::body::Body;
+use super::schema::Schema;
+use super::store::{Snapshot, Store};
+use crate::exposition::{Format, ScrapeQuery, Source};
+
+/// One resource: its families and its stores, one for each watched namespace.
+#[derive(Clone, Debug)]
+struct Entry {
+    schema: Arc<Schema>,
+    stores: Vec<Arc<Store>>,
+}
+
+/// One resource at one moment.
+#[derive(Debug)]
+pub(super) struct Resource {
+    pub(super) schema: Arc<Schema>,
+    pub(super) stores: Vec<Snapshot>,
+}
+
+/// The resources being served, in byte order of their names.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    entries: RwLock<Vec<Entry>>,
+}
+
+impl Catalog {
+    /// A catalog without resources.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a resource, or replaces the one of the same name. Stores are printed in the given order.
+    pub fn register(&self, schema: Arc<Schema>, stores: Vec<Arc<Store>>) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let name = &schema.resource;
+        let at = entries.binary_search_by(|entry| entry.schema.resource.cmp(name));
+        let entry = Entry { schema, stores };
+        match at {
+            Ok(at) => entries[at] = entry,
+            Err(at) => entries.insert(at, entry),
+        }
+    }
+
+    /// Every resource with its number of objects.
+    #[must_use]
+    pub fn objects(&self) -> Vec<(String, usize)> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let count = |entry: &Entry| entry.stores.iter().map(|store| store.len()).sum();
+        entries.iter().map(|entry| (entry.schema.resource.clone(), count(entry))).collect()
+    }
+
+    /// Every resource with the bytes of templated text it holds.
+    #[must_use]
+    pub fn sizes(&self) -> Vec<(String, usize)> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let size = |entry: &Entry| entry.stores.iter().map(|store| store.size()).sum();
+        entries.iter().map(|entry| (entry.schema.resource.clone(), size(entry))).collect()
+    }
+
+    /// Whether a family of this name is being served.
+    #[must_use]
+    pub fn has_family(&self, name: &str) -> bool {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().any(|entry| entry.schema.families.iter().any(|family| family.name == name))
+    }
+
+    fn snapshot(&self, query: &ScrapeQuery) -> Vec<Resource> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries
+            .iter()
+            .filter(|entry| {
+                let name = &entry.schema.resource;
+                query.resources.as_ref().is_none_or(|only| only.contains(name))
+                    && !query.exclude_resources.contains(name)
+            })
+            .map(|entry| Resource {
+                schema: Arc::clone(&entry.schema),
+                stores: entry.stores.iter().map(|store| store.snapshot()).collect(),
+            })
+            .collect()
+    }
+}
+
+impl Source for Catalog {
+    fn frames(
+        &self,
+        format: Format,
+        query: &ScrapeQuery,
+    ) -> Box<dyn Iterator<Item = Bytes> + Send> {
+        Box::new(Body::new(self.snapshot(query), format, query.names.clone()))
+    }
+}

@@ -1,0 +1,103 @@
+//! What a store holds for each object: the families of a resource, and the scratch an object is
+//! rendered into.
+
+use crate::exposition::{Format, escape};
+
+/// The type of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// A value that goes up and down.
+    Gauge,
+    /// A value that only goes up.
+    Counter,
+    /// Always 1; OpenMetrics only, text prints `gauge`.
+    Info,
+    /// One of several states; OpenMetrics only, text prints `gauge`.
+    StateSet,
+}
+
+impl MetricKind {
+    /// The word after `# TYPE name`.
+    #[must_use]
+    pub fn text(self, format: Format) -> &'static str {
+        match (self, format) {
+            (Self::Counter, _) => "counter",
+            (Self::Info, Format::OpenMetrics) => "info",
+            (Self::StateSet, Format::OpenMetrics) => "stateset",
+            _ => "gauge",
+        }
+    }
+}
+
+/// One metric family.
+#[derive(Clone, Debug)]
+pub struct Family {
+    /// The metric's name.
+    pub name: String,
+    /// The whole HELP text, stability mark included, not yet escaped.
+    pub help: String,
+    /// Its type.
+    pub kind: MetricKind,
+}
+
+impl Family {
+    /// Appends the HELP and TYPE lines.
+    pub fn header(&self, format: Format, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"# HELP ");
+        out.extend_from_slice(self.name.as_bytes());
+        out.push(b' ');
+        escape::help(out, &self.help);
+        out.extend_from_slice(b"\n# TYPE ");
+        out.extend_from_slice(self.name.as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(self.kind.text(format).as_bytes());
+        out.push(b'\n');
+    }
+}
+
+/// The families of one resource that are switched on, in exposition order.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    /// The resource's name, as in `--resources`.
+    pub resource: String,
+    /// The families.
+    pub families: Vec<Family>,
+}
+
+/// One object, rendered: scratch space that is filled again for each object.
+///
+/// A line of family *f* reads, in the exposition, `families[f].name` + `identity` + line. With identity
+/// labels, `identity` is `{a="x",b="y"` and a line continues with `,c="z"} 1\n` or `} 1\n`; without,
+/// `identity` is empty and a line is `{c="z"} 1\n` or ` 1\n`. Escaping makes the newline at its end the
+/// only one in a line.
+#[derive(Clone, Debug, Default)]
+pub struct Rendered {
+    /// `metadata.uid`: the key of the object.
+    pub uid: Vec<u8>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// What every line of the object has between name and rest.
+    pub identity: Vec<u8>,
+    /// The lines of all families, one after the other.
+    pub lines: Vec<u8>,
+    /// For each family of the schema, where its lines end in `lines`.
+    pub ends: Vec<u32>,
+}
+
+impl Rendered {
+    /// Empties everything, keeping the allocations.
+    pub fn clear(&mut self) {
+        self.uid.clear();
+        self.resource_version.clear();
+        self.identity.clear();
+        self.lines.clear();
+        self.ends.clear();
+    }
+
+    /// The lines of family number `family`.
+    #[must_use]
+    pub fn family(&self, family: usize) -> &[u8] {
+        let start = family.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.lines[start as usize..self.ends[family] as usize]
+    }
+}

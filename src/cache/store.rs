@@ -1,0 +1,221 @@
+//! A store: the objects of one resource (and, where namespaces are listed, of one of them).
+
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+
+use super::page::{PAGE, Page, PageBuilder, Scratch};
+use super::schema::{Rendered, Schema};
+
+/// The objects of one list/watch, each present in exactly one version.
+///
+/// The lock is held for one update, or for taking a snapshot (one reference for each 64 objects);
+/// never while text is produced. A page that a snapshot still holds is copied before it is changed.
+#[derive(Debug)]
+pub struct Store {
+    schema: Arc<Schema>,
+    hasher: Keys,
+    objects: Mutex<Objects>,
+}
+
+/// What a scrape reads: the pages of one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) pages: Vec<Arc<Page>>,
+}
+
+/// A uid as two independently seeded 64-bit hashes; with a seed of the process's own, two of a million
+/// objects share one with a probability below 2^-88.
+type Key = u128;
+
+#[derive(Clone, Debug, Default)]
+struct Keys(foldhash::quality::RandomState, foldhash::quality::RandomState);
+
+impl Keys {
+    fn key(&self, uid: &[u8]) -> Key {
+        u128::from(self.0.hash_one(uid)) << 64 | u128::from(self.1.hash_one(uid))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Objects {
+    pages: Vec<Arc<Page>>,
+    /// The key of the object at each place; the page is the place divided by [`PAGE`].
+    keys: Vec<Key>,
+    places: HashMap<Key, u32, foldhash::fast::FixedState>,
+    scratch: Scratch,
+    moved: Rendered,
+}
+
+impl Store {
+    /// An empty store.
+    #[must_use]
+    pub fn new(schema: Arc<Schema>) -> Self {
+        Self { schema, hasher: Keys::default(), objects: Mutex::default() }
+    }
+
+    /// The families that its objects have.
+    #[must_use]
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Inserts an object, or replaces the one with the same uid.
+    pub fn apply(&self, object: &Rendered) {
+        let key = self.hasher.key(&object.uid);
+        self.lock().apply(key, object, self.schema.families.len());
+    }
+
+    /// Removes the object with this uid; tells whether there was one.
+    pub fn delete(&self, uid: &[u8]) -> bool {
+        self.lock().delete(self.hasher.key(uid))
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.lock().keys.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of templated text held.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let pages = self.lock().pages.clone();
+        pages.iter().map(|page| page.size()).sum()
+    }
+
+    /// Begins to build the content anew, beside the present one.
+    #[must_use]
+    pub fn replace(self: &Arc<Self>) -> Replacement {
+        Replacement {
+            store: Arc::clone(self),
+            objects: Objects::default(),
+            tail: PageBuilder::new(self.schema.families.len()),
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot { pages: self.lock().pages.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Objects> {
+        // An update that panicked half-way leaves at worst one object's text stale.
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Objects {
+    fn apply(&mut self, key: Key, object: &Rendered, families: usize) {
+        let place = match self.places.get(&key) {
+            Some(&place) => place as usize,
+            None => {
+                let place = self.keys.len();
+                self.keys.push(key);
+                self.places.insert(key, place as u32);
+                if place.is_multiple_of(PAGE) {
+                    self.pages.push(Arc::new(Page::new(families)));
+                }
+                place
+            }
+        };
+        let page = Arc::make_mut(&mut self.pages[place / PAGE]);
+        page.put(place % PAGE, object, &mut self.scratch);
+    }
+
+    /// Removes an object by moving the last one into its place, so that pages stay full.
+    fn delete(&mut self, key: Key) -> bool {
+        let Some(place) = self.places.remove(&key) else {
+            return false;
+        };
+        let place = place as usize;
+        let last = self.keys.len() - 1;
+        self.keys.swap_remove(place);
+        if place != last {
+            self.pages[last / PAGE].copy_out(last % PAGE, &mut self.moved);
+            let page = Arc::make_mut(&mut self.pages[place / PAGE]);
+            page.put(place % PAGE, &self.moved, &mut self.scratch);
+            self.places.insert(self.keys[place], place as u32);
+        }
+        let page = Arc::make_mut(&mut self.pages[last / PAGE]);
+        page.pop(&mut self.scratch);
+        if page.len() == 0 {
+            self.pages.pop();
+        }
+        // A kind that emptied gives the memory of its index back.
+        if self.keys.len() < self.keys.capacity() / 4 {
+            self.keys.shrink_to(self.keys.len() * 2);
+            self.places.shrink_to(self.places.len() * 2);
+        }
+        true
+    }
+}
+
+/// The content of a store being built by a list, to take the place of the old one as a whole.
+#[derive(Debug)]
+pub struct Replacement {
+    store: Arc<Store>,
+    objects: Objects,
+    /// The last page while it grows; its objects are already in the index.
+    tail: PageBuilder,
+}
+
+impl Replacement {
+    /// Adds an object, or replaces the one with the same uid.
+    pub fn push(&mut self, object: &Rendered) {
+        let key = self.store.hasher.key(&object.uid);
+        let partial = self.tail.len() == 0 && !self.objects.keys.len().is_multiple_of(PAGE);
+        if partial || self.objects.places.contains_key(&key) {
+            self.flush();
+            return self.objects.apply(key, object, self.store.schema.families.len());
+        }
+        let place = self.objects.keys.len() as u32;
+        self.objects.keys.push(key);
+        self.objects.places.insert(key, place);
+        self.tail.push(object);
+        if self.tail.len() == PAGE {
+            self.flush();
+        }
+    }
+
+    /// Removes an object that was added before.
+    pub fn delete(&mut self, uid: &[u8]) -> bool {
+        self.flush();
+        self.objects.delete(self.store.hasher.key(uid))
+    }
+
+    /// How many objects were added.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.objects.keys.len()
+    }
+
+    /// Whether none was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes what was added the content of the store.
+    pub fn commit(mut self) {
+        self.flush();
+        self.objects.keys.shrink_to_fit();
+        let mut objects = self.store.lock();
+        let old = std::mem::replace(&mut *objects, self.objects);
+        drop(objects);
+        // Freeing a large kind takes a while: not under the lock.
+        drop(old);
+    }
+
+    fn flush(&mut self) {
+        if self.tail.len() > 0 {
+            self.objects.pages.push(Arc::new(self.tail.take()));
+        }
+    }
+}

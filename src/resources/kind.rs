@@ -1,0 +1,295 @@
+//! What a resource file declares: a kind, its identity labels and its table of families.
+//!
+//! [`Kind`] is implemented by a unit struct for each resource; [`Resource`] is the same without the
+//! type, for the registry, and [`Renderer`] turns objects into the cache's lines with the families,
+//! label selections and filters that the process was started with.
+
+use std::sync::Arc;
+
+use crate::cache::{self, MetricKind, Rendered, Schema};
+
+use super::filter::FamilyFilter;
+use super::metadata::Metadata;
+use super::selection::Selection;
+use super::series::Series;
+use super::view::{DecodeError, Field, ObjectBytes, decode};
+
+/// Where a resource lives in the API, and how it is named on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Api {
+    /// Plural lower-case name, as in `--resources` and in API paths.
+    pub name: &'static str,
+    /// API group, empty for the core group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether it is watched when `--resources` is not given.
+    pub default_enabled: bool,
+}
+
+/// How settled a family's name and labels are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stability {
+    /// Kept for good; HELP begins with `[STABLE] `.
+    Stable,
+    /// May change.
+    Alpha,
+}
+
+/// What can be known of a family without an object.
+#[derive(Clone, Copy, Debug)]
+pub struct FamilyInfo {
+    /// The metric's name.
+    pub name: &'static str,
+    /// What it says, without marks.
+    pub help: &'static str,
+    /// Its type.
+    pub kind: MetricKind,
+    /// Its stability.
+    pub stability: Stability,
+    /// Whether it is off unless named by `--metric-opt-in-list`.
+    pub opt_in: bool,
+    /// The version since which it is deprecated.
+    pub deprecated: Option<&'static str>,
+    /// Labels after the identity labels, in order; `label_*` stands for names that objects decide.
+    pub labels: &'static [&'static str],
+}
+
+impl FamilyInfo {
+    /// The HELP text with the marks for stability and deprecation.
+    #[must_use]
+    pub fn full_help(&self) -> String {
+        let stable = if self.stability == Stability::Stable { "[STABLE] " } else { "" };
+        let deprecated =
+            self.deprecated.map(|since| format!("(Deprecated since {since}) ")).unwrap_or_default();
+        format!("{stable}{deprecated}{}", self.help)
+    }
+}
+
+/// One row of a resource's table.
+pub struct Family<K: Kind + ?Sized> {
+    /// Everything but the code.
+    pub info: FamilyInfo,
+    /// Writes the family's series for one object.
+    pub emit: Emit<K>,
+}
+
+/// A function that writes the series of one family for one object.
+pub type Emit<K> = for<'v, 'a, 's> fn(&'v <K as Kind>::View<'a>, &mut Series<'s>);
+
+impl<K: Kind + ?Sized> Family<K> {
+    const fn new(
+        name: &'static str,
+        stability: Stability,
+        labels: &'static [&'static str],
+        help: &'static str,
+        emit: Emit<K>,
+    ) -> Self {
+        let kind = MetricKind::Gauge;
+        let info =
+            FamilyInfo { name, help, kind, stability, opt_in: false, deprecated: None, labels };
+        Self { info, emit }
+    }
+}
+
+/// The same family as a counter.
+#[must_use]
+pub const fn counter<K: Kind + ?Sized>(mut family: Family<K>) -> Family<K> {
+    family.info.kind = MetricKind::Counter;
+    family
+}
+
+/// The same family, off unless `--metric-opt-in-list` names it.
+#[must_use]
+pub const fn opt_in<K: Kind + ?Sized>(mut family: Family<K>) -> Family<K> {
+    family.info.opt_in = true;
+    family
+}
+
+/// The same family, deprecated since `version`.
+#[must_use]
+pub const fn deprecated<K: Kind + ?Sized>(
+    version: &'static str,
+    mut family: Family<K>,
+) -> Family<K> {
+    family.info.deprecated = Some(version);
+    family
+}
+
+/// A stable gauge: name, labels after the identity labels, HELP, series.
+#[must_use]
+pub const fn stable<K: Kind + ?Sized>(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+    emit: Emit<K>,
+) -> Family<K> {
+    Family::new(name, Stability::Stable, labels, help, emit)
+}
+
+/// An alpha gauge: name, labels after the identity labels, HELP, series.
+#[must_use]
+pub const fn alpha<K: Kind + ?Sized>(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+    emit: Emit<K>,
+) -> Family<K> {
+    Family::new(name, Stability::Alpha, labels, help, emit)
+}
+
+/// A resource: its place in the API, its lean view and its table of families.
+pub trait Kind: 'static {
+    /// Where it lives.
+    const API: Api;
+    /// Names of the labels that every series of an object begins with.
+    const IDENTITY: &'static [&'static str];
+    /// The families, in exposition order.
+    const FAMILIES: &'static [Family<Self>];
+    /// The lean view.
+    type View<'a>: Object<'a>;
+}
+
+/// A lean view of a whole object.
+pub trait Object<'a>: Field<'a> {
+    /// The object's metadata.
+    fn metadata(&self) -> &Metadata<'a>;
+
+    /// The values of the [`Kind::IDENTITY`] labels, in that order.
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>);
+}
+
+/// How objects are rendered: what the flags for labels and metrics come to for one resource.
+#[derive(Clone, Debug, Default)]
+pub struct RenderOptions {
+    /// Which object labels appear in the `_labels` family.
+    pub labels: Selection,
+    /// Which annotations appear in the `_annotations` family.
+    pub annotations: Selection,
+    /// Which families there are.
+    pub families: Arc<FamilyFilter>,
+    /// Print a series as often as the object gives rise to it (`--compat.duplicate-series`), as
+    /// kube-state-metrics does; otherwise only its first line is kept.
+    pub keep_duplicates: bool,
+}
+
+/// A resource, whatever its view.
+pub trait Resource: Send + Sync {
+    /// Where it lives.
+    fn api(&self) -> &'static Api;
+
+    /// Names of the identity labels.
+    fn identity_labels(&self) -> &'static [&'static str];
+
+    /// What its families are, in exposition order.
+    fn families(&self) -> Vec<FamilyInfo>;
+
+    /// A renderer for these options.
+    fn renderer(&self, options: &RenderOptions) -> Arc<dyn Renderer>;
+}
+
+impl dyn Resource {
+    /// Plural lower-case name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.api().name
+    }
+
+    /// The type's name in kube-state-metrics' own metrics, such as `*v1.Pod`.
+    #[must_use]
+    pub fn go_type(&self) -> String {
+        format!("*{}.{}", self.api().version, self.api().kind)
+    }
+}
+
+/// Turns objects of one resource into lines.
+pub trait Renderer: Send + Sync {
+    /// The families it writes.
+    fn schema(&self) -> Arc<Schema>;
+
+    /// Renders one object into `out`, which is cleared first.
+    ///
+    /// # Errors
+    /// The object is malformed; `out` then holds nothing to use.
+    fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError>;
+}
+
+/// The registry's handle of a [`Kind`].
+pub struct Handle<K>(std::marker::PhantomData<fn() -> K>);
+
+impl<K> Handle<K> {
+    /// A handle.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(std::marker::PhantomData)
+    }
+}
+
+impl<K> Default for Handle<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Kind> Resource for Handle<K> {
+    fn api(&self) -> &'static Api {
+        &K::API
+    }
+
+    fn identity_labels(&self) -> &'static [&'static str] {
+        K::IDENTITY
+    }
+
+    fn families(&self) -> Vec<FamilyInfo> {
+        K::FAMILIES.iter().map(|family| family.info).collect()
+    }
+
+    fn renderer(&self, options: &RenderOptions) -> Arc<dyn Renderer> {
+        let on: Vec<&'static Family<K>> = K::FAMILIES
+            .iter()
+            .filter(|family| options.families.enabled(family.info.name, family.info.opt_in))
+            .collect();
+        let families = on.iter().map(|family| cache::Family {
+            name: family.info.name.to_owned(),
+            help: family.info.full_help(),
+            kind: family.info.kind,
+        });
+        let schema =
+            Arc::new(Schema { resource: K::API.name.to_owned(), families: families.collect() });
+        let emits = on.iter().map(|family| family.emit).collect();
+        Arc::new(KindRenderer::<K> { schema, emits, options: options.clone() })
+    }
+}
+
+struct KindRenderer<K: Kind> {
+    schema: Arc<Schema>,
+    emits: Vec<Emit<K>>,
+    options: RenderOptions,
+}
+
+impl<K: Kind> Renderer for KindRenderer<K> {
+    fn schema(&self) -> Arc<Schema> {
+        Arc::clone(&self.schema)
+    }
+
+    fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {
+        out.clear();
+        let view: K::View<'_> = decode(object)?;
+        let metadata = view.metadata();
+        out.uid.extend_from_slice(metadata.uid.as_bytes());
+        out.resource_version.push_str(&metadata.resource_version);
+        let mut values = Vec::with_capacity(K::IDENTITY.len());
+        view.identity(&mut values);
+        let mut series = Series::new(out, &self.options);
+        series.identity(K::IDENTITY, &values);
+        for emit in &self.emits {
+            emit(&view, &mut series);
+            series.end_family();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Resource lists: the amounts of CPU, memory and other resources in pods and nodes.
+
+use super::scalars::QuantityText;
+use super::series::{Label, Series};
+use super::values::quantity::Quantity;
+use super::values::resource_name::{self, Reading};
+use super::view::Map;
+
+/// `v1.ResourceList`.
+pub type ResourceList<'a> = Map<'a, QuantityText<'a>>;
+
+/// The series of a container's limits or requests: `labels`, then `resource` and `unit`.
+pub fn of_pod(list: &ResourceList<'_>, labels: [Label<'_>; 2], series: &mut Series<'_>) {
+    for (name, text) in list.entries().iter() {
+        let Ok(quantity) = Quantity::parse(text.text()) else {
+            continue;
+        };
+        let resource = resource_name::sanitise(name);
+        for class in resource_name::classes(name) {
+            let value = match class.in_pods {
+                Some(Reading::Converted) => quantity.converted(),
+                Some(Reading::Integer) => quantity.integer() as f64,
+                None => continue,
+            };
+            let [first, second] = labels;
+            series.with(&[first, second, ("resource", &resource), ("unit", class.unit)], value);
+        }
+    }
+}
+
+/// The series of a node's capacity or allocatable amounts: `resource` and `unit`.
+pub fn of_node(list: &ResourceList<'_>, series: &mut Series<'_>) {
+    for (name, text) in list.entries().iter() {
+        let Ok(quantity) = Quantity::parse(text.text()) else {
+            continue;
+        };
+        let resource = resource_name::sanitise(name);
+        for class in resource_name::classes(name) {
+            series.with(&[("resource", &resource), ("unit", class.unit)], quantity.converted());
+        }
+    }
+}

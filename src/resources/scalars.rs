@@ -1,0 +1,169 @@
+//! The API's own scalar types as fields of lean views: time, quantity, integer-or-string.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{self, Deserializer, Visitor};
+
+use super::view::{DecodeError, Field, Message, Str, Wire};
+
+/// `metav1.Time` and `MicroTime`, in whole unix seconds (rounded down).
+///
+/// The default is Go's zero time, the first instant of year 1, which is also what an empty message and
+/// `null` stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(i64);
+
+impl Time {
+    /// Go's zero time: 0001-01-01T00:00:00Z.
+    pub const ZERO: Self = Self(-62_135_596_800);
+
+    /// Unix seconds.
+    #[must_use]
+    pub fn unix(self) -> i64 {
+        self.0
+    }
+
+    /// Unix seconds as a sample value.
+    #[must_use]
+    pub fn seconds(self) -> f64 {
+        self.0 as f64
+    }
+
+    /// Whether this is Go's zero time, which stands for "not set" in fields that are not pointers.
+    #[must_use]
+    pub fn is_zero(self) -> bool {
+        self == Self::ZERO
+    }
+}
+
+impl Default for Time {
+    fn default() -> Self {
+        Self::ZERO
+    }
+}
+
+impl<'a> Field<'a> for Time {
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        let mut message = Message(wire.bytes()?);
+        if message.0.is_empty() {
+            *self = Self::ZERO;
+            return Ok(());
+        }
+        let mut seconds = 0;
+        while let Some((tag, wire)) = message.next_field()? {
+            if tag == 1 {
+                Field::merge(&mut seconds, wire).map_err(|error| error.within("seconds"))?;
+            }
+        }
+        *self = Self(seconds);
+        Ok(())
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        let text = Str::json(json)?;
+        let time: jiff::Timestamp = text.parse().map_err(|error| {
+            de::Error::custom(format_args!("{:?} is not a time: {error}", &*text))
+        })?;
+        let nanoseconds = time.as_nanosecond();
+        Ok(Self(i64::try_from(nanoseconds.div_euclid(1_000_000_000)).unwrap_or(Self::ZERO.0)))
+    }
+}
+
+/// `resource.Quantity` as its text; see [`super::values::quantity`] for its readings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuantityText<'a>(Str<'a>);
+
+impl QuantityText<'_> {
+    /// The text as written by the user.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'a> Field<'a> for QuantityText<'a> {
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        let mut message = Message(wire.bytes()?);
+        while let Some((tag, wire)) = message.next_field()? {
+            if tag == 1 {
+                self.0.merge(wire)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        scalar_text(json).map(|(text, _)| Self(text))
+    }
+}
+
+/// `intstr.IntOrString`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IntOrString<'a> {
+    /// A number.
+    Int(i64),
+    /// A text such as `25%`.
+    String(Str<'a>),
+}
+
+impl Default for IntOrString<'_> {
+    fn default() -> Self {
+        Self::Int(0)
+    }
+}
+
+impl<'a> Field<'a> for IntOrString<'a> {
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        let mut message = Message(wire.bytes()?);
+        let (mut kind, mut int, mut string) = (0i64, 0i32, Str::default());
+        while let Some((tag, wire)) = message.next_field()? {
+            match tag {
+                1 => kind.merge(wire)?,
+                2 => int.merge(wire)?,
+                3 => string.merge(wire)?,
+                _ => {}
+            }
+        }
+        *self = if kind == 1 { Self::String(string) } else { Self::Int(i64::from(int)) };
+        Ok(())
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        let (text, number) = scalar_text(json)?;
+        match number {
+            true => text
+                .parse()
+                .map(Self::Int)
+                .map_err(|_| de::Error::custom(format_args!("{} is not a whole number", &*text))),
+            false => Ok(Self::String(text)),
+        }
+    }
+}
+
+/// A JSON string, or the text of a JSON number; the flag tells that it was a number.
+fn scalar_text<'a, D: Deserializer<'a>>(json: D) -> Result<(Str<'a>, bool), D::Error> {
+    struct Scalar;
+    impl<'de> Visitor<'de> for Scalar {
+        type Value = (Str<'de>, bool);
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string or a number")
+        }
+        fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+            Ok((Str::from(Cow::Borrowed(text)), false))
+        }
+        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+            Ok((Str::from(Cow::Owned(text.to_owned())), false))
+        }
+        fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+            Ok((Str::from(Cow::Owned(number.to_string())), true))
+        }
+        fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+            Ok((Str::from(Cow::Owned(number.to_string())), true))
+        }
+        fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+            Ok((Str::from(Cow::Owned(number.to_string())), true))
+        }
+    }
+    json.deserialize_any(Scalar)
+}
