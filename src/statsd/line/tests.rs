@@ -1,0 +1,448 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use serde_json::{Map, Value, json};
+
+/// Records what a line says, with runs of equal events joined.
+#[derive(Debug, Default, PartialEq)]
+struct Recorder {
+    events: Vec<(Value, u64)>,
+    samples: u64,
+    sample_errors: BTreeMap<&'static str, u64>,
+    tag_errors: u64,
+    tags: u64,
+    dogstatsd_events: u64,
+    service_checks: u64,
+    same_series: Vec<bool>,
+}
+
+impl Recorder {
+    fn push(&mut self, event: Value, count: u64) {
+        match self.events.last_mut() {
+            Some((last, repeat)) if *last == event => *repeat += count,
+            _ => self.events.push((event, count)),
+        }
+    }
+}
+
+fn number(value: f64) -> Value {
+    if value.is_nan() {
+        json!("NaN")
+    } else if value.is_infinite() {
+        json!(if value > 0.0 { "+Inf" } else { "-Inf" })
+    } else {
+        json!(value)
+    }
+}
+
+impl Sink for Recorder {
+    fn event(&mut self, event: &Event<'_>) {
+        let (kind, relative) = match event.kind {
+            EventKind::Counter => ("counter".to_owned(), false),
+            EventKind::Gauge { relative } => ("gauge".to_owned(), relative),
+            EventKind::Observer => ("observer".to_owned(), false),
+            EventKind::Set(member) => (format!("set {member}"), false),
+        };
+        assert!(
+            event.labels.is_sorted_by(|a, b| a.name < b.name),
+            "sorted and unique: {:?}",
+            event.labels
+        );
+        let labels: Map<String, Value> = event
+            .labels
+            .iter()
+            .map(|label| (label.name.clone().into_owned(), json!(label.value)))
+            .collect();
+        let value = number(event.value);
+        let recorded = json!({"type": kind, "name": event.name, "value": value, "relative": relative, "labels": labels});
+        self.push(recorded, event.weight);
+        self.same_series.push(event.same_series);
+    }
+
+    fn sample(&mut self) {
+        self.samples += 1;
+    }
+
+    fn sample_error(&mut self, reason: SampleError, count: u64) {
+        assert!(count > 0);
+        *self.sample_errors.entry(reason.as_str()).or_default() += count;
+    }
+
+    fn tag_errors(&mut self, count: u64) {
+        assert!(count > 0);
+        self.tag_errors += count;
+    }
+
+    fn tags(&mut self) {
+        self.tags += 1;
+    }
+
+    fn dogstatsd_event(&mut self) {
+        self.dogstatsd_events += 1;
+    }
+
+    fn dogstatsd_service_check(&mut self) {
+        self.service_checks += 1;
+    }
+}
+
+fn record(line: &[u8], flags: ParserFlags) -> Recorder {
+    let mut recorder = Recorder::default();
+    parse(line, flags, &mut recorder);
+    recorder
+}
+
+fn record_default(line: &str) -> Recorder {
+    record(line.as_bytes(), ParserFlags::default())
+}
+
+/// Decodes standard base64; the corpus uses it for lines that are not UTF-8.
+fn base64(text: &str) -> Vec<u8> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut out, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    for byte in text.bytes().filter(|&byte| byte != b'=') {
+        let digit = ALPHABET.iter().position(|&c| c == byte).expect("base64");
+        bits = bits << 6 | digit as u32;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count) as u8);
+        }
+    }
+    out
+}
+
+/// Lines whose container id stands without a tag section: refused by the original, accepted here.
+const CONTAINER_ID_ALONE: [&str; 2] = ["a:1|c|c:x|T5", "m,a=b:1|c|c:x"];
+
+#[test]
+fn conformance() {
+    // As text, because serde_json's own reading of decimals may be off in the last bit.
+    let text = include_str!("../../../tests/conformance/statsd/line.json");
+    let values = regex::Regex::new(r#""value":(-?[0-9][^,}]*)"#).expect("pattern");
+    let text = values.replace_all(text, r#""value":"$1""#);
+    let cases: Vec<Value> = serde_json::from_str(&text).expect("corpus");
+    let (mut compared, mut crashes, mut containers) = (0, 0, 0);
+    for case in &cases {
+        let line = match case["line_b64"].as_str() {
+            Some(encoded) => base64(encoded),
+            None => case["line"].as_str().expect("line").as_bytes().to_vec(),
+        };
+        let flag = |name: &str| case["flags"][name].as_bool().expect("flag");
+        let flags = ParserFlags {
+            dogstatsd: flag("dogstatsd"),
+            influxdb: flag("influxdb"),
+            librato: flag("librato"),
+            signalfx: flag("signalfx"),
+            sets: false,
+        };
+        let got = record(&line, flags);
+        if case["crash"] == json!(true) {
+            // `]` before `[`: one tag error, and the name as it stands.
+            assert_eq!(got.tag_errors, 1, "{}", case["name"]);
+            crashes += 1;
+            continue;
+        }
+        if CONTAINER_ID_ALONE
+            .iter()
+            .any(|text| text.as_bytes() == line)
+        {
+            assert_eq!(got.events.len(), 1, "{}", case["name"]);
+            assert_eq!(
+                got.events[0].0["labels"]["container_id"], "x",
+                "{}",
+                case["name"]
+            );
+            assert!(got.sample_errors.is_empty(), "{}", case["name"]);
+            containers += 1;
+            continue;
+        }
+        let mut want = Recorder::default();
+        for event in case["events"].as_array().expect("events") {
+            let mut event = event.clone();
+            let fields = event.as_object_mut().expect("object");
+            let repeat = fields
+                .remove("repeat")
+                .map_or(1, |repeat| repeat.as_u64().expect("count"));
+            let value: f64 = fields["value"]
+                .as_str()
+                .and_then(|text| text.parse().ok())
+                .expect("number");
+            fields.insert("value".to_owned(), number(value));
+            want.push(event, repeat);
+        }
+        assert_eq!(
+            got.events, want.events,
+            "{} {:?}",
+            case["name"], case["line"]
+        );
+        let counters = json!({
+            "sample_errors": got.sample_errors,
+            "samples_received": got.samples,
+            "tag_errors": got.tag_errors,
+            "tags_received": got.tags,
+        });
+        assert_eq!(
+            counters, case["counters"],
+            "{} {:?}",
+            case["name"], case["line"]
+        );
+        compared += 1;
+    }
+    assert_eq!(
+        (cases.len(), crashes, containers),
+        (compared + crashes + containers, 14, 5),
+        "classes of cases"
+    );
+}
+
+#[test]
+fn a_closing_bracket_before_an_opening_one_costs_its_tags_only() {
+    let got = record_default("a][:1|c|#x:y");
+    assert_eq!(got.events.len(), 1);
+    assert_eq!(got.events[0].0["name"], "a][");
+    assert_eq!(got.events[0].0["labels"], json!({"x": "y"}));
+    assert_eq!((got.tag_errors, got.tags), (1, 1));
+}
+
+#[test]
+fn a_container_id_needs_no_tag_section() {
+    for (line, id) in [
+        ("a:1|c|c:abc", "abc"),
+        ("a:1|c|@0.5|c:a:b|T17", "a:b"),
+        ("a:1|ms|T1|c:x|@1", "x"),
+    ] {
+        let got = record_default(line);
+        assert_eq!((got.samples, got.events.len()), (1, 1), "{line}");
+        assert_eq!(
+            got.events[0].0["labels"],
+            json!({"container_id": id}),
+            "{line}"
+        );
+        assert!(got.sample_errors.is_empty(), "{line}");
+    }
+    // What can be read as several samples is.
+    assert_eq!(record_default("a:1|c|c:2|c").samples, 2);
+    assert_eq!(record_default("a:1|c:2|c").samples, 2);
+    assert_eq!(record_default("a:1|c|c:").samples, 2);
+}
+
+#[test]
+fn a_tiny_rate_is_one_event_with_a_capped_weight() {
+    for (line, weight) in [
+        ("t:1|ms|@0.000001", 1_000_000),
+        ("t:1|ms|@1e-12", MAX_WEIGHT),
+        ("t:1|ms|@1e-310", MAX_WEIGHT),
+        ("t:1|ms|@0.3", 3),
+    ] {
+        let got = record_default(line);
+        assert_eq!(got.same_series.len(), 1, "{line}");
+        assert_eq!(got.events[0].1, weight, "{line}");
+    }
+}
+
+#[test]
+fn a_rate_that_is_nan_is_invalid_for_observers() {
+    let got = record_default("t:1|ms|@nan");
+    assert_eq!(got.events[0].1, 1);
+    assert_eq!(
+        got.sample_errors,
+        BTreeMap::from([("invalid_sample_factor", 1)])
+    );
+    let got = record_default("t:1|c|@nan");
+    assert_eq!(got.events[0].0["value"], "NaN");
+    assert!(got.sample_errors.is_empty());
+}
+
+#[test]
+fn sets_are_events_when_asked_for() {
+    let line = b"users:anna|s|#a:b";
+    assert_eq!(
+        record(line, ParserFlags::default()).sample_errors,
+        BTreeMap::from([("malformed_value", 1)])
+    );
+    let sets = ParserFlags {
+        sets: true,
+        ..ParserFlags::default()
+    };
+    let got = record(line, sets);
+    assert_eq!(got.events[0].0["type"], "set anna");
+    assert_eq!(got.events[0].0["labels"], json!({"a": "b"}));
+    assert_eq!(
+        record(b"users:|s", sets).sample_errors,
+        BTreeMap::from([("malformed_value", 1)])
+    );
+}
+
+#[test]
+fn events_and_service_checks_are_recognised() {
+    let event = record_default("_e{5,4}:title|text|t:warning|#env:prod");
+    assert_eq!((event.dogstatsd_events, event.service_checks), (1, 0));
+    assert_eq!(
+        event.sample_errors,
+        BTreeMap::from([("malformed_value", 1)])
+    );
+    let check = record_default("_sc|name|0");
+    assert_eq!((check.dogstatsd_events, check.service_checks), (0, 1));
+    assert_eq!(check.sample_errors, BTreeMap::from([("malformed_line", 1)]));
+}
+
+#[test]
+fn samples_tell_when_the_series_stays_the_same() {
+    assert_eq!(
+        record_default("a,t=v:1|c:2|c:3|g:4|c").same_series,
+        [false, true, false, false]
+    );
+    assert_eq!(
+        record_default("a:1:2:3|ms|#x:y").same_series,
+        [false, true, true]
+    );
+}
+
+#[test]
+fn many_values_with_many_tags_are_not_quadratic() {
+    let values = "1:".repeat(2_000);
+    let tags = "k:v,".repeat(2_000);
+    let got = record_default(&format!("a:{values}1|ms|#{tags}"));
+    assert_eq!(got.samples, 2_001);
+    assert_eq!(got.events, [(got.events[0].0.clone(), 2_001)]);
+    assert_eq!(got.same_series.iter().filter(|&&same| !same).count(), 1);
+}
+
+#[test]
+fn simple_lines() {
+    let got = split_simple(b"a,b=c:1.5|ms|@0.1|#x:y,z").expect("simple");
+    assert_eq!(
+        got,
+        SimpleLine {
+            key: b"a,b=c",
+            value: b"1.5",
+            kind: SimpleKind::Timer,
+            rate: Some(b"0.1"),
+            tags: Some(b"x:y,z"),
+        }
+    );
+    assert_eq!(
+        split_simple(b"a:1|c|#").and_then(|line| line.tags),
+        Some(&b""[..])
+    );
+    assert_eq!(
+        split_simple(b"a:1|g").map(|line| (line.kind, line.tags)),
+        Some((SimpleKind::Gauge, None))
+    );
+    for line in [
+        "",
+        "a",
+        "a:",
+        "a:1",
+        ":1|c",
+        "a:|c",
+        "a:1|",
+        "a:1|x",
+        "a:1|cc",
+        "a:1|m",
+        "a:1|s",
+        "a:1|c:2|c",
+        "a:1:2|ms",
+        "a:1|c|@0.1:2|c",
+        "a:1|c|T1",
+        "a:1|c|c:x",
+        "a:1|c|#a:b|T1",
+        "a:1|c|",
+        "a:1|c\r",
+    ] {
+        assert_eq!(split_simple(line.as_bytes()), None, "{line:?}");
+    }
+}
+
+mod properties {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pieces() -> impl Strategy<Value = String> {
+        let piece = prop::sample::select(vec![
+            "a",
+            "b",
+            ":",
+            ":",
+            "|",
+            "|",
+            "#",
+            ",",
+            "=",
+            "[",
+            "]",
+            "@",
+            "0.1",
+            "1",
+            "-2",
+            "c",
+            "g",
+            "ms",
+            "h",
+            "d",
+            "s",
+            "c:",
+            "T",
+            "é",
+            "nan",
+            "1e400",
+            "_e{",
+            "_sc|",
+            "|#",
+            "|c",
+            "container_id",
+        ]);
+        prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+    }
+
+    fn flags() -> impl Strategy<Value = ParserFlags> {
+        any::<[bool; 5]>().prop_map(
+            |[dogstatsd, influxdb, librato, signalfx, sets]| ParserFlags {
+                dogstatsd,
+                influxdb,
+                librato,
+                signalfx,
+                sets,
+            },
+        )
+    }
+
+    proptest! {
+        /// Two lines that differ in value only have equal labels and counters: what a series table relies on.
+        #[test]
+        fn simple_lines_depend_on_key_and_tags_alone(line in pieces(), flags in flags()) {
+            if let Some(simple) = split_simple(line.as_bytes()) {
+                let value = line.as_bytes().len() - simple.key.len();
+                prop_assert!(value > 1);
+                let mut other = simple.key.to_vec();
+                other.extend_from_slice(b":7");
+                other.extend_from_slice(&line.as_bytes()[simple.key.len() + 1 + simple.value.len()..]);
+                let mut first = simple.key.to_vec();
+                first.extend_from_slice(b":8");
+                first.extend_from_slice(&line.as_bytes()[simple.key.len() + 1 + simple.value.len()..]);
+                let (a, b) = (record(&first, flags), record(&other, flags));
+                prop_assert_eq!(&a.sample_errors, &b.sample_errors);
+                prop_assert_eq!((a.samples, a.tags, a.tag_errors), (b.samples, b.tags, b.tag_errors));
+                prop_assert!(a.samples <= 1);
+                let labels = |got: &Recorder| got.events.first().map(|(event, _)| event["labels"].clone());
+                prop_assert_eq!(labels(&a), labels(&b));
+            }
+        }
+
+        /// Whatever comes, parsing ends, and every sample is an event, an error, or asks for no observation.
+        #[test]
+        fn every_sample_is_accounted_for(line in pieces(), flags in flags()) {
+            let got = record(line.as_bytes(), flags);
+            let errors: u64 = got.sample_errors.values().sum();
+            prop_assert!(got.same_series.len() as u64 <= got.samples);
+            prop_assert!(line.is_empty() || got.samples > 0 || errors > 0);
+        }
+
+        #[test]
+        fn any_bytes_are_survived(line in prop::collection::vec(any::<u8>(), 0..64), flags in flags()) {
+            let got = record(&line, flags);
+            prop_assert!(line.is_empty() || got.samples > 0 || !got.sample_errors.is_empty());
+        }
+    }
+}
