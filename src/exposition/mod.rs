@@ -10,4 +10,4 @@ pub mod go_float;
 pub mod negotiate;
 mod source;
 
-pub use source::{DeflatePart, Format, ScrapeQuery, Source};
+pub use source::{DeflatePart, Format, ScrapeQuery, Source, deflate};

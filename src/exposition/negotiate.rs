@@ -1,1 +1,348 @@
-//! Under construction.
+//! Which format and which compression a scrape gets: the rules of `Accept` and `Accept-Encoding`.
+//!
+//! Header text goes in, a [`Choice`] comes out. The two originals differ from each other and from
+//! RFC 9110, so the rules are named by a [`Dialect`]; nothing here knows what is being exposed.
+
+use super::Format;
+
+/// Whose rules decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// kube-state-metrics' main port: text or OpenMetrics. A client that prefers protobuf gets text,
+    /// even if it also takes OpenMetrics.
+    KubeStateMetrics,
+    /// The handler of Prometheus' Go client as statsd_exporter uses it: text or, when `protobuf`,
+    /// the protobuf forms. OpenMetrics is not offered.
+    ClientGolang {
+        /// Whether the sources have a protobuf form.
+        protobuf: bool,
+    },
+    /// kstatd's own: whatever the sources have, by the client's preference.
+    Native {
+        /// Whether the sources have a protobuf form.
+        protobuf: bool,
+    },
+}
+
+/// How protobuf messages follow each other in a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtobufEncoding {
+    /// Binary messages, each after its length as a varint.
+    Delimited,
+    /// Protobuf text format, one field a line.
+    Text,
+    /// Protobuf text format, one message a line.
+    CompactText,
+}
+
+/// The chosen media type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    /// Prometheus text 0.0.4.
+    Text,
+    /// OpenMetrics text; the version that the client named.
+    OpenMetrics(OpenMetricsVersion),
+    /// `io.prometheus.client.MetricFamily` messages.
+    Protobuf(ProtobufEncoding),
+}
+
+/// Versions of OpenMetrics text that are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMetricsVersion {
+    /// 0.0.1, also when the client names none.
+    V0_0_1,
+    /// 1.0.0.
+    V1_0_0,
+}
+
+/// The `escaping` parameter, echoed to the client. Names are legacy names throughout, so that every
+/// scheme has the same body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Escaping {
+    Underscores,
+    Dots,
+    Values,
+    AllowUtf8,
+}
+
+impl Escaping {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "underscores" => Some(Self::Underscores),
+            "dots" => Some(Self::Dots),
+            "values" => Some(Self::Values),
+            "allow-utf-8" => Some(Self::AllowUtf8),
+            _ => None,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Underscores => "underscores",
+            Self::Dots => "dots",
+            Self::Values => "values",
+            Self::AllowUtf8 => "allow-utf-8",
+        }
+    }
+}
+
+/// The outcome of negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// What to send.
+    pub media: Media,
+    escaping: Escaping,
+    dialect: Dialect,
+}
+
+impl Choice {
+    /// The text format to ask a source for; protobuf has none.
+    pub fn format(&self) -> Option<Format> {
+        match self.media {
+            Media::Text => Some(Format::Text),
+            Media::OpenMetrics(_) => Some(Format::OpenMetrics),
+            Media::Protobuf(_) => None,
+        }
+    }
+
+    /// The same negotiation answered with text, for a source that has no other form after all.
+    pub fn or_text(self) -> Self {
+        Self { media: Media::Text, ..self }
+    }
+
+    /// The value of the `Content-Type` header.
+    pub fn content_type(&self) -> String {
+        let base = match self.media {
+            Media::Text => {
+                return match self.dialect {
+                    Dialect::ClientGolang { .. } => format!(
+                        "text/plain; version=0.0.4; charset=utf-8; escaping={}",
+                        self.escaping.as_str()
+                    ),
+                    _ => "text/plain; version=0.0.4; charset=utf-8".to_owned(),
+                };
+            }
+            Media::OpenMetrics(OpenMetricsVersion::V1_0_0) => {
+                "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            }
+            Media::OpenMetrics(OpenMetricsVersion::V0_0_1) => {
+                "application/openmetrics-text; version=0.0.1; charset=utf-8"
+            }
+            Media::Protobuf(ProtobufEncoding::Delimited) => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+            }
+            Media::Protobuf(ProtobufEncoding::Text) => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=text"
+            }
+            Media::Protobuf(ProtobufEncoding::CompactText) => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=compact-text"
+            }
+        };
+        format!("{base}; escaping={}", self.escaping.as_str())
+    }
+}
+
+/// Chooses the format for the value of an `Accept` header (empty when there is none).
+pub fn format(accept: &str, dialect: Dialect) -> Choice {
+    let mut escaping = Escaping::Underscores;
+    for range in ranges(accept) {
+        if let Some(named) = range.parameter("escaping").and_then(Escaping::parse) {
+            escaping = named;
+        }
+        let media = match range.media {
+            "application/vnd.google.protobuf" => protobuf(&range),
+            "application/openmetrics-text" => match range.parameter("version") {
+                None | Some("" | "0.0.1") => Some(Media::OpenMetrics(OpenMetricsVersion::V0_0_1)),
+                Some("1.0.0") => Some(Media::OpenMetrics(OpenMetricsVersion::V1_0_0)),
+                Some(_) => None,
+            },
+            "text/plain" => match range.parameter("version") {
+                None | Some("" | "0.0.4") => Some(Media::Text),
+                Some(_) => None,
+            },
+            "*/*" | "text/*" if matches!(dialect, Dialect::Native { .. }) => Some(Media::Text),
+            _ => None,
+        };
+        if let Some(media) = media.and_then(|media| offered(media, dialect)) {
+            return Choice { media, escaping, dialect };
+        }
+    }
+    Choice { media: Media::Text, escaping, dialect }
+}
+
+fn protobuf(range: &Range<'_>) -> Option<Media> {
+    if range.parameter("proto") != Some("io.prometheus.client.MetricFamily") {
+        return None;
+    }
+    match range.parameter("encoding") {
+        Some("delimited") => Some(Media::Protobuf(ProtobufEncoding::Delimited)),
+        Some("text") => Some(Media::Protobuf(ProtobufEncoding::Text)),
+        Some("compact-text") => Some(Media::Protobuf(ProtobufEncoding::CompactText)),
+        _ => None,
+    }
+}
+
+/// What the dialect answers to a client that asks for `media`; `None` looks at its next wish.
+fn offered(media: Media, dialect: Dialect) -> Option<Media> {
+    match (media, dialect) {
+        (Media::Text, _) => Some(media),
+        (Media::OpenMetrics(_), Dialect::ClientGolang { .. }) => None,
+        (Media::OpenMetrics(_), _) => Some(media),
+        (Media::Protobuf(_), Dialect::KubeStateMetrics) => Some(Media::Text),
+        (Media::Protobuf(_), Dialect::ClientGolang { protobuf } | Dialect::Native { protobuf }) => {
+            protobuf.then_some(media)
+        }
+    }
+}
+
+/// One entry of an `Accept` header.
+struct Range<'a> {
+    media: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl Range<'_> {
+    fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+}
+
+/// The entries of an `Accept` header, best first, equal ones in the order of the header but a
+/// wildcard after what it stands for.
+fn ranges(accept: &str) -> Vec<Range<'_>> {
+    let mut ranges: Vec<Range<'_>> = accept.split(',').filter_map(range).collect();
+    ranges.sort_by(|a, b| {
+        b.quality
+            .total_cmp(&a.quality)
+            .then_with(|| a.media.starts_with('*').cmp(&b.media.starts_with('*')))
+            .then_with(|| a.media.ends_with("/*").cmp(&b.media.ends_with("/*")))
+    });
+    ranges
+}
+
+fn range(entry: &str) -> Option<Range<'_>> {
+    let mut fields = entry.split(';');
+    let media = fields.next()?.trim();
+    if media.matches('/').count() != 1 {
+        return None;
+    }
+    let mut range = Range { media, parameters: Vec::new(), quality: 1.0 };
+    for (name, value) in fields.filter_map(|field| field.split_once('=')) {
+        match (name.trim(), value.trim()) {
+            ("q", quality) => {
+                range.quality = quality.parse().ok().filter(|q: &f32| q.is_finite()).unwrap_or(0.0);
+            }
+            parameter => range.parameters.push(parameter),
+        }
+    }
+    Some(range)
+}
+
+/// Whether kube-state-metrics compresses for this `Accept-Encoding`: one item is `gzip` or begins
+/// with `gzip;`, whatever its weight. Used only where compression was switched on.
+pub fn gzip_by_item(accept_encoding: &str) -> bool {
+    accept_encoding
+        .split(',')
+        .map(str::trim)
+        .any(|item| item == "gzip" || item.starts_with("gzip;"))
+}
+
+/// Whether gzip is wanted by weight: it is named, not refused, and at least as welcome as the
+/// uncompressed form.
+pub fn gzip_by_weight(accept_encoding: &str) -> bool {
+    let mut gzip: Option<f32> = None;
+    let mut identity: Option<f32> = None;
+    for item in accept_encoding.split(',') {
+        let mut fields = item.split(';');
+        let slot = match fields.next().map(str::trim) {
+            Some("gzip") => &mut gzip,
+            Some("identity") => &mut identity,
+            _ => continue,
+        };
+        let weight = fields
+            .filter_map(|field| field.split_once('='))
+            .find(|(name, _)| name.trim() == "q")
+            .map_or(Some(1.0), |(_, value)| value.trim().parse().ok());
+        *slot = Some(weight.unwrap_or(0.0));
+    }
+    gzip.is_some_and(|gzip| gzip > 0.0 && gzip >= identity.unwrap_or(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cases(file: &str) -> Vec<serde_json::Value> {
+        let path = format!("{}/tests/conformance/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).expect("conformance data");
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let cases = value.get("cases").unwrap_or(&value).as_array().expect("cases").clone();
+        assert!(!cases.is_empty());
+        cases
+    }
+
+    #[test]
+    fn kube_state_metrics_content_negotiation() {
+        for case in cases("ksm/content_negotiation.json") {
+            let accept = case["accept"].as_str().expect("accept");
+            let choice = format(accept, Dialect::KubeStateMetrics);
+            assert_eq!(
+                choice.content_type(),
+                case["content_type"].as_str().expect("type"),
+                "{accept}"
+            );
+            assert_eq!(
+                choice.format() == Some(Format::OpenMetrics),
+                case["eof"].as_bool().expect("eof"),
+                "{accept}"
+            );
+        }
+    }
+
+    #[test]
+    fn kube_state_metrics_compression() {
+        for case in cases("ksm/compression.json") {
+            let header = case["accept_encoding"].as_str().expect("header");
+            let enabled = case["enable_gzip_encoding"].as_bool().expect("flag");
+            let expected = case["content_encoding"].as_str().expect("encoding") == "gzip";
+            assert_eq!(enabled && gzip_by_item(header), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn statsd_exporter_negotiation() {
+        let mut seen = 0;
+        for case in cases("statsd/cli_http.json") {
+            if !case["name"].as_str().is_some_and(|name| name.starts_with("negotiation/")) {
+                continue;
+            }
+            seen += 1;
+            let header = |name: &str| case["request_headers"][name].as_str().unwrap_or_default();
+            let choice = format(header("Accept"), Dialect::ClientGolang { protobuf: true });
+            assert_eq!(
+                choice.content_type(),
+                case["content_type"].as_str().expect("type"),
+                "{case}"
+            );
+            let gzip = case["content_encoding"].as_str() == Some("gzip");
+            assert_eq!(gzip_by_weight(header("Accept-Encoding")), gzip, "{case}");
+        }
+        assert_eq!(seen, 37);
+    }
+
+    #[test]
+    fn a_native_client_gets_its_next_wish_when_protobuf_is_missing() {
+        let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+            encoding=delimited;q=0.7,application/openmetrics-text;version=1.0.0;q=0.6,text/plain;q=0.5";
+        let media = |protobuf| format(prometheus, Dialect::Native { protobuf }).media;
+        assert_eq!(media(false), Media::OpenMetrics(OpenMetricsVersion::V1_0_0));
+        assert_eq!(media(true), Media::Protobuf(ProtobufEncoding::Delimited));
+    }
+
+    #[test]
+    fn a_browser_gets_text() {
+        let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        assert_eq!(format(browser, Dialect::Native { protobuf: true }).media, Media::Text);
+    }
+}

@@ -44,10 +44,7 @@ impl<'a> Labels<'a> {
     }
 
     pub(super) fn push_container_id(&mut self, id: &'a str) {
-        self.items.push(Label {
-            name: Cow::Borrowed(CONTAINER_ID),
-            value: id,
-        });
+        self.items.push(Label { name: Cow::Borrowed(CONTAINER_ID), value: id });
     }
 
     /// `key:value,key:value`, each key with an optional `#`.
@@ -60,9 +57,8 @@ impl<'a> Labels<'a> {
         if flags.signalfx {
             match (name.split_once('['), name.split_once(']')) {
                 (Some((before, opened)), Some((closing, after))) => {
-                    if let Some((list, _)) = opened
-                        .split_once(']')
-                        .filter(|_| before.len() < closing.len())
+                    if let Some((list, _)) =
+                        opened.split_once(']').filter(|_| before.len() < closing.len())
                     {
                         self.push_list(list, '=', |tag| tag);
                         return join(before, after);
@@ -98,10 +94,7 @@ impl<'a> Labels<'a> {
         for tag in list.split(',') {
             match trim(tag).split_once(separator) {
                 Some((key, value)) if !key.is_empty() && !value.is_empty() => {
-                    self.items.push(Label {
-                        name: name::escape(key),
-                        value,
-                    });
+                    self.items.push(Label { name: name::escape(key), value });
                 }
                 _ => self.errors += 1,
             }

@@ -24,9 +24,7 @@ pub fn parse(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
     } else if line.starts_with(b"_sc|") {
         sink.dogstatsd_service_check();
     }
-    let parts = str::from_utf8(line)
-        .ok()
-        .and_then(|line| line.split_once(':'));
+    let parts = str::from_utf8(line).ok().and_then(|line| line.split_once(':'));
     let Some((name, rest)) = parts.filter(|(name, _)| !name.is_empty()) else {
         return sink.sample_error(SampleError::MalformedLine, 1);
     };
@@ -40,19 +38,11 @@ pub fn parse(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
     let Some((first, tail)) = rest.split_once('|') else {
         return sink.sample_error(SampleError::NotEnoughPartsAfterColon, 1);
     };
-    let mut line = Line {
-        name: &name,
-        flags,
-        labels,
-        previous: None,
-        sink,
-    };
+    let mut line = Line { name: &name, flags, labels, previous: None, sink };
     if first.contains(':') {
         let (kind, sections) = split_type(tail);
         if !matches!(kind, "ms" | "h" | "d") {
-            return line
-                .sink
-                .sample_error(SampleError::InvalidExtendedAggregateType, 1);
+            return line.sink.sample_error(SampleError::InvalidExtendedAggregateType, 1);
         }
         let mut evaluated = None;
         for value in first.split(':') {
@@ -153,8 +143,7 @@ impl<'a, S: Sink> Line<'a, '_, S> {
         let sections = evaluated.get_or_insert_with(|| self.evaluate(kind, sections));
         report_tag_errors(sections.tag_errors, self.sink);
         if sections.bad_rates > 0 {
-            self.sink
-                .sample_error(SampleError::InvalidSampleFactor, sections.bad_rates);
+            self.sink.sample_error(SampleError::InvalidSampleFactor, sections.bad_rates);
         }
         if let Some(reason) = sections.failure {
             return self.sink.sample_error(reason, 1);
@@ -165,19 +154,9 @@ impl<'a, S: Sink> Line<'a, '_, S> {
         let (event_kind, value, weight) = match kind {
             "c" => {
                 let rates = sections.rates.iter().take(sections.rate_count);
-                (
-                    EventKind::Counter,
-                    rates.fold(number, |value, rate| value / rate),
-                    1,
-                )
+                (EventKind::Counter, rates.fold(number, |value, rate| value / rate), 1)
             }
-            "g" => (
-                EventKind::Gauge {
-                    relative: value.starts_with(['+', '-']),
-                },
-                number,
-                1,
-            ),
+            "g" => (EventKind::Gauge { relative: value.starts_with(['+', '-']) }, number, 1),
             "ms" => (EventKind::Observer, number / 1000.0, sections.weight),
             "h" | "d" => (EventKind::Observer, number, sections.weight),
             _ if set => (EventKind::Set(value), 0.0, 1),
@@ -248,11 +227,7 @@ impl Sections {
             Ok(rate) => rate,
             Err(GoFloatError::Range) => {
                 self.bad_rates += 1;
-                if text.starts_with('-') {
-                    f64::NEG_INFINITY
-                } else {
-                    f64::INFINITY
-                }
+                if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY }
             }
             Err(GoFloatError::Syntax) => {
                 self.bad_rates += 1;

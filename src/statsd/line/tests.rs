@@ -143,16 +143,9 @@ fn conformance() {
             crashes += 1;
             continue;
         }
-        if CONTAINER_ID_ALONE
-            .iter()
-            .any(|text| text.as_bytes() == line)
-        {
+        if CONTAINER_ID_ALONE.iter().any(|text| text.as_bytes() == line) {
             assert_eq!(got.events.len(), 1, "{}", case["name"]);
-            assert_eq!(
-                got.events[0].0["labels"]["container_id"], "x",
-                "{}",
-                case["name"]
-            );
+            assert_eq!(got.events[0].0["labels"]["container_id"], "x", "{}", case["name"]);
             assert!(got.sample_errors.is_empty(), "{}", case["name"]);
             containers += 1;
             continue;
@@ -161,32 +154,21 @@ fn conformance() {
         for event in case["events"].as_array().expect("events") {
             let mut event = event.clone();
             let fields = event.as_object_mut().expect("object");
-            let repeat = fields
-                .remove("repeat")
-                .map_or(1, |repeat| repeat.as_u64().expect("count"));
-            let value: f64 = fields["value"]
-                .as_str()
-                .and_then(|text| text.parse().ok())
-                .expect("number");
+            let repeat =
+                fields.remove("repeat").map_or(1, |repeat| repeat.as_u64().expect("count"));
+            let value: f64 =
+                fields["value"].as_str().and_then(|text| text.parse().ok()).expect("number");
             fields.insert("value".to_owned(), number(value));
             want.push(event, repeat);
         }
-        assert_eq!(
-            got.events, want.events,
-            "{} {:?}",
-            case["name"], case["line"]
-        );
+        assert_eq!(got.events, want.events, "{} {:?}", case["name"], case["line"]);
         let counters = json!({
             "sample_errors": got.sample_errors,
             "samples_received": got.samples,
             "tag_errors": got.tag_errors,
             "tags_received": got.tags,
         });
-        assert_eq!(
-            counters, case["counters"],
-            "{} {:?}",
-            case["name"], case["line"]
-        );
+        assert_eq!(counters, case["counters"], "{} {:?}", case["name"], case["line"]);
         compared += 1;
     }
     assert_eq!(
@@ -207,18 +189,12 @@ fn a_closing_bracket_before_an_opening_one_costs_its_tags_only() {
 
 #[test]
 fn a_container_id_needs_no_tag_section() {
-    for (line, id) in [
-        ("a:1|c|c:abc", "abc"),
-        ("a:1|c|@0.5|c:a:b|T17", "a:b"),
-        ("a:1|ms|T1|c:x|@1", "x"),
-    ] {
+    for (line, id) in
+        [("a:1|c|c:abc", "abc"), ("a:1|c|@0.5|c:a:b|T17", "a:b"), ("a:1|ms|T1|c:x|@1", "x")]
+    {
         let got = record_default(line);
         assert_eq!((got.samples, got.events.len()), (1, 1), "{line}");
-        assert_eq!(
-            got.events[0].0["labels"],
-            json!({"container_id": id}),
-            "{line}"
-        );
+        assert_eq!(got.events[0].0["labels"], json!({"container_id": id}), "{line}");
         assert!(got.sample_errors.is_empty(), "{line}");
     }
     // What can be read as several samples is.
@@ -245,10 +221,7 @@ fn a_tiny_rate_is_one_event_with_a_capped_weight() {
 fn a_rate_that_is_nan_is_invalid_for_observers() {
     let got = record_default("t:1|ms|@nan");
     assert_eq!(got.events[0].1, 1);
-    assert_eq!(
-        got.sample_errors,
-        BTreeMap::from([("invalid_sample_factor", 1)])
-    );
+    assert_eq!(got.sample_errors, BTreeMap::from([("invalid_sample_factor", 1)]));
     let got = record_default("t:1|c|@nan");
     assert_eq!(got.events[0].0["value"], "NaN");
     assert!(got.sample_errors.is_empty());
@@ -261,27 +234,18 @@ fn sets_are_events_when_asked_for() {
         record(line, ParserFlags::default()).sample_errors,
         BTreeMap::from([("malformed_value", 1)])
     );
-    let sets = ParserFlags {
-        sets: true,
-        ..ParserFlags::default()
-    };
+    let sets = ParserFlags { sets: true, ..ParserFlags::default() };
     let got = record(line, sets);
     assert_eq!(got.events[0].0["type"], "set anna");
     assert_eq!(got.events[0].0["labels"], json!({"a": "b"}));
-    assert_eq!(
-        record(b"users:|s", sets).sample_errors,
-        BTreeMap::from([("malformed_value", 1)])
-    );
+    assert_eq!(record(b"users:|s", sets).sample_errors, BTreeMap::from([("malformed_value", 1)]));
 }
 
 #[test]
 fn events_and_service_checks_are_recognised() {
     let event = record_default("_e{5,4}:title|text|t:warning|#env:prod");
     assert_eq!((event.dogstatsd_events, event.service_checks), (1, 0));
-    assert_eq!(
-        event.sample_errors,
-        BTreeMap::from([("malformed_value", 1)])
-    );
+    assert_eq!(event.sample_errors, BTreeMap::from([("malformed_value", 1)]));
     let check = record_default("_sc|name|0");
     assert_eq!((check.dogstatsd_events, check.service_checks), (0, 1));
     assert_eq!(check.sample_errors, BTreeMap::from([("malformed_line", 1)]));
@@ -289,14 +253,8 @@ fn events_and_service_checks_are_recognised() {
 
 #[test]
 fn samples_tell_when_the_series_stays_the_same() {
-    assert_eq!(
-        record_default("a,t=v:1|c:2|c:3|g:4|c").same_series,
-        [false, true, false, false]
-    );
-    assert_eq!(
-        record_default("a:1:2:3|ms|#x:y").same_series,
-        [false, true, true]
-    );
+    assert_eq!(record_default("a,t=v:1|c:2|c:3|g:4|c").same_series, [false, true, false, false]);
+    assert_eq!(record_default("a:1:2:3|ms|#x:y").same_series, [false, true, true]);
 }
 
 #[test]
@@ -322,10 +280,7 @@ fn simple_lines() {
             tags: Some(b"x:y,z"),
         }
     );
-    assert_eq!(
-        split_simple(b"a:1|c|#").and_then(|line| line.tags),
-        Some(&b""[..])
-    );
+    assert_eq!(split_simple(b"a:1|c|#").and_then(|line| line.tags), Some(&b""[..]));
     assert_eq!(
         split_simple(b"a:1|g").map(|line| (line.kind, line.tags)),
         Some((SimpleKind::Gauge, None))
@@ -397,15 +352,13 @@ mod properties {
     }
 
     fn flags() -> impl Strategy<Value = ParserFlags> {
-        any::<[bool; 5]>().prop_map(
-            |[dogstatsd, influxdb, librato, signalfx, sets]| ParserFlags {
-                dogstatsd,
-                influxdb,
-                librato,
-                signalfx,
-                sets,
-            },
-        )
+        any::<[bool; 5]>().prop_map(|[dogstatsd, influxdb, librato, signalfx, sets]| ParserFlags {
+            dogstatsd,
+            influxdb,
+            librato,
+            signalfx,
+            sets,
+        })
     }
 
     proptest! {

@@ -1,0 +1,59 @@
+//! The page at `/`: what this is and where its paths are, for a person with a browser.
+
+use super::response::escape_html;
+
+/// A path on the page.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Where it leads, on this listener.
+    pub href: String,
+    /// Its name.
+    pub name: String,
+    /// What is there.
+    pub about: String,
+}
+
+impl Link {
+    /// A link with a name and a line about it.
+    pub fn new(href: &str, name: &str, about: &str) -> Self {
+        Self { href: href.to_owned(), name: name.to_owned(), about: about.to_owned() }
+    }
+}
+
+/// Renders the page. `title` is also the heading; `about` is one sentence; `version` stands below it.
+pub fn page(title: &str, about: &str, version: &str, links: &[Link]) -> String {
+    let mut items = String::new();
+    for link in links {
+        items.push_str(&format!(
+            "<li><a href=\"{}\">{}</a> {}</li>\n",
+            escape_html(&link.href),
+            escape_html(&link.name),
+            escape_html(&link.about)
+        ));
+    }
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
+         <style>body{{font-family:sans-serif;max-width:42em;margin:2em auto;padding:0 1em;\
+         line-height:1.5}}h1{{margin-bottom:0}}p.version{{color:#555;margin-top:0}}</style>\n\
+         </head>\n<body>\n<h1>{title}</h1>\n<p class=\"version\">{version}</p>\n<p>{about}</p>\n\
+         <ul>\n{items}</ul>\n</body>\n</html>\n",
+        title = escape_html(title),
+        version = escape_html(version),
+        about = escape_html(about),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_on_the_page_is_escaped() {
+        let links = [Link::new("/m\"x", "<b>", "a & b")];
+        let page = page("StatsD Exporter", "about", "v1", &links);
+        assert!(page.contains("<title>StatsD Exporter</title>"));
+        assert!(page.contains("<h1>StatsD Exporter</h1>"));
+        assert!(page.contains("<a href=\"/m&#34;x\">&lt;b&gt;</a> a &amp; b"));
+    }
+}

@@ -1,0 +1,202 @@
+//! Listen addresses as the originals write them, and sockets bound to them.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Pending connections that the kernel keeps; capped by `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// `host:port` before resolution. An empty or unspecified host means every address of both families.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenAddress {
+    /// Host name or IP address, without brackets.
+    pub host: String,
+    /// Port, 0 for any free one.
+    pub port: u16,
+}
+
+/// Why an address text is not usable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// No `:port` at the end.
+    #[error("address {0}: missing port in address")]
+    MissingPort(String),
+    /// More than one colon outside brackets, or unbalanced brackets.
+    #[error("address {0}: too many colons in address, write IPv6 as [address]:port")]
+    Ambiguous(String),
+    /// The port is not a number.
+    #[error("address {address}: unknown port {port:?}, write it as a number")]
+    UnknownPort {
+        /// The whole text.
+        address: String,
+        /// What stands for the port.
+        port: String,
+    },
+    /// The port is a number outside 0–65535.
+    #[error("address {address}: invalid port {port}, must be 0–65535")]
+    InvalidPort {
+        /// The whole text.
+        address: String,
+        /// What stands for the port.
+        port: String,
+    },
+}
+
+impl ListenAddress {
+    /// Reads `host:port`, `:port` or `[v6]:port`.
+    ///
+    /// # Errors
+    ///
+    /// When the port is missing or not a number up to 65535, or the host is an unbracketed IPv6 address.
+    pub fn parse(text: &str) -> Result<Self, AddressError> {
+        let ambiguous = || AddressError::Ambiguous(text.to_owned());
+        let (host, port) =
+            text.rsplit_once(':').ok_or_else(|| AddressError::MissingPort(text.to_owned()))?;
+        let host = match host.strip_prefix('[') {
+            Some(inner) => inner.strip_suffix(']').ok_or_else(|| {
+                if text.ends_with(']') {
+                    AddressError::MissingPort(text.to_owned())
+                } else {
+                    ambiguous()
+                }
+            })?,
+            None if host.contains(':') || host.contains(']') => return Err(ambiguous()),
+            None => host,
+        };
+        let owned = |port: &str| (text.to_owned(), port.to_owned());
+        let digits = port.strip_prefix(['+', '-']).unwrap_or(port);
+        if !port.is_empty() && (digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit())) {
+            let (address, port) = owned(port);
+            return Err(AddressError::UnknownPort { address, port });
+        }
+        // Like Go's resolver, which reads an empty port as 0.
+        let number = if port.is_empty() { Ok(0) } else { port.parse::<u16>() };
+        let port = number.map_err(|_| {
+            let (address, port) = owned(port);
+            AddressError::InvalidPort { address, port }
+        })?;
+        Ok(Self { host: host.to_owned(), port })
+    }
+
+    /// From a host and a port that were given apart.
+    pub fn new(host: &str, port: u16) -> Self {
+        let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        Self { host: inner.unwrap_or(host).to_owned(), port }
+    }
+
+    fn is_wildcard(&self) -> bool {
+        self.host.is_empty() || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// A socket could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("listen tcp {address}: bind: {source} (set by {flag})")]
+pub struct BindError {
+    /// The address as configured.
+    pub address: String,
+    /// The flag that set it, for the operator.
+    pub flag: &'static str,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+/// Binds and listens.
+///
+/// A wildcard host listens on both families where the host has IPv6 and on IPv4 alone where it has
+/// not, as Go's `net.Listen` does.
+///
+/// # Errors
+///
+/// When the host does not resolve or the system refuses the address; `flag` is named in the text.
+pub fn bind(address: &ListenAddress, flag: &'static str) -> Result<TcpListener, BindError> {
+    listen(address).map_err(|source| BindError { address: address.to_string(), flag, source })
+}
+
+fn listen(address: &ListenAddress) -> io::Result<TcpListener> {
+    if address.is_wildcard() {
+        let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port));
+        return match open(both, true) {
+            Err(error) if no_ipv6(&error) => {
+                open(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port)), false)
+            }
+            result => result,
+        };
+    }
+    let resolved: Vec<SocketAddr> =
+        (address.host.as_str(), address.port).to_socket_addrs()?.collect();
+    let chosen = resolved.iter().find(|addr| addr.is_ipv4()).or(resolved.first());
+    match chosen {
+        Some(addr) => open(*addr, false),
+        None => Err(io::Error::new(io::ErrorKind::NotFound, "host has no address")),
+    }
+}
+
+fn no_ipv6(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
+}
+
+fn open(addr: SocketAddr, both_families: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(!both_families)?;
+    }
+    // A restart must not wait for connections in TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let parse = |text: &str| ListenAddress::parse(text).map(|a| (a.host, a.port));
+        assert_eq!(parse(":9102"), Ok((String::new(), 9102)));
+        assert_eq!(parse("127.0.0.1:0"), Ok(("127.0.0.1".into(), 0)));
+        assert_eq!(parse("[::1]:80"), Ok(("::1".into(), 80)));
+        assert_eq!(parse("foo"), Err(AddressError::MissingPort("foo".into())));
+        assert_eq!(parse("[::1]"), Err(AddressError::MissingPort("[::1]".into())));
+        assert_eq!(parse("::1:80"), Err(AddressError::Ambiguous("::1:80".into())));
+        assert_eq!(parse("[::1:80"), Err(AddressError::Ambiguous("[::1:80".into())));
+        assert!(matches!(parse("h:http"), Err(AddressError::UnknownPort { .. })));
+        assert!(matches!(parse("h:99999"), Err(AddressError::InvalidPort { .. })));
+        assert!(matches!(parse("h:-1"), Err(AddressError::InvalidPort { .. })));
+    }
+
+    #[test]
+    fn display_brackets_ipv6() {
+        assert_eq!(ListenAddress::new("::", 8080).to_string(), "[::]:8080");
+        assert_eq!(ListenAddress::new("[::1]", 1).to_string(), "[::1]:1");
+        assert_eq!(ListenAddress::new("", 9102).to_string(), ":9102");
+    }
+
+    #[test]
+    fn a_wildcard_answers_on_both_families_and_a_busy_port_names_the_flag() {
+        let listener = bind(&ListenAddress::new("::", 0), "--port").expect("bind");
+        let port = listener.local_addr().expect("address").port();
+        std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("IPv4");
+        if listener.local_addr().is_ok_and(|addr| addr.is_ipv6()) {
+            std::net::TcpStream::connect((Ipv6Addr::LOCALHOST, port)).expect("IPv6");
+        }
+        let error = bind(&ListenAddress::new("", port), "--port").expect_err("busy").to_string();
+        assert!(error.contains(&format!(":{port}")) && error.contains("--port"), "{error}");
+    }
+}

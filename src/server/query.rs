@@ -1,0 +1,172 @@
+//! Paths and query strings: decoding, cleaning, and the filters of a scrape.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use crate::exposition::ScrapeQuery;
+
+/// Decodes `%XX`; `None` when an escape is broken or the result is not UTF-8.
+pub fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let (digits, tail) = rest.split_at_checked(2)?;
+        let digit = |byte: u8| (byte as char).to_digit(16);
+        bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
+        rest = tail;
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+/// The pairs of a query string in order. Pairs with a broken escape or a semicolon are left out, as
+/// Go's `net/url` does.
+pub fn pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let decode = |text: &str| percent_decode(&text.replace('+', " ")).map(Cow::into_owned);
+        Some((decode(name)?, decode(value)?))
+    })
+}
+
+/// The first value of `name`.
+pub fn first(query: &str, name: &str) -> Option<String> {
+    pairs(query).find(|(key, _)| key == name).map(|(_, value)| value)
+}
+
+/// Which parameters a metrics path understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filters {
+    /// `resources` and `exclude_resources`, as kube-state-metrics.
+    Resources,
+    /// `name[]`, as the handler of Prometheus' Go client.
+    Names,
+    /// All of them.
+    All,
+}
+
+/// Reads the filters of a scrape.
+pub fn scrape_query(query: &str, filters: Filters) -> ScrapeQuery {
+    let mut scrape = ScrapeQuery::default();
+    let items = |value: &str| -> Vec<String> {
+        value.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+    };
+    for (name, value) in pairs(query) {
+        match name.as_str() {
+            "resources" if filters != Filters::Names => {
+                scrape.resources.get_or_insert_default().extend(items(&value));
+            }
+            "exclude_resources" if filters != Filters::Names => {
+                scrape.exclude_resources.extend(items(&value));
+            }
+            "name[]" if filters != Filters::Resources => {
+                scrape.names.get_or_insert_with(BTreeSet::new).insert(value);
+            }
+            _ => {}
+        }
+    }
+    scrape
+}
+
+/// The canonical form of an absolute path: no empty, `.` or `..` segments, a final slash kept.
+pub fn clean(path: &str) -> Cow<'_, str> {
+    let dirty = |segment: &str| segment.is_empty() || segment == "." || segment == "..";
+    let inner = path.strip_prefix('/').unwrap_or(path);
+    let body = inner.strip_suffix('/').unwrap_or(inner);
+    if path.starts_with('/') && (path == "/" || !body.split('/').any(dirty)) {
+        return Cow::Borrowed(path);
+    }
+    let mut kept: Vec<&str> = Vec::new();
+    for segment in inner.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => {
+                kept.pop();
+            }
+            segment => kept.push(segment),
+        }
+    }
+    let mut clean = format!("/{}", kept.join("/"));
+    if path.ends_with('/') && clean.len() > 1 {
+        clean.push('/');
+    }
+    Cow::Owned(clean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scrape_filters_of_kube_state_metrics() {
+        let path =
+            format!("{}/tests/conformance/ksm/scrape_filter.json", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).expect("conformance data");
+        let data: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let strings = |value: &serde_json::Value| -> Vec<String> {
+            value
+                .as_array()
+                .expect("list")
+                .iter()
+                .map(|v| v.as_str().expect("text").to_owned())
+                .collect()
+        };
+        let cases = data["cases"].as_array().expect("cases");
+        assert_eq!(cases.len(), 12);
+        for case in cases {
+            let query = scrape_query(case["query"].as_str().expect("query"), Filters::Resources);
+            let kept: Vec<String> = strings(&case["available"])
+                .into_iter()
+                .filter(|name| query.resources.as_ref().is_none_or(|only| only.contains(name)))
+                .filter(|name| !query.exclude_resources.contains(name))
+                .collect();
+            assert_eq!(kept, strings(&case["kept"]), "{case}");
+            assert_eq!(query.names, None);
+        }
+    }
+
+    #[test]
+    fn names_of_families() {
+        let names = |query: &str| scrape_query(query, Filters::Names).names.map(Vec::from_iter);
+        assert_eq!(names("x=y"), None);
+        assert_eq!(names("name=n"), None);
+        assert_eq!(names("name[]=n&name%5B%5D=b"), Some(vec!["b".to_owned(), "n".to_owned()]));
+        assert_eq!(names("name[]="), Some(vec![String::new()]));
+        assert_eq!(names("name[]=n%20"), Some(vec!["n ".to_owned()]));
+        assert_eq!(names("name[]=%zz&name[]=a;b"), None);
+    }
+
+    #[test]
+    fn cleaning() {
+        for (path, expected) in [
+            ("/", "/"),
+            ("//", "/"),
+            ("//metrics", "/metrics"),
+            ("/metrics/", "/metrics/"),
+            ("/a//b/", "/a/b/"),
+            ("/a/./b", "/a/b"),
+            ("/a/../../b", "/b"),
+            ("/..", "/"),
+            ("metrics", "/metrics"),
+            ("", "/"),
+        ] {
+            assert_eq!(clean(path), expected, "{path}");
+        }
+        assert!(matches!(clean("/debug/pprof/"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn escapes() {
+        assert_eq!(percent_decode("/%6detrics").as_deref(), Some("/metrics"));
+        assert_eq!(percent_decode("%2"), None);
+        assert_eq!(percent_decode("%+1"), None);
+        assert_eq!(percent_decode("%ff"), None);
+    }
+}

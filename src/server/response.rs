@@ -1,0 +1,100 @@
+//! The answers that every listener gives alike.
+
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Method, StatusCode};
+
+use super::body::Body;
+
+/// A response with this server's body type.
+pub type Response = hyper::Response<Body>;
+
+/// `text/plain` with a status.
+pub fn text(status: u16, text: impl Into<String>) -> Response {
+    with_type(status, "text/plain; charset=utf-8", Body::whole(text.into()))
+}
+
+/// An HTML page.
+pub fn html(page: impl Into<String>) -> Response {
+    with_type(200, "text/html; charset=UTF-8", Body::whole(page.into()))
+}
+
+/// A body of some media type.
+pub fn with_type(status: u16, content_type: &'static str, body: Body) -> Response {
+    header(new(status, body), CONTENT_TYPE, HeaderValue::from_static(content_type))
+}
+
+/// A status alone.
+pub fn empty(status: u16) -> Response {
+    new(status, Body::empty())
+}
+
+/// What Go's `http.NotFound` answers.
+pub fn not_found() -> Response {
+    error(404, "404 page not found\n")
+}
+
+/// An error text that browsers must not guess a type for, as Go's `http.Error` writes it.
+pub fn error(status: u16, message: impl Into<String>) -> Response {
+    nosniff(text(status, message))
+}
+
+/// Forbids guessing the media type.
+pub fn nosniff(response: Response) -> Response {
+    header(response, X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))
+}
+
+/// 307 to a path of this server; `GET` and `HEAD` get a page with the link.
+pub fn redirect(method: &Method, target: &str) -> Response {
+    let page = format!("<a href=\"{}\">Temporary Redirect</a>.\n\n", escape_html(target));
+    let response = match *method {
+        Method::GET | Method::HEAD => with_type(307, "text/html; charset=utf-8", Body::whole(page)),
+        _ => empty(307),
+    };
+    match HeaderValue::from_str(target) {
+        Ok(target) => header(response, LOCATION, target),
+        Err(_) => text(400, "400 Bad Request\n"),
+    }
+}
+
+fn new(status: u16, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+}
+
+/// Adds a header.
+pub fn header(mut response: Response, name: HeaderName, value: HeaderValue) -> Response {
+    response.headers_mut().insert(name, value);
+    response
+}
+
+/// Makes text safe inside an HTML element or a quoted attribute.
+pub fn escape_html(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&#34;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// Writes a decoded path as it has to stand in a `Location` header.
+pub fn escape_path(path: &str) -> String {
+    let mut escaped = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => escaped.push(byte as char),
+            b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b',' | b'/' | b':' | b';' | b'='
+            | b'@' | b'!' | b'(' | b')' | b'*' => escaped.push(byte as char),
+            byte => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}

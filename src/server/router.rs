@@ -1,0 +1,251 @@
+//! Paths to handlers, with the rules of Go's `ServeMux` that clients of the originals may rely on:
+//! uncleaned paths are redirected (307), `/x/` serves its whole subtree and `/x` redirects to it,
+//! a method without a handler is not found.
+
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use hyper::Method;
+use hyper::header::CONTENT_LENGTH;
+use hyper::http::request::Parts;
+
+use super::query;
+use super::response::{self, Response};
+
+/// What a handler gets: the head of a request. Bodies are never read.
+#[derive(Debug)]
+pub struct Call {
+    /// Method, URI and headers.
+    pub head: Parts,
+    /// The decoded path.
+    pub path: String,
+}
+
+impl Call {
+    /// The raw query string, empty when there is none.
+    pub fn query(&self) -> &str {
+        self.head.uri.query().unwrap_or_default()
+    }
+
+    /// All values of a header joined with commas, empty when it is absent or not text.
+    pub fn header(&self, name: hyper::header::HeaderName) -> String {
+        let values = self.head.headers.get_all(name);
+        let texts: Vec<&str> = values.iter().filter_map(|value| value.to_str().ok()).collect();
+        texts.join(", ")
+    }
+}
+
+/// Which methods a route answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Methods {
+    /// Every method.
+    Any,
+    /// `GET` and `HEAD`.
+    Read,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+type Handler = Arc<dyn Fn(Call) -> Answering + Send + Sync>;
+
+/// The routes of one listener.
+#[derive(Default)]
+pub struct Router {
+    routes: Vec<Route>,
+}
+
+struct Route {
+    path: String,
+    methods: Methods,
+    handler: Handler,
+}
+
+impl Router {
+    /// Answers `path` with a handler that does not wait. A path that ends in `/` stands for its whole
+    /// subtree, except `/`, which stands for itself (see [`Router::all`]).
+    pub fn at(
+        self,
+        path: &str,
+        methods: Methods,
+        handler: impl Fn(&Call) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        self.at_async(path, methods, move |call| ready(handler(&call)))
+    }
+
+    /// Answers `path` with a handler that may wait.
+    pub fn at_async<F>(
+        mut self,
+        path: &str,
+        methods: Methods,
+        handler: impl Fn(Call) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Response> + Send + 'static,
+    {
+        let handler: Handler = Arc::new(move |call| Box::pin(handler(call)));
+        self.routes.push(Route { path: path.to_owned(), methods, handler });
+        self
+    }
+
+    /// Answers every path that no other route does.
+    pub fn all(self, handler: impl Fn(&Call) -> Response + Send + Sync + 'static) -> Self {
+        self.at("", Methods::Any, handler)
+    }
+
+    /// Adds the routes of `other`.
+    pub fn merge(mut self, other: Router) -> Self {
+        self.routes.extend(other.routes);
+        self
+    }
+
+    /// Answers one request.
+    pub async fn dispatch(&self, head: Parts) -> Response {
+        let is_head = head.method == Method::HEAD;
+        let mut response = self.answer(head).await;
+        if is_head {
+            let size = hyper::body::Body::size_hint(response.body()).exact();
+            if let Some(size) = size {
+                response.headers_mut().insert(CONTENT_LENGTH, size.into());
+            }
+            response = response.map(super::body::Body::without_data);
+        }
+        response
+    }
+
+    async fn answer(&self, head: Parts) -> Response {
+        let raw = head.uri.path();
+        if raw == "*" {
+            let status = if head.method == Method::OPTIONS { 200 } else { 400 };
+            return response::empty(status);
+        }
+        let Some(path) = query::percent_decode(raw) else {
+            return response::text(400, "400 Bad Request: the path has a broken escape\n");
+        };
+        let clean = query::clean(&path);
+        if clean != path {
+            return response::redirect(&head.method, &with_query(&clean, head.uri.query()));
+        }
+        let path = clean.into_owned();
+        match self.find(&path, &head.method) {
+            Found::Handler(handler) => handler(Call { head, path }).await,
+            Found::Subtree => {
+                let target = with_query(&format!("{path}/"), head.uri.query());
+                response::redirect(&head.method, &target)
+            }
+            Found::Nothing => response::not_found(),
+        }
+    }
+
+    fn find(&self, path: &str, method: &Method) -> Found<'_> {
+        let answers = |route: &&Route| match route.methods {
+            Methods::Any => true,
+            Methods::Read => matches!(*method, Method::GET | Method::HEAD),
+        };
+        let routes = || self.routes.iter().filter(answers);
+        if let Some(route) = routes().find(|route| route.path == path) {
+            return Found::Handler(&route.handler);
+        }
+        let is_subtree = |route: &Route| route.path.len() > 1 && route.path.ends_with('/');
+        let covers = |route: &&Route| {
+            route.path.is_empty() || (is_subtree(route) && path.starts_with(&route.path))
+        };
+        let slash = |route: &Route| is_subtree(route) && route.path.strip_suffix('/') == Some(path);
+        if routes().any(slash) {
+            return Found::Subtree;
+        }
+        match routes().filter(covers).max_by_key(|route| route.path.len()) {
+            Some(route) => Found::Handler(&route.handler),
+            None => Found::Nothing,
+        }
+    }
+}
+
+enum Found<'a> {
+    Handler(&'a Handler),
+    Subtree,
+    Nothing,
+}
+
+fn with_query(path: &str, query: Option<&str>) -> String {
+    let mut target = response::escape_path(path);
+    if let Some(query) = query {
+        target.push('?');
+        target.push_str(query);
+    }
+    target
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::Request;
+
+    fn router() -> Router {
+        let text = |text: &'static str| move |_: &Call| response::text(200, text);
+        Router::default()
+            .at("/", Methods::Any, text("root"))
+            .at("/metrics", Methods::Any, text("metrics"))
+            .at("/debug/pprof/", Methods::Read, text("index"))
+            .at("/debug/pprof/heap", Methods::Read, text("heap"))
+    }
+
+    async fn ask(router: &Router, method: &str, uri: &str) -> (u16, String, String) {
+        let request = Request::builder().method(method).uri(uri).body(()).expect("request");
+        let response = router.dispatch(request.into_parts().0).await;
+        let header = |name: &str| {
+            response.headers().get(name).map_or("", |v| v.to_str().expect("text")).to_owned()
+        };
+        let (status, location) = (response.status().as_u16(), header("location"));
+        let body = http_body_util::BodyExt::collect(response.into_body()).await.expect("body");
+        (status, location, String::from_utf8(body.to_bytes().to_vec()).expect("UTF-8"))
+    }
+
+    #[tokio::test]
+    async fn exact_subtree_and_missing() {
+        let router = router();
+        for (method, uri, status, body) in [
+            ("GET", "/", 200, "root"),
+            ("POST", "/metrics", 200, "metrics"),
+            ("GET", "/%6detrics", 200, "metrics"),
+            ("HEAD", "/metrics", 200, ""),
+            ("GET", "/debug/pprof/", 200, "index"),
+            ("GET", "/debug/pprof/x/y", 200, "index"),
+            ("GET", "/debug/pprof/heap", 200, "heap"),
+            ("POST", "/debug/pprof/heap", 404, "404 page not found\n"),
+            ("POST", "/debug/pprof", 404, "404 page not found\n"),
+            ("GET", "/metrics/", 404, "404 page not found\n"),
+            ("GET", "/Metrics", 404, "404 page not found\n"),
+            ("OPTIONS", "*", 200, ""),
+        ] {
+            let (got, _, text) = ask(&router, method, uri).await;
+            assert_eq!((got, text.as_str()), (status, body), "{method} {uri}");
+        }
+    }
+
+    #[tokio::test]
+    async fn redirects() {
+        let router = router();
+        for (method, uri, location, body) in [
+            ("GET", "//", "/", "<a href=\"/\">Temporary Redirect</a>.\n\n"),
+            ("POST", "//", "/", ""),
+            ("HEAD", "//metrics?a=b", "/metrics?a=b", ""),
+            (
+                "GET",
+                "/debug/pprof",
+                "/debug/pprof/",
+                "<a href=\"/debug/pprof/\">Temporary Redirect</a>.\n\n",
+            ),
+            ("POST", "/a/../%3Cb%3E%0d", "/%3Cb%3E%0D", ""),
+        ] {
+            let (status, target, text) = ask(&router, method, uri).await;
+            assert_eq!((status, target.as_str(), text.as_str()), (307, location, body), "{uri}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_catch_all_takes_what_is_left() {
+        let router = router().all(|_| response::text(200, "rest"));
+        assert_eq!(ask(&router, "GET", "/nope").await.2, "rest");
+        assert_eq!(ask(&router, "GET", "/metrics").await.2, "metrics");
+    }
+}

@@ -1,0 +1,116 @@
+//! A metrics path: negotiation, filters, and the bodies of one or several sources as one.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::Method;
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+
+use super::body::Body;
+use super::gzip::{self, Member};
+use super::query::{self, Filters};
+use super::response::{self, Response};
+use super::router::Call;
+use crate::exposition::negotiate::{self, Choice, Dialect, Media};
+use crate::exposition::{DeflatePart, Format, ScrapeQuery, Source, deflate};
+
+/// The last line of an OpenMetrics body.
+const EOF: &[u8] = b"# EOF\n";
+
+/// When a body is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gzip {
+    /// Never.
+    Off,
+    /// By kube-state-metrics' reading of `Accept-Encoding`.
+    ByItem,
+    /// By the weights of `Accept-Encoding`.
+    ByWeight,
+}
+
+/// What a metrics path serves and by which rules.
+#[derive(Clone)]
+pub struct Scrape {
+    /// Served one after the other, as one body.
+    pub sources: Vec<Arc<dyn Source>>,
+    /// Rules of content negotiation.
+    pub dialect: Dialect,
+    /// Query parameters that are understood.
+    pub filters: Filters,
+    /// When to compress.
+    pub gzip: Gzip,
+}
+
+type Frames = Box<dyn Iterator<Item = Bytes> + Send>;
+type Parts = Box<dyn Iterator<Item = DeflatePart> + Send>;
+
+impl Scrape {
+    /// Answers one scrape. The snapshot is taken here; the body is produced while the client reads.
+    pub fn respond(&self, call: &Call) -> Response {
+        let choice = negotiate::format(&call.header(ACCEPT), self.dialect);
+        let accept_encoding = call.header(ACCEPT_ENCODING);
+        let compressed = match self.gzip {
+            Gzip::Off => false,
+            Gzip::ByItem => negotiate::gzip_by_item(&accept_encoding),
+            Gzip::ByWeight => negotiate::gzip_by_weight(&accept_encoding),
+        };
+        let query = query::scrape_query(call.query(), self.filters);
+        // The body of a HEAD is never looked at, so it is not produced.
+        let wanted = call.head.method != Method::HEAD;
+        let (choice, body) = match choice.media {
+            Media::Protobuf(_) => match self.protobuf(&query) {
+                Some(frames) if wanted => (choice, protobuf_body(frames, compressed)),
+                Some(_) => (choice, Body::empty()),
+                None => self.text(choice.or_text(), &query, compressed, wanted),
+            },
+            _ => self.text(choice, &query, compressed, wanted),
+        };
+        let mut answer = response::with_type(200, "text/plain; charset=utf-8", body);
+        if let Ok(content_type) = HeaderValue::from_str(&choice.content_type()) {
+            answer = response::header(answer, CONTENT_TYPE, content_type);
+        }
+        if compressed {
+            answer = response::header(answer, CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        answer
+    }
+
+    fn text(
+        &self,
+        choice: Choice,
+        query: &ScrapeQuery,
+        compressed: bool,
+        wanted: bool,
+    ) -> (Choice, Body) {
+        let format = choice.format().unwrap_or(Format::Text);
+        let end = (format == Format::OpenMetrics).then_some(EOF);
+        let body = if !wanted {
+            Body::empty()
+        } else if compressed {
+            let bodies: Vec<Parts> =
+                self.sources.iter().map(|source| source.deflated(format, query)).collect();
+            let parts = bodies.into_iter().flatten().chain(end.map(gzip::stored));
+            Body::frames(Box::new(Member::new(Box::new(parts))))
+        } else {
+            let bodies: Vec<Frames> =
+                self.sources.iter().map(|source| source.frames(format, query)).collect();
+            Body::frames(Box::new(bodies.into_iter().flatten().chain(end.map(Bytes::from_static))))
+        };
+        (choice, body)
+    }
+
+    /// The protobuf form, if every source has one.
+    fn protobuf(&self, query: &ScrapeQuery) -> Option<Frames> {
+        let bodies: Option<Vec<Frames>> =
+            self.sources.iter().map(|source| source.protobuf_frames(query)).collect();
+        bodies.map(|bodies| Box::new(bodies.into_iter().flatten()) as Frames)
+    }
+}
+
+fn protobuf_body(frames: Frames, compressed: bool) -> Body {
+    if compressed {
+        Body::frames(Box::new(Member::new(deflate(frames))))
+    } else {
+        Body::frames(frames)
+    }
+}

@@ -1,0 +1,354 @@
+//! Log lines on stderr: a human form, JSON, and the forms that the originals write.
+
+use std::fmt::{self, Write as _};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// The form of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `2026-01-02T15:04:05.000Z  INFO message key=value`.
+    Text,
+    /// One JSON object a line with `time`, `level`, `message`, `target` and the fields.
+    Json,
+    /// klog, as kube-state-metrics: `I0102 15:04:05.000000    7 file.rs:1] "message" key="value"`.
+    Klog {
+        /// Without the part before the message.
+        skip_headers: bool,
+    },
+    /// logfmt, as statsd_exporter: `time=… level=INFO source=file.rs:1 msg="message" key=value`.
+    Logfmt,
+    /// The same keys as JSON.
+    LogfmtJson,
+}
+
+/// What is logged and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// The form.
+    pub format: LogFormat,
+    /// The least important level that is logged.
+    pub level: Level,
+}
+
+/// Sends log lines to stderr from here on. A second call changes nothing.
+pub fn init(config: LogConfig) {
+    let layer = tracing_subscriber::fmt::layer()
+        .event_format(Lines(config.format))
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
+    // Libraries are heard only when something is wrong, or one level later than this program.
+    let libraries = match config.level {
+        Level::TRACE => LevelFilter::DEBUG,
+        Level::ERROR => LevelFilter::ERROR,
+        _ => LevelFilter::WARN,
+    };
+    let filter = Targets::new()
+        .with_default(libraries)
+        .with_target("kstatd", LevelFilter::from_level(config.level));
+    // Tests of this crate may have installed another subscriber.
+    let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
+}
+
+struct Lines(LogFormat);
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        let line = Line {
+            level: *metadata.level(),
+            target: metadata.target(),
+            source: metadata.file().map(|file| (file, metadata.line().unwrap_or(0))),
+            fields,
+        };
+        writeln!(writer, "{}", line.render(self.0, &jiff::Zoned::now()))
+    }
+}
+
+/// A field's value as it has to be written.
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Text(String),
+    /// A number or a boolean: never quoted.
+    Plain(String),
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    rest: Vec<(&'static str, Value)>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: Value) {
+        if field.name() == "message" {
+            self.message = match value {
+                Value::Text(text) | Value::Plain(text) => text,
+            };
+        } else {
+            self.rest.push((field.name(), value));
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, Value::Text(format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, Value::Text(value.to_owned()));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, Value::Plain(value.to_string()));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, Value::Plain(value.to_string()));
+    }
+}
+
+struct Line<'a> {
+    level: Level,
+    target: &'a str,
+    source: Option<(&'a str, u32)>,
+    fields: Fields,
+}
+
+impl Line<'_> {
+    fn render(&self, format: LogFormat, now: &jiff::Zoned) -> String {
+        match format {
+            LogFormat::Text => self.text(now),
+            LogFormat::Json => self.json(now),
+            LogFormat::Klog { skip_headers } => self.klog(now, skip_headers),
+            LogFormat::Logfmt => self.logfmt(now),
+            LogFormat::LogfmtJson => self.logfmt_json(now),
+        }
+    }
+
+    fn source(&self) -> String {
+        let (file, line) = self.source.unwrap_or(("unknown", 0));
+        let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
+        format!("{name}:{line}")
+    }
+
+    fn pairs(&self, quote: impl Fn(&str) -> String) -> String {
+        let mut pairs = String::new();
+        for (key, value) in &self.fields.rest {
+            let text = match value {
+                Value::Text(text) => quote(text),
+                Value::Plain(text) => text.clone(),
+            };
+            pairs.push_str(&format!(" {key}={text}"));
+        }
+        pairs
+    }
+
+    fn text(&self, now: &jiff::Zoned) -> String {
+        let (time, level, message) = (utc(now), self.level, &self.fields.message);
+        // A message with line breaks must not look like several log lines.
+        let message = message.replace('\n', "\n    ");
+        format!("{time} {level:>5} {message}{}", self.pairs(quote_if_needed))
+    }
+
+    fn json(&self, now: &jiff::Zoned) -> String {
+        let mut object = serde_json::Map::new();
+        object.insert("time".into(), utc(now).into());
+        object.insert("level".into(), self.level.as_str().to_lowercase().into());
+        object.insert("message".into(), self.fields.message.clone().into());
+        object.insert("target".into(), self.target.into());
+        self.add_fields(&mut object);
+        serde_json::Value::Object(object).to_string()
+    }
+
+    fn add_fields(&self, object: &mut serde_json::Map<String, serde_json::Value>) {
+        for (key, value) in &self.fields.rest {
+            let value = match value {
+                Value::Text(text) => text.clone().into(),
+                Value::Plain(text) => {
+                    serde_json::from_str(text).unwrap_or_else(|_| text.clone().into())
+                }
+            };
+            object.insert((*key).to_owned(), value);
+        }
+    }
+
+    fn klog(&self, now: &jiff::Zoned, skip_headers: bool) -> String {
+        let severity = match self.level {
+            Level::ERROR => 'E',
+            Level::WARN => 'W',
+            _ => 'I',
+        };
+        let mut line = String::new();
+        if !skip_headers {
+            let time = now.strftime("%m%d %H:%M:%S%.6f");
+            let (process, source) = (std::process::id(), self.source());
+            // Writing to a String cannot fail.
+            let _ = write!(line, "{severity}{time} {process:>7} {source}] ");
+        }
+        line.push_str(&go_quote(&self.fields.message));
+        line.push_str(&self.pairs(go_quote));
+        line
+    }
+
+    fn logfmt(&self, now: &jiff::Zoned) -> String {
+        format!(
+            "time={} level={} source={} msg={}{}",
+            utc(now),
+            self.level_name(),
+            self.source(),
+            quote_if_needed(&self.fields.message),
+            self.pairs(quote_if_needed)
+        )
+    }
+
+    fn logfmt_json(&self, now: &jiff::Zoned) -> String {
+        let mut object = serde_json::Map::new();
+        object.insert("time".into(), utc(now).into());
+        object.insert("level".into(), self.level_name().into());
+        object.insert("source".into(), self.source().into());
+        object.insert("msg".into(), self.fields.message.clone().into());
+        self.add_fields(&mut object);
+        serde_json::Value::Object(object).to_string()
+    }
+
+    fn level_name(&self) -> &'static str {
+        match self.level {
+            Level::TRACE => "DEBUG",
+            level => level.as_str(),
+        }
+    }
+}
+
+fn utc(now: &jiff::Zoned) -> String {
+    format!("{:.3}", now.timestamp())
+}
+
+/// Quotes like Go's `slog`: only text that would be ambiguous otherwise.
+fn quote_if_needed(text: &str) -> String {
+    let plain = |c: char| c > ' ' && c != '"' && c != '=' && c != '\\' && !c.is_control();
+    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { go_quote(text) }
+}
+
+/// Quotes like Go's `strconv.Quote`.
+pub(crate) fn go_quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            c if (c as u32) < 0x20 || c == '\u{7f}' => {
+                quoted.push_str(&format!("\\x{:02x}", c as u32));
+            }
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", c as u32)),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> Line<'static> {
+        Line {
+            level: Level::WARN,
+            target: "kstatd::x",
+            source: Some(("src/cli/run.rs", 7)),
+            fields: Fields {
+                message: "not \"good\"".into(),
+                rest: vec![
+                    ("path", Value::Text("/a b".into())),
+                    ("count", Value::Plain("3".into())),
+                    ("signal", Value::Text("hangup".into())),
+                ],
+            },
+        }
+    }
+
+    fn now() -> jiff::Zoned {
+        "2026-01-02T15:04:05.5+00:00[UTC]".parse().expect("time")
+    }
+
+    #[test]
+    fn forms() {
+        let render = |format| line().render(format, &now());
+        assert_eq!(
+            render(LogFormat::Text),
+            "2026-01-02T15:04:05.500Z  WARN not \"good\" path=\"/a b\" count=3 signal=hangup"
+        );
+        assert_eq!(
+            render(LogFormat::Logfmt),
+            "time=2026-01-02T15:04:05.500Z level=WARN source=run.rs:7 msg=\"not \\\"good\\\"\" \
+             path=\"/a b\" count=3 signal=hangup"
+        );
+        let klog = render(LogFormat::Klog { skip_headers: false });
+        let (head, rest) = klog.split_once(' ').expect("head");
+        assert_eq!(head, "W0102");
+        assert!(rest.starts_with("15:04:05.500000 "), "{klog}");
+        assert!(
+            rest.ends_with(
+                "run.rs:7] \"not \\\"good\\\"\" path=\"/a b\" count=3 signal=\"hangup\""
+            ),
+            "{klog}"
+        );
+        assert!(render(LogFormat::Klog { skip_headers: true }).starts_with("\"not "));
+    }
+
+    #[test]
+    fn json_forms() {
+        let parse = |format| -> serde_json::Value {
+            serde_json::from_str(&line().render(format, &now())).expect("JSON")
+        };
+        let own = parse(LogFormat::Json);
+        assert_eq!((&own["level"], &own["count"]), (&"warn".into(), &3.into()));
+        assert_eq!(own["message"], "not \"good\"");
+        let slog = parse(LogFormat::LogfmtJson);
+        assert_eq!((&slog["level"], &slog["msg"]), (&"WARN".into(), &"not \"good\"".into()));
+        assert_eq!(slog["source"], "run.rs:7");
+    }
+
+    #[test]
+    fn quotes() {
+        assert_eq!(go_quote("a\n\u{1}\u{7f}é"), "\"a\\n\\x01\\x7fé\"");
+        assert_eq!(quote_if_needed(""), "\"\"");
+        assert_eq!(quote_if_needed("a=b"), "\"a=b\"");
+    }
+}

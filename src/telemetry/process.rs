@@ -1,0 +1,213 @@
+//! `process_*` metrics and the thread list, read from `/proc/self` when asked for.
+
+use std::fmt;
+use std::fs;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// Ticks a second in `/proc/*/stat`. The kernel's user-visible rate is 100 on every architecture
+/// that this program is built for, whatever its own timer runs at.
+const TICKS: f64 = 100.0;
+
+/// Reads `/proc/self` at each scrape; a file that is missing leaves its metrics out.
+#[derive(Debug)]
+pub struct ProcessCollector;
+
+impl Collector for ProcessCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let stat = Stat::read();
+        if let Some(stat) = &stat {
+            counter(
+                &mut encoder,
+                "process_cpu_seconds",
+                "CPU time spent, user and system, in seconds",
+                stat.cpu,
+            )?;
+        }
+        if let Some(count) = open_files() {
+            gauge(&mut encoder, "process_open_fds", "Open file descriptors", count)?;
+        }
+        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        if let Some(limit) = soft_limit(&limits, "Max open files") {
+            gauge(
+                &mut encoder,
+                "process_max_fds",
+                "Most file descriptors that may be open",
+                limit,
+            )?;
+        }
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        if let Some(bytes) = kilobytes(&status, "VmSize:") {
+            gauge(
+                &mut encoder,
+                "process_virtual_memory_bytes",
+                "Size of the address space in bytes",
+                bytes,
+            )?;
+        }
+        if let Some(limit) = soft_limit(&limits, "Max address space") {
+            gauge(
+                &mut encoder,
+                "process_virtual_memory_max_bytes",
+                "Largest address space allowed in bytes, -1 without a limit",
+                limit,
+            )?;
+        }
+        if let Some(bytes) = kilobytes(&status, "VmRSS:") {
+            gauge(&mut encoder, "process_resident_memory_bytes", "Memory in RAM in bytes", bytes)?;
+        }
+        if let Some(started) = stat.and_then(|stat| stat.started()) {
+            gauge(
+                &mut encoder,
+                "process_start_time_seconds",
+                "Start of the process, seconds since the Unix epoch",
+                started,
+            )?;
+        }
+        if let Some((received, sent)) = network() {
+            counter(
+                &mut encoder,
+                "process_network_receive_bytes",
+                "Bytes that the network namespace received",
+                received,
+            )?;
+            counter(
+                &mut encoder,
+                "process_network_transmit_bytes",
+                "Bytes that the network namespace sent",
+                sent,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
+    let metric = ConstCounter::new(value);
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
+    let metric = ConstGauge::new(value);
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+/// What is read from `/proc/self/stat`.
+struct Stat {
+    /// Seconds of CPU.
+    cpu: f64,
+    /// Seconds from boot to the start of the process.
+    since_boot: f64,
+}
+
+impl Stat {
+    fn read() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/self/stat").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // The command stands in parentheses and may contain anything; fields are counted after it.
+        let (_, rest) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
+        Some(Self { cpu: (ticks(11)? + ticks(12)?) / TICKS, since_boot: ticks(19)? / TICKS })
+    }
+
+    fn started(&self) -> Option<f64> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let boot = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
+        Some(boot.trim().parse::<f64>().ok()? + self.since_boot)
+    }
+}
+
+fn open_files() -> Option<f64> {
+    // The directory handle that counts is open while it counts.
+    Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
+}
+
+fn kilobytes(status: &str, key: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(line.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0)
+}
+
+fn soft_limit(limits: &str, key: &str) -> Option<f64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(key))?;
+    match line.split_whitespace().next()? {
+        // What Go's collector shows for "unlimited" is the largest unsigned number; -1 is readable.
+        "unlimited" => Some(-1.0),
+        number => number.parse().ok(),
+    }
+}
+
+fn network() -> Option<(f64, f64)> {
+    let stats = fs::read_to_string("/proc/self/net/netstat").ok()?;
+    let mut lines = stats.lines().filter_map(|line| line.strip_prefix("IpExt: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let of = |wanted: &str| -> Option<f64> {
+        let index = names.split(' ').position(|name| name == wanted)?;
+        values.split(' ').nth(index)?.parse().ok()
+    };
+    Some((of("InOctets")?, of("OutOctets")?))
+}
+
+/// Memory of the process in bytes, by the names of `/proc/self/status`.
+pub fn memory() -> std::collections::BTreeMap<String, u64> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bytes = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        let kilobytes: u64 = value.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+        Some((name.to_owned(), kilobytes * 1024))
+    };
+    status.lines().filter_map(bytes).collect()
+}
+
+/// One line for each thread: id, name, state.
+pub fn threads() -> String {
+    let mut lines: Vec<(u32, String)> = Vec::new();
+    for entry in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let id = entry.file_name().to_string_lossy().parse().unwrap_or_default();
+        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let field = |key: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(key));
+            value.unwrap_or_default().trim().to_owned()
+        };
+        lines.push((id, format!("{id} {} {}\n", field("Name:"), field("State:"))));
+    }
+    lines.sort();
+    let count = lines.len();
+    let list: String = lines.into_iter().map(|(_, line)| line).collect();
+    format!("threads: {count}\n{list}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_parentheses_does_not_shift_the_fields() {
+        let text = "7 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 1 0 4200 1 2";
+        let stat = Stat::parse(text).expect("fields");
+        assert_eq!((stat.cpu, stat.since_boot), (2.0, 42.0));
+        assert!(Stat::parse("7 (a").is_none());
+        assert!(Stat::parse("7 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn limits_and_sizes() {
+        let limits = "Max open files            1024                 4096                 files\n\
+                      Max address space         unlimited            unlimited            bytes\n";
+        assert_eq!(soft_limit(limits, "Max open files"), Some(1024.0));
+        assert_eq!(soft_limit(limits, "Max address space"), Some(-1.0));
+        assert_eq!(soft_limit(limits, "Max nothing"), None);
+        assert_eq!(kilobytes("VmRSS:\t    8 kB\n", "VmRSS:"), Some(8192.0));
+    }
+
+    #[test]
+    fn this_thread_is_listed() {
+        assert!(threads().starts_with("threads: "));
+        assert!(threads().lines().count() >= 2);
+    }
+}

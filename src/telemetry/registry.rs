@@ -1,0 +1,132 @@
+//! The registry of own metrics as a [`Source`].
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::{process::ProcessCollector, text};
+use crate::exposition::{Format, ScrapeQuery, Source};
+
+/// Takes registrations at start-up; becomes [`OwnMetrics`].
+#[derive(Debug, Default)]
+pub struct Recorder {
+    /// Where metrics are registered.
+    pub registry: Registry,
+}
+
+/// Labels of a `*_build_info` series, with the names that the originals use.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct BuildLabels {
+    branch: &'static str,
+    goarch: &'static str,
+    goos: &'static str,
+    goversion: &'static str,
+    revision: &'static str,
+    tags: &'static str,
+    version: &'static str,
+}
+
+impl Recorder {
+    /// A registry with `process_*` and `kstatd_build_info`.
+    pub fn new() -> Self {
+        let mut recorder = Self::default();
+        recorder.registry.register_collector(Box::new(ProcessCollector));
+        recorder.build_info("kstatd_build_info");
+        recorder
+    }
+
+    /// Adds a series of value 1 that names this build.
+    pub fn build_info(&mut self, name: &str) {
+        let info = Family::<BuildLabels, Gauge>::default();
+        let labels = BuildLabels {
+            branch: "",
+            goarch: arch(),
+            goos: std::env::consts::OS,
+            goversion: super::TOOLCHAIN,
+            revision: option_env!("KSTATD_REVISION").unwrap_or("unknown"),
+            tags: "",
+            version: super::VERSION,
+        };
+        info.get_or_create(&labels).set(1);
+        self.registry.register(name, "Build of this program; the value is always 1", info);
+    }
+
+    /// Ends registration.
+    pub fn finish(self) -> OwnMetrics {
+        OwnMetrics(Arc::new(self.registry))
+    }
+}
+
+/// The name that Go gives this architecture, which the label has in the originals.
+pub(super) fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        other => other,
+    }
+}
+
+/// All own metrics, readable at any time.
+#[derive(Clone, Debug)]
+pub struct OwnMetrics(Arc<Registry>);
+
+impl OwnMetrics {
+    /// The body of a scrape.
+    pub fn encode(&self, format: Format) -> String {
+        let mut body = String::with_capacity(8 << 10);
+        // Writing to a String fails only if an encoder of a metric says so.
+        if let Err(error) = prometheus_client::encoding::text::encode_registry(&mut body, &self.0) {
+            tracing::error!(%error, "own metrics cannot be encoded");
+        }
+        match format {
+            Format::OpenMetrics => body,
+            Format::Text => text::from_open_metrics(&body),
+        }
+    }
+}
+
+impl Source for OwnMetrics {
+    fn frames(
+        &self,
+        format: Format,
+        query: &ScrapeQuery,
+    ) -> Box<dyn Iterator<Item = Bytes> + Send> {
+        let mut body = self.encode(format);
+        if let Some(names) = &query.names {
+            body = text::only(&body, |name| names.contains(name));
+        }
+        Box::new(std::iter::once(Bytes::from(body)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn build_and_process_are_there_in_both_formats() {
+        let own = Recorder::new().finish();
+        let body = own.encode(Format::Text);
+        assert!(body.contains("# TYPE kstatd_build_info gauge\nkstatd_build_info{"), "{body}");
+        assert!(body.contains("# TYPE process_cpu_seconds_total counter\n"), "{body}");
+        assert!(!body.contains("# UNIT") && !body.contains("# EOF"), "{body}");
+        let open = own.encode(Format::OpenMetrics);
+        assert!(open.contains("# TYPE process_cpu_seconds counter\n"), "{open}");
+    }
+
+    #[test]
+    fn filtered_by_name() {
+        let own = Recorder::new().finish();
+        let names = Some(["kstatd_build_info".to_owned()].into());
+        let query = ScrapeQuery { names, ..ScrapeQuery::default() };
+        let body: Vec<u8> = own.frames(Format::Text, &query).flatten().collect();
+        let body = String::from_utf8(body).expect("UTF-8");
+        assert_eq!(body.lines().count(), 3, "{body}");
+        assert!(body.lines().all(|line| line.contains("kstatd_build_info")), "{body}");
+    }
+}
