@@ -1,0 +1,108 @@
+// Package harness starts the programs that the end-to-end tests look at from
+// outside, and speaks to them as their users do: argv, HTTP, UDP, TCP and unix
+// sockets. It knows nothing of how kstatd is built inside.
+package harness
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// Program is an executable and the arguments that come before all others.
+type Program struct {
+	// Name stands in test output.
+	Name string
+	// Path is the executable.
+	Path string
+	// Prefix are leading arguments, such as a sub-command.
+	Prefix []string
+}
+
+// root is the repository's top folder.
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..", "..")
+}
+
+// RepoFile is the absolute path of a file of the repository.
+func RepoFile(parts ...string) string {
+	return filepath.Join(append([]string{root()}, parts...)...)
+}
+
+// locate takes the path from the environment or the default place, and fails
+// the test where nothing is there: a missing program must not look like a pass.
+func locate(t testing.TB, variable, fallback string) string {
+	t.Helper()
+	path := os.Getenv(variable)
+	if path == "" {
+		path = RepoFile(fallback)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%s: %v (set %s, or build it: see tests/README.md)", variable, err, variable)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
+
+// Kstatd is the program under test.
+func Kstatd(t testing.TB) Program {
+	t.Helper()
+	return Program{Name: "kstatd", Path: locate(t, "KSTATD_BIN", "target/debug/kstatd")}
+}
+
+// selfCheck runs the originals on both sides: the suite's own proof that a
+// difference it reports comes from the program and not from the harness.
+func selfCheck() bool { return os.Getenv("E2E_SELF_CHECK") == "1" }
+
+// NotInSelfCheck skips what only kstatd can do while the suite checks itself.
+func NotInSelfCheck(t testing.TB) {
+	t.Helper()
+	if selfCheck() {
+		t.Skip("the harness checks itself with the originals")
+	}
+}
+
+// KubeStateMetrics is the original.
+func KubeStateMetrics(t testing.TB) Program {
+	t.Helper()
+	return Program{Name: "kube-state-metrics", Path: locate(t, "KSM_BIN", "tests/.bin/kube-state-metrics")}
+}
+
+// StatsdExporter is the original.
+func StatsdExporter(t testing.TB) Program {
+	t.Helper()
+	return Program{Name: "statsd_exporter", Path: locate(t, "STATSD_EXPORTER_BIN", "tests/.bin/statsd_exporter")}
+}
+
+// OurKubeStateMetrics is kstatd in its kube-state-metrics personality.
+func OurKubeStateMetrics(t testing.TB) Program {
+	t.Helper()
+	if selfCheck() {
+		return KubeStateMetrics(t)
+	}
+	p := Kstatd(t)
+	p.Name, p.Prefix = "kstatd kube-state-metrics", []string{"kube-state-metrics"}
+	return p
+}
+
+// OurStatsdExporter is kstatd in its statsd_exporter personality.
+func OurStatsdExporter(t testing.TB) Program {
+	t.Helper()
+	if selfCheck() {
+		return StatsdExporter(t)
+	}
+	p := Kstatd(t)
+	p.Name, p.Prefix = "kstatd statsd_exporter", []string{"statsd_exporter"}
+	return p
+}
+
+// APIServer is the real kube-apiserver with its etcd in one process.
+func APIServer(t testing.TB) Program {
+	t.Helper()
+	return Program{Name: "kapi", Path: locate(t, "KAPI_BIN", "tests/.bin/kapi")}
+}

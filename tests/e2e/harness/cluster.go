@@ -1,0 +1,282 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+)
+
+// AdminToken is the bearer token of every cluster's administrator.
+const AdminToken = "e2e-admin-token"
+
+// Cluster is a real API server with client-go clients to it.
+type Cluster struct {
+	t       testing.TB
+	program Program
+	args    []string
+	process *Process
+
+	// Dir holds its state and certificates. It outlives a restart.
+	Dir string
+	// Port is on 127.0.0.1.
+	Port int
+	// Kubeconfig is the administrator's.
+	Kubeconfig string
+	// Typed and Dynamic act as the administrator.
+	Typed   kubernetes.Interface
+	Dynamic dynamic.Interface
+}
+
+// StartCluster starts an empty cluster; args are flags of kube-apiserver.
+func StartCluster(t testing.TB, args ...string) *Cluster {
+	t.Helper()
+	// etcd's unix sockets lie in it, and their paths must be short.
+	dir, err := os.MkdirTemp("/tmp", "kapi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	c := &Cluster{t: t, program: APIServer(t), args: args, Dir: dir, Port: FreePort(t), Kubeconfig: filepath.Join(dir, "kubeconfig")}
+	c.Start()
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The client must not be what the tests wait for.
+	config.QPS, config.Burst = 1000, 1000
+	config.WarningHandler = rest.NoWarnings{}
+	if c.Typed, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	if c.Dynamic, err = dynamic.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// With is the same cluster for a subtest: mistakes are the subtest's then.
+func (c *Cluster) With(t testing.TB) *Cluster {
+	copied := *c
+	copied.t = t
+	return &copied
+}
+
+// Start starts the server, at first or again: it is the same cluster on the same port.
+func (c *Cluster) Start(args ...string) {
+	c.t.Helper()
+	all := append([]string{"--dir", c.Dir, "--port", fmt.Sprint(c.Port), "--token", AdminToken, "--"}, c.args...)
+	c.process = Start(c.t, c.program, append(all, args...)...)
+	c.process.WaitOutput("READY ")
+}
+
+// Stop ends the server; its state stays.
+func (c *Cluster) Stop() { c.process.Stop() }
+
+// Process is the running server.
+func (c *Cluster) Process() *Process { return c.process }
+
+// URL is where the server answers.
+func (c *Cluster) URL() string { return fmt.Sprintf("https://127.0.0.1:%d", c.Port) }
+
+// KubeconfigWith writes a kubeconfig with another bearer token, server or both.
+func (c *Cluster) KubeconfigWith(server, token string) string {
+	c.t.Helper()
+	config, err := clientcmd.LoadFromFile(c.Kubeconfig)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	context := config.Contexts[config.CurrentContext]
+	if server != "" {
+		config.Clusters[context.Cluster].Server = server
+	}
+	config.AuthInfos[context.AuthInfo].Token = token
+	path := filepath.Join(c.t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		c.t.Fatal(err)
+	}
+	return path
+}
+
+// Object reads YAML; a mistake in it is the test's own.
+func Object(t testing.TB, text string) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	if err := yaml.UnmarshalStrict([]byte(text), &o.Object); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return o
+}
+
+// Resource is the client of a resource in the object's namespace.
+func (c *Cluster) Resource(resource string, o *unstructured.Unstructured) dynamic.ResourceInterface {
+	version := o.GroupVersionKind().GroupVersion()
+	client := c.Dynamic.Resource(schema.GroupVersionResource{Group: version.Group, Version: version.Version, Resource: resource})
+	if o.GetNamespace() != "" {
+		return client.Namespace(o.GetNamespace())
+	}
+	return client
+}
+
+// TryCreate creates the object and then writes its status, which a server drops
+// from a creation where the status is a resource of its own.
+//
+// # Errors
+//
+// What the API server answered.
+func (c *Cluster) TryCreate(resource string, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	ctx := context.Background()
+	if namespace := o.GetNamespace(); namespace != "" {
+		if err := c.ensureNamespace(namespace); err != nil {
+			return nil, err
+		}
+	}
+	created, err := c.Resource(resource, o).Create(ctx, o, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	status, found := o.Object["status"]
+	if !found {
+		return created, nil
+	}
+	created.Object["status"] = status
+	updated, err := c.Resource(resource, o).UpdateStatus(ctx, created, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+		return created, nil
+	}
+	if err != nil {
+		// Half an object would be a surprise for whoever looks at the cluster next.
+		return nil, errors.Join(err, c.Resource(resource, o).Delete(ctx, o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	}
+	return updated, nil
+}
+
+func (c *Cluster) ensureNamespace(name string) error {
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+	_, err := c.Resource("namespaces", o).Create(context.Background(), o, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// Create is TryCreate for an object that the server must take.
+func (c *Cluster) Create(resource string, o *unstructured.Unstructured) *unstructured.Unstructured {
+	c.t.Helper()
+	created, err := c.TryCreate(resource, o)
+	if err != nil {
+		c.t.Fatalf("create %s %s: %v", resource, o.GetName(), err)
+	}
+	return created
+}
+
+// Patch merges a patch into an object, or into its status.
+func (c *Cluster) Patch(resource string, o *unstructured.Unstructured, patch map[string]any, subresource ...string) *unstructured.Unstructured {
+	c.t.Helper()
+	text, err := yaml.Marshal(patch)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if text, err = yaml.YAMLToJSON(text); err != nil {
+		c.t.Fatal(err)
+	}
+	patched, err := c.Resource(resource, o).Patch(context.Background(), o.GetName(), types.MergePatchType, text, metav1.PatchOptions{}, subresource...)
+	if err != nil {
+		c.t.Fatalf("patch %s %s %s: %v", resource, o.GetName(), strings.Join(subresource, "/"), err)
+	}
+	return patched
+}
+
+// Delete removes an object at once, finalizers and grace aside.
+func (c *Cluster) Delete(resource string, o *unstructured.Unstructured) {
+	c.t.Helper()
+	if err := c.TryDelete(resource, o); err != nil {
+		c.t.Fatalf("delete %s %s: %v", resource, o.GetName(), err)
+	}
+}
+
+// TryDelete is Delete with the server's answer.
+//
+// # Errors
+//
+// What the API server answered, "not found" aside.
+func (c *Cluster) TryDelete(resource string, o *unstructured.Unstructured) error {
+	ctx := context.Background()
+	client := c.Resource(resource, o)
+	live, err := client.Get(ctx, o.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(live.GetFinalizers()) > 0 {
+		if _, err := client.Patch(ctx, o.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	background := metav1.DeletePropagationBackground
+	err = client.Delete(ctx, o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: new(int64), PropagationPolicy: &background})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if o.GetKind() == "Namespace" {
+		return c.finalizeNamespace(o.GetName())
+	}
+	return nil
+}
+
+// finalizeNamespace does what the namespace controller would: nothing else runs
+// in this cluster that could let go of a namespace.
+func (c *Cluster) finalizeNamespace(name string) error {
+	namespaces := c.Typed.CoreV1().Namespaces()
+	live, err := namespaces.Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	live.Spec.Finalizers = nil
+	_, err = namespaces.Finalize(context.Background(), live, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// ServiceAccountToken makes a service account that may do what the rules say in
+// the whole cluster, and gives a token of it.
+func (c *Cluster) ServiceAccountToken(name, rules string) string {
+	c.t.Helper()
+	ctx := context.Background()
+	c.Create("serviceaccounts", Object(c.t, fmt.Sprintf("{apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: e2e-access}}", name)))
+	c.Create("clusterroles", Object(c.t, fmt.Sprintf("{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}, rules: %s}", name, rules)))
+	c.Create("clusterrolebindings", Object(c.t, fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
+subjects: [{kind: ServiceAccount, name: %[1]s, namespace: e2e-access}]
+`, name)))
+	token, err := c.Typed.CoreV1().ServiceAccounts("e2e-access").CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return token.Status.Token
+}

@@ -1,0 +1,131 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// KubeExporter is a running kube-state-metrics, kstatd's or the original.
+type KubeExporter struct {
+	*Process
+	// Base is the main listener, Telemetry that of the self metrics.
+	Base, Telemetry string
+}
+
+// StartKubeExporter starts it on free ports and waits until it serves.
+func StartKubeExporter(t testing.TB, p Program, args ...string) *KubeExporter {
+	t.Helper()
+	port, telemetry := FreePort(t), FreePort(t)
+	e := &KubeExporter{
+		Process: Start(t, p, append([]string{
+			"--host=127.0.0.1", fmt.Sprintf("--port=%d", port),
+			"--telemetry-host=127.0.0.1", fmt.Sprintf("--telemetry-port=%d", telemetry),
+		}, args...)...),
+		Base:      fmt.Sprintf("http://127.0.0.1:%d", port),
+		Telemetry: fmt.Sprintf("http://127.0.0.1:%d", telemetry),
+	}
+	WaitStatus(t, e.Process, e.Base+"/healthz", 200)
+	return e
+}
+
+// Pair is kstatd beside the original, with the same arguments.
+type Pair struct {
+	t            testing.TB
+	Ours, Theirs *KubeExporter
+}
+
+// StartPair starts both sides.
+func StartPair(t testing.TB, args ...string) *Pair {
+	t.Helper()
+	theirs := StartKubeExporter(t, KubeStateMetrics(t), args...)
+	return &Pair{t: t, Ours: StartKubeExporter(t, OurKubeStateMetrics(t), args...), Theirs: theirs}
+}
+
+// With is the same pair for a subtest: differences are the subtest's then.
+func (p *Pair) With(t testing.TB) *Pair {
+	copied := *p
+	copied.t = t
+	return &copied
+}
+
+// Converge waits until both sides expose the same series and types, in text and
+// in OpenMetrics. Watch events reach two processes at two times, so a difference
+// counts only when it stays.
+func (p *Pair) Converge(query string) {
+	p.t.Helper()
+	for _, accept := range []string{Text, OpenMetrics} {
+		Eventually(p.t, "both sides expose the same with Accept "+accept, func() error {
+			theirs, err := Scrape(p.Theirs.Base+"/metrics"+query, accept)
+			if err != nil {
+				return err
+			}
+			ours, err := Scrape(p.Ours.Base+"/metrics"+query, accept)
+			if err != nil {
+				return err
+			}
+			return Compare(ours, theirs)
+		})
+	}
+}
+
+// Compare tells how two expositions differ in samples, types, order of families
+// and the stability mark of the help texts. Nil means that they do not.
+func Compare(ours, theirs Exposition) error {
+	return errors.Join(
+		prefix("samples: ", Difference(ours.Samples, theirs.Samples)),
+		prefix("types: ", Difference(ours.Types, theirs.Types)),
+		compareOrder(ours, theirs),
+		compareMarks(ours, theirs),
+	)
+}
+
+func prefix(text string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s%w", text, err)
+}
+
+func compareOrder(ours, theirs Exposition) error {
+	if slices.Equal(ours.Families, theirs.Families) || len(ours.Families) != len(theirs.Families) {
+		return nil // another length is a difference in types already
+	}
+	for i, name := range theirs.Families {
+		if ours.Families[i] != name {
+			return fmt.Errorf("order: family %d is %s, theirs is %s", i, ours.Families[i], name)
+		}
+	}
+	return nil
+}
+
+func compareMarks(ours, theirs Exposition) error {
+	var problems []error
+	for name, help := range theirs.Help {
+		mine, found := ours.Help[name]
+		switch {
+		case !found:
+			problems = append(problems, fmt.Errorf("help: %s has none", name))
+		case mark(mine) != mark(help):
+			problems = append(problems, fmt.Errorf("help: %s is marked %q, theirs %q", name, mark(mine), mark(help)))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// mark is what stands before the sentence: stability and deprecation. The
+// sentence itself is nobody's contract.
+func mark(help string) string {
+	end := 0
+	if strings.HasPrefix(help, "[STABLE] ") {
+		end = len("[STABLE] ")
+	}
+	if strings.HasPrefix(help[end:], "(Deprecated since ") {
+		if i := strings.Index(help, ") "); i > 0 {
+			end = i + 2
+		}
+	}
+	return help[:end]
+}

@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"kstatd/e2e/harness"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// kind is one file of testdata/kinds: an object with a status, and the changes
+// made to it. The file NAME.golden beside it has the series of each step.
+type kind struct {
+	resource      string
+	Object        map[string]any `json:"object"`
+	Patch         map[string]any `json:"patch"`
+	StatusPatch   map[string]any `json:"statusPatch"`
+	ApprovalPatch map[string]any `json:"approvalPatch"`
+}
+
+func loadKinds(t *testing.T) []kind {
+	t.Helper()
+	files, err := filepath.Glob("testdata/kinds/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []kind
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := kind{resource: strings.TrimSuffix(filepath.Base(file), ".yaml")}
+		if err := yaml.UnmarshalStrict(text, &k); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		kinds = append(kinds, k)
+	}
+	if len(kinds) != 39 {
+		t.Fatalf("testdata/kinds has %d files, there are 39 kinds", len(kinds))
+	}
+	return kinds
+}
+
+func resourceNames(kinds []kind) string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.resource)
+	}
+	return strings.Join(names, ",")
+}
+
+// mainKinds have the first slice of the exporter to themselves.
+var mainKinds = []string{"deployments", "namespaces", "nodes", "pods", "replicasets", "services"}
+
+// everything exposes all that there is of every kind.
+func everything(resources string) []string {
+	return []string{
+		"--resources=" + resources,
+		"--metric-labels-allowlist=*=[*]",
+		"--metric-annotations-allowlist=*=[*]",
+		"--metric-opt-in-list=.*",
+	}
+}
+
+// TestKinds creates, patches and deletes an object of each kind with a real
+// client on a real API server. After each step the object's series are those of
+// the golden file, and the whole exposition is that of kube-state-metrics beside
+// it, in text and in OpenMetrics.
+//
+// E2E_UPDATE=1 writes the golden files from what kube-state-metrics says.
+func TestKinds(t *testing.T) {
+	kinds := loadKinds(t)
+	if only := os.Getenv("E2E_KINDS"); only != "" {
+		kinds = slices.DeleteFunc(kinds, func(k kind) bool { return !slices.Contains(strings.Split(only, ","), k.resource) })
+	}
+	cluster := harness.StartCluster(t)
+	pair := harness.StartPair(t, append(everything(resourceNames(kinds)), "--kubeconfig="+cluster.Kubeconfig)...)
+	pair.Converge("")
+	for _, k := range kinds {
+		t.Run(k.resource, func(t *testing.T) { k.live(t, cluster.With(t), pair.With(t)) })
+	}
+	pair.Converge("")
+}
+
+func (k kind) live(t *testing.T, cluster *harness.Cluster, pair *harness.Pair) {
+	golden := loadGolden(t, k.resource)
+	object := &unstructured.Unstructured{Object: k.Object}
+	object = cluster.Create(k.resource, object)
+	golden.check(t, "created", pair, object)
+
+	object = cluster.Patch(k.resource, object, k.Patch)
+	if k.StatusPatch != nil {
+		object = cluster.Patch(k.resource, object, k.StatusPatch, "status")
+	}
+	if k.ApprovalPatch != nil {
+		object = cluster.Patch(k.resource, object, k.ApprovalPatch, "approval")
+	}
+	golden.check(t, "patched", pair, object)
+
+	cluster.Delete(k.resource, object)
+	golden.check(t, "deleted", pair, object)
+	golden.save(t)
+}
+
+// golden are the series of one object at each step. What the server makes up,
+// uid, resource version and time of creation, stands as $uid, $version, $created.
+type golden struct {
+	resource string
+	steps    map[string][]string
+	update   bool
+}
+
+var steps = []string{"created", "patched", "deleted"}
+
+func (g *golden) path() string { return "testdata/kinds/" + g.resource + ".golden" }
+
+func loadGolden(t *testing.T, resource string) *golden {
+	t.Helper()
+	g := &golden{resource: resource, steps: map[string][]string{}, update: os.Getenv("E2E_UPDATE") == "1"}
+	if g.update {
+		return g
+	}
+	text, err := os.ReadFile(g.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if name, found := strings.CutPrefix(line, "== "); found {
+			step = name
+		} else {
+			g.steps[step] = append(g.steps[step], line)
+		}
+	}
+	if len(g.steps["created"]) == 0 || len(g.steps["patched"]) == 0 || slices.Equal(g.steps["created"], g.steps["patched"]) {
+		t.Fatalf("%s shows no series or no change: it would prove nothing", g.path())
+	}
+	return g
+}
+
+func (g *golden) save(t *testing.T) {
+	t.Helper()
+	if !g.update {
+		return
+	}
+	var text strings.Builder
+	for _, step := range steps {
+		fmt.Fprintf(&text, "== %s\n", step)
+		for _, line := range g.steps[step] {
+			fmt.Fprintln(&text, line)
+		}
+	}
+	if err := os.WriteFile(g.path(), []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check waits until both sides show the step, then compares all they have.
+func (g *golden) check(t *testing.T, step string, pair *harness.Pair, object *unstructured.Unstructured) {
+	t.Helper()
+	show := func(side *harness.KubeExporter) ([]string, error) {
+		e, err := harness.Scrape(side.Base+"/metrics?resources="+g.resource, harness.Text)
+		if err != nil {
+			return nil, err
+		}
+		return objectSeries(e, object), nil
+	}
+	if g.update {
+		g.record(t, step, func() ([]string, error) { return show(pair.Theirs) })
+	}
+	for _, side := range []*harness.KubeExporter{pair.Theirs, pair.Ours} {
+		harness.Eventually(t, "the series of the object when "+step, func() error {
+			lines, err := show(side)
+			if err != nil {
+				return err
+			}
+			return harness.Difference(lines, g.steps[step])
+		})
+	}
+	pair.Converge("")
+}
+
+// record takes what kube-state-metrics shows once it has shown the same for two
+// seconds: before there is a golden file nothing else tells that a step arrived.
+func (g *golden) record(t *testing.T, step string, show func() ([]string, error)) {
+	t.Helper()
+	var last []string
+	since := time.Now()
+	harness.Eventually(t, "kube-state-metrics settles", func() error {
+		lines, err := show()
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(lines, last) {
+			last, since = lines, time.Now()
+		}
+		if time.Since(since) < 2*time.Second {
+			return fmt.Errorf("still changing")
+		}
+		return nil
+	})
+	g.steps[step] = last
+}
+
+// objectSeries are the series that name the object, with what changes from run
+// to run replaced.
+func objectSeries(e harness.Exposition, object *unstructured.Unstructured) []string {
+	created := strconv.FormatFloat(float64(object.GetCreationTimestamp().Unix()), 'g', -1, 64)
+	quoted := `"` + object.GetName() + `"`
+	var lines []string
+	for _, line := range e.Samples {
+		if !strings.Contains(line, quoted) {
+			continue
+		}
+		line = strings.ReplaceAll(line, string(object.GetUID()), "$uid")
+		space := strings.LastIndexByte(line, ' ')
+		family, _, _ := strings.Cut(line, "{")
+		switch value := line[space+1:]; {
+		case strings.HasSuffix(family, "_metadata_resource_version") && sameNumber(value, object.GetResourceVersion()):
+			line = line[:space] + " $version"
+		case value == created && strings.Contains(family, "creat"):
+			line = line[:space] + " $created"
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func sameNumber(a, b string) bool {
+	x, errX := strconv.ParseFloat(a, 64)
+	y, errY := strconv.ParseFloat(b, 64)
+	return errX == nil && errY == nil && x == y
+}
