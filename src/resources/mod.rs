@@ -5,6 +5,7 @@
 //! to. Objects flow in as bytes, lines for the [`cache`](crate::cache) flow out. Nothing here knows how
 //! objects are fetched or how text is served. `docs/adding-a-metric.md` walks through a change.
 
+pub mod condition;
 pub mod filter;
 pub mod kind;
 pub mod metadata;
@@ -15,7 +16,12 @@ pub mod series;
 pub mod values;
 pub mod view;
 
+pub mod deployments;
+pub mod namespaces;
+pub mod nodes;
 pub mod pods;
+pub mod replicasets;
+pub mod services;
 
 pub use kind::{Api, FamilyInfo, RenderOptions, Renderer, Resource, Stability};
 pub use view::{DecodeError, ObjectBytes};
@@ -23,7 +29,14 @@ pub use view::{DecodeError, ObjectBytes};
 use kind::Handle;
 
 /// Every resource, in byte order of the names, which is also exposition order.
-static RESOURCES: &[&dyn Resource] = &[&Handle::<pods::Pods>::new()];
+static RESOURCES: &[&dyn Resource] = &[
+    &Handle::<deployments::Deployments>::new(),
+    &Handle::<namespaces::Namespaces>::new(),
+    &Handle::<nodes::Nodes>::new(),
+    &Handle::<pods::Pods>::new(),
+    &Handle::<replicasets::ReplicaSets>::new(),
+    &Handle::<services::Services>::new(),
+];
 
 /// Every resource, in byte order of the names.
 #[must_use]
