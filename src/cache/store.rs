@@ -219,3 +219,170 @@ impl Replacement {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::{Catalog, Family, MetricKind};
+    use super::*;
+    use crate::exposition::{Format, ScrapeQuery, Source};
+
+    fn schema() -> Arc<Schema> {
+        let family = |name: &str| Family {
+            name: name.to_owned(),
+            help: format!("Help of {name}."),
+            kind: MetricKind::Gauge,
+        };
+        Arc::new(Schema { resource: "things".into(), families: ["a", "b", "c"].map(family).into() })
+    }
+
+    /// An object with `series[f]` series in family `f`.
+    fn object(uid: u16, version: u32, series: [u8; 3]) -> Rendered {
+        let mut out = Rendered::default();
+        out.uid.extend_from_slice(format!("uid-{uid}").as_bytes());
+        out.identity.extend_from_slice(format!("{{uid=\"{uid}\"").as_bytes());
+        for count in series {
+            for n in 0..count {
+                out.lines.extend_from_slice(format!(",n=\"{n}\"}} {version}\n").as_bytes());
+            }
+            out.ends.push(out.lines.len() as u32);
+        }
+        out
+    }
+
+    fn text(catalog: &Catalog) -> Vec<String> {
+        let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
+        let body = String::from_utf8(frames.flatten().collect()).unwrap();
+        body.lines().map(str::to_owned).collect()
+    }
+
+    fn expected(model: &BTreeMap<u16, (u32, [u8; 3])>) -> Vec<String> {
+        let mut lines = Vec::new();
+        if model.is_empty() {
+            return lines;
+        }
+        for (at, name) in ["a", "b", "c"].iter().enumerate() {
+            lines.push(format!("# HELP {name} Help of {name}."));
+            lines.push(format!("# TYPE {name} gauge"));
+            for (uid, (version, series)) in model {
+                for n in 0..series[at] {
+                    lines.push(format!("{name}{{uid=\"{uid}\",n=\"{n}\"}} {version}"));
+                }
+            }
+        }
+        lines
+    }
+
+    /// Headers and families in order; objects in any.
+    fn grouped(lines: Vec<String>) -> Vec<Vec<String>> {
+        let mut groups: Vec<Vec<String>> = Vec::new();
+        for line in lines {
+            match groups.last_mut() {
+                Some(group) if !line.starts_with("# HELP") => group.push(line),
+                _ => groups.push(vec![line]),
+            }
+        }
+        for group in &mut groups {
+            group[2..].sort_unstable();
+        }
+        groups
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Apply(u16, u32, [u8; 3]),
+        Delete(u16),
+        Replace(Vec<(u16, u32, [u8; 3])>, Vec<u16>),
+        Snapshot,
+    }
+
+    fn ops() -> impl Strategy<Value = Vec<Op>> {
+        let one = || (0..200u16, 0..2_000_000u32, [0..3u8, 0..4u8, 0..20u8]);
+        let op = prop_oneof![
+            40 => one().prop_map(|(uid, version, series)| Op::Apply(uid, version, series)),
+            20 => (0..200u16).prop_map(Op::Delete),
+            1 => (prop::collection::vec(one(), 0..300), prop::collection::vec(0..200u16, 0..5))
+                .prop_map(|(objects, deleted)| Op::Replace(objects, deleted)),
+            2 => Just(Op::Snapshot),
+        ];
+        prop::collection::vec(op, 0..400)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Whatever happens, a scrape shows each object once and in its last version; a snapshot shows
+        /// what was when it was taken.
+        #[test]
+        fn a_scrape_shows_the_last_version_of_each_object(ops in ops()) {
+            let schema = schema();
+            let store = Arc::new(Store::new(Arc::clone(&schema)));
+            let catalog = Catalog::new();
+            catalog.register(schema, vec![Arc::clone(&store)]);
+            let mut model = BTreeMap::new();
+            let mut held = Vec::new();
+            for op in ops {
+                match op {
+                    Op::Apply(uid, version, series) => {
+                        store.apply(&object(uid, version, series));
+                        model.insert(uid, (version, series));
+                    }
+                    Op::Delete(uid) => {
+                        let was_there = model.remove(&uid).is_some();
+                        prop_assert_eq!(store.delete(format!("uid-{uid}").as_bytes()), was_there);
+                    }
+                    Op::Replace(objects, deleted) => {
+                        let mut replacement = store.replace();
+                        model.clear();
+                        for (uid, version, series) in objects {
+                            replacement.push(&object(uid, version, series));
+                            model.insert(uid, (version, series));
+                        }
+                        for uid in deleted {
+                            let was_there = model.remove(&uid).is_some();
+                            let uid = format!("uid-{uid}");
+                            prop_assert_eq!(replacement.delete(uid.as_bytes()), was_there);
+                        }
+                        replacement.commit();
+                    }
+                    Op::Snapshot => {
+                        let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
+                        held.push((frames, expected(&model)));
+                    }
+                }
+                prop_assert_eq!(store.len(), model.len());
+            }
+            held.push((catalog.frames(Format::Text, &ScrapeQuery::default()), expected(&model)));
+            for (frames, want) in held {
+                let body = String::from_utf8(frames.flatten().collect()).unwrap();
+                let got = body.lines().map(str::to_owned).collect();
+                prop_assert_eq!(grouped(got), grouped(want));
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_of_any_length_keep_their_places() {
+        let schema = schema();
+        let store = Arc::new(Store::new(Arc::clone(&schema)));
+        let catalog = Catalog::new();
+        catalog.register(schema, vec![Arc::clone(&store)]);
+        for (version, counts) in [[0, 0, 1], [0, 60, 1], [1, 255, 255], [0, 1, 0]].iter().enumerate() {
+            for uid in 0..70 {
+                store.apply(&object(uid, version as u32, *counts));
+            }
+            let model = (0..70).map(|uid| (uid, (version as u32, *counts))).collect();
+            assert_eq!(grouped(text(&catalog)), grouped(expected(&model)));
+        }
+        let mut large = object(7, 1, [0, 0, 0]);
+        large.lines = b",n=\"0\"} 1\n".repeat(20_000);
+        large.ends = vec![0, large.lines.len() as u32, large.lines.len() as u32];
+        store.apply(&large);
+        let lines = text(&catalog);
+        assert_eq!(lines.iter().filter(|line| line.contains("uid=\"7\"")).count(), 20_000);
+        assert_eq!(lines.iter().filter(|line| line.contains("uid=\"69\"")).count(), 1);
+    }
+}
