@@ -26,7 +26,7 @@ pub(super) enum Step {
 /// Walks a snapshot in exposition order: resources by name, families by table, stores, pages.
 #[derive(Debug)]
 pub(super) struct Walk {
-    resources: Vec<Resource>,
+    resources: Arc<[Resource]>,
     names: Option<BTreeSet<String>>,
     /// Names whose header is printed, or claimed by a resource without objects. Only a name that
     /// several resources have needs the note.
@@ -43,7 +43,7 @@ struct Position {
 }
 
 impl Walk {
-    pub(super) fn new(resources: Vec<Resource>, names: Option<BTreeSet<String>>) -> Self {
+    pub(super) fn new(resources: Arc<[Resource]>, names: Option<BTreeSet<String>>) -> Self {
         let at = Some(Position { resource: 0, family: 0, store: 0, page: 0 });
         Self { resources, names, claimed: HashSet::new(), at }
     }
@@ -121,7 +121,7 @@ impl Body {
         format: Format,
         names: Option<BTreeSet<String>>,
     ) -> Self {
-        Self { walk: Walk::new(resources, names), format }
+        Self { walk: Walk::new(resources.into(), names), format }
     }
 }
 

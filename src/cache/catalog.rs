@@ -5,9 +5,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 
 use super::body::Body;
+use super::gzip::Deflate;
 use super::schema::Schema;
 use super::store::{Snapshot, Store};
-use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::exposition::{DeflatePart, Format, ScrapeQuery, Source};
 
 /// One resource: its families and its stores, one for each watched namespace.
 #[derive(Clone, Debug)]
@@ -95,5 +96,13 @@ impl Source for Catalog {
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
         Box::new(Body::new(self.snapshot(query), format, query.names.clone()))
+    }
+
+    fn deflated(
+        &self,
+        format: Format,
+        query: &ScrapeQuery,
+    ) -> Box<dyn Iterator<Item = DeflatePart> + Send> {
+        Box::new(Deflate::new(self.snapshot(query), format, query.names.clone()))
     }
 }

@@ -14,6 +14,9 @@
 
 mod body;
 mod catalog;
+mod crc;
+mod gzip;
+mod huffman;
 mod page;
 mod schema;
 mod store;

@@ -6,7 +6,9 @@
 //! laid out). A larger page makes an update, which rebuilds a segment, dearer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::crc::Checksum;
 use super::schema::Rendered;
 
 /// Objects in a page.
@@ -108,11 +110,44 @@ pub(super) struct Page {
     identities: Option<Segment>,
     /// For each family, each object's lines.
     families: Vec<Option<Segment>>,
+    /// For each family, what is known of the checksum of its text.
+    sums: Vec<KnownSum>,
+}
+
+/// The checksum of a segment's text: CRC above, length below; 0 while unknown.
+#[derive(Debug, Default)]
+struct KnownSum(AtomicU64);
+
+impl Clone for KnownSum {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
 }
 
 impl Page {
     pub(super) fn new(families: usize) -> Self {
-        Self { len: 0, identities: None, families: vec![None; families] }
+        let (families, sums) = (vec![None; families], vec![KnownSum::default(); families]);
+        Self { len: 0, identities: None, families, sums }
+    }
+
+    /// The checksum of a family's text: the known one, or else what `compute` tells.
+    pub(super) fn checksum(
+        &self,
+        family: usize,
+        compute: impl FnOnce(&Self) -> Checksum,
+    ) -> Checksum {
+        let Some(KnownSum(known)) = self.sums.get(family) else { return compute(self) };
+        match known.load(Ordering::Relaxed) {
+            0 => {
+                let sum = compute(self);
+                // A text of 4 GiB or more is not noted; nothing else depends on the note.
+                if let Ok(len) = u32::try_from(sum.len) {
+                    known.store(u64::from(sum.crc) << 32 | u64::from(len), Ordering::Relaxed);
+                }
+                sum
+            }
+            known => Checksum { crc: (known >> 32) as u32, len: known & 0xffff_ffff },
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -139,9 +174,12 @@ impl Page {
     /// Puts an object into `slot`, which is one that exists or the next one.
     pub(super) fn put(&mut self, slot: usize, object: &Rendered, scratch: &mut Scratch) {
         self.len = self.len.max(slot + 1);
-        set(&mut self.identities, self.len, slot, &object.identity, scratch);
-        for (at, segment) in self.families.iter_mut().enumerate() {
-            set(segment, self.len, slot, object.family(at), scratch);
+        let other = set(&mut self.identities, self.len, slot, &object.identity, scratch);
+        let columns = self.families.iter_mut().zip(&mut self.sums);
+        for (at, (segment, sum)) in columns.enumerate() {
+            if set(segment, self.len, slot, object.family(at), scratch) || other {
+                *sum = KnownSum::default();
+            }
         }
     }
 
@@ -165,6 +203,7 @@ impl Page {
             return;
         };
         self.len = len;
+        self.sums.fill(KnownSum::default());
         for segment in self.families.iter_mut().chain([&mut self.identities]) {
             let Some(old) = segment else { continue };
             if old.pieces() <= len {
@@ -186,35 +225,36 @@ pub(super) struct Scratch {
     bytes: Vec<u8>,
 }
 
-/// Makes `piece` the piece of `slot` in a segment of a page of `len` objects.
+/// Makes `piece` the piece of `slot` in a segment of a page of `len` objects; tells whether it was
+/// another before.
 fn set(
     segment: &mut Option<Segment>,
     len: usize,
     slot: usize,
     piece: &[u8],
     scratch: &mut Scratch,
-) {
+) -> bool {
     let Some(old) = segment else {
         if piece.is_empty() {
-            return;
+            return false;
         }
         scratch.lens.clear();
         scratch.lens.resize(len, 0);
         scratch.lens[slot] = piece.len() as u32;
         *segment = Segment::new(&scratch.lens, piece, &mut scratch.bytes);
-        return;
+        return true;
     };
     // A segment that came to be before the page's later objects has no piece for them yet.
     let pieces = old.pieces();
     let range = if slot < pieces { old.range(slot) } else { old.size()..old.size() };
     if old.0[range.clone()] == *piece && (slot < pieces || piece.is_empty()) {
-        return;
+        return false;
     }
     if range.len() == piece.len()
         && let Some(bytes) = Arc::get_mut(&mut old.0)
     {
         bytes[range].copy_from_slice(piece);
-        return;
+        return true;
     }
     scratch.lens.clear();
     scratch.lens.extend((0..pieces).map(|slot| old.len(slot) as u32));
@@ -225,6 +265,7 @@ fn set(
     scratch.text.extend_from_slice(piece);
     scratch.text.extend_from_slice(&old.0[range.end..]);
     *segment = Segment::new(&scratch.lens, &scratch.text, &mut scratch.bytes);
+    true
 }
 
 /// Fills a page from objects that come one after the other, building each segment once.
@@ -269,7 +310,8 @@ impl PageBuilder {
             segment
         });
         let identities = segments.next().flatten();
-        let families = segments.collect();
-        Page { len: std::mem::take(&mut self.len), identities, families }
+        let families: Vec<_> = segments.collect();
+        let sums = vec![KnownSum::default(); families.len()];
+        Page { len: std::mem::take(&mut self.len), identities, families, sums }
     }
 }

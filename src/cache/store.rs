@@ -223,6 +223,7 @@ impl Replacement {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::io::Read;
 
     use proptest::prelude::*;
 
@@ -257,6 +258,23 @@ mod tests {
         let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
         let body = String::from_utf8(frames.flatten().collect()).unwrap();
         body.lines().map(str::to_owned).collect()
+    }
+
+    /// The text that the deflate parts hold, each checked against its own checksum and length.
+    fn inflated(catalog: &Catalog) -> Vec<u8> {
+        let parts: Vec<_> = catalog.deflated(Format::Text, &ScrapeQuery::default()).collect();
+        let mut stream: Vec<u8> = parts.iter().flat_map(|part| part.bytes.clone()).collect();
+        stream.extend_from_slice(&[3, 0]);
+        let mut text = Vec::new();
+        flate2::read::DeflateDecoder::new(&stream[..]).read_to_end(&mut text).unwrap();
+        let mut rest = &text[..];
+        for part in parts {
+            let (own, behind) = rest.split_at(part.text_len as usize);
+            assert_eq!(crc32fast::hash(own), part.crc);
+            rest = behind;
+        }
+        assert!(rest.is_empty());
+        text
     }
 
     fn expected(model: &BTreeMap<u16, (u32, [u8; 3])>) -> Vec<String> {
@@ -351,11 +369,15 @@ mod tests {
                     Op::Snapshot => {
                         let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
                         held.push((frames, expected(&model)));
+                        let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
+                        prop_assert_eq!(inflated(&catalog), frames.flatten().collect::<Vec<_>>());
                     }
                 }
                 prop_assert_eq!(store.len(), model.len());
             }
             held.push((catalog.frames(Format::Text, &ScrapeQuery::default()), expected(&model)));
+            let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
+            prop_assert_eq!(inflated(&catalog), frames.flatten().collect::<Vec<_>>());
             for (frames, want) in held {
                 let body = String::from_utf8(frames.flatten().collect()).unwrap();
                 let got = body.lines().map(str::to_owned).collect();
@@ -370,7 +392,9 @@ mod tests {
         let store = Arc::new(Store::new(Arc::clone(&schema)));
         let catalog = Catalog::new();
         catalog.register(schema, vec![Arc::clone(&store)]);
-        for (version, counts) in [[0, 0, 1], [0, 60, 1], [1, 255, 255], [0, 1, 0]].iter().enumerate() {
+        for (version, counts) in
+            [[0, 0, 1], [0, 60, 1], [1, 255, 255], [0, 1, 0]].iter().enumerate()
+        {
             for uid in 0..70 {
                 store.apply(&object(uid, version as u32, *counts));
             }
@@ -382,6 +406,7 @@ mod tests {
         large.ends = vec![0, large.lines.len() as u32, large.lines.len() as u32];
         store.apply(&large);
         let lines = text(&catalog);
+        assert_eq!(inflated(&catalog), format!("{}\n", lines.join("\n")).as_bytes());
         assert_eq!(lines.iter().filter(|line| line.contains("uid=\"7\"")).count(), 20_000);
         assert_eq!(lines.iter().filter(|line| line.contains("uid=\"69\"")).count(), 1);
     }

@@ -1,0 +1,304 @@
+//! Writing a deflate block with one Huffman code for all of it (RFC 1951, sections 3.2.2 to 3.2.7).
+//!
+//! A [`Histogram`] counts the symbols of a sample, a [`Code`] is made from it, and a [`BitWriter`] writes
+//! symbols with that code. Every symbol has a code, whether the sample had it or not, so that one block
+//! can hold any text.
+
+/// Takes the symbols of a deflate stream.
+pub(super) trait Symbols {
+    /// These bytes as they are.
+    fn literals(&mut self, bytes: &[u8]);
+
+    /// `len` bytes (3 to 258) that stand `distance` (1 to 32,768) bytes back.
+    fn copy(&mut self, len: usize, distance: usize);
+}
+
+/// Literals, end of block and lengths.
+const LITERALS: usize = 286;
+const DISTANCES: usize = 30;
+/// The symbol that ends a block.
+const END: usize = 256;
+/// The longest code that deflate has.
+const MAX_BITS: u8 = 15;
+
+/// The symbol of a length, its number of extra bits and their value.
+fn length_symbol(len: usize) -> (usize, u32, u32) {
+    let offset = len - 3;
+    match offset {
+        0..8 => (257 + offset, 0, 0),
+        255 => (285, 0, 0),
+        _ => {
+            let extra = offset.ilog2() - 2;
+            let symbol = 257 + 4 * (extra as usize + 1) + ((offset >> extra) & 3);
+            (symbol, extra, (offset & ((1 << extra) - 1)) as u32)
+        }
+    }
+}
+
+/// The symbol of a distance, its number of extra bits and their value.
+#[inline]
+fn distance_symbol(distance: usize) -> (usize, u32, u32) {
+    let offset = distance - 1;
+    if offset < 4 {
+        return (offset, 0, 0);
+    }
+    let extra = offset.ilog2() - 1;
+    let symbol = 2 * (extra as usize + 1) + ((offset >> extra) & 1);
+    (symbol, extra, (offset & ((1 << extra) - 1)) as u32)
+}
+
+/// How often each symbol occurs.
+#[derive(Debug)]
+pub(super) struct Histogram {
+    literals: [u32; LITERALS],
+    distances: [u32; DISTANCES],
+}
+
+impl Histogram {
+    pub(super) fn new() -> Self {
+        // Once at least: a code must have every symbol.
+        Self { literals: [1; LITERALS], distances: [1; DISTANCES] }
+    }
+}
+
+impl Symbols for Histogram {
+    fn literals(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.literals[usize::from(byte)] += 1;
+        }
+    }
+
+    fn copy(&mut self, len: usize, distance: usize) {
+        self.literals[length_symbol(len).0] += 1;
+        self.distances[distance_symbol(distance).0] += 1;
+    }
+}
+
+/// Bits to write: the bits themselves, first to be written lowest, and how many.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bits {
+    bits: u32,
+    len: u8,
+}
+
+/// A prefix code for literals, lengths and distances.
+#[derive(Debug)]
+pub(super) struct Code {
+    literals: Vec<Bits>,
+    distances: Vec<Bits>,
+    /// For each length from 0 to 258, its symbol's code and extra bits in one.
+    lengths: Vec<Bits>,
+}
+
+impl Code {
+    /// The best code for what was counted.
+    pub(super) fn new(histogram: &Histogram) -> Self {
+        let literals = canonical(&code_lengths(&histogram.literals));
+        let distances = canonical(&code_lengths(&histogram.distances));
+        let mut lengths = vec![Bits::default(); 259];
+        for (len, bits) in lengths.iter_mut().enumerate().skip(3) {
+            let (symbol, extra, value) = length_symbol(len);
+            let code = literals[symbol];
+            *bits = Bits { bits: code.bits | value << code.len, len: code.len + extra as u8 };
+        }
+        Self { literals, distances, lengths }
+    }
+}
+
+/// Code lengths of a Huffman code (Huffman 1952) over `counts`, none longer than [`MAX_BITS`].
+fn code_lengths(counts: &[u32]) -> Vec<u8> {
+    let mut counts: Vec<u64> = counts.iter().map(|&count| u64::from(count)).collect();
+    loop {
+        let lengths = unlimited_lengths(&counts);
+        if lengths.iter().all(|&len| len <= MAX_BITS) {
+            return lengths;
+        }
+        // Evening the counts out shortens the longest codes and costs little: they are rare.
+        for count in &mut counts {
+            *count = count.div_ceil(2);
+        }
+    }
+}
+
+fn unlimited_lengths(counts: &[u64]) -> Vec<u8> {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    // Nodes 0..n are symbols, later ones their joins; a parent always comes after its children.
+    let mut parents = vec![0usize; counts.len() * 2 - 1];
+    let mut heap: BinaryHeap<_> =
+        counts.iter().enumerate().map(|(node, &count)| Reverse((count, node))).collect();
+    for join in counts.len()..parents.len() {
+        let mut sum = 0;
+        for _ in 0..2 {
+            if let Some(Reverse((count, node))) = heap.pop() {
+                parents[node] = join;
+                sum += count;
+            }
+        }
+        heap.push(Reverse((sum, join)));
+    }
+    let mut depths = vec![0u8; parents.len()];
+    for node in (0..parents.len() - 1).rev() {
+        depths[node] = depths[parents[node]].saturating_add(1);
+    }
+    depths.truncate(counts.len());
+    depths
+}
+
+/// The canonical code with these lengths, bit-reversed as deflate packs it.
+fn canonical(lengths: &[u8]) -> Vec<Bits> {
+    let mut next = [0u32; MAX_BITS as usize + 2];
+    for &len in lengths {
+        next[usize::from(len) + 1] += 1;
+    }
+    let mut code = 0;
+    for entry in &mut next[1..] {
+        code = (code + *entry) << 1;
+        *entry = code;
+    }
+    let mut codes = Vec::with_capacity(lengths.len());
+    for &len in lengths {
+        let code = next[usize::from(len)];
+        next[usize::from(len)] += 1;
+        codes.push(Bits { bits: code.reverse_bits() >> (32 - u32::from(len)), len });
+    }
+    codes
+}
+
+/// Writes symbols as bits.
+#[derive(Debug)]
+pub(super) struct BitWriter {
+    code: Code,
+    out: Vec<u8>,
+    pending: u64,
+    /// How many bits of `pending` are in use; below 32 between calls.
+    filled: u32,
+}
+
+impl BitWriter {
+    /// Begins a block that is not the last of its stream.
+    pub(super) fn new(code: Code) -> Self {
+        let mut writer = Self { code, out: Vec::new(), pending: 0, filled: 0 };
+        // Not final, dynamic code, all literal and distance symbols, all code length symbols.
+        writer.put(0b100, 3);
+        writer.put(LITERALS as u32 - 257, 5);
+        writer.put(DISTANCES as u32 - 1, 5);
+        writer.put(15, 4);
+        // The code for code lengths: none for the three repeats, which come first, and four bits for
+        // each of the sixteen lengths, which makes a length its own code.
+        for at in 0..19 {
+            writer.put(if at < 3 { 0 } else { 4 }, 3);
+        }
+        for at in 0..LITERALS + DISTANCES {
+            let len = match at.checked_sub(LITERALS) {
+                None => writer.code.literals[at].len,
+                Some(at) => writer.code.distances[at].len,
+            };
+            writer.put(u32::from(len.reverse_bits() >> 4), 4);
+        }
+        writer
+    }
+
+    /// Bytes written so far and not yet taken.
+    pub(super) fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes the bytes that are complete.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        let capacity = self.out.len();
+        std::mem::replace(&mut self.out, Vec::with_capacity(capacity))
+    }
+
+    /// Ends the block and fills the last byte with an empty stored block.
+    pub(super) fn finish(&mut self) {
+        let end = self.code.literals[END];
+        self.put(end.bits, u32::from(end.len));
+        self.put(0, 3);
+        while self.filled > 0 {
+            self.out.push(self.pending as u8);
+            self.pending >>= 8;
+            self.filled = self.filled.saturating_sub(8);
+        }
+        self.out.extend_from_slice(&[0, 0, 0xff, 0xff]);
+    }
+
+    #[inline]
+    fn put(&mut self, bits: u32, len: u32) {
+        self.pending |= u64::from(bits) << self.filled;
+        self.filled += len;
+        if self.filled >= 32 {
+            self.out.extend_from_slice(&(self.pending as u32).to_le_bytes());
+            self.pending >>= 32;
+            self.filled -= 32;
+        }
+    }
+}
+
+impl Symbols for BitWriter {
+    #[inline]
+    fn literals(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            let Bits { bits, len } = self.code.literals[usize::from(byte)];
+            self.put(bits, u32::from(len));
+        }
+    }
+
+    #[inline]
+    fn copy(&mut self, len: usize, distance: usize) {
+        let length = self.code.lengths[len];
+        self.put(length.bits, u32::from(length.len));
+        let (symbol, extra, value) = distance_symbol(distance);
+        let code = self.code.distances[symbol];
+        self.put(code.bits | value << code.len, u32::from(code.len) + extra);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn inflate(mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.extend_from_slice(&[3, 0]);
+        let mut text = Vec::new();
+        flate2::read::DeflateDecoder::new(&bytes[..]).read_to_end(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn every_literal_length_and_distance_decodes() {
+        let all: Vec<u8> = (0..=255u8).collect();
+        for skewed in [false, true] {
+            let mut histogram = Histogram::new();
+            if skewed {
+                // Fibonacci counts make the deepest possible tree.
+                let (mut a, mut b) = (1u32, 1u32);
+                for count in &mut histogram.literals[..40] {
+                    *count = a;
+                    (a, b) = (b, a + b);
+                }
+            }
+            let mut writer = BitWriter::new(Code::new(&histogram));
+            let mut text: Vec<u8> = Vec::new();
+            let mut random = 1u32;
+            while text.len() < 70_000 {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                writer.literals(&all[..(random >> 24) as usize]);
+                text.extend_from_slice(&all[..(random >> 24) as usize]);
+            }
+            for len in 3..=258 {
+                for distance in (0..15).flat_map(|bit| [1 << bit, (1 << bit) + 1]).chain([32_768]) {
+                    writer.copy(len, distance);
+                    for _ in 0..len {
+                        text.push(text[text.len() - distance]);
+                    }
+                }
+            }
+            writer.finish();
+            assert!(inflate(writer.take()) == text);
+        }
+    }
+}
