@@ -5,10 +5,12 @@
 //! to. Objects flow in as bytes, lines for the [`cache`](crate::cache) flow out. Nothing here knows how
 //! objects are fetched or how text is served. `docs/adding-a-metric.md` walks through a change.
 
+pub mod admission;
 pub mod condition;
 pub mod filter;
 pub mod kind;
 pub mod metadata;
+pub mod rbac;
 pub mod resource_list;
 pub mod scalars;
 pub mod selection;
@@ -16,12 +18,35 @@ pub mod series;
 pub mod values;
 pub mod view;
 
+pub mod certificatesigningrequests;
+pub mod clusterrolebindings;
+pub mod clusterroles;
+pub mod configmaps;
+pub mod daemonsets;
 pub mod deployments;
+pub mod ingressclasses;
+pub mod leases;
+pub mod mutatingadmissionpolicies;
+pub mod mutatingadmissionpolicybindings;
+pub mod mutatingwebhookconfigurations;
 pub mod namespaces;
+pub mod networkpolicies;
 pub mod nodes;
+pub mod poddisruptionbudgets;
 pub mod pods;
 pub mod replicasets;
+pub mod replicationcontrollers;
+pub mod rolebindings;
+pub mod roles;
+pub mod secrets;
+pub mod serviceaccounts;
 pub mod services;
+pub mod statefulsets;
+pub mod storageclasses;
+pub mod validatingadmissionpolicies;
+pub mod validatingadmissionpolicybindings;
+pub mod validatingwebhookconfigurations;
+pub mod volumeattachments;
 
 pub use kind::{Api, FamilyInfo, RenderOptions, Renderer, Resource, Stability};
 pub use view::{DecodeError, ObjectBytes};
@@ -30,12 +55,35 @@ use kind::Handle;
 
 /// Every resource, in byte order of the names, which is also exposition order.
 static RESOURCES: &[&dyn Resource] = &[
+    &Handle::<certificatesigningrequests::SigningRequests>::new(),
+    &Handle::<clusterrolebindings::ClusterRoleBindings>::new(),
+    &Handle::<clusterroles::ClusterRoles>::new(),
+    &Handle::<configmaps::ConfigMaps>::new(),
+    &Handle::<daemonsets::DaemonSets>::new(),
     &Handle::<deployments::Deployments>::new(),
+    &Handle::<ingressclasses::IngressClasses>::new(),
+    &Handle::<leases::Leases>::new(),
+    &Handle::<mutatingadmissionpolicies::MutatingAdmissionPolicies>::new(),
+    &Handle::<mutatingadmissionpolicybindings::MutatingAdmissionPolicyBindings>::new(),
+    &Handle::<mutatingwebhookconfigurations::MutatingWebhookConfigurations>::new(),
     &Handle::<namespaces::Namespaces>::new(),
+    &Handle::<networkpolicies::NetworkPolicies>::new(),
     &Handle::<nodes::Nodes>::new(),
+    &Handle::<poddisruptionbudgets::PodDisruptionBudgets>::new(),
     &Handle::<pods::Pods>::new(),
     &Handle::<replicasets::ReplicaSets>::new(),
+    &Handle::<replicationcontrollers::ReplicationControllers>::new(),
+    &Handle::<rolebindings::RoleBindings>::new(),
+    &Handle::<roles::Roles>::new(),
+    &Handle::<secrets::Secrets>::new(),
+    &Handle::<serviceaccounts::ServiceAccounts>::new(),
     &Handle::<services::Services>::new(),
+    &Handle::<statefulsets::StatefulSets>::new(),
+    &Handle::<storageclasses::StorageClasses>::new(),
+    &Handle::<validatingadmissionpolicies::ValidatingAdmissionPolicies>::new(),
+    &Handle::<validatingadmissionpolicybindings::ValidatingAdmissionPolicyBindings>::new(),
+    &Handle::<validatingwebhookconfigurations::ValidatingWebhookConfigurations>::new(),
+    &Handle::<volumeattachments::VolumeAttachments>::new(),
 ];
 
 /// Every resource, in byte order of the names.
