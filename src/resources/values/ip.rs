@@ -1,13 +1,76 @@
-//! stub
-/// f
-pub struct IpFamily;
+//! The family of an IP address in text, by the rules of Go's `netip.ParseAddr`.
+//!
+//! A pure function; what a pod without a valid address gives is the pod families' business.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpFamily {
+    /// IPv4, also in an address mapped into IPv6.
+    V4,
+    /// IPv6.
+    V6,
+}
+
 impl IpFamily {
-    /// t
+    /// The family as a label value: `4` or `6`.
+    #[must_use]
     pub fn text(self) -> &'static str {
-        "4"
+        match self {
+            Self::V4 => "4",
+            Self::V6 => "6",
+        }
     }
 }
-/// f
-pub fn family(_: &str) -> Option<IpFamily> {
-    Some(IpFamily)
+
+/// The family of `address`, `None` if it is no address. An IPv6 address may have a zone
+/// (`fe80::1%eth0`).
+#[must_use]
+pub fn family(address: &str) -> Option<IpFamily> {
+    let (address, zone) = match address.split_once('%') {
+        Some((address, zone)) => (address, Some(zone)),
+        None => (address, None),
+    };
+    if zone.is_none() && address.parse::<Ipv4Addr>().is_ok() {
+        return Some(IpFamily::V4);
+    }
+    let wide: Ipv6Addr = address.parse().ok().filter(|_| zone != Some(""))?;
+    Some(if wide.to_ipv4_mapped().is_some() { IpFamily::V4 } else { IpFamily::V6 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for text in ["0.0.0.0", "10.1.2.3", "255.255.255.255", "::ffff:1.2.3.4", "::FFFF:102:304%a"]
+        {
+            assert_eq!(family(text), Some(IpFamily::V4), "{text}");
+        }
+        for text in ["::", "::1", "fd00:10::7", "::1.2.3.4", "fe80::1%eth0", "1::8%%", "A:b::"] {
+            assert_eq!(family(text), Some(IpFamily::V6), "{text}");
+        }
+        for text in [
+            "",
+            "1.2.3",
+            "1.2.3.4.5",
+            "01.2.3.4",
+            "1.2.3.256",
+            "1.2.3.4%eth0",
+            "10.0.0.1/8",
+            "::1%",
+            ":",
+            ":::",
+            "1:2:3:4::5:6:7:8",
+            "12345::",
+            "::1 ",
+            "[::1]",
+            "host",
+            "１.2.3.4",
+        ] {
+            assert_eq!(family(text), None, "{text}");
+        }
+    }
 }

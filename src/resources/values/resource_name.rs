@@ -1,27 +1,138 @@
-//! stub
-/// r
+//! Names of compute resources (`cpu`, `hugepages-2Mi`, `nvidia.com/gpu`) as the pod and node families read
+//! them: which names are metrics at all, in what unit, and how the name looks in a label.
+//!
+//! A pure function of the name; the amounts belong to [`quantity`](super::quantity).
+
+use std::borrow::Cow;
+
+/// `name` with every character outside `[a-zA-Z0-9_]` replaced by an underscore.
+#[must_use]
+pub fn sanitise(name: &str) -> Cow<'_, str> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.chars().all(allowed) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(name.chars().map(|c| if allowed(c) { c } else { '_' }).collect())
+}
+
+/// Which number of a quantity a family prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// c
+    /// [`Quantity::converted`](super::quantity::Quantity::converted).
     Converted,
-    /// i
+    /// [`Quantity::integer`](super::quantity::Quantity::integer).
     Integer,
 }
-/// c
+
+/// A way in which a resource name gives rise to a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// u
+    /// The `unit` label.
     pub unit: &'static str,
-    /// p
+    /// What the pod families print, if they print it. The node families print
+    /// [`Reading::Converted`] for every class.
     pub in_pods: Option<Reading>,
 }
-/// s
-pub fn sanitise(s: &str) -> String {
-    s.to_owned()
+
+/// The classes of `name`, in the order of their series. Most names have one or none; a name such as
+/// `hugepages-a/b` is both a page size and an extended resource, and has two.
+pub fn classes(name: &str) -> impl Iterator<Item = Class> {
+    let class = |unit, in_pods| Some(Class { unit, in_pods });
+    let classes = match name {
+        "cpu" => [class("core", Some(Reading::Converted)), None, None],
+        "memory" | "storage" | "ephemeral-storage" => {
+            [class("byte", Some(Reading::Integer)), None, None]
+        }
+        "pods" => [class("integer", None), None, None],
+        _ => {
+            let when = |applies: bool, unit| {
+                if applies { class(unit, Some(Reading::Integer)) } else { None }
+            };
+            [
+                when(is_huge_page(name), "byte"),
+                when(is_attachable_volume(name), "byte"),
+                when(is_extended(name), "integer"),
+            ]
+        }
+    };
+    classes.into_iter().flatten()
 }
-/// c
-pub fn classes(n: &str) -> impl Iterator<Item = Class> {
-    std::iter::once(if n == "cpu" {
-        Class { unit: "core", in_pods: Some(Reading::Converted) }
-    } else {
-        Class { unit: "byte", in_pods: Some(Reading::Integer) }
-    })
+
+/// Whether `name` is a page size, such as `hugepages-2Mi`.
+#[must_use]
+pub fn is_huge_page(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+/// Whether `name` counts volumes of a driver, such as `attachable-volumes-aws-ebs`.
+#[must_use]
+pub fn is_attachable_volume(name: &str) -> bool {
+    name.starts_with("attachable-volumes-")
+}
+
+/// Whether `name` is an extended resource, such as `nvidia.com/gpu`: one of a vendor, not of Kubernetes,
+/// that can stand in a quota.
+#[must_use]
+pub fn is_extended(name: &str) -> bool {
+    if name.contains("kubernetes.io/") || name.starts_with("requests.") {
+        return false;
+    }
+    let Some((prefix, name)) = name.split_once('/') else {
+        return false;
+    };
+    // In a quota the resource is called `requests.<name>`, and that has to be a qualified name.
+    is_subdomain(prefix, 253 - "requests.".len()) && is_name_part(name)
+}
+
+/// A lower-case DNS subdomain (RFC 1123) of at most `longest` bytes.
+fn is_subdomain(text: &str, longest: usize) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    text.len() <= longest && text.split('.').all(|part| framed(part, inner, |byte| byte == b'-'))
+}
+
+/// What follows the slash of a qualified name: 1 to 63 of `[A-Za-z0-9_.-]`, alphanumeric at both ends.
+fn is_name_part(text: &str) -> bool {
+    let between = |byte| matches!(byte, b'-' | b'_' | b'.');
+    text.len() <= 63 && framed(text, |byte| byte.is_ascii_alphanumeric(), between)
+}
+
+/// Whether `text` begins and ends with `outer` bytes and has only these and `between` bytes inside.
+fn framed(text: &str, outer: impl Fn(u8) -> bool, between: impl Fn(u8) -> bool) -> bool {
+    let (Some(&first), Some(&last)) = (text.as_bytes().first(), text.as_bytes().last()) else {
+        return false;
+    };
+    outer(first) && outer(last) && text.bytes().all(|byte| outer(byte) || between(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_names() {
+        let text = include_str!("../../../tests/conformance/ksm/resource_names.json");
+        let data: serde_json::Value = serde_json::from_str(text).unwrap();
+        let cases = data["cases"].as_array().unwrap();
+        assert!(cases.len() > 30);
+        for case in cases {
+            let name = case["name"].as_str().unwrap();
+            assert_eq!(sanitise(name), case["sanitised"].as_str().unwrap(), "{name}");
+            assert_eq!(is_huge_page(name), case["huge_page"], "{name}");
+            assert_eq!(is_attachable_volume(name), case["attachable_volume"], "{name}");
+            assert_eq!(is_extended(name), case["extended"], "{name}");
+        }
+    }
+
+    #[test]
+    fn classes_of_a_name() {
+        let all = |name| classes(name).map(|class| (class.unit, class.in_pods)).collect::<Vec<_>>();
+        assert_eq!(all("cpu"), [("core", Some(Reading::Converted))]);
+        assert_eq!(all("memory"), [("byte", Some(Reading::Integer))]);
+        assert_eq!(all("pods"), [("integer", None)]);
+        assert_eq!(all("hugepages-1Gi"), [("byte", Some(Reading::Integer))]);
+        assert_eq!(all("example.com/gpu"), [("integer", Some(Reading::Integer))]);
+        let both = [("byte", Some(Reading::Integer)), ("integer", Some(Reading::Integer))];
+        assert_eq!(all("hugepages-a/b"), both);
+        assert_eq!(all("unheard-of"), []);
+    }
 }
