@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::template::Template;
+
 /// The metric type a name is looked up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MetricType {
@@ -69,7 +71,7 @@ pub struct Quantile {
 /// Options of a summary. Zero means "not set": a summary then uses 10 minutes, 5 age buckets, a buffer of 500.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SummaryOptions {
-    /// Quantiles; never empty after loading.
+    /// Quantiles, each between 0 and 1.
     pub quantiles: Vec<Quantile>,
     /// Length of the sliding window.
     pub max_age: Duration,
@@ -82,7 +84,7 @@ pub struct SummaryOptions {
 /// Options of a histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HistogramOptions {
-    /// Upper bounds of the classic buckets; never empty after loading.
+    /// Upper bounds of the classic buckets, strictly increasing; the last one may be +Inf.
     pub buckets: Vec<f64>,
     /// Growth of native buckets; above 0 and up to 1 switches them off, 0 or less in a rule means "as the defaults".
     pub native_bucket_factor: f64,
@@ -161,4 +163,18 @@ pub struct Rule {
     pub summary_options: Option<SummaryOptions>,
     /// Completed; `None` where the rule is no histogram and has none (then the defaults' apply).
     pub histogram_options: Option<HistogramOptions>,
+    pub(super) templates: Templates,
+}
+
+/// What a rule makes of a name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Templates {
+    pub(super) name: Template,
+    /// Segments that are stars, for glob rules.
+    pub(super) stars: Vec<usize>,
+    /// Some template needs the captures of the match.
+    pub(super) captures: bool,
+    /// Sorted by name; one value for each.
+    pub(super) label_names: Vec<String>,
+    pub(super) label_values: Vec<Template>,
 }

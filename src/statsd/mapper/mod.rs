@@ -5,27 +5,69 @@
 //! series: whoever loads files and keeps series calls this module.
 
 mod config;
+mod dialect;
+mod dump;
+mod glob;
+mod load;
 mod problem;
+mod regexes;
+mod scalar;
+mod template;
+mod validate;
+mod yaml;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use regex::bytes::CaptureLocations;
+
+use crate::statsd::name as names;
 pub use config::{
     Action, DEFAULT_HELP, Defaults, HistogramOptions, MatchType, MetricType, ObserverType,
     Quantile, Rule, SummaryOptions,
 };
+use glob::{Globs, Search};
 pub use problem::{Problem, ProblemClass, Severity};
+use regexes::{Hit, Regexes};
+use template::Captures;
 
 /// A loaded mapping. `Default` is what an empty file gives: no rules.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mapper {
+    id: u64,
     defaults: Defaults,
     rules: Vec<Rule>,
+    globs: Globs,
+    regexes: Regexes,
     warnings: Vec<Problem>,
 }
 
-/// Scratch space of [`Mapper::map`]; keep one per thread.
+impl Default for Mapper {
+    fn default() -> Self {
+        Self {
+            id: next_id(),
+            defaults: Defaults::default(),
+            rules: Vec::new(),
+            globs: Globs::new(true),
+            regexes: Regexes::default(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// Tells mappers apart, so that a [`Buffer`] does not use one mapper's capture slots with another.
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Scratch space of [`Mapper::map`]; keep one per thread. Serves any mapper.
 #[derive(Debug, Default)]
 pub struct Buffer {
     text: String,
     ends: Vec<usize>,
+    search: Search,
+    mapper: u64,
+    locations: Vec<Option<CaptureLocations>>,
 }
 
 /// A mapped name. Borrows from the mapper and from the buffer given to [`Mapper::map`].
@@ -38,6 +80,7 @@ pub struct Mapped<'a> {
     /// The expanded name before escaping.
     pub unescaped_name: &'a str,
     names: &'a [String],
+    start: usize,
     ends: &'a [usize],
     text: &'a str,
 }
@@ -46,7 +89,7 @@ impl<'a> Mapped<'a> {
     /// The rule's labels: names as in the file and sorted bytewise, values expanded.
     pub fn labels(&self) -> impl Iterator<Item = (&'a str, &'a str)> + Clone + use<'a> {
         let text = self.text;
-        let mut start = 0;
+        let mut start = self.start;
         self.names.iter().zip(self.ends).map(move |(name, &end)| {
             let value = text.get(start..end).unwrap_or_default();
             start = end;
@@ -59,24 +102,69 @@ impl Mapper {
     /// Loads a mapping file.
     ///
     /// # Errors
-    /// Every problem that keeps the file from being used, in the order of the file.
+    /// Every problem that keeps the file from being used. What statsd_exporter would report comes first.
     pub fn from_yaml(text: &str) -> Result<Self, Vec<Problem>> {
-        if text.trim().is_empty() {
-            return Ok(Self::default());
-        }
-        Err(Vec::new())
+        let validate::Validated { defaults, rules, globs, regexes, warnings } =
+            validate::validate(load::load(text))?;
+        Ok(Self { id: next_id(), defaults, rules, globs, regexes, warnings })
     }
 
     /// Looks a StatsD name up (as sent, after name-tag removal, not escaped).
+    ///
+    /// Glob rules come first; regex rules are only tried when no glob rule matches, whatever the order in the file.
     pub fn map<'a>(
         &'a self,
-        _name: &str,
-        _kind: MetricType,
+        name: &str,
+        kind: MetricType,
         buffer: &'a mut Buffer,
     ) -> Option<Mapped<'a>> {
-        buffer.text.clear();
-        buffer.ends.clear();
-        None
+        if let Some(index) = self.globs.find(name, kind, &mut buffer.search) {
+            let rule = self.rules.get(index as usize)?;
+            let Buffer { text, ends, search, .. } = buffer;
+            return Some(expand(
+                rule,
+                &GlobCaptures { name, stars: &rule.templates.stars, search },
+                text,
+                ends,
+            ));
+        }
+        let hit = self.regexes.find(name, kind)?;
+        let rule = self.rules.get(hit.index as usize)?;
+        let Buffer { text, ends, mapper, locations, .. } = buffer;
+        if !rule.templates.captures {
+            return Some(expand(rule, &RegexCaptures { name, locations: None }, text, ends));
+        }
+        if *mapper != self.id {
+            locations.clear();
+            *mapper = self.id;
+        }
+        let locations = self.capture(hit, name, locations);
+        Some(expand(rule, &RegexCaptures { name, locations }, text, ends))
+    }
+
+    fn capture<'b>(
+        &self,
+        hit: Hit,
+        name: &str,
+        slots: &'b mut Vec<Option<CaptureLocations>>,
+    ) -> Option<&'b CaptureLocations> {
+        let index = hit.index as usize;
+        if slots.len() <= index {
+            slots.resize_with(index + 1, || None);
+        }
+        let slot = slots.get_mut(index)?;
+        if slot.is_none() {
+            *slot = self.regexes.locations(hit);
+        }
+        let locations = slot.as_mut()?;
+        self.regexes.capture(hit, name, locations);
+        Some(locations)
+    }
+
+    /// The glob rules as a Graphviz graph, in the format of statsd_exporter's `--debug.dump-fsm`.
+    #[must_use]
+    pub fn dump_dot(&self) -> String {
+        dump::dot(&self.rules)
     }
 
     /// The section `defaults`, completed; applies to unmapped metrics too.
@@ -139,3 +227,79 @@ impl Mapper {
             .unwrap_or(self.defaults.histogram_options.native_max_buckets)
     }
 }
+
+struct GlobCaptures<'a> {
+    name: &'a str,
+    stars: &'a [usize],
+    search: &'a Search,
+}
+
+impl Captures for GlobCaptures<'_> {
+    #[inline]
+    fn get(&self, index: usize) -> Option<&str> {
+        match index.checked_sub(1) {
+            None => Some(self.name),
+            Some(star) => self.search.segment(self.name, *self.stars.get(star)?),
+        }
+    }
+}
+
+struct RegexCaptures<'a> {
+    name: &'a str,
+    locations: Option<&'a CaptureLocations>,
+}
+
+impl Captures for RegexCaptures<'_> {
+    fn get(&self, index: usize) -> Option<&str> {
+        let (start, end) = self.locations?.get(index)?;
+        self.name.get(start..end)
+    }
+}
+
+/// Writes name and label values one behind the other: expanded name, escaped name if that differs, label values.
+fn expand<'a>(
+    rule: &'a Rule,
+    captures: &impl Captures,
+    text: &'a mut String,
+    ends: &'a mut Vec<usize>,
+) -> Mapped<'a> {
+    let templates = &rule.templates;
+    text.clear();
+    ends.clear();
+    let literal = templates.name.as_literal().filter(|literal| names::is_escaped(literal));
+    let mut name = 0..0;
+    let mut escaped = 0..0;
+    if literal.is_none() {
+        templates.name.expand(captures, text);
+        name = 0..text.len();
+        escaped = name.clone();
+        if !names::is_escaped(text) {
+            let unescaped = std::mem::take(text);
+            text.reserve(2 * unescaped.len() + 1);
+            text.push_str(&unescaped);
+            names::escape_into(text, &unescaped);
+            escaped = name.end..text.len();
+        }
+    }
+    let start = text.len();
+    for value in &templates.label_values {
+        value.expand(captures, text);
+        ends.push(text.len());
+    }
+    let text: &'a str = text;
+    let part = |range: std::ops::Range<usize>| {
+        literal.unwrap_or_else(|| text.get(range).unwrap_or_default())
+    };
+    Mapped {
+        rule,
+        name: part(escaped),
+        unescaped_name: part(name),
+        names: &templates.label_names,
+        start,
+        ends,
+        text,
+    }
+}
+
+#[cfg(test)]
+mod tests;

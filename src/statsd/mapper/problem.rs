@@ -76,6 +76,15 @@ impl ProblemClass {
     }
 }
 
+/// Where something stands in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// From 1.
+    pub(super) line: u64,
+    /// In characters, from 1.
+    pub(super) column: u64,
+}
+
 /// One problem of a mapping file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -91,6 +100,27 @@ pub struct Problem {
     pub message: String,
     /// What to do about it.
     pub hint: String,
+}
+
+impl Problem {
+    pub(super) fn error(
+        class: ProblemClass,
+        place: Place,
+        message: String,
+        hint: impl Into<String>,
+    ) -> Self {
+        let Place { line, column } = place;
+        Self { severity: Severity::Error, class, line, column, message, hint: hint.into() }
+    }
+
+    pub(super) fn warning(
+        class: ProblemClass,
+        place: Place,
+        message: String,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(class, place, message, hint) }
+    }
 }
 
 impl fmt::Display for Problem {

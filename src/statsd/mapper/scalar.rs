@@ -1,0 +1,210 @@
+//! Types of plain scalars as YAML 1.1 (in Go's reading of it) has them, and Go durations.
+
+/// What an unquoted scalar is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Resolved {
+    Null,
+    Bool(bool),
+    /// Any integer that fits into 64 bits, signed or not.
+    Int(i128),
+    Float(f64),
+    Text,
+}
+
+/// Resolves an unquoted scalar.
+pub(super) fn resolve(text: &str) -> Resolved {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Resolved::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Resolved::Bool(true);
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            return Resolved::Bool(false);
+        }
+        ".nan" | ".NaN" | ".NAN" => return Resolved::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => {
+            return Resolved::Float(f64::INFINITY);
+        }
+        "-.inf" | "-.Inf" | "-.INF" => return Resolved::Float(f64::NEG_INFINITY),
+        _ => {}
+    }
+    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
+        return Resolved::Text;
+    }
+    let digits = text.replace('_', "");
+    if let Some(integer) = integer(&digits) {
+        return Resolved::Int(integer);
+    }
+    match digits.parse::<f64>() {
+        Ok(number) if is_float(&digits) && number.is_finite() => Resolved::Float(number),
+        _ => Resolved::Text,
+    }
+}
+
+/// Decimal, `0x`, `0o`, `0b`, and octal with a leading 0.
+fn integer(text: &str) -> Option<i128> {
+    let (negative, digits) = match text.as_bytes().first()? {
+        b'-' => (true, text.get(1..)?),
+        b'+' => (false, text.get(1..)?),
+        _ => (false, text),
+    };
+    let (radix, digits) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, digits.get(2..)?),
+        [b'0', b'o' | b'O', ..] => (8, digits.get(2..)?),
+        [b'0', b'b' | b'B', ..] => (2, digits.get(2..)?),
+        [b'0', _, ..] => (8, digits.get(1..)?),
+        _ => (10, digits),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    let magnitude = i128::from(u64::from_str_radix(digits, radix).ok()?);
+    let value = if negative { -magnitude } else { magnitude };
+    (value >= i128::from(i64::MIN)).then_some(value)
+}
+
+/// `[-+]?(\.d+|d+(\.d*)?)([eE][-+]?d+)?`
+fn is_float(text: &str) -> bool {
+    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => {
+            (mantissa, Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent)))
+        }
+        None => (text, None),
+    };
+    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, "0"));
+    all_digits(whole)
+        && all_digits(fraction)
+        && !(whole.is_empty() && fraction.is_empty())
+        && exponent.is_none_or(|exponent| !exponent.is_empty() && all_digits(exponent))
+}
+
+/// A Go duration (`1h20m`, `.5s`) in nanoseconds.
+pub(super) fn duration(text: &str) -> Option<i64> {
+    let (negative, mut rest) = match text.as_bytes().first()? {
+        b'-' => (true, text.get(1..)?),
+        b'+' => (false, text.get(1..)?),
+        _ => (false, text),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total = 0_u64;
+    while !rest.is_empty() {
+        let (whole, after) = take_digits(rest);
+        let (fraction, after) = match after.strip_prefix('.') {
+            Some(after) => take_digits(after),
+            None => ("", after),
+        };
+        if whole.is_empty() && fraction.is_empty() {
+            return None;
+        }
+        let end = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
+        let unit: u64 = match after.get(..end)? {
+            "ns" => 1,
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        rest = after.get(end..)?;
+        let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        let part =
+            if fraction.is_empty() { 0.0 } else { format!("0.{fraction}").parse::<f64>().ok()? };
+        // Below one unit, so the cast neither overflows nor sees a sign.
+        let part = (part * unit as f64) as u64;
+        total = total.checked_add(whole.checked_mul(unit)?)?.checked_add(part)?;
+    }
+    match (negative, i64::try_from(total)) {
+        (false, Ok(total)) => Some(total),
+        (true, Ok(total)) => Some(-total),
+        (true, Err(_)) if total == 1 << 63 => Some(i64::MIN),
+        _ => None,
+    }
+}
+
+fn take_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_scalars() {
+        let cases = [
+            ("~", Resolved::Null),
+            ("On", Resolved::Bool(true)),
+            ("oN", Resolved::Text),
+            ("1_000", Resolved::Int(1000)),
+            ("0x_1", Resolved::Int(1)),
+            ("0o17", Resolved::Int(15)),
+            ("017", Resolved::Int(15)),
+            ("-0b11", Resolved::Int(-3)),
+            ("089", Resolved::Float(89.0)),
+            ("0", Resolved::Int(0)),
+            ("1__0", Resolved::Int(10)),
+            ("_1", Resolved::Text),
+            ("18446744073709551615", Resolved::Int(u64::MAX.into())),
+            ("99999999999999999999", Resolved::Float(1e20)),
+            ("-9223372036854775809", Resolved::Float(-9_223_372_036_854_775_808.0)),
+            ("1e3", Resolved::Float(1000.0)),
+            ("1.", Resolved::Float(1.0)),
+            (".5", Resolved::Float(0.5)),
+            (".", Resolved::Text),
+            ("1e", Resolved::Text),
+            ("1e400", Resolved::Text),
+            ("0x1p4", Resolved::Text),
+            ("0x", Resolved::Text),
+            ("inf", Resolved::Text),
+            ("+inf", Resolved::Text),
+            ("1:30", Resolved::Text),
+            ("+.INF", Resolved::Float(f64::INFINITY)),
+            ("2001-01-01", Resolved::Text),
+            ("-", Resolved::Text),
+        ];
+        for (text, want) in cases {
+            assert_eq!(resolve(text), want, "{text}");
+        }
+        assert!(matches!(resolve(".NaN"), Resolved::Float(number) if number.is_nan()));
+    }
+
+    #[test]
+    fn durations() {
+        let cases = [
+            ("0", Some(0)),
+            ("+0", Some(0)),
+            ("1h1m", Some(3_660_000_000_000)),
+            (".5s", Some(500_000_000)),
+            ("1.5h", Some(5_400_000_000_000)),
+            ("5us", Some(5_000)),
+            ("5µs", Some(5_000)),
+            ("5μs", Some(5_000)),
+            ("-5s", Some(-5_000_000_000)),
+            ("2562047h47m16.854775807s", Some(i64::MAX)),
+            ("2562047h47m16.854775808s", None),
+            ("-2562047h47m16.854775808s", Some(i64::MIN)),
+            ("", None),
+            ("-", None),
+            ("5", None),
+            ("1d", None),
+            ("1S", None),
+            ("10 s", None),
+            ("1h-5m", None),
+            (".s", None),
+            ("s", None),
+            ("00", None),
+            ("99999999999999999999h", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(duration(text), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! A mapping file's text as a tree of nodes that know where they stand.
+//!
+//! serde's data model loses what the mapping file's rules need (the source text of a number, whether a scalar was
+//! quoted, the place of every key), so this builds on the parser's events. YAML 1.1 as statsd_exporter reads it: the
+//! first document only, anchors, aliases, and merge keys that also merge the maps below them.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
+
+use super::problem::{Place, Problem, ProblemClass};
+
+/// What a file may grow to when its aliases are followed, beyond [`GROWTH`] times its own nodes.
+const ALIAS_ALLOWANCE: usize = 1_000_000;
+const GROWTH: usize = 20;
+
+/// Index of a node.
+pub(super) type NodeId = usize;
+
+/// A value of the file.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) value: Value,
+    /// How many nodes a walk meets below and including this one, aliases followed.
+    size: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Scalar(Scalar),
+    Sequence(Vec<NodeId>),
+    Mapping(Vec<(NodeId, NodeId)>),
+}
+
+/// A scalar and what tells its type.
+#[derive(Clone, Debug)]
+pub(super) struct Scalar {
+    pub(super) text: String,
+    pub(super) notation: Notation,
+}
+
+/// Whether the type of a scalar follows from its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Notation {
+    /// Unquoted: null, boolean, number or string, as the text says.
+    Plain,
+    /// Quoted, a block, or tagged `!!str`.
+    Text,
+    /// A tag that is none of YAML's own for scalars.
+    Tagged(String),
+}
+
+/// The first document of a file.
+#[derive(Debug)]
+pub(super) struct Document {
+    nodes: Vec<Node>,
+    root: Option<NodeId>,
+    /// Keys that occur twice in one mapping.
+    pub(super) duplicates: Vec<Problem>,
+}
+
+impl Document {
+    /// # Errors
+    /// The first problem of syntax.
+    pub(super) fn parse(text: &str) -> Result<Self, Problem> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        check_characters(text)?;
+        let mut composer = Composer::default();
+        for item in Parser::new_from_str(text) {
+            let (event, span) =
+                item.map_err(|error| syntax_problem(text, &error.info(), *error.marker()))?;
+            if matches!(event, Event::DocumentEnd) {
+                break;
+            }
+            composer.take(event, span)?;
+        }
+        Ok(Self { nodes: composer.nodes, root: composer.root, duplicates: composer.duplicates })
+    }
+
+    pub(super) fn root(&self) -> Option<&Node> {
+        self.root.and_then(|root| self.nodes.get(root))
+    }
+
+    /// The node with this id; ids come from this document, so there always is one.
+    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id)
+    }
+}
+
+fn place(marker: Marker) -> Place {
+    Place { line: marker.line() as u64, column: marker.col() as u64 + 1 }
+}
+
+/// YAML 1.1 allows no control characters but tab, line feed, carriage return and NEL.
+fn check_characters(text: &str) -> Result<(), Problem> {
+    let allowed = |c: char| {
+        matches!(c, '\t' | '\n' | '\r' | '\u{85}')
+            || !(c.is_control() || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}'))
+    };
+    let Some((offset, character)) = text.char_indices().find(|&(_, c)| !allowed(c)) else {
+        return Ok(());
+    };
+    let before = text.get(..offset).unwrap_or_default();
+    let line_start = before.rfind('\n').map_or(0, |position| position + 1);
+    let place = Place {
+        line: before.matches('\n').count() as u64 + 1,
+        column: before.get(line_start..).unwrap_or_default().chars().count() as u64 + 1,
+    };
+    let message = format!("control character {character:?}");
+    Err(Problem::error(
+        ProblemClass::YamlSyntax,
+        place,
+        message,
+        "remove it, or write it as an escape in quotes",
+    ))
+}
+
+fn syntax_problem(text: &str, info: &str, marker: Marker) -> Problem {
+    let place = place(marker);
+    let line =
+        usize::try_from(place.line).ok().and_then(|line| text.lines().nth(line.saturating_sub(1)));
+    let line = line.unwrap_or_default();
+    let hint = if line.trim_start_matches([' ', '-']).starts_with('\t') {
+        "indent with blanks, not with tabs"
+    } else if line.contains(": *") {
+        "quote a pattern that begins with *"
+    } else if line.contains('"') && line.contains('\\') {
+        "write regular expressions in single quotes, where a backslash is a backslash"
+    } else {
+        "check indentation, quotes and brackets"
+    };
+    Problem::error(ProblemClass::YamlSyntax, place, format!("not YAML: {info}"), hint)
+}
+
+/// Builds nodes from events, innermost first.
+#[derive(Default)]
+struct Composer {
+    nodes: Vec<Node>,
+    root: Option<NodeId>,
+    open: Vec<Open>,
+    anchors: HashMap<usize, NodeId>,
+    duplicates: Vec<Problem>,
+}
+
+/// A collection whose end has not come yet.
+struct Open {
+    place: Place,
+    anchor: usize,
+    children: Vec<NodeId>,
+    mapping: bool,
+}
+
+impl Composer {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Problem> {
+        let place = place(span.start);
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let notation = notation(style, tag.as_deref());
+                let id = self.push(
+                    place,
+                    Value::Scalar(Scalar { text: text.into_owned(), notation }),
+                    1,
+                );
+                self.anchors.insert(anchor, id);
+                self.attach(id)
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.open.push(Open { place, anchor, children: Vec::new(), mapping: false });
+                Ok(())
+            }
+            Event::MappingStart(_, anchor, _) => {
+                self.open.push(Open { place, anchor, children: Vec::new(), mapping: true });
+                Ok(())
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(open) = self.open.pop() else { return Ok(()) };
+                let id = if open.mapping {
+                    self.mapping(open.place, &open.children)?
+                } else {
+                    self.sequence(&open)
+                };
+                self.anchors.insert(open.anchor, id);
+                self.attach(id)
+            }
+            Event::Alias(anchor) => {
+                // An anchor that is still open is not known yet.
+                let Some(&id) = self.anchors.get(&anchor) else {
+                    let hint = "an alias must not stand inside the value it repeats";
+                    return Err(Problem::error(
+                        ProblemClass::YamlSyntax,
+                        place,
+                        "alias contains itself".into(),
+                        hint,
+                    ));
+                };
+                self.attach(id)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn push(&mut self, place: Place, value: Value, size: usize) -> NodeId {
+        self.nodes.push(Node { place, value, size });
+        self.nodes.len() - 1
+    }
+
+    /// Makes a finished node the child of the collection around it.
+    fn attach(&mut self, id: NodeId) -> Result<(), Problem> {
+        match self.open.last_mut() {
+            Some(open) => open.children.push(id),
+            None => self.root = Some(id),
+        }
+        let Some(node) = self.nodes.get(id) else { return Ok(()) };
+        if node.size > ALIAS_ALLOWANCE.saturating_add(self.nodes.len().saturating_mul(GROWTH)) {
+            let hint = "repeat less with aliases";
+            return Err(Problem::error(
+                ProblemClass::YamlSyntax,
+                node.place,
+                "excessive aliasing".into(),
+                hint,
+            ));
+        }
+        Ok(())
+    }
+
+    fn size_of(&self, ids: impl Iterator<Item = NodeId>) -> usize {
+        ids.filter_map(|id| self.nodes.get(id)).fold(1, |sum, node| sum.saturating_add(node.size))
+    }
+
+    fn sequence(&mut self, open: &Open) -> NodeId {
+        let size = self.size_of(open.children.iter().copied());
+        self.push(open.place, Value::Sequence(open.children.clone()), size)
+    }
+
+    fn mapping(&mut self, place: Place, children: &[NodeId]) -> Result<NodeId, Problem> {
+        let mut seen = HashSet::new();
+        let (mut entries, mut merged): (Vec<(NodeId, NodeId)>, Vec<NodeId>) =
+            (Vec::new(), Vec::new());
+        for pair in children.chunks_exact(2) {
+            let &[key, value] = pair else { continue };
+            let Some(key_node) = self.nodes.get(key) else { continue };
+            match &key_node.value {
+                Value::Scalar(scalar)
+                    if scalar.text == "<<" && scalar.notation == Notation::Plain =>
+                {
+                    merged.extend(self.merge_sources(value, key_node.place)?);
+                }
+                Value::Scalar(scalar) => {
+                    if !seen.insert(scalar.text.clone()) {
+                        self.duplicates.push(Problem::error(
+                            ProblemClass::DuplicateKey,
+                            key_node.place,
+                            format!("key {:?} occurs twice", scalar.text),
+                            "keep one of them",
+                        ));
+                    }
+                    entries.push((key, value));
+                }
+                _ => {
+                    let hint = "only text can be a key here";
+                    let message = "a list or map as a key".into();
+                    return Err(Problem::error(
+                        ProblemClass::YamlType,
+                        key_node.place,
+                        message,
+                        hint,
+                    ));
+                }
+            }
+        }
+        for source in merged {
+            entries = self.merge(&entries, source);
+        }
+        let size = self.size_of(entries.iter().flat_map(|&(key, value)| [key, value]));
+        Ok(self.push(place, Value::Mapping(entries), size))
+    }
+
+    /// The mappings behind `<<`, the one that wins first.
+    fn merge_sources(&self, value: NodeId, place: Place) -> Result<Vec<NodeId>, Problem> {
+        let is_mapping = |id: &NodeId| {
+            self.nodes.get(*id).is_some_and(|node| matches!(node.value, Value::Mapping(_)))
+        };
+        let sources = match self.nodes.get(value).map(|node| &node.value) {
+            Some(Value::Mapping(_)) => vec![value],
+            Some(Value::Sequence(items)) => items.clone(),
+            _ => Vec::new(),
+        };
+        if sources.is_empty() || !sources.iter().all(is_mapping) {
+            let message = "<< must be followed by a map or a list of maps".into();
+            return Err(Problem::error(
+                ProblemClass::YamlSyntax,
+                place,
+                message,
+                "merge aliases, as in <<: *base",
+            ));
+        }
+        Ok(sources)
+    }
+
+    /// `entries` plus what `source` has beyond them; maps that both have are merged in turn.
+    fn merge(&mut self, entries: &[(NodeId, NodeId)], source: NodeId) -> Vec<(NodeId, NodeId)> {
+        let mut result = entries.to_vec();
+        let Some(Value::Mapping(inherited)) = self.nodes.get(source).map(|node| node.value.clone())
+        else {
+            return result;
+        };
+        let key_text = |nodes: &[Node], id: NodeId| match nodes.get(id).map(|node| &node.value) {
+            Some(Value::Scalar(scalar)) => scalar.text.clone(),
+            _ => String::new(),
+        };
+        let positions: HashMap<String, usize> = entries
+            .iter()
+            .enumerate()
+            .map(|(at, &(key, _))| (key_text(&self.nodes, key), at))
+            .collect();
+        for (key, value) in inherited {
+            let Some(&at) = positions.get(&key_text(&self.nodes, key)) else {
+                result.push((key, value));
+                continue;
+            };
+            let Some(own) = entries.get(at).map(|&(_, own)| own) else { continue };
+            let both =
+                (self.nodes.get(own).cloned(), self.nodes.get(value).map(|node| &node.value));
+            if let (
+                Some(Node { place, value: Value::Mapping(below), .. }),
+                Some(Value::Mapping(_)),
+            ) = both
+            {
+                let joined = self.merge(&below, value);
+                let size = self.size_of(joined.iter().flat_map(|&(key, value)| [key, value]));
+                let id = self.push(place, Value::Mapping(joined), size);
+                if let Some(entry) = result.get_mut(at) {
+                    entry.1 = id;
+                }
+            }
+        }
+        result
+    }
+}
+
+fn notation(style: ScalarStyle, tag: Option<&Tag>) -> Notation {
+    let Some(tag) = tag else {
+        return if style == ScalarStyle::Plain { Notation::Plain } else { Notation::Text };
+    };
+    match (tag.handle(), tag.suffix()) {
+        ("tag:yaml.org,2002:", "str") | ("!" | "", "!" | "") => Notation::Text,
+        ("tag:yaml.org,2002:", "int" | "float" | "bool" | "null") => Notation::Plain,
+        (handle, suffix) => Notation::Tagged(format!("{handle}{suffix}")),
+    }
+}
