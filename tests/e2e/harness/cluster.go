@@ -155,15 +155,26 @@ func (c *Cluster) TryCreate(resource string, o *unstructured.Unstructured) (*uns
 		return created, nil
 	}
 	created.Object["status"] = status
-	updated, err := c.Resource(resource, o).UpdateStatus(ctx, created, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-		return created, nil
-	}
+	updated, err := c.UpdateStatus(resource, created)
 	if err != nil {
 		// Half an object would be a surprise for whoever looks at the cluster next.
-		return nil, errors.Join(err, c.Resource(resource, o).Delete(ctx, o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		return nil, errors.Join(err, c.TryDelete(resource, o))
 	}
 	return updated, nil
+}
+
+// UpdateStatus writes the status; a kind whose status is no resource of its own
+// had it in its creation.
+//
+// # Errors
+//
+// What the API server answered.
+func (c *Cluster) UpdateStatus(resource string, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	updated, err := c.Resource(resource, o).UpdateStatus(context.Background(), o, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+		return o, nil
+	}
+	return updated, err
 }
 
 func (c *Cluster) ensureNamespace(name string) error {

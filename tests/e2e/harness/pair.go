@@ -56,11 +56,20 @@ func (p *Pair) With(t testing.TB) *Pair {
 // counts only when it stays.
 func (p *Pair) Converge(query string) {
 	p.t.Helper()
+	p.ConvergeAt(0, query)
+}
+
+// ConvergeAt is Converge to an exposition of so many samples or more.
+func (p *Pair) ConvergeAt(atLeast int, query string) {
+	p.t.Helper()
 	for _, accept := range []string{Text, OpenMetrics} {
 		Eventually(p.t, "both sides expose the same with Accept "+accept, func() error {
 			theirs, err := Scrape(p.Theirs.Base+"/metrics"+query, accept)
 			if err != nil {
 				return err
+			}
+			if len(theirs.Samples) < atLeast {
+				return fmt.Errorf("%s has %d samples, it should have %d", p.Theirs.name, len(theirs.Samples), atLeast)
 			}
 			ours, err := Scrape(p.Ours.Base+"/metrics"+query, accept)
 			if err != nil {

@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"kstatd/e2e/harness"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// clusterScoped are the kinds without a namespace.
+var clusterScoped = []string{
+	"certificatesigningrequests", "clusterrolebindings", "clusterroles", "ingressclasses",
+	"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations",
+	"namespaces", "nodes", "persistentvolumes", "storageclasses",
+	"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
+	"volumeattachments",
+}
+
+// placed is an object in the cluster.
+type placed struct {
+	resource string
+	object   *unstructured.Unstructured
+}
+
+// fillCluster creates the objects of the conformance data on a real API server.
+// Fields that it refuses cannot exist, so they are no loss; how many objects it
+// takes is checked, so that the tests upon it cannot become empty.
+func fillCluster(t *testing.T, cluster *harness.Cluster) []placed {
+	t.Helper()
+	bases := map[string]map[string]any{}
+	for _, k := range loadKinds(t) {
+		bases[k.resource] = k.Object
+	}
+	// Only one service can have it.
+	unstructured.RemoveNestedField(bases["services"], "spec", "clusterIP")
+	var all []placed
+	tried := 0
+	perResource := map[string]int{}
+	for _, group := range []string{"unit", "fuzz"} {
+		files, err := filepath.Glob(harness.RepoFile("tests", "conformance", "ksm", group, "*.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var data struct {
+				Resource string `json:"resource"`
+				Cases    []struct {
+					Object map[string]any `json:"object"`
+				} `json:"cases"`
+			}
+			if err := json.Unmarshal(text, &data); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			for _, c := range data.Cases {
+				tried++
+				object := tameable(data.Resource, tried, c.Object)
+				if created := createRepaired(cluster, data.Resource, object, bases[data.Resource]); created != nil {
+					perResource[data.Resource]++
+					all = append(all, placed{data.Resource, created})
+				}
+			}
+		}
+	}
+	t.Logf("the API server took %d of %d objects: %v", len(all), tried, perResource)
+	if len(all) < 1600 || len(perResource) < 39 {
+		t.Fatalf("%d objects of %d kinds are too few to prove anything", len(all), len(perResource))
+	}
+	return all
+}
+
+// createRepaired creates an object, replacing each field that the server calls
+// invalid by that of a valid object of the kind. Nil means that it took none.
+func createRepaired(cluster *harness.Cluster, resource string, object *unstructured.Unstructured, base map[string]any) *unstructured.Unstructured {
+	status := object.Object["status"]
+	delete(object.Object, "status")
+	var created *unstructured.Unstructured
+	repairing(object, base, func() (err error) {
+		created, err = cluster.TryCreate(resource, object)
+		return err
+	})
+	if created == nil || status == nil {
+		return created
+	}
+	created.Object["status"] = status
+	repairing(created, base, func() error {
+		updated, err := cluster.UpdateStatus(resource, created)
+		if err == nil {
+			created = updated
+		}
+		return err
+	})
+	return created
+}
+
+// repairing tries until the attempt succeeds or nothing is left to repair: at
+// first the fields that were named, then all of the top-level fields they lie in.
+func repairing(object *unstructured.Unstructured, base map[string]any, attempt func() error) {
+	repaired := map[string]bool{}
+	repair := func(steps []string) (progress bool) {
+		path := strings.Join(steps, ".")
+		if path == "" || path == "metadata" || path == "metadata.name" || repaired[path] {
+			return false
+		}
+		repaired[path] = true
+		if value, found, _ := unstructured.NestedFieldCopy(base, steps...); found {
+			_ = unstructured.SetNestedField(object.Object, value, steps...)
+		} else {
+			unstructured.RemoveNestedField(object.Object, steps...)
+		}
+		return true
+	}
+	for {
+		err := attempt()
+		var answer apierrors.APIStatus
+		if err == nil || !errors.As(err, &answer) || answer.Status().Details == nil {
+			return
+		}
+		progress := false
+		for depth := 2; depth > 0 && !progress; depth-- {
+			for _, cause := range answer.Status().Details.Causes {
+				// A path such as spec.template.spec.containers[0].name.
+				steps := strings.FieldsFunc(cause.Field, func(r rune) bool { return r == '.' || r == '[' })
+				if repair(steps[:min(len(steps), depth)]) {
+					progress = true
+				}
+			}
+		}
+		if !progress && !repair([]string{"spec"}) {
+			return
+		}
+	}
+}
+
+// tameable gives the object a name and a namespace of its own, takes out what
+// only a server may set, and what would change other objects of the test.
+func tameable(resource string, n int, object map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: object}
+	metadata, ok := object["metadata"].(map[string]any)
+	if !ok {
+		metadata = map[string]any{}
+		object["metadata"] = metadata
+	}
+	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "generateName", "managedFields", "finalizers"} {
+		delete(metadata, field)
+	}
+	metadata["name"] = fmt.Sprintf("c%d", n)
+	delete(metadata, "namespace")
+	if !slices.Contains(clusterScoped, resource) {
+		metadata["namespace"] = fmt.Sprintf("corpus-%d", n%3)
+		if resource == "limitranges" || resource == "resourcequotas" {
+			metadata["namespace"] = "corpus-limits"
+		}
+	}
+	if owners, ok := metadata["ownerReferences"].([]any); ok {
+		for _, owner := range owners {
+			if owner, ok := owner.(map[string]any); ok && owner["uid"] == nil {
+				owner["uid"] = "11111111-2222-3333-4444-555555555555"
+			}
+		}
+	}
+	// A webhook that nobody answers would refuse the objects that come after it.
+	if webhooks, ok := object["webhooks"].([]any); ok {
+		for _, webhook := range webhooks {
+			if webhook, ok := webhook.(map[string]any); ok {
+				delete(webhook, "rules")
+			}
+		}
+	}
+	return u
+}
+
+// TestCorpus fills a cluster with the objects of the conformance data, and
+// compares the whole exposition with the original's: after the watch events of
+// the creations, for every set of flags after a fresh list, and while the objects
+// go away again.
+func TestCorpus(t *testing.T) {
+	cluster := harness.StartCluster(t)
+	kubeconfig := "--kubeconfig=" + cluster.Kubeconfig
+	var kinds []string
+	for _, k := range loadKinds(t) {
+		kinds = append(kinds, k.resource)
+	}
+	watching := harness.StartPair(t, append(everything(strings.Join(kinds, ",")), kubeconfig)...)
+	objects := fillCluster(t, cluster)
+	watching.ConvergeAt(17_500, "")
+
+	options := filepath.Join(t.TempDir(), "options.yaml")
+	if err := os.WriteFile(options, []byte(`
+resources: {pods: {}, nodes: {}, ingresses: {}}
+labels_allow_list: {pods: ["*"], nodes: [kubernetes.io/hostname, "node-role*"]}
+annotations_allow_list: {ingresses: ["*"]}
+metric_denylist: {".*_created$": {}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Each exposition has at least so many samples once the lists are complete;
+	// two empty ones would be equal, too.
+	for _, flags := range []struct {
+		name    string
+		atLeast int
+		args    []string
+	}{
+		{"defaults", 13000, nil},
+		{"labels", 13300, []string{"--metric-labels-allowlist=pods=[app,*name,foo],nodes=[*],namespaces=[kubernetes.io/metadata.name],deployments=[]", "--metric-annotations-allowlist=pods=[*],services=[a*]"}},
+		{"allowlist", 4300, []string{"--metric-allowlist=kube_pod_.*,^kube_node_info$", "--metric-allowlist", "deployment"}},
+		{"denylist", 11500, []string{`--metric-denylist=_created$,^kube_(?!pod).*_labels,kube_secret.*`}},
+		{"opt in", 13100, []string{"--metric-opt-in-list=.*"}},
+		{"some resources", 4200, []string{"--resources=pods, services,\nroles,endpoints", "--resources", "serviceaccounts"}},
+		{"namespaces", 9400, []string{"--namespaces=corpus-0,corpus-1"}},
+		{"namespaces denied", 9900, []string{"--namespaces-denylist=corpus-2,kube-system"}},
+		{"namespaces both", 6200, []string{"--namespaces=corpus-0,corpus-1", "--namespaces-denylist=corpus-1"}},
+		{"shard 0 of 3", 3000, []string{"--shard=0", "--total-shards=3"}},
+		{"shard 1 of 3", 3000, []string{"--shard=1", "--total-shards=3"}},
+		{"shard 2 of 3", 3000, []string{"--shard=0x2", "--total-shards=3"}},
+		{"node", 40, []string{"--resources=pods", "--node=node1"}},
+		{"unscheduled", 1300, []string{"--resources=pods", "--track-unscheduled-pods"}},
+		{"server cache", 13000, []string{"--use-apiserver-cache=true"}},
+		{"options file", 4800, []string{"--config=" + options}},
+	} {
+		t.Run(flags.name, func(t *testing.T) {
+			pair := harness.StartPair(t, append(slices.Clone(flags.args), kubeconfig)...)
+			pair.ConvergeAt(flags.atLeast, "")
+			for _, query := range []string{"?resources=pods", "?resources=pods,services&exclude_resources=pods", "?exclude_resources=pods&exclude_resources=secrets,nodes", "?resources=", "?resources=nothing", "?exclude_resources="} {
+				pair.Converge(query)
+			}
+		})
+	}
+
+	for i, o := range objects {
+		if i%2 == 0 && o.resource != "namespaces" {
+			if err := cluster.TryDelete(o.resource, o.object); err != nil {
+				t.Fatalf("delete %s %s: %v", o.resource, o.object.GetName(), err)
+			}
+		}
+	}
+	watching.Converge("")
+}
