@@ -57,6 +57,8 @@ pub struct FamilyInfo {
     pub deprecated: Option<&'static str>,
     /// Labels after the identity labels, in order; `label_*` stands for names that objects decide.
     pub labels: &'static [&'static str],
+    /// The labels of those series that have others than `labels`.
+    pub other_labels: Option<&'static [&'static str]>,
 }
 
 impl FamilyInfo {
@@ -90,8 +92,16 @@ impl<K: Kind + ?Sized> Family<K> {
         emit: Emit<K>,
     ) -> Self {
         let kind = MetricKind::Gauge;
-        let info =
-            FamilyInfo { name, help, kind, stability, opt_in: false, deprecated: None, labels };
+        let info = FamilyInfo {
+            name,
+            help,
+            kind,
+            stability,
+            opt_in: false,
+            deprecated: None,
+            labels,
+            other_labels: None,
+        };
         Self { info, emit }
     }
 }
@@ -117,6 +127,16 @@ pub const fn deprecated<K: Kind + ?Sized>(
     mut family: Family<K>,
 ) -> Family<K> {
     family.info.deprecated = Some(version);
+    family
+}
+
+/// The same family, of which some series have these labels in place of its own.
+#[must_use]
+pub const fn or_labels<K: Kind + ?Sized>(
+    labels: &'static [&'static str],
+    mut family: Family<K>,
+) -> Family<K> {
+    family.info.other_labels = Some(labels);
     family
 }
 

@@ -24,18 +24,27 @@ pub mod clusterroles;
 pub mod configmaps;
 pub mod daemonsets;
 pub mod deployments;
+pub mod endpoints;
+pub mod endpointslices;
+pub mod horizontalpodautoscalers;
 pub mod ingressclasses;
+pub mod ingresses;
+pub mod jobs;
 pub mod leases;
+pub mod limitranges;
 pub mod mutatingadmissionpolicies;
 pub mod mutatingadmissionpolicybindings;
 pub mod mutatingwebhookconfigurations;
 pub mod namespaces;
 pub mod networkpolicies;
 pub mod nodes;
+pub mod persistentvolumeclaims;
+pub mod persistentvolumes;
 pub mod poddisruptionbudgets;
 pub mod pods;
 pub mod replicasets;
 pub mod replicationcontrollers;
+pub mod resourcequotas;
 pub mod rolebindings;
 pub mod roles;
 pub mod secrets;
@@ -61,18 +70,27 @@ static RESOURCES: &[&dyn Resource] = &[
     &Handle::<configmaps::ConfigMaps>::new(),
     &Handle::<daemonsets::DaemonSets>::new(),
     &Handle::<deployments::Deployments>::new(),
+    &Handle::<endpoints::EndpointsKind>::new(),
+    &Handle::<endpointslices::EndpointSlices>::new(),
+    &Handle::<horizontalpodautoscalers::HorizontalPodAutoscalers>::new(),
     &Handle::<ingressclasses::IngressClasses>::new(),
+    &Handle::<ingresses::Ingresses>::new(),
+    &Handle::<jobs::Jobs>::new(),
     &Handle::<leases::Leases>::new(),
+    &Handle::<limitranges::LimitRanges>::new(),
     &Handle::<mutatingadmissionpolicies::MutatingAdmissionPolicies>::new(),
     &Handle::<mutatingadmissionpolicybindings::MutatingAdmissionPolicyBindings>::new(),
     &Handle::<mutatingwebhookconfigurations::MutatingWebhookConfigurations>::new(),
     &Handle::<namespaces::Namespaces>::new(),
     &Handle::<networkpolicies::NetworkPolicies>::new(),
     &Handle::<nodes::Nodes>::new(),
+    &Handle::<persistentvolumeclaims::PersistentVolumeClaims>::new(),
+    &Handle::<persistentvolumes::PersistentVolumes>::new(),
     &Handle::<poddisruptionbudgets::PodDisruptionBudgets>::new(),
     &Handle::<pods::Pods>::new(),
     &Handle::<replicasets::ReplicaSets>::new(),
     &Handle::<replicationcontrollers::ReplicationControllers>::new(),
+    &Handle::<resourcequotas::ResourceQuotas>::new(),
     &Handle::<rolebindings::RoleBindings>::new(),
     &Handle::<roles::Roles>::new(),
     &Handle::<secrets::Secrets>::new(),

@@ -40,3 +40,16 @@ pub fn of_node(list: &ResourceList<'_>, series: &mut Series<'_>) {
         }
     }
 }
+
+/// Calls `write` with the name, as it stands, and the converted amount of each resource.
+pub fn verbatim(
+    list: &ResourceList<'_>,
+    series: &mut Series<'_>,
+    write: impl Fn(&str, f64, &mut Series<'_>),
+) {
+    for (name, text) in list.entries().iter() {
+        if let Ok(quantity) = Quantity::parse(text.text()) {
+            write(name, quantity.converted(), series);
+        }
+    }
+}
