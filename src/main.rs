@@ -1,3 +1,25 @@
-//! The binary: argv decides the personality, everything else is the library.
+//! The binary: the allocator, and argv into the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+/// jemalloc returns freed pages and keeps fragmentation low where text of changing sizes is replaced
+/// all the time, which is what this process does; and it can sample the heap, which
+/// `/debug/pprof/heap` shows. Its functions are prefixed: under the plain names a static binary with
+/// heap sampling ends before `main`. The limit: C code in the process keeps using libc's allocator.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// jemalloc's options, read before `main`. Heap sampling is built in and off until somebody asks for a
+/// heap profile. Few arenas and small thread caches keep an idle process small; freed pages go back
+/// after a second. No background thread: it would wake an idle process.
+// Exporting a symbol is unsafe because it could collide with another; this name is what the prefixed
+// jemalloc reads and nothing else defines it.
+#[allow(unsafe_code)]
+#[unsafe(export_name = "_rjem_malloc_conf")]
+static MALLOC_CONF: &[u8; 133] =
+    b"prof:true,prof_active:false,lg_prof_sample:19,narenas:2,tcache_max:4096,\
+dirty_decay_ms:1000,muzzy_decay_ms:0,background_thread:false\0";
+
+fn main() -> ExitCode {
+    kstatd::cli::main(std::env::args_os().collect())
+}

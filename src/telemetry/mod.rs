@@ -13,7 +13,7 @@ mod text;
 
 pub use http::HttpMetrics;
 pub use kube::KubeMetrics;
-pub use registry::{OwnMetrics, Recorder};
+pub use registry::{OwnMetrics, Recorder, go_arch};
 
 /// Version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -85,14 +85,19 @@ impl Collector for ProcessCollector {
     }
 }
 
+/// A registry ends help texts with a full stop; a collector has to.
+fn sentence(help: &str) -> String {
+    format!("{help}.")
+}
+
 fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
     let metric = ConstCounter::new(value);
-    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+    metric.encode(encoder.encode_descriptor(name, &sentence(help), None, metric.metric_type())?)
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
     let metric = ConstGauge::new(value);
-    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+    metric.encode(encoder.encode_descriptor(name, &sentence(help), None, metric.metric_type())?)
 }
 
 /// What is read from `/proc/self/stat`.

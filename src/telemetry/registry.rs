@@ -44,7 +44,7 @@ impl Recorder {
         let info = Family::<BuildLabels, Gauge>::default();
         let labels = BuildLabels {
             branch: "",
-            goarch: arch(),
+            goarch: go_arch(),
             goos: std::env::consts::OS,
             goversion: super::TOOLCHAIN,
             revision: option_env!("KSTATD_REVISION").unwrap_or("unknown"),
@@ -62,7 +62,7 @@ impl Recorder {
 }
 
 /// The name that Go gives this architecture, which the label has in the originals.
-pub(super) fn arch() -> &'static str {
+pub fn go_arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

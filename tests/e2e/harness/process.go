@@ -48,11 +48,6 @@ type StartOptions struct {
 	Dir string
 	// Argv0 is the name the program is started under.
 	Argv0 string
-	// Root is its root folder, with User as its user and group.
-	Root string
-	User uint32
-	// Network is what it is in, nil for the test's own.
-	Network *Network
 }
 
 // Start runs the program until the test's end.
@@ -77,21 +72,9 @@ func StartWith(t testing.TB, p Program, o StartOptions, args ...string) *Process
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// The parent-death signal follows the thread that forks, so one thread that
 	// never ends does all of it.
-	if o.Root != "" {
-		cmd.Dir = "/"
-		cmd.SysProcAttr.Chroot = o.Root
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: o.User, Gid: o.User}
-	}
-	start := func() {
+	onForkThread(func() {
 		if err := cmd.Start(); err != nil {
 			t.Errorf("start %s: %v", p.Name, err)
-		}
-	}
-	onForkThread(func() {
-		if o.Network != nil {
-			o.Network.Inside(start)
-		} else {
-			start()
 		}
 	})
 	if cmd.Process == nil {
@@ -123,7 +106,6 @@ var forks = make(chan func())
 
 func init() {
 	go func() {
-		// It stays locked, also when f has locked and unlocked it in between.
 		runtime.LockOSThread()
 		for f := range forks {
 			f()

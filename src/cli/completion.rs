@@ -1,0 +1,99 @@
+//! Completion scripts and the version block.
+
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+
+use super::flag::Flag;
+use super::native::{self, Cli};
+use super::{clap_table, kube_flags, statsd_flags};
+use crate::telemetry::{TOOLCHAIN, VERSION};
+
+/// The script for kstatd with all its commands, the personalities' flags included.
+pub fn kstatd(shell: native::Shell) -> String {
+    let command = Cli::command()
+        .mut_subcommand("kube-state-metrics", |command| {
+            with_flags(command, &kube_flags::all(), false)
+        })
+        .mut_subcommand("statsd_exporter", |command| {
+            with_flags(command, statsd_flags::FLAGS, true)
+        });
+    generate(command, "kstatd", shell)
+}
+
+/// The script for the name kube-state-metrics.
+pub fn kube_state_metrics(shell: native::Shell) -> String {
+    let command = with_flags(
+        Command::new("kube-state-metrics").disable_help_flag(true),
+        &kube_flags::all(),
+        false,
+    )
+    .subcommand(Command::new("version").about("Print version information."))
+    .subcommand(
+        Command::new("completion")
+            .about("Generate a completion script.")
+            .arg(clap::Arg::new("shell").value_parser(["bash", "zsh", "fish"])),
+    );
+    generate(command, "kube-state-metrics", shell)
+}
+
+fn with_flags<A: Default + 'static>(
+    command: Command,
+    flags: &[Flag<A>],
+    negations: bool,
+) -> Command {
+    // The placeholder that takes everything would hide the flags.
+    let command = command.mut_args(|arg| if arg.get_id() == "args" { arg.hide(true) } else { arg });
+    flags.iter().fold(command, |command, flag| {
+        command.args(clap_table::arguments(flag, "Flags", negations))
+    })
+}
+
+fn generate(mut command: Command, name: &str, shell: native::Shell) -> String {
+    let shell = match shell {
+        native::Shell::Bash => Shell::Bash,
+        native::Shell::Zsh => Shell::Zsh,
+        native::Shell::Fish => Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, name, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// The version block of the Prometheus world: a first line and indented details.
+pub fn version(program: &str) -> String {
+    let revision = option_env!("KSTATD_REVISION").unwrap_or("unknown");
+    format!(
+        "{program}, version {VERSION} (branch: , revision: {revision})\n  build user:       \n  \
+         build date:       \n  go version:       none, built with {TOOLCHAIN}\n  \
+         platform:         {}/{}\n  tags:             kstatd\n",
+        std::env::consts::OS,
+        crate::telemetry::go_arch(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_know_the_flags_of_the_tables() {
+        for shell in [native::Shell::Bash, native::Shell::Zsh, native::Shell::Fish] {
+            let own = kstatd(shell);
+            for word in
+                ["check-config", "metric-labels-allowlist", "statsd.mapping-config", "vmodule"]
+            {
+                assert!(own.contains(word), "{word} in {shell:?}");
+            }
+            assert!(kube_state_metrics(shell).contains("custom-resource-state-only"), "{shell:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_line_names_program_version_branch_and_revision() {
+        let block = version("statsd_exporter");
+        let first = block.lines().next().expect("line");
+        assert!(first.starts_with("statsd_exporter, version "), "{first}");
+        assert!(first.contains(" (branch: , revision: "), "{first}");
+        assert_eq!(block.lines().count(), 6);
+    }
+}

@@ -1,0 +1,486 @@
+//! From flags to what the program uses: everything that can be checked without talking to anybody is
+//! checked here, once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Level;
+
+use super::go;
+use super::kube_flags::KubeArgs;
+use super::native::{LogArgs, LogStyle, RunArgs};
+use super::options_file;
+use super::statsd_flags::StatsdArgs;
+use crate::resources::filter::FamilyFilter;
+use crate::resources::selection::AllowLists;
+use crate::resources::{self, RenderOptions, Resource};
+use crate::server::connection::Limits;
+use crate::server::listen::ListenAddress;
+use crate::telemetry::log::{LogConfig, LogFormat};
+
+/// Under which name the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Personality {
+    /// Itself.
+    Kstatd,
+    /// kube-state-metrics.
+    KubeStateMetrics,
+    /// statsd_exporter.
+    StatsdExporter,
+}
+
+/// One listener.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// Where it listens.
+    pub address: ListenAddress,
+    /// The flag that says so.
+    pub flag: &'static str,
+    /// Deadlines of its connections.
+    pub limits: Limits,
+}
+
+/// Everything that a run needs.
+#[derive(Clone)]
+pub struct Config {
+    /// Under which name.
+    pub personality: Personality,
+    /// The log.
+    pub log: LogConfig,
+    /// Metrics and health.
+    pub main: Listener,
+    /// Own metrics and profiles; statsd_exporter has them on the main listener.
+    pub telemetry: Option<Listener>,
+    /// Whether bodies of the main listener may be compressed.
+    pub gzip: bool,
+    /// The Kubernetes side, whether or not a cluster is in reach.
+    pub kube: Option<KubeConfig>,
+    /// The StatsD side.
+    pub statsd: Option<StatsdConfig>,
+}
+
+/// The Kubernetes side.
+#[derive(Clone)]
+pub struct KubeConfig {
+    /// Path of a kubeconfig, if one was named.
+    pub kubeconfig: Option<PathBuf>,
+    /// URL of the API server, if one was named; overrides the kubeconfig's.
+    pub apiserver: Option<String>,
+    /// What is watched and how each resource is rendered, in byte order of the names.
+    pub resources: Vec<(&'static dyn Resource, RenderOptions)>,
+    /// Namespaces to watch in the given order; empty for all.
+    pub namespaces: Vec<String>,
+    /// Namespaces to leave out.
+    pub namespaces_denylist: Vec<String>,
+    /// Only pods of this node; the empty name selects pods without a node.
+    pub node: Option<String>,
+    /// Most objects of one list.
+    pub object_limit: Option<u64>,
+    /// Lists come from the API server's cache.
+    pub use_apiserver_cache: bool,
+    /// The shard kept and the number of shards.
+    pub shard: (i32, i64),
+    /// The options file in force and its content.
+    pub options_file: Option<(String, Vec<u8>)>,
+    /// Flags without effect that were given.
+    pub without_effect: Vec<&'static str>,
+}
+
+/// The StatsD side.
+#[derive(Clone, Debug)]
+pub struct StatsdConfig {
+    /// The flags; every value is in its range.
+    pub args: StatsdArgs,
+}
+
+/// Why the flags cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A resource that is not known.
+    #[error("resource {name} does not exist. Available resources: {available}")]
+    UnknownResource {
+        /// The name.
+        name: String,
+        /// What there is.
+        available: String,
+    },
+    /// A flag whose feature this build does not have.
+    #[error(
+        "--{flag} is set, but this version cannot do {what}; remove the flag to start without it"
+    )]
+    Unavailable {
+        /// Its name.
+        flag: &'static str,
+        /// What it stands for.
+        what: &'static str,
+    },
+    /// A port outside 0–65535.
+    #[error("--{flag}={value}: a port must be from 0 to 65535")]
+    Port {
+        /// The flag.
+        flag: &'static str,
+        /// What it says.
+        value: i64,
+    },
+    /// Two listeners with one address.
+    #[error("--{first} and --{second} are the same address {address}; give them different ports")]
+    SameAddress {
+        /// One flag.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+        /// The address.
+        address: String,
+    },
+    /// The options file cannot be read or understood.
+    #[error("--config={path}: {reason}")]
+    OptionsFile {
+        /// Its path.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Anything else, with the flag in the text.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// Deadlines where no flag sets them.
+const TELEMETRY_LIMITS: Limits =
+    Limits { read_header: Some(Duration::from_secs(5)), write: None, idle: None };
+
+fn log(args: &LogArgs) -> LogConfig {
+    let format = match args.log_format {
+        LogStyle::Text => LogFormat::Text,
+        LogStyle::Json => LogFormat::Json,
+    };
+    LogConfig { format, level: args.log_level.into() }
+}
+
+/// The log of the name kube-state-metrics.
+pub fn klog(args: &KubeArgs) -> LogConfig {
+    let level = match args.klog.verbosity {
+        ..4 => Level::INFO,
+        4..6 => Level::DEBUG,
+        _ => Level::TRACE,
+    };
+    LogConfig { format: LogFormat::Klog { skip_headers: args.klog.skip_headers }, level }
+}
+
+/// The log of the name statsd_exporter.
+pub fn slog(args: &StatsdArgs) -> LogConfig {
+    let format = if args.log_json { LogFormat::LogfmtJson } else { LogFormat::Logfmt };
+    LogConfig { format, level: args.log_level }
+}
+
+/// The log of kstatd.
+pub fn own_log(args: &LogArgs) -> LogConfig {
+    log(args)
+}
+
+/// Resolves the flags of `kstatd run`. `kubernetes` tells whether a cluster is configured at all.
+///
+/// # Errors
+///
+/// The first flag, or line of the options file, that cannot be used.
+pub fn kstatd(args: &RunArgs, kubernetes: bool) -> Result<Config, ConfigError> {
+    let address = |flag: &str, text: &str| {
+        ListenAddress::parse(text)
+            .map_err(|error| ConfigError::Invalid(format!("--{flag}={text}: {error}")))
+    };
+    let mut kube_args = args.kube.0.clone();
+    let options_file = if kubernetes { merge_options_file(&mut kube_args)? } else { None };
+    let main = Listener {
+        address: address("listen", &args.listen)?,
+        flag: "--listen",
+        limits: main_limits(&kube_args),
+    };
+    let telemetry = Listener {
+        address: address("telemetry-listen", &args.telemetry_listen)?,
+        flag: "--telemetry-listen",
+        limits: TELEMETRY_LIMITS,
+    };
+    differ(&main, &telemetry, "listen", "telemetry-listen")?;
+    Ok(Config {
+        personality: Personality::Kstatd,
+        log: log(&args.log),
+        main,
+        telemetry: Some(telemetry),
+        gzip: kube_args.enable_gzip_encoding,
+        kube: kubernetes.then(|| kube(&kube_args, options_file)).transpose()?,
+        statsd: Some(StatsdConfig { args: args.statsd.0.clone() }),
+    })
+}
+
+/// Resolves the flags of the name kube-state-metrics.
+///
+/// # Errors
+///
+/// The first flag, or line of the options file, that cannot be used.
+pub fn kube_state_metrics(args: &KubeArgs) -> Result<Config, ConfigError> {
+    let mut args = args.clone();
+    let options_file = merge_options_file(&mut args)?;
+    let listener = |flag: &'static str, named, host: &str, port: i64, limits| {
+        let number = u16::try_from(port);
+        let port = number.map_err(|_| ConfigError::Port { flag, value: port })?;
+        Ok(Listener { address: ListenAddress::new(host, port), flag: named, limits })
+    };
+    let main = listener("port", "--host and --port", &args.host, args.port, main_limits(&args))?;
+    let telemetry = listener(
+        "telemetry-port",
+        "--telemetry-host and --telemetry-port",
+        &args.telemetry_host,
+        args.telemetry_port,
+        TELEMETRY_LIMITS,
+    )?;
+    differ(&main, &telemetry, "port", "telemetry-port")?;
+    Ok(Config {
+        personality: Personality::KubeStateMetrics,
+        log: klog(&args),
+        main,
+        telemetry: Some(telemetry),
+        gzip: args.enable_gzip_encoding,
+        kube: Some(kube(&args, options_file)?),
+        statsd: None,
+    })
+}
+
+/// Resolves the flags of the name statsd_exporter.
+///
+/// # Errors
+///
+/// When the web address cannot be understood.
+pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
+    let text = &args.web_listen_address;
+    let address = ListenAddress::parse(text)
+        .map_err(|error| ConfigError::Invalid(format!("listen tcp: {error}")))?;
+    let limits = Limits { read_header: None, write: None, idle: None };
+    Ok(Config {
+        personality: Personality::StatsdExporter,
+        log: slog(args),
+        main: Listener { address, flag: "--web.listen-address", limits },
+        telemetry: None,
+        gzip: true,
+        kube: None,
+        statsd: Some(StatsdConfig { args: args.clone() }),
+    })
+}
+
+fn differ(
+    main: &Listener,
+    telemetry: &Listener,
+    first: &'static str,
+    second: &'static str,
+) -> Result<(), ConfigError> {
+    if main.address == telemetry.address && main.address.port != 0 {
+        let address = main.address.to_string();
+        return Err(ConfigError::SameAddress { first, second, address });
+    }
+    Ok(())
+}
+
+fn main_limits(args: &KubeArgs) -> Limits {
+    Limits {
+        // The head is part of the request: the shorter of the two limits holds.
+        read_header: match (
+            go::limit(args.server_read_header_timeout),
+            go::limit(args.server_read_timeout),
+        ) {
+            (Some(header), Some(whole)) => Some(header.min(whole)),
+            (header, whole) => header.or(whole),
+        },
+        write: go::limit(args.server_write_timeout),
+        idle: go::limit(args.server_idle_timeout),
+    }
+}
+
+/// Reads the options file, if one is named, into `args`; its path and content are returned.
+///
+/// # Errors
+///
+/// When it cannot be read or understood, unless the flags say to go on without it.
+pub fn merge_options_file(args: &mut KubeArgs) -> Result<Option<(String, Vec<u8>)>, ConfigError> {
+    if args.config.is_empty() {
+        return Ok(None);
+    }
+    let path = args.config.clone();
+    let failed = |reason: String| ConfigError::OptionsFile { path: path.clone(), reason };
+    let loaded = std::fs::read_to_string(&path).map_err(|error| error.to_string());
+    let applied = loaded.and_then(|text| options_file::apply(&text, args).map(|()| text));
+    match applied {
+        Ok(text) => Ok(Some((path, text.into_bytes()))),
+        Err(reason) if args.continue_without_config => {
+            tracing::warn!(path, reason, "running without the options file until it is usable");
+            Ok(None)
+        }
+        Err(reason) => Err(failed(reason)),
+    }
+}
+
+/// The flags whose features are not in this version. A flag that is accepted and then ignored would be
+/// worse than an error: its user would believe in it.
+fn refuse_unavailable(args: &KubeArgs) -> Result<(), ConfigError> {
+    let automatic = !args.pod.is_empty() && !args.pod_namespace.is_empty();
+    let custom = "custom resource metrics";
+    let checks = [
+        (args.auth_filter, "auth-filter", "authentication of requests"),
+        (!args.tls_config.is_empty(), "tls-config", "TLS and basic authentication"),
+        (!args.custom_resource_config.is_empty(), "custom-resource-state-config", custom),
+        (!args.custom_resource_config_file.is_empty(), "custom-resource-state-config-file", custom),
+        (args.custom_resources_only, "custom-resource-state-only", custom),
+        (automatic, "pod", "automatic sharding"),
+    ];
+    match checks.into_iter().find(|(set, ..)| *set) {
+        Some((_, flag, what)) => Err(ConfigError::Unavailable { flag, what }),
+        None => Ok(()),
+    }
+}
+
+fn kube(
+    args: &KubeArgs,
+    options_file: Option<(String, Vec<u8>)>,
+) -> Result<KubeConfig, ConfigError> {
+    refuse_unavailable(args)?;
+    let named = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let node = match (&args.node, args.track_unscheduled_pods) {
+        (_, true) => Some(String::new()),
+        (node, false) => named(node),
+    };
+    Ok(KubeConfig {
+        kubeconfig: named(&args.kubeconfig).map(PathBuf::from),
+        apiserver: named(&args.apiserver),
+        resources: rendering(args, default_resources)?,
+        namespaces: args.namespaces.clone(),
+        namespaces_denylist: args.namespaces_denylist.clone(),
+        node,
+        object_limit: u64::try_from(args.object_limit).ok().filter(|limit| *limit > 0),
+        use_apiserver_cache: args.use_apiserver_cache,
+        shard: (args.shard, args.total_shards),
+        options_file,
+        without_effect: args.klog.without_effect.clone(),
+    })
+}
+
+/// The resources that are watched when none are named.
+pub fn default_resources() -> Vec<&'static dyn Resource> {
+    let all = resources::registry().iter().copied();
+    all.filter(|resource| resource.api().default_enabled).collect()
+}
+
+/// The resources that `args` select (`default` when they name none) and how each is rendered.
+///
+/// # Errors
+///
+/// An unknown resource or a broken pattern.
+pub fn rendering(
+    args: &KubeArgs,
+    default: impl Fn() -> Vec<&'static dyn Resource>,
+) -> Result<Vec<(&'static dyn Resource, RenderOptions)>, ConfigError> {
+    let selected = if args.resources.is_empty() {
+        default()
+    } else {
+        let find = |name: &String| resources::find(name).ok_or_else(|| unknown(name));
+        args.resources.iter().map(find).collect::<Result<_, _>>()?
+    };
+    let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
+    let families = FamilyFilter::new(
+        &list(&args.metric_allowlist),
+        &list(&args.metric_denylist),
+        &list(&args.metric_opt_in_list),
+    )
+    .map_err(|error| ConfigError::Invalid(error.to_string()))?;
+    let families = Arc::new(families);
+    let resolve = |lists: &AllowLists| {
+        let names = selected.iter().map(|resource| resource.name());
+        let resolved = lists.resolve(names, |name| resources::find(name).is_some());
+        resolved.map_err(|error| unknown(&error.0))
+    };
+    let labels = resolve(&args.labels_allowlist)?;
+    let annotations = resolve(&args.annotations_allowlist)?;
+    let options = |resource: &'static dyn Resource| RenderOptions {
+        labels: labels.selection(resource.name()),
+        annotations: annotations.selection(resource.name()),
+        families: Arc::clone(&families),
+        keep_duplicates: args.duplicate_series,
+    };
+    Ok(selected.into_iter().map(|resource| (resource, options(resource))).collect())
+}
+
+fn unknown(name: &str) -> ConfigError {
+    let available: Vec<&str> = resources::registry().iter().map(|one| one.name()).collect();
+    ConfigError::UnknownResource { name: name.to_owned(), available: available.join(",") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::kube_flags;
+    use crate::cli::pflag;
+
+    fn args(argv: &[&str]) -> KubeArgs {
+        let mut args = KubeArgs::default();
+        let argv: Vec<String> = argv.iter().map(|arg| (*arg).to_owned()).collect();
+        pflag::parse(&kube_flags::all(), &mut args, &argv).expect("valid");
+        args
+    }
+
+    fn error(argv: &[&str]) -> String {
+        match kube_state_metrics(&args(argv)) {
+            Ok(_) => panic!("{argv:?} must be refused"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_names_its_flag() {
+        for (argv, part) in [
+            (vec!["--resources=pods,foo"], "resource foo does not exist. Available resources: "),
+            (vec!["--metric-labels-allowlist=foo=[a]"], "resource foo does not exist"),
+            (vec!["--metric-allowlist=a", "--metric-denylist=b"], "--metric-allowlist and"),
+            (vec!["--metric-allowlist=("], "--metric-allowlist: pattern \"(\""),
+            (vec!["--port=65536"], "--port=65536"),
+            (vec!["--port=8081"], "--port and --telemetry-port are the same address"),
+            (vec!["--auth-filter"], "--auth-filter"),
+            (vec!["--tls-config=x"], "--tls-config"),
+            (vec!["--custom-resource-state-config-file=x"], "--custom-resource-state-config-file"),
+            (vec!["--pod=a", "--pod-namespace=b"], "--pod"),
+            (vec!["--config=/none"], "--config=/none: "),
+        ] {
+            let text = error(&argv);
+            assert!(text.contains(part), "{argv:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn values_that_the_original_starts_with() {
+        let argv = ["--node=n", "--resources=pods,nodes", "--object-limit=-1", "--shard=5"];
+        let config = kube_state_metrics(&args(&argv)).unwrap_or_else(|error| panic!("{error}"));
+        let kube = config.kube.expect("kube");
+        assert_eq!(kube.node.as_deref(), Some("n"));
+        assert_eq!((kube.object_limit, kube.shard), (None, (5, 1)));
+        let names: Vec<&str> = kube.resources.iter().map(|(one, _)| one.name()).collect();
+        assert_eq!(names, ["nodes", "pods"]);
+        assert_eq!(config.main.address.to_string(), "[::]:8080");
+    }
+
+    #[test]
+    fn a_missing_options_file_is_tolerated_when_asked_for() {
+        let argv = ["--config=/none", "--continue-without-config"];
+        let config = kube_state_metrics(&args(&argv)).unwrap_or_else(|error| panic!("{error}"));
+        assert!(config.kube.expect("kube").options_file.is_none());
+    }
+
+    #[test]
+    fn the_options_file_overrides_flags() {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        std::fs::write(file.path(), "resources: {nodes: {}}\nport: 9\n").expect("write");
+        let path = format!("--config={}", file.path().display());
+        let config = kube_state_metrics(&args(&["--resources=pods", &path]));
+        let config = config.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.main.address.port, 9);
+        let kube = config.kube.expect("kube");
+        assert_eq!(kube.resources.len(), 1);
+        assert_eq!(kube.options_file.expect("file").1, b"resources: {nodes: {}}\nport: 9\n");
+    }
+}

@@ -1,0 +1,207 @@
+//! The logging flags of kube-state-metrics. klog writes to files in ways that nothing in a container
+//! uses; those flags are parsed in full and have no effect, which the log says once.
+
+use super::flag::{Flag, Takes};
+use super::go;
+use super::kube_flags::KubeArgs;
+
+/// What the logging flags say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KlogArgs {
+    /// `-v`: 0–3 info, 4–5 debug, from 6 on trace.
+    pub verbosity: i64,
+    /// `--skip_headers`
+    pub skip_headers: bool,
+    /// Names of flags that were given and have no effect here.
+    pub without_effect: Vec<&'static str>,
+}
+
+type Set = fn(&mut KubeArgs, &str) -> Result<(), String>;
+
+const fn switch(
+    name: &'static str,
+    default: &'static str,
+    help: &'static str,
+    set: Set,
+) -> Flag<KubeArgs> {
+    Flag { name, short: None, takes: Takes::Nothing, default, help, set }
+}
+
+const fn value(
+    name: &'static str,
+    kind: &'static str,
+    default: &'static str,
+    help: &'static str,
+    set: Set,
+) -> Flag<KubeArgs> {
+    Flag { name, short: None, takes: Takes::Value(kind), default, help, set }
+}
+
+/// A flag that is checked and noted.
+macro_rules! noted {
+    ($name:literal, $check:expr) => {
+        |args, text| {
+            $check(text)?;
+            args.klog.without_effect.push($name);
+            Ok(())
+        }
+    };
+}
+
+/// The logging flags.
+pub const FLAGS: &[Flag<KubeArgs>] = &[
+    switch("add_dir_header", "", "Accepted, no effect.", noted!("add_dir_header", boolean)),
+    switch(
+        "alsologtostderr",
+        "",
+        "Accepted, no effect: the log always goes to stderr.",
+        noted!("alsologtostderr", boolean),
+    ),
+    value(
+        "alsologtostderrthreshold",
+        "severity",
+        "",
+        "Accepted, no effect.",
+        noted!("alsologtostderrthreshold", severity),
+    ),
+    switch(
+        "legacy_stderr_threshold_behavior",
+        "true",
+        "Accepted, no effect.",
+        noted!("legacy_stderr_threshold_behavior", boolean),
+    ),
+    value(
+        "log_backtrace_at",
+        "traceLocation",
+        ":0",
+        "Accepted, no effect.",
+        noted!("log_backtrace_at", trace_location),
+    ),
+    value(
+        "log_dir",
+        "string",
+        "",
+        "Accepted, no effect: the log goes to stderr.",
+        noted!("log_dir", any),
+    ),
+    value(
+        "log_file",
+        "string",
+        "",
+        "Accepted, no effect: the log goes to stderr.",
+        noted!("log_file", any),
+    ),
+    value(
+        "log_file_max_size",
+        "uint",
+        "1800",
+        "Accepted, no effect.",
+        noted!("log_file_max_size", size),
+    ),
+    switch(
+        "logtostderr",
+        "true",
+        "Accepted, no effect: the log always goes to stderr.",
+        noted!("logtostderr", boolean),
+    ),
+    switch("one_output", "", "Accepted, no effect.", noted!("one_output", boolean)),
+    switch(
+        "skip_headers",
+        "",
+        "Leave out severity, time and place before each message.",
+        |args, text| boolean(text).map(|skip| args.klog.skip_headers = skip),
+    ),
+    switch("skip_log_headers", "", "Accepted, no effect.", noted!("skip_log_headers", boolean)),
+    value(
+        "stderrthreshold",
+        "severity",
+        "2",
+        "Accepted, no effect: every severity goes to stderr.",
+        noted!("stderrthreshold", severity),
+    ),
+    Flag {
+        name: "v",
+        short: Some('v'),
+        takes: Takes::Value("Level"),
+        default: "",
+        help: "Verbosity of the log: from 4 on debug, from 6 on trace.",
+        set: |args, text| go::parse_int(text, 32).map(|level| args.klog.verbosity = level),
+    },
+    value("vmodule", "moduleSpec", "", "Accepted, no effect.", noted!("vmodule", module_spec)),
+];
+
+// Go's flag package, which klog uses, says less than strconv.
+
+fn boolean(text: &str) -> Result<bool, String> {
+    go::parse_bool(text).map_err(|_| "parse error".to_owned())
+}
+
+fn size(text: &str) -> Result<(), String> {
+    match go::parse_uint(text) {
+        Ok(_) => Ok(()),
+        Err(error) if error.ends_with("value out of range") => Err("value out of range".to_owned()),
+        Err(_) => Err("parse error".to_owned()),
+    }
+}
+
+fn any(_: &str) -> Result<(), String> {
+    Ok(())
+}
+
+/// A name in any case or a number.
+fn severity(text: &str) -> Result<(), String> {
+    match text.to_ascii_uppercase().as_str() {
+        "INFO" | "WARNING" | "ERROR" | "FATAL" => Ok(()),
+        _ => decimal(text).map(drop),
+    }
+}
+
+fn decimal(text: &str) -> Result<i64, String> {
+    if text.starts_with('0') && text.len() > 1 {
+        // Base 10 here, where a leading zero means nothing.
+        return go::parse_int(text.trim_start_matches('0'), 32).or_else(|_| {
+            if text.bytes().all(|byte| byte == b'0') { Ok(0) } else { go::parse_int("", 32) }
+        });
+    }
+    go::parse_int(text, 32)
+}
+
+/// `file.go:234`, or nothing.
+fn trace_location(text: &str) -> Result<(), String> {
+    let error = || "syntax error: expect file.go:234".to_owned();
+    if text.is_empty() || text == ":0" {
+        return Ok(());
+    }
+    let (file, line) = text.split_once(':').ok_or_else(error)?;
+    let line: u32 = line.parse().map_err(|_| error())?;
+    if !file.contains('.') || line == 0 { Err(error()) } else { Ok(()) }
+}
+
+/// `pattern=N,pattern=N`.
+fn module_spec(text: &str) -> Result<(), String> {
+    let error = || "syntax error: expect comma-separated list of filename=N".to_owned();
+    for item in text.split(',').filter(|item| !item.is_empty()) {
+        let (pattern, level) = item.split_once('=').ok_or_else(error)?;
+        if pattern.is_empty() || level.parse::<i32>().is_err() {
+            return Err(error());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_checked() {
+        assert!(severity("warning").is_ok() && severity("2").is_ok());
+        assert_eq!(severity("x"), Err("strconv.ParseInt: parsing \"x\": invalid syntax".into()));
+        assert!(trace_location("a.go:5").is_ok() && trace_location(":0").is_ok());
+        assert_eq!(trace_location("x"), Err("syntax error: expect file.go:234".into()));
+        assert!(module_spec("a=1,b*=2").is_ok());
+        assert!(module_spec("x").is_err() && module_spec("a=x").is_err());
+        assert_eq!(size("-1"), Err("parse error".into()));
+        assert_eq!(boolean("x"), Err("parse error".into()));
+    }
+}

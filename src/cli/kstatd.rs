@@ -1,0 +1,122 @@
+//! The program under its own name.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use super::native::{
+    CheckArgs, Cli, CliCommand, DemoArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
+};
+use super::{complain, completion, config, print, run};
+use crate::exposition::Format;
+use crate::telemetry::VERSION;
+use crate::tools::{check_config, manifests, render_kube};
+
+/// Runs it.
+pub fn main(argv: Vec<OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(argv) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output and succeed, all else is an error.
+            let failed = error.use_stderr();
+            let _ = error.print();
+            return if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    let outcome = match cli.command {
+        None => run::kstatd(&cli.run),
+        Some(CliCommand::Run(args)) => run::kstatd(&args),
+        Some(CliCommand::Demo(args)) => demo(&args),
+        Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
+        Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
+        Some(CliCommand::CheckConfig(args)) => check(&args),
+        Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),
+        Some(CliCommand::Completion { shell }) => return print(&completion::kstatd(shell)),
+        // These names are taken before this parser runs.
+        Some(CliCommand::KubeStateMetrics(foreign)) => {
+            return super::kube_state_metrics::main(&foreign.args);
+        }
+        Some(CliCommand::StatsdExporter(foreign)) => {
+            return super::statsd_exporter::main(&foreign.args);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn format(openmetrics: bool) -> Format {
+    if openmetrics { Format::OpenMetrics } else { Format::Text }
+}
+
+fn render(args: &RenderKubeArgs) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut kube = args.kube.0.clone();
+    config::merge_options_file(&mut kube).map_err(|error| text(&error))?;
+    let manifests = manifests::load(&args.files).map_err(|error| text(&error))?;
+    // Without --resources every kind of the input counts, so each must be known.
+    let kinds = if kube.resources.is_empty() {
+        render_kube::resources_of(&manifests).map_err(|error| text(&error))?
+    } else {
+        Vec::new()
+    };
+    let selection = render_kube::Selection {
+        resources: config::rendering(&kube, || kinds.clone()).map_err(|error| text(&error))?,
+        namespaces: kube.namespaces,
+        namespaces_denylist: kube.namespaces_denylist,
+    };
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match render_kube::render(&manifests, &selection, format(args.openmetrics), &mut out) {
+        Err(render_kube::RenderError::Output(error))
+            if error.kind() == std::io::ErrorKind::BrokenPipe =>
+        {
+            Ok(())
+        }
+        result => result.map_err(|error| text(&error)),
+    }
+}
+
+fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
+    let _ = args;
+    Err("render statsd is not wired yet".to_owned())
+}
+
+fn demo(args: &DemoArgs) -> Result<(), String> {
+    let _ = args;
+    Err("demo is not wired yet".to_owned())
+}
+
+/// Prints every problem of the named files; the outcome says whether there was an error.
+fn check(args: &CheckArgs) -> Result<(), String> {
+    if args.mapping.is_none() && args.options.is_none() {
+        return Err("name a file with --statsd.mapping-config or --config".to_owned());
+    }
+    let mut broken = Vec::new();
+    if let Some(path) = &args.mapping {
+        let report = check_config::mapping(path);
+        print(&report.text);
+        broken.extend(report.failed.then(|| path.display().to_string()));
+    }
+    if let Some(path) = &args.options {
+        let mut kube = super::kube_flags::KubeArgs::default();
+        path.to_string_lossy().as_ref().clone_into(&mut kube.config);
+        let resolved = config::merge_options_file(&mut kube).and_then(|_| {
+            config::rendering(&kube, config::default_resources).map(|resources| resources.len())
+        });
+        match resolved {
+            Ok(count) => {
+                print(&format!("{}: valid, {count} resources\n", path.display()));
+            }
+            Err(error) => {
+                print(&format!("{error}\n"));
+                broken.push(path.display().to_string());
+            }
+        }
+    }
+    if broken.is_empty() { Ok(()) } else { Err(format!("{} cannot be used", broken.join(", "))) }
+}

@@ -1,0 +1,349 @@
+//! kstatd's own commands, by clap. The personalities appear here only so that help and completions
+//! list them; their arguments have grammars of their own and never reach this parser.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tracing::Level;
+
+use super::clap_table::{Choice, Table};
+use super::flag::Flag;
+use super::kube_flags::{self, KubeArgs};
+use super::statsd_flags::{self, StatsdArgs};
+
+/// The command line of kstatd.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kstatd",
+    version,
+    about = "Kubernetes object state and StatsD as Prometheus metrics, from one process",
+    long_about = "Kubernetes object state and StatsD as Prometheus metrics, from one process.\n\n\
+        Without a command it runs both sides: the Kubernetes side when it finds an API server \
+        (--kubeconfig, --apiserver, KUBECONFIG or the service account of its pod), the StatsD side \
+        on UDP and TCP port 9125. Started under the name kube-state-metrics or statsd_exporter (a \
+        link, or the command of that name) it takes that program's flags, ports and paths.",
+    args_conflicts_with_subcommands = true,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What to do; `run` when absent.
+    #[command(subcommand)]
+    pub command: Option<CliCommand>,
+    /// Flags of `run`.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// What kstatd can do.
+#[derive(Debug, Subcommand)]
+pub enum CliCommand {
+    /// Serve metrics of both sides (the default)
+    Run(Box<RunArgs>),
+    /// Stand in for kube-state-metrics, with its flags
+    #[command(name = "kube-state-metrics", disable_help_flag = true)]
+    KubeStateMetrics(Foreign),
+    /// Stand in for statsd_exporter, with its flags
+    #[command(name = "statsd_exporter", disable_help_flag = true)]
+    StatsdExporter(Foreign),
+    /// Try it without a cluster: a simulated API server, StatsD clients and the ordinary pipelines
+    Demo(DemoArgs),
+    /// Print the metrics of files, offline
+    Render {
+        /// What to render.
+        #[command(subcommand)]
+        what: RenderCommand,
+    },
+    /// Check configuration files and print every problem
+    CheckConfig(CheckArgs),
+    /// Print the version
+    Version,
+    /// Print a completion script
+    Completion {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// Arguments that another grammar reads.
+#[derive(Debug, Args)]
+pub struct Foreign {
+    /// Its flags; see --help of the command.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+    pub args: Vec<String>,
+}
+
+/// Shells with completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// bash
+    Bash,
+    /// zsh
+    Zsh,
+    /// fish
+    Fish,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogStyle {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Least severity that is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// Failures.
+    Error,
+    /// Things that may need somebody.
+    Warn,
+    /// The life of the process.
+    #[default]
+    Info,
+    /// Single requests and lines.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl From<LogLevel> for Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}
+
+/// Flags about the log.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LogArgs {
+    /// Form of the log
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: LogStyle,
+    /// Least severity that is logged
+    #[arg(long, value_enum, default_value_t)]
+    pub log_level: LogLevel,
+}
+
+/// Flags of `kstatd run`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct RunArgs {
+    /// Address for /metrics and the health paths; an empty or unspecified host is every address
+    #[arg(long, value_name = "HOST:PORT", default_value = "[::]:8080")]
+    pub listen: String,
+    /// Address for the metrics of this process and its profiles
+    #[arg(long, value_name = "HOST:PORT", default_value = "[::]:8081")]
+    pub telemetry_listen: String,
+    /// The log.
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// Flags of kube-state-metrics.
+    #[command(flatten)]
+    pub kube: Table<RunKube>,
+    /// Flags of statsd_exporter.
+    #[command(flatten)]
+    pub statsd: Table<RunStatsd>,
+}
+
+/// Flags of `kstatd demo`.
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    /// Pods of the simulated cluster
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub pods: usize,
+    /// Changes of objects a second
+    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 20.0)]
+    pub churn: f64,
+    /// StatsD lines sent a second
+    #[arg(long, value_name = "LINES_PER_S", default_value_t = 1000.0)]
+    pub statsd_rate: f64,
+    /// Address for /metrics
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
+    pub listen: String,
+    /// The log.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// What can be rendered.
+#[derive(Debug, Subcommand)]
+pub enum RenderCommand {
+    /// Kubernetes manifests: the metrics of a cluster that has exactly these objects
+    Kube(RenderKubeArgs),
+    /// StatsD lines on standard input: the metrics after all of them
+    Statsd(RenderStatsdArgs),
+}
+
+/// Flags of `kstatd render kube`.
+#[derive(Clone, Debug, Args)]
+pub struct RenderKubeArgs {
+    /// A file of manifests, YAML or JSON, several documents and List kinds allowed; - is standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE", default_value = "-")]
+    pub files: Vec<PathBuf>,
+    /// Print OpenMetrics instead of the text format
+    #[arg(long)]
+    pub openmetrics: bool,
+    /// Filters of kube-state-metrics.
+    #[command(flatten)]
+    pub kube: Table<RenderKube>,
+}
+
+/// Flags of `kstatd render statsd`.
+#[derive(Clone, Debug, Args)]
+pub struct RenderStatsdArgs {
+    /// Print OpenMetrics instead of the text format
+    #[arg(long)]
+    pub openmetrics: bool,
+    /// Parsing flags of statsd_exporter.
+    #[command(flatten)]
+    pub statsd: Table<RenderStatsd>,
+}
+
+/// Flags of `kstatd check-config`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// The mapping file of the StatsD side
+    #[arg(long = "statsd.mapping-config", value_name = "FILE")]
+    pub mapping: Option<PathBuf>,
+    /// The options file of the Kubernetes side
+    #[arg(long = "config", value_name = "FILE")]
+    pub options: Option<PathBuf>,
+}
+
+/// The Kubernetes flags of `run`: all but addresses and the log, which are shared there.
+#[derive(Debug)]
+pub struct RunKube;
+
+impl Choice for RunKube {
+    type Args = KubeArgs;
+    const HEADING: &'static str = "Kubernetes (as kube-state-metrics)";
+    const NEGATIONS: bool = false;
+
+    fn flags() -> Vec<Flag<KubeArgs>> {
+        let shared = ["host", "port", "telemetry-host", "telemetry-port", "help"];
+        select(kube_flags::FLAGS, |name| !shared.contains(&name))
+    }
+}
+
+/// The Kubernetes flags that decide what is rendered.
+#[derive(Debug)]
+pub struct RenderKube;
+
+impl Choice for RenderKube {
+    type Args = KubeArgs;
+    const HEADING: &'static str = "Filters (as kube-state-metrics)";
+    const NEGATIONS: bool = false;
+
+    fn flags() -> Vec<Flag<KubeArgs>> {
+        let filters = [
+            "config",
+            "resources",
+            "namespaces",
+            "namespaces-denylist",
+            "metric-allowlist",
+            "metric-denylist",
+            "metric-opt-in-list",
+            "metric-labels-allowlist",
+            "metric-annotations-allowlist",
+            "compat.duplicate-series",
+        ];
+        select(kube_flags::FLAGS, |name| filters.contains(&name))
+    }
+}
+
+/// The StatsD flags of `run`: all but the web server and the log, which are shared there.
+#[derive(Debug)]
+pub struct RunStatsd;
+
+impl Choice for RunStatsd {
+    type Args = StatsdArgs;
+    const HEADING: &'static str = "StatsD (as statsd_exporter)";
+    const NEGATIONS: bool = true;
+
+    fn flags() -> Vec<Flag<StatsdArgs>> {
+        select(statsd_flags::FLAGS, |name| {
+            name.starts_with("statsd.") || name.starts_with("debug.")
+        })
+    }
+}
+
+/// The StatsD flags that decide what a line means.
+#[derive(Debug)]
+pub struct RenderStatsd;
+
+impl Choice for RenderStatsd {
+    type Args = StatsdArgs;
+    const HEADING: &'static str = "Parsing (as statsd_exporter)";
+    const NEGATIONS: bool = true;
+
+    fn flags() -> Vec<Flag<StatsdArgs>> {
+        select(statsd_flags::FLAGS, |name| {
+            name.starts_with("statsd.parse-")
+                || ["statsd.mapping-config", "statsd.sets"].contains(&name)
+        })
+    }
+}
+
+fn select<A>(flags: &[Flag<A>], keep: impl Fn(&str) -> bool) -> Vec<Flag<A>> {
+    flags.iter().filter(|flag| keep(flag.name)).map(Flag::copy).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run(argv: &[&str]) -> RunArgs {
+        let cli = Cli::try_parse_from([&["kstatd"], argv].concat()).expect("valid");
+        match cli.command {
+            Some(CliCommand::Run(run)) => *run,
+            None => cli.run,
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn run_takes_the_flags_of_both_originals() {
+        for prefix in [&[][..], &["run"]] {
+            let argv = [
+                prefix,
+                &["--listen=:1", "--resources", "pods,nodes", "--resources=jobs"],
+                &["--enable-gzip-encoding", "--use-apiserver-cache=false"],
+                &["--no-statsd.parse-librato-tags", "--statsd.listen-udp="],
+            ]
+            .concat();
+            let args = run(&argv);
+            assert_eq!(args.listen, ":1");
+            assert_eq!(Vec::from_iter(args.kube.0.resources), ["jobs", "nodes", "pods"]);
+            assert!(args.kube.0.enable_gzip_encoding && !args.kube.0.use_apiserver_cache);
+            assert!(!args.statsd.0.parse_librato_tags && args.statsd.0.parse_signalfx_tags);
+            assert_eq!(args.statsd.0.listen_udp, "");
+        }
+    }
+
+    #[test]
+    fn the_last_of_a_switch_and_its_negation_wins() {
+        let name = "statsd.parse-librato-tags";
+        let (on, off) = (format!("--{name}"), format!("--no-{name}"));
+        assert!(run(&[&off, &on]).statsd.0.parse_librato_tags);
+        assert!(!run(&[&on, &off]).statsd.0.parse_librato_tags);
+    }
+
+    #[test]
+    fn values_are_checked_by_the_definition() {
+        let error = Cli::try_parse_from(["kstatd", "--shard=x"]).expect_err("invalid").to_string();
+        assert!(error.contains("--shard") && error.contains("strconv.ParseInt"), "{error}");
+    }
+}

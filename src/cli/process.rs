@@ -1,0 +1,123 @@
+//! The process around a run: its runtime, its signals, its listeners.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+
+use super::config::Listener;
+use crate::server::listen::{self, BindError};
+use crate::server::router::Router;
+use crate::server::serve::serve;
+use crate::server::shutdown::Shutdown;
+
+/// Longest wait at the end of the process for scrapes in flight.
+pub const GRACE: Duration = Duration::from_secs(10);
+
+/// Worker threads: serving and watching are light, and every thread costs an idle process memory.
+const WORKERS: usize = 2;
+
+/// A runtime for the whole process.
+///
+/// # Errors
+///
+/// When the system gives no threads or no event queue.
+pub fn runtime() -> io::Result<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.min(WORKERS))
+        .max_blocking_threads(8)
+        .thread_name("kstatd")
+        .enable_all()
+        .build()
+}
+
+/// What the outside asks of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// SIGTERM or SIGINT; the name is for the log.
+    End(&'static str),
+    /// SIGHUP.
+    Reload,
+    /// SIGQUIT: say what the process is doing and end at once.
+    Dump,
+}
+
+/// The signals that mean something to every personality.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    quit: Signal,
+    /// Caught so that they do not end the process, as with the originals.
+    _ignored: [Signal; 2],
+}
+
+impl Signals {
+    /// Takes over the signals; call it before anything is started that must be ended cleanly.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses a handler.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            quit: signal(SignalKind::quit())?,
+            _ignored: [signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?],
+        })
+    }
+
+    /// The next one.
+    pub async fn next(&mut self) -> Request {
+        tokio::select! {
+            _ = self.terminate.recv() => Request::End("terminated"),
+            _ = self.interrupt.recv() => Request::End("interrupt"),
+            _ = self.hangup.recv() => Request::Reload,
+            _ = self.quit.recv() => Request::Dump,
+        }
+    }
+}
+
+/// Listeners being served.
+#[derive(Default)]
+pub struct Servers(JoinSet<io::Result<()>>);
+
+impl Servers {
+    /// Binds a listener and serves it until `shutdown`; the bound address is returned.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be bound.
+    pub fn start(
+        &mut self,
+        listener: &Listener,
+        router: Router,
+        grace: Duration,
+        shutdown: Shutdown,
+    ) -> Result<std::net::SocketAddr, BindError> {
+        let socket = listen::bind(&listener.address, listener.flag)?;
+        let bound = socket.local_addr().map_err(|source| BindError {
+            address: listener.address.to_string(),
+            flag: listener.flag,
+            source,
+        })?;
+        self.0.spawn(serve(socket, Arc::new(router), listener.limits, grace, shutdown));
+        Ok(bound)
+    }
+
+    /// Waits until all have ended.
+    pub async fn ended(&mut self) {
+        while let Some(result) = self.0.join_next().await {
+            match result {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "a listener failed"),
+                Err(error) => tracing::error!(%error, "a listener failed"),
+            }
+        }
+    }
+}

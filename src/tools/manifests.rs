@@ -1,0 +1,246 @@
+//! Reading manifests: files of YAML or JSON in, single objects out, each with the place it came from.
+//!
+//! Several documents in a file, and `List` kinds, are taken apart. What an object means is the business of
+//! [`render_kube`](super::render_kube).
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// Where an object was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file, `standard input` for `-`.
+    pub file: String,
+    /// The document in it, from 1.
+    pub document: usize,
+    /// The item of the list that the document is, from 1.
+    pub item: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, document {}", self.file, self.document)?;
+        match self.item {
+            Some(item) => write!(f, ", item {item}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One object.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// Where it was written.
+    pub place: Place,
+    /// Its `apiVersion`.
+    pub api_version: String,
+    /// Its `kind`.
+    pub kind: String,
+    /// The whole object.
+    pub object: Value,
+}
+
+impl Manifest {
+    /// `metadata.namespace` and `metadata.name`, as they are there.
+    pub fn name(&self) -> (Option<&str>, Option<&str>) {
+        let field = |name| self.object.get("metadata")?.get(name)?.as_str();
+        (field("namespace"), field("name"))
+    }
+}
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// The file cannot be read.
+    #[error("{file}: {source}")]
+    Read {
+        /// The file.
+        file: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The text is neither YAML nor JSON; the reason names line and column.
+    #[error("{file}, document {document}: {reason}")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// The document in it, from 1.
+        document: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A document is not an object of the API.
+    #[error("{place}: {reason}")]
+    Object {
+        /// Where.
+        place: Place,
+        /// What is missing.
+        reason: String,
+    },
+}
+
+/// Reads all objects of `files` in order; `-` is standard input.
+///
+/// # Errors
+///
+/// The first file, document or item that cannot be used.
+pub fn load(files: &[PathBuf]) -> Result<Vec<Manifest>, ManifestError> {
+    let mut manifests = Vec::new();
+    for path in files {
+        let (file, text) = read(path)?;
+        parse(&file, &text, &mut manifests)?;
+    }
+    Ok(manifests)
+}
+
+fn read(path: &Path) -> Result<(String, String), ManifestError> {
+    let stdin = path == Path::new("-");
+    let file =
+        if stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
+    let mut text = String::new();
+    let result = if stdin {
+        std::io::stdin().lock().read_to_string(&mut text).map(drop)
+    } else {
+        std::fs::read_to_string(path).map(|content| text = content)
+    };
+    match result {
+        Ok(()) => Ok((file, text)),
+        Err(source) => Err(ManifestError::Read { file, source }),
+    }
+}
+
+/// Reads the objects of one text.
+///
+/// # Errors
+///
+/// The first document or item that cannot be used.
+pub fn parse(file: &str, text: &str, into: &mut Vec<Manifest>) -> Result<(), ManifestError> {
+    let syntax =
+        |document, reason| ManifestError::Syntax { file: file.to_owned(), document, reason };
+    let mut document = 0;
+    let mut next = |value: Result<Value, String>| {
+        document += 1;
+        let value = value.map_err(|reason| syntax(document, reason))?;
+        add(Place { file: file.to_owned(), document, item: None }, value, into)
+    };
+    if text.trim_start_matches('\u{feff}').trim_start().starts_with('{') {
+        // YAML is nearly a superset of JSON, but the JSON reader is faster and its errors are clearer.
+        // A flow mapping of YAML also begins with a brace.
+        let values: Result<Vec<Value>, _> =
+            serde_json::Deserializer::from_str(text).into_iter().collect();
+        if let Ok(values) = values {
+            return values.into_iter().map(Ok).try_for_each(next);
+        }
+    }
+    let mut bytes = text.as_bytes();
+    serde_saphyr::read_with_options::<_, Value>(&mut bytes, options())
+        .map(|value| value.map_err(|error| error.without_snippet().render()))
+        .try_for_each(&mut next)
+}
+
+/// The files are the user's own: size is no reason to refuse them, nesting is.
+fn options() -> serde_saphyr::Options {
+    let mut budget = serde_saphyr::Budget::default();
+    budget.max_reader_input_bytes = None;
+    budget.max_events = usize::MAX;
+    budget.max_nodes = usize::MAX;
+    budget.max_documents = usize::MAX;
+    budget.max_total_scalar_bytes = usize::MAX;
+    let mut options = serde_saphyr::Options::default();
+    options.budget = Some(budget);
+    // As kubectl reads manifests: 010 is 8, and unquoted y, yes, on, n, no, off are booleans.
+    options.legacy_octal_numbers = true;
+    options
+}
+
+fn add(place: Place, value: Value, into: &mut Vec<Manifest>) -> Result<(), ManifestError> {
+    if value.is_null() {
+        return Ok(());
+    }
+    let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let missing = |name: &str| ManifestError::Object {
+        place: place.clone(),
+        reason: if value.is_object() {
+            format!("{name} is missing or not a string")
+        } else {
+            "not an object".to_owned()
+        },
+    };
+    let kind = text("kind").ok_or_else(|| missing("kind"))?;
+    let api_version = text("apiVersion").ok_or_else(|| missing("apiVersion"))?;
+    let is_list = kind.ends_with("List") && value.get("items").is_some_and(Value::is_array);
+    if !is_list {
+        into.push(Manifest { place, api_version, kind, object: value });
+        return Ok(());
+    }
+    let Value::Object(mut list) = value else { return Ok(()) };
+    let Some(Value::Array(items)) = list.remove("items") else { return Ok(()) };
+    for (index, mut item) in items.into_iter().enumerate() {
+        let item_place = Place { item: Some(index + 1), ..place.clone() };
+        // The items of a typed list need not repeat the type.
+        if let (Value::Object(fields), Some(item_kind)) = (&mut item, kind.strip_suffix("List"))
+            && !item_kind.is_empty()
+        {
+            fields.entry("kind").or_insert_with(|| item_kind.into());
+            fields.entry("apiVersion").or_insert_with(|| api_version.clone().into());
+        }
+        add(item_place, item, into)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Vec<Manifest>, String> {
+        let mut manifests = Vec::new();
+        parse("f.yaml", text, &mut manifests).map(|()| manifests).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn documents_and_lists() {
+        let manifests = parsed(
+            "# comment\napiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: x}\n---\n---\n\
+             apiVersion: v1\nkind: List\nitems:\n- {apiVersion: apps/v1, kind: Deployment}\n\
+             - apiVersion: v1\n  kind: NodeList\n  items: [{metadata: {name: n}}]\n",
+        )
+        .expect("valid");
+        let seen: Vec<(&str, &str)> =
+            manifests.iter().map(|m| (m.api_version.as_str(), m.kind.as_str())).collect();
+        assert_eq!(seen, [("v1", "Pod"), ("apps/v1", "Deployment"), ("v1", "Node")]);
+        assert_eq!(manifests[0].name(), (Some("x"), Some("a")));
+        assert_eq!(manifests[1].place.item, Some(1));
+    }
+
+    #[test]
+    fn json_documents_in_a_row() {
+        let text =
+            "{\"apiVersion\":\"v1\",\"kind\":\"Pod\"}\n{\"apiVersion\":\"v1\",\"kind\":\"Node\"}";
+        let manifests = parsed(text).expect("valid");
+        assert_eq!(manifests[1].place.to_string(), "f.yaml, document 2");
+    }
+
+    #[test]
+    fn errors_name_file_document_and_line() {
+        for (text, parts) in [
+            ("apiVersion: v1\nkind: [Pod\n", vec!["f.yaml, document 1", "line"]),
+            ("apiVersion: v1\nkind: Pod\n---\na: b: c\n", vec!["f.yaml, document 2", "line 4"]),
+            ("kind: Pod\n", vec!["f.yaml, document 1", "apiVersion is missing"]),
+            ("[1]\n", vec!["f.yaml, document 1", "not an object"]),
+            ("{\"kind\": \"Pod\",}}", vec!["f.yaml, document 1"]),
+            (
+                "apiVersion: v1\nkind: List\nitems: [{kind: Pod, apiVersion: v1}, {kind: 5}]\n",
+                vec!["f.yaml, document 1, item 2", "kind is missing"],
+            ),
+        ] {
+            let error = parsed(text).expect_err(text);
+            for part in parts {
+                assert!(error.contains(part), "{part:?} in {error:?}");
+            }
+        }
+    }
+}
