@@ -18,8 +18,9 @@ const LITERALS: usize = 286;
 const DISTANCES: usize = 30;
 /// The symbol that ends a block.
 const END: usize = 256;
-/// The longest code that deflate has.
-const MAX_BITS: u8 = 15;
+/// The longest code; deflate allows 15. With 14, four literals and the bits of an unfinished byte fit
+/// into 64 bits, as does a length with its distance.
+const MAX_BITS: u8 = 14;
 
 /// The symbol of a length, its number of extra bits and their value.
 fn length_symbol(len: usize) -> (usize, u32, u32) {
@@ -170,88 +171,120 @@ fn canonical(lengths: &[u8]) -> Vec<Bits> {
 #[derive(Debug)]
 pub(super) struct BitWriter {
     code: Code,
+    /// What was written, with room behind it.
     out: Vec<u8>,
+    /// Where in `out` the next byte goes.
+    at: usize,
     pending: u64,
-    /// How many bits of `pending` are in use; below 32 between calls.
+    /// How many bits of `pending` are in use; below 8 between calls.
     filled: u32,
 }
 
 impl BitWriter {
     /// Begins a block that is not the last of its stream.
     pub(super) fn new(code: Code) -> Self {
-        let mut writer = Self { code, out: Vec::new(), pending: 0, filled: 0 };
+        let mut writer = Self { code, out: Vec::new(), at: 0, pending: 0, filled: 0 };
         // Not final, dynamic code, all literal and distance symbols, all code length symbols.
-        writer.put(0b100, 3);
-        writer.put(LITERALS as u32 - 257, 5);
-        writer.put(DISTANCES as u32 - 1, 5);
-        writer.put(15, 4);
+        for (bits, len) in
+            [(0b100, 3), (LITERALS as u32 - 257, 5), (DISTANCES as u32 - 1, 5), (15, 4)]
+        {
+            writer.write(bits, len);
+        }
         // The code for code lengths: none for the three repeats, which come first, and four bits for
         // each of the sixteen lengths, which makes a length its own code.
         for at in 0..19 {
-            writer.put(if at < 3 { 0 } else { 4 }, 3);
+            writer.write(if at < 3 { 0 } else { 4 }, 3);
         }
         for at in 0..LITERALS + DISTANCES {
             let len = match at.checked_sub(LITERALS) {
                 None => writer.code.literals[at].len,
                 Some(at) => writer.code.distances[at].len,
             };
-            writer.put(u32::from(len.reverse_bits() >> 4), 4);
+            writer.write(u32::from(len.reverse_bits() >> 4), 4);
         }
         writer
     }
 
     /// Bytes written so far and not yet taken.
     pub(super) fn len(&self) -> usize {
-        self.out.len()
+        self.at
     }
 
     /// Takes the bytes that are complete.
     pub(super) fn take(&mut self) -> Vec<u8> {
-        let capacity = self.out.len();
-        std::mem::replace(&mut self.out, Vec::with_capacity(capacity))
+        let room = self.out.len();
+        let mut bytes = std::mem::take(&mut self.out);
+        bytes.truncate(std::mem::take(&mut self.at));
+        self.out.resize(room, 0);
+        bytes
     }
 
     /// Ends the block and fills the last byte with an empty stored block.
     pub(super) fn finish(&mut self) {
         let end = self.code.literals[END];
-        self.put(end.bits, u32::from(end.len));
-        self.put(0, 3);
-        while self.filled > 0 {
-            self.out.push(self.pending as u8);
-            self.pending >>= 8;
-            self.filled = self.filled.saturating_sub(8);
-        }
-        self.out.extend_from_slice(&[0, 0, 0xff, 0xff]);
+        self.write(end.bits, u32::from(end.len));
+        self.write(0, 3);
+        // Up to the next byte; what is pending beyond `filled` is zero.
+        self.write(0, (8 - self.filled) % 8);
+        self.write(0, 16);
+        self.write(0xffff, 16);
     }
 
+    /// Adds bits; up to 56 between two flushes.
     #[inline]
     fn put(&mut self, bits: u32, len: u32) {
         self.pending |= u64::from(bits) << self.filled;
         self.filled += len;
-        if self.filled >= 32 {
-            self.out.extend_from_slice(&(self.pending as u32).to_le_bytes());
-            self.pending >>= 32;
-            self.filled -= 32;
+    }
+
+    /// Moves what is complete to `out`, which must have room for eight bytes.
+    #[inline]
+    fn flush(&mut self) {
+        if let Some(room) = self.out.get_mut(self.at..).and_then(<[u8]>::first_chunk_mut) {
+            *room = self.pending.to_le_bytes();
         }
+        let bytes = self.filled / 8;
+        self.at += bytes as usize;
+        self.pending >>= bytes * 8;
+        self.filled %= 8;
+    }
+
+    #[inline]
+    fn make_room(&mut self, bytes: usize) {
+        if self.out.len() < self.at + bytes {
+            self.out.resize((self.at + bytes) * 2, 0);
+        }
+    }
+
+    fn write(&mut self, bits: u32, len: u32) {
+        self.make_room(8);
+        self.put(bits, len);
+        self.flush();
     }
 }
 
 impl Symbols for BitWriter {
     #[inline]
     fn literals(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            let Bits { bits, len } = self.code.literals[usize::from(byte)];
-            self.put(bits, u32::from(len));
+        self.make_room(bytes.len() * 2 + 8);
+        for four in bytes.chunks(4) {
+            for &byte in four {
+                let Bits { bits, len } = self.code.literals[usize::from(byte)];
+                self.put(bits, u32::from(len));
+            }
+            self.flush();
         }
     }
 
     #[inline]
     fn copy(&mut self, len: usize, distance: usize) {
+        self.make_room(8);
         let length = self.code.lengths[len];
         self.put(length.bits, u32::from(length.len));
         let (symbol, extra, value) = distance_symbol(distance);
         let code = self.code.distances[symbol];
         self.put(code.bits | value << code.len, u32::from(code.len) + extra);
+        self.flush();
     }
 }
 

@@ -16,31 +16,54 @@ pub const PAGE: usize = 64;
 
 /// One piece of text for each object of a page, in one allocation.
 ///
-/// Layout: the number of pieces, the width in bytes of a length (1, 2 or 4), the lengths in little
-/// endian, the pieces.
+/// A piece that equals the one before it is not stored again: phases, restart policies, tolerations and
+/// the like are the same for most objects that stand side by side, and a segment of such a family
+/// shrinks to one piece.
+///
+/// Layout: the number of pieces, the width in bytes of a length (1, 2 or 4), a bit for each piece that
+/// repeats the one before (8 bytes), and of the pieces that do not: lengths and texts. Numbers are in
+/// little endian.
 #[derive(Clone, Debug)]
 pub(super) struct Segment(Arc<[u8]>);
 
+/// Bytes before the lengths.
+const HEAD: usize = 10;
+
 impl Segment {
-    /// A segment of these lengths over `text`; `None` if there is no text.
-    fn new(lens: &[u32], text: &[u8], scratch: &mut Vec<u8>) -> Option<Self> {
+    /// A segment of these pieces, at most [`PAGE`]; `None` if there is no text.
+    fn new<'p>(pieces: impl Iterator<Item = &'p [u8]>, scratch: &mut Scratch) -> Option<Self> {
+        let Scratch { lens, text, bytes } = scratch;
+        lens.clear();
+        text.clear();
+        let (mut count, mut repeats, mut longest) = (0u8, 0u64, 0);
+        let mut last: Option<&[u8]> = None;
+        for piece in pieces.take(PAGE) {
+            if last == Some(piece) {
+                repeats |= 1 << count;
+            } else {
+                lens.push(piece.len() as u32);
+                text.extend_from_slice(piece);
+                longest = longest.max(piece.len());
+                last = Some(piece);
+            }
+            count += 1;
+        }
         if text.is_empty() {
             return None;
         }
-        scratch.clear();
-        let longest = lens.iter().copied().max().unwrap_or(0);
         let width: u8 = match longest {
             0..=0xff => 1,
             0x100..=0xffff => 2,
             _ => 4,
         };
-        scratch.push(lens.len() as u8);
-        scratch.push(width);
+        bytes.clear();
+        bytes.extend_from_slice(&[count, width]);
+        bytes.extend_from_slice(&repeats.to_le_bytes());
         for len in lens {
-            scratch.extend_from_slice(&len.to_le_bytes()[..usize::from(width)]);
+            bytes.extend_from_slice(&len.to_le_bytes()[..usize::from(width)]);
         }
-        scratch.extend_from_slice(text);
-        Some(Self(Arc::from(&scratch[..])))
+        bytes.extend_from_slice(text);
+        Some(Self(Arc::from(&bytes[..])))
     }
 
     fn pieces(&self) -> usize {
@@ -51,47 +74,58 @@ impl Segment {
         usize::from(self.0[1])
     }
 
+    fn repeats(&self) -> u64 {
+        self.0[2..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// The length of stored piece number `stored`.
     #[inline]
-    fn len(&self, slot: usize) -> usize {
-        let (width, at) = (self.width(), 2 + slot * self.width());
-        match width {
-            1 => usize::from(self.0[at]),
-            2 => usize::from(u16::from_le_bytes([self.0[at], self.0[at + 1]])),
+    fn len(&self, stored: usize) -> usize {
+        let lens = &self.0[HEAD..];
+        match self.width() {
+            1 => usize::from(lens[stored]),
+            2 => usize::from(u16::from_le_bytes([lens[2 * stored], lens[2 * stored + 1]])),
             _ => {
-                let bytes = [self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]];
-                u32::from_le_bytes(bytes) as usize
+                let bytes = lens[4 * stored..].first_chunk();
+                bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
             }
         }
     }
 
-    /// Where the pieces begin.
+    /// Where the texts begin.
     fn body(&self) -> usize {
-        2 + self.pieces() * self.width()
-    }
-
-    /// Where the piece of `slot` lies in the allocation.
-    fn range(&self, slot: usize) -> std::ops::Range<usize> {
-        let before: usize = match self.width() {
-            1 => self.0[2..2 + slot].iter().map(|&len| usize::from(len)).sum(),
-            _ => (0..slot).map(|slot| self.len(slot)).sum(),
-        };
-        let start = self.body() + before;
-        start..start + self.len(slot)
+        HEAD + (self.pieces() - self.repeats().count_ones() as usize) * self.width()
     }
 
     /// The piece of `slot`, empty for an object that came after the segment.
     fn piece(&self, slot: usize) -> &[u8] {
-        if slot < self.pieces() { &self.0[self.range(slot)] } else { &[] }
+        if slot >= self.pieces() {
+            return &[];
+        }
+        // Of the pieces up to this one, those that repeat are not stored.
+        let up_to = u64::MAX >> (PAGE - 1 - slot);
+        let stored = slot - (self.repeats() & up_to).count_ones() as usize;
+        let before: usize = match self.width() {
+            1 => self.0[HEAD..HEAD + stored].iter().map(|&len| usize::from(len)).sum(),
+            _ => (0..stored).map(|stored| self.len(stored)).sum(),
+        };
+        let start = self.body() + before;
+        &self.0[start..start + self.len(stored)]
     }
 
-    /// The pieces in order, empty ones too.
+    /// The pieces in order, empty ones and repeated ones too.
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let mut at = self.body();
+        let (mut end, mut stored, repeats) = (self.body(), 0, self.repeats());
+        let mut piece: &[u8] = &[];
         (0..self.pieces()).map(move |slot| {
-            let start = at;
-            at += self.len(slot);
-            &self.0[start..at]
+            if repeats >> slot & 1 == 0 {
+                let start = end;
+                end += self.len(stored);
+                stored += 1;
+                piece = &self.0[start..end];
+            }
+            piece
         })
     }
 
@@ -205,14 +239,9 @@ impl Page {
         self.len = len;
         self.sums.fill(KnownSum::default());
         for segment in self.families.iter_mut().chain([&mut self.identities]) {
-            let Some(old) = segment else { continue };
-            if old.pieces() <= len {
-                continue;
+            if let Some(old) = segment.as_ref().filter(|old| old.pieces() > len) {
+                *segment = Segment::new(old.iter().take(len), scratch);
             }
-            scratch.lens.clear();
-            scratch.lens.extend((0..len).map(|slot| old.len(slot) as u32));
-            let end = old.range(len).start;
-            *segment = Segment::new(&scratch.lens, &old.0[old.body()..end], &mut scratch.bytes);
         }
     }
 }
@@ -238,33 +267,21 @@ fn set(
         if piece.is_empty() {
             return false;
         }
-        scratch.lens.clear();
-        scratch.lens.resize(len, 0);
-        scratch.lens[slot] = piece.len() as u32;
-        *segment = Segment::new(&scratch.lens, piece, &mut scratch.bytes);
+        let mut pieces = [&[][..]; PAGE];
+        pieces[slot] = piece;
+        *segment = Segment::new(pieces.into_iter().take(len), scratch);
         return true;
     };
-    // A segment that came to be before the page's later objects has no piece for them yet.
-    let pieces = old.pieces();
-    let range = if slot < pieces { old.range(slot) } else { old.size()..old.size() };
-    if old.0[range.clone()] == *piece && (slot < pieces || piece.is_empty()) {
+    if old.piece(slot) == piece {
         return false;
     }
-    if range.len() == piece.len()
-        && let Some(bytes) = Arc::get_mut(&mut old.0)
-    {
-        bytes[range].copy_from_slice(piece);
-        return true;
+    // A segment that came to be before the page's later objects has no piece for them yet.
+    let mut pieces = [&[][..]; PAGE];
+    for (place, old) in pieces.iter_mut().zip(old.iter()) {
+        *place = old;
     }
-    scratch.lens.clear();
-    scratch.lens.extend((0..pieces).map(|slot| old.len(slot) as u32));
-    scratch.lens.resize(len.max(pieces), 0);
-    scratch.lens[slot] = piece.len() as u32;
-    scratch.text.clear();
-    scratch.text.extend_from_slice(&old.0[old.body()..range.start]);
-    scratch.text.extend_from_slice(piece);
-    scratch.text.extend_from_slice(&old.0[range.end..]);
-    *segment = Segment::new(&scratch.lens, &scratch.text, &mut scratch.bytes);
+    pieces[slot] = piece;
+    *segment = Segment::new(pieces.into_iter().take(len), scratch);
     true
 }
 
@@ -274,12 +291,16 @@ pub(super) struct PageBuilder {
     len: usize,
     /// Identities first, then the families: lengths and text.
     columns: Vec<(Vec<u32>, Vec<u8>)>,
-    bytes: Vec<u8>,
+    scratch: Scratch,
 }
 
 impl PageBuilder {
     pub(super) fn new(families: usize) -> Self {
-        Self { len: 0, columns: vec![Default::default(); families + 1], bytes: Vec::new() }
+        Self {
+            len: 0,
+            columns: vec![Default::default(); families + 1],
+            scratch: Scratch::default(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -304,7 +325,13 @@ impl PageBuilder {
     /// The page of what was added, leaving the builder empty.
     pub(super) fn take(&mut self) -> Page {
         let mut segments = self.columns.iter_mut().map(|(lens, text)| {
-            let segment = Segment::new(lens, text, &mut self.bytes);
+            let mut rest = &text[..];
+            let pieces = lens.iter().map(|&len| {
+                let (piece, behind) = rest.split_at(len as usize);
+                rest = behind;
+                piece
+            });
+            let segment = Segment::new(pieces, &mut self.scratch);
             lens.clear();
             text.clear();
             segment
