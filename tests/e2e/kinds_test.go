@@ -50,6 +50,11 @@ func loadKinds(t *testing.T) []kind {
 	return kinds
 }
 
+// object is the kind's object, not created yet.
+func (k kind) object() *unstructured.Unstructured {
+	return (&unstructured.Unstructured{Object: k.Object}).DeepCopy()
+}
+
 func resourceNames(kinds []kind) string {
 	var names []string
 	for _, k := range kinds {
@@ -93,8 +98,7 @@ func TestKinds(t *testing.T) {
 
 func (k kind) live(t *testing.T, cluster *harness.Cluster, pair *harness.Pair) {
 	golden := loadGolden(t, k.resource)
-	object := &unstructured.Unstructured{Object: k.Object}
-	object = cluster.Create(k.resource, object)
+	object := cluster.Create(k.resource, k.object())
 	golden.check(t, "created", pair, object)
 
 	object = cluster.Patch(k.resource, object, k.Patch)

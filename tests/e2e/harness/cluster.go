@@ -29,6 +29,7 @@ const AdminToken = "e2e-admin-token"
 type Cluster struct {
 	t       testing.TB
 	program Program
+	network *Network
 	args    []string
 	process *Process
 
@@ -46,13 +47,19 @@ type Cluster struct {
 // StartCluster starts an empty cluster; args are flags of kube-apiserver.
 func StartCluster(t testing.TB, args ...string) *Cluster {
 	t.Helper()
+	return StartClusterIn(t, nil, args...)
+}
+
+// StartClusterIn starts it in a network of its own.
+func StartClusterIn(t testing.TB, network *Network, args ...string) *Cluster {
+	t.Helper()
 	// etcd's unix sockets lie in it, and their paths must be short.
 	dir, err := os.MkdirTemp("/tmp", "kapi")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	c := &Cluster{t: t, program: APIServer(t), args: args, Dir: dir, Port: FreePort(t), Kubeconfig: filepath.Join(dir, "kubeconfig")}
+	c := &Cluster{t: t, network: network, program: APIServer(t), args: args, Dir: dir, Port: FreePort(t), Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	c.Start()
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
@@ -61,6 +68,9 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 	// The client must not be what the tests wait for.
 	config.QPS, config.Burst = 1000, 1000
 	config.WarningHandler = rest.NoWarnings{}
+	if network != nil {
+		config.Dial = network.Dial
+	}
 	if c.Typed, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
@@ -78,10 +88,16 @@ func (c *Cluster) With(t testing.TB) *Cluster {
 }
 
 // Start starts the server, at first or again: it is the same cluster on the same port.
-func (c *Cluster) Start(args ...string) {
+func (c *Cluster) Start() {
 	c.t.Helper()
-	all := append([]string{"--dir", c.Dir, "--port", fmt.Sprint(c.Port), "--token", AdminToken, "--"}, c.args...)
-	c.process = Start(c.t, c.program, append(all, args...)...)
+	c.StartWithToken(AdminToken)
+}
+
+// StartWithToken starts it so that the administrator has another token.
+func (c *Cluster) StartWithToken(token string) {
+	c.t.Helper()
+	args := []string{"--dir", c.Dir, "--port", fmt.Sprint(c.Port), "--token", token, "--"}
+	c.process = StartWith(c.t, c.program, StartOptions{Network: c.network}, append(args, c.args...)...)
 	c.process.WaitOutput("READY ")
 }
 
@@ -275,7 +291,6 @@ func (c *Cluster) finalizeNamespace(name string) error {
 // the whole cluster, and gives a token of it.
 func (c *Cluster) ServiceAccountToken(name, rules string) string {
 	c.t.Helper()
-	ctx := context.Background()
 	c.Create("serviceaccounts", Object(c.t, fmt.Sprintf("{apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: e2e-access}}", name)))
 	c.Create("clusterroles", Object(c.t, fmt.Sprintf("{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}, rules: %s}", name, rules)))
 	c.Create("clusterrolebindings", Object(c.t, fmt.Sprintf(`
@@ -285,7 +300,13 @@ metadata: {name: %[1]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
 subjects: [{kind: ServiceAccount, name: %[1]s, namespace: e2e-access}]
 `, name)))
-	token, err := c.Typed.CoreV1().ServiceAccounts("e2e-access").CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	return c.Token("e2e-access", name)
+}
+
+// Token is a fresh token of a service account.
+func (c *Cluster) Token(namespace, serviceAccount string) string {
+	c.t.Helper()
+	token, err := c.Typed.CoreV1().ServiceAccounts(namespace).CreateToken(context.Background(), serviceAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // buffer is an output that may be read while it is written.
@@ -48,6 +50,11 @@ type StartOptions struct {
 	Dir string
 	// Argv0 is the name the program is started under.
 	Argv0 string
+	// Root is its root folder, with User as its user and group.
+	Root string
+	User uint32
+	// Network is what it is in, nil for the test's own.
+	Network *Network
 }
 
 // Start runs the program until the test's end.
@@ -72,9 +79,21 @@ func StartWith(t testing.TB, p Program, o StartOptions, args ...string) *Process
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// The parent-death signal follows the thread that forks, so one thread that
 	// never ends does all of it.
-	onForkThread(func() {
+	if o.Root != "" {
+		cmd.Dir = "/"
+		cmd.SysProcAttr.Chroot = o.Root
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: o.User, Gid: o.User}
+	}
+	start := func() {
 		if err := cmd.Start(); err != nil {
 			t.Errorf("start %s: %v", p.Name, err)
+		}
+	}
+	onForkThread(func() {
+		if o.Network != nil {
+			o.Network.Inside(start)
+		} else {
+			start()
 		}
 	})
 	if cmd.Process == nil {
@@ -106,6 +125,7 @@ var forks = make(chan func())
 
 func init() {
 	go func() {
+		// It stays locked, also when f has locked and unlocked it in between.
 		runtime.LockOSThread()
 		for f := range forks {
 			f()
@@ -205,4 +225,22 @@ func Run(t testing.TB, p Program, stdin string, args ...string) (code int, stdou
 		t.Fatalf("run %s: %v", p.Name, e)
 	}
 	return cmd.ProcessState.ExitCode(), out.String(), err.String()
+}
+
+// OpenFiles counts its open descriptors.
+func (p *Process) OpenFiles() int {
+	p.t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Pid()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// LimitFiles sets how many descriptors it may have from now on.
+func (p *Process) LimitFiles(limit uint64) {
+	p.t.Helper()
+	if err := unix.Prlimit(p.Pid(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}, nil); err != nil {
+		p.t.Fatal(err)
+	}
 }

@@ -62,6 +62,13 @@ func StartStatsd(t testing.TB, p Program, mapping string, args ...string) *Stats
 	return s
 }
 
+// With is the same server for a subtest: mistakes are the subtest's then.
+func (s *StatsdServer) With(t testing.TB) *StatsdServer {
+	copied := *s
+	copied.t = t
+	return &copied
+}
+
 func (s *StatsdServer) dial(network, address string) net.Conn {
 	s.t.Helper()
 	conn, err := net.Dial(network, address)

@@ -9,7 +9,7 @@ import (
 
 // Patience is how long a condition may take to come true. It is far above what
 // any of them needs, so that a slow machine fails no test.
-const Patience = 60 * time.Second
+const Patience = 120 * time.Second
 
 // Eventually asks until check answers nil, and fails the test with its last
 // answer when the deadline has passed.

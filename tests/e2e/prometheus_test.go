@@ -1,0 +1,228 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"kstatd/e2e/harness"
+)
+
+// promtool checks that a scrape can be parsed. Its hints about the style of names
+// (exit code 3) concern the originals' names.
+func promtool(t *testing.T, url string) {
+	t.Helper()
+	resp, err := harness.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Status != 200 || resp.Body == "" {
+		t.Fatalf("%s: status %d, %d bytes", url, resp.Status, len(resp.Body))
+	}
+	cmd := exec.Command("promtool", "check", "metrics")
+	cmd.Stdin = strings.NewReader(resp.Body)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 3) || strings.Contains(string(out), "error while linting") {
+		t.Errorf("promtool check metrics of %s: %v\n%s", url, err, out)
+	}
+}
+
+// accepting passes requests on with another Accept header, and counts the answers
+// of a content type: it shows a real Prometheus one format alone.
+type accepting struct {
+	*httptest.Server
+	right, wrong atomic.Int64
+}
+
+func newAccepting(t *testing.T, target, accept, contentType string) *accepting {
+	t.Helper()
+	to, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &accepting{}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			if accept != "" {
+				r.Out.Header.Set("Accept", accept)
+			}
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.StatusCode == 200 && strings.HasPrefix(resp.Header.Get("Content-Type"), contentType) {
+				a.right.Add(1)
+			} else {
+				a.wrong.Add(1)
+			}
+			return nil
+		},
+	}
+	a.Server = httptest.NewServer(proxy)
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *accepting) host() string { return strings.TrimPrefix(a.URL, "http://") }
+
+// prometheus is a running server of the Debian package.
+type prometheus struct {
+	t    *testing.T
+	base string
+}
+
+// startPrometheus scrapes each job's address every 200 ms.
+func startPrometheus(t *testing.T, jobs map[string]string) *prometheus {
+	t.Helper()
+	path, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Fatalf("%v (Debian package prometheus)", err)
+	}
+	dir := t.TempDir()
+	config := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n"
+	for job, address := range jobs {
+		config += fmt.Sprintf("- {job_name: %s, honor_labels: true, static_configs: [{targets: ['%s']}]}\n", job, address)
+	}
+	file := filepath.Join(dir, "prometheus.yml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := harness.FreePort(t)
+	p := &prometheus{t, fmt.Sprintf("http://127.0.0.1:%d", port)}
+	process := harness.Start(t, harness.Program{Name: "prometheus", Path: path},
+		"--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), fmt.Sprintf("--web.listen-address=127.0.0.1:%d", port))
+	harness.WaitStatus(t, process, p.base+"/-/ready", 200)
+	return p
+}
+
+// get asks the HTTP API.
+func (p *prometheus) get(path string, into any) error {
+	resp, err := harness.Get(p.base + path)
+	if err != nil {
+		return err
+	}
+	if resp.Status != 200 {
+		return fmt.Errorf("%s: status %d: %s", path, resp.Status, resp.Body)
+	}
+	return json.Unmarshal([]byte(resp.Body), into)
+}
+
+// waitQuery waits until an instant query gives one series with this value.
+func (p *prometheus) waitQuery(query, want string) {
+	p.t.Helper()
+	harness.Eventually(p.t, query+" is "+want, func() error {
+		var answer struct {
+			Data struct {
+				Result []struct{ Value []any }
+			}
+		}
+		if err := p.get("/api/v1/query?query="+url.QueryEscape(query), &answer); err != nil {
+			return err
+		}
+		if len(answer.Data.Result) != 1 || fmt.Sprint(answer.Data.Result[0].Value[1]) != want {
+			return fmt.Errorf("the answer is %v, targets: %w", answer.Data.Result, p.targetErrors())
+		}
+		return nil
+	})
+}
+
+// targetErrors are the scrape errors that Prometheus reports, nil for none.
+func (p *prometheus) targetErrors() error {
+	var answer struct {
+		Data struct {
+			ActiveTargets []struct{ ScrapePool, Health, LastError string }
+		}
+	}
+	if err := p.get("/api/v1/targets", &answer); err != nil {
+		return err
+	}
+	var problems []error
+	for _, target := range answer.Data.ActiveTargets {
+		if target.Health != "up" || target.LastError != "" {
+			problems = append(problems, fmt.Errorf("%s is %s: %s", target.ScrapePool, target.Health, target.LastError))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// TestPrometheusScrapesKubernetes has a real Prometheus scrape the Kubernetes
+// series in both formats and answer queries about them.
+func TestPrometheusScrapesKubernetes(t *testing.T) {
+	cluster := harness.StartCluster(t)
+	var kinds []string
+	for _, k := range loadKinds(t) {
+		kinds = append(kinds, k.resource)
+		cluster.Create(k.resource, k.object())
+	}
+	exporter := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), append(everything(strings.Join(kinds, ",")), "--kubeconfig="+cluster.Kubeconfig)...)
+	harness.Eventually(t, "all kinds are listed", func() error {
+		e, err := harness.Scrape(exporter.Base+"/metrics", harness.Text)
+		for _, kind := range kinds {
+			if !strings.Contains(strings.Join(e.Samples, "\n"), `"e2e-`+kind+`"`) {
+				err = errors.Join(err, fmt.Errorf("nothing of %s", kind))
+			}
+		}
+		return err
+	})
+	promtool(t, exporter.Base+"/metrics")
+	promtool(t, exporter.Telemetry+"/metrics")
+
+	text := newAccepting(t, exporter.Base, "text/plain;version=0.0.4", "text/plain; version=0.0.4")
+	// Prometheus' own header asks for OpenMetrics first.
+	open := newAccepting(t, exporter.Base, "", "application/openmetrics-text; version=1.0.0")
+	p := startPrometheus(t, map[string]string{"text": text.host(), "openmetrics": open.host()})
+	for _, job := range []string{"text", "openmetrics"} {
+		p.waitQuery(fmt.Sprintf(`up{job=%q}`, job), "1")
+		p.waitQuery(fmt.Sprintf(`kube_deployment_spec_replicas{job=%q,deployment="e2e-deployments"}`, job), "3")
+		p.waitQuery(fmt.Sprintf(`sum(kube_pod_container_status_restarts_total{job=%q})`, job), "2")
+		p.waitQuery(fmt.Sprintf(`count(count by (__name__) ({job=%q,__name__=~"kube_.*"})) > bool 200`, job), "1")
+	}
+	// A change is seen by the next scrape.
+	cluster.Patch("deployments", harness.Object(t, "{apiVersion: apps/v1, kind: Deployment, metadata: {name: e2e-deployments, namespace: e2e}}"),
+		map[string]any{"spec": map[string]any{"replicas": 11}})
+	p.waitQuery(`kube_deployment_spec_replicas{job="text",deployment="e2e-deployments"}`, "11")
+	p.waitQuery(`kube_deployment_spec_replicas{job="openmetrics",deployment="e2e-deployments"}`, "11")
+	if err := p.targetErrors(); err != nil {
+		t.Error(err)
+	}
+	for _, format := range []*accepting{text, open} {
+		if format.right.Load() == 0 || format.wrong.Load() != 0 {
+			t.Errorf("%d answers in the format asked for, %d in another", format.right.Load(), format.wrong.Load())
+		}
+	}
+}
+
+// TestPrometheusScrapesStatsd has a real Prometheus scrape what StatsD clients sent.
+func TestPrometheusScrapesStatsd(t *testing.T) {
+	server := harness.StartStatsd(t, harness.OurStatsdExporter(t), `
+mappings:
+- {match: took.*, name: took_seconds, observer_type: histogram, histogram_options: {buckets: [0.25, 1]}, labels: {what: $1}}
+`)
+	server.SendUDP("hits:5|c|#code:200\nlevel:42.5|g\nsize:0.5:1.5|h\ntook.a:125:500|ms\nodd:1|c|#text:quo\"te\\ü")
+	server.WaitSeries(`hits{code="200"} 5`, "size_count 2", `took_seconds_count{what="a"} 2`)
+	promtool(t, server.Base+"/metrics")
+
+	text := newAccepting(t, server.Base, "text/plain;version=0.0.4", "text/plain; version=0.0.4")
+	jobs := map[string]string{"text": text.host(), "asked": strings.TrimPrefix(server.Base, "http://")}
+	p := startPrometheus(t, jobs)
+	for job := range jobs {
+		p.waitQuery(fmt.Sprintf(`up{job=%q}`, job), "1")
+		p.waitQuery(fmt.Sprintf(`sum({__name__=~"hits|hits_total",job=%q})`, job), "5")
+		p.waitQuery(fmt.Sprintf(`level{job=%q}`, job), "42.5")
+		p.waitQuery(fmt.Sprintf(`size{job=%q,quantile="0.5"}`, job), "0.5")
+		p.waitQuery(fmt.Sprintf(`took_seconds_bucket{job=%q,le="0.25"}`, job), "1")
+	}
+	if err := p.targetErrors(); err != nil {
+		t.Error(err)
+	}
+}
