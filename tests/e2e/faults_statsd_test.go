@@ -59,9 +59,6 @@ func TestStatsdStartErrors(t *testing.T) {
 		{"bad glob", []string{"--statsd.mapping-config=" + mapping("glob.yaml", "mappings:\n- {match: ok, name: a}\n- {match: a.b*, name: a}\n")}, []string{"glob.yaml", "a.b*", "line 3"}},
 		{"bad regex", []string{"--statsd.mapping-config=" + mapping("regex.yaml", "mappings:\n- {match: 'a(', match_type: regex, name: a}\n")}, []string{"regex.yaml", "a(", "line 2"}},
 		{"bad label", []string{"--statsd.mapping-config=" + mapping("label.yaml", "mappings:\n- match: a.*\n  name: a\n  labels: {'no-dash': $1}\n")}, []string{"label.yaml", "no-dash", "line 4"}},
-		{"unsorted buckets", []string{"--statsd.mapping-config=" + mapping("buckets.yaml", "mappings:\n- match: a.*\n  name: a\n  observer_type: histogram\n  histogram_options: {buckets: [2, 1]}\n")}, []string{"buckets.yaml", "bucket", "line 5"}},
-		{"quantile out of range", []string{"--statsd.mapping-config=" + mapping("quantile.yaml", "mappings:\n- match: a.*\n  name: a\n  observer_type: summary\n  summary_options: {quantiles: [{quantile: 1.5, error: 0.1}]}\n")}, []string{"quantile.yaml", "1.5", "line 5"}},
-		{"negative age", []string{"--statsd.mapping-config=" + mapping("age.yaml", "mappings:\n- match: a.*\n  name: a\n  observer_type: summary\n  summary_options: {max_age: -5m}\n")}, []string{"age.yaml", "max_age", "line 5"}},
 		{"busy web port", []string{"--web.listen-address=" + busy.Addr().String()}, []string{busy.Addr().String(), "in use"}},
 		{"busy TCP port", []string{"--statsd.listen-tcp=" + busy.Addr().String()}, []string{busy.Addr().String(), "in use"}},
 		{"busy UDP port", []string{"--statsd.listen-udp=" + busyUDP.LocalAddr().String()}, []string{busyUDP.LocalAddr().String(), "in use"}},
@@ -89,6 +86,28 @@ func TestStatsdStartErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStatsdQuestionableMapping: options that kill the original at the first event
+// are put right at load, with a warning that names the place.
+func TestStatsdQuestionableMapping(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	server := harness.StartStatsd(t, harness.OurStatsdExporter(t), `mappings:
+- match: h.*
+  name: h
+  observer_type: histogram
+  histogram_options: {buckets: [2, 1, 1]}
+- match: s.*
+  name: s
+  observer_type: summary
+  summary_options:
+    max_age: -5m
+    quantiles: [{quantile: 1.5, error: 0.1}, {quantile: 0.5, error: 0.1}]
+`)
+	server.WaitOutput("buckets", "max_age", "quantile", "line 5", "line 10")
+	server.SendUDP("h.a:1.5|h\ns.a:2|h")
+	server.WaitSeries(`h_bucket{le="1"} 0`, `h_bucket{le="2"} 1`, "h_count 1", `s{quantile="0.5"} 2`, "s_count 1")
+	promtool(t, server.Base+"/metrics")
 }
 
 // TestStatsdSurvives sends what kills the original or spoils its exposition for
