@@ -1,1 +1,23 @@
-//! Under construction.
+//! The Kubernetes side: objects of the API server become text in the cache.
+//!
+//! A [`Pipeline`] lists and watches every resource on a [`Client`]: response bodies are cut into objects
+//! by [`wire`], rendered one at a time and put into a store; [`machine`] says what to ask the server
+//! next. Objects never outlive the chunk they came in. Nothing here knows families or how text is
+//! served, and nothing knows the StatsD side.
+
+mod backoff;
+mod client;
+mod intake;
+pub mod machine;
+mod pipeline;
+mod progress;
+mod target;
+mod watch;
+pub mod wire;
+
+pub use backoff::{Backoff, BackoffConfig};
+pub use client::{Client, ClientError, ClientOptions};
+pub use pipeline::{Pipeline, PipelineConfig, PipelineHandle, Watched};
+pub use progress::{Failure, Phase, Status};
+pub use target::Target;
+pub use watch::Timing;

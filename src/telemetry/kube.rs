@@ -22,6 +22,12 @@ struct ResourceLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct EventLabels {
+    resource: String,
+    r#type: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct FileLabels {
     r#type: &'static str,
     filename: String,
@@ -39,6 +45,9 @@ struct ShardLabels {
 pub struct KubeMetrics {
     list: Family<CallLabels, Counter>,
     watch: Family<CallLabels, Counter>,
+    events: Family<EventLabels, Counter>,
+    malformed: Family<ResourceLabels, Counter>,
+    received: Family<ResourceLabels, Counter>,
     list_objects: Family<ResourceLabels, Gauge>,
     list_objects_limit: Family<ResourceLabels, Gauge>,
     shard_ordinal: Family<ShardLabels, Gauge>,
@@ -48,6 +57,23 @@ pub struct KubeMetrics {
     reload_time: Family<FileLabels, Gauge<f64, AtomicU64>>,
     custom_resource_events: [Counter; 3],
     custom_resource_cache: Gauge,
+}
+
+/// What one list/watch counts while it follows a resource.
+#[derive(Clone, Debug, Default)]
+pub struct ReflectorMetrics {
+    /// `ADDED` events.
+    pub added: Counter,
+    /// `MODIFIED` events.
+    pub modified: Counter,
+    /// `DELETED` events.
+    pub deleted: Counter,
+    /// `BOOKMARK` events.
+    pub bookmarks: Counter,
+    /// Objects that could not be read, which have no series.
+    pub malformed: Counter,
+    /// Bytes of list and watch bodies.
+    pub received: Counter,
 }
 
 /// Which file a configuration metric is about.
@@ -83,6 +109,23 @@ impl KubeMetrics {
     pub fn watch(&self, resource: &str, succeeded: bool) {
         let labels = CallLabels { result: result(succeeded), resource: resource.to_owned() };
         self.watch.get_or_create(&labels).inc();
+    }
+
+    /// The counters of a resource, to be kept by what follows it.
+    pub fn reflector(&self, resource: &str) -> ReflectorMetrics {
+        let event = |r#type| {
+            let labels = EventLabels { resource: resource.to_owned(), r#type };
+            self.events.get_or_create_owned(&labels)
+        };
+        let labels = ResourceLabels { resource: resource.to_owned() };
+        ReflectorMetrics {
+            added: event("added"),
+            modified: event("modified"),
+            deleted: event("deleted"),
+            bookmarks: event("bookmark"),
+            malformed: self.malformed.get_or_create_owned(&labels),
+            received: self.received.get_or_create_owned(&labels),
+        }
     }
 
     /// Notes how many objects the last list kept and under which limit; only with `--object-limit`.
@@ -123,6 +166,21 @@ impl KubeMetrics {
             "watch",
             "Watch calls to the API server, streaming lists among them, by result",
             &self.watch,
+        );
+        registry.register(
+            "kstatd_kubernetes_events",
+            "Watch events received, those of a streaming list's initial state among them",
+            self.events.clone(),
+        );
+        registry.register(
+            "kstatd_kubernetes_malformed_objects",
+            "Objects that could not be read and have no series for it",
+            self.malformed.clone(),
+        );
+        registry.register(
+            "kstatd_kubernetes_received_bytes",
+            "Bytes of list and watch bodies received",
+            self.received.clone(),
         );
         add(registry, "list_objects", "Objects that the last list kept", &self.list_objects);
         add(

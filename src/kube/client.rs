@@ -1,0 +1,515 @@
+//! The connection to the API server: where it is, who we are, and single requests.
+//!
+//! Flags and environment flow in, a [`Client`] flows out that every list/watch shares. HTTP/1.1 without
+//! a rate limit and without retries of its own: a list/watch knows better when to ask again. Nothing
+//! here knows resources.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use tower_service::Service;
+
+use super::wire::{Encoding, Status};
+
+/// Where the service account of a pod has its token.
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(30);
+/// How long an answer to a single request may take.
+const ANSWER: Duration = Duration::from_secs(30);
+/// The largest answer to a single request, in bytes.
+const MAX_ANSWER: usize = 4 * 1024 * 1024;
+/// The largest error answer that is read, in bytes.
+const MAX_STATUS: usize = 64 * 1024;
+/// An idle connection is probed by the kernel, so that a vanished host is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// Bytes that are read from a connection at once, at most. Beyond this, larger reads save nothing.
+const READ_BUFFER: usize = 256 * 1024;
+
+/// Why the API server cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nothing says where it is.
+    #[error(
+        "no API server is configured: set --kubeconfig or --apiserver, or run in a pod with a service account"
+    )]
+    NotConfigured,
+    /// The kubeconfig cannot be used.
+    #[error("kubeconfig {origin}: {reason}")]
+    Kubeconfig {
+        /// The file, or the environment variable that names it.
+        origin: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The URL is none.
+    #[error("API server URL {url:?}: {reason}")]
+    Url {
+        /// The URL.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The service account of the pod cannot be used.
+    #[error("service account of this pod: {0}")]
+    ServiceAccount(String),
+    /// The configuration asks for something that is not supported, or its credentials are broken.
+    #[error("API server {url}: {reason}")]
+    Setup {
+        /// The API server.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No answer.
+    #[error("API server {url} does not answer: {reason}")]
+    Unreachable {
+        /// What was asked for.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// An answer other than success.
+    #[error("API server {url} answers {code}: {message}")]
+    Refused {
+        /// What was asked for.
+        url: String,
+        /// The HTTP status.
+        code: u16,
+        /// What the server says about it.
+        message: String,
+    },
+}
+
+/// What says where the API server is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientOptions {
+    /// `--kubeconfig`
+    pub kubeconfig: Option<PathBuf>,
+    /// `--apiserver`: overrides the server of the kubeconfig.
+    pub apiserver: Option<String>,
+    /// Whether the variable `KUBECONFIG` counts when neither flag is set.
+    pub environment: bool,
+    /// The `User-Agent` header, such as `kstatd/0.1.0 (linux/amd64)`.
+    pub user_agent: String,
+}
+
+/// Where a configuration comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    File(PathBuf),
+    Variable,
+    Url,
+    ServiceAccount,
+}
+
+impl ClientOptions {
+    /// Whether anything says where the API server is.
+    #[must_use]
+    pub fn is_configured(&self) -> bool {
+        self.origin().is_some()
+    }
+
+    fn origin(&self) -> Option<Origin> {
+        if let Some(path) = &self.kubeconfig {
+            Some(Origin::File(path.clone()))
+        } else if self.apiserver.is_some() {
+            Some(Origin::Url)
+        } else if self.environment && std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty())
+        {
+            Some(Origin::Variable)
+        } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() && Path::new(TOKEN).exists()
+        {
+            Some(Origin::ServiceAccount)
+        } else {
+            None
+        }
+    }
+
+    async fn config(&self) -> Result<Config, ClientError> {
+        let url = self.apiserver.as_deref().map(parse_url).transpose()?;
+        let fault = |origin: String| {
+            move |error: kube::config::KubeconfigError| {
+                let reason = causes(&error);
+                ClientError::Kubeconfig { origin, reason }
+            }
+        };
+        let (origin, kubeconfig) = match self.origin().ok_or(ClientError::NotConfigured)? {
+            Origin::File(path) => {
+                let origin = path.display().to_string();
+                let kubeconfig = Kubeconfig::read_from(&path).map_err(fault(origin.clone()))?;
+                (origin, kubeconfig)
+            }
+            Origin::Variable => {
+                let value = std::env::var_os("KUBECONFIG").unwrap_or_default();
+                let origin = format!("{} (from KUBECONFIG)", value.display());
+                let kubeconfig = Kubeconfig::from_env().map_err(fault(origin.clone()))?;
+                (origin, kubeconfig.ok_or(ClientError::NotConfigured)?)
+            }
+            Origin::Url => {
+                return url.map(Config::new).ok_or(ClientError::NotConfigured);
+            }
+            Origin::ServiceAccount => {
+                return Config::incluster_env()
+                    .map_err(|error| ClientError::ServiceAccount(causes(&error)));
+            }
+        };
+        let mut kubeconfig = kubeconfig;
+        if let Some(url) = &url {
+            for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut())
+            {
+                cluster.server = Some(url.to_string());
+            }
+        }
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .map_err(fault(origin))
+    }
+}
+
+/// A URL with a scheme and a host; without a scheme it is plain HTTP, as in Go's client.
+fn parse_url(text: &str) -> Result<Uri, ClientError> {
+    let fault = |reason: &str| ClientError::Url { url: text.to_owned(), reason: reason.to_owned() };
+    let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let url: Uri =
+        full.parse().map_err(|error: http::uri::InvalidUri| fault(&error.to_string()))?;
+    match (url.scheme_str(), url.host()) {
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(url),
+        (Some("http" | "https"), _) => Err(fault("no host")),
+        _ => Err(fault("the scheme must be http or https")),
+    }
+}
+
+/// An API server and the credentials for it; cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    inner: kube::Client,
+    url: Uri,
+    user_agent: HeaderValue,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Reads the configuration and its credentials. Does not contact the server.
+    ///
+    /// # Errors
+    /// Nothing says where the server is, or a file or URL cannot be used.
+    pub async fn new(options: &ClientOptions) -> Result<Self, ClientError> {
+        let config = options.config().await?;
+        let url = config.cluster_url.clone();
+        let fault = |reason: String| ClientError::Setup { url: url.to_string(), reason };
+        let user_agent = HeaderValue::from_str(&options.user_agent)
+            .map_err(|_| fault(format!("{:?} cannot be sent as user agent", options.user_agent)))?;
+        let inner = connect(&config).map_err(fault)?;
+        Ok(Self { inner, url, user_agent })
+    }
+
+    /// The client underneath, for typed requests.
+    #[must_use]
+    pub fn typed(&self) -> kube::Client {
+        self.inner.clone()
+    }
+
+    /// The address of the server.
+    #[must_use]
+    pub fn url(&self) -> &Uri {
+        &self.url
+    }
+
+    /// Asks for `path` (with query), in the encodings that `accept` names.
+    pub(super) async fn get(
+        &self,
+        path: &str,
+        accept: &'static str,
+    ) -> Result<Response<Body>, String> {
+        let request = Request::get(path)
+            .header(ACCEPT, accept)
+            // Compression in a watch would come as one stream for each event.
+            .header(ACCEPT_ENCODING, "identity")
+            .header(USER_AGENT, &self.user_agent)
+            .body(Body::empty())
+            .map_err(|error| causes(&error))?;
+        self.inner.send(request).await.map_err(|error| match error {
+            kube::Error::Service(error) => causes(&*error),
+            error => causes(&error),
+        })
+    }
+
+    /// The version of the server, such as `v1.36.3`.
+    ///
+    /// # Errors
+    /// It does not answer, or with an error.
+    pub async fn version(&self) -> Result<String, ClientError> {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Version {
+            git_version: String,
+        }
+        let body = self.fetch("/version").await?;
+        let version: Version = serde_json::from_slice(&body).map_err(|error| {
+            let (url, reason) = (self.place("/version"), format!("not a version: {error}"));
+            ClientError::Unreachable { url, reason }
+        })?;
+        Ok(version.git_version)
+    }
+
+    /// Whether the server says that it is alive, for our own `/livez`.
+    ///
+    /// # Errors
+    /// It does not answer, or with an error.
+    pub async fn livez(&self) -> Result<(), ClientError> {
+        self.fetch("/livez").await.map(|_| ())
+    }
+
+    async fn fetch(&self, path: &str) -> Result<Bytes, ClientError> {
+        let unreachable =
+            |reason: String| ClientError::Unreachable { url: self.place(path), reason };
+        let answer = async {
+            let response = self.get(path, "application/json, */*").await.map_err(unreachable)?;
+            if !response.status().is_success() {
+                let refusal = Refusal::read(response).await;
+                let Refusal { code, message, .. } = refusal;
+                return Err(ClientError::Refused { url: self.place(path), code, message });
+            }
+            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+            body.map(|body| body.to_bytes()).map_err(|error| unreachable(causes(&*error)))
+        };
+        match tokio::time::timeout(ANSWER, answer).await {
+            Ok(result) => result,
+            Err(_) => Err(unreachable(format!("no answer within {} s", ANSWER.as_secs()))),
+        }
+    }
+
+    fn place(&self, path: &str) -> String {
+        format!("{}{path}", self.url.to_string().trim_end_matches('/'))
+    }
+}
+
+/// The HTTP stack: base URL, credentials and headers around a pool of HTTP/1.1 connections. No layer
+/// retries, limits rates or logs.
+fn connect(config: &Config) -> Result<kube::Client, String> {
+    if let Some(proxy) = &config.proxy_url {
+        return Err(format!("proxy {proxy} is configured, but proxies are not supported"));
+    }
+    check_token(config)?;
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(CONNECT));
+    http.set_keepalive(Some(KEEPALIVE));
+    http.set_keepalive_interval(Some(KEEPALIVE));
+    let fault = |error: kube::Error| causes(&error);
+    let https = config.rustls_https_connector_with_connector(http).map_err(fault)?;
+    let pool = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .http1_max_buf_size(READ_BUFFER)
+        .build::<_, Body>(https);
+    let builder = ClientBuilder::new(Pool(pool), config.default_namespace.clone())
+        .with_layer(&config.base_uri_layer())
+        .with_layer(&config.extra_headers_layer().map_err(fault)?);
+    Ok(match config.auth_layer().map_err(fault)? {
+        Some(auth) => builder.with_layer(&auth).build(),
+        None => builder.build(),
+    })
+}
+
+/// Pooled connections whose error is the one that layers for credentials need.
+#[derive(Clone)]
+struct Pool<C>(hyper_util::client::legacy::Client<C, Body>);
+
+impl<C> Service<Request<Body>> for Pool<C>
+where
+    hyper_util::client::legacy::Client<C, Body>: Service<
+            Request<Body>,
+            Response = Response<Incoming>,
+            Error = hyper_util::client::legacy::Error,
+            Future: Send + 'static,
+        >,
+{
+    type Response = Response<Incoming>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let response = Service::call(&mut self.0, request);
+        Box::pin(async { response.await.map_err(Into::into) })
+    }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A token that cannot stand in a header would end the process in the layer that sends it.
+fn check_token(config: &Config) -> Result<(), String> {
+    let auth = serde_json::to_value(&config.auth_info).map_err(|error| causes(&error))?;
+    match auth.get("token").and_then(serde_json::Value::as_str) {
+        Some(token) if HeaderValue::from_str(token).is_err() => {
+            Err("the token holds characters that cannot be sent, such as a line break".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An answer other than success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// The HTTP status.
+    pub(super) code: u16,
+    /// What the server says about it.
+    pub(super) message: String,
+    /// How long the server wants to be left alone.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    /// Reads the answer's body, which should be a `Status`.
+    pub(super) async fn read(response: Response<Body>) -> Self {
+        let (head, body) = response.into_parts();
+        let header = |name| head.headers.get(name).and_then(|value| value.to_str().ok());
+        let retry_after = header(http::header::RETRY_AFTER)
+            .and_then(|seconds| seconds.parse().ok())
+            .map(Duration::from_secs);
+        let encoding =
+            header(CONTENT_TYPE).and_then(|value| Encoding::from_content_type(value).ok());
+        let status = head.status;
+        let body = Limited::new(body, MAX_STATUS).collect().await;
+        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        Self { code: status.as_u16(), message: describe(status, encoding, &body), retry_after }
+    }
+}
+
+fn describe(status: StatusCode, encoding: Option<Encoding>, body: &[u8]) -> String {
+    if let Some(encoding) = encoding
+        && let Ok(answer) = Status::from_body(encoding, body)
+        && !answer.message.is_empty()
+    {
+        return answer.message.to_string();
+    }
+    let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
+    let text = text.trim();
+    if text.is_empty() || text.contains(char::is_control) {
+        status.canonical_reason().unwrap_or("unknown status").to_owned()
+    } else {
+        text.to_owned()
+    }
+}
+
+/// An error and what caused it, in one line.
+pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        // Many errors print their cause already.
+        if !text.ends_with(&more) {
+            let _ = write!(text, ": {more}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(kubeconfig: Option<&Path>, apiserver: Option<&str>) -> ClientOptions {
+        ClientOptions {
+            kubeconfig: kubeconfig.map(Path::to_owned),
+            apiserver: apiserver.map(str::to_owned),
+            environment: false,
+            user_agent: "test/1".to_owned(),
+        }
+    }
+
+    async fn error(options: &ClientOptions) -> String {
+        Client::new(options).await.expect_err("an error").to_string()
+    }
+
+    #[tokio::test]
+    async fn urls() {
+        let url = async |text| {
+            let client = Client::new(&options(None, Some(text))).await.expect(text);
+            client.url().to_string()
+        };
+        assert_eq!(url("https://[::1]:6443/base").await, "https://[::1]:6443/base");
+        assert_eq!(url("localhost:8080").await, "http://localhost:8080/");
+        for (text, complaint) in [
+            ("ftp://x", "API server URL \"ftp://x\": the scheme must be http or https"),
+            ("http://", "API server URL \"http://\": "),
+            ("a b", "API server URL \"a b\": "),
+        ] {
+            let error = error(&options(None, Some(text))).await;
+            assert!(error.starts_with(complaint), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn kubeconfigs() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("config");
+        let missing = error(&options(Some(&path), None)).await;
+        assert!(missing.contains(&*path.to_string_lossy()), "{missing}");
+        assert!(missing.contains("No such file"), "{missing}");
+        std::fs::write(&path, "clusters: [\n").expect("written");
+        let broken = error(&options(Some(&path), None)).await;
+        assert!(broken.contains("YAML"), "{broken}");
+        std::fs::write(&path, "current-context: a\n").expect("written");
+        assert!(error(&options(Some(&path), None)).await.contains("context: a"));
+        let text = |token: &str| {
+            format!(
+                "clusters: [{{name: c, cluster: {{server: 'http://one:1'}}}}]\n\
+                 users: [{{name: u, user: {{token: \"{token}\"}}}}]\n\
+                 contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n\
+                 current-context: x\n"
+            )
+        };
+        std::fs::write(&path, text("abc")).expect("written");
+        let client = Client::new(&options(Some(&path), None)).await.expect("a client");
+        assert_eq!(client.url(), "http://one:1/");
+        let client =
+            Client::new(&options(Some(&path), Some("https://two"))).await.expect("a client");
+        assert_eq!(client.url(), "https://two/");
+        std::fs::write(&path, text("abc\\n")).expect("written");
+        assert!(error(&options(Some(&path), None)).await.contains("cannot be sent"));
+    }
+
+    #[tokio::test]
+    async fn unreachable_servers_are_named() {
+        let client = Client::new(&options(None, Some("http://127.0.0.1:1/base"))).await;
+        let error = client.expect("a client").version().await.expect_err("nobody there");
+        let text = error.to_string();
+        assert!(text.starts_with("API server http://127.0.0.1:1/base/version does not"), "{text}");
+        assert!(text.contains("refused"), "{text}");
+    }
+
+    #[test]
+    fn answers_are_described() {
+        let describe = |encoding, body: &[u8]| describe(StatusCode::FORBIDDEN, encoding, body);
+        let status = br#"{"kind":"Status","message":"no"}"#;
+        assert_eq!(describe(Some(Encoding::Json), status), "no");
+        assert_eq!(describe(Some(Encoding::Json), b"{}"), "{}");
+        assert_eq!(describe(None, b" bad gateway\n"), "bad gateway");
+        assert_eq!(describe(Some(Encoding::Protobuf), b"k8s\0\x01"), "Forbidden");
+        assert_eq!(describe(None, b""), "Forbidden");
+    }
+}

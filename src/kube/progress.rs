@@ -1,0 +1,137 @@
+//! What can be known from outside about a list/watch while it runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+
+use super::target::Scope;
+use super::wire::Encoding;
+use crate::cache::Store;
+
+/// What a list/watch is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Getting the state.
+    #[default]
+    Listing,
+    /// Following changes.
+    Watching,
+    /// Waiting to try again.
+    Waiting,
+}
+
+/// A failure and its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// When it happened.
+    pub at: SystemTime,
+    /// What happened.
+    pub message: String,
+}
+
+/// One list/watch at one moment.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Plural name of the resource.
+    pub resource: String,
+    /// The namespace, `None` for all.
+    pub namespace: Option<String>,
+    /// What it is doing.
+    pub phase: Phase,
+    /// When the state was complete for the last time.
+    pub listed: Option<SystemTime>,
+    /// The encoding that the server chose.
+    pub encoding: Option<Encoding>,
+    /// Objects in the store.
+    pub objects: usize,
+    /// The latest failure, until a list or watch succeeds.
+    pub failure: Option<Failure>,
+}
+
+#[derive(Debug, Default)]
+struct Situation {
+    phase: Phase,
+    listed: Option<SystemTime>,
+    encoding: Option<Encoding>,
+    failure: Option<Failure>,
+}
+
+/// Shared between a list/watch, which writes, and a status page, which reads.
+#[derive(Debug)]
+pub(super) struct Progress {
+    resource: String,
+    namespace: Option<String>,
+    store: Arc<Store>,
+    situation: Mutex<Situation>,
+    settled: AtomicBool,
+    pending: watch::Sender<usize>,
+}
+
+impl Progress {
+    /// A list/watch that has to settle before the pipeline is ready.
+    pub(super) fn new(scope: &Scope, store: Arc<Store>, pending: watch::Sender<usize>) -> Self {
+        let (resource, namespace) = (scope.target.plural.clone(), scope.namespace.clone());
+        pending.send_modify(|pending| *pending += 1);
+        let (situation, settled) = (Mutex::default(), AtomicBool::new(false));
+        Self { resource, namespace, store, situation, settled, pending }
+    }
+
+    pub(super) fn phase(&self, phase: Phase) {
+        self.lock().phase = phase;
+    }
+
+    pub(super) fn encoding(&self, encoding: Encoding) {
+        self.lock().encoding = Some(encoding);
+    }
+
+    /// The state is complete.
+    pub(super) fn listed(&self) {
+        let mut situation = self.lock();
+        situation.phase = Phase::Watching;
+        situation.listed = Some(SystemTime::now());
+        situation.failure = None;
+        drop(situation);
+        self.settle();
+    }
+
+    /// A watch goes on from a known state.
+    pub(super) fn resumed(&self) {
+        let mut situation = self.lock();
+        situation.phase = Phase::Watching;
+        situation.failure = None;
+    }
+
+    /// Notes a failure; tells whether it is another one than before.
+    pub(super) fn failed(&self, message: &str) -> bool {
+        let mut situation = self.lock();
+        let news = situation.failure.as_ref().is_none_or(|last| last.message != message);
+        situation.failure = Some(Failure { at: SystemTime::now(), message: message.to_owned() });
+        news
+    }
+
+    /// There is a state, or the server has refused to give one: nothing to wait for.
+    pub(super) fn settle(&self) {
+        if !self.settled.swap(true, Ordering::Relaxed) {
+            self.pending.send_modify(|pending| *pending = pending.saturating_sub(1));
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let situation = self.lock();
+        Status {
+            resource: self.resource.clone(),
+            namespace: self.namespace.clone(),
+            phase: situation.phase,
+            listed: situation.listed,
+            encoding: situation.encoding,
+            objects: self.store.len(),
+            failure: situation.failure.clone(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Situation> {
+        self.situation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

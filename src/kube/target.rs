@@ -1,0 +1,185 @@
+//! What is listed and watched, and the requests for it.
+
+use std::fmt::Write as _;
+
+use super::machine::{ListVersion, State};
+use crate::resources::Resource;
+
+/// A resource of the API, built in or custom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Plural lower-case name.
+    pub plural: String,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether the server may answer in protobuf; custom resources come in JSON only.
+    pub protobuf: bool,
+    /// What `resource` says in our own metrics, such as `*v1.Pod`.
+    pub label: String,
+}
+
+impl Target {
+    /// The target of a built-in resource.
+    #[must_use]
+    pub fn built_in(resource: &'static dyn Resource) -> Self {
+        let api = resource.api();
+        Self {
+            group: api.group.to_owned(),
+            version: api.version.to_owned(),
+            plural: api.name.to_owned(),
+            namespaced: api.namespaced,
+            protobuf: true,
+            label: resource.go_type(),
+        }
+    }
+
+    /// The `Accept` header.
+    pub(super) fn accept(&self) -> &'static str {
+        if self.protobuf {
+            "application/vnd.kubernetes.protobuf,application/json"
+        } else {
+            "application/json"
+        }
+    }
+
+    /// The path of all objects, or of those in one namespace.
+    fn path(&self, namespace: Option<&str>) -> String {
+        let Self { group, version, plural, .. } = self;
+        let mut path = match group.as_str() {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        };
+        if let Some(namespace) = namespace {
+            path.push_str("/namespaces/");
+            encode(&mut path, namespace);
+        }
+        path.push('/');
+        path.push_str(plural);
+        path
+    }
+}
+
+/// One list/watch: a target, or the part of it in one namespace.
+#[derive(Clone, Debug)]
+pub(super) struct Scope {
+    pub(super) target: Target,
+    pub(super) namespace: Option<String>,
+    /// Field selector, empty for none.
+    pub(super) selector: String,
+}
+
+impl Scope {
+    /// The request for `state`: path and query, in the order that Go's client has.
+    pub(super) fn request(&self, state: &State, limit: Option<u64>, timeout: u64) -> String {
+        let mut query = Query(self.target.path(self.namespace.as_deref()), '?');
+        let timeout = timeout.to_string();
+        match state {
+            State::Streaming => {
+                query.add("allowWatchBookmarks", "true");
+                query.add("fieldSelector", &self.selector);
+                query.add("resourceVersionMatch", "NotOlderThan");
+                query.add("sendInitialEvents", "true");
+                query.add("timeoutSeconds", &timeout);
+                query.add("watch", "true");
+            }
+            State::Listing { version, token, .. } => {
+                query.add("continue", token);
+                query.add("fieldSelector", &self.selector);
+                query.add("limit", &limit.map(|limit| limit.to_string()).unwrap_or_default());
+                // A token holds its version.
+                if *version == ListVersion::Any && token.is_empty() {
+                    query.add("resourceVersion", "0");
+                }
+            }
+            State::Watching { version } => {
+                query.add("allowWatchBookmarks", "true");
+                query.add("fieldSelector", &self.selector);
+                query.add("resourceVersion", version);
+                query.add("timeoutSeconds", &timeout);
+                query.add("watch", "true");
+            }
+        }
+        query.0
+    }
+}
+
+/// A URL under construction, and what stands before the next parameter.
+struct Query(String, char);
+
+impl Query {
+    /// Adds a parameter, unless it is empty.
+    fn add(&mut self, name: &str, value: &str) {
+        if !value.is_empty() {
+            self.0.push(self.1);
+            self.0.push_str(name);
+            self.0.push('=');
+            encode(&mut self.0, value);
+            self.1 = '&';
+        }
+    }
+}
+
+/// Percent-encodes everything but the unreserved characters of RFC 3986.
+fn encode(out: &mut String, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(char::from(byte));
+            }
+            _ => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(group: &str, namespace: Option<&str>, selector: &str) -> Scope {
+        let target = Target {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            plural: "things".to_owned(),
+            namespaced: true,
+            protobuf: true,
+            label: "*v1.Thing".to_owned(),
+        };
+        Scope { target, namespace: namespace.map(str::to_owned), selector: selector.to_owned() }
+    }
+
+    fn listing(version: ListVersion, token: &str) -> State {
+        State::Listing { version, token: token.to_owned(), whole: false }
+    }
+
+    #[test]
+    fn requests() {
+        let all = scope("", None, "");
+        assert_eq!(
+            all.request(&State::Streaming, Some(500), 305),
+            "/api/v1/things?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan\
+             &sendInitialEvents=true&timeoutSeconds=305&watch=true"
+        );
+        assert_eq!(
+            all.request(&listing(ListVersion::Any, ""), Some(500), 1),
+            "/api/v1/things?limit=500&resourceVersion=0"
+        );
+        assert_eq!(all.request(&listing(ListVersion::Latest, ""), None, 1), "/api/v1/things");
+        assert_eq!(
+            all.request(&listing(ListVersion::Any, "a=/+"), Some(500), 1),
+            "/api/v1/things?continue=a%3D%2F%2B&limit=500"
+        );
+        let some = scope("apps", Some("a/ü"), "metadata.namespace!=x,spec.nodeName=n");
+        assert_eq!(
+            some.request(&State::Watching { version: "12".to_owned() }, None, 400),
+            "/apis/apps/v1/namespaces/a%2F%C3%BC/things?allowWatchBookmarks=true\
+             &fieldSelector=metadata.namespace%21%3Dx%2Cspec.nodeName%3Dn\
+             &resourceVersion=12&timeoutSeconds=400&watch=true"
+        );
+    }
+}
