@@ -6,6 +6,7 @@
 
 pub mod escape;
 pub mod float;
+pub mod go_duration;
 pub mod go_float;
 pub mod negotiate;
 mod source;

@@ -11,6 +11,8 @@ mod intake;
 pub mod machine;
 mod pipeline;
 mod progress;
+pub mod selector;
+pub mod shard;
 mod target;
 mod watch;
 pub mod wire;

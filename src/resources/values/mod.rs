@@ -3,6 +3,7 @@
 //! Everything here is a pure function of text and numbers. The modules know no object, no view and no
 //! metric; the resource kinds, the custom resource side and the command line call them.
 
+pub mod cron;
 pub mod ip;
 pub mod label_name;
 pub mod quantity;

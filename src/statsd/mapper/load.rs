@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::exposition::go_duration;
+
 use super::config::{
     Action, Defaults, HistogramOptions, MatchType, MetricType, ObserverType, Quantile,
     SummaryOptions,
@@ -481,7 +483,7 @@ impl<'d> Reader<'d> {
             Resolved::Float(value) if value.abs() < 9_223_372_036_854_775_808.0 => {
                 Some(value as i64)
             }
-            Resolved::Text => scalar::duration(&scalar.text),
+            Resolved::Text => go_duration::parse(&scalar.text),
             _ => None,
         };
         let Some(nanoseconds) = nanoseconds else {

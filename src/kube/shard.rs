@@ -1,0 +1,142 @@
+//! Which objects this process keeps when several share a cluster.
+//!
+//! The API server sends every object to every shard; an object is kept by the shard that its UID hashes
+//! to. Pure functions of UIDs, numbers and names; who asks the API server for the number of replicas is
+//! not known here.
+
+use thiserror::Error;
+
+/// 64-bit FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo; <http://www.isthe.com/chongo/tech/comp/fnv/>).
+#[must_use]
+pub fn fnv1a64(bytes: &[u8]) -> u64 {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    bytes.iter().fold(OFFSET_BASIS, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+}
+
+/// The bucket of `key` among `buckets`, by J. Lamping and E. Veach, "A Fast, Minimal Memory, Consistent
+/// Hash Algorithm" (2014). -1 when there are no buckets.
+#[must_use]
+pub fn jump_hash(mut key: u64, buckets: i64) -> i64 {
+    let (mut bucket, mut next) = (-1i64, 0i64);
+    while next < buckets {
+        bucket = next;
+        key = key.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
+        let stride = f64::from(1u32 << 31) / ((key >> 33) + 1) as f64;
+        next = ((bucket + 1) as f64 * stride) as i64;
+    }
+    bucket
+}
+
+/// One of several processes that share the objects of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Zero-based number of this one. One that is not below `total` keeps nothing.
+    pub index: i32,
+    /// How many there are. None keeps anything when this is not positive.
+    pub total: i64,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self::WHOLE
+    }
+}
+
+impl Shard {
+    /// The only shard: keeps everything.
+    pub const WHOLE: Self = Self { index: 0, total: 1 };
+
+    /// Whether the object of this UID is one of this shard.
+    #[inline]
+    #[must_use]
+    pub fn keeps(&self, uid: &[u8]) -> bool {
+        // Without buckets every hash is -1, which is nobody's number.
+        let own = |bucket| self.index >= 0 && bucket == i64::from(self.index);
+        *self == Self::WHOLE || own(jump_hash(fnv1a64(uid), self.total))
+    }
+}
+
+/// A pod name from which no shard number can be read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "pod {pod:?} of StatefulSet {stateful_set:?}: {number:?} is not a shard number; \
+     expected the name of the StatefulSet, a dash and a 32-bit integer"
+)]
+pub struct OrdinalError {
+    pod: String,
+    stateful_set: String,
+    number: String,
+}
+
+/// The number of a pod of a StatefulSet: what follows the StatefulSet's name and a dash in the pod's name.
+///
+/// # Errors
+///
+/// That is not a decimal 32-bit integer.
+pub fn ordinal(pod: &str, stateful_set: &str) -> Result<i32, OrdinalError> {
+    let rest = pod.strip_prefix(stateful_set).and_then(|rest| rest.strip_prefix('-'));
+    let number = rest.unwrap_or(pod);
+    number.parse().map_err(|_| OrdinalError {
+        pod: pod.to_owned(),
+        stateful_set: stateful_set.to_owned(),
+        number: number.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn recorded_shards() {
+        let text = include_str!("../../tests/conformance/ksm/sharding.json");
+        let data: Value = serde_json::from_str(text).unwrap();
+        let samples = data["samples"].as_array().unwrap();
+        assert!(samples.len() > 100);
+        for sample in samples {
+            let uid = sample["uid"].as_str().unwrap().as_bytes();
+            assert_eq!(fnv1a64(uid).to_string(), sample["hash"], "{sample}");
+            for (total, index) in (1..).zip(sample["shard"].as_array().unwrap()) {
+                let index = i32::try_from(index.as_i64().unwrap()).unwrap();
+                assert_eq!(jump_hash(fnv1a64(uid), total), i64::from(index), "{sample}");
+                for other in 0..=i32::try_from(total).unwrap() {
+                    assert_eq!(Shard { index: other, total }.keeps(uid), other == index);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shards_that_keep_nothing() {
+        for (index, total) in [(0, 0), (-1, 0), (0, -1), (1, 1), (5, 3), (-1, 3)] {
+            let kept = (0..200)
+                .filter(|uid: &i32| Shard { index, total }.keeps(uid.to_string().as_bytes()));
+            assert_eq!(kept.count(), 0, "{index} of {total}");
+        }
+    }
+
+    #[test]
+    fn recorded_ordinals() {
+        let text = include_str!("../../tests/conformance/ksm/autosharding.json");
+        let data: Value = serde_json::from_str(text).unwrap();
+        let cases = data["cases"].as_array().unwrap();
+        assert!(cases.len() > 10);
+        for case in cases {
+            let text = |key: &str| case[key].as_str().unwrap();
+            let ordinal = ordinal(text("pod"), text("statefulset"));
+            assert_eq!(ordinal.is_err(), !case["error"].is_null(), "{case}");
+            if let Ok(ordinal) = ordinal {
+                assert_eq!(ordinal, case["shard"], "{case}");
+            }
+        }
+    }
+
+    #[test]
+    fn ordinal_errors_name_the_pod() {
+        let error = ordinal("ksm-x", "ksm").unwrap_err().to_string();
+        assert!(error.starts_with("pod \"ksm-x\" of StatefulSet \"ksm\": \"x\" is not"), "{error}");
+    }
+}

@@ -1,0 +1,553 @@
+//! The schedules of CronJobs: whether one is valid, and when it is due next.
+//!
+//! In go the text of a schedule, a time zone's name and a moment; out comes the next moment. Nothing here
+//! reads the clock or knows an object.
+//!
+//! A schedule has five fields (minute, hour, day of month, month, day of week) or is a descriptor such as
+//! `@daily` or `@every 1h30m`, and may begin with `TZ=<zone> ` or `CRON_TZ=<zone> `. Unlike in classic
+//! cron, day of month and day of week must both match (`0 0 13 * 5` is Friday the 13th), and ranges wrap
+//! around (`22-2`).
+//!
+//! The search for the next moment walks the zone's local time as the library behind kube-state-metrics
+//! does, because around a change of the clock the result depends on the walk: a schedule inside a skipped
+//! hour is due in the hour after the gap at the same minute, but only where the gap is one hour and the
+//! search begins before it; in a repeated hour it is due twice.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{Timestamp, ToSpan};
+use thiserror::Error;
+
+use crate::exposition::go_duration;
+
+/// Why a schedule is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CronError {
+    /// Schedule and zone together are too long.
+    #[error("a schedule has at most {MAX_LEN} bytes, this one has {0}")]
+    Length(usize),
+    /// A zone that is not in the time zone database.
+    #[error("no such time zone: {0:?}")]
+    Zone(String),
+    /// A descriptor that does not exist, or an `@every` without a duration of at least a second.
+    #[error("no such descriptor: {0:?}")]
+    Descriptor(String),
+    /// Not five fields.
+    #[error("a schedule has five fields, this one has {0}")]
+    Count(usize),
+    /// A field that cannot be read, or is out of its range.
+    #[error("{field}: {text:?} is not a list of values, ranges and steps from {min} to {max}")]
+    Field {
+        /// The field's name.
+        field: &'static str,
+        /// The offending item.
+        text: String,
+        /// The lowest value of the field.
+        min: u32,
+        /// The highest value of the field.
+        max: u32,
+    },
+}
+
+const MAX_LEN: usize = 1024;
+
+/// How far ahead a match is looked for, in calendar years.
+const YEARS_AHEAD: i16 = 5;
+
+/// The next moment, in unix seconds, strictly after `base` at which `schedule` is due; `None` when it is
+/// not due within five calendar years. `zone` is that of the CronJob; without one, a zone in the schedule
+/// counts, or else that of the process.
+///
+/// # Errors
+///
+/// [`CronError`] when the schedule or the zone is invalid.
+pub fn next(schedule: &str, zone: Option<&str>, base: i64) -> Result<Option<i64>, CronError> {
+    Ok(Schedule::parse(schedule, zone)?.next(base))
+}
+
+/// A schedule in a time zone.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    times: Times,
+    zone: TimeZone,
+}
+
+#[derive(Debug, Clone)]
+enum Times {
+    Fields(Fields),
+    /// Seconds between two runs.
+    Every(i64),
+    /// Started by hand or by something else.
+    Never,
+}
+
+/// A bit for each value that matches.
+#[derive(Debug, Clone)]
+struct Fields {
+    minutes: u64,
+    hours: u64,
+    days: u64,
+    months: u64,
+    weekdays: u64,
+}
+
+impl Schedule {
+    /// Parses a schedule; see [`next`] for `zone`.
+    ///
+    /// # Errors
+    ///
+    /// [`CronError`] when the schedule or the zone is invalid.
+    pub fn parse(schedule: &str, zone: Option<&str>) -> Result<Self, CronError> {
+        // A zone of its own is put in front of the text, so a schedule that names one too is invalid.
+        let text = match zone {
+            Some(zone) => Cow::Owned(format!("CRON_TZ={zone} {schedule}")),
+            None => Cow::Borrowed(schedule),
+        };
+        if text.len() > MAX_LEN {
+            return Err(CronError::Length(text.len()));
+        }
+        let prefixed = text.strip_prefix("CRON_TZ=").or_else(|| text.strip_prefix("TZ="));
+        let (zone, times) = match prefixed.map(|rest| rest.split_once(' ').unwrap_or((rest, ""))) {
+            Some((zone, times)) => (find_zone(zone)?, times.trim()),
+            None => (TimeZone::system(), &*text),
+        };
+        let times = if times.starts_with('@') { descriptor(times)? } else { fields(times)? };
+        Ok(Self { times, zone })
+    }
+
+    /// The next moment after `base`, both in unix seconds; `None` when there is none within five calendar
+    /// years.
+    #[must_use]
+    pub fn next(&self, base: i64) -> Option<i64> {
+        match &self.times {
+            Times::Fields(fields) => Search { fields, zone: &self.zone, steps: 0 }.run(base),
+            Times::Every(seconds) => base.checked_add(*seconds),
+            Times::Never => None,
+        }
+    }
+}
+
+/// The zone of this name; quotes around it do not count.
+fn find_zone(text: &str) -> Result<TimeZone, CronError> {
+    /// The database in the binary: the same on every host.
+    static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+    let unknown = || CronError::Zone(text.to_owned());
+    let quoted = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
+    let name = quoted('"').or_else(|| quoted('\'')).unwrap_or(text);
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"/_+:-".contains(&byte);
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(allowed) {
+        return Err(unknown());
+    }
+    match name {
+        "UTC" => Ok(TimeZone::UTC),
+        "Local" => Ok(TimeZone::system()),
+        _ => {
+            let zone = ZONES.get(name).map_err(|_| unknown())?;
+            // The database takes names in any case, and has a name for "unknown"; Go does neither.
+            if zone.iana_name() == Some(name) && !zone.is_unknown() {
+                Ok(zone)
+            } else {
+                Err(unknown())
+            }
+        }
+    }
+}
+
+fn descriptor(text: &str) -> Result<Times, CronError> {
+    let unknown = || CronError::Descriptor(text.to_owned());
+    let expanded = match text {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        "@triggered" | "@manual" | "@none" => return Ok(Times::Never),
+        _ => {
+            let nanos = text.strip_prefix("@every ").and_then(go_duration::parse);
+            let seconds = nanos.ok_or_else(unknown)?.div_euclid(1_000_000_000);
+            return if seconds >= 1 { Ok(Times::Every(seconds)) } else { Err(unknown()) };
+        }
+    };
+    fields(expanded)
+}
+
+fn fields(text: &str) -> Result<Times, CronError> {
+    let mut fields = text.split_whitespace();
+    let five = (fields.next(), fields.next(), fields.next(), fields.next(), fields.next());
+    let ((Some(minutes), Some(hours), Some(days), Some(months), Some(weekdays)), None) =
+        (five, fields.next())
+    else {
+        return Err(CronError::Count(text.split_whitespace().count()));
+    };
+    let weekdays = WEEKDAYS.parse(weekdays)?;
+    Ok(Times::Fields(Fields {
+        minutes: MINUTES.parse(minutes)?,
+        hours: HOURS.parse(hours)?,
+        days: DAYS.parse(days)?,
+        months: MONTHS.parse(months)?,
+        // Sunday is both 0 and 7.
+        weekdays: weekdays & 0x7f | weekdays >> 7,
+    }))
+}
+
+/// The values that a field can have.
+struct Bounds {
+    field: &'static str,
+    min: u32,
+    max: u32,
+    /// Names of the values from `min` on.
+    names: &'static [&'static str],
+}
+
+const MINUTES: Bounds = Bounds { field: "minute", min: 0, max: 59, names: &[] };
+const HOURS: Bounds = Bounds { field: "hour", min: 0, max: 23, names: &[] };
+const DAYS: Bounds = Bounds { field: "day of month", min: 1, max: 31, names: &[] };
+const MONTHS: Bounds = Bounds {
+    field: "month",
+    min: 1,
+    max: 12,
+    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+};
+const WEEKDAYS: Bounds = Bounds {
+    field: "day of week",
+    min: 0,
+    max: 7,
+    names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
+};
+
+impl Bounds {
+    /// The values of a comma list of ranges, as bits. Empty items do not count.
+    fn parse(&self, text: &str) -> Result<u64, CronError> {
+        let items = text.split(',').filter(|item| !item.is_empty());
+        items.map(|item| self.range(item)).try_fold(0, |bits, range| Ok(bits | range?))
+    }
+
+    /// `*`, `a`, `a-b`, each with `/step` or without.
+    fn range(&self, text: &str) -> Result<u64, CronError> {
+        let fail = || CronError::Field {
+            field: self.field,
+            text: text.to_owned(),
+            min: self.min,
+            max: self.max,
+        };
+        let (range, step) = match text.split_once('/') {
+            Some((range, step)) => (range, Some(step.parse().map_err(|_| fail())?)),
+            None => (text, None),
+        };
+        let mut ends = range.split('-');
+        let (start, end) = match (ends.next(), ends.next(), ends.next()) {
+            // Whatever a star is said to range to.
+            (Some("*" | "?"), _, _) => (self.min, self.max),
+            (Some(start), end, None) => {
+                let start = self.value(start).ok_or_else(fail)?;
+                let end = match end {
+                    Some(end) => self.value(end).ok_or_else(fail)?,
+                    None if step.is_some() => self.max,
+                    None => start,
+                };
+                (start, end)
+            }
+            _ => return Err(fail()),
+        };
+        let values = self.max - self.min + 1;
+        let size = if start <= end { end - start + 1 } else { values - start + end + 1 };
+        let step: u32 = step.unwrap_or(1);
+        if step == 0 || step > 1 && step >= size {
+            return Err(fail());
+        }
+        let offsets = (0..size).step_by(step as usize);
+        Ok(offsets.fold(0, |bits, offset| {
+            let value = start + offset;
+            bits | 1 << if value > self.max { value - values } else { value }
+        }))
+    }
+
+    fn value(&self, text: &str) -> Option<u32> {
+        let named = (self.min..).zip(self.names).find(|(_, name)| name.eq_ignore_ascii_case(text));
+        let value = match named {
+            Some((value, _)) => value,
+            None => text.parse().ok()?,
+        };
+        (self.min..=self.max).contains(&value).then_some(value)
+    }
+}
+
+/// The walk to the next match, coarse units first.
+struct Search<'s> {
+    fields: &'s Fields,
+    zone: &'s TimeZone,
+    steps: u32,
+}
+
+impl Search<'_> {
+    /// More steps than any schedule and zone need: a zone that keeps setting the walk back must not keep
+    /// it going.
+    const MAX_STEPS: u32 = 20_000;
+
+    fn run(&mut self, base: i64) -> Option<i64> {
+        let Fields { minutes, hours, days, months, weekdays } = *self.fields;
+        if [minutes, hours, days, months, weekdays].contains(&0) {
+            return None;
+        }
+        let mut at = base.checked_add(1)?;
+        let last_year = self.local(at)?.year().checked_add(YEARS_AHEAD)?;
+        // Once a unit did not match, all smaller ones begin at their least value.
+        let mut aligned = false;
+        'again: loop {
+            let mut now = self.local(at)?;
+            if now.year() > last_year {
+                return None;
+            }
+            while months >> now.month() & 1 == 0 {
+                if !aligned {
+                    aligned = true;
+                    now = self.local(self.unix(now.date().first_of_month().at(0, 0, 0, 0))?)?;
+                }
+                at = self.unix(a_month_later(now)?)?;
+                now = self.local(at)?;
+                if now.month() == 1 {
+                    continue 'again;
+                }
+            }
+            while days >> now.day() & 1 == 0 || weekdays >> weekday(now) & 1 == 0 {
+                if !aligned {
+                    aligned = true;
+                    at = self.unix(now.date().at(0, 0, 0, 0))?;
+                    now = self.local(at)?;
+                }
+                (at, now) = self.next_day(at, now)?;
+                if now.day() == 1 {
+                    continue 'again;
+                }
+            }
+            while hours >> now.hour() & 1 == 0 {
+                if !aligned {
+                    aligned = true;
+                    at = self.unix(now.date().at(now.hour(), 0, 0, 0))?;
+                    now = self.local(at)?;
+                }
+                let before = now.hour();
+                at = at.checked_add(3600)?;
+                now = self.local(at)?;
+                if now.hour() == 0 {
+                    continue 'again;
+                }
+                if now.hour() == before + 2 && hours >> (before + 1) & 1 == 1 {
+                    break;
+                }
+            }
+            while minutes >> now.minute() & 1 == 0 {
+                if !aligned {
+                    aligned = true;
+                    at -= at.rem_euclid(60);
+                }
+                at = at.checked_add(60)?;
+                now = self.local(at)?;
+                if now.minute() == 0 {
+                    continue 'again;
+                }
+            }
+            if now.second() != 0 {
+                aligned = true;
+                at = at.checked_add(60 - i64::from(now.second()))?;
+                continue 'again;
+            }
+            return Some(at);
+        }
+    }
+
+    /// Midnight of the next day, or the hour after it where the zone has no midnight.
+    fn next_day(&mut self, at: i64, now: DateTime) -> Option<(i64, DateTime)> {
+        // A zone can leave out a day; then the one after that is the next.
+        for days in 1..=2 {
+            let mut later = self.unix(now.checked_add(days.days()).ok()?)?;
+            let mut then = self.local(later)?;
+            let hour = i64::from(then.hour());
+            if hour != 0 {
+                later = if hour > 12 { later + (24 - hour) * 3600 } else { later - hour * 3600 };
+                then = self.local(later)?;
+            }
+            if later > at {
+                return Some((later, then));
+            }
+        }
+        None
+    }
+
+    /// The zone's local time.
+    fn local(&mut self, unix: i64) -> Option<DateTime> {
+        self.steps += 1;
+        if self.steps > Self::MAX_STEPS {
+            return None;
+        }
+        let time = Timestamp::from_second(unix).ok()?;
+        Some(self.zone.to_offset(time).to_datetime(time))
+    }
+
+    /// The moment at which the zone has this local time, chosen as Go's `time.Date` does where there are
+    /// two or none: by the offset that holds at the moment that a first guess leads to.
+    fn unix(&self, local: DateTime) -> Option<i64> {
+        let local = TimeZone::UTC.to_timestamp(local).ok()?.as_second();
+        let offset = |unix| {
+            let time = Timestamp::from_second(unix).ok()?;
+            Some(i64::from(self.zone.to_offset(time).seconds()))
+        };
+        let guess = local - offset(local)?;
+        Some(local - offset(guess)?)
+    }
+}
+
+/// Days from Sunday.
+fn weekday(now: DateTime) -> i8 {
+    now.weekday().to_sunday_zero_offset()
+}
+
+/// The same day and time of the next month; a day that it does not have runs over into the month after.
+fn a_month_later(now: DateTime) -> Option<DateTime> {
+    let (year, month) = match now.month() {
+        12 => (now.year().checked_add(1)?, 1),
+        month => (now.year(), month + 1),
+    };
+    let first = Date::new(year, month, 1).ok()?;
+    let date = first.checked_add((i64::from(now.day()) - 1).days()).ok()?;
+    Some(date.to_datetime(now.time()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unix(text: &str) -> i64 {
+        text.parse::<Timestamp>().unwrap().as_second()
+    }
+
+    /// The recorded schedules take the zone of the process to be UTC; here it is whatever the host says,
+    /// so schedules without a zone are given that one.
+    fn utc<'s>(schedule: &str, zone: Option<&'s str>) -> Option<&'s str> {
+        let named = schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=");
+        match zone {
+            Some("Local") => Some("UTC"),
+            None if !named => Some("UTC"),
+            zone => zone,
+        }
+    }
+
+    #[test]
+    fn recorded_schedules() {
+        let text = include_str!("../../../tests/conformance/ksm/cron.json");
+        let data: serde_json::Value = serde_json::from_str(text).unwrap();
+        let cases = data["cases"].as_array().unwrap();
+        assert!(cases.len() > 1400);
+        for case in cases {
+            let schedule = case["schedule"].as_str().unwrap();
+            let zone = utc(schedule, case["timezone"].as_str());
+            let next = next(schedule, zone, unix(case["after"].as_str().unwrap()));
+            if case["invalid"] == true {
+                assert!(next.is_err(), "{case}: {next:?}");
+                continue;
+            }
+            assert_eq!(next.unwrap().unwrap_or(-62_135_596_800), case["next"], "{case}");
+        }
+    }
+
+    fn walk(schedule: &str, after: &str, count: usize) -> Vec<String> {
+        let schedule = Schedule::parse(schedule, None).unwrap();
+        let mut at = unix(after);
+        let times = std::iter::from_fn(|| {
+            at = schedule.next(at)?;
+            Some(Timestamp::from_second(at).unwrap().to_string())
+        });
+        times.take(count).collect()
+    }
+
+    #[test]
+    fn skipped_and_repeated_hours() {
+        let new_york = |schedule: &str| format!("TZ=America/New_York {schedule}");
+        assert_eq!(
+            walk(&new_york("30 2 * * *"), "2024-03-10T06:00:00Z", 2),
+            ["2024-03-10T07:30:00Z", "2024-03-11T06:30:00Z"]
+        );
+        assert_eq!(
+            walk(&new_york("30 2 * * *"), "2024-03-10T07:10:00Z", 1),
+            ["2024-03-11T06:30:00Z"]
+        );
+        assert_eq!(
+            walk(&new_york("30 1 * * *"), "2024-11-03T04:00:00Z", 3),
+            ["2024-11-03T05:30:00Z", "2024-11-03T06:30:00Z", "2024-11-04T06:30:00Z"]
+        );
+        let lord_howe = "TZ=Australia/Lord_Howe */15 2 * * *";
+        assert_eq!(
+            walk(lord_howe, "2024-10-05T12:00:00Z", 3),
+            ["2024-10-05T15:30:00Z", "2024-10-05T15:45:00Z", "2024-10-06T15:00:00Z"]
+        );
+        assert_eq!(
+            walk("TZ=America/Sao_Paulo 0 0 * * *", "2018-11-03T05:00:00Z", 1),
+            ["2018-11-05T02:00:00Z"]
+        );
+    }
+
+    #[test]
+    fn a_zone_that_skips_a_day() {
+        assert_eq!(
+            walk("TZ=Pacific/Apia 30 2 30 12 *", "2011-12-29T05:00:00Z", 1),
+            ["2012-12-29T12:30:00Z"]
+        );
+        assert_eq!(
+            walk("TZ=Pacific/Apia 30 2 31 12 *", "2011-12-29T05:00:00Z", 1),
+            ["2011-12-30T12:30:00Z"]
+        );
+    }
+
+    #[test]
+    fn ranges() {
+        let values = |bounds: &Bounds, text: &str| {
+            let bits = bounds.parse(text).unwrap();
+            (0..64).filter(|value| bits >> value & 1 == 1).collect::<Vec<u32>>()
+        };
+        assert_eq!(values(&HOURS, "22-2/3"), [1, 22]);
+        assert_eq!(values(&MINUTES, "50-10/20"), [10, 50]);
+        assert_eq!(values(&MINUTES, "5/54"), [5, 59]);
+        assert_eq!(values(&WEEKDAYS, "5-1/2"), [1, 5, 7]);
+        assert_eq!(values(&WEEKDAYS, "FRI-mon"), [0, 1, 5, 6, 7]);
+        assert_eq!(values(&MONTHS, "*/11"), [1, 12]);
+        assert_eq!(values(&MINUTES, "*-99/30,,+7"), [0, 7, 30]);
+        assert!(values(&DAYS, ",").is_empty());
+        for text in ["5/55", "50-10/21", "5-10/6", "1-1/2", "*/0", "5-", "-5", "*5", "1-2-3", "60"]
+        {
+            assert!(MINUTES.parse(text).is_err(), "{text}");
+        }
+        for text in ["7/2", "*/8", "monday", "jan", "8"] {
+            assert!(WEEKDAYS.parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_value() {
+        let error = |schedule, zone| Schedule::parse(schedule, zone).unwrap_err().to_string();
+        assert_eq!(error("* * * *", None), "a schedule has five fields, this one has 4");
+        assert_eq!(
+            error("* 24 * * *", None),
+            "hour: \"24\" is not a list of values, ranges and steps from 0 to 23"
+        );
+        assert_eq!(error("* * * * *", Some("Nope")), "no such time zone: \"Nope\"");
+        assert_eq!(error("@reboot", None), "no such descriptor: \"@reboot\"");
+        assert_eq!(
+            error(&"*".repeat(1025), None),
+            "a schedule has at most 1024 bytes, this one has 1025"
+        );
+    }
+
+    #[test]
+    fn times_at_the_ends_of_the_calendar() {
+        for base in [i64::MIN, i64::MAX, -62_135_596_800, 253_402_300_799] {
+            for schedule in ["* * * * *", "0 0 29 2 *", "@every 2562047h"] {
+                for zone in ["UTC", "Asia/Kolkata", "America/New_York"] {
+                    let _ = next(schedule, Some(zone), base);
+                }
+            }
+        }
+    }
+}
