@@ -22,6 +22,7 @@ pub mod certificatesigningrequests;
 pub mod clusterrolebindings;
 pub mod clusterroles;
 pub mod configmaps;
+pub mod cronjobs;
 pub mod daemonsets;
 pub mod deployments;
 pub mod endpoints;
@@ -68,6 +69,7 @@ static RESOURCES: &[&dyn Resource] = &[
     &Handle::<clusterrolebindings::ClusterRoleBindings>::new(),
     &Handle::<clusterroles::ClusterRoles>::new(),
     &Handle::<configmaps::ConfigMaps>::new(),
+    &Handle::<cronjobs::CronJobs>::new(),
     &Handle::<daemonsets::DaemonSets>::new(),
     &Handle::<deployments::Deployments>::new(),
     &Handle::<endpoints::EndpointsKind>::new(),
