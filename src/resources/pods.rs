@@ -295,7 +295,7 @@ impl Kind for Pods {
             |pod, s| info(pod, s),
         ),
         alpha("kube_pod_ips", &["ip", "ip_family"], "The pod's addresses.", |pod, s| ips(pod, s)),
-        alpha(
+        stable(
             "kube_pod_init_container_info",
             &["container", "image_spec", "image", "image_id", "container_id", "restart_policy"],
             "What an init container of the pod was asked to run and what it runs.",
