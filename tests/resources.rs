@@ -1,6 +1,6 @@
 //! Every recorded object of kube-state-metrics through our renderers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,31 +14,32 @@ use kstatd::resources::{ObjectBytes, RenderOptions, find};
 #[test]
 fn recorded_objects_give_the_recorded_series() {
     let mut failures: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let (mut cases, mut skipped) = (0, Vec::new());
-    for folder in ["unit", "fuzz"] {
-        let folder =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/ksm").join(folder);
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let data: serde_json::Value =
-                serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-            let name = data["resource"].as_str().unwrap();
-            if find(name).is_none() {
-                skipped.push(name.to_owned());
-                continue;
-            }
-            for case in data["cases"].as_array().unwrap() {
-                cases += 1;
-                if let Err(why) = check(name, case) {
-                    failures.entry(name.to_owned()).or_default().push(why);
-                }
-            }
+    let (mut cases, mut skipped) = (0, BTreeSet::new());
+    for_each_case(|resource, case| {
+        cases += 1;
+        if find(resource).is_none() {
+            skipped.insert(resource.to_owned());
+        } else if let Err(why) = check(resource, case) {
+            failures.entry(resource.to_owned()).or_default().push(format!("{resource} {why}"));
         }
-    }
+    });
     let total: usize = failures.values().map(Vec::len).sum();
     let shown: Vec<_> = failures.values().flatten().take(8).cloned().collect();
     assert!(total == 0, "{total} of {cases} cases fail\n{}", shown.join("\n\n"));
     assert!(skipped.is_empty(), "no such resource: {skipped:?}");
+}
+
+fn for_each_case(mut run: impl FnMut(&str, &serde_json::Value)) {
+    for folder in ["unit", "fuzz"] {
+        let folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/ksm").join(folder);
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let data = std::fs::read(entry.unwrap().path()).unwrap();
+            let data: serde_json::Value = serde_json::from_slice(&data).unwrap();
+            let resource = data["resource"].as_str().unwrap();
+            data["cases"].as_array().unwrap().iter().for_each(|case| run(resource, case));
+        }
+    }
 }
 
 fn keys(case: &serde_json::Value, list: &str) -> Vec<String> {
@@ -46,28 +47,43 @@ fn keys(case: &serde_json::Value, list: &str) -> Vec<String> {
     keys.iter().map(|key| key.as_str().unwrap().to_owned()).collect()
 }
 
-fn check(resource: &str, case: &serde_json::Value) -> Result<(), String> {
+/// Patterns of the families that the original does not have.
+fn additions() -> Vec<String> {
+    let list = include_str!("conformance/additions.txt");
+    list.lines().filter(|line| !line.starts_with('#')).map(|name| format!("^{name}$")).collect()
+}
+
+/// The series of a case, in the order of the exposition.
+fn lines(
+    resource: &str,
+    case: &serde_json::Value,
+    keep_duplicates: bool,
+) -> Result<Vec<String>, String> {
     let options = RenderOptions {
         labels: Selection::new(&keys(case, "labels_allowlist")),
         annotations: Selection::new(&keys(case, "annotations_allowlist")),
-        families: Arc::new(FamilyFilter::new(&[], &[], &[".*".to_owned()]).unwrap()),
-        keep_duplicates: true,
+        families: Arc::new(FamilyFilter::new(&[], &additions(), &[".*".to_owned()]).unwrap()),
+        keep_duplicates,
     };
     let renderer = find(resource).unwrap().renderer(&options);
     let store = Arc::new(Store::new(renderer.schema()));
     let mut rendered = Rendered::default();
     let object = serde_json::to_vec(&case["object"]).unwrap();
-    let name = &case["name"];
     renderer
         .render(ObjectBytes::Json(&object), &mut rendered)
-        .map_err(|error| format!("{name}: {error}"))?;
+        .map_err(|error| error.to_string())?;
     store.apply(&rendered);
     let catalog = Catalog::new();
     catalog.register(renderer.schema(), vec![store]);
     let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
     let body: Vec<u8> = frames.flatten().collect();
-    let body = String::from_utf8(body).map_err(|error| format!("{name}: {error}"))?;
-    let mut got: Vec<&str> = body.lines().filter(|line| !line.starts_with('#')).collect();
+    let body = String::from_utf8(body).map_err(|error| error.to_string())?;
+    Ok(body.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect())
+}
+
+fn check(resource: &str, case: &serde_json::Value) -> Result<(), String> {
+    let name = &case["name"];
+    let mut got = lines(resource, case, true).map_err(|error| format!("{name}: {error}"))?;
     got.sort_unstable();
     let mut want: Vec<&str> =
         case["expected"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
@@ -75,7 +91,24 @@ fn check(resource: &str, case: &serde_json::Value) -> Result<(), String> {
     if got == want {
         return Ok(());
     }
-    let missing: Vec<_> = want.iter().filter(|line| !got.contains(line)).take(3).collect();
-    let extra: Vec<_> = got.iter().filter(|line| !want.contains(line)).take(3).collect();
+    let missing: Vec<_> =
+        want.iter().filter(|&&line| !got.iter().any(|own| own == line)).take(3).collect();
+    let extra: Vec<_> = got.iter().filter(|line| !want.contains(&line.as_str())).take(3).collect();
     Err(format!("{name}: missing {missing:#?} extra {extra:#?}"))
+}
+
+/// An object can say the same thing twice, a condition for example; the exposition must not.
+#[test]
+fn no_series_is_printed_twice() {
+    let mut dropped = 0;
+    for_each_case(|resource, case| {
+        let all = lines(resource, case, true).unwrap();
+        let kept = lines(resource, case, false).unwrap();
+        let mut seen = BTreeSet::new();
+        let first = |line: &&String| seen.insert(line.rsplit_once(' ').unwrap().0.to_owned());
+        let want: Vec<_> = all.iter().filter(first).cloned().collect();
+        dropped += all.len() - want.len();
+        assert_eq!(want, kept, "{resource} {}", case["name"]);
+    });
+    assert!(dropped > 100, "only {dropped} repeated series in the recorded objects");
 }
