@@ -3,6 +3,6 @@
 //! They take what they need as values and know neither argv nor the process they run in.
 
 pub mod check_config;
-pub mod double;
+pub mod docs;
 pub mod manifests;
 pub mod render_kube;
