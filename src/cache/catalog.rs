@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 
 use super::body::Body;
-use super::gzip::Deflate;
+use super::gzip::{Codes, Deflate};
 use super::schema::Schema;
 use super::store::{Snapshot, Store};
 use crate::exposition::{DeflatePart, Format, ScrapeQuery, Source};
@@ -28,6 +28,7 @@ pub(super) struct Resource {
 #[derive(Debug, Default)]
 pub struct Catalog {
     entries: RwLock<Vec<Entry>>,
+    codes: Codes,
 }
 
 impl Catalog {
@@ -103,6 +104,6 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = DeflatePart> + Send> {
-        Box::new(Deflate::new(self.snapshot(query), format, query.names.clone()))
+        Box::new(Deflate::new(self.snapshot(query), format, query.names.clone(), &self.codes))
     }
 }

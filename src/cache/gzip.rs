@@ -4,18 +4,18 @@
 //! an object repeats name and identity of the line before it, and the rest mostly repeats the rest of
 //! the line at the same place in the object before. So each line becomes a copy or two and the few bytes
 //! that are new, without a search, without the text and without a cache of compressed runs: a gzip scrape
-//! costs less CPU than a plain one and leaves nothing behind in memory. The Huffman code is made
-//! from a sample of the segments at each scrape, so it fits the cluster at hand.
+//! leaves nothing behind in memory but, for each object, the bits of its own part of its identity. The
+//! Huffman code is made from a sample of the segments, so it fits the cluster at hand.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
 use super::body::{Step, Walk, expand};
 use super::catalog::Resource;
 use super::crc::Checksum;
-use super::huffman::{BitWriter, Code, Histogram, Symbols};
+use super::huffman::{BitWriter, Code, Histogram, Run, Symbols};
 use super::page::Page;
 use crate::exposition::{DeflatePart, Format};
 
@@ -54,9 +54,10 @@ impl Deflate {
         resources: Vec<Resource>,
         format: Format,
         names: Option<BTreeSet<String>>,
+        codes: &Codes,
     ) -> Self {
         let resources: Arc<[Resource]> = resources.into();
-        let code = sample(&resources, format, names.as_ref());
+        let code = codes.get(&resources, || sample(&resources, format, names.as_ref()));
         Self {
             walk: Walk::new(resources, names),
             format,
@@ -78,7 +79,8 @@ impl Deflate {
             }
             Step::Segment(schema, family, page) => {
                 let name = schema.families[*family].name.as_bytes();
-                self.lines.segment(name, page, *family, &mut self.writer);
+                let tails = page.tails(self.writer.code());
+                self.lines.segment(name, page, *family, Some(&tails), &mut self.writer);
                 page.checksum(*family, |page| {
                     self.scratch.clear();
                     expand(name, page, *family, &mut self.scratch);
@@ -145,6 +147,7 @@ fn sample(resources: &Arc<[Resource]>, format: Format, names: Option<&BTreeSet<S
                         schema.families[family].name.as_bytes(),
                         &page,
                         family,
+                        None,
                         &mut histogram,
                     );
                 }
@@ -153,6 +156,118 @@ fn sample(resources: &Arc<[Resource]>, format: Format, names: Option<&BTreeSet<S
         }
     }
     Code::new(&histogram)
+}
+
+/// The code that scrapes are written with: made from a sample, kept while the cluster is of that size.
+#[derive(Debug, Default)]
+pub(super) struct Codes(Mutex<Option<(usize, Arc<Code>)>>);
+
+impl Codes {
+    fn get(&self, resources: &[Resource], make: impl FnOnce() -> Code) -> Arc<Code> {
+        let stores = resources.iter().flat_map(|resource| &resource.stores);
+        let pages: usize = stores.map(|store| store.pages.len()).sum();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*kept {
+            Some((made_of, code)) if (made_of / 2..=made_of * 2).contains(&pages) => {
+                Arc::clone(code)
+            }
+            _ => Arc::clone(&kept.insert((pages, Arc::new(make()))).1),
+        }
+    }
+}
+
+/// For each object of a page, how its identity differs from that of the object before: the same in every
+/// family, and the bulk of what is new in most.
+#[derive(Debug)]
+pub(super) struct Tails {
+    /// The code that the bits are of.
+    code: u64,
+    words: Box<[u64]>,
+    objects: Box<[Difference]>,
+}
+
+/// An identity is: `same` bytes that the one before begins with, `own` bytes, `again` bytes that the one
+/// before has `shift` bytes further back than its start would put them, and the rest.
+#[derive(Clone, Copy, Debug)]
+struct Difference {
+    same: u16,
+    own: u16,
+    again: u16,
+    shift: i16,
+    /// Where the words of `own` and those of the rest end, and how many bits their last ones hold.
+    own_end: u16,
+    rest_end: u16,
+    own_last: u8,
+    rest_last: u8,
+}
+
+impl Tails {
+    /// Of these identities; those too long to be noted are left out with all behind them.
+    pub(super) fn new<'p>(code: &Code, identities: impl Iterator<Item = &'p [u8]>) -> Self {
+        let (mut words, mut objects) = (Vec::new(), Vec::new());
+        let mut before: &[u8] = b"";
+        for identity in identities {
+            let Some(difference) = Difference::new(code, identity, before, &mut words) else {
+                break;
+            };
+            objects.push(difference);
+            before = identity;
+        }
+        Self { code: code.id(), words: words.into(), objects: objects.into() }
+    }
+
+    /// Whether the bits are of this code.
+    pub(super) fn are_of(&self, code: &Code) -> bool {
+        self.code == code.id()
+    }
+
+    /// How the identity of `slot` differs, with the bits of its own bytes and of the rest.
+    fn get(&self, slot: usize) -> Option<Tail<'_>> {
+        let difference = *self.objects.get(slot)?;
+        let start = slot.checked_sub(1).map_or(0, |before| self.objects[before].rest_end);
+        let run = |from: u16, to: u16, last: u8| Run {
+            words: &self.words[usize::from(from)..usize::from(to)],
+            last: u32::from(last),
+        };
+        let own = run(start, difference.own_end, difference.own_last);
+        let rest = run(difference.own_end, difference.rest_end, difference.rest_last);
+        Some(Tail { difference, own, rest })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tail<'a> {
+    difference: Difference,
+    own: Run<'a>,
+    rest: Run<'a>,
+}
+
+impl Difference {
+    fn new(code: &Code, new: &[u8], old: &[u8], words: &mut Vec<u64>) -> Option<Self> {
+        let same = common(new, old);
+        let quote = |text: &[u8]| memchr::memchr(b'"', &text[same..]).map(|at| same + at);
+        let (own_end, again, shift) = match (quote(new), quote(old)) {
+            (Some(at), Some(old_at)) => {
+                let again = common(&new[at..], &old[old_at..]);
+                let again = if again < SHORTEST { 0 } else { again };
+                (at, again, i16::try_from(at as i64 - old_at as i64).ok()?)
+            }
+            _ => (new.len(), 0, 0),
+        };
+        let own_last = code.run(&new[same..own_end], words);
+        let own_words = words.len();
+        let rest_last = code.run(&new[own_end + again..], words);
+        Some(Self {
+            same: u16::try_from(same).ok()?,
+            own: u16::try_from(own_end - same).ok()?,
+            again: u16::try_from(again).ok()?,
+            shift,
+            own_end: u16::try_from(own_words).ok()?,
+            rest_end: u16::try_from(words.len()).ok()?,
+            own_last: own_last as u8,
+            rest_last: rest_last as u8,
+        })
+    }
 }
 
 /// What an object wrote into a family: what the next one's lines are compared with.
@@ -191,7 +306,14 @@ impl Lines {
     }
 
     /// The series of one family of one page.
-    fn segment(&mut self, name: &[u8], page: &Page, family: usize, out: &mut impl Symbols) {
+    fn segment(
+        &mut self,
+        name: &[u8],
+        page: &Page,
+        family: usize,
+        tails: Option<&Tails>,
+        out: &mut impl Symbols,
+    ) {
         let Some(segment) = page.family(family) else { return };
         if self.family != name {
             self.family.clear();
@@ -199,15 +321,26 @@ impl Lines {
             self.previous.rests.clear();
         }
         let mut identities = page.identities().map(|identities| identities.iter());
-        for lines in segment.iter() {
+        // Whether the object before has lines too, so that its identity is what stands before.
+        let mut behind = false;
+        for (slot, lines) in segment.iter().enumerate() {
             let identity = identities.as_mut().and_then(Iterator::next).unwrap_or(b"");
             if !lines.is_empty() {
-                self.object(name, identity, lines, out);
+                let tail = tails.filter(|_| behind).and_then(|tails| tails.get(slot));
+                self.object(name, identity, lines, tail, out);
             }
+            behind = !lines.is_empty();
         }
     }
 
-    fn object(&mut self, name: &[u8], identity: &[u8], lines: &[u8], out: &mut impl Symbols) {
+    fn object(
+        &mut self,
+        name: &[u8],
+        identity: &[u8],
+        lines: &[u8],
+        tail: Option<Tail<'_>>,
+        out: &mut impl Symbols,
+    ) {
         let Self { text, previous, current, .. } = self;
         current.start = text.at;
         current.rests.clear();
@@ -220,6 +353,8 @@ impl Lines {
             } else if previous.rests.is_empty() {
                 text.literals(name, out);
                 text.literals(identity, out);
+            } else if let Some(tail) = tail {
+                text.identity(name, identity, previous.start, tail, out);
             } else {
                 text.align(name, identity, &previous.identity, previous.start, out);
             }
@@ -251,6 +386,7 @@ impl Text {
     }
 
     /// `lead` and `rest`, which also stand one behind the other at `from`.
+    #[inline]
     fn copy(&mut self, from: u64, lead: &[u8], rest: &[u8], out: &mut impl Symbols) {
         let (distance, mut left) = (self.at - from, lead.len() + rest.len());
         if distance > WINDOW || left < SHORTEST {
@@ -269,6 +405,33 @@ impl Text {
         }
     }
 
+    /// The name and the identity of an object's first line; the object before begins at `from`.
+    #[inline]
+    fn identity(
+        &mut self,
+        name: &[u8],
+        new: &[u8],
+        from: u64,
+        tail: Tail<'_>,
+        out: &mut impl Symbols,
+    ) {
+        let Difference { same, own, again, shift, .. } = tail.difference;
+        let start = self.at;
+        let (head, new) = new.split_at(usize::from(same));
+        self.copy(from, name, head, out);
+        let (own, new) = new.split_at(usize::from(own));
+        out.known(tail.own, own);
+        let (again, rest) = new.split_at(usize::from(again));
+        self.at += own.len() as u64;
+        if !again.is_empty() {
+            // As far back as the first lines are apart, and as the identities differ in length so far.
+            let distance = (start - from).saturating_add_signed(i64::from(shift));
+            self.copy(self.at.saturating_sub(distance), again, b"", out);
+        }
+        out.known(tail.rest, rest);
+        self.at += rest.len() as u64;
+    }
+
     /// Writes `lead` and `new`, copying what `old` has at the same place: label by label, as a quote
     /// ends each name and each value. At `from` stand `lead` and `old`.
     fn align(&mut self, lead: &[u8], new: &[u8], old: &[u8], from: u64, out: &mut impl Symbols) {
@@ -279,15 +442,15 @@ impl Text {
             let same = common(&new[i..], &old[j..]);
             self.copy(from, lead, &new[i..i + same], out);
             (i, j) = (i + same, j + same);
+            if i == new.len() {
+                return;
+            }
             let Some(old_quote) = memchr::memchr(b'"', &old[j..]) else {
                 return self.literals(&new[i..], out);
             };
             let literals = memchr::memchr(b'"', &new[i..]).unwrap_or(new.len() - i);
             self.literals(&new[i..i + literals], out);
             i += literals;
-            if i == new.len() {
-                return;
-            }
             j += old_quote;
             (lead, from) = (b"", old_at + j as u64);
         }

@@ -4,6 +4,9 @@
 //! symbols with that code. Every symbol has a code, whether the sample had it or not, so that one block
 //! can hold any text.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Takes the symbols of a deflate stream.
 pub(super) trait Symbols {
     /// These bytes as they are.
@@ -11,6 +14,18 @@ pub(super) trait Symbols {
 
     /// `len` bytes (3 to 258) that stand `distance` (1 to 32,768) bytes back.
     fn copy(&mut self, len: usize, distance: usize);
+
+    /// The same as `literals(bytes)`, where the bits of these are known.
+    fn known(&mut self, bits: Run<'_>, bytes: &[u8]);
+}
+
+/// The bits of some literals: whole words, and the bits that are left over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run<'a> {
+    /// All but the last hold 48 bits each.
+    pub(super) words: &'a [u64],
+    /// How many bits the last word holds.
+    pub(super) last: u32,
 }
 
 /// Literals, end of block and lengths.
@@ -73,6 +88,10 @@ impl Symbols for Histogram {
         self.literals[length_symbol(len).0] += 1;
         self.distances[distance_symbol(distance).0] += 1;
     }
+
+    fn known(&mut self, _: Run<'_>, bytes: &[u8]) {
+        self.literals(bytes);
+    }
 }
 
 /// Bits to write: the bits themselves, first to be written lowest, and how many.
@@ -89,6 +108,8 @@ pub(super) struct Code {
     distances: Vec<Bits>,
     /// For each length from 0 to 258, its symbol's code and extra bits in one.
     lengths: Vec<Bits>,
+    /// Tells this code from others of the process.
+    id: u64,
 }
 
 impl Code {
@@ -102,7 +123,30 @@ impl Code {
             let code = literals[symbol];
             *bits = Bits { bits: code.bits | value << code.len, len: code.len + extra as u8 };
         }
-        Self { literals, distances, lengths }
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { literals, distances, lengths, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// A number that no other code of the process has.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Appends the words of a [`Run`] of `bytes`; tells how many bits the last one holds.
+    pub(super) fn run(&self, bytes: &[u8], words: &mut Vec<u64>) -> u32 {
+        let (mut word, mut filled) = (0u64, 0);
+        for &byte in bytes {
+            let Bits { bits, len } = self.literals[usize::from(byte)];
+            word |= u64::from(bits) << filled;
+            filled += u32::from(len);
+            if filled >= 48 {
+                words.push(word & 0xffff_ffff_ffff);
+                word >>= 48;
+                filled -= 48;
+            }
+        }
+        words.push(word);
+        filled
     }
 }
 
@@ -170,7 +214,7 @@ fn canonical(lengths: &[u8]) -> Vec<Bits> {
 /// Writes symbols as bits.
 #[derive(Debug)]
 pub(super) struct BitWriter {
-    code: Code,
+    code: Arc<Code>,
     /// What was written, with room behind it.
     out: Vec<u8>,
     /// Where in `out` the next byte goes.
@@ -182,7 +226,7 @@ pub(super) struct BitWriter {
 
 impl BitWriter {
     /// Begins a block that is not the last of its stream.
-    pub(super) fn new(code: Code) -> Self {
+    pub(super) fn new(code: Arc<Code>) -> Self {
         let mut writer = Self { code, out: Vec::new(), at: 0, pending: 0, filled: 0 };
         // Not final, dynamic code, all literal and distance symbols, all code length symbols.
         for (bits, len) in
@@ -203,6 +247,11 @@ impl BitWriter {
             writer.write(u32::from(len.reverse_bits() >> 4), 4);
         }
         writer
+    }
+
+    /// The code that is written with.
+    pub(super) fn code(&self) -> &Arc<Code> {
+        &self.code
     }
 
     /// Bytes written so far and not yet taken.
@@ -286,6 +335,20 @@ impl Symbols for BitWriter {
         self.put(code.bits | value << code.len, u32::from(code.len) + extra);
         self.flush();
     }
+
+    #[inline]
+    fn known(&mut self, bits: Run<'_>, _: &[u8]) {
+        let Some((last, full)) = bits.words.split_last() else { return };
+        self.make_room(bits.words.len() * 8 + 8);
+        for word in full {
+            self.pending |= word << self.filled;
+            self.filled += 48;
+            self.flush();
+        }
+        self.pending |= last << self.filled;
+        self.filled += bits.last;
+        self.flush();
+    }
 }
 
 #[cfg(test)]
@@ -314,7 +377,7 @@ mod tests {
                     (a, b) = (b, a + b);
                 }
             }
-            let mut writer = BitWriter::new(Code::new(&histogram));
+            let mut writer = BitWriter::new(Arc::new(Code::new(&histogram)));
             let mut text: Vec<u8> = Vec::new();
             let mut random = 1u32;
             while text.len() < 70_000 {

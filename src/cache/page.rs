@@ -8,7 +8,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwapOption;
+
 use super::crc::Checksum;
+use super::gzip::Tails;
+use super::huffman::Code;
 use super::schema::Rendered;
 
 /// Objects in a page.
@@ -146,6 +150,18 @@ pub(super) struct Page {
     families: Vec<Option<Segment>>,
     /// For each family, what is known of the checksum of its text.
     sums: Vec<KnownSum>,
+    /// What gzip scrapes know of the identities.
+    tails: KnownTails,
+}
+
+/// The identities' tails in some code, once a gzip scrape has asked for them.
+#[derive(Debug, Default)]
+struct KnownTails(ArcSwapOption<Tails>);
+
+impl Clone for KnownTails {
+    fn clone(&self) -> Self {
+        Self(ArcSwapOption::new(self.0.load_full()))
+    }
 }
 
 /// The checksum of a segment's text: CRC above, length below; 0 while unknown.
@@ -161,7 +177,20 @@ impl Clone for KnownSum {
 impl Page {
     pub(super) fn new(families: usize) -> Self {
         let (families, sums) = (vec![None; families], vec![KnownSum::default(); families]);
-        Self { len: 0, identities: None, families, sums }
+        Self { families, sums, ..Self::default() }
+    }
+
+    /// The identities' tails in `code`.
+    pub(super) fn tails(&self, code: &Code) -> Arc<Tails> {
+        match self.tails.0.load_full() {
+            Some(tails) if tails.are_of(code) => tails,
+            _ => {
+                let identities = self.identities.iter().flat_map(Segment::iter);
+                let tails = Arc::new(Tails::new(code, identities));
+                self.tails.0.store(Some(Arc::clone(&tails)));
+                tails
+            }
+        }
     }
 
     /// The checksum of a family's text: the known one, or else what `compute` tells.
@@ -209,6 +238,9 @@ impl Page {
     pub(super) fn put(&mut self, slot: usize, object: &Rendered, scratch: &mut Scratch) {
         self.len = self.len.max(slot + 1);
         let other = set(&mut self.identities, self.len, slot, &object.identity, scratch);
+        if other {
+            self.tails = KnownTails::default();
+        }
         let columns = self.families.iter_mut().zip(&mut self.sums);
         for (at, (segment, sum)) in columns.enumerate() {
             if set(segment, self.len, slot, object.family(at), scratch) || other {
@@ -238,6 +270,7 @@ impl Page {
         };
         self.len = len;
         self.sums.fill(KnownSum::default());
+        self.tails = KnownTails::default();
         for segment in self.families.iter_mut().chain([&mut self.identities]) {
             if let Some(old) = segment.as_ref().filter(|old| old.pieces() > len) {
                 *segment = Segment::new(old.iter().take(len), scratch);
@@ -339,6 +372,7 @@ impl PageBuilder {
         let identities = segments.next().flatten();
         let families: Vec<_> = segments.collect();
         let sums = vec![KnownSum::default(); families.len()];
-        Page { len: std::mem::take(&mut self.len), identities, families, sums }
+        let len = std::mem::take(&mut self.len);
+        Page { len, identities, families, sums, tails: KnownTails::default() }
     }
 }

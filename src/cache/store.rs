@@ -386,6 +386,31 @@ mod tests {
         }
     }
 
+    /// Identities of the shape that pods have, with names of different lengths, long ones that do not
+    /// fit deflate's window among them.
+    #[test]
+    fn deflated_identities_are_the_plain_ones() {
+        let schema = schema();
+        let store = Arc::new(Store::new(Arc::clone(&schema)));
+        let catalog = Catalog::new();
+        catalog.register(schema, vec![Arc::clone(&store)]);
+        for n in 0u64..500 {
+            let mut pod = object(n as u16, n as u32 % 3, [1, (n % 2) as u8, (n % 7 / 5) as u8 * 3]);
+            let long = "n".repeat(if n % 97 == 5 { 40_000 } else { n as usize % 13 });
+            let (team, random) = (n / 90, n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            pod.identity = format!(
+                "{{namespace=\"team-{team}\",pod=\"app-{long}-{random:x}\",uid=\"{random:016x}\""
+            )
+            .into_bytes();
+            store.apply(&pod);
+        }
+        // The second scrape finds what the first one noted.
+        for _ in 0..2 {
+            let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
+            assert!(inflated(&catalog) == frames.flatten().collect::<Vec<_>>());
+        }
+    }
+
     #[test]
     fn pieces_of_any_length_keep_their_places() {
         let schema = schema();
