@@ -4,5 +4,6 @@
 
 pub mod check_config;
 pub mod docs;
+pub mod double;
 pub mod manifests;
 pub mod render_kube;

@@ -5,6 +5,8 @@
 //! refused, what the crate would read differently is spelled out. Groups lose their names on the way, because Go lets
 //! two groups share one; the names come back beside the pattern.
 
+mod unicode;
+
 use std::fmt::Write;
 
 /// Go's limit for a repeat count, nested counts multiplied.
@@ -411,7 +413,7 @@ impl<'p> Translator<'p> {
         let (name, caret) = name.strip_prefix('^').map_or((name, false), |name| (name, true));
         negative ^= caret;
         let class =
-            unicode_name(name).ok_or_else(|| format!("unknown character class {name:?}"))?;
+            unicode::class(name).ok_or_else(|| format!("unknown character class {name:?}"))?;
         self.position += length;
         Ok(if negative { format!("[^{class}]") } else { class })
     }
@@ -423,7 +425,7 @@ impl<'p> Translator<'p> {
         let Some(character) = characters.next() else {
             return Err("trailing backslash at end of expression".to_owned());
         };
-        let invalid = || format!("invalid escape sequence \\{character}");
+        let invalid = || format!("invalid escape sequence \\{}", character.escape_debug());
         let (value, length) = match character {
             'a' => ('\x07', 2),
             'f' => ('\x0c', 2),
@@ -494,7 +496,11 @@ impl<'p> Translator<'p> {
                 self.position += 1;
                 let high = self.class_character()?;
                 if high < low {
-                    return Err(format!("invalid character class range {low}-{high}"));
+                    return Err(format!(
+                        "invalid character class range {}-{}",
+                        low.escape_debug(),
+                        high.escape_debug()
+                    ));
                 }
                 class.push('-');
                 push_literal(&mut class, high);
@@ -526,7 +532,7 @@ impl<'p> Translator<'p> {
             return Ok(None);
         };
         if !NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
-            return Err(format!("invalid character class range [:{name}:]"));
+            return Err(format!("unknown character class {name:?}"));
         }
         self.position += name.len() + 4;
         Ok(Some(format!("[:{name}:]")))
@@ -552,218 +558,5 @@ fn push_literal(out: &mut String, character: char) {
     }
 }
 
-/// The crate's spelling of a class Go knows: general categories and their long names, scripts, a few more. Case,
-/// blanks, `_` and `-` do not count.
-fn unicode_name(name: &str) -> Option<String> {
-    const CATEGORIES: [&str; 74] = [
-        "c",
-        "other",
-        "cc",
-        "control",
-        "cntrl",
-        "cf",
-        "format",
-        "co",
-        "privateuse",
-        "cs",
-        "surrogate",
-        "cn",
-        "unassigned",
-        "l",
-        "letter",
-        "lc",
-        "casedletter",
-        "ll",
-        "lowercaseletter",
-        "lm",
-        "modifierletter",
-        "lo",
-        "otherletter",
-        "lt",
-        "titlecaseletter",
-        "lu",
-        "uppercaseletter",
-        "m",
-        "mark",
-        "combiningmark",
-        "mc",
-        "spacingmark",
-        "me",
-        "enclosingmark",
-        "mn",
-        "nonspacingmark",
-        "n",
-        "number",
-        "nd",
-        "decimalnumber",
-        "digit",
-        "nl",
-        "letternumber",
-        "no",
-        "othernumber",
-        "p",
-        "punctuation",
-        "punct",
-        "pc",
-        "connectorpunctuation",
-        "pd",
-        "dashpunctuation",
-        "pe",
-        "closepunctuation",
-        "pf",
-        "finalpunctuation",
-        "pi",
-        "initialpunctuation",
-        "po",
-        "otherpunctuation",
-        "ps",
-        "openpunctuation",
-        "s",
-        "symbol",
-        "sc",
-        "currencysymbol",
-        "sk",
-        "modifiersymbol",
-        "sm",
-        "mathsymbol",
-        "so",
-        "othersymbol",
-        "z",
-        "separator",
-    ];
-    const SEPARATORS: [&str; 6] =
-        ["zl", "lineseparator", "zp", "paragraphseparator", "zs", "spaceseparator"];
-    let loose = name.replace([' ', '_', '-'], "").to_ascii_lowercase();
-    match loose.as_str() {
-        "" => None,
-        "any" => Some(r"\x{0}-\x{10FFFF}".to_owned()),
-        "ascii" => Some(r"\x{0}-\x{7F}".to_owned()),
-        "assigned" => Some(r"[^\p{Cn}]".to_owned()),
-        _ if CATEGORIES.contains(&loose.as_str()) || SEPARATORS.contains(&loose.as_str()) => {
-            Some(format!("\\p{{gc={loose}}}"))
-        }
-        _ => {
-            let script = format!("\\p{{sc={loose}}}");
-            regex::Regex::new(&script).is_ok().then_some(script)
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pattern(text: &str) -> String {
-        translate(text).unwrap_or_else(|error| panic!("{text}: {error:?}")).pattern
-    }
-
-    #[test]
-    fn what_differs_is_spelled_out() {
-        for (go, rust) in [
-            (r"a{2", r"a\x{7B}2"),
-            (r"a{,3}", r"a\x{7B}\x{2C}3\x{7D}"),
-            (r"a{01}", r"a\x{7B}01\x{7D}"),
-            (r"\Qa.b\E+", r"a\x{2E}b+"),
-            (r"\Q", ""),
-            (r"\d\W\b", r"[0-9][[^0-9A-Za-z_]](?-u:\b)"),
-            (r"\07\012", r"\x{7}\x{A}"),
-            (r"(?P<n>a)(?<n>b)", "(a)(b)"),
-            (r"a(?i)*b", "a*(?i)b"),
-            (r"(?ii-s)", "(?i-s)"),
-            (r"(?)a", "a"),
-            (r"[]a-c-]", r"[\x{5D}a-c\x{2D}]"),
-            (r"[a&&+--c~~[d]", r"[a\x{26}\x{26}\x{2B}-\x{2D}c\x{7E}\x{7E}\x{5B}d]"),
-            (r"[[:^alpha:]\d-z]", r"[[:^alpha:]0-9\x{2D}z]"),
-            (r"\pL\P{Greek}", r"[\p{gc=l}][[^\p{sc=greek}]]"),
-            ("a b#", r"a\x{20}b\x{23}"),
-        ] {
-            assert_eq!(pattern(go), rust, "{go}");
-            regex::bytes::Regex::new(rust).unwrap_or_else(|error| panic!("{go}: {error}"));
-        }
-    }
-
-    #[test]
-    fn what_go_refuses_is_refused() {
-        for text in [
-            "(",
-            ")",
-            "a**",
-            "a++",
-            "a*+",
-            "x{2}{3}",
-            "*",
-            "+a",
-            "(*)",
-            "a|*",
-            "x{1001}",
-            "x{2,1}",
-            "(x{100}){100}",
-            "(?=a)",
-            "(?!a)",
-            "(?<=a)",
-            "(?<!a)",
-            "(?>a)",
-            "(?P=n)",
-            "(?P<>a)",
-            "(?P<a-b>c)",
-            "(?i",
-            "(?x)",
-            "(?-)",
-            "(?i--s)",
-            "(?#c)",
-            r"\1",
-            r"\8",
-            r"\",
-            r"\C",
-            r"\e",
-            r"\u0041",
-            r"\Z",
-            r"\x4",
-            r"\x{110000}",
-            r"\é",
-            "[a",
-            "[z-a]",
-            r"[a-\d]",
-            r"[\b]",
-            "[[:foo:]]",
-            r"\pX",
-            r"\p{Nope}",
-            r"\p{",
-        ] {
-            assert!(translate(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn literals_of_every_match() {
-        for (text, literals, only) in [
-            ("", &[""][..], true),
-            (r"foo\.bar", &["foo.bar"], true),
-            (r"^foo\.(.*)\.ba*r", &["foo.", ".b", "r"], false),
-            ("foo|bar", &[], false),
-            ("a(b|c)d", &["a", "d"], false),
-            ("(?i)foo", &[], false),
-            (r"\Qa.b\E+", &["a."], false),
-            ("[a]b", &["b"], false),
-        ] {
-            let translated = translate(text).expect("valid");
-            assert_eq!(
-                (translated.literals.as_slice(), translated.only_literal),
-                (&literals.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..], only),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn errors_have_a_place() {
-        let error = translate("aé(b**)").expect_err("nested");
-        assert_eq!((error.at, error.message.as_str()), (6, "invalid nested repetition operator *"));
-    }
-
-    #[test]
-    fn names_of_groups() {
-        let groups = translate("(a)(?P<n>b)(?:c)(?<m>d)").expect("valid").groups;
-        assert_eq!(groups, [None, None, Some("n".to_owned()), Some("m".to_owned())]);
-    }
-}
+mod tests;

@@ -299,7 +299,7 @@ fn problems_have_line_column_and_hint() {
             10,
             "single quotes",
         ),
-        ("mappings:\n\t- match: a\n", ProblemClass::YamlSyntax, 2, 1, "blanks"),
+        ("mappings:\n\t- match: a\n", ProblemClass::YamlSyntax, 2, 2, "blanks"),
         ("defaults:\n  a: 1\n  a: 2\n", ProblemClass::UnknownField, 2, 3, "known keys are"),
         (
             "mappings:\n- match: 'a(b**)'\n  match_type: regex\n  name: n\n",

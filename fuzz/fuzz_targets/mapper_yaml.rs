@@ -1,0 +1,26 @@
+//! Any text as a mapping file: it loads or has problems with a place; what loads can be looked up in and dumped.
+#![no_main]
+
+use kstatd::statsd::mapper::{Buffer, Mapper, MetricType};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match Mapper::from_yaml(text) {
+        Err(problems) => {
+            assert!(!problems.is_empty());
+            assert!(problems.iter().all(|problem| problem.line > 0 && problem.column > 0));
+        }
+        Ok(mapper) => {
+            let mut buffer = Buffer::default();
+            for name in ["", "a", "a.b", "a.b.c", "é.-.1"] {
+                for kind in MetricType::ALL {
+                    if let Some(mapped) = mapper.map(name, kind, &mut buffer) {
+                        assert!(mapped.rule.index < mapper.rules().len());
+                        assert!(mapped.labels().is_sorted_by(|(a, _), (b, _)| a < b));
+                    }
+                }
+            }
+            assert!(mapper.dump_dot().ends_with('}'));
+        }
+    }
+});

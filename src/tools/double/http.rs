@@ -1,0 +1,170 @@
+//! The HTTP server: connections, routes, and the answers that are no list or watch.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::body::{self, Answer, List, Scope};
+use super::encode::Encoding;
+use super::envelope::Failure;
+use super::query::{ListOptions, Path, Selector, negotiate};
+use super::world::World;
+
+/// Frames of a watch that wait for the connection.
+const QUEUE: usize = 4;
+
+/// What answers requests.
+pub struct Service {
+    /// The cluster.
+    pub world: Arc<World>,
+    /// Whether `sendInitialEvents` is understood.
+    pub watch_list: bool,
+    /// Time between the bookmarks of a watch.
+    pub bookmark_interval: Duration,
+}
+
+/// Accepts connections until it is dropped, which closes them.
+pub async fn serve(listener: TcpListener, service: Arc<Service>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, Arc::clone(&service)));
+                }
+                // Out of descriptors, or the peer is gone already: neither is worth a busy loop.
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, service: Arc<Service>) {
+    // Small events must not wait for acknowledgements of the ones before.
+    let _ = stream.set_nodelay(true);
+    let handler = service_fn(move |request| {
+        let service = Arc::clone(&service);
+        async move { Ok::<_, Infallible>(service.answer(request).await) }
+    });
+    // A connection that breaks is the client's affair.
+    let _ = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), handler)
+        .await;
+}
+
+impl Service {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+        let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+        let encoding = negotiate(accept);
+        let path = request.uri().path();
+        if request.method() != Method::GET {
+            let message = "the double is read-only: only GET is allowed".to_owned();
+            let failure =
+                Failure { code: 405, reason: "MethodNotAllowed", message, ..Failure::default() };
+            return failed(&failure, encoding.unwrap_or(Encoding::Json));
+        }
+        match path {
+            "/version" => return whole(StatusCode::OK, "application/json", VERSION),
+            "/livez" | "/readyz" | "/healthz" => {
+                return whole(StatusCode::OK, "text/plain; charset=utf-8", "ok");
+            }
+            _ => {}
+        }
+        let Some(encoding) = encoding else {
+            return failed(&Failure::not_acceptable(), Encoding::Json);
+        };
+        let query = request.uri().query().unwrap_or_default();
+        match self.collection(path, query, encoding).await {
+            Ok(response) => response,
+            Err(failure) => failed(&failure, encoding),
+        }
+    }
+
+    async fn collection(
+        &self,
+        path: &str,
+        query: &str,
+        encoding: Encoding,
+    ) -> Result<Response<Answer>, Failure> {
+        let path = Path::parse(path).ok_or_else(Failure::not_found)?;
+        let collection = self
+            .world
+            .collection(path.group, path.version, path.resource)
+            .filter(|collection| path.namespace.is_none() || collection.api.namespaced)
+            .ok_or_else(Failure::not_found)?;
+        let options = ListOptions::parse(query)?;
+        if options.initial_events && !self.watch_list {
+            let message = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch \
+                           unless the WatchList feature gate is enabled";
+            return Err(Failure::invalid(message));
+        }
+        let selector = Selector::new(path.namespace, &options.fields, path.resource)?;
+        let (world, collection) = (Arc::clone(&self.world), Arc::clone(collection));
+        let scope = Scope { world, collection, selector, encoding };
+        if options.watch {
+            let (sender, frames) = mpsc::channel(QUEUE);
+            tokio::spawn(body::watch(scope, options, self.bookmark_interval, sender));
+            let kind = match encoding {
+                Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+                Encoding::Json => "application/json",
+            };
+            return Ok(respond(StatusCode::OK, kind, Answer::Watch(frames)));
+        }
+        // Finding the length of a long list takes a while.
+        let list = tokio::task::spawn_blocking(move || List::new(scope, &options));
+        let list = list.await.map_err(|error| Failure {
+            code: 500,
+            reason: "InternalError",
+            message: error.to_string(),
+            ..Failure::default()
+        })??;
+        Ok(respond(StatusCode::OK, media_type(encoding), Answer::List(Box::new(list))))
+    }
+}
+
+/// The version that the double says it has: the release whose behaviour it was compared with.
+const VERSION: &str = concat!(
+    r#"{"major":"1","minor":"36","gitVersion":"v1.36.3","gitCommit":"","gitTreeState":"","#,
+    r#""buildDate":"1970-01-01T00:00:00Z","goVersion":"","compiler":"","platform":"linux/amd64"}"#,
+);
+
+fn media_type(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf",
+        Encoding::Json => "application/json",
+    }
+}
+
+fn respond(status: StatusCode, kind: &'static str, answer: Answer) -> Response<Answer> {
+    let mut response = Response::new(answer);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Answer> {
+    respond(status, kind, Answer::Whole(Some(body.into())))
+}
+
+fn failed(failure: &Failure, encoding: Encoding) -> Response<Answer> {
+    let status = StatusCode::from_u16(failure.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = whole(status, media_type(encoding), failure.body(encoding));
+    if let Some(seconds) = failure.retry_after {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}

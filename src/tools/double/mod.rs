@@ -1,0 +1,153 @@
+//! A stand-in for the Kubernetes API with a synthetic cluster, for demonstrations, benches and tests.
+//!
+//! It is a real HTTP/1.1 server on loopback that answers LIST (paged, with the API's rules for resource
+//! versions and 410 for what has expired), WATCH and WatchList (initial events, bookmarks, timeouts) in
+//! protobuf and JSON for every resource of the [registry](crate::resources::registry), checked against
+//! the bytes of kube-apiserver. The cluster has a given number of pods and, in the proportions of
+//! clusters in use, what belongs to them; the same seed gives the same cluster and the same changes.
+//! Objects are kept as a few numbers and encoded when they are read: 100,000 pods take about 20 MB.
+//!
+//! It serves anybody on loopback without authentication, and it is read-only.
+
+mod body;
+mod churn;
+mod encode;
+mod envelope;
+mod http;
+mod kinds;
+mod layout;
+mod query;
+mod random;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use churn::Churn;
+use layout::Layout;
+use world::World;
+
+/// What the double serves, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Port on 127.0.0.1, 0 for any free one.
+    pub port: u16,
+    /// Number of pods.
+    pub pods: u32,
+    /// Changes per second, each of which is one watch event.
+    pub events_per_second: f64,
+    /// Decides about everything random.
+    pub seed: u64,
+    /// Seconds since 1970 at which the cluster is taken over; everything in it is older.
+    pub epoch: i64,
+    /// Whether watches may ask for initial events; without it they are refused with 422, as API servers
+    /// before 1.27 do.
+    pub watch_list: bool,
+    /// Time between two bookmarks of a watch.
+    pub bookmark_interval: Duration,
+    /// Changes of each resource that a watch can start from.
+    pub history: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            port: 0,
+            pods: 100,
+            events_per_second: 0.0,
+            seed: 1,
+            epoch: 1_767_225_600,
+            watch_list: true,
+            bookmark_interval: Duration::from_secs(60),
+            history: 2_000,
+        }
+    }
+}
+
+/// A running double. Dropping it closes every connection.
+pub struct Double {
+    address: SocketAddr,
+    world: Arc<World>,
+    pace: watch::Sender<f64>,
+    tasks: JoinSet<()>,
+}
+
+impl Double {
+    /// Makes the cluster and serves it from tasks of the current runtime.
+    ///
+    /// # Errors
+    /// The port cannot be bound.
+    pub async fn start(options: &Options) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).await?;
+        let address = listener.local_addr()?;
+        let layout = Layout::new(options.pods, options.seed, options.epoch);
+        let world = Arc::new(World::new(layout, options.history));
+        let (pace, paces) = watch::channel(options.events_per_second);
+        let mut tasks = JoinSet::new();
+        let service = http::Service {
+            world: Arc::clone(&world),
+            watch_list: options.watch_list,
+            bookmark_interval: options.bookmark_interval,
+        };
+        tasks.spawn(http::serve(listener, Arc::new(service)));
+        if let Some(churn) = Churn::new(&world) {
+            tasks.spawn(churn.run(paces));
+        }
+        Ok(Self { address, world, pace, tasks })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL to give to a client.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Number of objects of all resources.
+    #[must_use]
+    pub fn objects(&self) -> usize {
+        self.world.objects()
+    }
+
+    /// Number of objects of one resource, 0 for unknown ones.
+    #[must_use]
+    pub fn objects_of(&self, resource: &str) -> usize {
+        self.world.named(resource).map_or(0, |collection| collection.items().len())
+    }
+
+    /// Changes since the start.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.world.changes()
+    }
+
+    /// Changes the pace of the changes; 0 stops them.
+    pub fn set_events_per_second(&self, rate: f64) {
+        self.pace.send_replace(rate);
+    }
+
+    /// Makes every continue token and every version so far too old: lists that go on and watches that
+    /// start from them are answered with 410.
+    pub fn forget_history(&self) {
+        self.world.forget();
+    }
+
+    /// Closes every connection and waits until the port is free.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
