@@ -502,6 +502,21 @@ mod tests {
         assert!(text.contains("refused"), "{text}");
     }
 
+    #[tokio::test]
+    async fn refusals_are_read() {
+        let response = |body: &'static str| {
+            Response::builder()
+                .status(429)
+                .header("retry-after", "7")
+                .header("content-type", "application/json")
+                .body(Body::from(Bytes::from_static(body.as_bytes())))
+                .expect("a response")
+        };
+        let refusal = Refusal::read(response(r#"{"message":"slowly"}"#)).await;
+        let retry_after = Some(Duration::from_secs(7));
+        assert_eq!(refusal, Refusal { code: 429, message: "slowly".to_owned(), retry_after });
+    }
+
     #[test]
     fn answers_are_described() {
         let describe = |encoding, body: &[u8]| describe(StatusCode::FORBIDDEN, encoding, body);

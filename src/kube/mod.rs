@@ -14,6 +14,8 @@ mod progress;
 pub mod selector;
 pub mod shard;
 mod target;
+#[cfg(test)]
+mod tests;
 mod watch;
 pub mod wire;
 

@@ -99,6 +99,11 @@ impl From<WireError> for Ended {
     }
 }
 
+/// How long to wait when we would wait for `wait` and the server asks for `asked`.
+fn pause(wait: Duration, asked: Option<Duration>) -> Duration {
+    wait.max(asked.unwrap_or_default().min(MAX_RETRY_AFTER))
+}
+
 /// Everything that one list/watch needs.
 pub(super) struct Reflector {
     pub(super) client: Client,
@@ -129,9 +134,8 @@ impl Reflector {
             if order.wait {
                 let jitter = rand::random::<f64>();
                 let wait = backoff.failed(std::time::Instant::now(), jitter);
-                let asked = ended.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
                 self.progress.phase(Phase::Waiting);
-                tokio::time::sleep(wait.max(asked)).await;
+                tokio::time::sleep(pause(wait, ended.retry_after)).await;
             }
         }
     }
@@ -392,5 +396,21 @@ impl Chunks {
         let next = self.end.map_or(silence, |end| end.min(silence));
         self.alarm.as_mut().reset(next);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_may_ask_for_a_longer_pause() {
+        let pause = |wait, asked: Option<u64>| {
+            pause(Duration::from_secs(wait), asked.map(Duration::from_secs)).as_secs()
+        };
+        assert_eq!(pause(2, None), 2);
+        assert_eq!(pause(2, Some(1)), 2);
+        assert_eq!(pause(2, Some(5)), 5);
+        assert_eq!(pause(2, Some(u64::MAX)), 120);
     }
 }
