@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::machine::Collected;
+use super::shard::Shard;
 use super::target::Scope;
 use super::wire::Identified;
 use crate::cache::{Rendered, Replacement, Store};
@@ -19,6 +20,7 @@ pub(super) struct Intake {
     scope: Arc<Scope>,
     renderer: Arc<dyn Renderer>,
     store: Arc<Store>,
+    shard: Shard,
     metrics: ReflectorMetrics,
     scratch: Rendered,
     /// The state being collected, which replaces that of the store as a whole.
@@ -32,10 +34,11 @@ impl Intake {
         scope: Arc<Scope>,
         renderer: Arc<dyn Renderer>,
         store: Arc<Store>,
+        shard: Shard,
         metrics: ReflectorMetrics,
     ) -> Self {
         let (scratch, version) = (Rendered::default(), String::new());
-        Self { scope, renderer, store, metrics, scratch, collected: None, version }
+        Self { scope, renderer, store, shard, metrics, scratch, collected: None, version }
     }
 
     /// From here on, objects belong to a new state; or they go on doing so.
@@ -73,6 +76,9 @@ impl Intake {
 
     /// An object is there, new or changed.
     pub(super) fn put(&mut self, object: ObjectBytes<'_>) {
+        if self.shard != Shard::WHOLE && self.is_foreign(object) {
+            return;
+        }
         // A family that panics on an odd object must not take the whole kind with it.
         let rendered =
             catch_unwind(AssertUnwindSafe(|| self.renderer.render(object, &mut self.scratch)));
@@ -89,6 +95,15 @@ impl Intake {
             Err(_) => "rendering panicked".to_owned(),
         };
         self.malformed(object, &error);
+    }
+
+    /// Whether the object belongs to another shard; what has no identity is left to rendering.
+    fn is_foreign(&mut self, object: ObjectBytes<'_>) -> bool {
+        let Ok(view) = decode::<Identified<'_>>(object) else {
+            return false;
+        };
+        (*view.metadata.resource_version).clone_into(&mut self.version);
+        !self.shard.keeps(view.metadata.uid.as_bytes())
     }
 
     /// An object is gone.

@@ -9,6 +9,7 @@ use super::client::Client;
 use super::intake::Intake;
 use super::machine::ListOptions;
 use super::progress::{Progress, Status};
+use super::shard::Shard;
 use super::target::{Scope, Target};
 use super::watch::{Reflector, Timing};
 use crate::cache::{Catalog, Store};
@@ -43,8 +44,10 @@ pub struct PipelineConfig {
     /// Namespaces to watch, each by itself; empty for all at once. Cluster-scoped resources are watched
     /// whatever this says.
     pub namespaces: Vec<String>,
-    /// Field selector for all namespaced resources, empty for none.
+    /// Field selector for all namespaced resources (see [`selector`](super::selector)), empty for none.
     pub selector: String,
+    /// Which objects are this process's own.
+    pub shard: Shard,
     /// Objects taken of each page of a list, 0 for all.
     pub object_limit: u64,
     /// Whether every plain list takes what the server has in its cache.
@@ -93,7 +96,13 @@ impl Pipeline {
                     options: list_options(config),
                     object_limit: (config.object_limit > 0).then_some(config.object_limit),
                     timing: config.timing.clone(),
-                    intake: Intake::new(Arc::clone(&scope), renderer, store, counters),
+                    intake: Intake::new(
+                        Arc::clone(&scope),
+                        renderer,
+                        store,
+                        config.shard,
+                        counters,
+                    ),
                     scope,
                     progress,
                     calls: metrics.clone(),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use stub::{DEADLINE, JSON, PROTOBUF, Stub, bookmark, error, event, json_pod, list, pod};
 
+use super::shard::Shard;
 use super::wire::{Encoding, Identified};
 use super::{
     BackoffConfig, Client, ClientOptions, Pipeline, PipelineConfig, PipelineHandle, Target, Timing,
@@ -69,6 +70,7 @@ fn config() -> PipelineConfig {
         resources: vec![watched("pods", true)],
         namespaces: Vec::new(),
         selector: String::new(),
+        shard: Shard::WHOLE,
         object_limit: 0,
         use_apiserver_cache: false,
         timing: Timing { backoff, short_watch: Duration::ZERO, ..Timing::default() },
@@ -485,6 +487,36 @@ async fn lists_from_the_servers_cache() {
     body.send(error(410, "Expired"));
     bench.stub.streaming().await.refuse(422);
     bench.stub.expect("/api/v1/pods?limit=500&resourceVersion=0").await;
+}
+
+#[tokio::test]
+async fn each_object_is_in_one_shard() {
+    let names: Vec<String> = (0..40).map(|number| format!("pod{number}")).collect();
+    let items: Vec<Vec<u8>> = names.iter().map(|name| pod(name, "1")).collect();
+    let mut all = Vec::new();
+    for index in 0..3 {
+        let shard = Shard { index, total: 3 };
+        let mut bench = Bench::new(&PipelineConfig { shard, ..config() }).await;
+        bench.stub.streaming().await.refuse(422);
+        bench.stub.next().await.answer(200, PROTOBUF, list("7", "", &items));
+        let body = bench.stub.watch("7").await.protobuf();
+        let listed = bench.series();
+        assert!((5..25).contains(&listed.len()), "{listed:?}");
+        let changed: Vec<Vec<u8>> =
+            names.iter().map(|name| event("MODIFIED", &pod(name, "8"))).collect();
+        body.send(changed.concat());
+        let listed: Vec<String> = listed.iter().map(|line| line.replace(" 1", " 8")).collect();
+        bench.shows(&listed.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        all.extend(listed);
+        // What belongs to others moves the version too.
+        body.send(event("ADDED", &pod("pod0", "9")));
+        drop(body);
+        bench.stub.watch("9").await;
+    }
+    all.sort();
+    let mut expected: Vec<String> = names.iter().map(|name| format!("{name} 8")).collect();
+    expected.sort();
+    assert_eq!(all, expected);
 }
 
 #[tokio::test]
