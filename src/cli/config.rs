@@ -12,6 +12,8 @@ use super::kube_flags::KubeArgs;
 use super::native::{LogArgs, LogStyle, RunArgs};
 use super::options_file;
 use super::statsd_flags::StatsdArgs;
+use crate::kube::selector;
+use crate::kube::shard::Shard;
 use crate::resources::filter::FamilyFilter;
 use crate::resources::selection::AllowLists;
 use crate::resources::{self, RenderOptions, Resource};
@@ -71,20 +73,16 @@ pub struct KubeConfig {
     pub resources: Vec<(&'static dyn Resource, RenderOptions)>,
     /// Namespaces to watch in the given order; empty for all.
     pub namespaces: Vec<String>,
-    /// Namespaces to leave out.
-    pub namespaces_denylist: Vec<String>,
-    /// Only pods of this node; the empty name selects pods without a node.
-    pub node: Option<String>,
-    /// Most objects of one list.
-    pub object_limit: Option<u64>,
+    /// Field selector for everything that lives in namespaces.
+    pub selector: String,
+    /// Most objects of one list, 0 for all.
+    pub object_limit: u64,
     /// Lists come from the API server's cache.
     pub use_apiserver_cache: bool,
-    /// The shard kept and the number of shards.
-    pub shard: (i32, i64),
+    /// The shard that is kept.
+    pub shard: Shard,
     /// The options file in force and its content.
     pub options_file: Option<(String, Vec<u8>)>,
-    /// Flags without effect that were given.
-    pub without_effect: Vec<&'static str>,
 }
 
 /// The StatsD side.
@@ -179,18 +177,23 @@ pub fn own_log(args: &LogArgs) -> LogConfig {
     log(args)
 }
 
-/// Resolves the flags of `kstatd run`. `kubernetes` tells whether a cluster is configured at all.
+/// Resolves the flags of `kstatd run`. `configured` tells whether flags, once the options file was merged,
+/// or the environment say where a cluster is.
 ///
 /// # Errors
 ///
 /// The first flag, or line of the options file, that cannot be used.
-pub fn kstatd(args: &RunArgs, kubernetes: bool) -> Result<Config, ConfigError> {
+pub fn kstatd(
+    args: &RunArgs,
+    configured: impl Fn(&KubeArgs) -> bool,
+) -> Result<Config, ConfigError> {
     let address = |flag: &str, text: &str| {
         ListenAddress::parse(text)
             .map_err(|error| ConfigError::Invalid(format!("--{flag}={text}: {error}")))
     };
     let mut kube_args = args.kube.0.clone();
-    let options_file = if kubernetes { merge_options_file(&mut kube_args)? } else { None };
+    let options_file = merge_options_file(&mut kube_args)?;
+    let kubernetes = configured(&kube_args);
     let main = Listener {
         address: address("listen", &args.listen)?,
         flag: "--listen",
@@ -301,20 +304,54 @@ fn main_limits(args: &KubeArgs) -> Limits {
 ///
 /// When it cannot be read or understood, unless the flags say to go on without it.
 pub fn merge_options_file(args: &mut KubeArgs) -> Result<Option<(String, Vec<u8>)>, ConfigError> {
+    let tolerant = args.continue_without_config;
+    let merged = read_options_file(args).and_then(|file| match file {
+        Some(file) => match file.wildcards.into_iter().next() {
+            Some(reason) => Err(ConfigError::OptionsFile { path: file.path, reason }),
+            None => Ok(Some((file.path, file.content))),
+        },
+        None => Ok(None),
+    });
+    match merged {
+        Err(error) if tolerant => {
+            tracing::warn!(%error, "running without the options file until it is usable");
+            Ok(None)
+        }
+        merged => merged,
+    }
+}
+
+/// An options file that was merged.
+pub struct OptionsFile {
+    /// Its path.
+    pub path: String,
+    /// Its content.
+    pub content: Vec<u8>,
+    /// Label keys that select nothing because they have more than one `*`, in words.
+    pub wildcards: Vec<String>,
+}
+
+/// Reads the options file, if one is named, into `args`.
+///
+/// # Errors
+///
+/// When it cannot be read or understood.
+pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<OptionsFile>, ConfigError> {
     if args.config.is_empty() {
         return Ok(None);
     }
     let path = args.config.clone();
-    let failed = |reason: String| ConfigError::OptionsFile { path: path.clone(), reason };
     let loaded = std::fs::read_to_string(&path).map_err(|error| error.to_string());
-    let applied = loaded.and_then(|text| options_file::apply(&text, args).map(|()| text));
+    let mut merged = args.clone();
+    let applied = loaded.and_then(|text| {
+        options_file::apply(&text, &mut merged).map(|wildcards| (text, wildcards))
+    });
     match applied {
-        Ok(text) => Ok(Some((path, text.into_bytes()))),
-        Err(reason) if args.continue_without_config => {
-            tracing::warn!(path, reason, "running without the options file until it is usable");
-            Ok(None)
+        Ok((text, wildcards)) => {
+            *args = merged;
+            Ok(Some(OptionsFile { path, content: text.into_bytes(), wildcards }))
         }
-        Err(reason) => Err(failed(reason)),
+        Err(reason) => Err(ConfigError::OptionsFile { path, reason }),
     }
 }
 
@@ -343,22 +380,26 @@ fn kube(
 ) -> Result<KubeConfig, ConfigError> {
     refuse_unavailable(args)?;
     let named = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let node = match (&args.node, args.track_unscheduled_pods) {
-        (_, true) => Some(String::new()),
-        (node, false) => named(node),
-    };
+    let mut namespaces = args.namespaces.clone();
+    if !args.duplicate_series {
+        // Watched twice, a namespace would have every series twice.
+        let mut seen = std::collections::BTreeSet::new();
+        namespaces.retain(|namespace| seen.insert(namespace.clone()));
+    }
     Ok(KubeConfig {
         kubeconfig: named(&args.kubeconfig).map(PathBuf::from),
         apiserver: named(&args.apiserver),
         resources: rendering(args, default_resources)?,
-        namespaces: args.namespaces.clone(),
-        namespaces_denylist: args.namespaces_denylist.clone(),
-        node,
-        object_limit: u64::try_from(args.object_limit).ok().filter(|limit| *limit > 0),
+        namespaces,
+        selector: selector::build(
+            &args.namespaces_denylist,
+            &args.node,
+            args.track_unscheduled_pods,
+        ),
+        object_limit: u64::try_from(args.object_limit).unwrap_or(0),
         use_apiserver_cache: args.use_apiserver_cache,
-        shard: (args.shard, args.total_shards),
+        shard: Shard { index: args.shard, total: args.total_shards },
         options_file,
-        without_effect: args.klog.without_effect.clone(),
     })
 }
 
@@ -457,8 +498,8 @@ mod tests {
         let argv = ["--node=n", "--resources=pods,nodes", "--object-limit=-1", "--shard=5"];
         let config = kube_state_metrics(&args(&argv)).unwrap_or_else(|error| panic!("{error}"));
         let kube = config.kube.expect("kube");
-        assert_eq!(kube.node.as_deref(), Some("n"));
-        assert_eq!((kube.object_limit, kube.shard), (None, (5, 1)));
+        assert_eq!(kube.selector, "spec.nodeName=n");
+        assert_eq!((kube.object_limit, kube.shard), (0, Shard { index: 5, total: 1 }));
         let names: Vec<&str> = kube.resources.iter().map(|(one, _)| one.name()).collect();
         assert_eq!(names, ["nodes", "pods"]);
         assert_eq!(config.main.address.to_string(), "[::]:8080");

@@ -57,7 +57,10 @@ fn format(openmetrics: bool) -> Format {
 fn render(args: &RenderKubeArgs) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut kube = args.kube.0.clone();
-    config::merge_options_file(&mut kube).map_err(|error| text(&error))?;
+    let file = config::read_options_file(&mut kube).map_err(|error| text(&error))?;
+    for key in file.iter().flat_map(|file| &file.wildcards) {
+        complain(&format!("warning: {key}; it selects nothing here, the exporter refuses it"));
+    }
     let manifests = manifests::load(&args.files).map_err(|error| text(&error))?;
     // Without --resources every kind of the input counts, so each must be known.
     let kinds = if kube.resources.is_empty() {

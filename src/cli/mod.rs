@@ -8,12 +8,14 @@
 pub mod clap_table;
 pub mod completion;
 pub mod config;
+pub mod file_watch;
 pub mod flag;
 pub mod go;
 pub mod kingpin;
 pub mod klog;
 pub mod kstatd;
 pub mod kube_flags;
+pub mod kube_side;
 pub mod kube_state_metrics;
 pub mod native;
 pub mod options_file;

@@ -80,33 +80,37 @@ impl TryFrom<DurationForm> for DurationText {
     }
 }
 
-/// Overrides `args` by what the text of an options file sets.
+/// Overrides `args` by what the text of an options file sets. Label keys that select nothing because they
+/// have more than one `*` are returned, in words.
 ///
 /// # Errors
 ///
-/// When the text is not YAML, a key has the wrong type, or a label key has more than one `*`; the place
-/// is named as far as the YAML reader knows it.
-pub fn apply(text: &str, args: &mut KubeArgs) -> Result<(), String> {
+/// When the text is not YAML or a key has the wrong type; the place is named as far as the YAML reader
+/// knows it.
+pub fn apply(text: &str, args: &mut KubeArgs) -> Result<Vec<String>, String> {
     let file: Option<OptionsFile> =
-        serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        serde_saphyr::from_str(text).map_err(|error| error.without_snippet().render())?;
     let Some(file) = file else {
-        return Ok(());
+        return Ok(Vec::new());
     };
-    check_keys("labels_allow_list", &file.labels_allow_list)?;
-    check_keys("annotations_allow_list", &file.annotations_allow_list)?;
-    file.apply(args);
-    Ok(())
-}
-
-fn check_keys(key: &str, list: &Option<BTreeMap<String, Vec<String>>>) -> Result<(), String> {
-    for (resource, labels) in list.iter().flatten() {
-        if let Some(label) = labels.iter().find(|label| label.matches('*').count() > 1) {
-            return Err(format!(
-                "{key}: {resource}: {label:?}: invalid format, only one wildcard per label allowed"
-            ));
+    let mut wildcards = Vec::new();
+    let lists = [
+        ("labels_allow_list", &file.labels_allow_list),
+        ("annotations_allow_list", &file.annotations_allow_list),
+    ];
+    for (key, list) in lists {
+        for (resource, labels) in list.iter().flatten() {
+            let several = labels.iter().filter(|label| label.matches('*').count() > 1);
+            wildcards.extend(several.map(|label| {
+                format!(
+                    "{key}: {resource}: {label:?}: invalid format, only one wildcard per label \
+                     allowed"
+                )
+            }));
         }
     }
-    Ok(())
+    file.apply(args);
+    Ok(wildcards)
 }
 
 fn put<T>(target: &mut T, value: Option<T>) {
@@ -189,7 +193,7 @@ mod tests {
         let mut args = KubeArgs::default();
         args.resources.insert("jobs".into());
         args.node = "n".into();
-        apply(text, &mut args).map(|()| args)
+        apply(text, &mut args).map(|_| args)
     }
 
     #[test]
@@ -218,14 +222,17 @@ mod tests {
     }
 
     #[test]
+    fn keys_with_several_wildcards_are_named() {
+        let mut args = KubeArgs::default();
+        let text = "labels_allow_list: {pods: [a*, \"a*b*\"]}\n";
+        let named = apply(text, &mut args).expect("valid");
+        assert_eq!(named.len(), 1);
+        assert!(named[0].contains("labels_allow_list: pods: \"a*b*\""), "{named:?}");
+    }
+
+    #[test]
     fn broken_files_are_errors() {
-        for text in [
-            "resources: [pods]\n",
-            "port: x\n",
-            "labels_allow_list: {pods: [\"a*b*\"]}\n",
-            "server_read_timeout: 5q\n",
-            "{{",
-        ] {
+        for text in ["resources: [pods]\n", "port: x\n", "server_read_timeout: 5q\n", "{{"] {
             assert!(applied(text).is_err(), "{text:?}");
         }
         let error = applied("port: 1\nshard: x\n").expect_err("invalid");

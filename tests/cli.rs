@@ -1,0 +1,203 @@
+//! The command lines, from outside: exit codes, messages, and what goes to which stream.
+
+mod common;
+
+use common::{run, run_with_input};
+
+const KSM: &str = "kube-state-metrics";
+
+#[test]
+fn help_version_and_completions_succeed_on_stdout() {
+    for (name, args, part) in [
+        ("kstatd", vec!["--help"], "kube-state-metrics"),
+        ("kstatd", vec!["version"], "kstatd "),
+        ("kstatd", vec!["--version"], "kstatd "),
+        ("kstatd", vec!["run", "--help"], "--metric-labels-allowlist"),
+        ("kstatd", vec!["demo", "--help"], "--statsd-rate"),
+        ("kstatd", vec!["render", "kube", "--help"], "--filename"),
+        ("kstatd", vec!["completion", "bash"], "complete "),
+        ("kstatd", vec!["completion", "zsh"], "#compdef kstatd"),
+        ("kstatd", vec!["completion", "fish"], "complete -c kstatd"),
+        ("kstatd", vec![KSM, "--help"], "--telemetry-port"),
+        ("kstatd", vec!["statsd_exporter", "--help"], "usage: statsd_exporter [<flags>]"),
+        ("kstatd", vec![KSM, "version"], "kube-state-metrics, version "),
+        (KSM, vec!["version"], "kube-state-metrics, version "),
+        (KSM, vec!["help", "version"], "Print version information."),
+        (KSM, vec!["--help"], "Use \"kube-state-metrics [command] --help\""),
+        (KSM, vec!["-h"], "Available Commands:"),
+        (KSM, vec!["completion", "bash"], "complete "),
+        (KSM, vec!["c", "fish"], "complete -c kube-state-metrics"),
+        (KSM, vec!["completion", "--help"], "completion script"),
+        ("/bin/statsd_exporter", vec!["--version"], "statsd_exporter, version "),
+        ("/bin/statsd_exporter", vec!["--help-man"], ".TH statsd_exporter 1"),
+    ] {
+        let output = run(name, &args);
+        assert!(output.status.success(), "{name} {args:?}: {output:?}");
+        assert!(output.stdout.contains(part), "{name} {args:?}: {part:?} in {}", output.stdout);
+        assert_eq!(output.stderr, "", "{name} {args:?}");
+    }
+}
+
+#[test]
+fn kube_state_metrics_usage_errors() {
+    for (args, error) in [
+        (vec!["--foo"], "unknown flag: --foo"),
+        (vec!["foo"], "unknown command \"foo\" for \"kube-state-metrics\""),
+        (vec!["--", "foo"], "unknown command \"foo\" for \"kube-state-metrics\""),
+        (vec!["-port=1"], "unknown shorthand flag: 'p' in -port=1"),
+        (vec!["--port"], "flag needs an argument: --port"),
+        (
+            vec!["--port=abc"],
+            "invalid argument \"abc\" for \"--port\" flag: strconv.ParseInt: parsing \"abc\": \
+             invalid syntax",
+        ),
+        (
+            vec!["--auth-filter=maybe"],
+            "invalid argument \"maybe\" for \"--auth-filter\" flag: strconv.ParseBool: parsing \
+             \"maybe\": invalid syntax",
+        ),
+        (
+            vec!["--server-read-timeout=5"],
+            "invalid argument \"5\" for \"--server-read-timeout\" flag: time: missing unit in \
+             duration \"5\"",
+        ),
+        (
+            vec!["--log_file_max_size=-1"],
+            "invalid argument \"-1\" for \"--log_file_max_size\" flag: parse error",
+        ),
+        (
+            vec!["-vx"],
+            "invalid argument \"x\" for \"-v, --v\" flag: strconv.ParseInt: parsing \"x\": invalid \
+             syntax",
+        ),
+        (vec!["version", "--port=1"], "unknown flag: --port"),
+        (vec!["completion"], "accepts 1 arg(s), received 0"),
+        (vec!["completion", "bash", "zsh"], "accepts 1 arg(s), received 2"),
+    ] {
+        let output = run(KSM, &args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {output:?}");
+        let mut lines = output.stderr.lines();
+        assert_eq!(lines.next(), Some(format!("Error: {error}").as_str()), "{args:?}");
+        assert_eq!(lines.next(), Some("Usage:"), "{args:?}");
+        assert_eq!(output.stdout, "", "{args:?}");
+    }
+    let unknown_shell = run(KSM, ["completion", "tcsh"]);
+    assert!(unknown_shell.status.success() && unknown_shell.stdout.is_empty());
+}
+
+#[test]
+fn kube_state_metrics_refuses_what_it_cannot_do() {
+    for (args, parts) in [
+        (vec!["--resources=pods,foo"], vec!["resource foo does not exist"]),
+        (vec!["--metric-allowlist=a", "--metric-denylist=b"], vec!["--metric-allowlist"]),
+        (vec!["--port=8081"], vec!["--port and --telemetry-port are the same address"]),
+        (vec!["--config=/nonexistent.yaml"], vec!["/nonexistent.yaml", "No such file"]),
+        (vec!["--tls-config=x"], vec!["--tls-config"]),
+        (vec!["--auth-filter"], vec!["--auth-filter"]),
+        (
+            vec!["--custom-resource-state-config-file=x"],
+            vec!["--custom-resource-state-config-file"],
+        ),
+    ] {
+        let output = run(KSM, &args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {output:?}");
+        let line = output.stderr.lines().last().unwrap_or_default();
+        assert!(line.starts_with('E'), "{args:?}: {line}");
+        for part in parts {
+            assert!(line.contains(part), "{args:?}: {part:?} in {line}");
+        }
+    }
+}
+
+#[test]
+fn kstatd_usage_errors_name_the_argument() {
+    for (args, parts) in [
+        (vec!["--foo"], vec!["--foo"]),
+        (vec!["foo"], vec!["foo"]),
+        (vec!["--listen=foo"], vec!["--listen=foo", "missing port"]),
+        (vec!["--telemetry-listen=:x"], vec!["--telemetry-listen=:x", "port"]),
+        (vec!["--listen=:1", "--telemetry-listen=:1"], vec!["--listen", "--telemetry-listen"]),
+        (vec!["--shard=x"], vec!["--shard", "invalid syntax"]),
+        (vec!["--statsd.cache-size=-1"], vec!["--statsd.cache-size", "negative"]),
+        (vec!["completion", "tcsh"], vec!["tcsh"]),
+        (vec!["check-config"], vec!["--statsd.mapping-config"]),
+    ] {
+        let output = run("kstatd", &args);
+        assert!(!output.status.success(), "{args:?}");
+        for part in parts {
+            assert!(output.stderr.contains(part), "{args:?}: {part:?} in {}", output.stderr);
+        }
+        assert_eq!(output.stdout, "", "{args:?}");
+    }
+}
+
+const POD: &str =
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ns, labels: {app: web}}\n";
+
+#[test]
+fn render_kube_reads_files_and_standard_input() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = dir.path().join("pod.yaml");
+    std::fs::write(&file, POD).expect("write");
+    let path = file.to_str().expect("path");
+    let flags = ["--metric-labels-allowlist=pods=[*]", "--metric-allowlist=^kube_pod_labels$"];
+    let expected = "kube_pod_labels{namespace=\"ns\",pod=\"p\",uid=\"\",label_app=\"web\"} 1";
+    for (args, input) in [(vec!["-f", path], ""), (vec![], POD), (vec!["-f", "-"], POD)] {
+        let args = [vec!["render", "kube"], args, flags.to_vec()].concat();
+        let output = run_with_input("kstatd", &args, input.as_bytes());
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        assert_eq!(common::valid_text(&output.stdout), [expected], "{args:?}");
+    }
+    let options = dir.path().join("options.yaml");
+    std::fs::write(
+        &options,
+        "labels_allow_list: {pods: [app]}\nmetric_allowlist: {kube_pod_labels: }\n",
+    )
+    .expect("write");
+    let config = format!("--config={}", options.display());
+    let output = run("kstatd", ["render", "kube", "-f", path, &config, "--openmetrics"]);
+    assert!(output.stdout.contains(expected) && output.stdout.ends_with("# EOF\n"), "{output:?}");
+}
+
+#[test]
+fn render_kube_names_what_is_wrong() {
+    for (args, input, parts) in [
+        (vec!["-f", "/none.yaml"], "", vec!["/none.yaml", "No such file"]),
+        (vec![], "a: b: c\n", vec!["standard input, document 1", "line 1"]),
+        (vec![], "kind: Foo\napiVersion: v1\n", vec!["document 1", "Foo"]),
+        (vec!["--resources=foo"], POD, vec!["resource foo does not exist"]),
+        (vec!["--metric-allowlist=("], POD, vec!["--metric-allowlist"]),
+    ] {
+        let args = [vec!["render", "kube"], args].concat();
+        let output = run_with_input("kstatd", &args, input.as_bytes());
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {output:?}");
+        for part in parts {
+            assert!(output.stderr.contains(part), "{args:?}: {part:?} in {}", output.stderr);
+        }
+    }
+    let restricted = ["render", "kube", "--resources=pods"];
+    let output = run_with_input("kstatd", restricted, b"kind: Foo\napiVersion: v1\n");
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
+fn check_config_prints_every_problem() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = dir.path().join("mapping.yml");
+    let check = || {
+        run(
+            "kstatd",
+            ["check-config".to_owned(), format!("--statsd.mapping-config={}", file.display())],
+        )
+    };
+    std::fs::write(&file, "mappings:\n- {match: a.*, name: n}\n").expect("write");
+    let valid = check();
+    assert!(valid.status.success() && valid.stdout.contains("valid, rules: 1"), "{valid:?}");
+    let text = "mappings:\n- {match: a.*, name: \"bad name\"}\n- {match: b, name: n, foo: 1}\n";
+    std::fs::write(&file, text).expect("write");
+    let broken = check();
+    assert_eq!(broken.status.code(), Some(1), "{broken:?}");
+    for part in ["line 2, column ", "line 3, column ", "bad name", "foo"] {
+        assert!(broken.stdout.contains(part), "{part:?} in {broken:?}");
+    }
+}

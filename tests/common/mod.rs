@@ -1,0 +1,280 @@
+//! What the black-box tests share: the built program as a child process, and a small HTTP client.
+//!
+//! Nothing here sleeps; whatever has to be waited for is a condition with a deadline.
+#![allow(dead_code, reason = "every test binary uses a part of it")]
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Far above what anything needs, even on a loaded machine.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The output of a program that ended.
+#[derive(Debug)]
+pub struct Output {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A command of the program, started under the name `name`.
+pub fn command(name: &str, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kstatd"));
+    command.arg0(name).args(args).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST");
+    command
+}
+
+/// Runs it to its end with this text on standard input.
+pub fn run_with_input(
+    name: &str,
+    args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    input: &[u8],
+) -> Output {
+    let mut child = command(name, args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start");
+    let mut stdin = child.stdin.take().expect("stdin");
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().expect("end");
+    writer.join().expect("writer");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    Output { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Runs it to its end.
+pub fn run(name: &str, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
+    run_with_input(name, args, b"")
+}
+
+/// A running program. Dropping it kills it.
+pub struct Program {
+    child: Child,
+    log: Arc<(Mutex<Log>, Condvar)>,
+}
+
+#[derive(Default)]
+struct Log {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+impl Program {
+    /// Starts it and begins to read its log.
+    pub fn start(name: &str, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        let mut child = command(name, args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start");
+        let stderr = BufReader::new(child.stderr.take().expect("stderr"));
+        let log = Arc::new((Mutex::new(Log::default()), Condvar::new()));
+        let shared = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                shared.0.lock().expect("log").lines.push(line);
+                shared.1.notify_all();
+            }
+            shared.0.lock().expect("log").ended = true;
+            shared.1.notify_all();
+        });
+        Self { child, log }
+    }
+
+    /// Everything logged so far.
+    pub fn log(&self) -> Vec<String> {
+        self.log.0.lock().expect("log").lines.clone()
+    }
+
+    /// The first line of the log, past or future, that contains all `parts`.
+    pub fn line(&self, parts: &[&str]) -> String {
+        self.try_line(parts)
+            .unwrap_or_else(|| panic!("no line with {parts:?} in {:#?}", self.log()))
+    }
+
+    /// The same; `None` when the program ended or the deadline passed without it.
+    pub fn try_line(&self, parts: &[&str]) -> Option<String> {
+        let end = Instant::now() + DEADLINE;
+        let mut log = self.log.0.lock().expect("log");
+        loop {
+            let found = log.lines.iter().find(|line| parts.iter().all(|part| line.contains(part)));
+            if let Some(line) = found {
+                return Some(line.clone());
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if log.ended || left.is_zero() {
+                return None;
+            }
+            log = self.log.1.wait_timeout(log, left).expect("log").0;
+        }
+    }
+
+    /// The address in the first line of the log that contains all `parts`, after `key=`.
+    pub fn address(&self, parts: &[&str], key: &str) -> SocketAddr {
+        let line = self.line(parts);
+        let text = line
+            .split_once(&format!("{key}="))
+            .and_then(|(_, rest)| rest.split(' ').next())
+            .unwrap_or_else(|| panic!("no {key} in {line}"))
+            .trim_matches('"');
+        let address: SocketAddr = text.parse().unwrap_or_else(|_| panic!("address in {line}"));
+        if address.ip().is_unspecified() {
+            SocketAddr::from(([127, 0, 0, 1], address.port()))
+        } else {
+            address
+        }
+    }
+
+    /// Process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by name (`TERM`).
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("sh")
+            .args(["-c", &format!("kill -{name} {}", self.child.id())])
+            .status()
+            .expect("kill");
+        assert!(status.success(), "kill -{name}");
+    }
+
+    /// Waits for its end.
+    pub fn ended(&mut self) -> ExitStatus {
+        until("the program ends", || self.child.try_wait().expect("wait"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Repeats `probe` until it gives something.
+pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// An HTTP response.
+#[derive(Debug, Default)]
+pub struct Response {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let same = |pair: &&(String, String)| pair.0.eq_ignore_ascii_case(name);
+        self.headers.iter().find(same).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8(self.body.clone()).expect("UTF-8")
+    }
+}
+
+/// Sends one request on a connection of its own and reads the answer.
+pub fn request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> std::io::Result<Response> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    stream.write_all(head.as_bytes())?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes)?;
+    parse(&bytes, method == "HEAD").ok_or_else(|| {
+        std::io::Error::other(format!("not a response: {:?}", String::from_utf8_lossy(&bytes)))
+    })
+}
+
+/// `GET` that has to succeed.
+pub fn get(address: SocketAddr, path: &str) -> Response {
+    request(address, "GET", path, &[]).unwrap_or_else(|error| panic!("GET {path}: {error}"))
+}
+
+fn parse(bytes: &[u8], is_head: bool) -> Option<Response> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&bytes[..end]).ok()?;
+    let mut lines = head.split("\r\n");
+    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.to_owned(), value.trim().to_owned()))
+    };
+    let headers: Vec<_> = lines.filter_map(header).collect();
+    let mut response = Response { status, headers, body: bytes[end + 4..].to_vec() };
+    if response.header("transfer-encoding") == Some("chunked") && !is_head {
+        response.body = unchunk(&response.body)?;
+    } else if let Some(length) = response.header("content-length").filter(|_| !is_head) {
+        // A body that was cut must not look like a whole one.
+        (length.parse() == Ok(response.body.len())).then_some(())?;
+    }
+    Some(response)
+}
+
+fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let end = rest.windows(2).position(|window| window == b"\r\n")?;
+        let size = usize::from_str_radix(std::str::from_utf8(&rest[..end]).ok()?, 16).ok()?;
+        rest = &rest[end + 2..];
+        if size == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(rest.get(..size)?);
+        rest = rest.get(size + 2..)?;
+    }
+}
+
+/// Checks that a text body is the format 0.0.4 as Prometheus reads it: headers before their series,
+/// every family once, numbers that are numbers. Returns the sample lines.
+pub fn valid_text(body: &str) -> Vec<&str> {
+    assert!(body.is_empty() || body.ends_with('\n'), "no final newline");
+    let mut seen = std::collections::BTreeSet::new();
+    let mut samples = Vec::new();
+    for line in body.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("type");
+            assert!(seen.insert(name.to_owned()), "{name} twice");
+            assert!(
+                ["counter", "gauge", "histogram", "summary", "untyped"].contains(&kind),
+                "{line}"
+            );
+        } else if !line.starts_with('#') {
+            let (_, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("sample {line}"));
+            let number = matches!(value, "NaN" | "+Inf" | "-Inf") || value.parse::<f64>().is_ok();
+            assert!(number, "{line}");
+            samples.push(line);
+        }
+    }
+    samples
+}
