@@ -38,9 +38,7 @@ fn renderer(name: &str) -> Arc<dyn Renderer> {
 
 fn render(renderer: &dyn Renderer, object: ObjectBytes<'_>, way: &str) -> Rendered {
     let mut rendered = Rendered::default();
-    renderer
-        .render(object, &mut rendered)
-        .unwrap_or_else(|error| panic!("{way}: {error}"));
+    renderer.render(object, &mut rendered).unwrap_or_else(|error| panic!("{way}: {error}"));
     rendered
 }
 
@@ -80,21 +78,13 @@ fn check(
 
     let sorted = schema.encode(&typed.message, object, &mut |_| {});
     let typed_bytes = (typed.protobuf)(&sorted).unwrap();
-    assert_eq!(
-        sorted, typed_bytes,
-        "k8s-pb knows other fields than messages.txt: {object:#}"
-    );
+    assert_eq!(sorted, typed_bytes, "k8s-pb knows other fields than messages.txt: {object:#}");
     let protobuf = render(renderer, ObjectBytes::Protobuf(&typed_bytes), "k8s-pb");
     assert_same(&plain, &protobuf, "k8s-pb", object);
 
-    let shuffled = schema.encode(&typed.message, object, &mut |fields| {
-        random::shuffle(fields, rng)
-    });
-    let shuffled = render(
-        renderer,
-        ObjectBytes::Protobuf(&shuffled),
-        "shuffled protobuf",
-    );
+    let shuffled =
+        schema.encode(&typed.message, object, &mut |fields| random::shuffle(fields, rng));
+    let shuffled = render(renderer, ObjectBytes::Protobuf(&shuffled), "shuffled protobuf");
     assert_same(&plain, &shuffled, "shuffled protobuf", object);
     plain
 }
@@ -118,40 +108,24 @@ fn random_objects_render_alike_from_every_encoding() {
             let object = random::object(&schema, &typed.message, &mut rng);
             let rendered = check(&typed, &schema, &*renderer, &object, &mut rng);
             for (family, lines) in lines.iter_mut().enumerate() {
-                *lines += rendered
-                    .family(family)
-                    .iter()
-                    .filter(|byte| **byte == b'\n')
-                    .count();
+                *lines += rendered.family(family).iter().filter(|byte| **byte == b'\n').count();
             }
         }
         // A family that no random object gives would not have been compared at all.
-        let never: Vec<_> = families
-            .families
-            .iter()
-            .zip(&lines)
-            .filter(|(_, lines)| **lines == 0)
-            .collect();
-        assert!(
-            never.is_empty(),
-            "{}: never rendered: {never:?}",
-            typed.name
-        );
+        let never: Vec<_> =
+            families.families.iter().zip(&lines).filter(|(_, lines)| **lines == 0).collect();
+        assert!(never.is_empty(), "{}: never rendered: {never:?}", typed.name);
     }
 }
 
 #[test]
 fn recorded_objects_render_alike_from_every_encoding() {
     let schema = Schema::read();
-    let all: BTreeMap<_, _> = typed::all()
-        .into_iter()
-        .map(|typed| (typed.name, typed))
-        .collect();
+    let all: BTreeMap<_, _> = typed::all().into_iter().map(|typed| (typed.name, typed)).collect();
     let mut cases = 0;
     for folder in ["unit", "fuzz"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/conformance/ksm")
-            .join(folder);
+        let folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/ksm").join(folder);
         for entry in std::fs::read_dir(folder).unwrap() {
             let data = std::fs::read(entry.unwrap().path()).unwrap();
             let data: Value = serde_json::from_slice(&data).unwrap();
@@ -165,4 +139,48 @@ fn recorded_objects_render_alike_from_every_encoding() {
         }
     }
     assert!(cases > 1000, "only {cases} recorded objects");
+}
+
+/// Bytes that were damaged on their way give an error or lines that are still whole.
+#[test]
+fn damaged_objects_give_an_error_or_whole_lines() {
+    let schema = Schema::read();
+    let (mut refused, mut taken) = (0, 0);
+    for typed in typed::all() {
+        let renderer = renderer(typed.name);
+        for seed in 0..20 {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let object = random::object(&schema, &typed.message, &mut rng);
+            let protobuf = schema.encode(&typed.message, &object, &mut |_| {});
+            let json = serde_json::to_vec(&object).unwrap();
+            for _ in 0..20 {
+                for (bytes, is_json) in [(&protobuf, false), (&json, true)] {
+                    let mut bytes = bytes.clone();
+                    random::damage(&mut bytes, &mut rng);
+                    let object = match is_json {
+                        true => ObjectBytes::Json(&bytes),
+                        false => ObjectBytes::Protobuf(&bytes),
+                    };
+                    let mut rendered = Rendered::default();
+                    match renderer.render(object, &mut rendered) {
+                        Ok(()) => {
+                            taken += 1;
+                            let families = renderer.schema().families.len();
+                            assert_eq!(rendered.ends.len(), families);
+                            let lines = std::str::from_utf8(&rendered.lines).unwrap();
+                            for line in lines.split_inclusive('\n') {
+                                let (_, value) = line.rsplit_once("} ").unwrap();
+                                assert!(value.ends_with('\n'), "{line:?}");
+                            }
+                        }
+                        Err(error) => {
+                            refused += 1;
+                            assert!(!error.to_string().is_empty());
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 1000 && taken > 1000, "{refused} refused, {taken} taken");
 }

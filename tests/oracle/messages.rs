@@ -57,10 +57,7 @@ impl Schema {
     pub fn read() -> Self {
         let mut messages: BTreeMap<String, Vec<Field>> = BTreeMap::new();
         let mut name = String::new();
-        for line in include_str!("messages.txt")
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-        {
+        for line in include_str!("messages.txt").lines().filter(|line| !line.starts_with('#')) {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
                 [message] => {
@@ -88,12 +85,7 @@ impl Schema {
                         message => Type::Message(message.to_owned()),
                     };
                     let tag = tag.parse().unwrap();
-                    let field = Field {
-                        tag,
-                        name: json.to_owned(),
-                        kind,
-                        number,
-                    };
+                    let field = Field { tag, name: json.to_owned(), kind, number };
                     messages.get_mut(&name).unwrap().push(field);
                 }
                 _ => panic!("messages.txt: {line:?}"),
@@ -104,9 +96,7 @@ impl Schema {
 
     /// The fields of a message, by tag.
     pub fn fields(&self, message: &str) -> &[Field] {
-        self.0
-            .get(message)
-            .unwrap_or_else(|| panic!("no message {message}"))
+        self.0.get(message).unwrap_or_else(|| panic!("no message {message}"))
     }
 
     /// Whether a message has a field of this JSON name.
@@ -175,16 +165,10 @@ impl Schema {
                     }
                 }
             }
-            out.push(Encoded {
-                chunks,
-                map: field.number == Number::Map,
-            });
+            out.push(Encoded { chunks, map: field.number == Number::Map });
         }
         arrange(&mut out);
-        out.into_iter()
-            .flat_map(|field| field.chunks)
-            .flatten()
-            .collect()
+        out.into_iter().flat_map(|field| field.chunks).flatten().collect()
     }
 
     fn value(

@@ -8,11 +8,33 @@ use serde_json::{Map, Value, json};
 use super::messages::{Encoded, Field, Number, Schema, Type};
 
 /// Reorders the fields of a message and the entries of its maps; lists keep their order.
-pub fn shuffle(fields: &mut Vec<Encoded>, rng: &mut StdRng) {
+pub fn shuffle(fields: &mut [Encoded], rng: &mut StdRng) {
     for field in fields.iter_mut().filter(|field| field.map) {
         field.chunks.shuffle(rng);
     }
     fields.shuffle(rng);
+}
+
+/// Changes a few bytes, cuts the end off, or repeats a part.
+pub fn damage(bytes: &mut Vec<u8>, rng: &mut StdRng) {
+    if bytes.is_empty() {
+        return;
+    }
+    match rng.random_range(0..4) {
+        0 => bytes.truncate(rng.random_range(0..bytes.len())),
+        1 => {
+            let start = rng.random_range(0..bytes.len());
+            let end = rng.random_range(start..bytes.len());
+            let part = bytes[start..end].to_vec();
+            bytes.splice(start..start, part);
+        }
+        _ => {
+            for _ in 0..rng.random_range(1..4) {
+                let at = rng.random_range(0..bytes.len());
+                bytes[at] = rng.random();
+            }
+        }
+    }
 }
 
 /// A random object of this message.
@@ -53,11 +75,7 @@ fn fill(
             out.insert(field.name.clone(), Value::Null);
             continue;
         }
-        let count = if depth < 4 {
-            rng.random_range(0..4)
-        } else {
-            rng.random_range(0..2)
-        };
+        let count = if depth < 4 { rng.random_range(0..4) } else { rng.random_range(0..2) };
         let value = match field.number {
             Number::One => one(schema, message, field, rng, depth, budget),
             Number::List => (0..count)
@@ -67,15 +85,8 @@ fn fill(
             Number::Map => {
                 let mut map = Map::new();
                 for _ in 0..count {
-                    let keys = if field.kind == Type::Quantity {
-                        RESOURCES
-                    } else {
-                        KEYS
-                    };
-                    map.insert(
-                        word(keys, rng),
-                        one(schema, message, field, rng, depth, budget),
-                    );
+                    let keys = if field.kind == Type::Quantity { RESOURCES } else { KEYS };
+                    map.insert(word(keys, rng), one(schema, message, field, rng, depth, budget));
                 }
                 Value::Object(map)
             }
@@ -113,10 +124,7 @@ fn one(
         }
         Type::Time => {
             let seconds = rng.random_range(-100_000..4_000_000_000);
-            jiff::Timestamp::from_second(seconds)
-                .unwrap()
-                .to_string()
-                .into()
+            jiff::Timestamp::from_second(seconds).unwrap().to_string().into()
         }
         Type::MicroTime => {
             let micros = rng.random_range(-100_000_000..4_000_000_000_000_000);
@@ -145,72 +153,29 @@ fn text(message: &str, field: &str, rng: &mut StdRng) -> String {
                 &["Approved", "Denied", "Failed"]
             }
             "api.core.v1.NodeAddress" => &["InternalIP", "Hostname"],
-            "api.core.v1.PodCondition" => &[
-                "Ready",
-                "Initialized",
-                "ContainersReady",
-                "PodScheduled",
-                "DisruptionTarget",
-            ],
-            "api.autoscaling.v2.MetricSpec" | "api.autoscaling.v2.MetricStatus" => &[
-                "Object",
-                "Pods",
-                "Resource",
-                "ContainerResource",
-                "External",
-                "Other",
-            ],
-            _ => &[
-                "Progressing",
-                "MemoryPressure",
-                "Container",
-                "ClusterIP",
-                "Opaque",
-            ],
+            "api.core.v1.PodCondition" => {
+                &["Ready", "Initialized", "ContainersReady", "PodScheduled", "DisruptionTarget"]
+            }
+            "api.autoscaling.v2.MetricSpec" | "api.autoscaling.v2.MetricStatus" => {
+                &["Object", "Pods", "Resource", "ContainerResource", "External", "Other"]
+            }
+            _ => &["Progressing", "MemoryPressure", "Container", "ClusterIP", "Opaque"],
         },
         "status" => &["True", "False", "Unknown", "true"],
-        "phase" => &[
-            "Active",
-            "Terminating",
-            "Pending",
-            "Running",
-            "Failed",
-            "Lost",
-            "Bound",
-        ],
+        "phase" => &["Active", "Terminating", "Pending", "Running", "Failed", "Lost", "Bound"],
         "reason" => REASONS,
         // Few, so that one part of an object names another.
         "name" => &["a", "b", "c"],
-        "ip" => &[
-            "10.0.0.1",
-            "fe80::1%eth0",
-            "::ffff:1.2.3.4",
-            "010.0.0.1",
-            "x",
-        ],
+        "ip" => &["10.0.0.1", "fe80::1%eth0", "::ffff:1.2.3.4", "010.0.0.1", "x"],
         "qosClass" => &["BestEffort", "Burstable", "Guaranteed"],
         "resourceVersion" => &["1", "123456789", "0x10p2", "inf", "x"],
-        "schedule" => &[
-            "*/5 * * * *",
-            "@hourly",
-            "0 0 13 * 5",
-            "61 * * * *",
-            "@every 90s",
-            "",
-        ],
-        "timeZone" => &[
-            "Europe/Vienna",
-            "Etc/UTC",
-            "Nowhere/Land",
-            "America/New_York",
-        ],
+        "schedule" => &["*/5 * * * *", "@hourly", "0 0 13 * 5", "61 * * * *", "@every 90s", ""],
+        "timeZone" => &["Europe/Vienna", "Etc/UTC", "Nowhere/Land", "America/New_York"],
         _ => &[],
     };
     match rng.random_range(0..20) {
         0 => String::new(),
-        1 => (0..rng.random_range(0..12))
-            .map(|_| character(rng))
-            .collect(),
+        1 => (0..rng.random_range(0..12)).map(|_| character(rng)).collect(),
         2 | 3 => word(NONSENSE, rng),
         _ if known.is_empty() => word(NONSENSE, rng),
         _ => word(known, rng),
