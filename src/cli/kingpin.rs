@@ -176,7 +176,7 @@ impl<A> Parser<'_, A> {
             let words = words.join(",");
             return Err(format!("enum value must be one of {words}, got '{value}'"));
         }
-        (flag.set)(self.into, value)
+        (flag.set)(self.into, value).map_err(|error| format!("flag '--{}': {error}", flag.name))
     }
 }
 

@@ -42,7 +42,7 @@ func TestStatsdStartErrors(t *testing.T) {
 	}{
 		{"unknown flag", []string{"--statsd.no-such-flag"}, []string{"--statsd.no-such-flag"}},
 		{"unexpected word", []string{"frobnicate"}, []string{"frobnicate"}},
-		{"value of a boolean", []string{"--check-config=true"}, []string{"check-config"}},
+		{"value of a boolean", []string{"--check-config=true"}, []string{"true"}},
 		{"flag twice", []string{"--statsd.cache-size=1", "--statsd.cache-size=2"}, []string{"statsd.cache-size"}},
 		{"bad number", []string{"--statsd.cache-size=many"}, []string{"many"}},
 		{"bad duration", []string{"--statsd.event-flush-interval=200"}, []string{"200"}},
