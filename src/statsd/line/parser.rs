@@ -3,7 +3,7 @@
 //! Work is linear in the length of the line: the sections of an extended aggregation, which belong to each of its
 //! values, are evaluated once.
 
-use memchr::memmem;
+use memchr::memchr_iter;
 
 use super::labels::Labels;
 use super::{Event, EventKind, MAX_WEIGHT, ParserFlags, SampleError, Sink};
@@ -31,7 +31,8 @@ pub fn parse(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
     let mut labels = Labels::default();
     let name = labels.take_from_name(name, flags);
     report_tag_errors(labels.take_errors(), sink);
-    let tagged = memmem::find(rest.as_bytes(), b"|#").is_some();
+    let bytes = rest.as_bytes();
+    let tagged = memchr_iter(b'|', bytes).any(|bar| bytes.get(bar + 1) == Some(&b'#'));
     if tagged && !labels.is_empty() {
         return sink.sample_error(SampleError::MixedTaggingStyles, 1);
     }
@@ -39,8 +40,9 @@ pub fn parse(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
         return sink.sample_error(SampleError::NotEnoughPartsAfterColon, 1);
     };
     let mut line = Line { name: &name, flags, labels, previous: None, sink };
-    if first.contains(':') {
-        let (kind, sections) = split_type(tail);
+    let (kind, sections) = split_type(tail);
+    let colon = rest.find(':').unwrap_or(usize::MAX);
+    if colon < first.len() {
         if !matches!(kind, "ms" | "h" | "d") {
             return line.sink.sample_error(SampleError::InvalidExtendedAggregateType, 1);
         }
@@ -48,8 +50,7 @@ pub fn parse(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
         for value in first.split(':') {
             line.sample(value, kind, sections, &mut evaluated);
         }
-    } else if tagged || has_container_id(rest) {
-        let (kind, sections) = split_type(tail);
+    } else if colon == usize::MAX || tagged || has_container_id(rest) {
         line.sample(first, kind, sections, &mut None);
     } else {
         for sample in rest.split(':') {

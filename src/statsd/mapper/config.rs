@@ -170,6 +170,8 @@ pub struct Rule {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Templates {
     pub(super) name: Template,
+    /// The name, if it is the same for every match and needs no escaping.
+    pub(super) plain_name: Option<String>,
     /// Segments that are stars, for glob rules.
     pub(super) stars: Vec<usize>,
     /// Some template needs the captures of the match.

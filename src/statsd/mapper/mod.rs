@@ -266,7 +266,7 @@ fn expand<'a>(
     let templates = &rule.templates;
     text.clear();
     ends.clear();
-    let literal = templates.name.as_literal().filter(|literal| names::is_escaped(literal));
+    let literal = templates.plain_name.as_deref();
     let mut name = 0..0;
     let mut escaped = 0..0;
     if literal.is_none() {

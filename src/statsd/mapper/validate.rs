@@ -9,6 +9,7 @@ use super::load::{At, RawFile, RawRule};
 use super::problem::{Place, Problem, ProblemClass};
 use super::regexes::{Pattern, Regexes};
 use super::template::Template;
+use crate::statsd::name::is_escaped;
 
 /// A file that can be used.
 pub(super) struct Validated {
@@ -275,7 +276,8 @@ impl Builder {
             || labels.iter().any(|(_, template, _)| template.has_references());
         let (label_names, label_values) =
             labels.into_iter().map(|(name, template, _)| (name.value.clone(), template)).unzip();
-        Templates { name, stars, captures, label_names, label_values }
+        let plain_name = name.as_literal().filter(|name| is_escaped(name)).map(str::to_owned);
+        Templates { name, plain_name, stars, captures, label_names, label_values }
     }
 
     fn summary_options(
