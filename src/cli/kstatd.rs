@@ -5,10 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use super::native::{
-    CheckArgs, Cli, CliCommand, DemoArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
-};
-use super::{complain, completion, config, print, run};
+use super::native::{CheckArgs, Cli, CliCommand, RenderCommand, RenderKubeArgs, RenderStatsdArgs};
+use super::{complain, completion, config, demo, print, run};
 use crate::exposition::Format;
 use crate::telemetry::VERSION;
 use crate::tools::{check_config, manifests, render_kube};
@@ -27,7 +25,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     let outcome = match cli.command {
         None => run::kstatd(&cli.run),
         Some(CliCommand::Run(args)) => run::kstatd(&args),
-        Some(CliCommand::Demo(args)) => demo(&args),
+        Some(CliCommand::Demo(args)) => demo::main(&args),
         Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
         Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
         Some(CliCommand::CheckConfig(args)) => check(&args),
@@ -87,11 +85,6 @@ fn render(args: &RenderKubeArgs) -> Result<(), String> {
 fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
     let _ = args;
     Err("render statsd is not wired yet".to_owned())
-}
-
-fn demo(args: &DemoArgs) -> Result<(), String> {
-    let _ = args;
-    Err("demo is not wired yet".to_owned())
 }
 
 /// Prints every problem of the named files; the outcome says whether there was an error.

@@ -8,6 +8,7 @@
 pub mod clap_table;
 pub mod completion;
 pub mod config;
+pub mod demo;
 pub mod file_watch;
 pub mod flag;
 pub mod go;

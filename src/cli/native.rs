@@ -157,19 +157,34 @@ pub struct RunArgs {
 pub struct DemoArgs {
     /// Pods of the simulated cluster
     #[arg(long, value_name = "N", default_value_t = 1000)]
-    pub pods: usize,
+    pub pods: u32,
     /// Changes of objects a second
-    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 20.0)]
+    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 20.0, value_parser = rate)]
     pub churn: f64,
     /// StatsD lines sent a second
-    #[arg(long, value_name = "LINES_PER_S", default_value_t = 1000.0)]
+    #[arg(long, value_name = "LINES_PER_S", default_value_t = 1000.0, value_parser = rate)]
     pub statsd_rate: f64,
     /// Address for /metrics
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub listen: String,
-    /// The log.
-    #[command(flatten)]
-    pub log: LogArgs,
+    /// Address for the metrics of this process and its profiles
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081")]
+    pub telemetry_listen: String,
+    /// Address for StatsD over UDP and TCP
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9125")]
+    pub statsd_listen: String,
+    /// Least severity that is logged
+    #[arg(long, value_enum, default_value_t = LogLevel::Warn)]
+    pub log_level: LogLevel,
+}
+
+/// A number of things a second.
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.0..=1e7).contains(&rate) => Ok(rate),
+        Ok(_) => Err("must be from 0 to 10000000".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// What can be rendered.

@@ -65,7 +65,7 @@ pub fn statsd_exporter(args: &StatsdArgs) -> ExitCode {
     }
 }
 
-fn block_on(run: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+pub(super) fn block_on(run: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     let runtime = process::runtime().map_err(|error| format!("cannot start: {error}"))?;
     let outcome = runtime.block_on(run);
     // Threads that look up names or write profiles are not waited for.
@@ -309,7 +309,7 @@ fn serve_two(
     Ok(())
 }
 
-async fn run_kstatd(args: &RunArgs) -> Result<(), String> {
+pub(super) async fn run_kstatd(args: &RunArgs) -> Result<(), String> {
     let mut signals = signals()?;
     let resolve = || config::kstatd(args, kube_side::is_configured);
     let config = resolve().map_err(|error| error.to_string())?;

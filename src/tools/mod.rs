@@ -3,6 +3,7 @@
 //! They take what they need as values and know neither argv nor the process they run in.
 
 pub mod check_config;
+pub mod demo;
 pub mod docs;
 pub mod double;
 pub mod manifests;

@@ -165,6 +165,7 @@ impl List {
             envelope::before_item(&mut out, *encoding, self.first, self.object.len());
             out.extend_from_slice(&self.object);
             self.first = false;
+            world.count_delivered(1);
         }
         Some(Bytes::from(out))
     }
@@ -294,6 +295,7 @@ impl Watch {
                 continue;
             }
             collection.event(layout, ChangeKind::Added.name(), item, *encoding, &mut out);
+            world.count_delivered(1);
             if out.len() >= FRAME {
                 let frame = std::mem::replace(&mut out, Vec::with_capacity(FRAME + FRAME / 4));
                 self.send(frame).await?;

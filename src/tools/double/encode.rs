@@ -82,13 +82,6 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// A string with presence: written when there is one.
-    pub fn optional_text(&mut self, tag: u32, name: &str, value: Option<&str>) {
-        if let Some(value) = value {
-            self.text(tag, name, value);
-        }
-    }
-
     /// An integer that is left out of JSON when zero.
     pub fn int(&mut self, tag: u32, name: &str, value: i64) {
         match self.encoding {
@@ -210,14 +203,6 @@ impl<'a> Message<'a> {
                 nested(self.out, tag, |quantity| bytes_field(quantity, 1, value.as_bytes()));
             }
             Encoding::Json => self.text(tag, name, value),
-        }
-    }
-
-    /// A byte string, base64 in JSON.
-    pub fn bytes(&mut self, tag: u32, name: &str, value: &[u8]) {
-        match self.encoding {
-            Encoding::Protobuf => bytes_field(self.out, tag, value),
-            Encoding::Json => self.text(tag, name, &base64(value)),
         }
     }
 
@@ -478,7 +463,6 @@ mod tests {
             m.int(2, "zero", 0);
             m.required_int(3, "replicas", 0);
             m.flag(4, "off", false);
-            m.optional_text(5, "absent", None);
         });
         assert_eq!(protobuf, [10, 0, 16, 0, 24, 0, 32, 0]);
         assert_eq!(json, r#"{"kind":"Pod","apiVersion":"v1","replicas":0}"#);

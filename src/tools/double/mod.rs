@@ -17,7 +17,7 @@ mod http;
 mod kinds;
 mod layout;
 mod query;
-mod random;
+pub(super) mod random;
 mod world;
 
 #[cfg(test)]
@@ -127,6 +127,12 @@ impl Double {
     #[must_use]
     pub fn objects_of(&self, resource: &str) -> usize {
         self.world.named(resource).map_or(0, |collection| collection.items().len())
+    }
+
+    /// Objects sent in lists and as initial events since the start.
+    #[must_use]
+    pub fn delivered(&self) -> u64 {
+        self.world.delivered()
     }
 
     /// Changes since the start.

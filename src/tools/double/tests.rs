@@ -5,7 +5,6 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
-use prost::Message as _;
 
 use super::encode::Encoding;
 use super::layout::Layout;

@@ -27,6 +27,7 @@ pub struct World {
     pub layout: Layout,
     version: AtomicU64,
     changes: AtomicU64,
+    delivered: AtomicU64,
     history: usize,
     collections: Vec<Arc<Collection>>,
 }
@@ -104,8 +105,14 @@ impl World {
             collection.lock().forgotten = version;
             collection.newest.send_replace(version);
         }
-        let (version, changes) = (AtomicU64::new(version), AtomicU64::new(0));
-        Self { layout, version, changes, history, collections }
+        Self {
+            layout,
+            version: AtomicU64::new(version),
+            changes: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            history,
+            collections,
+        }
     }
 
     /// The objects of a resource.
@@ -139,6 +146,16 @@ impl World {
     /// Number of changes so far.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Number of objects sent in lists and as initial events.
+    pub fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::Relaxed)
+    }
+
+    /// Counts objects that are being sent.
+    pub fn count_delivered(&self, objects: u64) {
+        self.delivered.fetch_add(objects, Ordering::Relaxed);
     }
 
     /// Creates an object, or changes the one of that name.

@@ -1,0 +1,214 @@
+//! `kstatd demo`: something to look at without a cluster.
+//!
+//! An API [double](super::double) with a synthetic cluster and a StatsD client feed an ordinary run of
+//! the exporter, which the caller starts with [`Demo::api_server`] as its API server. What is shown comes
+//! from real scrapes over HTTP, as Prometheus would see it; nothing here looks into the pipelines.
+
+mod client;
+mod sender;
+mod summary;
+
+use std::io::{self, IsTerminal, Write as _};
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::sleep;
+
+use super::double::{Double, Options};
+use crate::resources::registry;
+use summary::Summary;
+
+/// How large the demonstration is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DemoOptions {
+    /// Pods of the cluster.
+    pub pods: u32,
+    /// Changes of the cluster per second.
+    pub events_per_second: f64,
+    /// StatsD lines sent per second.
+    pub lines_per_second: f64,
+}
+
+/// Where the exporter under demonstration listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// `/metrics` of both sides.
+    pub metrics: SocketAddr,
+    /// Own metrics.
+    pub telemetry: SocketAddr,
+    /// StatsD over UDP.
+    pub statsd: SocketAddr,
+}
+
+/// A running cluster for the exporter to read.
+pub struct Demo {
+    double: Double,
+    options: DemoOptions,
+}
+
+/// Time between two looks at the first list.
+const LOADING_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two lines when nobody watches.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+/// Time between two summaries on a terminal.
+const TERMINAL_INTERVAL: Duration = Duration::from_secs(2);
+/// Scrapes take at most one part in so many of the time.
+const SCRAPE_SHARE: u32 = 10;
+
+impl Demo {
+    /// Starts the cluster.
+    ///
+    /// # Errors
+    /// The system gives no port.
+    pub async fn start(options: DemoOptions) -> io::Result<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let double = Options {
+            pods: options.pods,
+            events_per_second: options.events_per_second,
+            epoch: now.as_secs().cast_signed(),
+            ..Options::default()
+        };
+        Ok(Self { double: Double::start(&double).await?, options })
+    }
+
+    /// URL of the cluster.
+    #[must_use]
+    pub fn api_server(&self) -> String {
+        self.double.url()
+    }
+
+    /// Shows what the exporter at `addresses` does, and sends it StatsD lines, until it is dropped.
+    ///
+    /// # Errors
+    /// The system gives no socket to send from.
+    pub async fn show(&self, addresses: Addresses) -> io::Result<()> {
+        let screen = Screen::new();
+        self.load(addresses, &screen).await;
+        screen.say(&self.introduction(addresses));
+        let sender = sender::run(addresses.statsd, self.options.lines_per_second);
+        tokio::select! {
+            ended = sender => ended,
+            () = self.watch(addresses, &screen) => Ok(()),
+        }
+    }
+
+    /// Waits until the exporter is ready, showing how much of the cluster it has fetched.
+    async fn load(&self, addresses: Addresses, screen: &Screen) {
+        let watched = registry().iter().filter(|resource| resource.api().default_enabled);
+        let objects =
+            watched.map(|resource| self.double.objects_of(resource.name())).sum::<usize>();
+        screen.begin_loading(objects as u64);
+        while client::status(addresses.metrics, "/readyz").await.ok() != Some(200) {
+            screen.loaded(self.double.delivered().min(objects as u64));
+            sleep(LOADING_INTERVAL).await;
+        }
+        screen.end_loading();
+    }
+
+    async fn watch(&self, addresses: Addresses, screen: &Screen) {
+        let mut summary = Summary::new(addresses);
+        loop {
+            let pause = match summary.take(self.double.objects()).await {
+                Ok(line) => {
+                    screen.show(&line);
+                    summary.last_scrape() * SCRAPE_SHARE
+                }
+                Err(error) => {
+                    screen.show(&format!("no answer from {}: {error}", addresses.metrics));
+                    Duration::ZERO
+                }
+            };
+            sleep(pause.max(screen.interval())).await;
+        }
+    }
+
+    fn introduction(&self, addresses: Addresses) -> String {
+        let DemoOptions { pods, events_per_second, lines_per_second } = self.options;
+        let Addresses { metrics, telemetry, statsd } = addresses;
+        format!(
+            "{} pods in a cluster of {} objects, {events_per_second} changes/s, \
+             {lines_per_second} StatsD lines/s\n\
+             \n\
+             \x20 metrics      http://{metrics}/metrics\n\
+             \x20 kubernetes   http://{metrics}/metrics/kubernetes\n\
+             \x20 statsd       http://{metrics}/metrics/statsd\n\
+             \x20 own metrics  http://{telemetry}/metrics\n\
+             \x20 API double   {}/api/v1/pods?limit=1\n\
+             \x20 send lines   echo 'hello.world:1|c' | nc -u -w0 {} {}\n\
+             \n\
+             Ctrl-C ends it.",
+            HumanCount(pods.into()),
+            HumanCount(self.double.objects() as u64),
+            self.double.url(),
+            statsd.ip(),
+            statsd.port(),
+        )
+    }
+}
+
+/// Standard output: a bar that is redrawn on a terminal, plain lines elsewhere.
+struct Screen {
+    bar: ProgressBar,
+    terminal: bool,
+}
+
+impl Screen {
+    fn new() -> Self {
+        let terminal = io::stdout().is_terminal();
+        let target =
+            if terminal { ProgressDrawTarget::stdout() } else { ProgressDrawTarget::hidden() };
+        Self { bar: ProgressBar::with_draw_target(None, target), terminal }
+    }
+
+    fn interval(&self) -> Duration {
+        if self.terminal { TERMINAL_INTERVAL } else { LINE_INTERVAL }
+    }
+
+    /// Prints text that stays.
+    fn say(&self, text: &str) {
+        if self.terminal {
+            self.bar.println(text);
+        } else {
+            // Nobody is left to be told when this fails.
+            let _ = writeln!(io::stdout().lock(), "{text}");
+        }
+    }
+
+    fn begin_loading(&self, objects: u64) {
+        let template = "first list {wide_bar} {human_pos}/{human_len} objects";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style);
+        }
+        self.bar.set_length(objects);
+        if !self.terminal {
+            self.say(&format!("loading {} objects", HumanCount(objects)));
+        }
+    }
+
+    fn loaded(&self, objects: u64) {
+        self.bar.set_position(objects);
+    }
+
+    fn end_loading(&self) {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            self.bar.set_style(style);
+        }
+    }
+
+    /// Shows the newest state.
+    fn show(&self, line: &str) {
+        if self.terminal {
+            self.bar.set_message(line.to_owned());
+            self.bar.tick();
+        } else {
+            self.say(line);
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,92 @@
+//! The StatsD client: what a small shop's services would send.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+use tokio::time::{Instant, sleep_until};
+
+use crate::tools::double::random::Random;
+
+/// Largest datagram: fits an Ethernet frame, as StatsD clients keep to.
+const DATAGRAM: usize = 1_400;
+/// Time between two wake-ups.
+const TICK: Duration = Duration::from_millis(50);
+const SERVICES: &[&str] = &["cart", "checkout", "login", "search", "shipping"];
+
+/// Sends `rate` lines per second to `target`, for good.
+///
+/// # Errors
+/// There is no socket to send from. That nobody listens is none: UDP does not promise it.
+pub async fn run(target: SocketAddr, rate: f64) -> io::Result<()> {
+    if rate <= 0.0 {
+        return std::future::pending().await;
+    }
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let mut random = Random::new(1);
+    let start = Instant::now();
+    let mut sent = 0_u64;
+    let mut datagram = String::with_capacity(DATAGRAM * 2);
+    loop {
+        let due = (start.elapsed().as_secs_f64() * rate) as u64;
+        while sent < due {
+            write_line(&mut datagram, &mut random);
+            sent += 1;
+            if datagram.len() > DATAGRAM - 80 || sent == due {
+                let _ = socket.send_to(datagram.as_bytes(), target).await;
+                datagram.clear();
+            } else {
+                datagram.push('\n');
+            }
+        }
+        sleep_until(Instant::now() + TICK).await;
+    }
+}
+
+fn write_line(out: &mut String, random: &mut Random) {
+    let service = random.pick(SERVICES);
+    let number = random.below(1_000);
+    // Writing to a string cannot fail.
+    let _ = match random.below(4) {
+        0 => {
+            let code = random.pick(&["200", "200", "200", "404", "500"]);
+            let method = random.pick(&["get", "post"]);
+            write!(out, "shop.{service}.requests:1|c|#code:{code},method:{method}")
+        }
+        1 => write!(out, "shop.{service}.latency:{}|ms", 5 + number / 4),
+        2 => write!(out, "shop.{service}.sessions:{number}|g"),
+        _ => write!(out, "shop.{service}.bytes:{}|h|@0.5", number * 32),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn keeps_the_rate_in_whole_datagrams() {
+        let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let target = receiver.local_addr().unwrap();
+        let count = async {
+            let (mut lines, mut buffer) = (0, [0; 2 * DATAGRAM]);
+            while lines < 500 {
+                let len = receiver.recv(&mut buffer).await.unwrap();
+                assert!(len <= DATAGRAM, "{len}");
+                let text = std::str::from_utf8(&buffer[..len]).unwrap();
+                assert!(text.lines().all(|line| line.starts_with("shop.") && line.contains('|')));
+                assert!(!text.ends_with('\n'));
+                lines += text.lines().count();
+            }
+            lines
+        };
+        let start = Instant::now();
+        let lines = tokio::select! {
+            lines = count => lines,
+            ended = run(target, 1_000.0) => panic!("{ended:?}"),
+        };
+        let expected = start.elapsed().as_secs_f64() * 1_000.0;
+        assert!(lines as f64 <= expected + 1.0, "{lines} of {expected}");
+    }
+}
