@@ -1,7 +1,39 @@
 //! The StatsD pipeline: lines in, Prometheus series out.
 //!
-//! [`line`] reads the grammar, [`name`] escapes, [`mapper`] applies the mapping file. This module knows no Kubernetes.
+//! [`line`] reads the grammar, [`name`] escapes, [`mapper`] applies the mapping file. The rest lies between the socket
+//! and the exposition: listeners (`datagram`, `tcp`, with `net` below them) hand bytes to an ingest worker (`ingest`),
+//! which leads a known line straight to its numbers (`keys`, `cell`) and asks the `registry` about a new one; `scrape`
+//! writes what is there. A [`Pipeline`] ties them together; [`Offline`] does the same without sockets. This module
+//! knows no Kubernetes.
 
 pub mod line;
 pub mod mapper;
 pub mod name;
+
+mod cell;
+mod clock;
+mod datagram;
+mod expiry;
+mod family;
+mod ingest;
+mod keys;
+mod labels;
+mod mapcache;
+mod metrics;
+mod net;
+mod observer;
+mod offline;
+mod pipeline;
+mod registry;
+mod relay;
+mod scrape;
+mod tcp;
+mod tree;
+
+pub use clock::Clock;
+pub use mapcache::CacheKind;
+pub use metrics::{Listener, is_own_name};
+pub use offline::{Offline, OfflineConfig};
+pub use pipeline::{Pipeline, PipelineConfig, ReloadError, SelfMetrics, SelfSource, StartError};
+pub use registry::Reserved;
+pub use relay::RelayConfig;

@@ -1,0 +1,353 @@
+//! Where the numbers of a series live, and how several ingest threads and scrapes share them.
+//!
+//! A series is a slot in a slab. Slabs only grow, slots are reused; a generation number in each slot tells a reference
+//! to the present series from one to its predecessor. Counters and gauges are [`Scalar`]s: a word of generation and
+//! lock bit, then plain numbers, so that one compare-and-swap both proves that the reference is fresh and takes the
+//! lock. Everything larger sits behind a mutex in an [`ObserverCell`]. Which name a slot belongs to is the registry's
+//! business.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use super::observer::Observer;
+
+/// Slots in a chunk of a slab.
+const CHUNK: usize = 1024;
+/// Marks a slot of the observer slab.
+const OBSERVER_BIT: u32 = 1 << 31;
+const LOCKED: u32 = 1;
+
+/// A slot of one of the two slabs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SlotId(u32);
+
+impl SlotId {
+    /// Slot `index` of the scalar slab.
+    pub(crate) const fn scalar(index: u32) -> Self {
+        Self(index & !OBSERVER_BIT)
+    }
+
+    /// Slot `index` of the observer slab.
+    pub(crate) const fn observer(index: u32) -> Self {
+        Self(index | OBSERVER_BIT)
+    }
+
+    /// Whether this is a slot of the observer slab.
+    pub(crate) const fn is_observer(self) -> bool {
+        self.0 & OBSERVER_BIT != 0
+    }
+
+    /// Index within its slab.
+    pub(crate) const fn index(self) -> usize {
+        (self.0 & !OBSERVER_BIT) as usize
+    }
+}
+
+/// A reference to a series: its slot and the generation the slot had then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle {
+    pub(crate) slot: SlotId,
+    pub(crate) generation: u32,
+}
+
+/// When a series goes, in ticks; 0 is never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Life {
+    /// The series expires when this tick has passed.
+    pub(crate) deadline: u32,
+    /// Second of its entry in the calendar; 0 if it has none.
+    pub(crate) armed: u32,
+}
+
+/// A counter or a gauge.
+///
+/// A counter is `whole + fraction`, as whole additions stay exact in 64 bits beyond 2^53; a gauge is `fraction` alone.
+#[derive(Debug, Default)]
+pub(crate) struct Scalar {
+    /// Generation times two, plus the lock bit.
+    state: AtomicU32,
+    deadline: AtomicU32,
+    armed: AtomicU32,
+    created: AtomicU32,
+    whole: AtomicU64,
+    fraction: AtomicU64,
+}
+
+/// The lock of a [`Scalar`].
+pub(crate) struct ScalarGuard<'a> {
+    cell: &'a Scalar,
+    state: u32,
+}
+
+impl Scalar {
+    /// Locks the cell if it still is of `generation`.
+    pub(crate) fn lock(&self, generation: u32) -> Option<ScalarGuard<'_>> {
+        let state = generation << 1;
+        let mut spins = 0u32;
+        loop {
+            match self.state.compare_exchange_weak(
+                state,
+                state | LOCKED,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(ScalarGuard { cell: self, state }),
+                Err(seen) if seen | LOCKED != state | LOCKED => return None,
+                // The lock is held for a few instructions; whoever holds it for longer was preempted.
+                Err(_) => {
+                    spins += 1;
+                    if spins.is_multiple_of(64) {
+                        std::thread::yield_now();
+                    } else {
+                        std::hint::spin_loop();
+                    }
+                }
+            }
+        }
+    }
+
+    /// The value, if the cell still is of `generation`. Does not write, so a scrape leaves the line where it is.
+    ///
+    /// Both parts of a counter only grow, so a read that falls between two stores of an addition still lies between
+    /// the values before and after it.
+    pub(crate) fn read(&self, generation: u32) -> Option<f64> {
+        if self.state.load(Ordering::Acquire) >> 1 != generation {
+            return None;
+        }
+        let whole = self.whole.load(Ordering::Acquire);
+        let fraction = f64::from_bits(self.fraction.load(Ordering::Acquire));
+        if self.state.load(Ordering::Relaxed) >> 1 != generation {
+            return None;
+        }
+        Some(if whole == 0 { fraction } else { fraction + whole as f64 })
+    }
+
+    /// Tick of creation.
+    pub(crate) fn created(&self) -> u32 {
+        self.created.load(Ordering::Relaxed)
+    }
+
+    /// Present generation of a free slot.
+    pub(crate) fn generation(&self) -> u32 {
+        self.state.load(Ordering::Relaxed) >> 1
+    }
+
+    /// Makes a free slot ready for a new series. The caller owns the slot.
+    pub(crate) fn reset(&self, created: u32) {
+        self.whole.store(0, Ordering::Relaxed);
+        self.fraction.store(0, Ordering::Relaxed);
+        self.deadline.store(0, Ordering::Relaxed);
+        self.armed.store(0, Ordering::Relaxed);
+        self.created.store(created, Ordering::Relaxed);
+    }
+}
+
+impl ScalarGuard<'_> {
+    /// Adds to a counter. `value` is not negative (NaN passes and stays).
+    pub(crate) fn add(&self, value: f64) {
+        let cell = self.cell;
+        // 2^64 itself would saturate to a number that compares equal.
+        if value < 18_446_744_073_709_551_616.0 && (value as u64) as f64 == value {
+            let whole = cell.whole.load(Ordering::Relaxed);
+            match whole.checked_add(value as u64) {
+                Some(sum) => cell.whole.store(sum, Ordering::Relaxed),
+                None => {
+                    self.add_fraction(whole as f64);
+                    cell.whole.store(value as u64, Ordering::Relaxed);
+                }
+            }
+        } else {
+            self.add_fraction(value);
+        }
+    }
+
+    /// Changes a gauge by `value`.
+    pub(crate) fn add_fraction(&self, value: f64) {
+        let sum = f64::from_bits(self.cell.fraction.load(Ordering::Relaxed)) + value;
+        self.set(sum);
+    }
+
+    /// Sets a gauge.
+    pub(crate) fn set(&self, value: f64) {
+        self.cell.fraction.store(value.to_bits(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn life(&self) -> Life {
+        Life {
+            deadline: self.cell.deadline.load(Ordering::Relaxed),
+            armed: self.cell.armed.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn set_life(&self, life: Life) {
+        self.cell.deadline.store(life.deadline, Ordering::Relaxed);
+        self.cell.armed.store(life.armed, Ordering::Relaxed);
+    }
+
+    /// Ends the series: every reference to it is stale from now on.
+    pub(crate) fn retire(mut self) {
+        self.state = self.state.wrapping_add(2);
+    }
+}
+
+impl Drop for ScalarGuard<'_> {
+    fn drop(&mut self) {
+        self.cell.state.store(self.state, Ordering::Release);
+    }
+}
+
+/// A summary, a histogram or a set.
+#[derive(Debug, Default)]
+pub(crate) struct ObserverCell(Mutex<ObserverSlot>);
+
+/// What an [`ObserverCell`] holds.
+#[derive(Debug, Default)]
+pub(crate) struct ObserverSlot {
+    pub(crate) generation: u32,
+    pub(crate) created: u32,
+    pub(crate) life: Life,
+    pub(crate) observer: Option<Box<Observer>>,
+}
+
+impl ObserverCell {
+    /// Locks the cell whatever its generation.
+    pub(crate) fn lock_any(&self) -> MutexGuard<'_, ObserverSlot> {
+        // No code that can panic runs under this lock but the observer's own arithmetic; its numbers stay usable.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the cell if it still is of `generation`.
+    pub(crate) fn lock(&self, generation: u32) -> Option<MutexGuard<'_, ObserverSlot>> {
+        let guard = self.lock_any();
+        (guard.generation == generation).then_some(guard)
+    }
+}
+
+impl ObserverSlot {
+    /// Ends the series and frees its observer.
+    pub(crate) fn retire(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        self.observer = None;
+        self.life = Life::default();
+    }
+}
+
+/// A slab of cells that grows by chunks and never moves a cell.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    view: ArcSwap<Vec<Arc<[T]>>>,
+}
+
+/// The chunks of a slab at some moment. Slots allocated later may lie beyond it.
+#[derive(Debug)]
+pub(crate) struct View<T>(Arc<Vec<Arc<[T]>>>);
+
+impl<T> Clone for View<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> View<T> {
+    /// The cell of a slot, `None` if it was allocated after this view was taken.
+    #[inline]
+    pub(crate) fn get(&self, slot: SlotId) -> Option<&T> {
+        let index = slot.index();
+        self.0.get(index / CHUNK)?.get(index % CHUNK)
+    }
+}
+
+impl<T: Default> Slab<T> {
+    pub(crate) fn new() -> Self {
+        Self { view: ArcSwap::from_pointee(Vec::new()) }
+    }
+
+    /// The present chunks.
+    pub(crate) fn view(&self) -> View<T> {
+        View(self.view.load_full())
+    }
+
+    /// Makes sure that slot `index` exists. Only one caller at a time: the registry's writer.
+    pub(crate) fn grow_to(&self, index: usize) {
+        let view = self.view.load_full();
+        if index / CHUNK < view.len() {
+            return;
+        }
+        let mut chunks = Vec::with_capacity(index / CHUNK + 1);
+        chunks.extend(view.iter().cloned());
+        while chunks.len() <= index / CHUNK {
+            chunks.push((0..CHUNK).map(|_| T::default()).collect());
+        }
+        self.view.store(Arc::new(chunks));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_keeps_whole_additions_exact() {
+        let cell = Scalar::default();
+        for value in [9_007_199_254_740_992.0, 1.0, 1.0, 0.5] {
+            cell.lock(0).expect("fresh").add(value);
+        }
+        assert_eq!(cell.read(0), Some(9_007_199_254_740_994.5));
+    }
+
+    #[test]
+    fn a_counter_beyond_64_bits_goes_on_as_a_float() {
+        let cell = Scalar::default();
+        for _ in 0..3 {
+            cell.lock(0).expect("fresh").add(9_223_372_036_854_775_808.0);
+        }
+        assert_eq!(cell.read(0), Some(3.0 * 9_223_372_036_854_775_808.0));
+        cell.lock(0).expect("fresh").add(18_446_744_073_709_551_616.0);
+        assert_eq!(cell.read(0), Some(5.0 * 9_223_372_036_854_775_808.0));
+    }
+
+    #[test]
+    fn a_stale_reference_neither_reads_nor_writes() {
+        let cell = Scalar::default();
+        cell.lock(0).expect("fresh").set(1.0);
+        cell.lock(0).expect("fresh").retire();
+        assert!(cell.lock(0).is_none());
+        assert_eq!(cell.read(0), None);
+        assert_eq!(cell.generation(), 1);
+        cell.reset(7);
+        assert_eq!(cell.read(1), Some(0.0));
+        assert_eq!(cell.created(), 7);
+    }
+
+    #[test]
+    fn concurrent_additions_are_all_counted() {
+        let cell = Scalar::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let guard = cell.lock(0).expect("fresh");
+                        guard.add(1.0);
+                        guard.add(0.5);
+                    }
+                });
+            }
+        });
+        assert_eq!(cell.read(0), Some(60_000.0));
+    }
+
+    #[test]
+    fn a_slab_grows_without_moving_cells() {
+        let slab: Slab<Scalar> = Slab::new();
+        slab.grow_to(0);
+        let early = slab.view();
+        early.get(SlotId::scalar(0)).and_then(|cell| cell.lock(0)).expect("allocated").set(5.0);
+        slab.grow_to(5_000);
+        assert!(early.get(SlotId::scalar(5_000)).is_none());
+        let late = slab.view();
+        assert!(late.get(SlotId::scalar(5_000)).is_some());
+        assert_eq!(late.get(SlotId::scalar(0)).and_then(|cell| cell.read(0)), Some(5.0));
+    }
+}

@@ -1,0 +1,124 @@
+//! Time of the StatsD side: nanoseconds and ticks since start.
+//!
+//! Everything that ages (time to live, quantile windows, creation times) reads this clock and no other, so that a test
+//! can set it. It knows nothing of series.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Nanoseconds in a [`Moment::tick`].
+pub(crate) const TICK_NANOS: u64 = 100_000_000;
+/// Ticks in a second.
+pub(crate) const TICKS_PER_SECOND: u32 = (1_000_000_000 / TICK_NANOS) as u32;
+
+/// A clock that either runs or is moved by hand. Clones show the same time.
+#[derive(Clone, Debug)]
+pub struct Clock(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Wall clock at the start.
+    epoch: Duration,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Running(Instant),
+    Manual(AtomicU64),
+}
+
+/// A point in time, as distance from the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// Nanoseconds since the start.
+    pub(crate) const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Tenths of a second since the start, from 1 on so that 0 can mean "never". Saturates after 13 years.
+    pub(crate) const fn tick(self) -> u32 {
+        let tick = self.0 / TICK_NANOS + 1;
+        if tick < u32::MAX as u64 { tick as u32 } else { u32::MAX }
+    }
+}
+
+/// A time to live in ticks, rounded up; 0 for "for ever" and for anything beyond the range of ticks.
+pub(crate) fn ticks(life: Duration) -> u32 {
+    let ticks = life.as_nanos().div_ceil(u128::from(TICK_NANOS));
+    u32::try_from(ticks).unwrap_or(0)
+}
+
+impl Clock {
+    /// A clock that runs.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::with(Source::Running(Instant::now()))
+    }
+
+    /// A clock that stands until [`Clock::advance`] moves it. Nothing expires by itself then.
+    #[must_use]
+    pub fn manual() -> Self {
+        Self::with(Source::Manual(AtomicU64::new(0)))
+    }
+
+    fn with(source: Source) -> Self {
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(Arc::new(Inner { epoch, source }))
+    }
+
+    /// Whether this clock stands until it is moved.
+    #[must_use]
+    pub fn is_manual(&self) -> bool {
+        matches!(self.0.source, Source::Manual(_))
+    }
+
+    /// Moves a manual clock; a running one goes on as before.
+    pub fn advance(&self, by: Duration) {
+        if let Source::Manual(now) = &self.0.source {
+            let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+            now.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        Moment(match &self.0.source {
+            Source::Running(start) => u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            Source::Manual(now) => now.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Wall-clock time of a tick since the Unix epoch.
+    pub(crate) fn wall(&self, tick: u32) -> Duration {
+        self.0.epoch + Duration::from_nanos(u64::from(tick.saturating_sub(1)) * TICK_NANOS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_is_rounded_up_to_ticks() {
+        assert_eq!(ticks(Duration::ZERO), 0);
+        assert_eq!(ticks(Duration::from_nanos(1)), 1);
+        assert_eq!(ticks(Duration::from_millis(100)), 1);
+        assert_eq!(ticks(Duration::from_millis(101)), 2);
+        assert_eq!(ticks(Duration::from_secs(1)), TICKS_PER_SECOND);
+        assert_eq!(ticks(Duration::MAX), 0, "beyond the range is for ever");
+    }
+
+    #[test]
+    fn a_manual_clock_moves_only_by_hand() {
+        let clock = Clock::manual();
+        let copy = clock.clone();
+        assert_eq!(clock.now().tick(), 1);
+        copy.advance(Duration::from_secs(2));
+        assert_eq!(clock.now().nanos(), 2_000_000_000);
+        assert_eq!(clock.now().tick(), 21);
+        assert_eq!(clock.wall(21) - clock.wall(1), Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,90 @@
+//! A metric family: what all series of one name share.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// What the series of a family are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+    Summary,
+    Histogram,
+    /// A count of distinct members, exposed as a gauge.
+    Set,
+}
+
+impl Kind {
+    /// All kinds; `ALL[kind as usize] == kind`.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Counter, Self::Gauge, Self::Summary, Self::Histogram, Self::Set];
+
+    /// The label `type` of `statsd_exporter_metrics_total`.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Summary => "summary",
+            Self::Histogram => "histogram",
+            Self::Set => "set",
+        }
+    }
+
+    /// Whether one series of this kind has several samples with derived names.
+    pub(crate) const fn is_observer(self) -> bool {
+        matches!(self, Self::Summary | Self::Histogram)
+    }
+}
+
+/// What all series of one name share.
+#[derive(Debug)]
+pub(crate) struct Family {
+    /// Metric name.
+    pub(crate) name: Box<str>,
+    /// Hash of the label names of its first series. Only if others join, sets of label names are counted one by one.
+    pub(crate) first_set: u64,
+    pub(crate) id: u32,
+    /// Number of its help text in the registry.
+    pub(crate) help: u32,
+    live: AtomicU32,
+    pub(crate) kind: Kind,
+    has_nan: AtomicBool,
+}
+
+impl Family {
+    pub(crate) fn new(name: &str, id: u32, kind: Kind, help: u32, first_set: u64) -> Self {
+        Self {
+            name: name.into(),
+            first_set,
+            id,
+            help,
+            live: AtomicU32::new(0),
+            kind,
+            has_nan: AtomicBool::new(false),
+        }
+    }
+
+    /// Series alive. Changed by the registry's writer alone.
+    pub(crate) fn live(&self) -> u32 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Counts one series more; returns how many there are now.
+    pub(crate) fn born(&self) -> u32 {
+        self.live.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts one series less; returns how many there are now.
+    pub(crate) fn died(&self) -> u32 {
+        self.live.fetch_sub(1, Ordering::Relaxed) - 1
+    }
+
+    /// Remembers that a counter of this family became NaN, which OpenMetrics does not allow a counter to be.
+    pub(crate) fn mark_nan(&self) {
+        self.has_nan.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a counter of this family may be NaN.
+    pub(crate) fn has_nan(&self) -> bool {
+        self.has_nan.load(Ordering::Relaxed)
+    }
+}

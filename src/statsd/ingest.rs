@@ -1,0 +1,749 @@
+//! From bytes of a listener to changed series, on the thread that received them.
+//!
+//! A [`Worker`] belongs to one listening thread. A line of the dominant shape whose key it knows costs one look-up and
+//! one change of a cell; everything else is parsed, mapped and resolved, and remembered if it can be. Each line and each
+//! sample ends in exactly one outcome of the ledger. Sockets are the business of [`super::net`] and [`super::tcp`],
+//! membership that of the registry.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arc_swap::ArcSwap;
+
+use super::cell::{self, Handle, Life, ObserverCell, Scalar};
+use super::clock::{Moment, ticks};
+use super::keys::{KeyTable, Known};
+use super::labels;
+use super::line::{
+    self, Event, EventKind, ParserFlags, SampleError, SimpleKind, SimpleLine, split_simple,
+};
+use super::mapcache::{CacheKind, MapCache, Mapping};
+use super::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, ObserverType, Rule};
+use super::metrics::{
+    Count, EventType, LineOutcome, Listener, Metrics, SampleOutcome, Tally, bump,
+};
+use super::name;
+use super::observer::Observer;
+use super::registry::{Aggregation, NewSeries, Registry, Rejection};
+use super::relay::{Relay, RelayBatch};
+use super::tree::Key;
+use crate::exposition::go_float;
+
+/// Different treatments a worker remembers; beyond it starts anew.
+const MAX_TREATMENTS: usize = 1 << 16;
+
+/// A mapping in use.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) mapper: Mapper,
+    /// Differs for every load.
+    pub(crate) generation: u64,
+}
+
+/// What all workers of a pipeline share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) registry: Registry,
+    pub(crate) metrics: Metrics,
+    pub(crate) mapping: ArcSwap<Loaded>,
+    pub(crate) flags: ParserFlags,
+    /// Names in the mapping cache, 0 for none.
+    pub(crate) cache_size: usize,
+    pub(crate) cache_kind: CacheKind,
+    /// Keys a worker remembers.
+    pub(crate) key_cache_size: usize,
+    pub(crate) relay: Option<Relay>,
+}
+
+/// What a value does to its series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Op {
+    Add,
+    /// Set or change, by the sign of the text.
+    Level,
+    Observe,
+    Drop,
+}
+
+/// Everything about a known line but its series and its value. Floats are kept as bits to be comparable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Treatment {
+    op: Op,
+    divisor: u64,
+    scale: Option<u64>,
+    weight: u64,
+    /// Time to live in ticks.
+    ttl: u32,
+    tag_errors: u32,
+    has_tags: bool,
+    mapped: bool,
+}
+
+impl Treatment {
+    /// The value of an event, from the number in the line.
+    fn event_value(&self, number: f64) -> f64 {
+        number / f64::from_bits(self.divisor)
+    }
+
+    /// The value for the series, from that of the event.
+    fn series_value(&self, value: f64) -> f64 {
+        match self.scale {
+            Some(scale) => value * f64::from_bits(scale),
+            None => value,
+        }
+    }
+
+    const fn event_type(&self) -> EventType {
+        match self.op {
+            Op::Add => EventType::Counter,
+            Op::Level => EventType::Gauge,
+            Op::Observe | Op::Drop => EventType::Observer,
+        }
+    }
+}
+
+/// A change of one series.
+#[derive(Clone, Copy, Debug)]
+enum Change<'a> {
+    Add(f64),
+    Set(f64),
+    Move(f64),
+    Observe(f64, u64),
+    Member(&'a [u8]),
+}
+
+/// What became of an event, and how the next one like it can go the short way.
+struct Applied {
+    outcome: SampleOutcome,
+    known: Option<(Option<Handle>, Treatment)>,
+}
+
+impl From<SampleOutcome> for Applied {
+    fn from(outcome: SampleOutcome) -> Self {
+        Self { outcome, known: None }
+    }
+}
+
+/// The state of one ingest thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    core: Core,
+    keys: KeyTable,
+    treatments: Vec<Treatment>,
+    treatment_numbers: HashMap<Treatment, u32>,
+}
+
+/// The part of a worker that applies events.
+#[derive(Debug)]
+struct Core {
+    shared: Arc<Shared>,
+    listener: Listener,
+    tally: Tally,
+    cache: Option<MapCache>,
+    cache_length: i64,
+    loaded: Arc<Loaded>,
+    scalars: cell::View<Scalar>,
+    observers: cell::View<ObserverCell>,
+    now: Moment,
+    buffer: mapper::Buffer,
+    text: Vec<u8>,
+    relayed: RelayBatch,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: &Arc<Shared>, listener: Listener) -> Self {
+        let cache =
+            (shared.cache_size > 0).then(|| MapCache::new(shared.cache_size, shared.cache_kind));
+        Self {
+            core: Core {
+                listener,
+                tally: Tally::default(),
+                cache,
+                cache_length: 0,
+                loaded: shared.mapping.load_full(),
+                scalars: shared.registry.scalars(),
+                observers: shared.registry.observers(),
+                now: shared.registry.clock.now(),
+                buffer: mapper::Buffer::default(),
+                text: Vec::new(),
+                relayed: RelayBatch::default(),
+                shared: Arc::clone(shared),
+            },
+            keys: KeyTable::new(shared.key_cache_size),
+            treatments: Vec::new(),
+            treatment_numbers: HashMap::new(),
+        }
+    }
+
+    /// Begins a batch: reads the clock and takes up a mapping loaded since. Call it after the bytes have arrived, so
+    /// that what was sent after a reload is mapped by it.
+    pub(crate) fn begin(&mut self) {
+        self.core.now = self.core.shared.registry.clock.now();
+        if self.core.shared.mapping.load().generation != self.core.loaded.generation {
+            self.core.loaded = self.core.shared.mapping.load_full();
+            if let Some(cache) = &mut self.core.cache {
+                cache.clear();
+            }
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        self.keys.clear();
+        self.treatments.clear();
+        self.treatment_numbers.clear();
+    }
+
+    /// Ends a batch: what was counted becomes visible, what is to be relayed is handed over.
+    pub(crate) fn end(&mut self) {
+        let core = &mut self.core;
+        if let Some(relay) = &core.shared.relay
+            && !core.relayed.is_empty()
+        {
+            let (count, lines) = (core.relayed.lines(), std::mem::take(&mut core.relayed));
+            let fate = if relay.send(lines) { Count::RelayLines } else { Count::RelayDropped };
+            core.tally.add(fate, count);
+        }
+        let metrics = &core.shared.metrics;
+        if let Some(cache) = &core.cache {
+            let length = cache.len() as i64;
+            if length != core.cache_length {
+                metrics.cache_length.fetch_add(length - core.cache_length, Ordering::Relaxed);
+                core.cache_length = length;
+            }
+        }
+        bump(&metrics.flushes);
+        metrics.drain(&mut core.tally, core.listener);
+    }
+
+    /// A datagram: lines between line feeds.
+    pub(crate) fn datagram(&mut self, bytes: &[u8]) {
+        let count = match self.core.listener {
+            Listener::Unixgram => Count::UnixgramPackets,
+            _ => Count::UdpPackets,
+        };
+        self.core.tally.add(count, 1);
+        self.lines(bytes);
+    }
+
+    /// Lines separated by line feeds; what follows the last one is a line too, even if it is empty.
+    pub(crate) fn lines(&mut self, bytes: &[u8]) {
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', bytes) {
+            self.line(bytes.get(start..end).unwrap_or_default());
+            start = end + 1;
+        }
+        self.line(bytes.get(start..).unwrap_or_default());
+    }
+
+    /// One line, without its line feed.
+    #[inline]
+    pub(crate) fn line(&mut self, line: &[u8]) {
+        if line.is_empty() {
+            return self.core.tally.line(LineOutcome::Empty);
+        }
+        if let Some(relay) = &self.core.shared.relay {
+            if relay.fits(line) {
+                self.core.relayed.push(line);
+            } else {
+                self.core.tally.add(Count::RelayLongLines, 1);
+            }
+        }
+        let simple = split_simple(line);
+        if let Some(simple) = &simple {
+            let fingerprint = self.keys.fingerprint(simple);
+            if let Some(known) = self.keys.get(fingerprint)
+                && self.known_line(simple, known)
+            {
+                return;
+            }
+            return self.long_way(line, Some((*simple, fingerprint)));
+        }
+        self.long_way(line, None);
+    }
+
+    /// Applies a line that leads to `known`; `false` if it does not any more, or if its value needs a second look.
+    #[inline]
+    fn known_line(&mut self, line: &SimpleLine<'_>, known: Known) -> bool {
+        let Some(treatment) = self.treatments.get(known.treatment as usize) else {
+            return false;
+        };
+        let Ok(number) = go_float::parse(line.value) else {
+            return false;
+        };
+        let core = &mut self.core;
+        let outcome = if let (Some(handle), false) = (known.handle, treatment.op == Op::Drop) {
+            let value = treatment.series_value(treatment.event_value(number));
+            let change = match treatment.op {
+                Op::Add if value < 0.0 => None,
+                // NaN is noted in the family, which only the long way knows.
+                Op::Add if value.is_nan() => return false,
+                Op::Add => Some(Change::Add(value)),
+                Op::Level if matches!(line.value.first(), Some(b'+' | b'-')) => {
+                    Some(Change::Move(value))
+                }
+                Op::Level => Some(Change::Set(value)),
+                Op::Observe | Op::Drop => Some(Change::Observe(value, treatment.weight)),
+            };
+            match change {
+                Some(change) => {
+                    if !core.change(handle, change, treatment.ttl) {
+                        return false;
+                    }
+                    core.tally.event(treatment.event_type(), treatment.weight);
+                    SampleOutcome::Accepted
+                }
+                None => {
+                    core.tally.add(Count::NegativeCounter, treatment.weight);
+                    SampleOutcome::NegativeCounter
+                }
+            }
+        } else {
+            SampleOutcome::DroppedByRule
+        };
+        let tally = &mut core.tally;
+        tally.line(LineOutcome::Sampled);
+        tally.add(Count::Samples, 1);
+        tally.sample(outcome);
+        let action = match (treatment.op, treatment.mapped) {
+            (Op::Drop, _) => Count::ActionDrop,
+            (_, true) => Count::ActionMap,
+            (_, false) => Count::Unmapped,
+        };
+        tally.add(action, treatment.weight);
+        tally.add(Count::Tags, u64::from(treatment.has_tags));
+        tally.add(Count::TagErrors, u64::from(treatment.tag_errors));
+        if core.cache.is_some() {
+            tally.add(Count::CacheGets, treatment.weight);
+            tally.add(Count::CacheHits, treatment.weight);
+        }
+        true
+    }
+
+    /// Parses, maps and resolves a line, and remembers it if it can go the short way next time.
+    fn long_way(
+        &mut self,
+        line: &[u8],
+        simple: Option<(SimpleLine<'_>, super::keys::Fingerprint)>,
+    ) {
+        let flags = self.core.shared.flags;
+        let mut sink = Sink {
+            core: &mut self.core,
+            pending: None,
+            samples: 0,
+            events: 0,
+            errors: 0,
+            tag_errors: 0,
+            tags: 0,
+            known: None,
+        };
+        line::parse(line, flags, &mut sink);
+        sink.finish_sample();
+        let (samples, events, errors, tag_errors, tags, known) =
+            (sink.samples, sink.events, sink.errors, sink.tag_errors, sink.tags, sink.known);
+        self.core.tally.line(if samples > 0 { LineOutcome::Sampled } else { LineOutcome::Refused });
+        let (Some((simple, fingerprint)), Some(learned)) = (simple, known) else {
+            return;
+        };
+        if samples != 1 || events != 1 || errors > 0 {
+            return;
+        }
+        let Ok(tag_errors) = u32::try_from(tag_errors) else {
+            return;
+        };
+        self.learn(&simple, fingerprint, learned, tag_errors, tags > 0);
+    }
+
+    fn learn(
+        &mut self,
+        simple: &SimpleLine<'_>,
+        fingerprint: super::keys::Fingerprint,
+        learned: Learned,
+        tag_errors: u32,
+        has_tags: bool,
+    ) {
+        let divisor = match (simple.kind, simple.rate) {
+            (SimpleKind::Timer, _) => 1_000.0,
+            (SimpleKind::Counter, Some(rate)) => match go_float::parse(rate) {
+                Ok(rate) if rate != 0.0 => rate,
+                _ => 1.0,
+            },
+            _ => 1.0,
+        };
+        let treatment =
+            Treatment { divisor: f64::to_bits(divisor), tag_errors, has_tags, ..learned.treatment };
+        // The short way must give what the parser gave; where it does not, the line keeps to the long one.
+        let agrees = go_float::parse(simple.value)
+            .is_ok_and(|number| treatment.event_value(number).to_bits() == learned.value.to_bits());
+        if !agrees {
+            return;
+        }
+        if self.treatments.len() >= MAX_TREATMENTS
+            && !self.treatment_numbers.contains_key(&treatment)
+        {
+            self.forget();
+        }
+        let treatments = &mut self.treatments;
+        let number = *self.treatment_numbers.entry(treatment).or_insert_with(|| {
+            treatments.push(treatment);
+            treatments.len() as u32 - 1
+        });
+        let known = Known { handle: learned.handle, treatment: number };
+        let core = &self.core;
+        let evicted = self.keys.insert(fingerprint, known, |known| core.is_alive(known));
+        if evicted > 0 {
+            core.shared.metrics.key_evictions.fetch_add(evicted as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A line that can go the short way.
+#[derive(Clone, Copy, Debug)]
+struct Learned {
+    handle: Option<Handle>,
+    treatment: Treatment,
+    /// Value of the event, as the parser gave it.
+    value: f64,
+}
+
+/// Takes what the parser says about one line.
+struct Sink<'w> {
+    core: &'w mut Core,
+    /// The sample that was begun last and what became of it so far.
+    pending: Option<Option<SampleOutcome>>,
+    samples: u64,
+    events: u64,
+    errors: u64,
+    tag_errors: u64,
+    tags: u64,
+    known: Option<Learned>,
+}
+
+impl Sink<'_> {
+    /// Enters the outcome of the last sample in the ledger.
+    fn finish_sample(&mut self) {
+        if let Some(outcome) = self.pending.take() {
+            self.core.tally.sample(outcome.unwrap_or(SampleOutcome::NoEvent));
+        }
+    }
+
+    fn outcome(&mut self, outcome: SampleOutcome) {
+        if let Some(pending) = &mut self.pending
+            && *pending != Some(SampleOutcome::Accepted)
+        {
+            *pending = Some(outcome);
+        }
+    }
+}
+
+impl line::Sink for Sink<'_> {
+    fn event(&mut self, event: &Event<'_>) {
+        self.events += 1;
+        let applied = self.core.event(event);
+        self.outcome(applied.outcome);
+        self.known = applied.known.map(|(handle, treatment)| Learned {
+            handle,
+            treatment,
+            value: event.value,
+        });
+    }
+
+    fn sample(&mut self) {
+        self.finish_sample();
+        self.samples += 1;
+        self.pending = Some(None);
+        self.core.tally.add(Count::Samples, 1);
+    }
+
+    fn sample_error(&mut self, reason: SampleError, count: u64) {
+        self.errors += 1;
+        self.outcome(SampleOutcome::Malformed(reason));
+        self.core.tally.sample_error(reason, count);
+    }
+
+    fn tag_errors(&mut self, count: u64) {
+        self.tag_errors += count;
+        self.core.tally.add(Count::TagErrors, count);
+    }
+
+    fn tags(&mut self) {
+        self.tags += 1;
+        self.core.tally.add(Count::Tags, 1);
+    }
+
+    fn dogstatsd_event(&mut self) {
+        self.errors += 1;
+        self.core.tally.add(Count::DogstatsdEvents, 1);
+    }
+
+    fn dogstatsd_service_check(&mut self) {
+        self.errors += 1;
+        self.core.tally.add(Count::DogstatsdServiceChecks, 1);
+    }
+}
+
+impl Core {
+    fn is_alive(&self, known: Known) -> bool {
+        let Some(Handle { slot, generation }) = known.handle else {
+            return true;
+        };
+        if slot.is_observer() {
+            self.observers.get(slot).is_some_and(|cell| cell.lock(generation).is_some())
+        } else {
+            self.scalars.get(slot).is_some_and(|cell| cell.read(generation).is_some())
+        }
+    }
+
+    /// Changes a series and prolongs its life; `false` if the series is gone.
+    #[inline]
+    fn change(&mut self, handle: Handle, change: Change<'_>, ttl: u32) -> bool {
+        if handle.slot.is_observer() {
+            return self.change_observer(handle, change, ttl);
+        }
+        if self.scalars.get(handle.slot).is_none() {
+            self.scalars = self.shared.registry.scalars();
+        }
+        let Some(cell) =
+            self.scalars.get(handle.slot).and_then(|cell| cell.lock(handle.generation))
+        else {
+            return false;
+        };
+        match change {
+            Change::Add(value) => cell.add(value),
+            Change::Set(value) => cell.set(value),
+            Change::Move(value) => cell.add_fraction(value),
+            Change::Observe(..) | Change::Member(_) => {}
+        }
+        let life = cell.life();
+        if ttl > 0 || life.deadline > 0 {
+            let (life, bucket) = Registry::prolong(life, self.now.tick(), ttl);
+            cell.set_life(life);
+            drop(cell);
+            self.arm(handle, bucket);
+        }
+        true
+    }
+
+    fn change_observer(&mut self, handle: Handle, change: Change<'_>, ttl: u32) -> bool {
+        if self.observers.get(handle.slot).is_none() {
+            self.observers = self.shared.registry.observers();
+        }
+        let Some(mut cell) =
+            self.observers.get(handle.slot).and_then(|cell| cell.lock(handle.generation))
+        else {
+            return false;
+        };
+        match (cell.observer.as_deref_mut(), change) {
+            (Some(Observer::Distinct(set)), Change::Member(member)) => set.insert(member, self.now),
+            (Some(observer), Change::Observe(value, weight)) => {
+                observer.observe(value, weight, self.now)
+            }
+            _ => {}
+        }
+        if ttl > 0 || cell.life.deadline > 0 {
+            let (life, bucket): (Life, _) = Registry::prolong(cell.life, self.now.tick(), ttl);
+            cell.life = life;
+            drop(cell);
+            self.arm(handle, bucket);
+        }
+        true
+    }
+
+    fn arm(&self, handle: Handle, bucket: Option<u32>) {
+        if let Some(second) = bucket {
+            self.shared.registry.arm(handle, second);
+        }
+    }
+
+    /// What `name` maps to, from the cache or from the mapper.
+    fn mapping(&mut self, kind: EventType, name: &str, weight: u64) -> Arc<Mapping> {
+        let metric_type = match kind {
+            EventType::Counter => MetricType::Counter,
+            EventType::Gauge | EventType::Set => MetricType::Gauge,
+            EventType::Observer => MetricType::Observer,
+        };
+        if let Some(cache) = &mut self.cache {
+            self.tally.add(Count::CacheGets, weight);
+            if let Some(mapping) = cache.get(kind, name) {
+                self.tally.add(Count::CacheHits, weight);
+                return mapping;
+            }
+            // An event of weight n stands for n look-ups, of which the first missed.
+            self.tally.add(Count::CacheHits, weight - 1);
+        }
+        let mapping = Arc::new(match self.loaded.mapper.map(name, metric_type, &mut self.buffer) {
+            Some(mapped) => Mapping {
+                rule: Some(mapped.rule.index),
+                name: mapped.name.into(),
+                labels: mapped.labels().map(|(name, value)| (name.into(), value.into())).collect(),
+            },
+            None => Mapping { rule: None, name: name::escape(name).into(), labels: Box::default() },
+        });
+        if let Some(cache) = &mut self.cache {
+            cache.insert(kind, name, Arc::clone(&mapping));
+        }
+        mapping
+    }
+
+    /// Maps, resolves and applies one event.
+    fn event(&mut self, event: &Event<'_>) -> Applied {
+        let weight = event.weight;
+        if weight == 0 {
+            return SampleOutcome::NoEvent.into();
+        }
+        let (kind, op) = match event.kind {
+            EventKind::Counter => (EventType::Counter, Op::Add),
+            EventKind::Gauge { .. } => (EventType::Gauge, Op::Level),
+            EventKind::Observer => (EventType::Observer, Op::Observe),
+            EventKind::Set(_) => (EventType::Set, Op::Observe),
+        };
+        let mapping = self.mapping(kind, event.name, weight);
+        let loaded = Arc::clone(&self.loaded);
+        let rule = mapping.rule.and_then(|index| loaded.mapper.rules().get(index));
+        let ttl = ticks(rule.map_or(loaded.mapper.defaults().ttl, |rule| rule.ttl));
+        let treatment = Treatment {
+            op,
+            divisor: 1.0f64.to_bits(),
+            scale: rule.and_then(|rule| rule.scale).map(f64::to_bits),
+            weight,
+            ttl,
+            tag_errors: 0,
+            has_tags: false,
+            mapped: rule.is_some(),
+        };
+        if let Some(rule) = rule {
+            if rule.action == Action::Drop {
+                self.tally.add(Count::ActionDrop, weight);
+                let treatment = Treatment { op: Op::Drop, ..treatment };
+                return Applied {
+                    outcome: SampleOutcome::DroppedByRule,
+                    known: Some((None, treatment)),
+                };
+            }
+            if mapping.name.is_empty() {
+                return self.reject(Rejection::EmptyName, kind, "", weight);
+            }
+            self.tally.add(Count::ActionMap, weight);
+        } else {
+            self.tally.add(Count::Unmapped, weight);
+        }
+        let value = treatment.series_value(event.value);
+        if kind == EventType::Counter && value < 0.0 {
+            self.tally.add(Count::NegativeCounter, weight);
+            return SampleOutcome::NegativeCounter.into();
+        }
+        let change = match event.kind {
+            EventKind::Counter => Change::Add(value),
+            EventKind::Gauge { relative: true } => Change::Move(value),
+            EventKind::Gauge { relative: false } => Change::Set(value),
+            EventKind::Observer => Change::Observe(value, weight),
+            EventKind::Set(member) => Change::Member(member.as_bytes()),
+        };
+        let label_count = self.render_labels(event, &mapping, rule);
+        let aggregation = aggregation(&loaded.mapper, rule, kind);
+        let help = rule.map_or(DEFAULT_HELP, |rule| &rule.help);
+        // A series that expires between the look-up and the change is made anew.
+        loop {
+            let series = NewSeries {
+                key: Key { name: &mapping.name, labels: &self.text, label_count },
+                aggregation,
+                help,
+            };
+            let handle = match self.shared.registry.resolve(&series) {
+                Ok(handle) => handle,
+                Err(rejection) => return self.reject(rejection, kind, &mapping.name, weight),
+            };
+            if self.change(handle, change, ttl) {
+                if kind == EventType::Counter && value.is_nan() {
+                    self.shared.registry.mark_nan(&mapping.name);
+                }
+                self.tally.event(kind, weight);
+                return Applied {
+                    outcome: SampleOutcome::Accepted,
+                    known: (kind != EventType::Set).then_some((Some(handle), treatment)),
+                };
+            }
+        }
+    }
+
+    /// Renders the labels of an event into `text`: tags and the rule's labels, sorted by name. Of equal names the
+    /// rule's label wins unless the rule honours tags.
+    fn render_labels(&mut self, event: &Event<'_>, mapping: &Mapping, rule: Option<&Rule>) -> u16 {
+        let honor = rule.is_some_and(|rule| rule.honor_labels);
+        self.text.clear();
+        let mut count = 0u16;
+        let mut tags = event.labels.iter().peekable();
+        let mut own = mapping.labels.iter().peekable();
+        loop {
+            let (name, value): (&str, &str) = match (tags.peek(), own.peek()) {
+                (None, None) => return count,
+                (Some(tag), Some((name, value))) => match (*tag.name).cmp(name) {
+                    std::cmp::Ordering::Less => {
+                        let pair = (&*tag.name, tag.value);
+                        tags.next();
+                        pair
+                    }
+                    std::cmp::Ordering::Greater => {
+                        own.next();
+                        (name, value)
+                    }
+                    std::cmp::Ordering::Equal => {
+                        let pair: (&str, &str) =
+                            if honor { (&tag.name, tag.value) } else { (name, value) };
+                        tags.next();
+                        own.next();
+                        pair
+                    }
+                },
+                (Some(tag), None) => {
+                    let pair = (&*tag.name, tag.value);
+                    tags.next();
+                    pair
+                }
+                (None, Some((name, value))) => {
+                    own.next();
+                    (name, value)
+                }
+            };
+            labels::push(&mut self.text, name, value);
+            count = count.saturating_add(1);
+        }
+    }
+
+    fn reject(
+        &mut self,
+        rejection: Rejection,
+        kind: EventType,
+        name: &str,
+        weight: u64,
+    ) -> Applied {
+        match rejection {
+            Rejection::EmptyName => self.tally.add(Count::EmptyName, weight),
+            Rejection::InvalidName => self.tally.add(Count::InvalidName, weight),
+            Rejection::InvalidLabel => self.tally.add(Count::InvalidLabel, weight),
+            Rejection::SeriesLimit => self.tally.add(Count::SeriesLimit, weight),
+            conflict => {
+                debug_assert!(conflict.is_conflict());
+                self.shared.metrics.conflict(kind, name, weight);
+            }
+        }
+        SampleOutcome::Rejected(rejection).into()
+    }
+}
+
+fn aggregation<'a>(mapper: &'a Mapper, rule: Option<&'a Rule>, kind: EventType) -> Aggregation<'a> {
+    match kind {
+        EventType::Counter => Aggregation::Counter,
+        EventType::Gauge => Aggregation::Gauge,
+        EventType::Set => Aggregation::Set(mapper.summary_options(rule)),
+        EventType::Observer => match mapper.observer_type(rule) {
+            ObserverType::Summary => Aggregation::Summary(mapper.summary_options(rule)),
+            ObserverType::Histogram => Aggregation::Histogram {
+                bounds: mapper.buckets(rule),
+                native_factor: mapper.native_bucket_factor(rule),
+                native_max_buckets: mapper.native_max_buckets(rule),
+            },
+        },
+    }
+}

@@ -1,0 +1,926 @@
+//! What the StatsD side counts about itself, and the families in which it says so.
+//!
+//! An ingest thread counts into a [`Tally`] of its own and adds it to the shared [`Metrics`] once for each batch, so a
+//! line costs no atomic operation. Two groups of families come out: those of the original, with its names and meaning
+//! ([`Metrics::original`]), and ours ([`Metrics::ours`]), among them the loss ledger: every line and every sample ends in
+//! exactly one outcome.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::family::Kind;
+use super::labels;
+use super::line::SampleError;
+use super::registry::{RegistryCounts, Rejection};
+use super::relay::Relay;
+
+/// Different (type, name) pairs kept in `events_conflict_total`; names beyond are counted together.
+const MAX_CONFLICT_NAMES: usize = 10_000;
+/// The name under which conflicts beyond the limit are counted.
+const OTHER_NAMES: &str = "_other";
+
+/// Where lines come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Listener {
+    /// UDP datagrams.
+    Udp,
+    /// TCP connections.
+    Tcp,
+    /// Unix datagrams.
+    Unixgram,
+    /// Lines handed over in the process.
+    Direct,
+}
+
+impl Listener {
+    pub(crate) const ALL: [Self; 4] = [Self::Udp, Self::Tcp, Self::Unixgram, Self::Direct];
+
+    /// Value of the label `listener`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+            Self::Unixgram => "unixgram",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+/// The type of an event, as in the label `type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum EventType {
+    Counter,
+    Gauge,
+    Observer,
+    Set,
+}
+
+impl EventType {
+    pub(crate) const ALL: [Self; 4] = [Self::Counter, Self::Gauge, Self::Observer, Self::Set];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Observer => "observer",
+            Self::Set => "set",
+        }
+    }
+}
+
+/// How a line ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineOutcome {
+    /// Nothing between two line feeds.
+    Empty,
+    /// At least one sample was begun.
+    Sampled,
+    /// Refused before any sample.
+    Refused,
+}
+
+impl LineOutcome {
+    const ALL: [Self; 3] = [Self::Empty, Self::Sampled, Self::Refused];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::Sampled => "sampled",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// How a sample ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SampleOutcome {
+    /// It changed a series.
+    Accepted,
+    /// A rule with action `drop` took it.
+    DroppedByRule,
+    /// It stands for no event: a sampled observer whose rate rounds to none.
+    NoEvent,
+    /// A negative counter.
+    NegativeCounter,
+    /// It was not understood.
+    Malformed(SampleError),
+    /// It found no series.
+    Rejected(Rejection),
+}
+
+impl SampleOutcome {
+    const COUNT: usize = 4 + SampleError::ALL.len() + Rejection::ALL.len();
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Accepted => 0,
+            Self::DroppedByRule => 1,
+            Self::NoEvent => 2,
+            Self::NegativeCounter => 3,
+            Self::Malformed(error) => 4 + error as usize,
+            Self::Rejected(rejection) => 4 + SampleError::ALL.len() + rejection as usize,
+        }
+    }
+
+    fn all() -> impl Iterator<Item = Self> {
+        [Self::Accepted, Self::DroppedByRule, Self::NoEvent, Self::NegativeCounter]
+            .into_iter()
+            .chain(SampleError::ALL.into_iter().map(Self::Malformed))
+            .chain(Rejection::ALL.into_iter().map(Self::Rejected))
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::DroppedByRule => "dropped_by_rule",
+            Self::NoEvent => "no_event",
+            Self::NegativeCounter => "illegal_negative_counter",
+            Self::Malformed(error) => error.as_str(),
+            Self::Rejected(rejection) => rejection.as_str(),
+        }
+    }
+}
+
+/// One number of a [`Tally`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    Samples,
+    Tags,
+    TagErrors,
+    Unmapped,
+    ActionMap,
+    ActionDrop,
+    EmptyName,
+    NegativeCounter,
+    InvalidName,
+    InvalidLabel,
+    SeriesLimit,
+    CacheGets,
+    CacheHits,
+    DogstatsdEvents,
+    DogstatsdServiceChecks,
+    UdpPackets,
+    UnixgramPackets,
+    RelayLines,
+    RelayLongLines,
+    RelayDropped,
+}
+
+const COUNTS: usize = Count::RelayDropped as usize + 1;
+
+/// What one ingest thread counted since it was last added to the [`Metrics`].
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    counts: [u64; COUNTS],
+    events: [u64; EventType::ALL.len()],
+    errors: [u64; SampleError::ALL.len()],
+    lines: [u64; LineOutcome::ALL.len()],
+    samples: [u64; SampleOutcome::COUNT],
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn add(&mut self, count: Count, by: u64) {
+        self.counts[count as usize] += by;
+    }
+
+    #[inline]
+    pub(crate) fn event(&mut self, kind: EventType, by: u64) {
+        self.events[kind as usize] += by;
+    }
+
+    pub(crate) fn sample_error(&mut self, reason: SampleError, by: u64) {
+        self.errors[reason as usize] += by;
+    }
+
+    #[inline]
+    pub(crate) fn line(&mut self, outcome: LineOutcome) {
+        self.lines[outcome as usize] += 1;
+    }
+
+    #[inline]
+    pub(crate) fn sample(&mut self, outcome: SampleOutcome) {
+        self.samples[outcome.index()] += 1;
+    }
+}
+
+type Counters<const N: usize> = [AtomicU64; N];
+
+const fn counters<const N: usize>() -> Counters<N> {
+    [const { AtomicU64::new(0) }; N]
+}
+
+/// Everything counted, for all threads.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    counts: Counters<COUNTS>,
+    events: Counters<{ EventType::ALL.len() }>,
+    errors: Counters<{ SampleError::ALL.len() }>,
+    lines: [Counters<{ LineOutcome::ALL.len() }>; Listener::ALL.len()],
+    samples: Counters<{ SampleOutcome::COUNT }>,
+    conflicts: Mutex<BTreeMap<(EventType, Box<str>), u64>>,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) tcp_connections: AtomicU64,
+    pub(crate) tcp_connection_errors: AtomicU64,
+    pub(crate) tcp_too_long_lines: AtomicU64,
+    pub(crate) tcp_open: AtomicI64,
+    pub(crate) accept_errors: AtomicU64,
+    pub(crate) reloads_ok: AtomicU64,
+    pub(crate) reloads_failed: AtomicU64,
+    pub(crate) loaded_mappings: AtomicU64,
+    pub(crate) cache_length: AtomicI64,
+    pub(crate) key_evictions: AtomicU64,
+    pub(crate) read_errors: Counters<{ Listener::ALL.len() }>,
+    pub(crate) truncated: Counters<{ Listener::ALL.len() }>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            counts: counters(),
+            events: counters(),
+            errors: counters(),
+            lines: [const { counters() }; Listener::ALL.len()],
+            samples: counters(),
+            conflicts: Mutex::default(),
+            flushes: AtomicU64::new(0),
+            tcp_connections: AtomicU64::new(0),
+            tcp_connection_errors: AtomicU64::new(0),
+            tcp_too_long_lines: AtomicU64::new(0),
+            tcp_open: AtomicI64::new(0),
+            accept_errors: AtomicU64::new(0),
+            reloads_ok: AtomicU64::new(0),
+            reloads_failed: AtomicU64::new(0),
+            loaded_mappings: AtomicU64::new(0),
+            cache_length: AtomicI64::new(0),
+            key_evictions: AtomicU64::new(0),
+            read_errors: counters(),
+            truncated: counters(),
+        }
+    }
+}
+
+/// Adds one to a counter.
+pub(crate) fn bump(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn drain<const N: usize>(from: &mut [u64; N], into: &Counters<N>) {
+    for (count, counter) in from.iter_mut().zip(into) {
+        if *count > 0 {
+            counter.fetch_add(std::mem::take(count), Ordering::Relaxed);
+        }
+    }
+}
+
+fn get(counter: &AtomicU64) -> f64 {
+    counter.load(Ordering::Relaxed) as f64
+}
+
+/// A socket and what the kernel dropped for it.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelDrops {
+    pub(crate) listener: Listener,
+    /// Number of the socket among those of its listener.
+    pub(crate) socket: usize,
+    pub(crate) dropped: u64,
+}
+
+/// What the families say that is not counted here.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) registry: &'a RegistryCounts,
+    pub(crate) relay: Option<&'a Relay>,
+    /// Whether there is a mapping cache.
+    pub(crate) has_cache: bool,
+    pub(crate) kernel_drops: Vec<KernelDrops>,
+    /// Version and revision for `build_info`.
+    pub(crate) build: (&'a str, &'a str),
+}
+
+/// A family about ourselves.
+#[derive(Clone, Debug)]
+pub(crate) struct SelfFamily {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) kind: Kind,
+    /// Rendered labels and values, in exposition order.
+    pub(crate) samples: Vec<(Vec<u8>, f64)>,
+}
+
+impl SelfFamily {
+    fn one(name: &'static str, help: &'static str, kind: Kind, value: f64) -> Self {
+        Self { name, help, kind, samples: vec![(Vec::new(), value)] }
+    }
+
+    /// One sample for each value of one label.
+    fn by<'a>(
+        name: &'static str,
+        help: &'static str,
+        kind: Kind,
+        label: &str,
+        samples: impl IntoIterator<Item = (&'a str, f64)>,
+    ) -> Self {
+        let mut samples: Vec<_> = samples
+            .into_iter()
+            .map(|(value, number)| (rendered(&[(label, value)]), number))
+            .collect();
+        samples.sort_by(|a, b| labels::compare(&a.0, &b.0));
+        Self { name, help, kind, samples }
+    }
+
+    /// Without the samples that are still 0: labelled series appear with their first increment.
+    fn nonzero(mut self) -> Self {
+        self.samples.retain(|(_, value)| *value != 0.0);
+        self
+    }
+}
+
+fn rendered(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (name, value) in pairs {
+        labels::push(&mut text, name, value);
+    }
+    text
+}
+
+/// Names of the families of [`Metrics::original`] and [`Metrics::ours`], sorted.
+const OWN_NAMES: &[&str] = &[
+    "kstatd_statsd_accept_errors_total",
+    "kstatd_statsd_dogstatsd_events_total",
+    "kstatd_statsd_dogstatsd_service_checks_total",
+    "kstatd_statsd_expired_series_total",
+    "kstatd_statsd_help_mismatches_total",
+    "kstatd_statsd_kernel_drops_total",
+    "kstatd_statsd_key_evictions_total",
+    "kstatd_statsd_lines_total",
+    "kstatd_statsd_read_errors_total",
+    "kstatd_statsd_rejected_samples_total",
+    "kstatd_statsd_relay_dropped_lines_total",
+    "kstatd_statsd_relay_errors_total",
+    "kstatd_statsd_samples_total",
+    "kstatd_statsd_series",
+    "kstatd_statsd_tcp_open_connections",
+    "kstatd_statsd_truncated_datagrams_total",
+    "statsd_exporter_build_info",
+    "statsd_exporter_config_reloads_total",
+    "statsd_exporter_event_queue_flushed_total",
+    "statsd_exporter_events_actions_total",
+    "statsd_exporter_events_conflict_total",
+    "statsd_exporter_events_error_total",
+    "statsd_exporter_events_total",
+    "statsd_exporter_events_unmapped_total",
+    "statsd_exporter_lines_total",
+    "statsd_exporter_loaded_mappings",
+    "statsd_exporter_metrics_total",
+    "statsd_exporter_relay_lines_relayed_total",
+    "statsd_exporter_relay_long_lines_total",
+    "statsd_exporter_relay_packets_total",
+    "statsd_exporter_sample_errors_total",
+    "statsd_exporter_samples_total",
+    "statsd_exporter_tag_errors_total",
+    "statsd_exporter_tags_total",
+    "statsd_exporter_tcp_connection_errors_total",
+    "statsd_exporter_tcp_connections_total",
+    "statsd_exporter_tcp_too_long_lines_total",
+    "statsd_exporter_udp_packet_drops_total",
+    "statsd_exporter_udp_packets_total",
+    "statsd_exporter_unixgram_packets_total",
+    "statsd_metric_mapper_cache_gets_total",
+    "statsd_metric_mapper_cache_hits_total",
+    "statsd_metric_mapper_cache_length",
+];
+
+/// Whether `name` is the name of one of the metrics the StatsD side writes about itself.
+#[must_use]
+pub fn is_own_name(name: &str) -> bool {
+    OWN_NAMES.binary_search(&name).is_ok()
+}
+
+impl Metrics {
+    /// Adds what a thread counted.
+    pub(crate) fn drain(&self, tally: &mut Tally, listener: Listener) {
+        drain(&mut tally.counts, &self.counts);
+        drain(&mut tally.events, &self.events);
+        drain(&mut tally.errors, &self.errors);
+        drain(&mut tally.samples, &self.samples);
+        if let Some(lines) = self.lines.get(listener as usize) {
+            drain(&mut tally.lines, lines);
+        }
+    }
+
+    /// The present value of a count, without what threads have not added yet.
+    pub(crate) fn count(&self, count: Count) -> u64 {
+        self.counts[count as usize].load(Ordering::Relaxed)
+    }
+
+    /// Lines seen, of one listener or of all.
+    pub(crate) fn lines(&self, listener: Option<Listener>) -> u64 {
+        Listener::ALL
+            .into_iter()
+            .filter(|each| listener.is_none_or(|wanted| wanted == *each))
+            .filter_map(|each| self.lines.get(each as usize))
+            .flatten()
+            .map(|lines| lines.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Lines refused, and samples that neither changed a series nor were meant to be dropped.
+    pub(crate) fn refusals(&self) -> u64 {
+        let lines = self.lines.iter().filter_map(|lines| lines.get(LineOutcome::Refused as usize));
+        let samples = SampleOutcome::all()
+            .filter(|outcome| {
+                !matches!(outcome, SampleOutcome::Accepted | SampleOutcome::DroppedByRule)
+            })
+            .filter_map(|outcome| self.samples.get(outcome.index()));
+        lines.chain(samples).map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Counts a conflict of an event of `kind` about the metric `name`.
+    pub(crate) fn conflict(&self, kind: EventType, name: &str, by: u64) {
+        let mut conflicts = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = conflicts.len() < MAX_CONFLICT_NAMES
+            || conflicts.contains_key(&(kind, Box::from(name)));
+        let name = if known { name } else { OTHER_NAMES };
+        *conflicts.entry((kind, name.into())).or_default() += by;
+    }
+
+    fn errors_by_reason(&self) -> SelfFamily {
+        SelfFamily::by(
+            "statsd_exporter_events_error_total",
+            "Events that could not become a sample, by reason.",
+            Kind::Counter,
+            "reason",
+            [
+                ("empty_metric_name", Count::EmptyName),
+                ("illegal_negative_counter", Count::NegativeCounter),
+                ("invalid_metric_name", Count::InvalidName),
+                ("invalid_label_name", Count::InvalidLabel),
+                ("series_limit", Count::SeriesLimit),
+            ]
+            .map(|(reason, count)| (reason, self.count(count) as f64)),
+        )
+        .nonzero()
+    }
+
+    fn conflicts_by_name(&self) -> SelfFamily {
+        let conflicts = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples: Vec<_> = conflicts
+            .iter()
+            .map(|((kind, name), &number)| {
+                (rendered(&[("metric_name", name), ("type", kind.as_str())]), number as f64)
+            })
+            .collect();
+        samples.sort_by(|a, b| labels::compare(&a.0, &b.0));
+        SelfFamily {
+            name: "statsd_exporter_events_conflict_total",
+            help: "Events refused because their metric clashes with one that exists.",
+            kind: Kind::Counter,
+            samples,
+        }
+    }
+
+    /// The families of the original, with its names, labels and meaning.
+    pub(crate) fn original(&self, context: &Context<'_>) -> Vec<SelfFamily> {
+        use Kind::{Counter, Gauge};
+        let count = |count| self.count(count) as f64;
+        let one = SelfFamily::one;
+        let mut families = vec![
+            self.build_info(context),
+            self.errors_by_reason(),
+            self.conflicts_by_name(),
+            SelfFamily::by(
+                "statsd_exporter_config_reloads_total",
+                "Times the mapping was loaded again, by outcome.",
+                Counter,
+                "outcome",
+                [("success", get(&self.reloads_ok)), ("failure", get(&self.reloads_failed))],
+            )
+            .nonzero(),
+            one(
+                "statsd_exporter_event_queue_flushed_total",
+                "Times a batch of events was handed on.",
+                Counter,
+                get(&self.flushes),
+            ),
+            SelfFamily::by(
+                "statsd_exporter_events_actions_total",
+                "Events that matched a rule, by the rule's action.",
+                Counter,
+                "action",
+                [("map", count(Count::ActionMap)), ("drop", count(Count::ActionDrop))],
+            )
+            .nonzero(),
+            SelfFamily::by(
+                "statsd_exporter_events_total",
+                "Events applied to a metric, by type.",
+                Counter,
+                "type",
+                EventType::ALL
+                    .into_iter()
+                    .zip(&self.events)
+                    .map(|(kind, n)| (kind.as_str(), get(n))),
+            )
+            .nonzero(),
+            one(
+                "statsd_exporter_events_unmapped_total",
+                "Events that no rule matched.",
+                Counter,
+                count(Count::Unmapped),
+            ),
+            one(
+                "statsd_exporter_lines_total",
+                "Lines received, empty ones included.",
+                Counter,
+                self.lines(None) as f64,
+            ),
+            one(
+                "statsd_exporter_loaded_mappings",
+                "Rules of the mapping in use.",
+                Gauge,
+                get(&self.loaded_mappings),
+            ),
+            SelfFamily::by(
+                "statsd_exporter_metrics_total",
+                "Combinations of metric name and label names made since the start, by type.",
+                Gauge,
+                "type",
+                Kind::ALL
+                    .into_iter()
+                    .zip(&context.registry.pairs)
+                    .map(|(kind, n)| (kind.as_str(), get(n))),
+            )
+            .nonzero(),
+            SelfFamily::by(
+                "statsd_exporter_sample_errors_total",
+                "Lines and samples refused by the parser, by reason.",
+                Counter,
+                "reason",
+                SampleError::ALL
+                    .into_iter()
+                    .zip(&self.errors)
+                    .map(|(error, n)| (error.as_str(), get(n))),
+            )
+            .nonzero(),
+            one(
+                "statsd_exporter_samples_total",
+                "Samples found in lines, bad ones included.",
+                Counter,
+                count(Count::Samples),
+            ),
+            one(
+                "statsd_exporter_tag_errors_total",
+                "Tags refused by the parser.",
+                Counter,
+                count(Count::TagErrors),
+            ),
+            one(
+                "statsd_exporter_tags_total",
+                "Samples that came with labels.",
+                Counter,
+                count(Count::Tags),
+            ),
+            one(
+                "statsd_exporter_tcp_connection_errors_total",
+                "TCP connections that ended in a read error.",
+                Counter,
+                get(&self.tcp_connection_errors),
+            ),
+            one(
+                "statsd_exporter_tcp_connections_total",
+                "TCP connections accepted.",
+                Counter,
+                get(&self.tcp_connections),
+            ),
+            one(
+                "statsd_exporter_tcp_too_long_lines_total",
+                "Lines too long for TCP; each closed its connection.",
+                Counter,
+                get(&self.tcp_too_long_lines),
+            ),
+            one(
+                "statsd_exporter_udp_packet_drops_total",
+                "UDP datagrams received and not parsed. There is no queue that could drop them.",
+                Counter,
+                0.0,
+            ),
+            one(
+                "statsd_exporter_udp_packets_total",
+                "UDP datagrams received.",
+                Counter,
+                count(Count::UdpPackets),
+            ),
+            one(
+                "statsd_exporter_unixgram_packets_total",
+                "Unix datagrams received.",
+                Counter,
+                count(Count::UnixgramPackets),
+            ),
+        ];
+        if let Some(relay) = context.relay {
+            families.extend(self.relay(relay));
+        }
+        if context.has_cache {
+            families.extend([
+                one(
+                    "statsd_metric_mapper_cache_gets_total",
+                    "Look-ups of a name in the mapping cache.",
+                    Counter,
+                    count(Count::CacheGets),
+                ),
+                one(
+                    "statsd_metric_mapper_cache_hits_total",
+                    "Look-ups that the mapping cache answered.",
+                    Counter,
+                    count(Count::CacheHits),
+                ),
+                one(
+                    "statsd_metric_mapper_cache_length",
+                    "Names in the mapping cache.",
+                    Gauge,
+                    self.cache_length.load(Ordering::Relaxed).max(0) as f64,
+                ),
+            ]);
+        }
+        families
+    }
+
+    fn build_info(&self, context: &Context<'_>) -> SelfFamily {
+        let (version, revision) = context.build;
+        let arch = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        let text = rendered(&[
+            ("branch", ""),
+            ("goarch", arch),
+            ("goos", std::env::consts::OS),
+            ("goversion", concat!("rust", env!("CARGO_PKG_RUST_VERSION"))),
+            ("revision", revision),
+            ("tags", ""),
+            ("version", version),
+        ]);
+        SelfFamily {
+            name: "statsd_exporter_build_info",
+            help: "What this program was built from; always 1.",
+            kind: Kind::Gauge,
+            samples: vec![(text, 1.0)],
+        }
+    }
+
+    fn relay(&self, relay: &Relay) -> [SelfFamily; 3] {
+        let target = relay.target();
+        let by = |name, help, value| {
+            SelfFamily::by(name, help, Kind::Counter, "target", [(target, value)])
+        };
+        [
+            by(
+                "statsd_exporter_relay_lines_relayed_total",
+                "Lines handed to the relay.",
+                self.count(Count::RelayLines) as f64,
+            ),
+            by(
+                "statsd_exporter_relay_long_lines_total",
+                "Lines too long to be relayed.",
+                self.count(Count::RelayLongLines) as f64,
+            ),
+            by(
+                "statsd_exporter_relay_packets_total",
+                "Datagrams sent by the relay, failed ones included.",
+                get(&relay.counts.packets),
+            ),
+        ]
+    }
+
+    /// Families the original does not have.
+    pub(crate) fn ours(&self, context: &Context<'_>) -> Vec<SelfFamily> {
+        use Kind::{Counter, Gauge};
+        let one = SelfFamily::one;
+        let by_kind = |counters: &[AtomicU64; Kind::ALL.len()]| {
+            Kind::ALL
+                .into_iter()
+                .zip(counters)
+                .map(|(kind, n)| (kind.as_str(), get(n)))
+                .collect::<Vec<_>>()
+        };
+        let by_listener = |counters: &Counters<{ Listener::ALL.len() }>| {
+            Listener::ALL
+                .into_iter()
+                .zip(counters)
+                .map(|(listener, n)| (listener.as_str(), get(n)))
+                .collect::<Vec<_>>()
+        };
+        let mut families = vec![
+            one(
+                "kstatd_statsd_accept_errors_total",
+                "Times a TCP connection could not be accepted; accepting goes on after a pause.",
+                Counter,
+                get(&self.accept_errors),
+            ),
+            one(
+                "kstatd_statsd_dogstatsd_events_total",
+                "Lines that look like DogStatsD events, which have no place in metrics.",
+                Counter,
+                self.count(Count::DogstatsdEvents) as f64,
+            ),
+            one(
+                "kstatd_statsd_dogstatsd_service_checks_total",
+                "Lines that look like DogStatsD service checks, which have no place in metrics.",
+                Counter,
+                self.count(Count::DogstatsdServiceChecks) as f64,
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_expired_series_total",
+                "Series removed because their time to live was over, by type.",
+                Counter,
+                "type",
+                by_kind(&context.registry.expired),
+            ),
+            one(
+                "kstatd_statsd_help_mismatches_total",
+                "Series that joined a family with another help text; the family keeps its first.",
+                Counter,
+                get(&context.registry.other_help),
+            ),
+            self.kernel_drops(context),
+            one(
+                "kstatd_statsd_key_evictions_total",
+                "Keys that left the table of known lines to make room for others.",
+                Counter,
+                get(&self.key_evictions),
+            ),
+            self.line_ledger(),
+            SelfFamily::by(
+                "kstatd_statsd_read_errors_total",
+                "Failed reads from a socket; the listener comes back.",
+                Counter,
+                "listener",
+                by_listener(&self.read_errors),
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_rejected_samples_total",
+                "Samples that found no series, by reason.",
+                Counter,
+                "reason",
+                Rejection::ALL.map(|rejection| {
+                    (
+                        rejection.as_str(),
+                        get(&self.samples[SampleOutcome::Rejected(rejection).index()]),
+                    )
+                }),
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_samples_total",
+                "Samples by outcome; the outcomes add up to statsd_exporter_samples_total.",
+                Counter,
+                "outcome",
+                SampleOutcome::all()
+                    .map(|outcome| (outcome.as_str(), get(&self.samples[outcome.index()]))),
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_series",
+                "Series alive, by type.",
+                Gauge,
+                "type",
+                by_kind(&context.registry.live),
+            ),
+            one(
+                "kstatd_statsd_tcp_open_connections",
+                "TCP connections open now.",
+                Gauge,
+                self.tcp_open.load(Ordering::Relaxed).max(0) as f64,
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_truncated_datagrams_total",
+                "Datagrams longer than the receive buffer; their tail was lost.",
+                Counter,
+                "listener",
+                by_listener(&self.truncated),
+            ),
+        ];
+        if let Some(relay) = context.relay {
+            let target = relay.target();
+            let by = |name, help, value| {
+                SelfFamily::by(name, help, Counter, "target", [(target, value)])
+            };
+            families.extend([
+                by(
+                    "kstatd_statsd_relay_dropped_lines_total",
+                    "Lines not relayed because the queue was full.",
+                    self.count(Count::RelayDropped) as f64,
+                ),
+                by(
+                    "kstatd_statsd_relay_errors_total",
+                    "Relay datagrams that could not be sent, and target look-ups that failed.",
+                    get(&relay.counts.errors),
+                ),
+            ]);
+        }
+        families
+    }
+
+    fn kernel_drops(&self, context: &Context<'_>) -> SelfFamily {
+        SelfFamily {
+            name: "kstatd_statsd_kernel_drops_total",
+            help: "Datagrams the kernel dropped because a socket's buffer was full.",
+            kind: Kind::Counter,
+            samples: context
+                .kernel_drops
+                .iter()
+                .map(|drops| {
+                    let number = drops.socket.to_string();
+                    let text =
+                        rendered(&[("listener", drops.listener.as_str()), ("socket", &number)]);
+                    (text, drops.dropped as f64)
+                })
+                .collect(),
+        }
+    }
+
+    fn line_ledger(&self) -> SelfFamily {
+        let mut samples = Vec::new();
+        for (listener, lines) in Listener::ALL.into_iter().zip(&self.lines) {
+            for (outcome, number) in LineOutcome::ALL.into_iter().zip(lines) {
+                let text =
+                    rendered(&[("listener", listener.as_str()), ("outcome", outcome.as_str())]);
+                samples.push((text, get(number)));
+            }
+        }
+        samples.sort_by(|a, b| labels::compare(&a.0, &b.0));
+        SelfFamily {
+            name: "kstatd_statsd_lines_total",
+            help: "Lines by listener and outcome; they add up to statsd_exporter_lines_total.",
+            kind: Kind::Counter,
+            samples,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statsd::relay::RelayConfig;
+
+    fn context<'a>(registry: &'a RegistryCounts, relay: &'a Relay) -> Context<'a> {
+        Context {
+            registry,
+            relay: Some(relay),
+            has_cache: true,
+            kernel_drops: vec![KernelDrops { listener: Listener::Udp, socket: 0, dropped: 3 }],
+            build: ("1.2.3", "abc"),
+        }
+    }
+
+    #[test]
+    fn every_family_has_an_own_name_and_a_help_text() {
+        let registry = RegistryCounts::default();
+        let metrics = Metrics::default();
+        let relay =
+            Relay::start(&RelayConfig { address: "127.0.0.1:9".to_owned(), packet_length: 1_400 })
+                .expect("started");
+        let context = context(&registry, &relay);
+        let mut families = metrics.original(&context);
+        families.extend(metrics.ours(&context));
+        let mut names: Vec<_> = families.iter().map(|family| family.name).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+        assert_eq!(names, OWN_NAMES);
+        for family in &families {
+            assert!(family.help.ends_with('.'), "{}", family.name);
+            assert!(
+                family.samples.is_sorted_by(|a, b| labels::compare(&a.0, &b.0).is_lt()),
+                "{}",
+                family.name
+            );
+        }
+        assert!(is_own_name("statsd_exporter_lines_total"));
+        assert!(!is_own_name("statsd_exporter_lines"));
+    }
+
+    #[test]
+    fn outcomes_have_one_place_each() {
+        let places: Vec<_> = SampleOutcome::all().map(SampleOutcome::index).collect();
+        assert_eq!(places, (0..SampleOutcome::COUNT).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn conflict_names_are_bounded() {
+        let metrics = Metrics::default();
+        for number in 0..MAX_CONFLICT_NAMES + 50 {
+            metrics.conflict(EventType::Gauge, &format!("m{number:06}"), 1);
+        }
+        metrics.conflict(EventType::Gauge, "m000000", 1);
+        let family = metrics.conflicts_by_name();
+        assert_eq!(family.samples.len(), MAX_CONFLICT_NAMES + 1);
+        let total: f64 = family.samples.iter().map(|sample| sample.1).sum();
+        assert_eq!(total, (MAX_CONFLICT_NAMES + 51) as f64);
+        assert!(family.samples.iter().any(|(text, number)| {
+            *number == 50.0 && text.starts_with(b"metric_name=\"_other\"")
+        }));
+    }
+}

@@ -1,0 +1,154 @@
+//! A histogram: classic cumulative buckets and, where switched on, native ones.
+
+use std::sync::Arc;
+
+use super::add_weighted;
+use super::native::{Native, NativeView, schema_of};
+use crate::exposition::float;
+
+/// What all series of a histogram share.
+#[derive(Debug)]
+pub(crate) struct HistogramSpec {
+    bounds: Vec<f64>,
+    labels: Vec<Box<[u8]>>,
+    native: Option<(i32, u32)>,
+}
+
+impl HistogramSpec {
+    /// `bounds` ascending; a last `+Inf` is implied and left out. `factor` is the growth of native buckets, up to 1 for
+    /// none; `max_buckets` is their limit.
+    pub(crate) fn new(bounds: &[f64], factor: f64, max_buckets: u32) -> Self {
+        let mut kept: Vec<f64> = Vec::with_capacity(bounds.len());
+        for &bound in bounds {
+            // A mapping with unsorted buckets does not load; whatever comes here, the bounds ascend.
+            let ascends = kept.last().is_none_or(|&last| !(last >= bound));
+            if bound != f64::INFINITY && ascends {
+                kept.push(bound);
+            }
+        }
+        let labels = kept
+            .iter()
+            .map(|&bound| {
+                let mut text = Vec::new();
+                float::write(&mut text, bound);
+                text.into_boxed_slice()
+            })
+            .collect();
+        Self { bounds: kept, labels, native: schema_of(factor).map(|schema| (schema, max_buckets)) }
+    }
+
+    /// Upper bounds without `+Inf`, each with the text of its label value.
+    pub(crate) fn bounds(&self) -> impl Iterator<Item = (f64, &[u8])> {
+        self.bounds.iter().zip(&self.labels).map(|(&bound, label)| (bound, &**label))
+    }
+}
+
+/// The aggregate of one series.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    spec: Arc<HistogramSpec>,
+    count: u64,
+    sum: f64,
+    /// By bucket, not cumulative; what is above the last bound is in `count` alone.
+    counts: Box<[u64]>,
+    native: Option<Native>,
+}
+
+impl Histogram {
+    /// An empty histogram.
+    pub(crate) fn new(spec: Arc<HistogramSpec>) -> Self {
+        let counts = vec![0; spec.bounds.len()].into_boxed_slice();
+        let native = spec.native.map(|(schema, limit)| Native::new(schema, limit));
+        Self { spec, count: 0, sum: 0.0, counts, native }
+    }
+
+    /// What this series shares with its siblings.
+    pub(crate) fn spec(&self) -> &Arc<HistogramSpec> {
+        &self.spec
+    }
+
+    /// Observations so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Sum of all values so far.
+    pub(crate) fn sum(&self) -> f64 {
+        self.sum
+    }
+
+    /// Observes `value` `weight` times. NaN counts in `+Inf` alone.
+    pub(crate) fn observe(&mut self, value: f64, weight: u64) {
+        if weight == 0 {
+            return;
+        }
+        self.count = self.count.saturating_add(weight);
+        add_weighted(&mut self.sum, value, weight);
+        let bucket = self.spec.bounds.partition_point(|&bound| !(bound >= value));
+        if let Some(count) = self.counts.get_mut(bucket) {
+            *count = count.saturating_add(weight);
+        }
+        if let Some(native) = &mut self.native {
+            native.observe(value, weight);
+        }
+    }
+
+    /// Appends the cumulative counts in the order of [`HistogramSpec::bounds`].
+    pub(crate) fn cumulative(&self, out: &mut Vec<u64>) {
+        let mut total = 0u64;
+        out.extend(self.counts.iter().map(|count| {
+            total = total.saturating_add(*count);
+            total
+        }));
+    }
+
+    /// A copy of the native part, if it is on.
+    pub(crate) fn native(&self) -> Option<NativeView> {
+        self.native.as_ref().map(Native::view)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cumulative(histogram: &Histogram) -> Vec<u64> {
+        let mut out = Vec::new();
+        histogram.cumulative(&mut out);
+        out
+    }
+
+    #[test]
+    fn a_bound_belongs_to_its_bucket() {
+        let spec = Arc::new(HistogramSpec::new(&[1.0, 2.5, f64::INFINITY], 0.0, 0));
+        let mut histogram = Histogram::new(spec);
+        for value in [0.5, 1.0, 1.1, 2.5, 2.6, f64::INFINITY, f64::NEG_INFINITY] {
+            histogram.observe(value, 1);
+        }
+        histogram.observe(f64::NAN, 2);
+        assert_eq!(cumulative(&histogram), [3, 5]);
+        assert_eq!(histogram.count(), 9);
+        assert!(histogram.sum().is_nan());
+        assert!(histogram.native().is_none());
+    }
+
+    #[test]
+    fn weights_count_as_repeats() {
+        let mut histogram = Histogram::new(Arc::new(HistogramSpec::new(&[1.0], 1.1, 256)));
+        histogram.observe(0.1, 3);
+        histogram.observe(2.0, 1_000_000);
+        histogram.observe(2.0, 0);
+        assert_eq!(cumulative(&histogram), [3]);
+        assert_eq!(histogram.count(), 1_000_003);
+        assert_eq!(histogram.sum(), 0.1 + 0.1 + 0.1 + 2_000_000.0);
+        let native = histogram.native().expect("on");
+        assert_eq!(native.positive.iter().map(|bucket| bucket.1).sum::<u64>(), 1_000_003);
+    }
+
+    #[test]
+    fn bounds_ascend_whatever_is_given() {
+        let spec = HistogramSpec::new(&[2.0, 1.0, 2.0, 3.0, f64::NAN], 0.0, 0);
+        let bounds: Vec<_> = spec.bounds().map(|(_, label)| label.to_vec()).collect();
+        assert_eq!(bounds, [b"2".to_vec(), b"3".to_vec(), b"NaN".to_vec()]);
+    }
+}

@@ -1,0 +1,399 @@
+//! A summary: count and sum for ever, quantiles over a sliding window.
+//!
+//! The window is `age_buckets` streams that start one after another; each sees every value from its start, the oldest
+//! answers, and every `max_age / age_buckets` the oldest starts anew. Values are kept as they are until a stream has
+//! more than [`EXACT`] of them: up to there its quantiles are exact. Only then they are folded into the stream's
+//! [`Sketch`]. All streams share one run of raw values, so an idle summary costs its values once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::add_weighted;
+use super::quantile::{Sketch, Target, order};
+use crate::exposition::float;
+use crate::statsd::clock::Moment;
+use crate::statsd::mapper::SummaryOptions;
+
+/// Raw values a stream keeps before they are folded.
+const EXACT: usize = 500;
+const DEFAULT_MAX_AGE: Duration = Duration::from_secs(600);
+const DEFAULT_AGE_BUCKETS: u32 = 5;
+/// More streams than this give no finer window worth its cost: each folds every value.
+const MAX_AGE_BUCKETS: u32 = 1_000;
+
+/// What all series of a summary share.
+#[derive(Debug)]
+pub(crate) struct SummarySpec {
+    targets: Vec<Target>,
+    labels: Vec<Box<[u8]>>,
+    /// Nanoseconds between two starts.
+    interval: u64,
+    age_buckets: u32,
+}
+
+impl SummarySpec {
+    /// Takes the options of a rule. Quantiles come out ascending; of equal ones the last counts; one outside 0 to 1
+    /// cannot be answered and is left out.
+    pub(crate) fn new(options: &SummaryOptions) -> Self {
+        let mut targets: Vec<Target> = Vec::with_capacity(options.quantiles.len());
+        for quantile in &options.quantiles {
+            let target = Target {
+                quantile: quantile.quantile,
+                error: if quantile.error >= 0.0 { quantile.error } else { 0.0 },
+            };
+            if !(0.0..=1.0).contains(&target.quantile) {
+                continue;
+            }
+            match targets.iter_mut().find(|known| known.quantile == target.quantile) {
+                Some(known) => *known = target,
+                None => targets.push(target),
+            }
+        }
+        targets.sort_by(|a, b| a.quantile.total_cmp(&b.quantile));
+        let labels = targets
+            .iter()
+            .map(|target| {
+                let mut text = Vec::new();
+                float::write(&mut text, target.quantile);
+                text.into_boxed_slice()
+            })
+            .collect();
+        let age_buckets = match options.age_buckets {
+            0 => DEFAULT_AGE_BUCKETS,
+            count => count.min(MAX_AGE_BUCKETS),
+        };
+        let max_age = if options.max_age.is_zero() { DEFAULT_MAX_AGE } else { options.max_age };
+        let interval = max_age.as_nanos() / u128::from(age_buckets);
+        Self {
+            targets,
+            labels,
+            interval: u64::try_from(interval).unwrap_or(u64::MAX).max(1),
+            age_buckets,
+        }
+    }
+
+    /// Quantiles in ascending order, each with the text of its label value.
+    pub(crate) fn quantiles(&self) -> impl Iterator<Item = (f64, &[u8])> {
+        self.targets.iter().zip(&self.labels).map(|(target, label)| (target.quantile, &**label))
+    }
+
+    /// Length of one part of the window in nanoseconds, and how many there are.
+    pub(crate) fn window(&self) -> (u64, u32) {
+        (self.interval, self.age_buckets)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    /// Number of the first value it has seen.
+    start: u64,
+    /// Values before this number are in the sketch, or before its start.
+    folded: u64,
+    sketch: Sketch,
+}
+
+/// The aggregate of one series.
+#[derive(Debug)]
+pub(crate) struct Summary {
+    spec: Arc<SummarySpec>,
+    count: u64,
+    sum: f64,
+    /// Raw values from number `base` on.
+    raw: Vec<f64>,
+    /// Their weights; empty while all are 1.
+    weights: Vec<u64>,
+    base: u64,
+    /// In order of their start, the oldest first.
+    streams: Box<[Stream]>,
+    head: usize,
+    next_rotation: u64,
+}
+
+impl Summary {
+    /// An empty summary whose window starts now.
+    pub(crate) fn new(spec: Arc<SummarySpec>, now: Moment) -> Self {
+        let streams = (0..spec.age_buckets).map(|_| Stream::default()).collect();
+        let next_rotation = now.nanos().saturating_add(spec.interval);
+        Self {
+            spec,
+            count: 0,
+            sum: 0.0,
+            raw: Vec::new(),
+            weights: Vec::new(),
+            base: 0,
+            streams,
+            head: 0,
+            next_rotation,
+        }
+    }
+
+    /// What this series shares with its siblings.
+    pub(crate) fn spec(&self) -> &Arc<SummarySpec> {
+        &self.spec
+    }
+
+    /// Observations since the series began.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Sum of all values since the series began.
+    pub(crate) fn sum(&self) -> f64 {
+        self.sum
+    }
+
+    /// Observes `value` `weight` times.
+    pub(crate) fn observe(&mut self, value: f64, weight: u64, now: Moment) {
+        if weight == 0 {
+            return;
+        }
+        self.rotate(now);
+        self.count = self.count.saturating_add(weight);
+        add_weighted(&mut self.sum, value, weight);
+        if self.spec.targets.is_empty() {
+            return;
+        }
+        if weight != 1 && self.weights.is_empty() {
+            self.weights.resize(self.raw.len(), 1);
+        }
+        if weight != 1 || !self.weights.is_empty() {
+            self.weights.push(weight);
+        }
+        self.raw.push(value);
+        let end = self.end();
+        let mut folded = false;
+        for index in 0..self.streams.len() {
+            if end - self.streams[index].folded >= EXACT as u64 {
+                self.fold(index);
+                folded = true;
+            }
+        }
+        if folded {
+            self.drop_folded();
+        }
+    }
+
+    /// Number of the next value.
+    fn end(&self) -> u64 {
+        self.base + self.raw.len() as u64
+    }
+
+    /// Weighted raw values from number `from` on, ascending.
+    fn sorted(&self, from: u64) -> Vec<(f64, u64)> {
+        let skip = from.saturating_sub(self.base) as usize;
+        let mut values: Vec<(f64, u64)> = self
+            .raw
+            .iter()
+            .enumerate()
+            .skip(skip)
+            .map(|(index, &value)| (value, self.weights.get(index).copied().unwrap_or(1)))
+            .collect();
+        values.sort_unstable_by(|a, b| order(a.0, b.0));
+        values
+    }
+
+    fn fold(&mut self, index: usize) {
+        let end = self.end();
+        let Some(from) = self.streams.get(index).map(|stream| stream.folded) else {
+            return;
+        };
+        let values = self.sorted(from);
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.sketch.insert_sorted(&self.spec.targets, &values);
+            stream.folded = end;
+        }
+    }
+
+    /// Drops raw values that no stream needs any more.
+    fn drop_folded(&mut self) {
+        let needed = self.streams.iter().map(|stream| stream.folded).min().unwrap_or(self.base);
+        let gone = (needed.saturating_sub(self.base) as usize).min(self.raw.len());
+        self.raw.drain(..gone);
+        if !self.weights.is_empty() {
+            self.weights.drain(..gone);
+        }
+        self.base += gone as u64;
+        if self.raw.is_empty() {
+            self.weights = Vec::new();
+        }
+    }
+
+    /// Starts the oldest streams anew whose time is over.
+    fn rotate(&mut self, now: Moment) {
+        if now.nanos() <= self.next_rotation {
+            return;
+        }
+        let late = now.nanos() - self.next_rotation;
+        let turns = late.div_ceil(self.spec.interval);
+        self.next_rotation =
+            self.next_rotation.saturating_add(turns.saturating_mul(self.spec.interval));
+        let end = self.end();
+        let count = self.streams.len();
+        for _ in 0..turns.min(count as u64) {
+            if let Some(stream) = self.streams.get_mut(self.head) {
+                stream.start = end;
+                stream.folded = end;
+                stream.sketch.clear();
+            }
+            self.head = (self.head + 1) % count.max(1);
+        }
+        self.drop_folded();
+        if self.raw.is_empty() {
+            self.raw = Vec::new();
+        }
+    }
+
+    /// Appends the present quantiles in the order of [`SummarySpec::quantiles`]; NaN where the window is empty.
+    pub(crate) fn quantiles(&mut self, now: Moment, out: &mut Vec<f64>) {
+        self.rotate(now);
+        let Some(head) = self.streams.get(self.head) else {
+            return out.extend(self.spec.targets.iter().map(|_| f64::NAN));
+        };
+        if head.sketch.count() == 0 {
+            let values = self.sorted(head.start);
+            let total: u64 = values.iter().map(|(_, weight)| weight).sum();
+            out.extend(
+                self.spec.targets.iter().map(|target| exact(&values, total, target.quantile)),
+            );
+            return;
+        }
+        self.fold(self.head);
+        let targets = &self.spec.targets;
+        let head = self.streams.get(self.head);
+        out.extend(targets.iter().map(|target| {
+            head.and_then(|head| head.sketch.query(*target)).unwrap_or(f64::NAN)
+        }));
+    }
+}
+
+/// The value of rank `ceil(total * quantile)` among sorted weighted values.
+fn exact(values: &[(f64, u64)], total: u64, quantile: f64) -> f64 {
+    let rank = ((total as f64 * quantile).ceil() as u64).max(1);
+    let mut seen = 0;
+    for &(value, weight) in values {
+        seen += weight;
+        if seen >= rank {
+            return value;
+        }
+    }
+    values.last().map_or(f64::NAN, |&(value, _)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statsd::clock::Clock;
+    use crate::statsd::mapper::{Defaults, Quantile};
+
+    fn spec(max_age: Duration, age_buckets: u32) -> Arc<SummarySpec> {
+        Arc::new(SummarySpec::new(&SummaryOptions {
+            max_age,
+            age_buckets,
+            ..Defaults::default().summary_options
+        }))
+    }
+
+    fn quantiles(summary: &mut Summary, clock: &Clock) -> Vec<f64> {
+        let mut out = Vec::new();
+        summary.quantiles(clock.now(), &mut out);
+        out
+    }
+
+    #[test]
+    fn up_to_499_values_are_exact() {
+        let clock = Clock::manual();
+        let mut summary = Summary::new(spec(Duration::ZERO, 0), clock.now());
+        for value in (1..=499).rev() {
+            summary.observe(f64::from(value), 1, clock.now());
+        }
+        assert_eq!(quantiles(&mut summary, &clock), [250.0, 450.0, 495.0]);
+        assert_eq!((summary.count(), summary.sum()), (499, 124_750.0));
+    }
+
+    #[test]
+    fn beyond_that_they_are_within_their_errors() {
+        let clock = Clock::manual();
+        let mut summary = Summary::new(spec(Duration::ZERO, 0), clock.now());
+        for value in 0..20_000u32 {
+            summary.observe(f64::from(value * 7_919 % 20_000), 1, clock.now());
+        }
+        let got = quantiles(&mut summary, &clock);
+        for (got, (want, error)) in
+            got.iter().zip([(10_000.0, 1_000.0), (18_000.0, 200.0), (19_800.0, 20.0)])
+        {
+            assert!((got - want).abs() <= error + 1.0, "{got} for {want}±{error}");
+        }
+    }
+
+    #[test]
+    fn values_leave_with_the_window_and_the_sum_stays() {
+        let clock = Clock::manual();
+        let mut summary = Summary::new(spec(Duration::from_secs(1), 2), clock.now());
+        summary.observe(5.0, 1, clock.now());
+        assert_eq!(quantiles(&mut summary, &clock), [5.0; 3]);
+        clock.advance(Duration::from_millis(900));
+        summary.observe(7.0, 1, clock.now());
+        assert_eq!(quantiles(&mut summary, &clock), [5.0, 7.0, 7.0]);
+        clock.advance(Duration::from_millis(400));
+        assert_eq!(quantiles(&mut summary, &clock), [7.0; 3]);
+        clock.advance(Duration::from_millis(400));
+        assert!(quantiles(&mut summary, &clock).iter().all(|value| value.is_nan()));
+        assert_eq!((summary.count(), summary.sum()), (2, 12.0));
+    }
+
+    #[test]
+    fn a_window_becomes_exact_again_once_a_burst_has_left() {
+        let clock = Clock::manual();
+        let mut summary = Summary::new(spec(Duration::from_secs(10), 5), clock.now());
+        for value in 0..5_000 {
+            summary.observe(f64::from(value), 1, clock.now());
+        }
+        for _ in 0..6 {
+            clock.advance(Duration::from_secs(2));
+            summary.observe(3.0, 1, clock.now());
+        }
+        assert_eq!(quantiles(&mut summary, &clock), [3.0; 3]);
+        assert!(summary.raw.len() < 10);
+    }
+
+    #[test]
+    fn a_long_idle_time_is_one_step() {
+        let clock = Clock::manual();
+        let mut summary = Summary::new(spec(Duration::from_nanos(5), 5), clock.now());
+        summary.observe(1.0, 1, clock.now());
+        clock.advance(Duration::from_secs(1_000_000_000));
+        summary.observe(2.0, 1, clock.now());
+        assert_eq!(quantiles(&mut summary, &clock), [2.0; 3]);
+    }
+
+    #[test]
+    fn weights_count_as_repeats() {
+        let clock = Clock::manual();
+        let mut summary = Summary::new(spec(Duration::ZERO, 0), clock.now());
+        summary.observe(1.0, 1, clock.now());
+        summary.observe(2.0, 1_000_000, clock.now());
+        summary.observe(3.0, 1, clock.now());
+        summary.observe(9.0, 0, clock.now());
+        assert_eq!(quantiles(&mut summary, &clock), [2.0; 3]);
+        assert_eq!((summary.count(), summary.sum()), (1_000_002, 2_000_004.0));
+    }
+
+    #[test]
+    fn quantiles_are_sorted_deduplicated_and_in_range() {
+        let quantile = |quantile, error| Quantile { quantile, error };
+        let spec = SummarySpec::new(&SummaryOptions {
+            quantiles: vec![
+                quantile(0.9, 0.1),
+                quantile(1.5, 0.1),
+                quantile(0.00001, 0.1),
+                quantile(0.9, 0.2),
+                quantile(-1.0, 0.1),
+                quantile(f64::NAN, 0.1),
+            ],
+            ..SummaryOptions::default()
+        });
+        let labels: Vec<_> = spec.quantiles().map(|(_, label)| label.to_vec()).collect();
+        assert_eq!(labels, [b"1e-05".to_vec(), b"0.9".to_vec()]);
+        assert_eq!(spec.targets[1].error, 0.2);
+    }
+}

@@ -1,0 +1,145 @@
+//! The pipeline without sockets: lines from anywhere, the exposition after them.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+
+use super::clock::Clock;
+use super::ingest::{Loaded, Shared, Worker};
+use super::line::ParserFlags;
+use super::mapcache::CacheKind;
+use super::mapper::Mapper;
+use super::metrics::{Context, Listener, Metrics};
+use super::registry::{Registry, Reserved};
+use super::scrape::Scrape;
+use crate::exposition::{Format, ScrapeQuery};
+
+/// How lines are read and kept.
+#[derive(Clone)]
+pub struct OfflineConfig {
+    /// Which parts of the line grammar are on.
+    pub flags: ParserFlags,
+    /// Keys of known lines that are remembered; 0 sends every line the long way.
+    pub key_cache_size: usize,
+    /// Series allowed, 0 for any number.
+    pub max_series: u64,
+    /// Names that belong to somebody else.
+    pub reserved: Reserved,
+    /// Time.
+    pub clock: Clock,
+}
+
+impl Default for OfflineConfig {
+    fn default() -> Self {
+        Self {
+            flags: ParserFlags::default(),
+            key_cache_size: 1 << 20,
+            max_series: 0,
+            reserved: Arc::new(|_| false),
+            clock: Clock::system(),
+        }
+    }
+}
+
+impl std::fmt::Debug for OfflineConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OfflineConfig")
+            .field("flags", &self.flags)
+            .field("key_cache_size", &self.key_cache_size)
+            .field("max_series", &self.max_series)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A registry that is fed by calls.
+#[derive(Debug)]
+pub struct Offline {
+    shared: Arc<Shared>,
+    worker: Worker,
+}
+
+impl Offline {
+    /// An empty registry under `mapper`.
+    #[must_use]
+    pub fn new(mapper: Mapper, config: OfflineConfig) -> Self {
+        let shared = Arc::new(Shared {
+            registry: Registry::new(
+                config.clock,
+                config.reserved,
+                config.max_series,
+                Box::new(|| {}),
+            ),
+            metrics: Metrics::default(),
+            mapping: ArcSwap::from_pointee(Loaded { mapper, generation: 0 }),
+            flags: config.flags,
+            cache_size: 1_000,
+            cache_kind: CacheKind::Lru,
+            key_cache_size: config.key_cache_size,
+            relay: None,
+        });
+        let worker = Worker::new(&shared, Listener::Direct);
+        Self { shared, worker }
+    }
+
+    /// One line, without its line feed. Returns whether it was accepted: empty, or each of its samples changed a
+    /// series or was dropped by a rule.
+    pub fn line(&mut self, line: &[u8]) -> bool {
+        let before = self.shared.metrics.refusals();
+        self.worker.begin();
+        self.worker.line(line);
+        self.worker.end();
+        self.shared.metrics.refusals() == before
+    }
+
+    /// Many lines, separated by line feeds.
+    pub fn lines(&mut self, bytes: &[u8]) {
+        self.worker.begin();
+        self.worker.lines(bytes);
+        self.worker.end();
+    }
+
+    /// Removes the series whose time to live is over.
+    pub fn expire(&self) {
+        self.shared.registry.expire();
+    }
+
+    fn scrape(&self, query: &ScrapeQuery) -> Scrape {
+        let registry = &self.shared.registry;
+        Scrape::new(registry.view(), Vec::new(), query.names.clone(), registry.clock.clone())
+    }
+
+    /// The series as text.
+    pub fn frames(
+        &self,
+        format: Format,
+        query: &ScrapeQuery,
+    ) -> impl Iterator<Item = Bytes> + Send + use<> {
+        self.scrape(query).text(format)
+    }
+
+    /// The series as length-delimited protobuf messages.
+    pub fn protobuf_frames(
+        &self,
+        query: &ScrapeQuery,
+    ) -> impl Iterator<Item = Bytes> + Send + use<> {
+        self.scrape(query).protobuf()
+    }
+
+    /// What the pipeline says about itself after these lines, as text 0.0.4.
+    pub fn self_metrics(&self) -> impl Iterator<Item = Bytes> + Send + use<> {
+        let context = Context {
+            registry: &self.shared.registry.counts,
+            relay: None,
+            has_cache: true,
+            kernel_drops: Vec::new(),
+            build: ("", ""),
+        };
+        let mut own = self.shared.metrics.original(&context);
+        own.extend(self.shared.metrics.ours(&context));
+        let registry = &self.shared.registry;
+        let mut view = registry.view();
+        view.pages = super::tree::Snapshot::default();
+        Scrape::new(view, own, None, registry.clock.clone()).text(Format::Text)
+    }
+}

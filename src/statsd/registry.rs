@@ -1,0 +1,765 @@
+//! All series: which exist, what may join them, and when they go.
+//!
+//! A [`NewSeries`] goes in, a [`Handle`] or the [`Rejection`] of the offender comes out; whoever holds a handle updates
+//! its cell without asking here again. Membership (the [`Tree`], the families) is behind one lock that only a new or an
+//! expiring series takes for writing; numbers are in the slabs and need no lock of the registry. A scrape takes a
+//! [`View`], after which neither waits for the other. The registry knows neither lines nor mapping rules nor formats.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use hashbrown::HashTable;
+
+use super::cell::{self, Handle, Life, ObserverCell, Scalar, Slab, SlotId};
+use super::clock::Clock;
+use super::expiry::{Calendar, second_of};
+use super::family::{Family, Kind};
+use super::labels;
+use super::mapper::SummaryOptions;
+use super::observer::{
+    Distinct, Histogram, HistogramSpec, Observer, SetSpec, Summary, SummarySpec,
+};
+use super::tree::{Entry, Key, Snapshot, Tree};
+
+/// Says whether a metric name belongs to somebody else.
+pub type Reserved = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// Expired (name, label names) pairs that are remembered so that `metrics_total` does not count a returning one twice.
+const MAX_DEPARTED: usize = 1 << 16;
+/// Series that expire under one hold of the writer's lock.
+const EXPIRY_BATCH: usize = 4_096;
+
+/// Why an event found no series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Rejection {
+    /// The name is known with another kind.
+    OtherKind,
+    /// A derived name (`_sum`, `_count`, `_bucket`) of this or another family is the same.
+    DerivedName,
+    /// The name belongs to the process's own metrics or to another part of the exposition.
+    ReservedName,
+    /// A label that this kind writes itself: `quantile` on a summary, `le` on a histogram.
+    ReservedLabel,
+    /// No name is left.
+    EmptyName,
+    /// A name Prometheus does not accept.
+    InvalidName,
+    /// A label name Prometheus does not accept or that begins with `__`.
+    InvalidLabel,
+    /// There are as many series as allowed.
+    SeriesLimit,
+}
+
+impl Rejection {
+    /// All rejections; `ALL[r as usize] == r`.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::OtherKind,
+        Self::DerivedName,
+        Self::ReservedName,
+        Self::ReservedLabel,
+        Self::EmptyName,
+        Self::InvalidName,
+        Self::InvalidLabel,
+        Self::SeriesLimit,
+    ];
+
+    /// Value of a label `reason`.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::OtherKind => "other_kind",
+            Self::DerivedName => "derived_name",
+            Self::ReservedName => "reserved_name",
+            Self::ReservedLabel => "reserved_label",
+            Self::EmptyName => "empty_metric_name",
+            Self::InvalidName => "invalid_metric_name",
+            Self::InvalidLabel => "invalid_label_name",
+            Self::SeriesLimit => "series_limit",
+        }
+    }
+
+    /// Whether it counts in `events_conflict_total`, as the original counts clashes between metrics.
+    pub(crate) const fn is_conflict(self) -> bool {
+        matches!(
+            self,
+            Self::OtherKind | Self::DerivedName | Self::ReservedName | Self::ReservedLabel
+        )
+    }
+}
+
+/// How a new series aggregates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Aggregation<'a> {
+    Counter,
+    Gauge,
+    Summary(&'a SummaryOptions),
+    Histogram {
+        bounds: &'a [f64],
+        native_factor: f64,
+        native_max_buckets: u32,
+    },
+    /// The options give the window.
+    Set(&'a SummaryOptions),
+}
+
+impl Aggregation<'_> {
+    /// The kind of the family.
+    pub(crate) const fn kind(&self) -> Kind {
+        match self {
+            Self::Counter => Kind::Counter,
+            Self::Gauge => Kind::Gauge,
+            Self::Summary(_) => Kind::Summary,
+            Self::Histogram { .. } => Kind::Histogram,
+            Self::Set(_) => Kind::Set,
+        }
+    }
+}
+
+/// A series as an event wants it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewSeries<'a> {
+    pub(crate) key: Key<'a>,
+    pub(crate) aggregation: Aggregation<'a>,
+    /// Help text, if this is the first series of its family.
+    pub(crate) help: &'a str,
+}
+
+/// What the series of one set of label names share.
+#[derive(Clone, Debug)]
+enum Spec {
+    Scalar,
+    Summary(Arc<SummarySpec>),
+    Histogram(Arc<HistogramSpec>),
+    Set(Arc<SetSpec>),
+}
+
+impl Spec {
+    fn new(aggregation: &Aggregation<'_>) -> Self {
+        match aggregation {
+            Aggregation::Counter | Aggregation::Gauge => Self::Scalar,
+            Aggregation::Summary(options) => Self::Summary(Arc::new(SummarySpec::new(options))),
+            Aggregation::Histogram { bounds, native_factor, native_max_buckets } => {
+                Self::Histogram(Arc::new(HistogramSpec::new(
+                    bounds,
+                    *native_factor,
+                    *native_max_buckets,
+                )))
+            }
+            Aggregation::Set(options) => {
+                Self::Set(Arc::new(SetSpec::new(&SummarySpec::new(options))))
+            }
+        }
+    }
+}
+
+/// The series of one family with the same label names.
+#[derive(Debug)]
+struct LabelSet {
+    names: u64,
+    live: u32,
+    spec: Spec,
+}
+
+/// Slots of one slab.
+#[derive(Debug, Default)]
+struct Slots {
+    free: Vec<u32>,
+    /// Page of each slot ever used.
+    pages: Vec<u32>,
+}
+
+impl Slots {
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.pages.push(0);
+            self.pages.len() as u32 - 1
+        })
+    }
+}
+
+#[derive(Default)]
+struct Members {
+    tree: Tree,
+    families: HashTable<Arc<Family>>,
+    next_family: u32,
+    /// Families with observers or with more than one set of label names.
+    sets: HashMap<u32, Vec<LabelSet>>,
+    departed: HashSet<u64>,
+    helps: Arc<Vec<Arc<str>>>,
+    help_numbers: HashMap<Arc<str>, u32>,
+    scalars: Slots,
+    observers: Slots,
+    live: u64,
+}
+
+impl Members {
+    fn slots(&mut self, slot: SlotId) -> &mut Slots {
+        if slot.is_observer() { &mut self.observers } else { &mut self.scalars }
+    }
+
+    fn help(&mut self, text: &str) -> u32 {
+        if let Some(&number) = self.help_numbers.get(text) {
+            return number;
+        }
+        let number = self.helps.len() as u32;
+        let text: Arc<str> = text.into();
+        Arc::make_mut(&mut self.helps).push(Arc::clone(&text));
+        self.help_numbers.insert(text, number);
+        number
+    }
+}
+
+/// Numbers of the registry for its metrics.
+#[derive(Debug, Default)]
+pub(crate) struct RegistryCounts {
+    /// (name, label names) pairs ever made, by [`Kind`].
+    pub(crate) pairs: [AtomicU64; Kind::ALL.len()],
+    /// Series alive, by [`Kind`].
+    pub(crate) live: [AtomicU64; Kind::ALL.len()],
+    /// Series expired, by [`Kind`].
+    pub(crate) expired: [AtomicU64; Kind::ALL.len()],
+    /// Series that joined a family with another help text than their own.
+    pub(crate) other_help: AtomicU64,
+}
+
+fn count(counters: &[AtomicU64], kind: Kind) -> Option<&AtomicU64> {
+    counters.get(kind as usize)
+}
+
+/// All series.
+pub(crate) struct Registry {
+    members: RwLock<Members>,
+    scalars: Slab<Scalar>,
+    observers: Slab<ObserverCell>,
+    calendar: Mutex<Calendar>,
+    /// Told when an earlier bucket appears in the calendar.
+    on_earlier: Box<dyn Fn() + Send + Sync>,
+    reserved: Reserved,
+    max_series: u64,
+    hasher: foldhash::fast::RandomState,
+    pub(crate) clock: Clock,
+    pub(crate) counts: RegistryCounts,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+/// What a scrape needs: the membership of one moment and access to the cells.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) pages: Snapshot,
+    pub(crate) helps: Arc<Vec<Arc<str>>>,
+    pub(crate) scalars: cell::View<Scalar>,
+    pub(crate) observers: cell::View<ObserverCell>,
+}
+
+impl Registry {
+    /// An empty registry. `max_series` 0 is no limit; `on_earlier` is called when something will expire earlier than
+    /// [`Registry::next_expiry`] said before.
+    pub(crate) fn new(
+        clock: Clock,
+        reserved: Reserved,
+        max_series: u64,
+        on_earlier: Box<dyn Fn() + Send + Sync>,
+    ) -> Self {
+        Self {
+            members: RwLock::default(),
+            scalars: Slab::new(),
+            observers: Slab::new(),
+            calendar: Mutex::default(),
+            on_earlier,
+            reserved,
+            max_series,
+            hasher: foldhash::fast::RandomState::default(),
+            clock,
+            counts: RegistryCounts::default(),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Members> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Members> {
+        self.members.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cells of counters and gauges.
+    pub(crate) fn scalars(&self) -> cell::View<Scalar> {
+        self.scalars.view()
+    }
+
+    /// The cells of all other series.
+    pub(crate) fn observers(&self) -> cell::View<ObserverCell> {
+        self.observers.view()
+    }
+
+    /// What a scrape needs, as of now.
+    pub(crate) fn view(&self) -> View {
+        let members = self.read();
+        View {
+            pages: members.tree.snapshot(),
+            helps: Arc::clone(&members.helps),
+            scalars: self.scalars.view(),
+            observers: self.observers.view(),
+        }
+    }
+
+    /// Whether a family called `name` exists.
+    pub(crate) fn has_family(&self, name: &str) -> bool {
+        self.family(&self.read(), name).is_some()
+    }
+
+    /// Remembers that a counter of family `name` became NaN.
+    pub(crate) fn mark_nan(&self, name: &str) {
+        if let Some(family) = self.family(&self.read(), name) {
+            family.mark_nan();
+        }
+    }
+
+    fn family<'a>(&self, members: &'a Members, name: &str) -> Option<&'a Arc<Family>> {
+        let hash = self.hasher.hash_one(name);
+        members.families.find(hash, |family| *family.name == *name)
+    }
+
+    /// Finds the series, or makes it.
+    ///
+    /// # Errors
+    /// The reason why this series cannot exist beside those that do.
+    pub(crate) fn resolve(&self, series: &NewSeries<'_>) -> Result<Handle, Rejection> {
+        if series.key.name.is_empty() {
+            return Err(Rejection::EmptyName);
+        }
+        {
+            let members = self.read();
+            if let Some(found) = self.existing(&members, series) {
+                return found;
+            }
+        }
+        let mut members = self.write();
+        if let Some(found) = self.existing(&members, series) {
+            return found;
+        }
+        self.admit(&members, series)?;
+        Ok(self.create(&mut members, series))
+    }
+
+    /// The series if it exists, or its rejection if its name has another kind.
+    fn existing(
+        &self,
+        members: &Members,
+        series: &NewSeries<'_>,
+    ) -> Option<Result<Handle, Rejection>> {
+        let family = self.family(members, series.key.name)?;
+        if family.kind != series.aggregation.kind() {
+            return Some(Err(Rejection::OtherKind));
+        }
+        let at = members.tree.find(&series.key).ok()?;
+        let handle = members.tree.handle(at)?;
+        // A series that has just expired may still have its entry; it is replaced, not revived.
+        self.is_alive(handle).then_some(Ok(handle))
+    }
+
+    fn is_alive(&self, handle: Handle) -> bool {
+        if handle.slot.is_observer() {
+            self.observers
+                .view()
+                .get(handle.slot)
+                .is_some_and(|cell| cell.lock(handle.generation).is_some())
+        } else {
+            self.scalars
+                .view()
+                .get(handle.slot)
+                .is_some_and(|cell| cell.read(handle.generation).is_some())
+        }
+    }
+
+    /// Whether a new series may exist beside the present ones.
+    fn admit(&self, members: &Members, series: &NewSeries<'_>) -> Result<(), Rejection> {
+        let kind = series.aggregation.kind();
+        let own_label: &[u8] = match kind {
+            Kind::Summary => b"quantile",
+            Kind::Histogram => b"le",
+            Kind::Counter | Kind::Gauge | Kind::Set => b"",
+        };
+        for (name, _) in labels::iter(series.key.labels) {
+            if name == own_label {
+                return Err(Rejection::ReservedLabel);
+            }
+            if !is_label_name(name) {
+                return Err(Rejection::InvalidLabel);
+            }
+        }
+        if self.family(members, series.key.name).is_none() {
+            if !is_metric_name(series.key.name) {
+                return Err(Rejection::InvalidName);
+            }
+            self.admit_family(members, series.key.name, kind)?;
+        }
+        if self.max_series > 0 && members.live >= self.max_series {
+            return Err(Rejection::SeriesLimit);
+        }
+        Ok(())
+    }
+
+    /// Whether a new family collides with another one or with a name derived from one.
+    fn admit_family(&self, members: &Members, name: &str, kind: Kind) -> Result<(), Rejection> {
+        if (self.reserved)(name) {
+            return Err(Rejection::ReservedName);
+        }
+        for suffix in ["_sum", "_count", "_bucket"] {
+            let base = name.strip_suffix(suffix);
+            let Some(base) = base.and_then(|base| self.family(members, base)) else {
+                continue;
+            };
+            let writes_it = suffix != "_bucket" || base.kind == Kind::Histogram;
+            // As the original does, a counter or gauge may not take `x_bucket` beside a summary `x` either.
+            if base.kind.is_observer() && (writes_it || !kind.is_observer()) {
+                return Err(Rejection::DerivedName);
+            }
+        }
+        let derived: &[&str] = match kind {
+            Kind::Histogram => &["_sum", "_count", "_bucket"],
+            Kind::Summary => &["_sum", "_count"],
+            Kind::Counter | Kind::Gauge | Kind::Set => &[],
+        };
+        for suffix in derived {
+            let derived = format!("{name}{suffix}");
+            if self.family(members, &derived).is_some() {
+                return Err(Rejection::DerivedName);
+            }
+            if (self.reserved)(&derived) {
+                return Err(Rejection::ReservedName);
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&self, members: &mut Members, series: &NewSeries<'_>) -> Handle {
+        let kind = series.aggregation.kind();
+        let names = names_hash(series.key.labels);
+        let known = self.family(members, series.key.name).cloned();
+        let family = match known {
+            Some(family) => {
+                let other = members
+                    .helps
+                    .get(family.help as usize)
+                    .is_some_and(|help| **help != *series.help);
+                if other {
+                    self.counts.other_help.fetch_add(1, Ordering::Relaxed);
+                }
+                family
+            }
+            None => {
+                let help = members.help(series.help);
+                let id = members.next_family;
+                members.next_family = members.next_family.wrapping_add(1);
+                let family = Arc::new(Family::new(series.key.name, id, kind, help, names));
+                let hash = self.hasher.hash_one(&*family.name);
+                members.families.insert_unique(hash, Arc::clone(&family), |family| {
+                    self.hasher.hash_one(&*family.name)
+                });
+                family
+            }
+        };
+        let spec = self.join_set(members, &family, names, &series.aggregation);
+        family.born();
+        let handle = self.occupy(members, &spec);
+        // A series that expired a moment ago may not have left its page yet.
+        if let Ok(at) = members.tree.find(&series.key) {
+            let stale = members.tree.handle(at);
+            self.evict(members, stale.into_iter().collect());
+        }
+        let Members { tree, scalars, observers, .. } = members;
+        if let Err(at) = tree.find(&series.key) {
+            tree.insert(at, &family, handle, &series.key, |slot, page| {
+                place(scalars, observers, slot, page);
+            });
+        }
+        members.live += 1;
+        if let Some(live) = count(&self.counts.live, kind) {
+            live.fetch_add(1, Ordering::Relaxed);
+        }
+        handle
+    }
+
+    /// Counts the new series in its set of label names and returns what that set shares.
+    fn join_set(
+        &self,
+        members: &mut Members,
+        family: &Family,
+        names: u64,
+        aggregation: &Aggregation<'_>,
+    ) -> Spec {
+        let kind = family.kind;
+        let first = family.live() == 0;
+        let alone = !members.sets.contains_key(&family.id);
+        if alone && matches!(aggregation, Aggregation::Counter | Aggregation::Gauge) {
+            if first {
+                self.pair_made(members, family, names);
+            }
+            if names == family.first_set {
+                return Spec::Scalar;
+            }
+            members.sets.insert(
+                family.id,
+                vec![LabelSet { names: family.first_set, live: family.live(), spec: Spec::Scalar }],
+            );
+        }
+        let sets = members.sets.entry(family.id).or_default();
+        if let Some(set) = sets.iter_mut().find(|set| set.names == names) {
+            set.live += 1;
+            return set.spec.clone();
+        }
+        let spec = Spec::new(aggregation);
+        sets.push(LabelSet { names, live: 1, spec: spec.clone() });
+        debug_assert_eq!(kind, aggregation.kind());
+        self.pair_made(members, family, names);
+        spec
+    }
+
+    fn pair_made(&self, members: &mut Members, family: &Family, names: u64) {
+        if !members.departed.remove(&self.pair_hash(family, names))
+            && let Some(pairs) = count(&self.counts.pairs, family.kind)
+        {
+            pairs.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn pair_hash(&self, family: &Family, names: u64) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(family.name.as_bytes());
+        hasher.write_u64(names);
+        hasher.write_u8(family.kind as u8);
+        hasher.finish()
+    }
+
+    /// Takes a free slot and starts it.
+    fn occupy(&self, members: &mut Members, spec: &Spec) -> Handle {
+        let now = self.clock.now();
+        let observer = match spec {
+            Spec::Scalar => {
+                let index = members.scalars.take();
+                self.scalars.grow_to(index as usize);
+                let slot = SlotId::scalar(index);
+                let view = self.scalars.view();
+                let generation = view.get(slot).map_or(0, |cell| {
+                    cell.reset(now.tick());
+                    cell.generation()
+                });
+                return Handle { slot, generation };
+            }
+            Spec::Summary(spec) => Observer::Summary(Summary::new(Arc::clone(spec), now)),
+            Spec::Histogram(spec) => Observer::Histogram(Histogram::new(Arc::clone(spec))),
+            Spec::Set(spec) => Observer::Distinct(Distinct::new(Arc::clone(spec), now)),
+        };
+        let index = members.observers.take();
+        self.observers.grow_to(index as usize);
+        let slot = SlotId::observer(index);
+        let view = self.observers.view();
+        let generation = view.get(slot).map_or(0, |cell| {
+            let mut cell = cell.lock_any();
+            cell.created = now.tick();
+            cell.life = Life::default();
+            cell.observer = Some(Box::new(observer));
+            cell.generation
+        });
+        Handle { slot, generation }
+    }
+
+    /// The life of a series whose event came at `now` (a tick) and whose rule gives it `ttl` ticks, 0 for ever.
+    /// The second part is the calendar bucket it must be entered in, if any.
+    pub(crate) fn prolong(life: Life, now: u32, ttl: u32) -> (Life, Option<u32>) {
+        if ttl == 0 {
+            return (Life { deadline: 0, ..life }, None);
+        }
+        let deadline = now.saturating_add(ttl);
+        let second = second_of(deadline);
+        if life.armed != 0 && life.armed <= second {
+            return (Life { deadline, ..life }, None);
+        }
+        (Life { deadline, armed: second }, Some(second))
+    }
+
+    /// Enters a series in the calendar.
+    pub(crate) fn arm(&self, handle: Handle, second: u32) {
+        let earlier =
+            self.calendar.lock().unwrap_or_else(PoisonError::into_inner).enter(second, handle);
+        if earlier {
+            (self.on_earlier)();
+        }
+    }
+
+    /// The second (of the clock) in which something may expire next.
+    pub(crate) fn next_expiry(&self) -> Option<u32> {
+        self.calendar.lock().unwrap_or_else(PoisonError::into_inner).next()
+    }
+
+    /// Removes the series whose last event is longer ago than their time to live.
+    pub(crate) fn expire(&self) {
+        let tick = self.clock.now().tick();
+        loop {
+            let due = self.calendar.lock().unwrap_or_else(PoisonError::into_inner).due(tick);
+            let Some((second, handles)) = due else {
+                return;
+            };
+            for batch in handles.chunks(EXPIRY_BATCH) {
+                self.expire_batch(second, batch, tick);
+            }
+        }
+    }
+
+    fn expire_batch(&self, second: u32, batch: &[Handle], tick: u32) {
+        let (scalars, observers) = (self.scalars.view(), self.observers.view());
+        let mut over = Vec::new();
+        let mut later = Vec::new();
+        // What becomes of a series whose bucket is due.
+        let judge = |life: Life| -> (Option<Life>, Option<u32>) {
+            if life.armed != second {
+                return (None, None);
+            }
+            if life.deadline == 0 {
+                return (Some(Life::default()), None);
+            }
+            let armed = second_of(life.deadline);
+            (Some(Life { armed, ..life }), Some(armed))
+        };
+        for &handle in batch {
+            if handle.slot.is_observer() {
+                let Some(mut cell) =
+                    observers.get(handle.slot).and_then(|cell| cell.lock(handle.generation))
+                else {
+                    continue;
+                };
+                if cell.life.armed == second && cell.life.deadline != 0 && cell.life.deadline < tick
+                {
+                    cell.retire();
+                    over.push(handle);
+                } else if let (Some(life), bucket) = judge(cell.life) {
+                    cell.life = life;
+                    later.extend(bucket.map(|bucket| (bucket, handle)));
+                }
+            } else {
+                let Some(cell) =
+                    scalars.get(handle.slot).and_then(|cell| cell.lock(handle.generation))
+                else {
+                    continue;
+                };
+                let life = cell.life();
+                if life.armed == second && life.deadline != 0 && life.deadline < tick {
+                    cell.retire();
+                    over.push(handle);
+                } else if let (Some(life), bucket) = judge(life) {
+                    cell.set_life(life);
+                    later.extend(bucket.map(|bucket| (bucket, handle)));
+                }
+            }
+        }
+        for (bucket, handle) in later {
+            self.arm(handle, bucket);
+        }
+        if !over.is_empty() {
+            self.evict(&mut self.write(), over);
+        }
+    }
+
+    /// Removes series whose cells are retired from the membership and frees their slots.
+    fn evict(&self, members: &mut Members, gone: Vec<Handle>) {
+        let ids: HashSet<u32> = gone
+            .iter()
+            .filter_map(|handle| members.slots(handle.slot).pages.get(handle.slot.index()).copied())
+            .collect();
+        let (scalar_view, observer_view) = (self.scalars.view(), self.observers.view());
+        let alive = |entry: &Entry| {
+            let Handle { slot, generation } = entry.handle;
+            if slot.is_observer() {
+                observer_view.get(slot).is_some_and(|cell| cell.lock(generation).is_some())
+            } else {
+                scalar_view.get(slot).is_some_and(|cell| cell.read(generation).is_some())
+            }
+        };
+        let mut removed = Vec::new();
+        let Members { tree, scalars, observers, .. } = members;
+        tree.compact(
+            &ids,
+            alive,
+            |entry, text| {
+                removed.push((Arc::clone(&entry.family), entry.handle.slot, names_hash(text)))
+            },
+            |slot, page| place(scalars, observers, slot, page),
+        );
+        for (family, slot, names) in removed {
+            members.slots(slot).free.push(slot.index() as u32);
+            self.left(members, &family, names);
+        }
+    }
+
+    /// Counts a series out of its family, and forgets the family with its last one.
+    fn left(&self, members: &mut Members, family: &Arc<Family>, names: u64) {
+        members.live -= 1;
+        if let (Some(live), Some(expired)) =
+            (count(&self.counts.live, family.kind), count(&self.counts.expired, family.kind))
+        {
+            live.fetch_sub(1, Ordering::Relaxed);
+            expired.fetch_add(1, Ordering::Relaxed);
+        }
+        let remaining = family.died();
+        let mut empty = remaining == 0;
+        if let Some(sets) = members.sets.get_mut(&family.id) {
+            empty = false;
+            if let Some(at) = sets.iter().position(|set| set.names == names)
+                && let Some(set) = sets.get_mut(at)
+            {
+                set.live -= 1;
+                if set.live == 0 {
+                    sets.swap_remove(at);
+                    empty = true;
+                }
+            }
+        }
+        if empty && members.departed.len() < MAX_DEPARTED {
+            let pair = self.pair_hash(family, names);
+            members.departed.insert(pair);
+        }
+        if remaining == 0 {
+            members.sets.remove(&family.id);
+            let hash = self.hasher.hash_one(&*family.name);
+            if let Ok(entry) = members.families.find_entry(hash, |known| known.id == family.id) {
+                entry.remove();
+            }
+        }
+    }
+}
+
+fn place(scalars: &mut Slots, observers: &mut Slots, slot: SlotId, page: u32) {
+    let slots = if slot.is_observer() { observers } else { scalars };
+    if let Some(place) = slots.pages.get_mut(slot.index()) {
+        *place = page;
+    }
+}
+
+/// Hash of the label names of a rendered set. The key is fixed: sets are only compared within one family.
+fn names_hash(text: &[u8]) -> u64 {
+    let mut hasher = foldhash::quality::FixedState::default().build_hasher();
+    for (name, _) in labels::iter(text) {
+        hasher.write(name);
+        hasher.write_u8(0xff);
+    }
+    hasher.finish()
+}
+
+fn is_metric_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_' || first == b':')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':')
+}
+
+fn is_label_name(name: &[u8]) -> bool {
+    !name.starts_with(b"__")
+        && name.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_')
+        && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+}

@@ -1,0 +1,508 @@
+//! Readers of what a scrape gives: validity of the text formats, and the protobuf messages.
+//!
+//! They are written against the format documents, not against the code under test.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message;
+use serde_json::Value;
+
+fn is_metric_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || b"_:".contains(&first))
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_:".contains(&byte))
+}
+
+fn is_label_name(name: &str) -> bool {
+    is_metric_name(name) && !name.contains(':')
+}
+
+/// A sample line: name, labels in order, value.
+type Sample = (String, Vec<(String, String)>, f64);
+
+fn parse_sample(line: &str) -> Result<Sample, String> {
+    let bad = |what: &str| format!("{what} in {line:?}");
+    let end = line.find(['{', ' ']).ok_or_else(|| bad("no end of the name"))?;
+    let (name, mut rest) = line.split_at(end);
+    let mut labels = Vec::new();
+    if let Some(inner) = rest.strip_prefix('{') {
+        rest = inner;
+        loop {
+            let (label, after) = rest.split_once("=\"").ok_or_else(|| bad("no label"))?;
+            let mut value = String::new();
+            let mut characters = after.char_indices();
+            let end = loop {
+                match characters.next().ok_or_else(|| bad("an open value"))? {
+                    (at, '"') => break at,
+                    (_, '\\') => match characters.next().map(|(_, escaped)| escaped) {
+                        Some('n') => value.push('\n'),
+                        Some(escaped @ ('\\' | '"')) => value.push(escaped),
+                        _ => return Err(bad("a wrong escape")),
+                    },
+                    (_, other) => value.push(other),
+                }
+            };
+            labels.push((label.to_owned(), value));
+            rest = after.get(end + 1..).unwrap_or_default();
+            match rest.strip_prefix(',') {
+                Some(more) => rest = more,
+                None => break,
+            }
+        }
+        rest = rest.strip_prefix('}').ok_or_else(|| bad("an open brace"))?;
+    }
+    let value = rest.strip_prefix(' ').ok_or_else(|| bad("no value"))?;
+    let value = value.parse().map_err(|_| bad("no number"))?;
+    Ok((name.to_owned(), labels, value))
+}
+
+/// One family as written.
+struct Family {
+    name: String,
+    kind: String,
+    samples: Vec<Sample>,
+}
+
+fn families(text: &str) -> Result<Vec<Family>, String> {
+    let mut families: Vec<Family> = Vec::new();
+    let mut announced = None;
+    if !text.is_empty() && !text.ends_with('\n') {
+        return Err("the last line has no end".to_owned());
+    }
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let name = help.split(' ').next().unwrap_or_default();
+            announced = Some(name.to_owned());
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').ok_or_else(|| format!("no type in {line:?}"))?;
+            if announced.take().as_deref() != Some(name) {
+                return Err(format!("TYPE without its HELP: {line:?}"));
+            }
+            if !is_metric_name(name) {
+                return Err(format!("invalid name in {line:?}"));
+            }
+            families.push(Family {
+                name: name.to_owned(),
+                kind: kind.to_owned(),
+                samples: Vec::new(),
+            });
+        } else {
+            let sample = parse_sample(line)?;
+            let family = families.last_mut().ok_or_else(|| format!("sample without family: {line:?}"))?;
+            family.samples.push(sample);
+        }
+    }
+    Ok(families)
+}
+
+fn suffixes(kind: &str, open_metrics: bool) -> &'static [&'static str] {
+    match kind {
+        "counter" if open_metrics => &["_total", "_created"],
+        "summary" => &["", "_sum", "_count"],
+        "histogram" => &["_bucket", "_sum", "_count"],
+        _ => &[""],
+    }
+}
+
+fn check(text: &str, open_metrics: bool) -> Result<Vec<Family>, String> {
+    let families = families(text)?;
+    let mut names = BTreeSet::new();
+    let mut series = BTreeSet::new();
+    for family in &families {
+        if !names.insert(family.name.clone()) {
+            return Err(format!("family {} comes twice", family.name));
+        }
+        if family.samples.is_empty() {
+            return Err(format!("family {} is empty", family.name));
+        }
+        for (name, labels, _) in &family.samples {
+            let suffix = name.strip_prefix(&family.name);
+            let own = suffix.is_some_and(|suffix| suffixes(&family.kind, open_metrics).contains(&suffix));
+            if !own {
+                return Err(format!("sample {name} in {} {}", family.kind, family.name));
+            }
+            let mut seen = BTreeSet::new();
+            for (label, _) in labels {
+                if !is_label_name(label) || label.starts_with("__") || !seen.insert(label) {
+                    return Err(format!("label {label:?} of {name}"));
+                }
+            }
+            let mut labels = labels.clone();
+            labels.sort();
+            if !series.insert((name.clone(), labels)) {
+                return Err(format!("{name} comes twice with the same labels"));
+            }
+        }
+        if family.kind == "histogram" {
+            check_buckets(family)?;
+        }
+    }
+    Ok(families)
+}
+
+fn check_buckets(family: &Family) -> Result<(), String> {
+    let mut by_series: BTreeMap<Vec<(String, String)>, Vec<(f64, f64)>> = BTreeMap::new();
+    for (name, labels, value) in &family.samples {
+        if name.ends_with("_bucket") {
+            let mut labels = labels.clone();
+            let (label, bound) = labels.pop().ok_or("a bucket without a bound")?;
+            if label != "le" {
+                return Err(format!("{name} ends with label {label}"));
+            }
+            let bound = bound.parse().map_err(|_| format!("bound {bound:?} of {name}"))?;
+            by_series.entry(labels).or_default().push((bound, *value));
+        }
+    }
+    for buckets in by_series.values() {
+        if buckets.last().is_none_or(|last| last.0 != f64::INFINITY) {
+            return Err(format!("{} has no last bucket", family.name));
+        }
+        let ascend = buckets.windows(2).all(|pair| !(pair[0].0 >= pair[1].0) && pair[0].1 <= pair[1].1);
+        // A NaN bound is legal in the original and has no place in the order.
+        if !ascend && buckets.iter().all(|bucket| !bucket.0.is_nan()) {
+            return Err(format!("buckets of {} do not ascend: {buckets:?}", family.name));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a body is valid text 0.0.4, families sorted by name.
+pub fn check_text(text: &str) -> Result<(), String> {
+    let families = check(text, false)?;
+    let names: Vec<_> = families.iter().map(|family| &family.name).collect();
+    if !names.is_sorted() {
+        return Err(format!("families are not sorted: {names:?}"));
+    }
+    // Sample names of different families must not meet either.
+    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+    for family in &families {
+        for (name, _, _) in &family.samples {
+            let owner = owners.entry(name).or_insert(&family.name);
+            if *owner != family.name {
+                return Err(format!("{name} is in {owner} and in {}", family.name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a body is valid OpenMetrics, but for the trailer that the server adds.
+pub fn check_open_metrics(text: &str) -> Result<(), String> {
+    let families = check(text, true)?;
+    let mut owned: BTreeMap<String, &str> = BTreeMap::new();
+    for family in &families {
+        let reserved: &[&str] = match family.kind.as_str() {
+            "counter" => &["", "_total", "_created"],
+            "summary" => &["", "_count", "_sum", "_created"],
+            "histogram" => &["", "_count", "_sum", "_bucket", "_created"],
+            "gauge" | "unknown" => &[""],
+            other => return Err(format!("type {other}")),
+        };
+        for suffix in reserved {
+            if let Some(other) = owned.insert(format!("{}{suffix}", family.name), &family.name) {
+                return Err(format!("{} and {other} both own {}{suffix}", family.name, family.name));
+            }
+        }
+        for (name, labels, value) in &family.samples {
+            let counts = ["_total", "_sum", "_count", "_bucket"];
+            let counts = family.kind != "unknown" && family.kind != "gauge" && counts.iter().any(|end| name.ends_with(end));
+            if counts && !(*value >= 0.0) {
+                return Err(format!("{name} is {value}"));
+            }
+            let bound = labels.iter().find(|(label, _)| {
+                (label == "le" && family.kind == "histogram") || (label == "quantile" && family.kind == "summary")
+            });
+            if let Some((label, bound)) = bound
+                && !bound.contains(['.', 'e', 'N', 'I'])
+            {
+                return Err(format!("{label} {bound:?} of {name} is not canonical"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[derive(Message)]
+struct MetricFamily {
+    #[prost(string, optional, tag = "1")]
+    name: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    help: Option<String>,
+    #[prost(int32, optional, tag = "3")]
+    kind: Option<i32>,
+    #[prost(message, repeated, tag = "4")]
+    metrics: Vec<Metric>,
+}
+
+#[derive(Message)]
+struct Metric {
+    #[prost(message, repeated, tag = "1")]
+    labels: Vec<LabelPair>,
+    #[prost(message, optional, tag = "2")]
+    gauge: Option<Single>,
+    #[prost(message, optional, tag = "3")]
+    counter: Option<Single>,
+    #[prost(message, optional, tag = "4")]
+    summary: Option<SummaryMessage>,
+    #[prost(message, optional, tag = "7")]
+    histogram: Option<HistogramMessage>,
+}
+
+#[derive(Message)]
+struct LabelPair {
+    #[prost(string, optional, tag = "1")]
+    name: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    value: Option<String>,
+}
+
+#[derive(Message)]
+struct Single {
+    #[prost(double, optional, tag = "1")]
+    value: Option<f64>,
+    #[prost(message, optional, tag = "3")]
+    created: Option<Timestamp>,
+}
+
+#[derive(Message)]
+struct Timestamp {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+#[derive(Message)]
+struct SummaryMessage {
+    #[prost(uint64, optional, tag = "1")]
+    count: Option<u64>,
+    #[prost(double, optional, tag = "2")]
+    sum: Option<f64>,
+    #[prost(message, repeated, tag = "3")]
+    quantiles: Vec<QuantileMessage>,
+    #[prost(message, optional, tag = "4")]
+    created: Option<Timestamp>,
+}
+
+#[derive(Message)]
+struct QuantileMessage {
+    #[prost(double, optional, tag = "1")]
+    quantile: Option<f64>,
+    #[prost(double, optional, tag = "2")]
+    value: Option<f64>,
+}
+
+#[derive(Message)]
+struct HistogramMessage {
+    #[prost(uint64, optional, tag = "1")]
+    count: Option<u64>,
+    #[prost(double, optional, tag = "2")]
+    sum: Option<f64>,
+    #[prost(message, repeated, tag = "3")]
+    buckets: Vec<BucketMessage>,
+    #[prost(sint32, optional, tag = "5")]
+    schema: Option<i32>,
+    #[prost(double, optional, tag = "6")]
+    zero_threshold: Option<f64>,
+    #[prost(uint64, optional, tag = "7")]
+    zero_count: Option<u64>,
+    #[prost(message, repeated, tag = "9")]
+    negative_spans: Vec<SpanMessage>,
+    #[prost(sint64, repeated, packed = "false", tag = "10")]
+    negative_deltas: Vec<i64>,
+    #[prost(message, repeated, tag = "12")]
+    positive_spans: Vec<SpanMessage>,
+    #[prost(sint64, repeated, packed = "false", tag = "13")]
+    positive_deltas: Vec<i64>,
+    #[prost(message, optional, tag = "15")]
+    created: Option<Timestamp>,
+}
+
+#[derive(Message)]
+struct BucketMessage {
+    #[prost(uint64, optional, tag = "1")]
+    cumulative: Option<u64>,
+    #[prost(double, optional, tag = "2")]
+    bound: Option<f64>,
+}
+
+#[derive(Message)]
+struct SpanMessage {
+    #[prost(sint32, optional, tag = "1")]
+    offset: Option<i32>,
+    #[prost(uint32, optional, tag = "2")]
+    length: Option<u32>,
+}
+
+/// A histogram in the words of the recording. Numbers are texts, so that NaN equals NaN.
+#[derive(Debug, PartialEq)]
+pub struct Histogram {
+    name: String,
+    labels: BTreeMap<String, String>,
+    count: u64,
+    sum: String,
+    buckets: Vec<(String, u64)>,
+    native: Option<Native>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Native {
+    schema: i64,
+    zero_threshold: String,
+    zero_count: u64,
+    negative_spans: Vec<(i64, u64)>,
+    negative_deltas: Vec<i64>,
+    positive_spans: Vec<(i64, u64)>,
+    positive_deltas: Vec<i64>,
+}
+
+fn number(value: &Value) -> String {
+    match value.as_f64() {
+        Some(number) => number.to_string(),
+        None => value.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+fn pairs(value: &Value) -> Vec<(i64, u64)> {
+    let pairs = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    pairs
+        .iter()
+        .filter_map(|pair| Some((pair[0].as_i64()?, pair[1].as_u64()?)))
+        .collect()
+}
+
+fn integers(value: &Value) -> Vec<i64> {
+    let integers = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    integers.iter().filter_map(Value::as_i64).collect()
+}
+
+impl Histogram {
+    /// Reads a histogram of the recorded cases.
+    pub fn from_recording(value: &Value) -> Self {
+        let labels = value["labels"].as_object().into_iter().flatten();
+        let buckets = value["classic_buckets"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Self {
+            name: value["name"].as_str().unwrap_or_default().to_owned(),
+            labels: labels
+                .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
+                .collect(),
+            count: value["sample_count"].as_u64().unwrap_or_default(),
+            sum: number(&value["sample_sum"]),
+            buckets: buckets
+                .iter()
+                .map(|bucket| (number(&bucket[0]), bucket[1].as_u64().unwrap_or_default()))
+                .collect(),
+            native: (value["has_native"] == true).then(|| Native {
+                schema: value["schema"].as_i64().unwrap_or_default(),
+                zero_threshold: number(&value["zero_threshold"]),
+                zero_count: value["zero_count"].as_u64().unwrap_or_default(),
+                negative_spans: pairs(&value["negative_spans"]),
+                negative_deltas: integers(&value["negative_deltas"]),
+                positive_spans: pairs(&value["positive_spans"]),
+                positive_deltas: integers(&value["positive_deltas"]),
+            }),
+        }
+    }
+
+    fn from_message(name: &str, metric: Metric) -> Option<Self> {
+        let message = metric.histogram?;
+        assert!(message.created.is_some_and(|time| time.seconds > 1_600_000_000), "no creation time");
+        let spans = |spans: Vec<SpanMessage>| {
+            spans
+                .iter()
+                .map(|span| (span.offset().into(), span.length().into()))
+                .collect()
+        };
+        Some(Self {
+            name: name.to_owned(),
+            labels: metric
+                .labels
+                .iter()
+                .map(|label| (label.name().to_owned(), label.value().to_owned()))
+                .collect(),
+            count: message.count(),
+            sum: message.sum().to_string(),
+            buckets: message
+                .buckets
+                .iter()
+                .map(|bucket| (bucket.bound().to_string(), bucket.cumulative()))
+                .collect(),
+            native: message.schema.map(|schema| Native {
+                schema: schema.into(),
+                zero_threshold: message.zero_threshold.unwrap_or_default().to_string(),
+                zero_count: message.zero_count.unwrap_or_default(),
+                negative_spans: spans(message.negative_spans),
+                negative_deltas: message.negative_deltas,
+                positive_spans: spans(message.positive_spans),
+                positive_deltas: message.positive_deltas,
+            }),
+        })
+    }
+}
+
+fn messages(mut body: &[u8]) -> Vec<MetricFamily> {
+    let mut families = Vec::new();
+    while !body.is_empty() {
+        families.push(MetricFamily::decode_length_delimited(&mut body).expect("a message"));
+    }
+    families
+}
+
+/// The users' histograms of a protobuf body.
+pub fn histograms(body: &[u8]) -> Vec<Histogram> {
+    messages(body)
+        .into_iter()
+        .flat_map(|family| {
+            let name = family.name().to_owned();
+            family
+                .metrics
+                .into_iter()
+                .filter_map(move |metric| Histogram::from_message(&name, metric))
+        })
+        .collect()
+}
+
+/// Every sample of a protobuf body as text 0.0.4 would show it: `name{labels}` and value.
+pub fn samples(body: &[u8]) -> BTreeMap<String, f64> {
+    let mut out = BTreeMap::new();
+    for family in messages(body) {
+        assert!(family.help.is_some() && family.kind.is_some());
+        for metric in &family.metrics {
+            let labels: Vec<_> = metric
+                .labels
+                .iter()
+                .map(|label| format!("{}={:?}", label.name(), label.value()))
+                .collect();
+            let key = |suffix: &str, more: Option<(&str, f64)>| {
+                let more = more.map(|(name, value)| format!("{name}=\"{value}\""));
+                let labels: Vec<_> = labels.iter().cloned().chain(more).collect();
+                format!("{}{suffix}{{{}}}", family.name(), labels.join(","))
+            };
+            if let Some(single) = metric.gauge.as_ref().or(metric.counter.as_ref()) {
+                out.insert(key("", None), single.value());
+            }
+            if let Some(counter) = &metric.counter {
+                assert_eq!(family.kind, Some(0));
+                if !family.name().starts_with("statsd_") {
+                    assert!(counter.created.is_some(), "no creation time");
+                }
+            }
+            if let Some(summary) = &metric.summary {
+                assert!(summary.created.is_some());
+                for quantile in &summary.quantiles {
+                    out.insert(key("", Some(("quantile", quantile.quantile()))), quantile.value());
+                }
+                out.insert(key("_sum", None), summary.sum());
+                out.insert(key("_count", None), summary.count() as f64);
+            }
+            if let Some(histogram) = &metric.histogram {
+                for bucket in &histogram.buckets {
+                    out.insert(key("_bucket", Some(("le", bucket.bound()))), bucket.cumulative() as f64);
+                }
+                out.insert(key("_sum", None), histogram.sum());
+                out.insert(key("_count", None), histogram.count() as f64);
+            }
+        }
+    }
+    out
+}
