@@ -406,8 +406,8 @@ impl Histogram {
 
     fn from_message(name: &str, metric: Metric) -> Option<Self> {
         let message = metric.histogram?;
-        assert!(message.created.is_some_and(|time| time.seconds > 1_600_000_000), "no creation time");
-        let spans = |spans: Vec<SpanMessage>| {
+        assert!(message.created.as_ref().is_some_and(|time| time.seconds > 1_600_000_000), "no creation time");
+        let spans = |spans: &[SpanMessage]| {
             spans
                 .iter()
                 .map(|span| (span.offset().into(), span.length().into()))
@@ -431,10 +431,10 @@ impl Histogram {
                 schema: schema.into(),
                 zero_threshold: message.zero_threshold.unwrap_or_default().to_string(),
                 zero_count: message.zero_count.unwrap_or_default(),
-                negative_spans: spans(message.negative_spans),
-                negative_deltas: message.negative_deltas,
-                positive_spans: spans(message.positive_spans),
-                positive_deltas: message.positive_deltas,
+                negative_spans: spans(&message.negative_spans),
+                negative_deltas: message.negative_deltas.clone(),
+                positive_spans: spans(&message.positive_spans),
+                positive_deltas: message.positive_deltas.clone(),
             }),
         })
     }
