@@ -74,7 +74,8 @@ fn families(text: &str) -> Result<Vec<Family>, String> {
             let name = help.split(' ').next().unwrap_or_default();
             announced = Some(name.to_owned());
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = kind.split_once(' ').ok_or_else(|| format!("no type in {line:?}"))?;
+            let (name, kind) =
+                kind.split_once(' ').ok_or_else(|| format!("no type in {line:?}"))?;
             if announced.take().as_deref() != Some(name) {
                 return Err(format!("TYPE without its HELP: {line:?}"));
             }
@@ -88,7 +89,8 @@ fn families(text: &str) -> Result<Vec<Family>, String> {
             });
         } else {
             let sample = parse_sample(line)?;
-            let family = families.last_mut().ok_or_else(|| format!("sample without family: {line:?}"))?;
+            let family =
+                families.last_mut().ok_or_else(|| format!("sample without family: {line:?}"))?;
             family.samples.push(sample);
         }
     }
@@ -117,7 +119,8 @@ fn check(text: &str, open_metrics: bool) -> Result<Vec<Family>, String> {
         }
         for (name, labels, _) in &family.samples {
             let suffix = name.strip_prefix(&family.name);
-            let own = suffix.is_some_and(|suffix| suffixes(&family.kind, open_metrics).contains(&suffix));
+            let own =
+                suffix.is_some_and(|suffix| suffixes(&family.kind, open_metrics).contains(&suffix));
             if !own {
                 return Err(format!("sample {name} in {} {}", family.kind, family.name));
             }
@@ -157,7 +160,8 @@ fn check_buckets(family: &Family) -> Result<(), String> {
         if buckets.last().is_none_or(|last| last.0 != f64::INFINITY) {
             return Err(format!("{} has no last bucket", family.name));
         }
-        let ascend = buckets.windows(2).all(|pair| !(pair[0].0 >= pair[1].0) && pair[0].1 <= pair[1].1);
+        let ascend =
+            buckets.windows(2).all(|pair| !(pair[0].0 >= pair[1].0) && pair[0].1 <= pair[1].1);
         // A NaN bound is legal in the original and has no place in the order.
         if !ascend && buckets.iter().all(|bucket| !bucket.0.is_nan()) {
             return Err(format!("buckets of {} do not ascend: {buckets:?}", family.name));
@@ -200,17 +204,23 @@ pub fn check_open_metrics(text: &str) -> Result<(), String> {
         };
         for suffix in reserved {
             if let Some(other) = owned.insert(format!("{}{suffix}", family.name), &family.name) {
-                return Err(format!("{} and {other} both own {}{suffix}", family.name, family.name));
+                return Err(format!(
+                    "{} and {other} both own {}{suffix}",
+                    family.name, family.name
+                ));
             }
         }
         for (name, labels, value) in &family.samples {
             let counts = ["_total", "_sum", "_count", "_bucket"];
-            let counts = family.kind != "unknown" && family.kind != "gauge" && counts.iter().any(|end| name.ends_with(end));
+            let counts = family.kind != "unknown"
+                && family.kind != "gauge"
+                && counts.iter().any(|end| name.ends_with(end));
             if counts && !(*value >= 0.0) {
                 return Err(format!("{name} is {value}"));
             }
             let bound = labels.iter().find(|(label, _)| {
-                (label == "le" && family.kind == "histogram") || (label == "quantile" && family.kind == "summary")
+                (label == "le" && family.kind == "histogram")
+                    || (label == "quantile" && family.kind == "summary")
             });
             if let Some((label, bound)) = bound
                 && !bound.contains(['.', 'e', 'N', 'I'])
@@ -365,10 +375,7 @@ fn number(value: &Value) -> String {
 
 fn pairs(value: &Value) -> Vec<(i64, u64)> {
     let pairs = value.as_array().map(Vec::as_slice).unwrap_or_default();
-    pairs
-        .iter()
-        .filter_map(|pair| Some((pair[0].as_i64()?, pair[1].as_u64()?)))
-        .collect()
+    pairs.iter().filter_map(|pair| Some((pair[0].as_i64()?, pair[1].as_u64()?))).collect()
 }
 
 fn integers(value: &Value) -> Vec<i64> {
@@ -406,12 +413,12 @@ impl Histogram {
 
     fn from_message(name: &str, metric: Metric) -> Option<Self> {
         let message = metric.histogram?;
-        assert!(message.created.as_ref().is_some_and(|time| time.seconds > 1_600_000_000), "no creation time");
+        assert!(
+            message.created.as_ref().is_some_and(|time| time.seconds > 1_600_000_000),
+            "no creation time"
+        );
         let spans = |spans: &[SpanMessage]| {
-            spans
-                .iter()
-                .map(|span| (span.offset().into(), span.length().into()))
-                .collect()
+            spans.iter().map(|span| (span.offset().into(), span.length().into())).collect()
         };
         Some(Self {
             name: name.to_owned(),
@@ -462,45 +469,74 @@ pub fn histograms(body: &[u8]) -> Vec<Histogram> {
         .collect()
 }
 
-/// Every sample of a protobuf body as text 0.0.4 would show it: `name{labels}` and value.
-pub fn samples(body: &[u8]) -> BTreeMap<String, f64> {
+/// A sample in a form both formats can be brought into: name and labels, bounds as plain numbers.
+fn key<'a>(name: &str, labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let labels: Vec<_> = labels.map(|(name, value)| format!("{name}={value:?}")).collect();
+    format!("{name}{{{}}}", labels.join(","))
+}
+
+/// Every sample of a text body.
+pub fn text_samples(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut out = BTreeMap::new();
+    for family in families(text)? {
+        for (name, labels, value) in family.samples {
+            let bound = |label: &str| match family.kind.as_str() {
+                "summary" => label == "quantile",
+                "histogram" => label == "le",
+                _ => false,
+            };
+            let labels: Vec<(String, String)> = labels
+                .into_iter()
+                .map(|(label, value)| match value.parse::<f64>() {
+                    Ok(number) if bound(&label) => (label, number.to_string()),
+                    _ => (label, value),
+                })
+                .collect();
+            let labels = labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            out.insert(key(&name, labels), value.to_string());
+        }
+    }
+    Ok(out)
+}
+
+/// Every sample of a protobuf body.
+pub fn protobuf_samples(body: &[u8]) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     for family in messages(body) {
         assert!(family.help.is_some() && family.kind.is_some());
         for metric in &family.metrics {
-            let labels: Vec<_> = metric
-                .labels
-                .iter()
-                .map(|label| format!("{}={:?}", label.name(), label.value()))
-                .collect();
-            let key = |suffix: &str, more: Option<(&str, f64)>| {
-                let more = more.map(|(name, value)| format!("{name}=\"{value}\""));
-                let labels: Vec<_> = labels.iter().cloned().chain(more).collect();
-                format!("{}{suffix}{{{}}}", family.name(), labels.join(","))
+            let mut add = |suffix: &str, bound: Option<(&str, f64)>, value: f64| {
+                let bound = bound.map(|(name, value)| (name, value.to_string()));
+                let labels = metric.labels.iter().map(|label| (label.name(), label.value()));
+                let bound = bound.iter().map(|(name, value)| (*name, value.as_str()));
+                let name = format!("{}{suffix}", family.name());
+                out.insert(key(&name, labels.chain(bound)), value.to_string());
             };
             if let Some(single) = metric.gauge.as_ref().or(metric.counter.as_ref()) {
-                out.insert(key("", None), single.value());
+                add("", None, single.value());
             }
             if let Some(counter) = &metric.counter {
                 assert_eq!(family.kind, Some(0));
-                if !family.name().starts_with("statsd_") {
-                    assert!(counter.created.is_some(), "no creation time");
-                }
+                let own = family.name.as_ref().is_some_and(|name| name.starts_with("statsd_"));
+                assert!(own || counter.created.is_some(), "no creation time");
             }
             if let Some(summary) = &metric.summary {
-                assert!(summary.created.is_some());
+                assert!(summary.created.is_some(), "no creation time");
                 for quantile in &summary.quantiles {
-                    out.insert(key("", Some(("quantile", quantile.quantile()))), quantile.value());
+                    add("", Some(("quantile", quantile.quantile())), quantile.value());
                 }
-                out.insert(key("_sum", None), summary.sum());
-                out.insert(key("_count", None), summary.count() as f64);
+                add("_sum", None, summary.sum());
+                add("_count", None, summary.count() as f64);
             }
             if let Some(histogram) = &metric.histogram {
-                for bucket in &histogram.buckets {
-                    out.insert(key("_bucket", Some(("le", bucket.bound()))), bucket.cumulative() as f64);
+                let last = (f64::INFINITY, histogram.count());
+                let buckets =
+                    histogram.buckets.iter().map(|bucket| (bucket.bound(), bucket.cumulative()));
+                for (bound, cumulative) in buckets.chain([last]) {
+                    add("_bucket", Some(("le", bound)), cumulative as f64);
                 }
-                out.insert(key("_sum", None), histogram.sum());
-                out.insert(key("_count", None), histogram.count() as f64);
+                add("_sum", None, histogram.sum());
+                add("_count", None, histogram.count() as f64);
             }
         }
     }

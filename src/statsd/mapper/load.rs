@@ -280,7 +280,8 @@ impl<'d> Reader<'d> {
         for item in self.items(node, "buckets") {
             buckets.push(self.float(item, "a bucket").unwrap_or_default());
         }
-        if buckets.is_sorted_by(|a, b| a < b) && !buckets.iter().any(|bound| bound.is_nan()) {
+        // NaN compares with nothing: it is a bucket that stays empty, as in the original.
+        if buckets.is_sorted_by(|a, b| !(a >= b)) {
             return buckets;
         }
         buckets.retain(|bound| !bound.is_nan());

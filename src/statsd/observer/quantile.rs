@@ -23,11 +23,7 @@ impl Target {
     /// The error to keep within so that no answer exceeds `error`; see the module's documentation.
     fn internal_error(&self) -> f64 {
         let margin = self.quantile.min(1.0 - self.quantile);
-        if margin > 0.0 {
-            self.error * margin / (margin + 2.0 * self.error)
-        } else {
-            self.error
-        }
+        if margin > 0.0 { self.error * margin / (margin + 2.0 * self.error) } else { self.error }
     }
 }
 

@@ -260,9 +260,11 @@ impl Summary {
         self.fold(self.head);
         let targets = &self.spec.targets;
         let head = self.streams.get(self.head);
-        out.extend(targets.iter().map(|target| {
-            head.and_then(|head| head.sketch.query(*target)).unwrap_or(f64::NAN)
-        }));
+        out.extend(
+            targets
+                .iter()
+                .map(|target| head.and_then(|head| head.sketch.query(*target)).unwrap_or(f64::NAN)),
+        );
     }
 }
 
