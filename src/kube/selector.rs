@@ -49,8 +49,8 @@ pub fn build(denied: &[String], node: &str, unscheduled: bool) -> String {
     terms.join(",")
 }
 
-/// The selector that all of `selectors` must hold for: the terms of each, sorted, one selector after the
-/// other.
+/// The selector that all of `selectors` must hold for: their terms one selector after the other, those of
+/// each sorted, as are all together before the last is added.
 ///
 /// # Errors
 ///
@@ -58,15 +58,14 @@ pub fn build(denied: &[String], node: &str, unscheduled: bool) -> String {
 pub fn merge<'s>(selectors: impl IntoIterator<Item = &'s str>) -> Result<String, SelectorError> {
     let mut merged = String::new();
     for selector in selectors {
-        let mut terms = split(selector);
-        terms.sort_unstable();
-        for term in terms {
-            let (field, operator, value) = parse(selector, term)?;
-            if !merged.is_empty() {
-                merged.push(',');
-            }
-            merged.extend([field, operator, value]);
-        }
+        let terms: Result<Vec<_>, _> = [merged.as_str(), selector]
+            .into_iter()
+            .flat_map(|selector| split(selector).into_iter().map(move |term| parse(selector, term)))
+            // A term without field and value holds for everything.
+            .filter(|term| !matches!(term, Ok(("", _, ""))))
+            .map(|term| term.map(|(field, operator, value)| [field, operator, value].concat()))
+            .collect();
+        merged = terms?.join(",");
     }
     Ok(merged)
 }
@@ -83,7 +82,7 @@ fn escape(value: &str) -> String {
     escaped
 }
 
-/// The terms of a selector: its parts between unescaped commas, empty ones left out.
+/// The terms of a selector, sorted: its parts between unescaped commas, empty ones left out.
 fn split(selector: &str) -> Vec<&str> {
     let mut escaped = false;
     let terms = selector.split(|c| {
@@ -91,7 +90,9 @@ fn split(selector: &str) -> Vec<&str> {
         escaped = c == '\\' && !escaped;
         separates
     });
-    terms.filter(|term| !term.is_empty()).collect()
+    let mut terms: Vec<&str> = terms.filter(|term| !term.is_empty()).collect();
+    terms.sort_unstable();
+    terms
 }
 
 /// Field, operator and (escaped) value of a term.
@@ -176,7 +177,9 @@ mod tests {
         let merge = |selectors: &[&str]| merge(selectors.iter().copied());
         assert_eq!(merge(&["c=d", "a=b"]).unwrap(), "c=d,a=b");
         assert_eq!(merge(&["c=d,a==b"]).unwrap(), "a=b,c=d");
-        assert_eq!(merge(&["=b", "!=a", "x=="]).unwrap(), "=b,!=a,x=");
+        assert_eq!(merge(&["=b", "!=a", "x=="]).unwrap(), "!=a,=b,x=");
+        assert_eq!(merge(&["c=d", "b=a", "a=b"]).unwrap(), "b=a,c=d,a=b");
+        assert_eq!(merge(&["=", "a=b,!="]).unwrap(), "a=b");
         assert_eq!(merge(&[",a=\\,\\\\,,b=1"]).unwrap(), "a=\\,\\\\,b=1");
         for bad in ["a", "a!b", "a=b=c", "a=b!=c", "a==b==c", "a=b\\", "a=b\\x"] {
             assert!(merge(&[bad]).is_err(), "{bad}");

@@ -120,14 +120,6 @@ impl AllowLists {
         let mut chars = text.char_indices().peekable();
         while let Some((at, c)) = chars.next() {
             let after = chars.peek().map(|&(_, c)| c);
-            let mut add_word = || {
-                let key = text[word..at].trim();
-                if key.matches('*').count() > 1 {
-                    return Err(AllowListError::Wildcards(key.to_owned()));
-                }
-                lists.entry(resource.clone()).or_default().push(key.to_owned());
-                Ok(())
-            };
             let problem = match (before, c, after) {
                 (Some(','), '=', _) => Some("= needs a resource before it"),
                 (_, '=', after) if after != Some('[') => Some("= needs [ after it"),
@@ -151,7 +143,10 @@ impl AllowLists {
                 '[' => {}
                 ']' if before == Some('[') => {}
                 ',' if before == Some(']') => {}
-                ',' | ']' => add_word()?,
+                ',' | ']' => {
+                    let keys = lists.entry(resource.clone()).or_default();
+                    keys.push(text[word..at].trim().to_owned());
+                }
                 _ => {
                     before = Some(c);
                     continue;
@@ -160,7 +155,11 @@ impl AllowLists {
             word = at + c.len_utf8();
             before = Some(c);
         }
-        Ok(Self(lists))
+        let mut keys = lists.values().flatten();
+        match keys.find(|key| key.matches('*').count() > 1) {
+            Some(key) => Err(AllowListError::Wildcards(key.clone())),
+            None => Ok(Self(lists)),
+        }
     }
 
     /// The keys of `resource`, if there is a list for it.

@@ -46,9 +46,9 @@ pub enum CronError {
         /// The offending item.
         text: String,
         /// The lowest value of the field.
-        min: u32,
+        min: u64,
         /// The highest value of the field.
-        max: u32,
+        max: u64,
     },
 }
 
@@ -196,26 +196,36 @@ fn fields(text: &str) -> Result<Times, CronError> {
 /// The values that a field can have.
 struct Bounds {
     field: &'static str,
-    min: u32,
-    max: u32,
+    min: u64,
+    max: u64,
     /// Names of the values from `min` on.
     names: &'static [&'static str],
+    /// Characters that no item may have.
+    extensions: &'static [char],
 }
 
-const MINUTES: Bounds = Bounds { field: "minute", min: 0, max: 59, names: &[] };
-const HOURS: Bounds = Bounds { field: "hour", min: 0, max: 23, names: &[] };
-const DAYS: Bounds = Bounds { field: "day of month", min: 1, max: 31, names: &[] };
+const MINUTES: Bounds = Bounds { field: "minute", min: 0, max: 59, names: &[], extensions: &[] };
+const HOURS: Bounds = Bounds { field: "hour", min: 0, max: 23, names: &[], extensions: &[] };
+const DAYS: Bounds = Bounds {
+    field: "day of month",
+    min: 1,
+    max: 31,
+    names: &[],
+    extensions: &['L', 'l', 'W', 'w'],
+};
 const MONTHS: Bounds = Bounds {
     field: "month",
     min: 1,
     max: 12,
     names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+    extensions: &[],
 };
 const WEEKDAYS: Bounds = Bounds {
     field: "day of week",
     min: 0,
     max: 7,
     names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
+    extensions: &['#'],
 };
 
 impl Bounds {
@@ -225,7 +235,8 @@ impl Bounds {
         items.map(|item| self.range(item)).try_fold(0, |bits, range| Ok(bits | range?))
     }
 
-    /// `*`, `a`, `a-b`, each with `/step` or without.
+    /// `*`, `a`, `a-b`, each with `/step` or without. A range whose start is above its end wraps around,
+    /// and its start may then be above the highest value too.
     fn range(&self, text: &str) -> Result<u64, CronError> {
         let fail = || CronError::Field {
             field: self.field,
@@ -233,8 +244,12 @@ impl Bounds {
             min: self.min,
             max: self.max,
         };
+        // Marks of extensions that are not supported, wherever they stand.
+        if text.contains(self.extensions) {
+            return Err(fail());
+        }
         let (range, step) = match text.split_once('/') {
-            Some((range, step)) => (range, Some(step.parse().map_err(|_| fail())?)),
+            Some((range, step)) => (range, Some(number(step).ok_or_else(fail)?)),
             None => (text, None),
         };
         let mut ends = range.split('-');
@@ -253,26 +268,33 @@ impl Bounds {
             _ => return Err(fail()),
         };
         let values = self.max - self.min + 1;
-        let size = if start <= end { end - start + 1 } else { values - start + end + 1 };
-        let step: u32 = step.unwrap_or(1);
-        if step == 0 || step > 1 && step >= size {
+        let wraps = start > end;
+        // A start far above the end leaves no values; the size then wraps around to a huge one, which
+        // admits every step.
+        let size = (if wraps { values } else { 0 }).wrapping_sub(start).wrapping_add(end + 1);
+        let step = step.unwrap_or(1);
+        if start < self.min || end > self.max || step == 0 || step > 1 && step >= size {
             return Err(fail());
         }
-        let offsets = (0..size).step_by(step as usize);
-        Ok(offsets.fold(0, |bits, offset| {
-            let value = start + offset;
-            bits | 1 << if value > self.max { value - values } else { value }
-        }))
+        let last = if wraps { end + values } else { end };
+        let mut bits = 0;
+        let mut next = Some(start);
+        while let Some(value) = next.filter(|&value| value <= last) {
+            bits |= 1 << if value > self.max { value - values } else { value };
+            next = value.checked_add(step);
+        }
+        Ok(bits)
     }
 
-    fn value(&self, text: &str) -> Option<u32> {
+    fn value(&self, text: &str) -> Option<u64> {
         let named = (self.min..).zip(self.names).find(|(_, name)| name.eq_ignore_ascii_case(text));
-        let value = match named {
-            Some((value, _)) => value,
-            None => text.parse().ok()?,
-        };
-        (self.min..=self.max).contains(&value).then_some(value)
+        named.map(|(value, _)| value).or_else(|| number(text))
     }
+}
+
+/// A decimal number that fits 63 bits; a plus sign may stand before it.
+fn number(text: &str) -> Option<u64> {
+    text.parse::<i64>().ok().and_then(|number| u64::try_from(number).ok())
 }
 
 /// The walk to the next match, coarse units first.
@@ -514,12 +536,16 @@ mod tests {
         assert_eq!(values(&WEEKDAYS, "FRI-mon"), [0, 1, 5, 6, 7]);
         assert_eq!(values(&MONTHS, "*/11"), [1, 12]);
         assert_eq!(values(&MINUTES, "*-99/30,,+7"), [0, 7, 30]);
+        assert_eq!(values(&MINUTES, "60-1"), [0, 1]);
+        assert_eq!(values(&HOURS, "31/8"), [7, 15, 23]);
+        assert_eq!(values(&DAYS, "29-0"), [29, 30, 31]);
+        assert!(values(&HOURS, "34-8/2").is_empty());
         assert!(values(&DAYS, ",").is_empty());
         for text in ["5/55", "50-10/21", "5-10/6", "1-1/2", "*/0", "5-", "-5", "*5", "1-2-3", "60"]
         {
             assert!(MINUTES.parse(text).is_err(), "{text}");
         }
-        for text in ["7/2", "*/8", "monday", "jan", "8"] {
+        for text in ["7/2", "*/8", "monday", "jan", "8", "*-5#1"] {
             assert!(WEEKDAYS.parse(text).is_err(), "{text}");
         }
     }

@@ -3,11 +3,11 @@
 //! In goes the text of a quantity, out come an integer, a value in thousandths and a rough double; which
 //! one a family prints is the family's choice. Nothing here knows an object or a metric.
 //!
-//! A quantity of up to 18 digits, which is every quantity that a person or a component writes, is an
-//! integer and a power of ten: no allocation, exact results. Longer ones are what the API machinery keeps
-//! as a decimal rounded up to nano-units, and its arithmetic on them is followed to the letter, also where
-//! it leaves the range of an `i64`: decimal quantities wrap around, binary ones are capped, and so a
-//! nonsensical quantity reads the same here as there.
+//! A quantity of up to 18 digits, which is nearly every quantity that a person or a component writes, is an
+//! integer and a power of ten. Longer ones, and fractions with a binary suffix, are what the API machinery
+//! keeps as a decimal rounded up to nano-units. Its arithmetic is followed to the letter, also where it
+//! leaves the range of an `i64`: decimal quantities wrap around, binary ones are capped, and so a
+//! nonsensical quantity reads the same here as there. Up to 128 bits there is no allocation.
 
 use thiserror::Error;
 
@@ -32,7 +32,7 @@ pub struct Quantity(Form);
 enum Form {
     /// `mantissa * 10^scale`, with `scale >= -NANO_PLACES`.
     Short { mantissa: i64, scale: i64 },
-    /// Too many digits for [`Form::Short`]; the three readings, worked out while the digits were at hand.
+    /// Too many digits, or a binary fraction; the three readings, worked out while the digits were at hand.
     Long { integer: i64, milli: i64, approximate: f64 },
 }
 
@@ -63,8 +63,8 @@ enum Suffix {
 }
 
 impl Quantity {
-    /// Parses the text form of a quantity. Digits may be missing (`.`, `-`, `Ki` are zero), as in the
-    /// API machinery.
+    /// Parses the text form of a quantity. Digits may be missing (`.`, `-`, `Ki` are zero, `Pi` is an
+    /// error), as in the API machinery.
     ///
     /// # Errors
     ///
@@ -85,11 +85,15 @@ impl Quantity {
             rest => (&[][..], rest),
         };
         let suffix = parse_suffix(rest)?;
+        let no_digits = whole.is_empty() && fraction.is_empty();
         let zeros = whole.iter().take_while(|&&digit| digit == b'0').count();
         let whole = &whole[zeros..];
 
         if let Some(form) = short(negative, whole, fraction, suffix) {
             return Ok(Self(form));
+        }
+        if no_digits {
+            return Err(QuantityError::Number);
         }
         Ok(Self(long(negative, whole, fraction, suffix)))
     }
@@ -177,13 +181,15 @@ fn short(negative: bool, whole: &[u8], fraction: &[u8], suffix: Suffix) -> Optio
     let room = match suffix {
         Suffix::Decimal(_) => SHORT_DIGITS,
         // Three digits for each factor of 1024, and some to spare.
-        Suffix::Binary(bits) => 14usize.checked_sub(bits as usize / 10 * 3)?,
+        Suffix::Binary(bits) if fraction.is_empty() => {
+            14usize.checked_sub(bits as usize / 10 * 3)?
+        }
+        Suffix::Binary(_) => return None,
     };
-    if whole.len() + fraction.len() > room {
+    // A zero counts before the point.
+    if whole.len().max(1) + fraction.len() > room {
         return None;
     }
-    let zeros = fraction.iter().rev().take_while(|&&digit| digit == b'0').count();
-    let fraction = &fraction[..fraction.len() - zeros];
     let mut mantissa = 0i64;
     for digit in whole.iter().chain(fraction) {
         mantissa = mantissa * 10 + i64::from(digit - b'0');
@@ -233,29 +239,66 @@ fn pow10(exponent: i64) -> f64 {
     }
 }
 
-/// The readings of a quantity that needs arithmetic on its digits. Work and memory are proportional to the
-/// length of the text, whatever the exponent.
+/// The readings of a quantity that is kept as a count of nano-units. Work and memory are proportional to
+/// the length of the text, whatever the exponent.
 fn long(negative: bool, whole: &[u8], fraction: &[u8], suffix: Suffix) -> Form {
-    match suffix {
-        Suffix::Decimal(exponent) => {
+    const CAP: u128 = i64::MAX as u128 * 1_000_000_000;
+    match (nano_units(whole, fraction, suffix), suffix) {
+        (Some(units), Suffix::Binary(_)) if units > CAP => capped(negative),
+        (Some(units), _) => {
+            let (integer, milli) = (units.div_ceil(1_000_000_000), units.div_ceil(1_000_000));
+            readings(negative, units as u64, integer as u64, milli as u64, units as f64)
+        }
+        (None, Suffix::Decimal(exponent)) => {
             let digits = whole.iter().chain(fraction).map(|digit| digit - b'0').collect();
             Decimal { digits, exponent: exponent - fraction.len() as i64 }.readings(negative)
         }
-        Suffix::Binary(bits) => match Decimal::times_power_of_two(whole, fraction, bits) {
+        (None, Suffix::Binary(bits)) => match Decimal::times_power_of_two(whole, fraction, bits) {
             Some(product) => product.readings(negative),
-            None => {
-                let integer = if negative { -i64::MAX } else { i64::MAX };
-                Form::Long {
-                    integer,
-                    milli: integer.wrapping_mul(1000),
-                    approximate: integer as f64,
-                }
-            }
+            None => capped(negative),
         },
     }
 }
 
-/// `digits * 10^exponent`, a number without a sign.
+/// The count of nano-units, rounded up, where that and the way to it fit 128 bits.
+fn nano_units(whole: &[u8], fraction: &[u8], suffix: Suffix) -> Option<u128> {
+    let mut count = 0u128;
+    for digit in whole.iter().chain(fraction) {
+        count = count.checked_mul(10)?.checked_add(u128::from(digit - b'0'))?;
+    }
+    let exponent = match suffix {
+        Suffix::Decimal(exponent) => exponent,
+        Suffix::Binary(bits) => {
+            count = count.checked_mul(1 << bits)?;
+            0
+        }
+    };
+    let shift = exponent - fraction.len() as i64 + NANO_PLACES;
+    let power = 10u128.checked_pow(u32::try_from(shift.unsigned_abs()).ok()?)?;
+    if shift >= 0 { count.checked_mul(power) } else { Some(count.div_ceil(power)) }
+}
+
+/// The form of a quantity without a sign, from the low 64 bits of its count of nano-units and of its
+/// integer and milli readings, and the count as a double.
+fn readings(negative: bool, units: u64, integer: u64, milli: u64, magnitude: f64) -> Form {
+    if !negative {
+        let approximate = magnitude * 1e-9;
+        return Form::Long { integer: integer as i64, milli: milli as i64, approximate };
+    }
+    // Any negative count passes for one that fits 64 bits, and is rounded up, not away from zero.
+    let units = (units as i64).wrapping_neg();
+    let scaled = |power: i64| units / power + i64::from(units % power != 0);
+    let approximate = -magnitude * 1e-9;
+    Form::Long { integer: scaled(1_000_000_000), milli: scaled(1_000_000), approximate }
+}
+
+/// The readings of a binary quantity that is too large.
+fn capped(negative: bool) -> Form {
+    let integer = if negative { -i64::MAX } else { i64::MAX };
+    Form::Long { integer, milli: integer.wrapping_mul(1000), approximate: integer as f64 }
+}
+
+/// `digits * 10^exponent`, a number without a sign, for counts that do not fit 128 bits.
 struct Decimal {
     digits: Vec<u8>,
     exponent: i64,
@@ -337,25 +380,14 @@ impl Decimal {
         kept.wrapping_mul(10u64.wrapping_pow(power))
     }
 
-    /// The three readings as the API machinery works them out: from the count of nano-units.
+    /// The three readings, from the count of nano-units.
     fn readings(&self, negative: bool) -> Form {
         let units = self.nano_units();
         let text: String = units.digits.iter().map(|digit| char::from(b'0' + digit)).collect();
         let magnitude: f64 = format!("0{text}e{}", units.exponent).parse().unwrap_or(f64::NAN);
-        let approximate = if negative { -magnitude } else { magnitude } * 1e-9;
         let units = Self { exponent: units.exponent - NANO_PLACES, ..units };
-        if negative {
-            // Any negative number passes for one that fits 64 bits, and is rounded up, not away from zero.
-            let wrapped = (units.low_bits(NANO_PLACES) as i64).wrapping_neg();
-            let scaled = |power: i64| wrapped / power + i64::from(wrapped % power != 0);
-            Form::Long { integer: scaled(1_000_000_000), milli: scaled(1_000_000), approximate }
-        } else {
-            Form::Long {
-                integer: units.low_bits(0) as i64,
-                milli: units.low_bits(3) as i64,
-                approximate,
-            }
-        }
+        let (integer, milli) = (units.low_bits(0), units.low_bits(3));
+        readings(negative, units.low_bits(NANO_PLACES), integer, milli, magnitude)
     }
 }
 
@@ -415,6 +447,10 @@ mod tests {
             ("1e-4294967298", 1, 10, "0.01"),
             ("0.30Ki", 308, 307_200, "307.20000000000005"),
             ("0e1000", 0, 0, "NaN"),
+            ("8.972Gi", 9_633_611_645, 9_633_611_644_928, "9.633611644928001e+09"),
+            ("-19.41Ki", -19_874, -19_875_840, "-19875.84"),
+            ("8099699759.70", 8_099_699_760, 8_099_699_759_700, "8.0996997597e+09"),
+            ("-.947840550Ki", -969, -970_587, "-970.5887232"),
         ] {
             let parsed = Quantity::parse(input).unwrap();
             assert_eq!(parsed.integer(), integer, "{input}");
@@ -422,6 +458,40 @@ mod tests {
                 assert_eq!(parsed.converted(), milli as f64 / 1000.0, "{input}");
             }
             assert_eq!(text(parsed.approximate()), approximate, "{input}");
+        }
+    }
+
+    #[test]
+    fn both_ways_of_long_arithmetic_agree() {
+        let digits = ["", "0", "1", "9", "999999999", "123456789012345678", "9223372036854775807"];
+        let suffixes: Vec<_> = (-25..=25).map(Suffix::Decimal).collect();
+        let binary = [10, 20, 30, 40, 50, 60].map(Suffix::Binary);
+        for (whole, fraction) in digits.iter().flat_map(|w| digits.iter().map(move |f| (w, f))) {
+            let (whole, fraction) = (whole.trim_start_matches('0').as_bytes(), fraction.as_bytes());
+            for (&suffix, negative) in
+                suffixes.iter().chain(&binary).flat_map(|s| [(s, false), (s, true)])
+            {
+                let by_digits = match suffix {
+                    Suffix::Decimal(exponent) => {
+                        let digits = whole.iter().chain(fraction).map(|digit| digit - b'0');
+                        let exponent = exponent - fraction.len() as i64;
+                        Decimal { digits: digits.collect(), exponent }.readings(negative)
+                    }
+                    Suffix::Binary(bits) => Decimal::times_power_of_two(whole, fraction, bits)
+                        .map_or(capped(negative), |product| product.readings(negative)),
+                };
+                assert_eq!(long(negative, whole, fraction, suffix), by_digits);
+            }
+        }
+    }
+
+    #[test]
+    fn a_zero_may_lack_digits_unless_it_is_long() {
+        for text in ["+", ".", "Ki", "E", "-E22", "e-9", ".Ti"] {
+            assert_eq!(Quantity::parse(text).unwrap().integer(), 0, "{text}");
+        }
+        for text in ["Pi", "-Ei", "e-10"] {
+            assert_eq!(Quantity::parse(text), Err(QuantityError::Number), "{text}");
         }
     }
 
