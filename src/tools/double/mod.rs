@@ -33,6 +33,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use churn::Churn;
+use encode::Encoding;
 use layout::Layout;
 use world::World;
 
@@ -71,6 +72,27 @@ impl Default for Options {
             history: 2_000,
         }
     }
+}
+
+/// The objects of one resource after so many changes of the cluster, as a list has them: protobuf
+/// messages without their envelope, or JSON. For benches that need objects without a server.
+#[must_use]
+pub fn objects(options: &Options, resource: &str, json: bool, changes: u32) -> Vec<Vec<u8>> {
+    let layout = Layout::new(options.pods, options.seed, options.epoch);
+    let world = Arc::new(World::new(layout, options.history));
+    if let Some(mut churn) = Churn::new(&world) {
+        (0..changes).for_each(|_| churn.step());
+    }
+    let encoding = if json { Encoding::Json } else { Encoding::Protobuf };
+    let Some(collection) = world.named(resource) else {
+        return Vec::new();
+    };
+    let encode = |item| {
+        let mut out = Vec::new();
+        collection.encode(&world.layout, &item, encoding, false, &mut out);
+        out
+    };
+    collection.items().into_iter().map(encode).collect()
 }
 
 /// A running double. Dropping it closes every connection.
