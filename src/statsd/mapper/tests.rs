@@ -11,11 +11,9 @@ fn refused(text: &str) -> Vec<Problem> {
 }
 
 /// Rule, escaped name and labels of a look-up.
-fn look_up(
-    mapper: &Mapper,
-    name: &str,
-    kind: MetricType,
-) -> Option<(usize, String, Vec<(String, String)>)> {
+type Found = (usize, String, Vec<(String, String)>);
+
+fn look_up(mapper: &Mapper, name: &str, kind: MetricType) -> Option<Found> {
     let mut buffer = Buffer::default();
     let mapped = mapper.map(name, kind, &mut buffer)?;
     let labels = mapped.labels().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
