@@ -193,9 +193,11 @@ func TestCorpus(t *testing.T) {
 	for _, k := range loadKinds(t) {
 		kinds = append(kinds, k.resource)
 	}
-	watching := harness.StartPair(t, append(everything(strings.Join(kinds, ",")), kubeconfig)...)
+	all := append(everything(strings.Join(kinds, ",")), kubeconfig)
+	watching, repeating := harness.StartPair(t, all...), harness.StartRepeatingPair(t, all...)
 	objects := fillCluster(t, cluster)
 	watching.ConvergeAt(17_500, "")
+	repeating.ConvergeAt(17_500, "")
 
 	options := filepath.Join(t.TempDir(), "options.yaml")
 	if err := os.WriteFile(options, []byte(`
@@ -247,4 +249,5 @@ metric_denylist: {".*_created$": {}}
 		}
 	}
 	watching.Converge("")
+	repeating.Converge("")
 }

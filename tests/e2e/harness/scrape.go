@@ -86,6 +86,8 @@ func WaitStatus(t testing.TB, p *Process, url string, status int) {
 // with repetitions kept.
 type Exposition struct {
 	Samples []string
+	// ordered are the samples as they came.
+	ordered []string
 	// Types are the TYPE lines, sorted.
 	Types []string
 	// Help maps a family to the text of its HELP line.
@@ -133,10 +135,10 @@ func Parse(body string) (Exposition, error) {
 			if !strings.Contains(line, " ") {
 				return e, fmt.Errorf("a sample without a value: %q", line)
 			}
-			e.Samples = append(e.Samples, line)
+			e.ordered = append(e.ordered, line)
 		}
 	}
-	slices.Sort(e.Samples)
+	e.Samples = slices.Sorted(slices.Values(e.ordered))
 	slices.Sort(e.Types)
 	return e, nil
 }
@@ -179,6 +181,22 @@ func (e Exposition) Value(series string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// Distinct keeps the first sample of each series. The original repeats a series
+// where an object says something twice, which Prometheus refuses.
+func (e Exposition) Distinct() Exposition {
+	seen := map[string]bool{}
+	var kept []string
+	for _, line := range e.ordered {
+		series := line[:strings.LastIndexByte(line, ' ')]
+		if !seen[series] {
+			seen[series] = true
+			kept = append(kept, line)
+		}
+	}
+	e.Samples = slices.Sorted(slices.Values(kept))
+	return e
 }
 
 // Without drops the samples and types of families with one of these prefixes.
