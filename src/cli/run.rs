@@ -89,7 +89,7 @@ impl Telemetry {
             kube.register(&mut recorder);
         }
         if personality == Personality::KubeStateMetrics {
-            recorder.build_info("kube_state_metrics_build_info");
+            recorder.kube_build_info();
         }
         Self { http, kube, own: recorder.finish() }
     }

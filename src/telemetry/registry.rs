@@ -30,6 +30,30 @@ struct BuildLabels {
     version: &'static str,
 }
 
+/// The same of kube-state-metrics, whose client library has a version of its own.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KubeBuildLabels {
+    #[prometheus(flatten)]
+    build: BuildLabels,
+    client_go_version: &'static str,
+}
+
+impl BuildLabels {
+    fn new() -> Self {
+        Self {
+            branch: "",
+            goarch: go_arch(),
+            goos: std::env::consts::OS,
+            goversion: super::TOOLCHAIN,
+            revision: option_env!("KSTATD_REVISION").unwrap_or("unknown"),
+            tags: "",
+            version: super::VERSION,
+        }
+    }
+}
+
+const BUILD_HELP: &str = "Build of this program; the value is always 1";
+
 impl Recorder {
     /// A registry with `process_*` and `kstatd_build_info`.
     pub fn new() -> Self {
@@ -42,17 +66,17 @@ impl Recorder {
     /// Adds a series of value 1 that names this build.
     pub fn build_info(&mut self, name: &str) {
         let info = Family::<BuildLabels, Gauge>::default();
-        let labels = BuildLabels {
-            branch: "",
-            goarch: go_arch(),
-            goos: std::env::consts::OS,
-            goversion: super::TOOLCHAIN,
-            revision: option_env!("KSTATD_REVISION").unwrap_or("unknown"),
-            tags: "",
-            version: super::VERSION,
-        };
+        info.get_or_create(&BuildLabels::new()).set(1);
+        self.registry.register(name, BUILD_HELP, info);
+    }
+
+    /// Adds the series by which kube-state-metrics names its build. There is no client-go in it, and so
+    /// no version of one.
+    pub fn kube_build_info(&mut self) {
+        let info = Family::<KubeBuildLabels, Gauge>::default();
+        let labels = KubeBuildLabels { build: BuildLabels::new(), client_go_version: "" };
         info.get_or_create(&labels).set(1);
-        self.registry.register(name, "Build of this program; the value is always 1", info);
+        self.registry.register("kube_state_metrics_build_info", BUILD_HELP, info);
     }
 
     /// Ends registration.

@@ -25,11 +25,26 @@ pub(super) fn from_open_metrics(body: &str) -> String {
             }
             out.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
         } else if !line.starts_with('#') {
-            out.push_str(without_exemplar(line));
+            sample(&mut out, without_exemplar(line));
             out.push('\n');
         }
     }
     out
+}
+
+/// OpenMetrics wants the bound of a bucket with a fraction (`1.0`), 0.0.4 has it as Go prints it (`1`). A
+/// series is the same only where its labels are.
+fn sample(out: &mut String, line: &str) {
+    let bound = line.find("{le=\"").or_else(|| line.find(",le=\"")).map(|at| at + "{le=\"".len());
+    match bound.and_then(|start| line.split_at_checked(start)) {
+        Some((before, rest)) => {
+            let (value, after) = rest.split_at(rest.find('"').unwrap_or(rest.len()));
+            out.push_str(before);
+            out.push_str(value.strip_suffix(".0").unwrap_or(value));
+            out.push_str(after);
+        }
+        None => out.push_str(line),
+    }
 }
 
 /// In OpenMetrics a quote in a help text is escaped, in 0.0.4 it is not.
@@ -75,12 +90,14 @@ mod tests {
         let open = "# HELP a Counts \\\"a\\\".\n# TYPE a counter\na_total{x=\"1\"} 3\n\
                     # HELP b B.\n# TYPE b info\nb_info{v=\"1\"} 1\n\
                     # HELP c_seconds C.\n# TYPE c_seconds histogram\n# UNIT c_seconds seconds\n\
+                    c_seconds_bucket{a=\"x\",le=\"1.0\"} 0\nc_seconds_bucket{le=\"2.5\"} 0\n\
                     c_seconds_bucket{le=\"+Inf\"} 0\n# TYPE d unknown\nd 1\n# EOF\n";
         assert_eq!(
             from_open_metrics(open),
             "# HELP a_total Counts \"a\".\n# TYPE a_total counter\na_total{x=\"1\"} 3\n\
              # HELP b_info B.\n# TYPE b_info gauge\nb_info{v=\"1\"} 1\n\
              # HELP c_seconds C.\n# TYPE c_seconds histogram\n\
+             c_seconds_bucket{a=\"x\",le=\"1\"} 0\nc_seconds_bucket{le=\"2.5\"} 0\n\
              c_seconds_bucket{le=\"+Inf\"} 0\n# TYPE d untyped\nd 1\n"
         );
     }

@@ -160,3 +160,26 @@ func (s *StatsdServer) WaitSeries(lines ...string) {
 		return nil
 	})
 }
+
+// OwnSum is the sum of all series of a family.
+func (s *StatsdServer) OwnSum(family string) (sum float64) {
+	s.t.Helper()
+	e, err := Scrape(s.Base+"/metrics", Text)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, line := range e.Samples {
+		if !strings.HasPrefix(line, family+"{") && !strings.HasPrefix(line, family+" ") {
+			continue
+		}
+		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
+		if err != nil {
+			s.t.Fatalf("%s: %v", line, err)
+		}
+		sum += value
+	}
+	return sum
+}
+
+// GoFloat is a number as the exposition has it.
+func GoFloat(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
