@@ -1,4 +1,4 @@
-//! Types of plain scalars as YAML 1.1 (in Go's reading of it) has them, and Go durations.
+//! Types of plain scalars as YAML 1.1, in Go's reading of it, has them.
 
 /// What an unquoted scalar is.
 #[derive(Clone, Copy, Debug, PartialEq)]
