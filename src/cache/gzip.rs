@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::body::{Step, Walk, expand};
 use super::catalog::Resource;
 use super::crc::Checksum;
-use super::huffman::{BitWriter, Code, Histogram, Run, Symbols};
+use super::huffman::{BitWriter, Code, Histogram, Joined, Run, Symbols};
 use super::page::Page;
 use crate::exposition::{DeflatePart, Format};
 
@@ -23,8 +23,6 @@ use crate::exposition::{DeflatePart, Format};
 const PART: usize = 32 * 1024;
 /// How far back deflate can copy from.
 const WINDOW: u64 = 32 * 1024;
-/// The longest copy.
-const LONGEST: usize = 258;
 /// A copy costs about as much as four literals.
 const SHORTEST: usize = 4;
 /// Segments that the code is made from.
@@ -106,6 +104,7 @@ impl Iterator for Deflate {
                 if empty {
                     return None;
                 }
+                self.lines.flush(&mut self.writer);
                 self.writer.finish();
                 break;
             };
@@ -305,6 +304,11 @@ impl Lines {
         self.text.literals(text, out);
     }
 
+    /// Writes what is held back.
+    fn flush(&mut self, out: &mut impl Symbols) {
+        self.text.joined.flush(out);
+    }
+
     /// The series of one family of one page.
     fn segment(
         &mut self,
@@ -345,11 +349,13 @@ impl Lines {
         current.start = text.at;
         current.rests.clear();
         let (mut line_start, mut start) = (text.at, 0);
+        // Where the rest of the line before stands in the text, and what it is.
+        let mut last: Option<(u64, &[u8])> = None;
         for (line, newline) in memchr::memchr_iter(b'\n', lines).enumerate() {
             let end = newline + 1;
             if line > 0 {
-                let last = std::mem::replace(&mut line_start, text.at);
-                text.copy(last, name, identity, out);
+                let before = std::mem::replace(&mut line_start, text.at);
+                text.copy(before, name, identity, out);
             } else if previous.rests.is_empty() {
                 text.literals(name, out);
                 text.literals(identity, out);
@@ -359,10 +365,13 @@ impl Lines {
                 text.align(name, identity, &previous.identity, previous.start, out);
             }
             current.rests.push((text.at, end));
-            match previous.rest(line) {
-                Some((at, rest)) => text.align(b"", &lines[start..end], rest, at, out),
-                None => text.literals(&lines[start..end], out),
+            let rest = &lines[start..end];
+            let same_place = previous.rest(line).filter(|(_, old)| shares_more(rest, old, last));
+            match same_place.or(last) {
+                Some((at, old)) => text.align(b"", rest, old, at, out),
+                None => text.literals(rest, out),
             }
+            last = current.rests.last().map(|&(at, _)| (at, rest));
             start = end;
         }
         current.identity.clear();
@@ -377,32 +386,36 @@ impl Lines {
 #[derive(Debug, Default)]
 struct Text {
     at: u64,
+    joined: Joined,
 }
 
 impl Text {
     fn literals(&mut self, bytes: &[u8], out: &mut impl Symbols) {
-        out.literals(bytes);
-        self.at += bytes.len() as u64;
+        if !bytes.is_empty() {
+            self.joined.flush(out);
+            out.literals(bytes);
+            self.at += bytes.len() as u64;
+        }
+    }
+
+    fn known(&mut self, bits: Run<'_>, bytes: &[u8], out: &mut impl Symbols) {
+        if !bytes.is_empty() {
+            self.joined.flush(out);
+            out.known(bits, bytes);
+            self.at += bytes.len() as u64;
+        }
     }
 
     /// `lead` and `rest`, which also stand one behind the other at `from`.
     #[inline]
     fn copy(&mut self, from: u64, lead: &[u8], rest: &[u8], out: &mut impl Symbols) {
-        let (distance, mut left) = (self.at - from, lead.len() + rest.len());
-        if distance > WINDOW || left < SHORTEST {
+        let (distance, len) = (self.at - from, lead.len() + rest.len());
+        if distance > WINDOW || len < SHORTEST {
             self.literals(lead, out);
             return self.literals(rest, out);
         }
-        self.at += left as u64;
-        while left > 0 {
-            let mut len = left.min(LONGEST);
-            // What is left over must be none or long enough to be a copy itself.
-            if (1..3).contains(&(left - len)) {
-                len -= 3;
-            }
-            out.copy(len, distance as usize);
-            left -= len;
-        }
+        self.at += len as u64;
+        self.joined.copy(len, distance as usize, out);
     }
 
     /// The name and the identity of an object's first line; the object before begins at `from`.
@@ -420,16 +433,14 @@ impl Text {
         let (head, new) = new.split_at(usize::from(same));
         self.copy(from, name, head, out);
         let (own, new) = new.split_at(usize::from(own));
-        out.known(tail.own, own);
+        self.known(tail.own, own, out);
         let (again, rest) = new.split_at(usize::from(again));
-        self.at += own.len() as u64;
         if !again.is_empty() {
             // As far back as the first lines are apart, and as the identities differ in length so far.
             let distance = (start - from).saturating_add_signed(i64::from(shift));
             self.copy(self.at.saturating_sub(distance), again, b"", out);
         }
-        out.known(tail.rest, rest);
-        self.at += rest.len() as u64;
+        self.known(tail.rest, rest, out);
     }
 
     /// Writes `lead` and `new`, copying what `old` has at the same place: label by label, as a quote
@@ -455,6 +466,12 @@ impl Text {
             (lead, from) = (b"", old_at + j as u64);
         }
     }
+}
+
+/// Whether `new` begins with at least as much of `old` as of the line before.
+#[inline]
+fn shares_more(new: &[u8], old: &[u8], last: Option<(u64, &[u8])>) -> bool {
+    new == old || last.is_none_or(|(_, last)| common(new, old) >= common(new, last))
 }
 
 /// How many bytes at the start of both are equal.

@@ -28,6 +28,8 @@ pub(super) struct Run<'a> {
     pub(super) last: u32,
 }
 
+/// The longest copy.
+const LONGEST: usize = 258;
 /// Literals, end of block and lengths.
 const LITERALS: usize = 286;
 const DISTANCES: usize = 30;
@@ -222,6 +224,40 @@ pub(super) struct BitWriter {
     pending: u64,
     /// How many bits of `pending` are in use; below 8 between calls.
     filled: u32,
+}
+
+/// Joins copies that go on where the last one ended: the rest of a line and the head of the next one are
+/// often one piece of the text.
+#[derive(Debug, Default)]
+pub(super) struct Joined {
+    len: usize,
+    distance: usize,
+}
+
+impl Joined {
+    /// Adds a copy of any length; it is written when something else comes.
+    #[inline]
+    pub(super) fn copy(&mut self, len: usize, distance: usize, out: &mut impl Symbols) {
+        if self.distance != distance {
+            self.flush(out);
+            self.distance = distance;
+        }
+        self.len += len;
+    }
+
+    /// Writes what is held back.
+    #[inline]
+    pub(super) fn flush(&mut self, out: &mut impl Symbols) {
+        while self.len > 0 {
+            let mut len = self.len.min(LONGEST);
+            // What is left over must be none or long enough to be a copy itself.
+            if (1..3).contains(&(self.len - len)) {
+                len -= 3;
+            }
+            out.copy(len, self.distance);
+            self.len -= len;
+        }
+    }
 }
 
 impl BitWriter {
