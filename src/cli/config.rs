@@ -92,6 +92,13 @@ pub struct StatsdConfig {
     pub args: StatsdArgs,
 }
 
+impl StatsdConfig {
+    /// Whether a mapping file is named.
+    pub fn has_mapping(&self) -> bool {
+        !self.args.mapping_config.is_empty()
+    }
+}
+
 /// Why the flags cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -258,7 +265,12 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
     let text = &args.web_listen_address;
     let address = ListenAddress::parse(text)
         .map_err(|error| ConfigError::Invalid(format!("listen tcp: {error}")))?;
-    let limits = Limits { read_header: None, write: None, idle: None };
+    // The original has no limits; without any, clients that went away would be waited for for ever.
+    let limits = Limits {
+        read_header: Some(Duration::from_secs(60)),
+        write: None,
+        idle: Some(Duration::from_secs(300)),
+    };
     Ok(Config {
         personality: Personality::StatsdExporter,
         log: slog(args),

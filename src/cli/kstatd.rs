@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use super::native::{CheckArgs, Cli, CliCommand, RenderCommand, RenderKubeArgs, RenderStatsdArgs};
-use super::{complain, completion, config, demo, print, run};
+use super::{complain, completion, config, demo, print, run, statsd_side};
 use crate::exposition::Format;
 use crate::telemetry::VERSION;
-use crate::tools::{check_config, manifests, render_kube};
+use crate::tools::{check_config, manifests, render_kube, render_statsd};
 
 /// Runs it.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
@@ -83,8 +83,22 @@ fn render(args: &RenderKubeArgs) -> Result<(), String> {
 }
 
 fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
-    let _ = args;
-    Err("render statsd is not wired yet".to_owned())
+    let statsd = &args.statsd.0;
+    let mapper = match statsd.mapping_config.as_str() {
+        "" => crate::statsd::mapper::Mapper::default(),
+        path => statsd_side::load_mapping(std::path::Path::new(path))?,
+    };
+    let flags = statsd_side::parser_flags(statsd);
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let input = std::io::stdin().lock();
+    match render_statsd::render(mapper, flags, input, format(args.openmetrics), &mut out) {
+        Err(render_statsd::RenderError::Io(error))
+            if error.kind() == std::io::ErrorKind::BrokenPipe =>
+        {
+            Ok(())
+        }
+        result => result.map_err(|error| error.to_string()),
+    }
 }
 
 /// Prints every problem of the named files; the outcome says whether there was an error.

@@ -25,6 +25,7 @@ pub mod process;
 pub mod run;
 pub mod statsd_exporter;
 pub mod statsd_flags;
+pub mod statsd_side;
 
 use std::ffi::OsString;
 use std::io::Write;

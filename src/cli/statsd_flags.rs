@@ -283,14 +283,16 @@ pub const FLAGS: &[Flag<StatsdArgs>] = &[
     ),
 ];
 
+/// A path, or `GET ` and a path as Go's `ServeMux` understands it.
 fn telemetry_path(text: &str) -> Result<String, String> {
-    if !text.starts_with('/') {
+    let path = text.strip_prefix("GET ").map_or(text, str::trim_start);
+    if !path.starts_with('/') {
         return Err(format!("telemetry path \"{text}\" must begin with /"));
     }
-    if matches!(text, "/-/healthy" | "/-/ready" | "/-/reload" | "/-/quit") {
+    if matches!(path, "/-/healthy" | "/-/ready" | "/-/reload" | "/-/quit") {
         return Err(format!("telemetry path \"{text}\" is taken by the lifecycle API"));
     }
-    if text.contains([' ', '\t']) {
+    if path.contains([' ', '\t']) {
         return Err(format!("telemetry path \"{text}\" must not contain blanks"));
     }
     Ok(text.to_owned())

@@ -9,6 +9,7 @@ pub mod float;
 pub mod go_duration;
 pub mod go_float;
 pub mod negotiate;
+pub mod prototext;
 mod source;
 
 pub use source::{DeflatePart, Format, ScrapeQuery, Source, deflate};

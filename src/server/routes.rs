@@ -5,7 +5,7 @@
 //! | kstatd, main | `/metrics`, `/metrics/kubernetes`, `/metrics/statsd`, `/healthz`, `/livez`, `/readyz`, `/` |
 //! | kube-state-metrics, main | `/metrics`, `/healthz`, `/livez`, `/` |
 //! | telemetry of both | `/metrics`, `/readyz`, `/debug/pprof/…`, `/` (kstatd: also `/healthz`, `/livez`) |
-//! | statsd_exporter | telemetry path, `/-/healthy`, `/-/ready`, `/-/reload`, `/-/quit`, `/debug/…`, `/` |
+//! | statsd_exporter | telemetry path, `/-/healthy`, `/-/ready`, `/-/reload`, `/-/quit`, `/debug/…`, `/kstatd/metrics`, `/` |
 
 use std::future::Future;
 use std::pin::Pin;
@@ -140,12 +140,20 @@ async fn forward_livez(probe: impl Future<Output = Result<(), String>> + Send) -
     }
 }
 
-/// The telemetry listener. kube-state-metrics has no `/healthz` and `/livez` here; kstatd has.
-pub fn telemetry(own: OwnMetrics, name: &str, with_health: bool) -> Router {
+/// The telemetry listener: own metrics, then those of `more`. kube-state-metrics has no `/healthz` and
+/// `/livez` here; kstatd has.
+pub fn telemetry(
+    own: OwnMetrics,
+    more: Vec<Arc<dyn Source>>,
+    name: &str,
+    with_health: bool,
+) -> Router {
     let probe = own.clone();
+    let mut sources: Vec<Arc<dyn Source>> = vec![Arc::new(own)];
+    sources.extend(more);
     let scrape = Scrape {
-        sources: vec![Arc::new(own)],
-        dialect: Dialect::ClientGolang { protobuf: false },
+        sources,
+        dialect: Dialect::ClientGolang { protobuf: true },
         filters: Filters::Names,
         gzip: Gzip::ByWeight,
     };
@@ -182,6 +190,9 @@ fn own_metrics_ready(own: &OwnMetrics) -> Response {
     }
 }
 
+/// Where statsd_exporter's listener has the metrics that the original does not have.
+pub const ABOUT_PATH: &str = "/kstatd/metrics";
+
 /// What the lifecycle paths of statsd_exporter do.
 #[derive(Clone)]
 pub struct Lifecycle {
@@ -191,23 +202,33 @@ pub struct Lifecycle {
     pub quit: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// statsd_exporter's listener. `telemetry_path` begins with a slash.
+/// statsd_exporter's listener. `telemetry_path` begins with a slash, or with `GET ` and a slash. It has
+/// exactly what the original's has; what kstatd knows beyond it, `about`, is at [`ABOUT_PATH`].
 pub fn statsd_exporter(
     sources: Vec<Arc<dyn Source>>,
+    about: Vec<Arc<dyn Source>>,
     telemetry_path: &str,
     lifecycle: Option<Lifecycle>,
     http: &HttpMetrics,
 ) -> Router {
-    let scrape = Scrape {
+    let scrape = |sources| Scrape {
         sources,
         dialect: Dialect::ClientGolang { protobuf: true },
         filters: Filters::Names,
         gzip: Gzip::ByWeight,
     };
+    let about = scrape(about);
+    let (methods, telemetry_path) = match telemetry_path.strip_prefix("GET ") {
+        Some(path) => (Methods::Read, path.trim_start()),
+        None => (Methods::Any, telemetry_path),
+    };
+    let requests = http.clone();
     let mut router = Router::default()
         .at("/-/healthy", Methods::Any, |call| get_only(call, "Statsd Exporter is Healthy.\n"))
         .at("/-/ready", Methods::Any, |call| get_only(call, "Statsd Exporter is Ready.\n"))
+        .at(ABOUT_PATH, Methods::Any, move |call| about.respond(call))
         .at("/debug/vars", Methods::Read, |_| variables())
+        .at("/debug/requests", Methods::Any, move |_| answered(&requests))
         .merge(pprof::routes());
     if let Some(lifecycle) = lifecycle {
         let Lifecycle { reload, quit } = lifecycle;
@@ -218,7 +239,7 @@ pub fn statsd_exporter(
             });
     }
     if telemetry_path == "/" {
-        return router.all(timed(scrape, http));
+        return router.all(timed(scrape(sources), http));
     }
     let page = landing::page(
         "StatsD Exporter",
@@ -226,12 +247,16 @@ pub fn statsd_exporter(
         &format!("kstatd version {VERSION}"),
         &[
             Link::new(telemetry_path, "Metrics", "what StatsD clients sent"),
+            Link::new(ABOUT_PATH, "More metrics", "what kstatd knows beyond the original"),
             Link::new("/debug/pprof/heap", "Heap profile", "pprof format"),
             Link::new("/debug/pprof/profile?seconds=60", "CPU profile", "60 seconds, pprof format"),
         ],
     );
-    metrics(router, telemetry_path, scrape, http)
-        .at("/", Methods::Any, move |_| response::html(page.clone()))
+    router.at(telemetry_path, methods, timed(scrape(sources), http)).at(
+        "/",
+        Methods::Any,
+        move |_| response::html(page.clone()),
+    )
 }
 
 fn get_only(call: &Call, message: &'static str) -> Response {
@@ -249,6 +274,18 @@ fn act(call: &Call, message: &'static str, action: &(dyn Fn() + Send + Sync)) ->
     } else {
         response::empty(200)
     }
+}
+
+/// `/debug/requests`: how many scrapes were answered and are being answered.
+fn answered(http: &HttpMetrics) -> Response {
+    let (answered, in_flight) = http.scrapes();
+    let page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>Requests</title></head>\n<body>\n\
+         <h1>Requests</h1>\n<table>\n<tr><th>path</th><th>answered</th><th>in flight</th></tr>\n\
+         <tr><td>metrics</td><td>{answered}</td><td>{in_flight}</td></tr>\n</table>\n</body>\n\
+         </html>\n"
+    );
+    response::with_type(200, "text/html; charset=utf-8", super::body::Body::whole(page))
 }
 
 /// `/debug/vars`: the command line and memory of the process as JSON.

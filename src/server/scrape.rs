@@ -11,7 +11,8 @@ use super::gzip::{self, Member};
 use super::query::{self, Filters};
 use super::response::{self, Response};
 use super::router::Call;
-use crate::exposition::negotiate::{self, Choice, Dialect, Media};
+use crate::exposition::negotiate::{self, Choice, Dialect, Media, ProtobufEncoding};
+use crate::exposition::prototext::{Layout, Texts};
 use crate::exposition::{DeflatePart, Format, ScrapeQuery, Source, deflate};
 
 /// The last line of an OpenMetrics body.
@@ -58,8 +59,10 @@ impl Scrape {
         // The body of a HEAD is never looked at, so it is not produced.
         let wanted = call.head.method != Method::HEAD;
         let (choice, body) = match choice.media {
-            Media::Protobuf(_) => match self.protobuf(&query) {
-                Some(frames) if wanted => (choice, protobuf_body(frames, compressed)),
+            Media::Protobuf(encoding) => match self.protobuf(&query) {
+                Some(frames) if wanted => {
+                    (choice, protobuf_body(encoded(frames, encoding), compressed))
+                }
                 Some(_) => (choice, Body::empty()),
                 None => self.text(choice.or_text(), &query, compressed, wanted),
             },
@@ -104,6 +107,15 @@ impl Scrape {
         let bodies: Option<Vec<Frames>> =
             self.sources.iter().map(|source| source.protobuf_frames(query)).collect();
         bodies.map(|bodies| Box::new(bodies.into_iter().flatten()) as Frames)
+    }
+}
+
+/// The form of the messages that the client named.
+fn encoded(frames: Frames, encoding: ProtobufEncoding) -> Frames {
+    match encoding {
+        ProtobufEncoding::Delimited => frames,
+        ProtobufEncoding::Text => Box::new(Texts::new(frames, Layout::Lines)),
+        ProtobufEncoding::CompactText => Box::new(Texts::new(frames, Layout::Compact)),
     }
 }
 

@@ -147,7 +147,10 @@ struct Connection {
 }
 
 fn connect(address: &str) -> io::Result<Connection> {
-    let target = address.to_socket_addrs()?.next().ok_or_else(|| {
+    // Without a host it is this one, as in Go's resolver.
+    let named =
+        if address.starts_with(':') { format!("localhost{address}") } else { address.into() };
+    let target = named.to_socket_addrs()?.next().ok_or_else(|| {
         io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"))
     })?;
     let local: SocketAddr =

@@ -72,6 +72,11 @@ impl HttpMetrics {
         );
     }
 
+    /// Scrapes answered and being answered.
+    pub fn scrapes(&self) -> (u64, i64) {
+        (self.scrapes.get_or_create(&CodeLabels { code: 200 }).get(), self.in_flight.get())
+    }
+
     /// Starts the clock of one request; dropping the timer stops it.
     pub fn start(&self, handler: &'static str, method: &str) -> Timer {
         self.in_flight.inc();

@@ -268,7 +268,7 @@ mod tests {
             "kube_state_metrics_last_config_reload_successful{type=\"config\",filename=\"/c.yaml\"} 1\n",
             "kube_state_metrics_last_config_reload_successful{type=\"customresourceconfig\",filename=\"/r.yaml\"} 0\n",
             "kube_state_metrics_last_config_reload_success_timestamp_seconds{type=\"config\",filename=\"/c.yaml\"} 1.5\n",
-            "kube_state_metrics_config_hash{type=\"config\",filename=\"/c.yaml\"} 265810047516940.0\n",
+            "kube_state_metrics_config_hash{type=\"config\",filename=\"/c.yaml\"} 2.6581004751694e+14\n",
         ] {
             assert!(body.contains(line), "{line} in {body}");
         }

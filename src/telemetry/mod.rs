@@ -8,6 +8,7 @@ pub mod kube;
 pub mod log;
 mod md5;
 pub mod process;
+mod protobuf;
 mod registry;
 mod text;
 

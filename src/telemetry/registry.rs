@@ -1,5 +1,6 @@
 //! The registry of own metrics as a [`Source`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,7 +9,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{process::ProcessCollector, text};
+use super::process::ProcessCollector;
+use super::{protobuf, text};
 use crate::exposition::{Format, ScrapeQuery, Source};
 
 /// Takes registrations at start-up; becomes [`OwnMetrics`].
@@ -57,9 +59,15 @@ const BUILD_HELP: &str = "Build of this program; the value is always 1";
 impl Recorder {
     /// A registry with `process_*` and `kstatd_build_info`.
     pub fn new() -> Self {
+        let mut recorder = Self::process();
+        recorder.build_info("kstatd_build_info");
+        recorder
+    }
+
+    /// A registry with `process_*` alone, for an exposition that has nothing of kstatd's own.
+    pub fn process() -> Self {
         let mut recorder = Self::default();
         recorder.registry.register_collector(Box::new(ProcessCollector));
-        recorder.build_info("kstatd_build_info");
         recorder
     }
 
@@ -100,6 +108,13 @@ pub fn go_arch() -> &'static str {
 pub struct OwnMetrics(Arc<Registry>);
 
 impl OwnMetrics {
+    /// The names of all families that have a series now.
+    pub fn names(&self) -> BTreeSet<String> {
+        let body = self.encode(Format::Text);
+        let types = body.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        types.filter_map(|rest| rest.split(' ').next()).map(str::to_owned).collect()
+    }
+
     /// The body of a scrape.
     pub fn encode(&self, format: Format) -> String {
         let mut body = String::with_capacity(8 << 10);
@@ -125,6 +140,17 @@ impl Source for OwnMetrics {
             body = text::only(&body, |name| names.contains(name));
         }
         Box::new(std::iter::once(Bytes::from(body)))
+    }
+
+    fn protobuf_frames(
+        &self,
+        query: &ScrapeQuery,
+    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
+        let mut body = self.encode(Format::Text);
+        if let Some(names) = &query.names {
+            body = text::only(&body, |name| names.contains(name));
+        }
+        Some(Box::new(std::iter::once(Bytes::from(protobuf::from_text(&body)))))
     }
 }
 

@@ -3,6 +3,8 @@
 //! The formats differ in more than the trailer: OpenMetrics names a counter's family without `_total`
 //! and an info's without `_info`, has types and a `UNIT` line that 0.0.4 does not know, and exemplars.
 
+use crate::exposition::float;
+
 /// Converts a whole body.
 pub(super) fn from_open_metrics(body: &str) -> String {
     let mut out = String::with_capacity(body.len());
@@ -26,15 +28,35 @@ pub(super) fn from_open_metrics(body: &str) -> String {
             out.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
         } else if !line.starts_with('#') {
             sample(&mut out, without_exemplar(line));
-            out.push('\n');
         }
     }
     out
 }
 
+/// Writes a sample with its number in the form that the exposition has everywhere else.
+fn sample(out: &mut String, line: &str) {
+    let number = line.rsplit_once(' ').and_then(|(series, value)| {
+        let value = match value {
+            "+Inf" => f64::INFINITY,
+            "-Inf" => f64::NEG_INFINITY,
+            value => value.parse().ok()?,
+        };
+        let mut text = Vec::new();
+        float::write(&mut text, value);
+        Some((series, String::from_utf8(text).ok()?))
+    });
+    let (series, number) = number.unwrap_or((line, String::new()));
+    labelled(out, series);
+    if !number.is_empty() {
+        out.push(' ');
+        out.push_str(&number);
+    }
+    out.push('\n');
+}
+
 /// OpenMetrics wants the bound of a bucket with a fraction (`1.0`), 0.0.4 has it as Go prints it (`1`). A
 /// series is the same only where its labels are.
-fn sample(out: &mut String, line: &str) {
+fn labelled(out: &mut String, line: &str) {
     let bound = line.find("{le=\"").or_else(|| line.find(",le=\"")).map(|at| at + "{le=\"".len());
     match bound.and_then(|start| line.split_at_checked(start)) {
         Some((before, rest)) => {

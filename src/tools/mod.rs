@@ -8,3 +8,4 @@ pub mod docs;
 pub mod double;
 pub mod manifests;
 pub mod render_kube;
+pub mod render_statsd;

@@ -70,12 +70,13 @@ struct Log {
 impl Program {
     /// Starts it and begins to read its log.
     pub fn start(name: &str, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
-        let mut child = command(name, args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("start");
+        Self::spawn(command(name, args).stdin(Stdio::null()))
+    }
+
+    /// Starts some command and begins to read its log.
+    pub fn spawn(command: &mut Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
         let stderr = BufReader::new(child.stderr.take().expect("stderr"));
         let log = Arc::new((Mutex::new(Log::default()), Condvar::new()));
         let shared = Arc::clone(&log);

@@ -1,0 +1,416 @@
+//! The listeners of the Kubernetes personalities, from outside, on the stand-in for the API.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+
+use common::{DEADLINE, Program, get, request, until, valid_text};
+use kstatd::tools::double::{Double, Options};
+
+/// A synthetic cluster that lives as long as the value.
+struct Cluster {
+    _runtime: tokio::runtime::Runtime,
+    double: Double,
+}
+
+impl Cluster {
+    fn new(pods: u32) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("runtime");
+        let options = Options { pods, ..Options::default() };
+        let double = runtime.block_on(Double::start(&options)).expect("double");
+        Self { _runtime: runtime, double }
+    }
+
+    fn flag(&self) -> String {
+        format!("--apiserver={}", self.double.url())
+    }
+}
+
+struct Exporter {
+    program: Program,
+    main: SocketAddr,
+    telemetry: SocketAddr,
+}
+
+/// Starts the program under the name kube-state-metrics on free ports and waits for its first lists.
+fn exporter(cluster: &Cluster, flags: &[&str]) -> Exporter {
+    let fixed =
+        ["--port=0", "--telemetry-port=0", "--host=127.0.0.1", "--telemetry-host=127.0.0.1"];
+    let flag = cluster.flag();
+    let args = [&[flag.as_str()], &fixed[..], flags].concat();
+    let program = Program::start("kube-state-metrics", &args);
+    let main = program.address(&["Started metrics server"], "address");
+    let telemetry = program.address(&["Started self metrics server"], "address");
+    let pods = cluster.double.objects_of("pods");
+    until("all pods are there", || {
+        let text = get(main, "/metrics?resources=pods").text();
+        let count = text.lines().filter(|line| line.starts_with("kube_pod_info{")).count();
+        (count == pods).then_some(())
+    });
+    Exporter { program, main, telemetry }
+}
+
+#[test]
+fn paths_of_kube_state_metrics() {
+    let cluster = Cluster::new(20);
+    let exporter = exporter(&cluster, &["--resources=pods,nodes"]);
+    let plain = Some("text/plain; charset=utf-8");
+    for (path, status, body, kind) in [
+        ("/healthz", 200, "OK", plain),
+        ("/livez", 200, "OK", plain),
+        ("/readyz", 404, "404 page not found\n", plain),
+        ("/metrics/", 404, "404 page not found\n", plain),
+        ("/debug/pprof/", 404, "404 page not found\n", plain),
+        (
+            "//metrics",
+            307,
+            "<a href=\"/metrics\">Temporary Redirect</a>.\n\n",
+            Some("text/html; charset=utf-8"),
+        ),
+    ] {
+        let response = get(exporter.main, path);
+        assert_eq!((response.status, response.text().as_str()), (status, body), "{path}");
+        assert_eq!(response.header("content-type"), kind, "{path}");
+    }
+    let page = get(exporter.main, "/").text();
+    for part in ["<title>kube-state-metrics</title>", "href=\"/metrics\"", "href=\"/livez\""] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    for (path, status) in [
+        ("/metrics", 200),
+        ("/readyz", 200),
+        ("/", 200),
+        ("/healthz", 404),
+        ("/livez", 404),
+        ("/debug/pprof/", 200),
+        ("/debug/pprof/cmdline", 200),
+        ("/debug/pprof/nope", 404),
+    ] {
+        assert_eq!(get(exporter.telemetry, path).status, status, "{path}");
+    }
+    let own = get(exporter.telemetry, "/metrics");
+    assert_eq!(
+        own.header("content-type"),
+        Some("text/plain; version=0.0.4; charset=utf-8; escaping=underscores")
+    );
+    let own = own.text();
+    valid_text(&own);
+    for line in [
+        "kube_state_metrics_total_shards 1",
+        "kube_state_metrics_shard_ordinal{shard_ordinal=\"0\"} 0",
+        "kube_state_metrics_watch_total{result=\"success\",resource=\"*v1.Pod\"} 1",
+        "kube_state_metrics_custom_resource_state_cache 0",
+    ] {
+        assert!(own.lines().any(|own| own == line), "{line} in {own}");
+    }
+    for part in [
+        "http_request_duration_seconds_bucket{le=\"0.005\",handler=\"metrics\",method=\"get\"}",
+        "process_resident_memory_bytes ",
+        "kube_state_metrics_build_info{branch=",
+    ] {
+        assert!(own.contains(part), "{part} in {own}");
+    }
+}
+
+#[test]
+fn formats_filters_and_compression() {
+    let cluster = Cluster::new(50);
+    let exporter = exporter(&cluster, &["--enable-gzip-encoding"]);
+    let plain = get(exporter.main, "/metrics");
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert_eq!(plain.header("content-encoding"), None);
+    valid_text(&plain.text());
+    let ask = |path: &str, headers: &[(&str, &str)]| {
+        request(exporter.main, "GET", path, headers).expect("answer")
+    };
+    let open = ask("/metrics", &[("Accept", "application/openmetrics-text; version=1.0.0")]);
+    assert_eq!(
+        open.header("content-type"),
+        Some("application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores")
+    );
+    assert_eq!(open.text(), format!("{}# EOF\n", plain.text()));
+    for (accept, expected) in
+        [("*/*", plain.text()), ("application/openmetrics-text; version=1.0.0", open.text())]
+    {
+        let gzip = ask("/metrics", &[("Accept-Encoding", "br, gzip;q=0.5"), ("Accept", accept)]);
+        assert_eq!(gzip.header("content-encoding"), Some("gzip"));
+        let mut text = String::new();
+        let mut decoder = flate2::read::GzDecoder::new(gzip.body.as_slice());
+        decoder.read_to_string(&mut text).expect("one valid member");
+        assert_eq!(text, expected);
+        assert!(decoder.into_inner().is_empty(), "bytes after the member");
+        assert!(gzip.body.len() * 3 < text.len());
+    }
+    let only = ask("/metrics?resources=nodes,pods&exclude_resources=pods", &[]).text();
+    assert!(only.contains("kube_node_info{") && !only.contains("kube_pod"), "{only}");
+    assert_eq!(ask("/metrics?resources=", &[]).text(), "");
+    for method in ["POST", "DELETE"] {
+        let response = request(exporter.main, method, "/metrics", &[]).expect("answer");
+        assert_eq!(response.text(), plain.text(), "{method}");
+    }
+    let head = request(exporter.main, "HEAD", "/metrics", &[]).expect("answer");
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+/// Sends a request and reads nothing of the answer.
+fn ask_and_wait(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("connect");
+    stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
+    let head = b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    stream.write_all(head).expect("request");
+    stream
+}
+
+/// A body that no socket buffer holds.
+const MANY_PODS: u32 = 6_000;
+
+#[test]
+fn a_scrape_in_flight_is_finished_at_the_end() {
+    let cluster = Cluster::new(MANY_PODS);
+    let mut exporter = exporter(&cluster, &["--resources=pods"]);
+    let whole = get(exporter.main, "/metrics").body;
+    let mut slow = ask_and_wait(exporter.main);
+    let mut first = [0; 1024];
+    slow.read_exact(&mut first).expect("the answer has begun");
+    exporter.program.signal("TERM");
+    exporter.program.line(&["Received os signal, exiting", "signal=\"terminated\""]);
+    until("new connections are refused", || TcpStream::connect(exporter.main).err());
+    let mut rest = Vec::new();
+    slow.read_to_end(&mut rest).expect("the rest");
+    let received = [&first[..], &rest].concat();
+    assert!(received.ends_with(b"\r\n0\r\n\r\n"), "the chunked body has its end");
+    assert!(received.len() > whole.len());
+    assert_eq!(exporter.program.ended().code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_does_not_wait() {
+    let cluster = Cluster::new(MANY_PODS);
+    let mut exporter = exporter(&cluster, &["--resources=pods"]);
+    let mut slow = ask_and_wait(exporter.main);
+    slow.read_exact(&mut [0; 1024]).expect("the answer has begun");
+    exporter.program.signal("INT");
+    exporter.program.line(&["Received os signal, exiting"]);
+    exporter.program.signal("TERM");
+    exporter.program.line(&["ending at once"]);
+    assert_eq!(exporter.program.ended().code(), Some(0));
+}
+
+#[test]
+fn deadlines_of_connections() {
+    let cluster = Cluster::new(MANY_PODS);
+    let exporter = exporter(
+        &cluster,
+        &[
+            "--resources=pods",
+            "--server-read-header-timeout=300ms",
+            "--server-idle-timeout=600ms",
+            "--server-write-timeout=3s",
+        ],
+    );
+    let connect = || {
+        let stream = TcpStream::connect(exporter.main).expect("connect");
+        stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
+        stream
+    };
+    let mut silent = connect();
+    assert_eq!(silent.read(&mut [0; 1]).expect("closed"), 0);
+    let mut half = connect();
+    half.write_all(b"GET /healthz HT").expect("write");
+    assert_eq!(half.read(&mut [0; 1]).expect("closed"), 0);
+    // A kept-alive connection serves more than one request and outlives the limit for a head.
+    let mut kept = connect();
+    for _ in 0..2 {
+        kept.write_all(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n").expect("write");
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nOK") {
+            let mut byte = [0; 1];
+            kept.read_exact(&mut byte).expect("answer");
+            answer.push(byte[0]);
+        }
+    }
+    let before = std::time::Instant::now();
+    assert_eq!(kept.read(&mut [0; 1]).expect("closed"), 0);
+    assert!(before.elapsed().as_millis() >= 400, "closed after {:?}", before.elapsed());
+    // A client that stops reading is cut: the server closes the socket while the answer is unread.
+    let sockets = || {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", exporter.program.id())).expect("fds");
+        fds.flatten()
+            .filter_map(|fd| std::fs::read_link(fd.path()).ok())
+            .filter(|link| link.to_string_lossy().starts_with("socket:"))
+            .count()
+    };
+    let without = sockets();
+    let mut slow = ask_and_wait(exporter.main);
+    until("the server has the connection", || (sockets() > without).then_some(()));
+    until("the server gives it up", || (sockets() == without).then_some(()));
+    let mut rest = Vec::new();
+    // A reset instead of an end is as good.
+    let _ = slow.read_to_end(&mut rest);
+    assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "the answer was cut");
+}
+
+#[test]
+fn heads_without_end_are_refused() {
+    let cluster = Cluster::new(5);
+    let exporter = exporter(&cluster, &[]);
+    let huge = "x".repeat(100 << 10);
+    let response = request(exporter.main, "GET", "/healthz", &[("X", &huge)]).expect("answer");
+    assert_eq!(response.status, 431);
+    let many: Vec<(&str, &str)> = vec![("X", "y"); 500];
+    let response = request(exporter.main, "GET", "/healthz", &many).expect("answer");
+    assert_eq!(response.status, 431);
+    assert_eq!(get(exporter.main, "/healthz").status, 200);
+}
+
+#[test]
+fn a_busy_port_names_address_and_flag() {
+    let cluster = Cluster::new(5);
+    let busy = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = busy.local_addr().expect("address");
+    let (port, flag) = (address.port(), cluster.flag());
+    for (args, parts) in [
+        (
+            vec![
+                "kube-state-metrics".to_owned(),
+                flag.clone(),
+                "--host=127.0.0.1".into(),
+                format!("--port={port}"),
+                "--telemetry-port=0".into(),
+            ],
+            ["--host and --port", "Address already in use"],
+        ),
+        (
+            vec![
+                format!("--listen={address}"),
+                "--telemetry-listen=:0".into(),
+                "--statsd.listen-udp=127.0.0.1:0".into(),
+                "--statsd.listen-tcp=127.0.0.1:0".into(),
+            ],
+            ["--listen", "Address already in use"],
+        ),
+    ] {
+        let output = common::run("kstatd", &args);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        for part in parts.iter().chain(&[address.to_string().as_str()]) {
+            assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
+        }
+    }
+}
+
+#[test]
+fn running_out_of_descriptors_is_survived() {
+    let cluster = Cluster::new(5);
+    let binary = env!("CARGO_BIN_EXE_kstatd");
+    let command = format!(
+        "ulimit -n 40; exec {binary} kube-state-metrics {} --host=127.0.0.1 --port=0 \
+         --telemetry-port=0 --resources=pods",
+        cluster.flag()
+    );
+    let program = Program::spawn(
+        std::process::Command::new("sh").args(["-c", &command]).stdin(Stdio::null()),
+    );
+    let main = program.address(&["Started metrics server"], "address");
+    let mut open = Vec::new();
+    until("connections are no longer accepted", || {
+        open.push(TcpStream::connect(main).expect("the kernel still queues them"));
+        let refused = program.log().iter().any(|line| line.contains("cannot accept connections"));
+        (refused || open.len() > 500).then_some(())
+    });
+    program.line(&["cannot accept connections"]);
+    open.clear();
+    assert_eq!(get(main, "/healthz").status, 200);
+}
+
+#[test]
+fn kstatd_serves_both_sides() {
+    let cluster = Cluster::new(20);
+    let flag = cluster.flag();
+    let mut program = Program::start(
+        "kstatd",
+        [
+            "run",
+            &flag,
+            "--listen=127.0.0.1:0",
+            "--telemetry-listen=127.0.0.1:0",
+            "--statsd.listen-udp=127.0.0.1:0",
+            "--statsd.listen-tcp=127.0.0.1:0",
+        ],
+    );
+    let main = program.address(&["Started metrics server"], "address");
+    let telemetry = program.address(&["Started self metrics server"], "address");
+    until("ready", || (get(main, "/readyz").status == 200).then_some(()));
+    let body = get(main, "/metrics/kubernetes").text();
+    valid_text(&body);
+    assert!(body.contains("kube_pod_info{"));
+    assert!(get(main, "/metrics").text().starts_with(&body));
+    for (address, path) in [
+        (main, "/healthz"),
+        (main, "/livez"),
+        (main, "/"),
+        (telemetry, "/healthz"),
+        (telemetry, "/readyz"),
+        (telemetry, "/metrics"),
+    ] {
+        assert_eq!(get(address, path).status, 200, "{path}");
+    }
+    assert_eq!(get(main, "/debug/pprof/").status, 404);
+    program.signal("TERM");
+    assert_eq!(program.ended().code(), Some(0));
+}
+
+#[test]
+fn kstatd_without_a_cluster_says_so_and_serves_statsd() {
+    let mut program = Program::start(
+        "kstatd",
+        [
+            "--listen=127.0.0.1:0",
+            "--telemetry-listen=127.0.0.1:0",
+            "--statsd.listen-udp=127.0.0.1:0",
+            "--statsd.listen-tcp=127.0.0.1:0",
+            "--log-format=json",
+        ],
+    );
+    program.line(&["the Kubernetes side is off", "--kubeconfig", "\"level\":\"info\""]);
+    let line = program.line(&["Started metrics server"]);
+    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let main: SocketAddr = line["address"].as_str().expect("address").parse().expect("address");
+    assert_eq!(get(main, "/readyz").status, 200);
+    assert_eq!(get(main, "/metrics").status, 200);
+    assert_eq!(get(main, "/metrics/kubernetes").status, 404);
+    program.signal("INT");
+    assert_eq!(program.ended().code(), Some(0));
+}
+
+#[test]
+fn a_changed_options_file_takes_effect_and_a_broken_one_does_not() {
+    let cluster = Cluster::new(20);
+    let options = tempfile::NamedTempFile::new().expect("file");
+    let write = |text: &str| std::fs::write(options.path(), text).expect("write");
+    write("resources: {pods: {}}\n");
+    let path = options.path().display().to_string();
+    let exporter = exporter(&cluster, &[&format!("--config={path}")]);
+    let families = || get(exporter.main, "/metrics").text();
+    let own = || get(exporter.telemetry, "/metrics").text();
+    assert!(!families().contains("kube_node_info"));
+    let result = format!(
+        "kube_state_metrics_last_config_reload_successful{{type=\"config\",filename=\"{path}\"}} "
+    );
+    assert!(own().contains(&format!("{result}1\n")));
+    write("resources: {nodes: {}}\n");
+    until("nodes instead of pods", || {
+        let body = families();
+        // Never both, never neither: the new state is swapped in when it is complete.
+        assert!(body.contains("kube_pod_info{") != body.contains("kube_node_info{"), "{body}");
+        body.contains("kube_node_info{").then_some(())
+    });
+    write("resources: [nodes]\n");
+    until("the failure is counted", || own().contains(&format!("{result}0\n")).then_some(()));
+    assert!(families().contains("kube_node_info{"));
+}
