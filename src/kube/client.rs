@@ -6,21 +6,17 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use tower_service::Service;
 
+use super::connection::Connections;
 use super::wire::{Encoding, Status};
 
 /// Where the service account of a pod has its token.
@@ -35,8 +31,6 @@ const MAX_ANSWER: usize = 4 * 1024 * 1024;
 const MAX_STATUS: usize = 64 * 1024;
 /// An idle connection is probed by the kernel, so that a vanished host is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Bytes that are read from a connection at once, at most. Beyond this, larger reads save nothing.
-const READ_BUFFER: usize = 256 * 1024;
 
 /// Why the API server cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -302,7 +296,7 @@ impl Client {
     }
 }
 
-/// The HTTP stack: base URL, credentials and headers around a pool of HTTP/1.1 connections. No layer
+/// The HTTP stack: base URL, credentials and headers around HTTP/1.1 connections. No layer
 /// retries, limits rates or logs.
 fn connect(config: &Config) -> Result<kube::Client, String> {
     if let Some(proxy) = &config.proxy_url {
@@ -317,10 +311,7 @@ fn connect(config: &Config) -> Result<kube::Client, String> {
     http.set_keepalive_interval(Some(KEEPALIVE));
     let fault = |error: kube::Error| causes(&error);
     let https = config.rustls_https_connector_with_connector(http).map_err(fault)?;
-    let pool = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
-        .http1_max_buf_size(READ_BUFFER)
-        .build::<_, Body>(https);
-    let builder = ClientBuilder::new(Pool(pool), config.default_namespace.clone())
+    let builder = ClientBuilder::new(Connections::new(https), config.default_namespace.clone())
         .with_layer(&config.base_uri_layer())
         .with_layer(&config.extra_headers_layer().map_err(fault)?);
     Ok(match config.auth_layer().map_err(fault)? {
@@ -328,35 +319,6 @@ fn connect(config: &Config) -> Result<kube::Client, String> {
         None => builder.build(),
     })
 }
-
-/// Pooled connections whose error is the one that layers for credentials need.
-#[derive(Clone)]
-struct Pool<C>(hyper_util::client::legacy::Client<C, Body>);
-
-impl<C> Service<Request<Body>> for Pool<C>
-where
-    hyper_util::client::legacy::Client<C, Body>: Service<
-            Request<Body>,
-            Response = Response<Incoming>,
-            Error = hyper_util::client::legacy::Error,
-            Future: Send + 'static,
-        >,
-{
-    type Response = Response<Incoming>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(context).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let response = Service::call(&mut self.0, request);
-        Box::pin(async { response.await.map_err(Into::into) })
-    }
-}
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A token that cannot stand in a header would end the process in the layer that sends it.
 fn check_token(config: &Config) -> Result<(), String> {

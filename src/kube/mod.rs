@@ -7,6 +7,7 @@
 
 mod backoff;
 mod client;
+mod connection;
 mod intake;
 pub mod machine;
 mod pipeline;

@@ -3,13 +3,17 @@
 //! A body is read chunk by chunk; all events in a chunk are applied before the next is waited for. The
 //! only timer while nothing happens is one alarm for each open watch, which notices a dead connection.
 
+use std::future::poll_fn;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
+use hyper::body::{Body as _, Frame};
 use kube::client::Body;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
@@ -45,6 +49,9 @@ pub struct Timing {
     pub watch_seconds: RangeInclusive<u64>,
     /// How much longer than asked for it may last.
     pub watch_slack: Duration,
+    /// A watch that brings chunks at shorter intervals than twice this is read so often only, to take
+    /// several events with one wake-up. What is shown is behind by as much.
+    pub gather: Duration,
     /// A watch that ends sooner, without an event, counts as a failure.
     pub short_watch: Duration,
 }
@@ -58,6 +65,7 @@ impl Default for Timing {
             watch_idle: Duration::from_secs(150),
             watch_seconds: 300..=600,
             watch_slack: Duration::from_secs(30),
+            gather: Duration::from_millis(25),
             short_watch: Duration::from_secs(1),
         }
     }
@@ -212,6 +220,9 @@ impl Reflector {
         let mut events = false;
         self.intake.forget_version();
         while let Some(chunk) = chunks.next().await? {
+            if *machine.state() != State::Streaming {
+                chunks.gather = self.timing.gather;
+            }
             self.metrics.received.inc_by(chunk.len() as u64);
             reader.feed(chunk);
             while let Some(event) = reader.next()? {
@@ -346,28 +357,38 @@ struct Chunks {
     idle_ends: bool,
     /// When the body should have ended.
     end: Option<Instant>,
+    /// How long to let chunks gather when they come close upon one another; zero for not at all.
+    gather: Duration,
+    /// When we last had to wait for a chunk, and how many bytes have come since.
+    waited: Instant,
+    gathered: usize,
     heard: Instant,
     alarm: Pin<Box<Sleep>>,
 }
+
+/// What a body yields: a frame, an error or its end.
+type Next = Option<Result<Frame<Bytes>, kube::Error>>;
+
+/// More than this since the last wait: no need to let it become more.
+const ENOUGH: usize = 64 * 1024;
 
 impl Chunks {
     fn new(body: Body, idle: Duration) -> Self {
         let heard = Instant::now();
         let alarm = Box::pin(sleep_until(heard + idle));
-        Self { body, idle, idle_ends: true, end: None, heard, alarm }
+        let (end, gather, gathered, waited) = (None, Duration::ZERO, 0, heard);
+        Self { body, idle, idle_ends: true, end, gather, waited, gathered, heard, alarm }
     }
 
     /// The next chunk, `None` at the end.
-    async fn next(&mut self) -> Result<Option<bytes::Bytes>, Ended> {
+    async fn next(&mut self) -> Result<Option<Bytes>, Ended> {
         loop {
-            let frame = tokio::select! {
-                biased;
-                frame = self.body.frame() => Some(frame),
-                () = &mut self.alarm => None,
-            };
-            let Some(frame) = frame else {
-                self.alarmed()?;
-                continue;
+            let frame = match self.at_hand().await {
+                Some(frame) => frame,
+                None => {
+                    self.pause().await;
+                    self.wait().await?
+                }
             };
             let Some(frame) = frame else {
                 return Ok(None);
@@ -376,7 +397,37 @@ impl Chunks {
             // Trailers mean nothing here.
             if let Ok(data) = frame.into_data() {
                 self.heard = Instant::now();
+                self.gathered += data.len();
                 return Ok(Some(data));
+            }
+        }
+    }
+
+    /// What the body yields without waiting; `None` if nothing has arrived.
+    async fn at_hand(&mut self) -> Option<Next> {
+        poll_fn(|context| match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(frame) => Poll::Ready(Some(frame)),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await
+    }
+
+    /// Lets chunks gather if they came close upon one another.
+    async fn pause(&mut self) {
+        let now = Instant::now();
+        let close = now.duration_since(self.waited) < 2 * self.gather;
+        if close && self.gathered < ENOUGH {
+            tokio::time::sleep(self.gather).await;
+        }
+        (self.waited, self.gathered) = (now, 0);
+    }
+
+    async fn wait(&mut self) -> Result<Next, Ended> {
+        loop {
+            tokio::select! {
+                biased;
+                frame = self.body.frame() => return Ok(frame),
+                () = &mut self.alarm => self.alarmed()?,
             }
         }
     }

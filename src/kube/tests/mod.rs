@@ -233,11 +233,15 @@ async fn expired_token_becomes_one_whole_list() {
 async fn broken_page_is_asked_for_again() {
     let mut bench = Bench::new(&config()).await;
     bench.stub.streaming().await.refuse(422);
-    let call = bench.stub.next().await;
-    call.answer(200, PROTOBUF, list("7", "t", &[pod("a", "1")]));
+    let first = list("7", "t", &[pod("a", "1")]);
+    let mut received = first.len();
+    bench.stub.next().await.answer(200, PROTOBUF, first);
     let body = bench.stub.next().await.open(200, PROTOBUF);
     let page = list("7", "", &[pod("b", "2"), pod("c", "3")]);
     body.send(page[..page.len() - 10].to_vec());
+    received += page.len() - 10;
+    let name = "kstatd_kubernetes_received_bytes_total{resource=\"*v1.pods\"}";
+    bench.counts(&format!("{name} {received}")).await;
     body.abort();
     bench.stub.expect("/api/v1/pods?continue=t&limit=500").await.refuse(503);
     let call = bench.stub.expect("/api/v1/pods?continue=t&limit=500").await;
