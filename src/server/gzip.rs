@@ -91,11 +91,8 @@ pub fn compress(text: &[u8]) -> Vec<u8> {
         Vec::with_capacity(text.len() / 4),
         flate2::Compression::fast(),
     );
-    match encoder.write_all(text).and_then(|()| encoder.finish()) {
-        Ok(bytes) => bytes,
-        // A Vec takes every write.
-        Err(_) => Vec::new(),
-    }
+    // A Vec takes every write.
+    encoder.write_all(text).and_then(|()| encoder.finish()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl Random {
     /// A number below `end`, 0 when `end` is 0.
     pub fn below(&mut self, end: u32) -> u32 {
         // Multiplying maps the upper half onto the range; its bias is below 2⁻³² × end.
-        ((self.next() >> 32) * u64::from(end) >> 32) as u32
+        (((self.next() >> 32) * u64::from(end)) >> 32) as u32
     }
 
     /// A number in `start..=end`.

@@ -18,7 +18,7 @@ const LOG_PIPELINE: &str = concat!(
 
 /// Every pod as it stands when the cluster is taken over: most run, some are in trouble.
 pub fn items(layout: &Layout) -> Vec<Item> {
-    let mut random = Random::new(layout.seed ^ 0x70_6f_64);
+    let mut random = Random::new(layout.seed ^ 0x0070_6f64);
     let mut items = Vec::with_capacity(layout.pods as usize);
     for (index, workload) in layout.workloads_of(|_| true) {
         for slot in workload.first_slot..workload.first_slot + workload.replicas {

@@ -146,7 +146,7 @@ pub fn config_maps(layout: &Layout) -> Vec<Item> {
 /// The name of a ConfigMap.
 pub fn config_map_name<'a>(layout: &'a Layout, item: &Item) -> Name<'a> {
     let Name { namespace, name } = like_workload(layout, item);
-    let name = if item.index % 2 == 0 { name } else { format!("{name}-dashboard") };
+    let name = if item.index.is_multiple_of(2) { name } else { format!("{name}-dashboard") };
     Name { namespace, name }
 }
 
