@@ -539,7 +539,7 @@ async fn one_list_watch_for_each_namespace() {
         starts.push(start.to_owned());
         let body = call.protobuf();
         body.send([event("ADDED", &pod("a", "1")), bookmark("5", true)].concat());
-        assert_eq!(bench.handle.is_ready(), false);
+        assert!(!bench.handle.is_ready());
         std::mem::forget(body);
     }
     bench.ready().await;
