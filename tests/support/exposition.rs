@@ -144,7 +144,8 @@ fn check(text: &str, open_metrics: bool) -> Result<Vec<Family>, String> {
 }
 
 fn check_buckets(family: &Family) -> Result<(), String> {
-    let mut by_series: BTreeMap<Vec<(String, String)>, Vec<(f64, f64)>> = BTreeMap::new();
+    type Labels = Vec<(String, String)>;
+    let mut by_series: BTreeMap<Labels, Vec<(f64, f64)>> = BTreeMap::new();
     for (name, labels, value) in &family.samples {
         if name.ends_with("_bucket") {
             let mut labels = labels.clone();
