@@ -19,6 +19,7 @@ fn help_version_and_completions_succeed_on_stdout() {
         ("kstatd", vec!["completion", "zsh"], "#compdef kstatd"),
         ("kstatd", vec!["completion", "fish"], "complete -c kstatd"),
         ("kstatd", vec![KSM, "--help"], "--telemetry-port"),
+        ("kstatd", vec!["help", "statsd_exporter"], "usage: statsd_exporter [<flags>]"),
         ("kstatd", vec!["statsd_exporter", "--help"], "usage: statsd_exporter [<flags>]"),
         ("kstatd", vec![KSM, "version"], "kube-state-metrics, version "),
         (KSM, vec!["version"], "kube-state-metrics, version "),

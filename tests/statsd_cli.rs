@@ -528,6 +528,78 @@ fn fsm_dumps() {
 }
 
 #[test]
+fn relays() {
+    use std::io::Write;
+    let cases = of_kind("relay");
+    assert_eq!(cases.len(), 17);
+    each(&cases, |case| {
+        let target = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        target.set_read_timeout(Some(common::DEADLINE)).expect("timeout");
+        let address = target.local_addr().expect("address").to_string();
+        let mut flags = vec![format!("--statsd.relay.address={address}")];
+        if let Some(length) = case["packet_length"].as_u64() {
+            flags.push(format!("--statsd.relay.packet-length={length}"));
+        }
+        let exporter = exporter(&flags, None);
+        for packet in strings(&case["packets"]) {
+            if case["transport"] == "tcp" {
+                let mut stream = std::net::TcpStream::connect(exporter.tcp).expect("connect");
+                stream.write_all(packet.as_bytes()).expect("send");
+            } else {
+                let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
+                socket.send_to(packet.as_bytes(), exporter.udp).expect("send");
+            }
+        }
+        let expected = case["relayed_concatenated"].as_str().expect("text");
+        let (mut text, mut sizes) = (Vec::new(), Vec::new());
+        while text.len() < expected.len() {
+            let mut datagram = [0; 65536];
+            let size = target.recv(&mut datagram).map_err(|error| error.to_string())?;
+            text.extend_from_slice(&datagram[..size]);
+            sizes.push(serde_json::json!(size));
+        }
+        expect("relayed text", String::from_utf8_lossy(&text).as_ref(), expected)?;
+        expect("sizes", &Value::from(sizes), &case["relayed_packet_sizes"])?;
+        for line in strings(&case["metrics"]) {
+            let line = line.replace("{target}", &address);
+            until(&format!("{line} in {}", case["name"]), || {
+                let text = get(exporter.web, "/metrics").text();
+                text.lines().any(|own| own == line).then_some(())
+            });
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_path_that_the_chart_probes_answers() {
+    let exporter = exporter(&[], None);
+    let answer = get(exporter.web, "/health");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "Statsd Exporter is Healthy.\n"));
+}
+
+#[test]
+fn profiles() {
+    let exporter = exporter(&[], None);
+    for (path, kind) in [
+        ("/debug/pprof/heap", "application/octet-stream"),
+        ("/debug/pprof/heap", "application/octet-stream"),
+        ("/debug/pprof/profile?seconds=1", "application/octet-stream"),
+        ("/debug/pprof/flamegraph?seconds=1", "image/svg+xml"),
+    ] {
+        let answer = get(exporter.web, path);
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some(kind)), "{path}");
+        if kind == "application/octet-stream" {
+            // pprof files are gzip.
+            assert!(answer.body.starts_with(&[0x1f, 0x8b]), "{path}");
+        }
+    }
+    let wrong = get(exporter.web, "/debug/pprof/profile?seconds=x");
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.text().contains("seconds=\"x\""), "{}", wrong.text());
+}
+
+#[test]
 fn every_listener_feeds_the_same_series() {
     use std::os::unix::net::UnixDatagram;
     let dir = tempfile::tempdir().expect("dir");

@@ -41,11 +41,18 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     if let Some(personality) = by_name {
         return original(personality, &argv, 1);
     }
-    let word = argv.get(1).map(|word| word.to_string_lossy());
-    match word.and_then(|word| personality(&word)) {
-        Some(personality) => original(personality, &argv, 2),
-        None => kstatd::main(argv),
+    let word = |index: usize| argv.get(index).map(|word| word.to_string_lossy());
+    let named = |index| word(index).and_then(|word| personality(&word));
+    match (named(1), word(1).as_deref(), named(2)) {
+        (Some(personality), ..) => original(personality, &argv, 2),
+        // `kstatd help statsd_exporter`: its own help, which knows its flags.
+        (None, Some("help"), Some(personality)) => original_help(personality),
+        _ => kstatd::main(argv),
     }
+}
+
+fn original_help(personality: Personality) -> ExitCode {
+    original(personality, &["--help".into()], 0)
 }
 
 fn personality(name: &str) -> Option<Personality> {

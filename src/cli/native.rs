@@ -191,9 +191,9 @@ fn rate(text: &str) -> Result<f64, String> {
 #[derive(Debug, Subcommand)]
 pub enum RenderCommand {
     /// Kubernetes manifests: the metrics of a cluster that has exactly these objects
-    Kube(RenderKubeArgs),
+    Kube(Box<RenderKubeArgs>),
     /// StatsD lines on standard input: the metrics after all of them
-    Statsd(RenderStatsdArgs),
+    Statsd(Box<RenderStatsdArgs>),
 }
 
 /// Flags of `kstatd render kube`.

@@ -5,7 +5,7 @@
 //! | kstatd, main | `/metrics`, `/metrics/kubernetes`, `/metrics/statsd`, `/healthz`, `/livez`, `/readyz`, `/` |
 //! | kube-state-metrics, main | `/metrics`, `/healthz`, `/livez`, `/` |
 //! | telemetry of both | `/metrics`, `/readyz`, `/debug/pprof/…`, `/` (kstatd: also `/healthz`, `/livez`) |
-//! | statsd_exporter | telemetry path, `/-/healthy`, `/-/ready`, `/-/reload`, `/-/quit`, `/debug/…`, `/kstatd/metrics`, `/` |
+//! | statsd_exporter | telemetry path, `/-/healthy`, `/-/ready`, `/health`, `/-/reload`, `/-/quit`, `/debug/…`, `/kstatd/metrics`, `/` |
 
 use std::future::Future;
 use std::pin::Pin;
@@ -226,6 +226,8 @@ pub fn statsd_exporter(
     let mut router = Router::default()
         .at("/-/healthy", Methods::Any, |call| get_only(call, "Statsd Exporter is Healthy.\n"))
         .at("/-/ready", Methods::Any, |call| get_only(call, "Statsd Exporter is Ready.\n"))
+        // What the community's chart probes, although the original has nothing there.
+        .at("/health", Methods::Any, |call| get_only(call, "Statsd Exporter is Healthy.\n"))
         .at(ABOUT_PATH, Methods::Any, move |call| about.respond(call))
         .at("/debug/vars", Methods::Read, |_| variables())
         .at("/debug/requests", Methods::Any, move |_| answered(&requests))

@@ -76,7 +76,8 @@ pub async fn run_kstatd(args: &RunArgs) -> Result<(), String> {
                 }
                 let Some(running) = &mut side else { continue };
                 match reload(resolve, &telemetry, &mut signals).await {
-                    Reloaded::New(new, new_side) => {
+                    Reloaded::New(new) => {
+                        let (new, new_side) = *new;
                         current.set(&new_side);
                         std::mem::replace(running, new_side).pipeline.stop().await;
                         files = watch(&args.kube.0, &new);

@@ -53,7 +53,7 @@ async fn run(args: &KubeArgs) -> Result<(), String> {
             Wake::Request(Request::Reload) | Wake::FileChanged => {
                 let resolve = || config::kube_state_metrics(args);
                 let (new, new_side) = match reload(resolve, &telemetry, &mut signals).await {
-                    Reloaded::New(new, side) => (new, side),
+                    Reloaded::New(new) => *new,
                     Reloaded::Unchanged => continue,
                     Reloaded::End(signal) => {
                         tracing::info!(signal, "Received os signal, exiting");
@@ -66,7 +66,7 @@ async fn run(args: &KubeArgs) -> Result<(), String> {
                     listeners.stop(MOVE_GRACE).await;
                     listeners = Listening::start(&new, &current, &telemetry)?;
                 }
-                config = *new;
+                config = new;
                 files = watch(args, &config);
                 tracing::info!("The new configuration is in force");
             }

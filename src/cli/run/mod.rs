@@ -108,7 +108,7 @@ async fn start_side(config: &Config, telemetry: &Telemetry) -> Result<KubeSide, 
 /// The outcome of a reload.
 enum Reloaded {
     /// This is to be served from here on.
-    New(Box<Config>, KubeSide),
+    New(Box<(Config, KubeSide)>),
     /// The old configuration has to go on.
     Unchanged,
     /// A signal ended the process meanwhile.
@@ -156,7 +156,7 @@ async fn prepare(
     if tokio::time::timeout(FIRST_LISTS, side.pipeline.handle().ready()).await.is_err() {
         tracing::warn!("The first lists are not complete, going on with what there is");
     }
-    Reloaded::New(Box::new(config), side)
+    Reloaded::New(Box::new((config, side)))
 }
 
 fn watch(args: &KubeArgs, config: &Config) -> FileWatch {
