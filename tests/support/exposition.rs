@@ -212,10 +212,8 @@ pub fn check_open_metrics(text: &str) -> Result<(), String> {
             }
         }
         for (name, labels, value) in &family.samples {
-            let counts = ["_total", "_sum", "_count", "_bucket"];
-            let counts = family.kind != "unknown"
-                && family.kind != "gauge"
-                && counts.iter().any(|end| name.ends_with(end));
+            let suffix = name.strip_prefix(&family.name).unwrap_or_default();
+            let counts = ["_total", "_sum", "_count", "_bucket"].contains(&suffix);
             if counts && !(*value >= 0.0) {
                 return Err(format!("{name} is {value}"));
             }
@@ -511,7 +509,8 @@ pub fn protobuf_samples(body: &[u8]) -> BTreeMap<String, String> {
                 let labels = metric.labels.iter().map(|label| (label.name(), label.value()));
                 let bound = bound.iter().map(|(name, value)| (*name, value.as_str()));
                 let name = format!("{}{suffix}", family.name());
-                out.insert(key(&name, labels.chain(bound)), value.to_string());
+                // Text knows one zero.
+                out.insert(key(&name, labels.chain(bound)), (value + 0.0).to_string());
             };
             if let Some(single) = metric.gauge.as_ref().or(metric.counter.as_ref()) {
                 add("", None, single.value());

@@ -1,4 +1,5 @@
-//! Helpers of the black-box tests.
+//! Helpers of the black-box tests. Each test binary uses a part of them.
+#![allow(dead_code)]
 
 pub mod exposition;
 

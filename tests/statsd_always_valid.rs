@@ -1,0 +1,203 @@
+//! Whatever arrives, `/metrics` is valid, every line is accounted for, and the short way of a known line gives what the
+//! long way gives.
+//!
+//! Streams are made of pieces that clash: few names with the suffixes of derived metrics, all types and dialects,
+//! reserved labels and names, odd numbers, plain rubbish.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kstatd::exposition::{Format, ScrapeQuery};
+use kstatd::statsd::line::ParserFlags;
+use kstatd::statsd::mapper::Mapper;
+use kstatd::statsd::{Clock, Offline, OfflineConfig, is_own_name};
+use proptest::prelude::*;
+use support::exposition;
+
+const MAPPINGS: [&str; 4] = [
+    "",
+    "defaults: {observer_type: histogram, ttl: 3s}\n",
+    "mappings:\n\
+     - {match: a.*, name: m, labels: {kk: \"$1\"}, help: one, ttl: 2s}\n\
+     - {match: b.*, name: m, labels: {other: \"$1\"}, help: two, observer_type: histogram, scale: 0.5}\n\
+     - {match: c.*, name: \"m_$1\", honor_labels: true, labels: {kk: rule}}\n\
+     - {match: d.*, name: gone, action: drop}\n\
+     - {match: e.*, name: le, labels: {quantile: \"$1\", le: \"$1\"}}\n",
+    "mappings:\n\
+     - {match: \"^(.*)$\", match_type: regex, name: \"$1\", labels: {whole: \"${1}\"}, ttl: 1s}\n",
+];
+
+fn name() -> impl Strategy<Value = String> {
+    let base = prop_oneof![
+        Just("m"),
+        Just("a.x"),
+        Just("b.x"),
+        Just("c.sum"),
+        Just("c.count"),
+        Just("d.x"),
+        Just("e.x"),
+        Just("statsd_exporter_lines_total"),
+        Just("statsd_exporter_lines"),
+        Just("1-2--3"),
+        Just("kube_pod_info"),
+        Just(""),
+    ];
+    let suffix = prop_oneof![
+        4 => Just(""),
+        1 => Just("_sum"),
+        1 => Just("_count"),
+        1 => Just("_bucket"),
+        1 => Just("_total"),
+        1 => Just("_created"),
+        1 => Just("_total_created"),
+    ];
+    let tags = prop_oneof![
+        6 => Just(""),
+        1 => Just(",k=v"),
+        1 => Just("#k=v,le=1"),
+        1 => Just("[quantile=0.5]"),
+        1 => Just("]["),
+        1 => Just(",__x=y"),
+    ];
+    (base, suffix, tags).prop_map(|(base, suffix, tags)| format!("{base}{suffix}{tags}"))
+}
+
+fn value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        (-50i32..500).prop_map(|value| value.to_string()),
+        (-5.0f64..50.0).prop_map(|value| value.to_string()),
+        prop_oneof![
+            Just("nan"),
+            Just("-inf"),
+            Just("1e308"),
+            Just("0x1p4"),
+            Just("+3"),
+            Just("-0"),
+            Just("1_0"),
+            Just("x"),
+            Just(""),
+            Just("1:2:3"),
+            Just("18446744073709551616"),
+        ]
+        .prop_map(str::to_owned),
+    ]
+}
+
+fn line() -> impl Strategy<Value = Vec<u8>> {
+    let kind = prop_oneof![
+        Just("c"),
+        Just("g"),
+        Just("ms"),
+        Just("h"),
+        Just("d"),
+        Just("s"),
+        Just("x"),
+        Just("")
+    ];
+    let rate = prop_oneof![
+        6 => Just(""), 1 => Just("|@0.1"), 1 => Just("|@0.000001"), 1 => Just("|@0"), 1 => Just("|@2"), 1 => Just("|@x"),
+    ];
+    let tags = prop_oneof![
+        6 => Just(""), 1 => Just("|#k:v"), 1 => Just("|#k:\"\\"), 1 => Just("|#quantile:0.5"), 1 => Just("|#le:1,k:2"),
+        1 => Just("|#__name__:x"), 1 => Just("|#bare,"), 1 => Just("|#"), 1 => Just("|#a:1,b:2|c:id|T5"), 1 => Just("|c:id"),
+    ];
+    let usual = (name(), value(), kind, rate, tags).prop_map(|(name, value, kind, rate, tags)| {
+        format!("{name}:{value}|{kind}{rate}{tags}").into_bytes()
+    });
+    prop_oneof![
+        30 => usual,
+        1 => prop::collection::vec(any::<u8>(), 0..20).prop_map(|mut line| {
+            line.retain(|byte| *byte != b'\n');
+            line
+        }),
+        1 => Just(b"_e{1,1}:a|b".to_vec()),
+        1 => Just(b"_sc|a|0".to_vec()),
+        1 => Just(b"m:1|c:2|g:3|ms".to_vec()),
+    ]
+}
+
+fn offline(mapping: &str, key_cache_size: usize, sets: bool, clock: &Clock) -> Offline {
+    let mapper = Mapper::from_yaml(mapping).expect("a valid mapping");
+    Offline::new(
+        mapper,
+        OfflineConfig {
+            flags: ParserFlags { sets, ..ParserFlags::default() },
+            key_cache_size,
+            reserved: Arc::new(|name| name.starts_with("kube_") || is_own_name(name)),
+            clock: clock.clone(),
+            ..OfflineConfig::default()
+        },
+    )
+}
+
+fn body(frames: impl Iterator<Item = bytes::Bytes>) -> String {
+    let body: Vec<u8> = frames.flat_map(|frame| frame.to_vec()).collect();
+    String::from_utf8(body).expect("UTF-8")
+}
+
+/// Every line and every sample has one outcome, and what the outcomes say agrees with the original's counters.
+fn check_ledger(own: &str) -> Result<(), String> {
+    let sum = |family: &str, filter: &str| -> f64 {
+        own.lines()
+            .filter(|line| line.starts_with(family) && line.contains(filter))
+            .filter_map(|line| {
+                line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok())
+            })
+            .sum()
+    };
+    let pairs = [
+        ("lines", sum("kstatd_statsd_lines_total{", ""), sum("statsd_exporter_lines_total ", "")),
+        (
+            "samples",
+            sum("kstatd_statsd_samples_total{", ""),
+            sum("statsd_exporter_samples_total ", ""),
+        ),
+    ];
+    for (what, outcomes, all) in pairs {
+        if outcomes != all {
+            return Err(format!("{outcomes} outcomes of {all} {what}:\n{own}"));
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_stream(
+        stream in prop::collection::vec(line(), 1..300),
+        mapping in prop::sample::select(&MAPPINGS[..]),
+        sets in any::<bool>(),
+        repeats in 1usize..3,
+    ) {
+        let clock = Clock::manual();
+        let mut short = offline(mapping, 1 << 16, sets, &clock);
+        let mut long = offline(mapping, 0, sets, &clock);
+        for _ in 0..repeats {
+            for (number, line) in stream.iter().enumerate() {
+                short.line(line);
+                long.line(line);
+                if number % 50 == 49 {
+                    clock.advance(Duration::from_millis(1_300));
+                    short.expire();
+                    long.expire();
+                }
+            }
+            let query = ScrapeQuery::default();
+            let text = body(short.frames(Format::Text, &query));
+            prop_assert_eq!(exposition::check_text(&text), Ok(()));
+            let open_metrics = body(short.frames(Format::OpenMetrics, &query));
+            prop_assert_eq!(exposition::check_open_metrics(&open_metrics), Ok(()));
+            prop_assert_eq!(&text, &body(long.frames(Format::Text, &query)));
+            let protobuf: Vec<u8> = short.protobuf_frames(&query).flat_map(|frame| frame.to_vec()).collect();
+            prop_assert_eq!(exposition::text_samples(&text), Ok(exposition::protobuf_samples(&protobuf)));
+
+            let own = [&short, &long].map(|offline| body(offline.self_metrics()));
+            prop_assert_eq!(check_ledger(&own[0]), Ok(()));
+            prop_assert_eq!(&own[0], &own[1]);
+        }
+    }
+}
