@@ -3,13 +3,22 @@ package harness
 import (
 	"fmt"
 	"net"
+	"os"
 	"testing"
 	"time"
 )
 
 // Patience is how long a condition may take to come true. It is far above what
-// any of them needs, so that a slow machine fails no test.
-const Patience = 120 * time.Second
+// any of them needs, so that a slow machine fails no test; E2E_PATIENCE shortens
+// it for whoever waits for a test that fails.
+var Patience = patience()
+
+func patience() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("E2E_PATIENCE")); err == nil {
+		return d
+	}
+	return 120 * time.Second
+}
 
 // Eventually asks until check answers nil, and fails the test with its last
 // answer when the deadline has passed.
