@@ -114,12 +114,23 @@ func TestStatsdQuestionableMapping(t *testing.T) {
 // good. Here the offender alone is lost.
 func TestStatsdSurvives(t *testing.T) {
 	harness.NotInSelfCheck(t)
-	server := harness.StartStatsd(t, harness.OurStatsdExporter(t), `
+	for _, program := range []harness.Program{harness.OurStatsdExporter(t), harness.KstatdRun(t)} {
+		t.Run(program.Name, func(t *testing.T) { survives(t, program) })
+	}
+}
+
+func survives(t *testing.T, program harness.Program) {
+	server := harness.StartStatsd(t, program, `
 mappings:
 - {match: h.*, name: h, observer_type: histogram, histogram_options: {buckets: [1, 2]}, help: One help., labels: {what: $1}}
 - {match: helped.a, name: helped, help: One help.}
 - {match: helped.b.*, name: helped, help: Another help., labels: {what: $1}}
 `)
+	// Only kstatd's own name offers OpenMetrics.
+	formats := []string{harness.Text}
+	if strings.HasSuffix(program.Name, " run") {
+		formats = append(formats, harness.OpenMetrics)
+	}
 	server.SendUDP("good:1|c\nsum:0.5|h")
 	server.WaitSeries("good 1", "sum_count 1")
 	for i, packet := range []string{
@@ -162,7 +173,7 @@ mappings:
 		if t.Failed() || !server.Running() {
 			t.Fatalf("after %.80q: %s", packet, server.Output())
 		}
-		for _, accept := range []string{harness.Text, harness.OpenMetrics} {
+		for _, accept := range formats {
 			if _, err := harness.Scrape(server.Base+"/metrics", accept); err != nil {
 				t.Fatalf("after %.80q: %v", packet, err)
 			}

@@ -18,6 +18,8 @@ type Program struct {
 	Path string
 	// Prefix are leading arguments, such as a sub-command.
 	Prefix []string
+	// native tells that it is kstatd under its own name.
+	native bool
 }
 
 // root is the repository's top folder.
@@ -98,6 +100,14 @@ func OurStatsdExporter(t testing.TB) Program {
 	}
 	p := Kstatd(t)
 	p.Name, p.Prefix = "kstatd statsd_exporter", []string{"statsd_exporter"}
+	return p
+}
+
+// KstatdRun is kstatd under its own name.
+func KstatdRun(t testing.TB) Program {
+	t.Helper()
+	p := Kstatd(t)
+	p.Name, p.Prefix, p.native = "kstatd run", []string{"run"}, true
 	return p
 }
 

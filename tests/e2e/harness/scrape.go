@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -207,6 +208,9 @@ func (e Exposition) Without(prefixes ...string) Exposition {
 	e.Samples = slices.DeleteFunc(slices.Clone(e.Samples), drop)
 	e.Types = slices.DeleteFunc(slices.Clone(e.Types), func(line string) bool { return drop(line[len("# TYPE "):]) })
 	e.Families = slices.DeleteFunc(slices.Clone(e.Families), drop)
+	help := maps.Clone(e.Help)
+	maps.DeleteFunc(help, func(name, _ string) bool { return drop(name) })
+	e.Help = help
 	return e
 }
 

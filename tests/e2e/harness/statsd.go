@@ -19,6 +19,8 @@ type StatsdServer struct {
 	t testing.TB
 	// Base is the web listener.
 	Base string
+	// about is where kstatd says what the original does not know.
+	about string
 	// UDPPort and TCPPort are on 127.0.0.1, Socket is a unix datagram socket.
 	UDPPort, TCPPort int
 	Socket           string
@@ -40,8 +42,16 @@ func StartStatsd(t testing.TB, p Program, mapping string, args ...string) *Stats
 	s := &StatsdServer{t: t, UDPPort: FreePort(t), TCPPort: FreePort(t), Socket: filepath.Join(dir, "s")}
 	web := FreePort(t)
 	s.Base = fmt.Sprintf("http://127.0.0.1:%d", web)
+	address, ready := fmt.Sprintf("--web.listen-address=127.0.0.1:%d", web), "/-/ready"
+	s.about = s.Base + "/kstatd/metrics"
+	if p.native {
+		telemetry := FreePort(t)
+		s.about = fmt.Sprintf("http://127.0.0.1:%d/metrics", telemetry)
+		address, ready = fmt.Sprintf("--listen=127.0.0.1:%d", web), "/readyz"
+		args = append(args, fmt.Sprintf("--telemetry-listen=127.0.0.1:%d", telemetry))
+	}
 	all := []string{
-		fmt.Sprintf("--web.listen-address=127.0.0.1:%d", web),
+		address,
 		fmt.Sprintf("--statsd.listen-udp=127.0.0.1:%d", s.UDPPort),
 		fmt.Sprintf("--statsd.listen-tcp=127.0.0.1:%d", s.TCPPort),
 		"--statsd.listen-unixgram=" + s.Socket,
@@ -55,7 +65,7 @@ func StartStatsd(t testing.TB, p Program, mapping string, args ...string) *Stats
 		all = append(all, "--statsd.mapping-config="+path)
 	}
 	s.Process = Start(t, p, append(all, args...)...)
-	WaitStatus(t, s.Process, s.Base+"/-/ready", 200)
+	WaitStatus(t, s.Process, s.Base+ready, 200)
 	s.udp = s.dial("udp", fmt.Sprintf("127.0.0.1:%d", s.UDPPort))
 	s.tcp = s.dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.TCPPort))
 	s.unixgram = s.dial("unixgram", s.Socket)
@@ -161,22 +171,27 @@ func (s *StatsdServer) WaitSeries(lines ...string) {
 	})
 }
 
-// OwnSum is the sum of all series of a family.
-func (s *StatsdServer) OwnSum(family string) (sum float64) {
+// AboutSum is the sum of all series of a family that kstatd has beyond the original's.
+func (s *StatsdServer) AboutSum(family string) (sum float64) {
 	s.t.Helper()
-	e, err := Scrape(s.Base+"/metrics", Text)
+	e, err := Scrape(s.about, Text)
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	found := false
 	for _, line := range e.Samples {
 		if !strings.HasPrefix(line, family+"{") && !strings.HasPrefix(line, family+" ") {
 			continue
 		}
+		found = true
 		value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
 		if err != nil {
 			s.t.Fatalf("%s: %v", line, err)
 		}
 		sum += value
+	}
+	if !found {
+		s.t.Fatalf("%s has no series %s", s.about, family)
 	}
 	return sum
 }
