@@ -224,7 +224,7 @@ pub fn statsd_exporter(
     };
     let requests = http.clone();
     let mut router = Router::default()
-        .at("/-/healthy", Methods::Any, |call| get_only(call, "Statsd Exporter is Healthy.\n"))
+        .at("/-/healthy", Methods::Any, |call| get_only(call, HEALTHY))
         .at("/-/ready", Methods::Any, |call| get_only(call, "Statsd Exporter is Ready.\n"))
         // What the community's chart probes, although the original has nothing there.
         .at("/health", Methods::Any, |call| get_only(call, "Statsd Exporter is Healthy.\n"))
@@ -254,12 +254,18 @@ pub fn statsd_exporter(
             Link::new("/debug/pprof/profile?seconds=60", "CPU profile", "60 seconds, pprof format"),
         ],
     );
+    // The community chart's probes ask for it, although the original answers 404.
+    if telemetry_path != "/health" {
+        router = router.at("/health", Methods::Any, |call| get_only(call, HEALTHY));
+    }
     router.at(telemetry_path, methods, timed(scrape(sources), http)).at(
         "/",
         Methods::Any,
         move |_| response::html(page.clone()),
     )
 }
+
+const HEALTHY: &str = "Statsd Exporter is Healthy.\n";
 
 fn get_only(call: &Call, message: &'static str) -> Response {
     if call.head.method == Method::GET {

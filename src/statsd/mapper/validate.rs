@@ -157,7 +157,7 @@ impl Builder {
             let At { value, place } = name;
             if !is_label_name(value) {
                 let hint =
-                    "a label name has at least two of a-z, A-Z, 0-9 and _, and no digit first";
+                    "a label name consists of a-z, A-Z, 0-9 and _, and has no digit first";
                 self.error(
                     ProblemClass::InvalidLabelName,
                     *place,
@@ -337,9 +337,7 @@ fn is_word(byte: u8) -> bool {
 
 fn is_label_name(name: &str) -> bool {
     match name.as_bytes() {
-        [first, rest @ ..] => {
-            is_word_start(*first) && !rest.is_empty() && rest.iter().copied().all(is_word)
-        }
+        [first, rest @ ..] => is_word_start(*first) && rest.iter().copied().all(is_word),
         [] => false,
     }
 }
