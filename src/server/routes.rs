@@ -226,8 +226,6 @@ pub fn statsd_exporter(
     let mut router = Router::default()
         .at("/-/healthy", Methods::Any, |call| get_only(call, HEALTHY))
         .at("/-/ready", Methods::Any, |call| get_only(call, "Statsd Exporter is Ready.\n"))
-        // What the community's chart probes, although the original has nothing there.
-        .at("/health", Methods::Any, |call| get_only(call, "Statsd Exporter is Healthy.\n"))
         .at(ABOUT_PATH, Methods::Any, move |call| about.respond(call))
         .at("/debug/vars", Methods::Read, |_| variables())
         .at("/debug/requests", Methods::Any, move |_| answered(&requests))

@@ -156,8 +156,7 @@ impl Builder {
         for (name, _) in &raw.labels {
             let At { value, place } = name;
             if !is_label_name(value) {
-                let hint =
-                    "a label name consists of a-z, A-Z, 0-9 and _, and has no digit first";
+                let hint = "a label name consists of a-z, A-Z, 0-9 and _, and has no digit first";
                 self.error(
                     ProblemClass::InvalidLabelName,
                     *place,
