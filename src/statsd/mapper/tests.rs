@@ -285,11 +285,11 @@ fn problems_have_line_column_and_hint() {
         ("mapping: []\n", ProblemClass::UnknownField, 1, 1, "use mappings"),
         ("mappings:\n- match: a\n  name: n\n  ttl: 1d\n", ProblemClass::YamlType, 4, 8, "30s"),
         (
-            "mappings:\n- match: a\n  name: n\n  labels: {ok: v, x: v}\n",
+            "mappings:\n- match: a\n  name: n\n  labels: {ok: v, a-b: v}\n",
             ProblemClass::InvalidLabelName,
             4,
             19,
-            "two",
+            "no digit first",
         ),
         (
             "mappings:\n- match: 'a\\.(b)'\n  name: n\n",
@@ -332,7 +332,7 @@ fn problems_have_line_column_and_hint() {
 
 #[test]
 fn all_problems_are_reported_at_once() {
-    let text = "mappings:\n- {match: a*, name: 0n, labels: {x: y}, foo: 1}\n- {match: b, name: n, ttl: x}\n- {match: c}\n";
+    let text = "mappings:\n- {match: a*, name: 0n, labels: {a-b: y}, foo: 1}\n- {match: b, name: n, ttl: x}\n- {match: c}\n";
     let classes: Vec<_> = refused(text).iter().map(|problem| problem.class).collect();
     assert_eq!(
         classes,
