@@ -1,45 +1,157 @@
-//! Load programs for measuring the exporter.
+//! kstatd beside both originals and beside what the machine can do, in one run:
+//!
+//! ```text
+//! cargo run --release --example compare
+//! ```
+//!
+//! builds kstatd and, from Go modules, kube-state-metrics and statsd_exporter (Go 1.26 or later), puts
+//! the same load on each and prints the table of goals and the tables of growth in Markdown; about 15
+//! minutes on two cores, which should have nothing else to do. `--quick` takes a tenth of the sizes,
+//! `--only NAME` one row or table (`--list` prints the names).
+//!
+//! CPU is user and system time of the server process alone, memory its resident set. The loads come
+//! from this process: the API double of `kstatd demo`, a sender with `sendmmsg`, a scraper that drops
+//! what it reads. The limits are processes too: a writer that sends the same bytes from memory, a
+//! receiver that only counts.
+
+mod growth;
+mod kube;
+mod limits;
+mod mapper;
+mod mmsg;
+mod process;
+mod programs;
+mod rows;
+mod scrape;
+mod statsd;
+mod table;
 
 use std::io::Write as _;
-use std::process::ExitCode;
+use std::path::PathBuf;
+use std::time::Instant;
 
+use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use kstatd::tools::double::{Double, Options};
 
+use programs::{Given, Programs};
+use rows::Size;
+use table::Row;
+
 #[derive(Parser)]
+#[command(about = "kstatd beside both originals and beside the limits of the machine")]
 struct Arguments {
+    /// A tenth of the sizes: figures that show tendencies
+    #[arg(long)]
+    quick: bool,
+    /// Only this row or table; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Print the names of rows and tables
+    #[arg(long)]
+    list: bool,
+    /// Write the tables to this file as well
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    given: Given,
     #[command(subcommand)]
-    program: Program,
+    program: Option<Program>,
 }
 
+/// The load programs by themselves.
 #[derive(Subcommand)]
 enum Program {
-    /// Serve a synthetic cluster; prints its URL, ends when standard input does.
+    /// Serve a synthetic cluster; prints its URL, ends when standard input does
     Double {
-        /// Pods of the cluster.
+        /// Pods of the cluster
         #[arg(long, default_value_t = 1_000)]
         pods: u32,
-        /// Changes per second; a number on standard input changes it.
+        /// Changes per second; a number on standard input changes it
         #[arg(long, default_value_t = 0.0)]
         churn: f64,
-        /// Port on 127.0.0.1.
+        /// Port on 127.0.0.1
         #[arg(long, default_value_t = 0)]
+        port: u16,
+    },
+    /// Answer every request with the bytes of a file, from memory
+    MemoryWriter {
+        /// Port on 127.0.0.1
+        port: u16,
+        /// The file
+        file: PathBuf,
+    },
+    /// Count the lines that come over UDP, and tell on the TCP port of the same number
+    UdpCounter {
+        /// Port on 127.0.0.1
         port: u16,
     },
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let Program::Double { pods, churn, port } = Arguments::parse().program;
-    let options = Options { pods, events_per_second: churn, port, ..Options::default() };
-    let double = match Double::start(&options).await {
-        Ok(double) => double,
-        Err(error) => {
-            eprintln!("port {port}: {error}");
-            return ExitCode::FAILURE;
+type Scenario = fn(&Programs, Size) -> Result<Vec<Row>>;
+
+/// The scenarios of the table, in its order.
+const SCENARIOS: &[(&str, Scenario)] = &[
+    ("cluster", rows::cluster),
+    ("updates", rows::updates),
+    ("rest", rows::rest),
+    ("datagrams", rows::datagrams),
+    ("series", rows::series),
+    ("mapper", |programs, _| rows::mapping(programs)),
+];
+/// The tables of growth.
+const GROWTH: &[&str] =
+    &["growth-pods", "growth-rules", "growth-series", "growth-scrapers", "interference"];
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    match arguments.program {
+        Some(Program::Double { pods, churn, port }) => double(pods, churn, port),
+        Some(Program::MemoryWriter { port, file }) => limits::memory_writer(port, &file),
+        Some(Program::UdpCounter { port }) => limits::udp_counter(port),
+        None if arguments.list => {
+            let names = SCENARIOS.iter().map(|(name, _)| *name).chain(GROWTH.iter().copied());
+            Ok(names.for_each(|name| println!("{name}")))
         }
+        None => compare(&arguments),
+    }
+}
+
+fn compare(arguments: &Arguments) -> Result<()> {
+    let known = |name: &String| {
+        GROWTH.contains(&name.as_str()) || SCENARIOS.iter().any(|(known, _)| known == name)
     };
-    let _ = writeln!(std::io::stdout(), "{} objects={}", double.url(), double.objects());
+    if let Some(name) = arguments.only.iter().find(|name| !known(name)) {
+        bail!("--only {name}: there is no such row; --list prints what there is");
+    }
+    let wanted =
+        |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
+    let programs = Programs::prepare(&arguments.given)?;
+    let size = if arguments.quick { Size::quick() } else { Size::full() };
+    let start = Instant::now();
+    let mut rows = Vec::new();
+    for (name, scenario) in SCENARIOS.iter().filter(|(name, _)| wanted(name)) {
+        eprintln!("{name} (after {} s)", start.elapsed().as_secs());
+        rows.extend(scenario(&programs, size).with_context(|| (*name).to_owned())?);
+    }
+    let mut out = String::new();
+    if !rows.is_empty() {
+        out.push_str(&table::goals(&rows));
+    }
+    out.push_str(&growth::all(&programs, size, wanted)?);
+    eprintln!("done after {} s", start.elapsed().as_secs());
+    print!("{out}");
+    match &arguments.output {
+        Some(path) => std::fs::write(path, out).with_context(|| path.display().to_string()),
+        None => Ok(()),
+    }
+}
+
+#[tokio::main]
+async fn double(pods: u32, churn: f64, port: u16) -> Result<()> {
+    let options = Options { pods, events_per_second: churn, port, ..Options::default() };
+    let double = Double::start(&options).await.with_context(|| format!("port {port}"))?;
+    writeln!(std::io::stdout(), "{} objects={}", double.url(), double.objects())?;
     let (rates, mut received) = tokio::sync::mpsc::channel(1);
     std::thread::spawn(move || {
         for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -52,5 +164,5 @@ async fn main() -> ExitCode {
         double.set_events_per_second(rate);
     }
     double.stop().await;
-    ExitCode::SUCCESS
+    Ok(())
 }

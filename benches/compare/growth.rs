@@ -1,0 +1,215 @@
+//! How cost grows: with pods, rules, series and scrapers, and what both sides cost each other.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::kube::{Cluster, Who, scrape_at_once, scrape_cost};
+use super::mapper;
+use super::programs::Programs;
+use super::rows::{Size, Whole, start_whole};
+use super::scrape::scrape;
+use super::statsd::{self, Load};
+use super::table::{bytes, count, percent, plain, seconds};
+
+/// Clusters from small to very large.
+pub fn pods(programs: &Programs, size: Size) -> Result<String> {
+    let sizes: &[u32] =
+        if size.quick { &[1_000, 5_000] } else { &[1_000, 10_000, 50_000, 100_000] };
+    let mut rows = Vec::new();
+    for pods in sizes {
+        let cluster = Cluster::new(*pods)?;
+        let listed = cluster.list(Who::Ours, programs)?;
+        let memory = listed.server.memory()?;
+        let scrape = scrape_cost(&listed.server, listed.port, "/metrics", false, 3)?;
+        let gzip = scrape_cost(&listed.server, listed.port, "/metrics", true, 3)?;
+        let event = cluster.event_cost(&listed, 500.0, size.window)?;
+        rows.push(vec![
+            count(f64::from(*pods)),
+            bytes(scrape.bytes),
+            format!("{} / {}", seconds(listed.ready), seconds(listed.cpu)),
+            format!("{} ({} peak)", bytes(memory.resident), bytes(memory.peak)),
+            format!("{} / {}", seconds(scrape.wall), seconds(scrape.cpu)),
+            format!("{} / {}", seconds(gzip.wall), seconds(gzip.cpu)),
+            seconds(event),
+        ]);
+    }
+    let head = [
+        "Pods",
+        "Text",
+        "Time / CPU to ready",
+        "Memory",
+        "Scrape, wall / CPU",
+        "gzip scrape, wall / CPU",
+        "CPU of one event (500/s)",
+    ];
+    Ok(plain(&head, &rows))
+}
+
+/// Mappings with few and many rules.
+pub fn rules(programs: &Programs) -> Result<String> {
+    let mut rows = Vec::new();
+    for count in [10, 100, 1_000] {
+        let ours = mapper::ours(count)?;
+        let (peer, _) = mapper::peer(programs, count)?;
+        let pair = |ours, peer| format!("{} ({})", seconds(ours), seconds(peer));
+        rows.push(vec![
+            count.to_string(),
+            pair(ours.hit, peer.hit),
+            pair(ours.miss, peer.miss),
+            pair(ours.regex, peer.regex),
+        ]);
+    }
+    Ok(plain(&["Rules", "Glob hit (peer)", "Glob miss (peer)", "Last regex (peer)"], &rows))
+}
+
+/// Registries from small to very large.
+pub fn series(programs: &Programs, size: Size) -> Result<String> {
+    let sizes: &[usize] =
+        if size.quick { &[10_000, 100_000] } else { &[10_000, 100_000, 1_000_000] };
+    let mut rows = Vec::new();
+    for series in sizes {
+        let many = statsd::many(statsd::Who::Ours, programs, *series)?;
+        rows.push(vec![
+            count(*series as f64),
+            bytes(many.scrape.bytes),
+            format!("{} ({} peak)", bytes(many.filled.resident), bytes(many.scraped.peak)),
+            format!("{} / {}", seconds(many.scrape.wall), seconds(many.scrape.cpu)),
+        ]);
+    }
+    Ok(plain(&["Series", "Text", "Memory", "Scrape, wall / CPU"], &rows))
+}
+
+/// One scraper, and several at once.
+pub fn scrapers(programs: &Programs, size: Size) -> Result<String> {
+    let cluster = Cluster::new(size.changing_pods)?;
+    let listed = cluster.list(Who::Ours, programs)?;
+    let mut rows = Vec::new();
+    for scrapers in [1, 8] {
+        for gzip in [false, true] {
+            scrape(listed.port, "/metrics", gzip)?;
+            listed.server.settle(Duration::from_secs(60))?;
+            listed.server.forget_peak()?;
+            let rounds = if size.quick { 3 } else { 10 };
+            let cpu = listed.server.cpu()?;
+            let mut wall = 0.0;
+            for _ in 0..rounds {
+                wall += scrape_at_once(listed.port, gzip, scrapers)?;
+            }
+            let rounds = f64::from(rounds);
+            let cpu = (listed.server.cpu()? - cpu) / rounds / scrapers as f64;
+            rows.push(vec![
+                scrapers.to_string(),
+                if gzip { "gzip" } else { "plain" }.to_owned(),
+                seconds(wall / rounds),
+                seconds(cpu),
+                bytes(listed.server.memory()?.peak),
+            ]);
+        }
+    }
+    let head = ["Scrapers", "Body", "All done after", "CPU of one scrape", "Memory peak"];
+    Ok(plain(&head, &rows))
+}
+
+/// Both sides of one process under load: what each costs alone, and both together.
+pub fn interference(programs: &Programs, size: Size) -> Result<String> {
+    let cluster = Cluster::new(size.changing_pods)?;
+    let whole = start_whole(programs, &cluster.url())?;
+    let load = Load { datagrams: 10_000.0, lines: 20, window: size.window };
+    let warm = Load { window: Duration::from_secs(1), ..load };
+    statsd::send(whole.udp, warm)?;
+    scrape(whole.web, "/metrics", false)?;
+    whole.server.settle(Duration::from_secs(60))?;
+    let ingesting = measure(&whole, Some(load), false, size)?;
+    let scraping = measure(&whole, None, true, size)?;
+    let both = measure(&whole, Some(load), true, size)?;
+    let alone = ingesting.cpu_per_line * both.lines + scraping.cpu_per_scrape() * both.scrapes;
+    let rows = [
+        vec![
+            "lines alone".to_owned(),
+            seconds(ingesting.cpu_per_line),
+            String::new(),
+            percent(ingesting.lost),
+        ],
+        vec![
+            "scrapes alone, two a second".to_owned(),
+            String::new(),
+            format!("{} / {}", seconds(scraping.wall), seconds(scraping.cpu_per_scrape())),
+            String::new(),
+        ],
+        vec![
+            format!("both: CPU {:.2} × the sum of each alone", both.cpu / alone),
+            String::new(),
+            seconds(both.wall),
+            percent(both.lost),
+        ],
+    ];
+    let head =
+        ["200,000 lines/s and a cluster", "CPU of a line", "Scrape, wall / CPU", "Lines lost"];
+    Ok(plain(&head, &rows))
+}
+
+#[derive(Default)]
+struct Under {
+    cpu: f64,
+    cpu_per_line: f64,
+    lines: f64,
+    lost: f64,
+    scrapes: f64,
+    wall: f64,
+}
+
+impl Under {
+    fn cpu_per_scrape(&self) -> f64 {
+        self.cpu / self.scrapes
+    }
+}
+
+fn measure(whole: &Whole, load: Option<Load>, scraping: bool, size: Size) -> Result<Under> {
+    let (cpu, lines) = (whole.server.cpu()?, statsd::lines(whole.telemetry)?);
+    let udp = whole.udp;
+    let sender = std::thread::spawn(move || load.map(|load| statsd::send(udp, load)).transpose());
+    let mut walls = Vec::new();
+    let start = Instant::now();
+    while start.elapsed() < size.window {
+        let next = Instant::now() + Duration::from_millis(500);
+        if scraping {
+            walls.push(scrape(whole.web, "/metrics", false)?.wall.as_secs_f64());
+        }
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    let sent = sender.join().map_err(|_| anyhow::anyhow!("the sender panicked"))??.unwrap_or(0);
+    whole.server.settle(Duration::from_secs(60))?;
+    let cpu = whole.server.cpu()? - cpu;
+    let lines = (statsd::lines(whole.telemetry)? - lines) as f64;
+    let sent = (sent * load.map_or(0, |load| load.lines) as u64) as f64;
+    walls.sort_by(f64::total_cmp);
+    Ok(Under {
+        cpu,
+        cpu_per_line: cpu / lines,
+        lines,
+        lost: if sent > 0.0 { 1.0 - lines / sent } else { 0.0 },
+        scrapes: walls.len() as f64,
+        wall: walls.get(walls.len() / 2).copied().unwrap_or_default(),
+    })
+}
+
+/// Every table, with its heading.
+pub fn all(programs: &Programs, size: Size, wanted: impl Fn(&str) -> bool) -> Result<String> {
+    type Table = fn(&Programs, Size) -> Result<String>;
+    let tables: [(&str, &str, Table); 5] = [
+        ("growth-pods", "Pods", pods),
+        ("growth-rules", "Rules", |programs, _| rules(programs)),
+        ("growth-series", "Series", series),
+        ("growth-scrapers", "Scrapers at once", scrapers),
+        ("interference", "Lines and scrapes at once", interference),
+    ];
+    let mut out = String::new();
+    for (name, heading, table) in tables {
+        if wanted(name) {
+            eprintln!("{name}");
+            out.push_str(&format!("\n### {heading}\n\n{}", table(programs, size)?));
+        }
+    }
+    Ok(out)
+}

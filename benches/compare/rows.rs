@@ -1,0 +1,342 @@
+//! The rows of the table: which scenario each needs, and what it makes of the figures.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::kube::{self, Cluster, Idle, Large};
+use super::mapper;
+use super::process::{Server, free_port};
+use super::programs::Programs;
+use super::scrape;
+use super::statsd::{self, Load, Target};
+use super::table::{Goal, Row, bytes, count, percent, seconds};
+
+/// How large everything is.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Whether this is a quick run, whose figures show tendencies.
+    pub quick: bool,
+    /// Pods of the large cluster.
+    pub pods: u32,
+    /// Pods of the cluster that changes.
+    pub changing_pods: u32,
+    /// Series of the large registry.
+    pub series: usize,
+    /// How long a load lasts.
+    pub window: Duration,
+}
+
+impl Size {
+    /// The sizes of the goals.
+    pub fn full() -> Self {
+        Self {
+            quick: false,
+            pods: 50_000,
+            changing_pods: 10_000,
+            series: 1_000_000,
+            window: Duration::from_secs(15),
+        }
+    }
+
+    /// A tenth of it.
+    pub fn quick() -> Self {
+        Self {
+            quick: true,
+            pods: 5_000,
+            changing_pods: 2_000,
+            series: 100_000,
+            window: Duration::from_secs(4),
+        }
+    }
+}
+
+/// Scraping, memory and listing of a large cluster.
+pub fn cluster(programs: &Programs, size: Size) -> Result<Vec<Row>> {
+    let cluster = Cluster::new(size.pods)?;
+    let ours = kube::large(&cluster, kube::Who::Ours, programs, size.quick)?;
+    let peer = kube::large(&cluster, kube::Who::Peer, programs, size.quick)?;
+    drop(cluster);
+    let limit = kube::send_from_memory(programs, kube::BODY)?;
+    let gzip_limit = kube::send_from_memory(programs, kube::GZIP_BODY)?;
+    let text = ours.plain.bytes;
+    // The goal for the size of a compressed body is for 433 MB of text.
+    let body_goal = 60e6 / 433e6 * text;
+    let cost =
+        |cost: &kube::Cost| format!("{} wall, {} CPU", seconds(cost.wall), seconds(cost.cpu));
+    Ok(vec![
+        Row {
+            what: format!(
+                "{} pods and what belongs to them, {} of text: scrape, plain",
+                count(f64::from(size.pods)),
+                bytes(text)
+            ),
+            peer: cost(&peer.plain),
+            limit: cost(&limit),
+            ours: cost(&ours.plain),
+            goals: vec![
+                Goal::times("the limit's wall time", ours.plain.wall, 1.5, limit.wall),
+                Goal::times("the limit's CPU", ours.plain.cpu, 1.5, limit.cpu),
+            ],
+        },
+        Row {
+            what: "the same, gzip, second scrape on".to_owned(),
+            peer: format!("{}, {}", cost(&peer.gzip), bytes(peer.gzip.bytes)),
+            limit: format!("{}, sending {}", cost(&gzip_limit), bytes(gzip_limit.bytes)),
+            ours: format!("{}, {}", cost(&ours.gzip), bytes(ours.gzip.bytes)),
+            goals: vec![
+                Goal::times("the peer's CPU", ours.gzip.cpu, 1.0 / 40.0, peer.gzip.cpu),
+                Goal::at_most(
+                    &format!("body ≤ {}", bytes(body_goal)),
+                    ours.gzip.bytes / body_goal,
+                    1.0,
+                ),
+            ],
+        },
+        memory(&ours, &peer, text),
+        Row {
+            what: "memory peak while listing".to_owned(),
+            peer: bytes(peer.listed.peak),
+            limit: String::new(),
+            ours: bytes(ours.listed.peak),
+            goals: vec![Goal::times(
+                "our steady state",
+                ours.listed.peak,
+                1.3,
+                ours.listed.resident,
+            )],
+        },
+        parallel(&ours, &peer),
+        Row {
+            what: "CPU to ready / time to ready (WatchList)".to_owned(),
+            peer: format!("{} / {}", seconds(peer.ready_cpu), seconds(peer.ready)),
+            limit: String::new(),
+            ours: format!("{} / {}", seconds(ours.ready_cpu), seconds(ours.ready)),
+            goals: vec![
+                Goal::times("the peer's CPU", ours.ready_cpu, 1.0 / 6.0, peer.ready_cpu),
+                Goal::times("the peer's time", ours.ready, 1.0 / 4.0, peer.ready),
+            ],
+        },
+    ])
+}
+
+fn memory(ours: &Large, peer: &Large, text: f64) -> Row {
+    let of = |large: &Large| {
+        let resident = large.listed.resident;
+        format!("{} ({:.2} × the text)", bytes(resident), resident / text)
+    };
+    let resident = ours.listed.resident;
+    Row {
+        what: "memory before the first scrape".to_owned(),
+        peer: of(peer),
+        limit: String::new(),
+        ours: of(ours),
+        goals: vec![
+            Goal::times("the peer", resident, 1.0 / 12.0, peer.listed.resident),
+            Goal::times("the text", resident, 0.35, text),
+        ],
+    }
+}
+
+fn parallel(ours: &Large, peer: &Large) -> Row {
+    let of = |large: &Large| {
+        let [plain, gzip] = large.parallel;
+        format!(
+            "plain {} during, {} after; gzip {} during, {} after",
+            bytes(plain.peak),
+            bytes(plain.resident),
+            bytes(gzip.peak),
+            bytes(gzip.resident)
+        )
+    };
+    let most = ours.parallel.iter().map(|memory| memory.peak).fold(0.0, f64::max);
+    Row {
+        what: "memory during and after 20 parallel scrapes, plain and gzip".to_owned(),
+        peer: of(peer),
+        limit: String::new(),
+        ours: of(ours),
+        goals: vec![Goal::times("our steady state", most, 1.25, ours.listed.resident)],
+    }
+}
+
+/// What a watch event costs.
+pub fn updates(programs: &Programs, size: Size) -> Result<Vec<Row>> {
+    let rates = [500.0, 2_000.0];
+    let cluster = Cluster::new(size.changing_pods)?;
+    let cost = |who| -> Result<Vec<f64>> {
+        let listed = cluster.list(who, programs)?;
+        rates.iter().map(|rate| cluster.event_cost(&listed, *rate, size.window)).collect()
+    };
+    let (ours, peer) = (cost(kube::Who::Ours)?, cost(kube::Who::Peer)?);
+    let both =
+        |costs: &[f64]| costs.iter().map(|cost| seconds(*cost)).collect::<Vec<_>>().join(" / ");
+    let goals = ours.iter().zip(&peer).zip(["the peer at 500/s", "the peer at 2,000/s"]);
+    Ok(vec![Row {
+        what: format!(
+            "CPU of one watch event, 500/s and 2,000/s on {} pods",
+            count(f64::from(size.changing_pods))
+        ),
+        peer: both(&peer),
+        limit: String::new(),
+        ours: both(&ours),
+        goals: goals
+            .map(|((ours, peer), what)| Goal::times(what, *ours, 1.0 / 6.0, *peer))
+            .collect(),
+    }])
+}
+
+/// What doing nothing costs.
+pub fn rest(programs: &Programs, size: Size) -> Result<Vec<Row>> {
+    let cluster = Cluster::new(50)?;
+    let peer = cluster.list(kube::Who::Peer, programs)?;
+    let ours = cluster.list(kube::Who::Ours, programs)?;
+    let whole = start_whole(programs, &cluster.url())?;
+    let servers = [&peer.server, &ours.server, &whole.server];
+    let window = size.window.max(Duration::from_secs(10)) * 2;
+    let idle = kube::at_rest(&servers, window)?;
+    let of = |idle: &Idle| {
+        format!(
+            "{}, {} CPU, {:.1} wake-ups/s",
+            bytes(idle.memory),
+            percent(idle.cpu),
+            idle.wake_ups
+        )
+    };
+    let [peer, ours, whole] = idle.as_slice() else {
+        anyhow::bail!("three servers were measured");
+    };
+    Ok(vec![Row {
+        what: "at rest, 50 pods".to_owned(),
+        peer: of(peer),
+        limit: String::new(),
+        ours: format!("{}; with both sides: {}", of(ours), of(whole)),
+        goals: vec![
+            Goal::at_most("≤ 10 MB", ours.memory / 10e6, 1.0),
+            Goal::at_most("≤ 1 wake-up/s", ours.wake_ups, 1.0),
+        ],
+    }])
+}
+
+/// A whole kstatd, both sides in one process.
+pub struct Whole {
+    /// The process.
+    pub server: Server,
+    /// Port of `/metrics`.
+    pub web: u16,
+    /// Port of its own metrics.
+    pub telemetry: u16,
+    /// Port of StatsD over UDP.
+    pub udp: u16,
+}
+
+/// Starts it and waits until it is ready.
+pub fn start_whole(programs: &Programs, api_server: &str) -> Result<Whole> {
+    let (web, telemetry, udp) = (free_port()?, free_port()?, free_port()?);
+    let arguments = [
+        "run".to_owned(),
+        format!("--apiserver={api_server}"),
+        format!("--listen=127.0.0.1:{web}"),
+        format!("--telemetry-listen=127.0.0.1:{telemetry}"),
+        format!("--statsd.listen-udp=127.0.0.1:{udp}"),
+        "--statsd.listen-tcp=".to_owned(),
+    ];
+    let server = Server::start("kstatd", &programs.kstatd, &arguments, &programs.scratch)?;
+    scrape::wait_for(web, "/readyz", Duration::from_secs(60))?;
+    Ok(Whole { server, web, telemetry, udp })
+}
+
+/// Datagrams: one line each, and twenty.
+pub fn datagrams(programs: &Programs, size: Size) -> Result<Vec<Row>> {
+    let loads = [
+        (100_000.0, 1, 1.3, "UDP, 100,000 datagrams/s of one line"),
+        (50_000.0, 20, 3.0, "UDP, 50,000 datagrams/s of 20 lines (1 M lines/s)"),
+    ];
+    let mut rows = Vec::new();
+    for (rate, lines, factor, what) in loads {
+        let load = Load { datagrams: rate, lines, window: size.window };
+        let take = |who| statsd::take(&Target::start(who, programs)?, load);
+        let limit = take(statsd::Who::Limit)?;
+        let ours = take(statsd::Who::Ours)?;
+        let peer = take(statsd::Who::Peer)?;
+        let of = |taken: &statsd::Taken| {
+            format!("{} a line, {} lost", seconds(taken.cpu_per_line), percent(taken.lost))
+        };
+        rows.push(Row {
+            what: format!("{what} ({} sent/s)", count(ours.rate)),
+            peer: of(&peer),
+            limit: of(&limit),
+            ours: of(&ours),
+            goals: vec![
+                Goal::times("the limit", ours.cpu_per_line, factor, limit.cpu_per_line),
+                Goal::at_most("nothing lost", ours.lost, 0.0),
+            ],
+        });
+    }
+    Ok(rows)
+}
+
+/// Very many series.
+pub fn series(programs: &Programs, size: Size) -> Result<Vec<Row>> {
+    let ours = statsd::many(statsd::Who::Ours, programs, size.series)?;
+    let peer = statsd::many(statsd::Who::Peer, programs, size.series)?;
+    let limit = kube::send_from_memory(programs, statsd::BODY)?;
+    let of = |many: &statsd::Many| {
+        format!(
+            "{} ({} peak) / {} wall, {} CPU",
+            bytes(many.filled.resident),
+            bytes(many.scraped.peak),
+            seconds(many.scrape.wall),
+            seconds(many.scrape.cpu)
+        )
+    };
+    Ok(vec![Row {
+        what: format!(
+            "{} series: memory / scrape ({})",
+            count(size.series as f64),
+            bytes(ours.scrape.bytes)
+        ),
+        peer: of(&peer),
+        limit: format!("{} wall, {} CPU", seconds(limit.wall), seconds(limit.cpu)),
+        ours: of(&ours),
+        goals: vec![
+            Goal::times(
+                "the peer's memory",
+                ours.filled.resident,
+                1.0 / 10.0,
+                peer.filled.resident,
+            ),
+            Goal::times("the limit's wall time", ours.scrape.wall, 3.0, limit.wall),
+        ],
+    }])
+}
+
+/// Look-ups of the mapper.
+pub fn mapping(programs: &Programs) -> Result<Vec<Row>> {
+    let (peer, cached) = mapper::peer(programs, 100)?;
+    let ours = mapper::ours(100)?;
+    Ok(vec![
+        Row {
+            what: "mapper, 100 glob rules: hit / miss".to_owned(),
+            peer: format!(
+                "{} / {} (from its cache {} / {})",
+                seconds(peer.hit),
+                seconds(peer.miss),
+                seconds(cached.hit),
+                seconds(cached.miss)
+            ),
+            limit: String::new(),
+            ours: format!("{} / {}", seconds(ours.hit), seconds(ours.miss)),
+            goals: vec![
+                Goal::times("the peer's hit", ours.hit, 1.0 / 6.0, peer.hit),
+                Goal::times("the peer's miss", ours.miss, 1.0 / 6.0, peer.miss),
+            ],
+        },
+        Row {
+            what: "mapper, 100 regex rules, last one matches".to_owned(),
+            peer: seconds(peer.regex),
+            limit: String::new(),
+            ours: seconds(ours.regex),
+            goals: vec![Goal::times("the peer", ours.regex, 1.0 / 8.0, peer.regex)],
+        },
+    ])
+}

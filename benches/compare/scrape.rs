@@ -1,0 +1,139 @@
+//! The scraper: one GET whose body is counted and dropped, so that it costs as little as it can.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// Bytes that are read at once.
+const BUFFER: usize = 256 * 1024;
+/// Longest pause in an answer. The originals need seconds for large bodies.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What came back.
+pub struct Answer {
+    /// Bytes of the body, as they were sent.
+    pub bytes: u64,
+    /// From the request to the last byte.
+    pub wall: Duration,
+}
+
+/// Scrapes `path`; `gzip` asks for a compressed body.
+pub fn scrape(port: u16, path: &str, gzip: bool) -> Result<Answer> {
+    let start = Instant::now();
+    let bytes = get(port, path, gzip, |_| {})?;
+    Ok(Answer { bytes, wall: start.elapsed() })
+}
+
+/// The whole body.
+pub fn body(port: u16, path: &str) -> Result<Vec<u8>> {
+    let mut body = Vec::new();
+    get(port, path, false, |part| body.extend_from_slice(part))?;
+    Ok(body)
+}
+
+/// Waits until somebody answers with success.
+pub fn wait_for(port: u16, path: &str, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match get(port, path, false, |_| {}) {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn get(port: u16, path: &str, gzip: bool, mut part: impl FnMut(&[u8])) -> Result<u64> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+        .with_context(|| format!("port {port} does not answer"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let encoding = if gzip { "Accept-Encoding: gzip\r\n" } else { "" };
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{encoding}Connection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut buffer = vec![0; BUFFER];
+    let mut head = Vec::new();
+    let (mut body, mut bytes) = (None, 0);
+    loop {
+        let len = stream.read(&mut buffer)?;
+        if len == 0 {
+            break;
+        }
+        let read = &buffer[..len];
+        let mut count = |data: &[u8]| {
+            bytes += data.len() as u64;
+            part(data);
+        };
+        match &mut body {
+            Some(decoder) => Chunks::feed(decoder, read, &mut count)?,
+            None => {
+                head.extend_from_slice(read);
+                let Some(end) = head.windows(4).position(|part| part == b"\r\n\r\n") else {
+                    continue;
+                };
+                let (lines, rest) = head.split_at(end + 4);
+                let lines = String::from_utf8_lossy(lines).to_ascii_lowercase();
+                if !lines.starts_with("http/1.1 200") {
+                    bail!("{path}: {}", lines.lines().next().unwrap_or_default());
+                }
+                if gzip && !lines.contains("content-encoding: gzip") {
+                    bail!("{path}: the body is not compressed");
+                }
+                let chunked = lines.contains("transfer-encoding: chunked");
+                let decoder = body.insert(Chunks { chunked, left: 0, line: Vec::new() });
+                decoder.feed(rest, &mut count)?;
+            }
+        }
+    }
+    if body.is_none() {
+        bail!("{path}: the connection was closed without an answer");
+    }
+    Ok(bytes)
+}
+
+/// Takes the frame of chunked bodies off.
+struct Chunks {
+    chunked: bool,
+    /// Bytes of the current chunk that are still to come, with the line break after it.
+    left: usize,
+    /// The line with the next chunk's length, as far as it has come.
+    line: Vec<u8>,
+}
+
+impl Chunks {
+    fn feed(&mut self, mut read: &[u8], data: &mut impl FnMut(&[u8])) -> Result<()> {
+        if !self.chunked {
+            data(read);
+            return Ok(());
+        }
+        while !read.is_empty() {
+            if self.left > 0 {
+                let (now, rest) = read.split_at(self.left.min(read.len()));
+                // The last two bytes are the line break.
+                data(&now[..now.len().min(self.left.saturating_sub(2))]);
+                self.left -= now.len();
+                read = rest;
+                continue;
+            }
+            let end = read.iter().position(|byte| *byte == b'\n').map_or(read.len(), |at| at + 1);
+            let (now, rest) = read.split_at(end);
+            self.line.extend_from_slice(now);
+            read = rest;
+            if self.line.ends_with(b"\n") {
+                let text = String::from_utf8_lossy(&self.line);
+                let digits = text.trim().split(';').next().unwrap_or_default();
+                let len = usize::from_str_radix(digits, 16)
+                    .with_context(|| format!("chunk length {text:?}"))?;
+                self.left = if len == 0 { 0 } else { len + 2 };
+                self.line.clear();
+                if len == 0 {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
