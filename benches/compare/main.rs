@@ -111,7 +111,8 @@ fn main() -> Result<()> {
         Some(Program::UdpCounter { port }) => limits::udp_counter(port),
         None if arguments.list => {
             let names = SCENARIOS.iter().map(|(name, _)| *name).chain(GROWTH.iter().copied());
-            Ok(names.for_each(|name| println!("{name}")))
+            names.for_each(|name| println!("{name}"));
+            Ok(())
         }
         None => compare(&arguments),
     }
