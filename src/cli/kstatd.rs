@@ -1,11 +1,14 @@
 //! The program under its own name.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use super::native::{CheckArgs, Cli, CliCommand, RenderCommand, RenderKubeArgs, RenderStatsdArgs};
+use super::native::{
+    CheckArgs, Cli, CliCommand, DocsCommand, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
+};
 use super::{complain, completion, config, demo, print, run, statsd_side};
 use crate::exposition::Format;
 use crate::telemetry::VERSION;
@@ -29,6 +32,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
         Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
         Some(CliCommand::CheckConfig(args)) => check(&args),
+        Some(CliCommand::Docs { what: DocsCommand::Metrics { out } }) => write_metrics_docs(&out),
         Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),
         Some(CliCommand::Completion { shell }) => return print(&completion::kstatd(shell)),
         // These names are taken before this parser runs.
@@ -46,6 +50,20 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes the reference of the Kubernetes metrics into the folder `out`.
+fn write_metrics_docs(out: &Path) -> Result<(), String> {
+    let write = |path: &Path, text: &str| {
+        std::fs::write(path, text)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))
+    };
+    std::fs::create_dir_all(out)
+        .map_err(|error| format!("cannot make {}: {error}", out.display()))?;
+    for (name, text) in crate::tools::docs::metrics_docs() {
+        write(&out.join(name), &text)?;
+    }
+    Ok(())
 }
 
 fn format(openmetrics: bool) -> Format {
