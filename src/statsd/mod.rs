@@ -23,6 +23,7 @@ mod metrics;
 mod net;
 mod observer;
 mod offline;
+mod pace;
 mod pipeline;
 mod registry;
 mod relay;

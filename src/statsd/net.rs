@@ -143,6 +143,7 @@ impl Batch {
                 header.msg_hdr.msg_iov = vector;
                 header.msg_hdr.msg_iovlen = 1;
                 header.msg_hdr.msg_control = control.as_mut_ptr().cast();
+                header.msg_hdr.msg_controllen = CONTROL_WORDS * size_of::<u64>();
                 header
             })
             .collect();
@@ -155,10 +156,9 @@ impl Batch {
     /// What the system call says; interrupted calls are repeated.
     pub(crate) fn receive(&mut self, socket: &Socket, wait: bool) -> io::Result<usize> {
         let descriptor: RawFd = socket.as_raw_fd();
+        // The kernel wrote into those alone.
         for header in self.headers.iter_mut().take(self.filled) {
             header.msg_hdr.msg_flags = 0;
-        }
-        for header in &mut self.headers {
             header.msg_hdr.msg_controllen = CONTROL_WORDS * size_of::<u64>();
         }
         self.filled = 0;
@@ -195,6 +195,16 @@ impl Batch {
                 buffer.get(..length).unwrap_or_default()
             },
         )
+    }
+
+    /// The sum of their lengths.
+    pub(crate) fn bytes(&self) -> usize {
+        self.headers.iter().take(self.filled).map(|header| header.msg_len as usize).sum()
+    }
+
+    /// Whether the batch has no room for another datagram, so that the socket may hold more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.filled == BATCH
     }
 
     /// How many of those datagrams did not fit into their buffer.
