@@ -201,3 +201,60 @@ proptest! {
         }
     }
 }
+
+/// Many values on one line use the series of the first; that must not show.
+#[test]
+fn values_of_one_line_do_what_lines_of_their_own_do() {
+    // The line, and what stands for it.
+    let cases: [(&str, &[&str]); 8] = [
+        (
+            "t:1:2:3:x:4|ms|#k:v",
+            &["t:1|ms|#k:v", "t:2|ms|#k:v", "t:3|ms|#k:v", "t:x|ms|#k:v", "t:4|ms|#k:v"],
+        ),
+        ("b.x:1:2|h|@0.1", &["b.x:1|h|@0.1", "b.x:2|h|@0.1"]),
+        ("b.x,le=1:1|h:2|h", &["b.x,le=1:1|h", "b.x,le=1:2|h"]),
+        ("d.x:1:2|d", &["d.x:1|d", "d.x:2|d"]),
+        (
+            "c.y,k=v:-1|c:2|c:nan|c:-3|c:nan|c",
+            &["c.y,k=v:-1|c", "c.y,k=v:2|c", "c.y,k=v:nan|c", "c.y,k=v:-3|c", "c.y,k=v:nan|c"],
+        ),
+        (
+            "w:1|ms|@0.5:2|ms:+3|g:-1|g:7|g:1|c",
+            &["w:1|ms|@0.5", "w:2|ms", "w:+3|g", "w:-1|g", "w:7|g", "w:1|c"],
+        ),
+        ("l,__k=v:1|c:2|c", &["l,__k=v:1|c", "l,__k=v:2|c"]),
+        ("kube_x:1|c:2|c", &["kube_x:1|c", "kube_x:2|c"]),
+    ];
+    for mapping in MAPPINGS {
+        let clock = Clock::manual();
+        let mut joined = offline(mapping, 1 << 16, true, &clock);
+        let mut apart = offline(mapping, 1 << 16, true, &clock);
+        for _ in 0..2 {
+            for (line, lines) in &cases {
+                joined.line(line.as_bytes());
+                for line in *lines {
+                    apart.line(line.as_bytes());
+                }
+            }
+            let query = ScrapeQuery::default();
+            for format in [Format::Text, Format::OpenMetrics] {
+                assert_eq!(
+                    body(joined.frames(format, &query)),
+                    body(apart.frames(format, &query)),
+                    "{mapping}"
+                );
+            }
+            // All but the numbers of lines, batches and tags, which belong to the lines.
+            let own = [&joined, &apart].map(|offline| {
+                let own = body(offline.self_metrics());
+                let counts = own.lines().filter(|line| {
+                    ["lines_total", "queue_flushed", "tag_errors"]
+                        .iter()
+                        .all(|name| !line.contains(name))
+                });
+                counts.map(str::to_owned).collect::<Vec<_>>()
+            });
+            assert_eq!(own[0], own[1], "{mapping}");
+        }
+    }
+}

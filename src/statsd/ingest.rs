@@ -113,16 +113,34 @@ enum Change<'a> {
     Member(&'a [u8]),
 }
 
-/// What became of an event, and how the next one like it can go the short way.
-struct Applied {
-    outcome: SampleOutcome,
-    known: Option<(Option<Handle>, Treatment)>,
+/// Where events of one type, name and set of tags lead. Made for the first of them on a line and used for those that
+/// follow it, so that neither the name nor the tags are read once for each value.
+#[derive(Debug)]
+struct Route {
+    kind: EventType,
+    mapping: Arc<Mapping>,
+    /// Of the first event; the others may differ in their weight.
+    treatment: Treatment,
+    target: Target,
+    /// Number of the labels in [`Core::text`], once they are there.
+    label_count: Option<u16>,
+    /// The family knows that it holds a NaN.
+    nan_marked: bool,
+    /// Weight of the events refused because the metric clashes with another one.
+    conflicts: u64,
 }
 
-impl From<SampleOutcome> for Applied {
-    fn from(outcome: SampleOutcome) -> Self {
-        Self { outcome, known: None }
-    }
+/// The end of a [`Route`].
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// A rule drops the events.
+    Dropped,
+    /// The rule leaves no name.
+    Nameless,
+    /// Not looked up yet, or expired since.
+    Unresolved,
+    Series(Handle),
+    Refused(Rejection),
 }
 
 /// The state of one ingest thread.
@@ -337,9 +355,11 @@ impl Worker {
             tag_errors: 0,
             tags: 0,
             known: None,
+            route: None,
         };
         line::parse(line, flags, &mut sink);
         sink.finish_sample();
+        sink.finish_route();
         let (samples, events, errors, tag_errors, tags, known) =
             (sink.samples, sink.events, sink.errors, sink.tag_errors, sink.tags, sink.known);
         self.core.tally.line(if samples > 0 { LineOutcome::Sampled } else { LineOutcome::Refused });
@@ -418,9 +438,21 @@ struct Sink<'w> {
     tag_errors: u64,
     tags: u64,
     known: Option<Learned>,
+    /// Of the last event.
+    route: Option<Route>,
 }
 
 impl Sink<'_> {
+    /// Reports what a route has collected.
+    fn finish_route(&mut self) {
+        if let Some(route) = self.route.take()
+            && route.conflicts > 0
+        {
+            let metrics = &self.core.shared.metrics;
+            metrics.conflict(route.kind, &route.mapping.name, route.conflicts);
+        }
+    }
+
     /// Enters the outcome of the last sample in the ledger.
     fn finish_sample(&mut self) {
         if let Some(outcome) = self.pending.take() {
@@ -440,13 +472,26 @@ impl Sink<'_> {
 impl line::Sink for Sink<'_> {
     fn event(&mut self, event: &Event<'_>) {
         self.events += 1;
-        let applied = self.core.event(event);
-        self.outcome(applied.outcome);
-        self.known = applied.known.map(|(handle, treatment)| Learned {
-            handle,
-            treatment,
-            value: event.value,
-        });
+        if event.weight == 0 {
+            return self.outcome(SampleOutcome::NoEvent);
+        }
+        if event.same_series && self.route.is_some() {
+            self.core.same_mapping(event.weight);
+        } else {
+            self.finish_route();
+            self.route = Some(self.core.route(event));
+        }
+        let Some(route) = &mut self.route else { return };
+        let outcome = self.core.apply(route, event);
+        self.known = match (outcome, route.target) {
+            (SampleOutcome::Accepted, Target::Series(handle)) if route.kind != EventType::Set => {
+                Some(Some(handle))
+            }
+            (SampleOutcome::DroppedByRule, _) => Some(None),
+            _ => None,
+        }
+        .map(|handle| Learned { handle, treatment: route.treatment, value: event.value });
+        self.outcome(outcome);
     }
 
     fn sample(&mut self) {
@@ -586,52 +631,67 @@ impl Core {
         mapping
     }
 
-    /// Maps, resolves and applies one event.
-    fn event(&mut self, event: &Event<'_>) -> Applied {
-        let weight = event.weight;
-        if weight == 0 {
-            return SampleOutcome::NoEvent.into();
+    /// Counts the look-up of a name that has just been looked up.
+    fn same_mapping(&mut self, weight: u64) {
+        if self.cache.is_some() {
+            self.tally.add(Count::CacheGets, weight);
+            self.tally.add(Count::CacheHits, weight);
         }
+    }
+
+    /// Maps an event.
+    fn route(&mut self, event: &Event<'_>) -> Route {
         let (kind, op) = match event.kind {
             EventKind::Counter => (EventType::Counter, Op::Add),
             EventKind::Gauge { .. } => (EventType::Gauge, Op::Level),
             EventKind::Observer => (EventType::Observer, Op::Observe),
             EventKind::Set(_) => (EventType::Set, Op::Observe),
         };
-        let mapping = self.mapping(kind, event.name, weight);
-        let loaded = Arc::clone(&self.loaded);
-        let rule = mapping.rule.and_then(|index| loaded.mapper.rules().get(index));
-        let ttl = ticks(rule.map_or(loaded.mapper.defaults().ttl, |rule| rule.ttl));
+        let mapping = self.mapping(kind, event.name, event.weight);
+        let mapper = &self.loaded.mapper;
+        let rule = mapping.rule.and_then(|index| mapper.rules().get(index));
+        let (op, target) = match rule {
+            Some(rule) if rule.action == Action::Drop => (Op::Drop, Target::Dropped),
+            Some(_) if mapping.name.is_empty() => (op, Target::Nameless),
+            _ => (op, Target::Unresolved),
+        };
         let treatment = Treatment {
             op,
             divisor: 1.0f64.to_bits(),
             scale: rule.and_then(|rule| rule.scale).map(f64::to_bits),
-            weight,
-            ttl,
+            weight: event.weight,
+            ttl: ticks(rule.map_or(mapper.defaults().ttl, |rule| rule.ttl)),
             tag_errors: 0,
             has_tags: false,
             mapped: rule.is_some(),
         };
-        if let Some(rule) = rule {
-            if rule.action == Action::Drop {
-                self.tally.add(Count::ActionDrop, weight);
-                let treatment = Treatment { op: Op::Drop, ..treatment };
-                return Applied {
-                    outcome: SampleOutcome::DroppedByRule,
-                    known: Some((None, treatment)),
-                };
-            }
-            if mapping.name.is_empty() {
-                return self.reject(Rejection::EmptyName, kind, "", weight);
-            }
-            self.tally.add(Count::ActionMap, weight);
-        } else {
-            self.tally.add(Count::Unmapped, weight);
+        Route {
+            kind,
+            mapping,
+            treatment,
+            target,
+            label_count: None,
+            nan_marked: false,
+            conflicts: 0,
         }
-        let value = treatment.series_value(event.value);
-        if kind == EventType::Counter && value < 0.0 {
+    }
+
+    /// Resolves a route if need be and applies an event that takes it.
+    fn apply(&mut self, route: &mut Route, event: &Event<'_>) -> SampleOutcome {
+        let weight = event.weight;
+        match route.target {
+            Target::Dropped => {
+                self.tally.add(Count::ActionDrop, weight);
+                return SampleOutcome::DroppedByRule;
+            }
+            Target::Nameless => return self.reject(Rejection::EmptyName, route, weight),
+            _ if route.treatment.mapped => self.tally.add(Count::ActionMap, weight),
+            _ => self.tally.add(Count::Unmapped, weight),
+        }
+        let value = route.treatment.series_value(event.value);
+        if route.kind == EventType::Counter && value < 0.0 {
             self.tally.add(Count::NegativeCounter, weight);
-            return SampleOutcome::NegativeCounter.into();
+            return SampleOutcome::NegativeCounter;
         }
         let change = match event.kind {
             EventKind::Counter => Change::Add(value),
@@ -640,31 +700,46 @@ impl Core {
             EventKind::Observer => Change::Observe(value, weight),
             EventKind::Set(member) => Change::Member(member.as_bytes()),
         };
-        let label_count = self.render_labels(event, &mapping, rule);
-        let aggregation = aggregation(&loaded.mapper, rule, kind);
-        let help = rule.map_or(DEFAULT_HELP, |rule| &rule.help);
         // A series that expires between the look-up and the change is made anew.
         loop {
-            let series = NewSeries {
-                key: Key { name: &mapping.name, labels: &self.text, label_count },
-                aggregation,
-                help,
-            };
-            let handle = match self.shared.registry.resolve(&series) {
-                Ok(handle) => handle,
-                Err(rejection) => return self.reject(rejection, kind, &mapping.name, weight),
-            };
-            if self.change(handle, change, ttl) {
-                if kind == EventType::Counter && value.is_nan() {
-                    self.shared.registry.mark_nan(&mapping.name);
+            let handle = match route.target {
+                Target::Series(handle) => handle,
+                Target::Refused(rejection) => return self.reject(rejection, route, weight),
+                _ => {
+                    route.target = match self.resolve(route, event) {
+                        Ok(handle) => Target::Series(handle),
+                        Err(rejection) => Target::Refused(rejection),
+                    };
+                    continue;
                 }
-                self.tally.event(kind, weight);
-                return Applied {
-                    outcome: SampleOutcome::Accepted,
-                    known: (kind != EventType::Set).then_some((Some(handle), treatment)),
-                };
+            };
+            if self.change(handle, change, route.treatment.ttl) {
+                if route.kind == EventType::Counter && value.is_nan() && !route.nan_marked {
+                    self.shared.registry.mark_nan(&route.mapping.name);
+                    route.nan_marked = true;
+                }
+                self.tally.event(route.kind, weight);
+                return SampleOutcome::Accepted;
             }
+            route.target = Target::Unresolved;
         }
+    }
+
+    /// Finds or makes the series of a route.
+    fn resolve(&mut self, route: &mut Route, event: &Event<'_>) -> Result<Handle, Rejection> {
+        let loaded = Arc::clone(&self.loaded);
+        let mapper = &loaded.mapper;
+        let rule = route.mapping.rule.and_then(|index| mapper.rules().get(index));
+        let label_count = match route.label_count {
+            Some(count) => count,
+            None => self.render_labels(event, &route.mapping, rule),
+        };
+        route.label_count = Some(label_count);
+        self.shared.registry.resolve(&NewSeries {
+            key: Key { name: &route.mapping.name, labels: &self.text, label_count },
+            aggregation: aggregation(mapper, rule, route.kind),
+            help: rule.map_or(DEFAULT_HELP, |rule| &rule.help),
+        })
     }
 
     /// Renders the labels of an event into `text`: tags and the rule's labels, sorted by name. Of equal names the
@@ -711,13 +786,7 @@ impl Core {
         }
     }
 
-    fn reject(
-        &mut self,
-        rejection: Rejection,
-        kind: EventType,
-        name: &str,
-        weight: u64,
-    ) -> Applied {
+    fn reject(&mut self, rejection: Rejection, route: &mut Route, weight: u64) -> SampleOutcome {
         match rejection {
             Rejection::EmptyName => self.tally.add(Count::EmptyName, weight),
             Rejection::InvalidName => self.tally.add(Count::InvalidName, weight),
@@ -725,10 +794,10 @@ impl Core {
             Rejection::SeriesLimit => self.tally.add(Count::SeriesLimit, weight),
             conflict => {
                 debug_assert!(conflict.is_conflict());
-                self.shared.metrics.conflict(kind, name, weight);
+                route.conflicts += weight;
             }
         }
-        SampleOutcome::Rejected(rejection).into()
+        SampleOutcome::Rejected(rejection)
     }
 }
 
