@@ -57,7 +57,10 @@ pub(crate) async fn run(
                 // Out of descriptors or memory: connections that end give some back.
                 bump(&shared.metrics.accept_errors);
                 tracing::warn!(%error, "a TCP connection cannot be accepted, trying again in {pause:?}");
-                tokio::time::sleep(pause).await;
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    _ = stop.wait_for(|stop| *stop) => break,
+                }
                 pause = (pause * 2).min(LAST_PAUSE);
             }
         }
