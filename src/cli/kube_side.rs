@@ -82,7 +82,7 @@ impl KubeSide {
             timing: Timing::default(),
         };
         let catalog = Arc::new(Catalog::new());
-        let pipeline = Pipeline::start(&client, &pipeline_config, &catalog, metrics);
+        let pipeline = Pipeline::start(&client, &pipeline_config, &catalog, metrics)?;
         note_config(config, metrics);
         Ok(Self { catalog, client, pipeline })
     }

@@ -67,6 +67,9 @@ pub enum ClientError {
         /// What is wrong.
         reason: String,
     },
+    /// The list/watches have no thread to run on.
+    #[error("cannot start the thread that follows the API server: {0}")]
+    Thread(#[source] std::io::Error),
     /// No answer.
     #[error("API server {url} does not answer: {reason}")]
     Unreachable {

@@ -18,6 +18,7 @@ use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper::rt::{Read, Write};
 use kube::client::Body;
+use tokio::runtime::{Handle, Id};
 use tower_service::Service;
 
 /// Bytes that are read from a connection at once, at most. Beyond this, larger reads save nothing.
@@ -43,6 +44,9 @@ type Idle<I> = Arc<Mutex<Vec<Link<I>>>>;
 
 /// One connection, with the sender of its requests.
 struct Link<I: Stream> {
+    /// The event loop that watches its socket. No other uses it: the list/watches have a thread of their
+    /// own, which lets packets gather, and would be woken for each by another one's loop.
+    home: Id,
     sender: SendRequest<Body>,
     connection: Connection<I, Body>,
 }
@@ -91,7 +95,8 @@ where
             let stream = connector.call(server).await.map_err(Into::into)?;
             let (sender, connection) =
                 Builder::new().max_buf_size(READ_BUFFER).handshake(stream).await?;
-            Ok(exchange(Link { sender, connection }, request, idle).await?)
+            let home = Handle::current().id();
+            Ok(exchange(Link { home, sender, connection }, request, idle).await?)
         })
     }
 }
@@ -121,10 +126,14 @@ fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
     Some(copy)
 }
 
-/// An idle connection that is still open.
+/// An idle connection of this event loop that is still open.
 fn take<I: Stream>(idle: &Idle<I>) -> Option<Link<I>> {
+    let here = Handle::current().id();
     loop {
-        let mut link = idle.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        let mut links = idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = links.iter().rposition(|link| link.home == here)?;
+        let mut link = links.swap_remove(at);
+        drop(links);
         // Nobody has looked at it since: an end that the server has sent is seen now.
         if link.poll(&mut Context::from_waker(Waker::noop())).is_pending() && link.sender.is_ready()
         {
@@ -139,7 +148,7 @@ async fn exchange<I: Stream>(
     request: Request<Body>,
     idle: Idle<I>,
 ) -> Result<Response<Driven<I>>, hyper::Error> {
-    let Link { mut sender, connection } = link;
+    let Link { home, mut sender, connection } = link;
     let mut answer = pin!(sender.send_request(request));
     let mut connection = Some(connection);
     let response = poll_fn(|context| {
@@ -152,7 +161,7 @@ async fn exchange<I: Stream>(
         answer.as_mut().poll(context)
     })
     .await?;
-    let link = connection.map(|connection| Link { sender, connection });
+    let link = connection.map(|connection| Link { home, sender, connection });
     Ok(response.map(|incoming| Driven { incoming, ended: false, link, idle }))
 }
 

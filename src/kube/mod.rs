@@ -19,6 +19,7 @@ mod target;
 mod tests;
 mod watch;
 pub mod wire;
+mod worker;
 
 pub use backoff::{Backoff, BackoffConfig};
 pub use client::{Client, ClientError, ClientOptions};

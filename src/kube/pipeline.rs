@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use super::client::Client;
+use super::client::{Client, ClientError};
 use super::intake::Intake;
 use super::machine::ListOptions;
 use super::progress::{Progress, Status};
 use super::shard::Shard;
 use super::target::{Scope, Target};
 use super::watch::{Reflector, Timing};
+use super::worker::{Pace, Worker};
 use crate::cache::{Catalog, Store};
 use crate::resources::{RenderOptions, Renderer, Resource};
 use crate::telemetry::KubeMetrics;
@@ -58,7 +58,7 @@ pub struct PipelineConfig {
 
 /// The running list/watches. Dropping it ends them.
 pub struct Pipeline {
-    tasks: JoinSet<()>,
+    worker: Worker,
     handle: PipelineHandle,
 }
 
@@ -70,15 +70,18 @@ pub struct PipelineHandle {
 }
 
 impl Pipeline {
-    /// Registers the stores of all resources with `catalog` and begins to fill them, on the current
-    /// tokio runtime: one task for each resource, or for each resource in each namespace.
-    #[must_use]
+    /// Registers the stores of all resources with `catalog` and begins to fill them, on a thread of its
+    /// own: one task for each resource, or for each resource in each namespace.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
     pub fn start(
         client: &Client,
         config: &PipelineConfig,
         catalog: &Catalog,
         metrics: &KubeMetrics,
-    ) -> Self {
+    ) -> Result<Self, ClientError> {
+        let pace = Arc::new(Pace::new(config.timing.gather));
         let (sender, pending) = watch::channel(0);
         let mut reflectors = Vec::new();
         for watched in &config.resources {
@@ -96,6 +99,7 @@ impl Pipeline {
                     options: list_options(config),
                     object_limit: (config.object_limit > 0).then_some(config.object_limit),
                     timing: config.timing.clone(),
+                    pace: Arc::clone(&pace),
                     intake: Intake::new(
                         Arc::clone(&scope),
                         renderer,
@@ -113,7 +117,8 @@ impl Pipeline {
         }
         let progress = reflectors.iter().map(|reflector| Arc::clone(&reflector.progress)).collect();
         let tasks = reflectors.into_iter().map(Reflector::run).collect();
-        Self { tasks, handle: PipelineHandle { pending, progress } }
+        let worker = Worker::start(tasks, pace).map_err(ClientError::Thread)?;
+        Ok(Self { worker, handle: PipelineHandle { pending, progress } })
     }
 
     /// What can be asked of it.
@@ -124,8 +129,8 @@ impl Pipeline {
 
     /// Ends all list/watches and waits until their connections are given up. The stores keep what they
     /// have.
-    pub async fn stop(mut self) {
-        self.tasks.shutdown().await;
+    pub async fn stop(self) {
+        self.worker.stop().await;
     }
 }
 

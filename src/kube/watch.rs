@@ -3,17 +3,14 @@
 //! A body is read chunk by chunk; all events in a chunk are applied before the next is waited for. The
 //! only timer while nothing happens is one alarm for each open watch, which notices a dead connection.
 
-use std::future::poll_fn;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Frame};
 use kube::client::Body;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
@@ -26,6 +23,7 @@ use super::target::Scope;
 use super::wire::{
     Bookmark, Encoding, Event, EventKind, ListReader, Status, WatchReader, WireError,
 };
+use super::worker::Pace;
 use crate::resources::view::decode;
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::ReflectorMetrics;
@@ -49,8 +47,8 @@ pub struct Timing {
     pub watch_seconds: RangeInclusive<u64>,
     /// How much longer than asked for it may last.
     pub watch_slack: Duration,
-    /// A watch that brings chunks at shorter intervals than twice this is read so often only, to take
-    /// several events with one wake-up. What is shown is behind by as much.
+    /// When events come at shorter intervals than twice this, they are looked at so often only, to take
+    /// several with one wake-up. What is shown is behind by as much.
     pub gather: Duration,
     /// A watch that ends sooner, without an event, counts as a failure.
     pub short_watch: Duration,
@@ -65,7 +63,7 @@ impl Default for Timing {
             watch_idle: Duration::from_secs(150),
             watch_seconds: 300..=600,
             watch_slack: Duration::from_secs(30),
-            gather: Duration::from_millis(25),
+            gather: Duration::from_millis(50),
             short_watch: Duration::from_secs(1),
         }
     }
@@ -120,6 +118,7 @@ pub(super) struct Reflector {
     /// `--object-limit`: how many objects of a page are taken.
     pub(super) object_limit: Option<u64>,
     pub(super) timing: Timing,
+    pub(super) pace: Arc<Pace>,
     pub(super) intake: Intake,
     pub(super) progress: Arc<Progress>,
     pub(super) calls: KubeMetrics,
@@ -162,13 +161,14 @@ impl Reflector {
     }
 
     async fn page(&mut self, machine: &Machine) -> Result<Outcome, Ended> {
+        let _hurry = self.pace.hurry();
         let (encoding, body) = self.send(machine, 0).await?;
         let mut reader = ListReader::new(encoding);
         let mut chunks = Chunks::new(body, self.timing.list_idle);
         let limit = self.object_limit.unwrap_or(u64::MAX);
         let mut kept = 0;
         while let Some(chunk) = chunks.next().await? {
-            self.metrics.received.inc_by(chunk.len() as u64);
+            self.received(&chunk);
             reader.feed(chunk);
             while let Some(item) = reader.next()? {
                 if kept < limit {
@@ -219,11 +219,9 @@ impl Reflector {
         chunks.idle_ends = false;
         let mut events = false;
         self.intake.forget_version();
+        let mut hurry = (*machine.state() == State::Streaming).then(|| self.pace.hurry());
         while let Some(chunk) = chunks.next().await? {
-            if *machine.state() != State::Streaming {
-                chunks.gather = self.timing.gather;
-            }
-            self.metrics.received.inc_by(chunk.len() as u64);
+            self.received(&chunk);
             reader.feed(chunk);
             while let Some(event) = reader.next()? {
                 events = true;
@@ -233,6 +231,9 @@ impl Reflector {
                 self.event(machine, event)?;
             }
             machine.saw(self.intake.version());
+            if *machine.state() != State::Streaming {
+                drop(hurry.take());
+            }
         }
         reader.finish()?;
         let useful = events || opened.elapsed() >= self.timing.short_watch;
@@ -282,6 +283,11 @@ impl Reflector {
         Ok(())
     }
 
+    fn received(&self, chunk: &Bytes) {
+        self.metrics.received.inc_by(chunk.len() as u64);
+        self.pace.received(chunk.len());
+    }
+
     fn settle(&mut self, order: Collected) {
         self.intake.settle(order);
         if order == Collected::Commit {
@@ -299,6 +305,7 @@ impl Reflector {
 
     /// Sends the request for the machine's state, and waits for the head of the answer.
     async fn send(&self, machine: &Machine, seconds: u64) -> Result<(Encoding, Body), Ended> {
+        let _hurry = self.pace.hurry();
         let path = self.scope.request(machine.state(), machine.limit(), seconds);
         let answer = self.client.get(&path, self.scope.target.accept());
         let limit = self.timing.answer;
@@ -357,37 +364,26 @@ struct Chunks {
     idle_ends: bool,
     /// When the body should have ended.
     end: Option<Instant>,
-    /// How long to let chunks gather when they come close upon one another; zero for not at all.
-    gather: Duration,
-    /// When we last had to wait for a chunk, and how many bytes have come since.
-    waited: Instant,
-    gathered: usize,
     heard: Instant,
     alarm: Pin<Box<Sleep>>,
 }
-
-/// What a body yields: a frame, an error or its end.
-type Next = Option<Result<Frame<Bytes>, kube::Error>>;
-
-/// More than this since the last wait: no need to let it become more.
-const ENOUGH: usize = 64 * 1024;
 
 impl Chunks {
     fn new(body: Body, idle: Duration) -> Self {
         let heard = Instant::now();
         let alarm = Box::pin(sleep_until(heard + idle));
-        let (end, gather, gathered, waited) = (None, Duration::ZERO, 0, heard);
-        Self { body, idle, idle_ends: true, end, gather, waited, gathered, heard, alarm }
+        Self { body, idle, idle_ends: true, end: None, heard, alarm }
     }
 
     /// The next chunk, `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Ended> {
         loop {
-            let frame = match self.at_hand().await {
-                Some(frame) => frame,
-                None => {
-                    self.pause().await;
-                    self.wait().await?
+            let frame = tokio::select! {
+                biased;
+                frame = self.body.frame() => frame,
+                () = &mut self.alarm => {
+                    self.alarmed()?;
+                    continue;
                 }
             };
             let Some(frame) = frame else {
@@ -397,37 +393,7 @@ impl Chunks {
             // Trailers mean nothing here.
             if let Ok(data) = frame.into_data() {
                 self.heard = Instant::now();
-                self.gathered += data.len();
                 return Ok(Some(data));
-            }
-        }
-    }
-
-    /// What the body yields without waiting; `None` if nothing has arrived.
-    async fn at_hand(&mut self) -> Option<Next> {
-        poll_fn(|context| match Pin::new(&mut self.body).poll_frame(context) {
-            Poll::Ready(frame) => Poll::Ready(Some(frame)),
-            Poll::Pending => Poll::Ready(None),
-        })
-        .await
-    }
-
-    /// Lets chunks gather if they came close upon one another.
-    async fn pause(&mut self) {
-        let now = Instant::now();
-        let close = now.duration_since(self.waited) < 2 * self.gather;
-        if close && self.gathered < ENOUGH {
-            tokio::time::sleep(self.gather).await;
-        }
-        (self.waited, self.gathered) = (now, 0);
-    }
-
-    async fn wait(&mut self) -> Result<Next, Ended> {
-        loop {
-            tokio::select! {
-                biased;
-                frame = self.body.frame() => return Ok(frame),
-                () = &mut self.alarm => self.alarmed()?,
             }
         }
     }

@@ -96,7 +96,7 @@ impl Bench {
         };
         let client = Client::new(&options).await.expect("a client");
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
-        let pipeline = Pipeline::start(&client, config, &catalog, &metrics);
+        let pipeline = Pipeline::start(&client, config, &catalog, &metrics).expect("a thread");
         let handle = pipeline.handle();
         Self { stub, pipeline, handle, catalog, metrics }
     }
@@ -538,8 +538,8 @@ async fn one_list_watch_for_each_namespace() {
         let start = call.path.split("&resourceVersionMatch").next().expect("a start");
         starts.push(start.to_owned());
         let body = call.protobuf();
-        body.send([event("ADDED", &pod("a", "1")), bookmark("5", true)].concat());
         assert!(!bench.handle.is_ready());
+        body.send([event("ADDED", &pod("a", "1")), bookmark("5", true)].concat());
         std::mem::forget(body);
     }
     bench.ready().await;
@@ -612,4 +612,61 @@ async fn stopping_gives_up_connections_and_keeps_stores() {
     tokio::time::timeout(DEADLINE, pipeline.stop()).await.expect("stopped");
     body.gone().await;
     assert_eq!(catalog.objects(), [("pods".to_owned(), 2)]);
+}
+
+/// How long a thread rests that would be noticed in a test: longer than the deadline.
+const LONG: Duration = Duration::from_secs(3600);
+
+#[tokio::test]
+async fn events_that_gather_all_arrive_in_order() {
+    let (mut bench, body) = watching(&config()).await;
+    for version in 6..=1000 {
+        let (even, version) = (version % 2 == 0, version.to_string());
+        body.send(event("MODIFIED", &pod("a", &version)));
+        body.send(event(if even { "ADDED" } else { "DELETED" }, &pod("c", &version)));
+    }
+    let total =
+        |kind| format!("kstatd_kubernetes_events_total{{resource=\"*v1.pods\",type=\"{kind}\"}}");
+    bench.counts(&format!("{} 995", total("modified"))).await;
+    bench.shows(&["a 1000", "b 2", "c 1000"]).await;
+    bench.counts(&format!("{} 497", total("deleted"))).await;
+    drop(body);
+    bench.stub.watch("1000").await;
+}
+
+#[tokio::test]
+async fn nothing_rests_while_something_is_listed() {
+    let config = PipelineConfig {
+        resources: vec![watched("nodes", false), watched("pods", true)],
+        timing: Timing { gather: LONG, ..config().timing },
+        ..config()
+    };
+    let mut bench = Bench::new(&config).await;
+    let (one, two) = (bench.stub.streaming().await, bench.stub.streaming().await);
+    let nodes_first = one.path.contains("nodes");
+    let (nodes, pods) = if nodes_first { (one, two) } else { (two, one) };
+    let (nodes, pods) = (nodes.protobuf(), pods.protobuf());
+    nodes.send(bookmark("5", true));
+    for n in 1..=20 {
+        let version = n.to_string();
+        pods.send(event("ADDED", &pod(&version, &version)));
+        nodes.send(event("MODIFIED", &pod("n", &version)));
+        for (resource, kind) in [("pods", "added"), ("nodes", "modified")] {
+            let name = "kstatd_kubernetes_events_total";
+            let labels = format!("resource=\"*v1.{resource}\",type=\"{kind}\"");
+            bench.counts(&format!("{name}{{{labels}}} {n}")).await;
+        }
+    }
+    assert!(!bench.handle.is_ready());
+    pods.send(bookmark("30", true));
+    bench.ready().await;
+}
+
+#[tokio::test]
+async fn a_rest_does_not_delay_the_end() {
+    let config = PipelineConfig { timing: Timing { gather: LONG, ..config().timing }, ..config() };
+    let (bench, body) = watching(&config).await;
+    body.send(event("MODIFIED", &pod("a", "6")));
+    tokio::time::timeout(DEADLINE, bench.pipeline.stop()).await.expect("an end");
+    body.gone().await;
 }
