@@ -11,27 +11,23 @@ pub(super) struct TextWriter {
     format: Format,
     /// The present family cannot appear in this format.
     hidden: bool,
+    /// The help text written last, by its number and escaped: most families have the same.
+    help: Option<(u32, Vec<u8>)>,
 }
 
 impl TextWriter {
     pub(super) fn new(format: Format) -> Self {
-        Self { format, hidden: false }
+        Self { format, hidden: false, help: None }
     }
 
-    fn announce(&self, out: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
-        out.extend_from_slice(b"# HELP ");
-        out.extend_from_slice(name.as_bytes());
-        out.push(b' ');
+    fn escaped(&self, help: &str) -> Vec<u8> {
+        let mut out = Vec::with_capacity(help.len());
         match self.format {
-            Format::Text => escape::help(out, help),
+            Format::Text => escape::help(&mut out, help),
             // OpenMetrics escapes quotes in help texts as in label values.
-            Format::OpenMetrics => escape::label_value(out, help),
+            Format::OpenMetrics => escape::label_value(&mut out, help),
         }
-        out.extend_from_slice(b"\n# TYPE ");
-        out.extend_from_slice(name.as_bytes());
-        out.push(b' ');
-        out.extend_from_slice(kind.as_bytes());
-        out.push(b'\n');
+        out
     }
 
     /// Appends the text of a `le` or `quantile`; OpenMetrics wants whole numbers with a point.
@@ -47,6 +43,19 @@ impl TextWriter {
     fn shows_sum(&self, sum: f64) -> bool {
         self.format == Format::Text || sum >= 0.0
     }
+}
+
+/// The head of a family; `help` is escaped.
+fn announce(out: &mut Vec<u8>, name: &str, kind: &str, help: &[u8]) {
+    out.extend_from_slice(b"# HELP ");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(help);
+    out.extend_from_slice(b"\n# TYPE ");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(kind.as_bytes());
+    out.push(b'\n');
 }
 
 /// `name{labels`, with `more` as an additional last label still to be closed by the caller.
@@ -80,7 +89,6 @@ fn sample(out: &mut Vec<u8>, name: &str, suffix: &str, labels: &[u8], value: f64
 
 impl Writer for TextWriter {
     fn family(&mut self, view: &View, family: &Family, out: &mut Vec<u8>) {
-        let help = view.helps.get(family.help as usize).map_or("", |help| help);
         let (name, kind) = match self.format {
             Format::Text => (&*family.name, kind_word(family.kind)),
             Format::OpenMetrics => match names::of_family(&view.pages, family) {
@@ -92,7 +100,15 @@ impl Writer for TextWriter {
             },
         };
         self.hidden = false;
-        self.announce(out, name, kind, help);
+        match &self.help {
+            Some((number, help)) if *number == family.help => announce(out, name, kind, help),
+            _ => {
+                let help = view.helps.get(family.help as usize).map_or("", |help| help);
+                let help = self.escaped(help);
+                announce(out, name, kind, &help);
+                self.help = Some((family.help, help));
+            }
+        }
     }
 
     #[inline]
@@ -165,7 +181,7 @@ impl Writer for TextWriter {
                 (name.family, name.kind)
             }
         };
-        self.announce(out, name, kind, family.help);
+        announce(out, name, kind, &self.escaped(family.help));
         for (labels, value) in &family.samples {
             sample(out, family.name, "", labels, *value);
         }
