@@ -69,7 +69,57 @@ pub(crate) fn plain(escaped: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Order of two sets with equally many labels: by values in name order, then by names.
+///
+/// Neighbours in this order share much of their text, so the first difference is found before anything is parsed, and
+/// only one of the two is read label by label up to there.
 pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    let differs = first_difference(a, b);
+    if differs == a.len() || differs == b.len() {
+        return a.len().cmp(&b.len());
+    }
+    let mut start = 0;
+    for (name, value) in iter(a) {
+        let from = start + name.len() + 2;
+        let to = from + value.len();
+        if differs < from {
+            // Other names from here on; what counts first are the values behind them.
+            let rest = |text| -> &[u8] { <[u8]>::get(text, start..).unwrap_or_default() };
+            return compare_all(rest(a), rest(b));
+        }
+        if differs <= to {
+            let backslashes = |end| a.get(from..end).map_or(0, |text| trailing(text, b'\\'));
+            // An escape is two bytes; the difference may be in its second one.
+            let at = differs - backslashes(differs) % 2;
+            return plain_at(a, at).cmp(&plain_at(b, at));
+        }
+        start = to + 2;
+    }
+    a.cmp(b)
+}
+
+fn trailing(text: &[u8], byte: u8) -> usize {
+    text.iter().rev().take_while(|other| **other == byte).count()
+}
+
+/// The plain byte that begins at `at` in an escaped value; `None` at its end.
+fn plain_at(text: &[u8], at: usize) -> Option<u8> {
+    match (text.get(at)?, text.get(at + 1)) {
+        (b'"', _) => None,
+        (b'\\', Some(b'n')) => Some(b'\n'),
+        (b'\\', Some(&escaped)) => Some(escaped),
+        (&byte, _) => Some(byte),
+    }
+}
+
+fn first_difference(a: &[u8], b: &[u8]) -> usize {
+    const STEP: usize = 16;
+    let steps = a.chunks_exact(STEP).zip(b.chunks_exact(STEP));
+    let equal = STEP * steps.take_while(|(a, b)| a == b).count();
+    let rest = a.iter().skip(equal).zip(b.iter().skip(equal));
+    equal + rest.take_while(|(a, b)| a == b).count()
+}
+
+fn compare_all(a: &[u8], b: &[u8]) -> Ordering {
     let mut names = Ordering::Equal;
     for ((a_name, a_value), (b_name, b_value)) in iter(a).zip(iter(b)) {
         if a_value != b_value {
@@ -86,6 +136,7 @@ pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn render(labels: &[(&str, &str)]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -112,6 +163,28 @@ mod tests {
             assert_eq!((name.as_str(), value.as_str()), (want_name, want_value));
         }
         assert_eq!(iter(b"").count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_is_that_of_the_plain_labels(
+            sets in prop::collection::vec(
+                prop::collection::vec(("[ab]{1,2}", "[\\\\\"\n!a ]{0,4}"), 2..=3),
+                2,
+            ),
+        ) {
+            let [a, b] = [0, 1].map(|index| &sets[index]);
+            prop_assume!(a.len() == b.len());
+            let text = |set: &[(String, String)]| {
+                let set: Vec<_> = set.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+                render(&set)
+            };
+            let key = |set: &[(String, String)]| {
+                let (names, values): (Vec<_>, Vec<_>) = set.iter().cloned().unzip();
+                (values, names)
+            };
+            prop_assert_eq!(compare(&text(a), &text(b)), key(a).cmp(&key(b)));
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::mapper::SummaryOptions;
 use super::observer::{
     Distinct, Histogram, HistogramSpec, Observer, SetSpec, Summary, SummarySpec,
 };
-use super::tree::{Entry, Key, Snapshot, Tree};
+use super::tree::{Entry, Key, Position, Snapshot, Tree};
 
 /// Says whether a metric name belongs to somebody else.
 pub type Reserved = Arc<dyn Fn(&str) -> bool + Send + Sync>;
@@ -334,34 +334,43 @@ impl Registry {
         if series.key.name.is_empty() {
             return Err(Rejection::EmptyName);
         }
-        {
+        let (version, found) = {
             let members = self.read();
-            if let Some(found) = self.existing(&members, series) {
-                return found;
-            }
-        }
+            (members.tree.version(), self.find(&members, series)?)
+        };
+        let absent = match found {
+            Found::Alive(handle) => return Ok(handle),
+            Found::Absent(absent) => absent,
+        };
         let mut members = self.write();
-        if let Some(found) = self.existing(&members, series) {
-            return found;
-        }
-        self.admit(&members, series)?;
-        Ok(self.create(&mut members, series))
+        // What was found holds if nobody was faster.
+        let absent = if members.tree.version() == version {
+            absent
+        } else {
+            match self.find(&members, series)? {
+                Found::Alive(handle) => return Ok(handle),
+                Found::Absent(absent) => absent,
+            }
+        };
+        self.admit(&members, series, absent.family.is_some())?;
+        Ok(self.create(&mut members, series, absent))
     }
 
-    /// The series if it exists, or its rejection if its name has another kind.
-    fn existing(
-        &self,
-        members: &Members,
-        series: &NewSeries<'_>,
-    ) -> Option<Result<Handle, Rejection>> {
-        let family = self.family(members, series.key.name)?;
-        if family.kind != series.aggregation.kind() {
-            return Some(Err(Rejection::OtherKind));
+    /// Looks a series up; a name of another kind is its rejection.
+    fn find(&self, members: &Members, series: &NewSeries<'_>) -> Result<Found, Rejection> {
+        let family = self.family(members, series.key.name);
+        if family.is_some_and(|family| family.kind != series.aggregation.kind()) {
+            return Err(Rejection::OtherKind);
         }
-        let at = members.tree.find(&series.key).ok()?;
-        let handle = members.tree.handle(at)?;
-        // A series that has just expired may still have its entry; it is replaced, not revived.
-        self.is_alive(handle).then_some(Ok(handle))
+        let position = match members.tree.find(&series.key) {
+            // A series that has just expired may still have its entry; it is replaced, not revived.
+            Ok(at) => match members.tree.handle(at) {
+                Some(handle) if self.is_alive(handle) => return Ok(Found::Alive(handle)),
+                stale => Err(stale),
+            },
+            Err(at) => Ok(at),
+        };
+        Ok(Found::Absent(Absent { family: family.cloned(), position }))
     }
 
     fn is_alive(&self, handle: Handle) -> bool {
@@ -379,7 +388,12 @@ impl Registry {
     }
 
     /// Whether a new series may exist beside the present ones.
-    fn admit(&self, members: &Members, series: &NewSeries<'_>) -> Result<(), Rejection> {
+    fn admit(
+        &self,
+        members: &Members,
+        series: &NewSeries<'_>,
+        known_family: bool,
+    ) -> Result<(), Rejection> {
         let kind = series.aggregation.kind();
         let own_label: &[u8] = match kind {
             Kind::Summary => b"quantile",
@@ -394,7 +408,7 @@ impl Registry {
                 return Err(Rejection::InvalidLabel);
             }
         }
-        if self.family(members, series.key.name).is_none() {
+        if !known_family {
             if !is_metric_name(series.key.name) {
                 return Err(Rejection::InvalidName);
             }
@@ -439,11 +453,10 @@ impl Registry {
         Ok(())
     }
 
-    fn create(&self, members: &mut Members, series: &NewSeries<'_>) -> Handle {
+    fn create(&self, members: &mut Members, series: &NewSeries<'_>, absent: Absent) -> Handle {
         let kind = series.aggregation.kind();
         let names = names_hash(series.key.labels);
-        let known = self.family(members, series.key.name).cloned();
-        let family = match known {
+        let family = match absent.family {
             Some(family) => {
                 let other = members
                     .helps
@@ -469,14 +482,16 @@ impl Registry {
         let spec = self.join_set(members, &family, names, &series.aggregation);
         family.born();
         let handle = self.occupy(members, &spec);
-        // A series that expired a moment ago may not have left its page yet.
-        if let Ok(at) = members.tree.find(&series.key) {
-            let stale = members.tree.handle(at);
-            self.evict(members, stale.into_iter().collect());
-        }
+        let position = match absent.position {
+            Ok(position) => Ok(position),
+            Err(stale) => {
+                self.evict(members, stale.into_iter().collect());
+                members.tree.find(&series.key).map_or_else(Ok, Err)
+            }
+        };
         let Members { tree, scalars, observers, .. } = members;
-        if let Err(at) = tree.find(&series.key) {
-            tree.insert(at, &family, handle, &series.key, |slot, page| {
+        if let Ok(position) = position {
+            tree.insert(position, &family, handle, &series.key, |slot, page| {
                 place(scalars, observers, slot, page);
             });
         }
@@ -733,6 +748,19 @@ impl Registry {
             }
         }
     }
+}
+
+/// What a look-up found.
+enum Found {
+    Alive(Handle),
+    Absent(Absent),
+}
+
+/// What is there of a series that does not exist.
+struct Absent {
+    family: Option<Arc<Family>>,
+    /// Where it belongs, or what is there still of an expired series of its name and labels.
+    position: Result<Position, Option<Handle>>,
 }
 
 fn place(scalars: &mut Slots, observers: &mut Slots, slot: SlotId, page: u32) {

@@ -205,6 +205,8 @@ fn page_before(pages: &[Numbered], key: &Key<'_>) -> usize {
 pub(crate) struct Tree {
     pages: Snapshot,
     next_id: u32,
+    /// Changes with every change of the membership.
+    version: u64,
 }
 
 impl Tree {
@@ -228,6 +230,11 @@ impl Tree {
         self.pages.page(at.page)?.entries.get(at.entry).map(|entry| entry.handle)
     }
 
+    /// A number that stays the same as long as positions hold.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
     fn new_id(&mut self) -> u32 {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
@@ -243,6 +250,7 @@ impl Tree {
         key: &Key<'_>,
         mut placed: impl FnMut(SlotId, u32),
     ) {
+        self.version += 1;
         let Position { mut page, mut entry } = at;
         let full = |page: &Page| {
             page.len() >= MAX_ENTRIES
@@ -289,6 +297,7 @@ impl Tree {
         mut removed: impl FnMut(&Entry, &[u8]),
         mut placed: impl FnMut(SlotId, u32),
     ) {
+        self.version += 1;
         let old = std::mem::take(Arc::make_mut(&mut self.pages.0));
         let mut pages: Vec<Numbered> = Vec::with_capacity(old.len());
         for numbered in old {
