@@ -43,6 +43,20 @@ impl FileWatch {
         Self { _watcher: watcher, events, files }
     }
 
+    /// Watches these files from here on. A change since the last look, at a file that was watched before,
+    /// is not lost.
+    pub fn replace(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
+        let mut new = Self::new(paths);
+        for (path, content) in &mut new.files {
+            if let Some((_, seen)) = self.files.iter().find(|(old, _)| old == path) {
+                content.clone_from(seen);
+            }
+        }
+        // Of such a change only the old watch was told.
+        new.events.notify_one();
+        *self = new;
+    }
+
     /// Completes when a file has another content than when it was last looked at.
     pub async fn changed(&mut self) {
         loop {
@@ -136,6 +150,21 @@ mod tests {
             }
             within(watch.changed()).await;
         }
+    }
+
+    #[tokio::test]
+    async fn changes_between_two_watches_are_noticed() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, other) = (dir.path().join("a"), dir.path().join("b"));
+        fs::write(&path, "a").expect("write");
+        let mut watch = FileWatch::new([path.clone()]);
+        fs::write(&path, "b").expect("write");
+        watch.replace([other.clone(), path.clone()]);
+        within(watch.changed()).await;
+        fs::write(&other, "c").expect("write");
+        within(watch.changed()).await;
+        watch.replace([other]);
+        assert!(!watch.look());
     }
 
     #[test]

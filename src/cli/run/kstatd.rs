@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{
-    Reloaded, Telemetry, Wake, block_on, dump, next, reload, serve_two, signals, start_side,
-    unless_asked_again, watch,
+    Reloaded, Telemetry, Wake, block_on, dump, files, next, reload, serve_two, signals, start_side,
+    unless_asked_again,
 };
 use crate::cli::config::{self, Config, StatsdConfig};
+use crate::cli::file_watch::FileWatch;
 use crate::cli::kube_side::{self, Current, KubeSide};
 use crate::cli::native::RunArgs;
 use crate::cli::process::{Request, Servers};
@@ -64,9 +65,9 @@ pub async fn run_kstatd(args: &RunArgs) -> Result<(), String> {
     let own = routes::telemetry(telemetry.own.clone(), more, "kstatd", true);
     let mut servers = Servers::default();
     serve_two(&mut servers, &config, main, own, &shutdown)?;
-    let mut files = watch(&args.kube.0, &config);
+    let mut watched = FileWatch::new(files(&args.kube.0, &config));
     let signal = loop {
-        let wake = next(&mut signals, &mut files).await;
+        let wake = next(&mut signals, &mut watched).await;
         match wake {
             Wake::Request(Request::End(signal)) => break signal,
             Wake::Request(Request::Dump) => dump(),
@@ -80,7 +81,7 @@ pub async fn run_kstatd(args: &RunArgs) -> Result<(), String> {
                         let (new, new_side) = *new;
                         current.set(&new_side);
                         std::mem::replace(running, new_side).pipeline.stop().await;
-                        files = watch(&args.kube.0, &new);
+                        watched.replace(files(&args.kube.0, &new));
                         tracing::info!("the new configuration of the Kubernetes side is in force");
                     }
                     Reloaded::Unchanged => {}

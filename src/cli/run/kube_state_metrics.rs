@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Reloaded, Telemetry, Wake, block_on, dump, next, reload, serve_two, signals, start_side,
-    unless_asked_again, watch,
+    Reloaded, Telemetry, Wake, block_on, dump, files, next, reload, serve_two, signals, start_side,
+    unless_asked_again,
 };
 use crate::cli::config::{self, Config};
+use crate::cli::file_watch::FileWatch;
 use crate::cli::kube_flags::KubeArgs;
 use crate::cli::kube_side::Current;
 use crate::cli::process::{GRACE, Request, Servers};
@@ -42,9 +43,9 @@ async fn run(args: &KubeArgs) -> Result<(), String> {
     let mut side = start_side(&config, &telemetry).await?;
     current.set(&side);
     let mut listeners = Listening::start(&config, &current, &telemetry)?;
-    let mut files = watch(args, &config);
+    let mut watched = FileWatch::new(files(args, &config));
     loop {
-        match next(&mut signals, &mut files).await {
+        match next(&mut signals, &mut watched).await {
             Wake::Request(Request::End(signal)) => {
                 tracing::info!(signal, "Received os signal, exiting");
                 break;
@@ -67,7 +68,7 @@ async fn run(args: &KubeArgs) -> Result<(), String> {
                     listeners = Listening::start(&new, &current, &telemetry)?;
                 }
                 config = new;
-                files = watch(args, &config);
+                watched.replace(files(args, &config));
                 tracing::info!("The new configuration is in force");
             }
         }

@@ -159,10 +159,11 @@ async fn prepare(
     Reloaded::New(Box::new((config, side)))
 }
 
-fn watch(args: &KubeArgs, config: &Config) -> FileWatch {
+/// The files that a reload reads.
+fn files(args: &KubeArgs, config: &Config) -> impl Iterator<Item = PathBuf> {
     let options = (!args.config.is_empty()).then(|| PathBuf::from(&args.config));
     let kubeconfig = config.kube.as_ref().and_then(|kube| kube.kubeconfig.clone());
-    FileWatch::new(options.into_iter().chain(kubeconfig))
+    options.into_iter().chain(kubeconfig)
 }
 
 fn serve_two(
