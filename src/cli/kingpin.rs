@@ -30,10 +30,8 @@ pub enum Request {
     CompletionScriptZsh,
 }
 
-/// Flags that are answered without running. They end parsing of the words after them only where
-/// kingpin does so too: `--help` is answered at the end, the others at once.
-const REQUESTS: [(&str, Request); 6] = [
-    ("help", Request::Help),
+/// Flags that are answered without running, as soon as they are read; `--help` is answered at the end.
+const REQUESTS: [(&str, Request); 5] = [
     ("help-long", Request::Help),
     ("help-man", Request::Manual),
     ("completion-script-bash", Request::CompletionScriptBash),
@@ -41,84 +39,101 @@ const REQUESTS: [(&str, Request); 6] = [
     ("version", Request::Version),
 ];
 
+/// Files of arguments that one command line may name; one that names itself would never end.
+const MAX_FILES: usize = 1_000;
+
 /// Stores all flags of `argv` in `into`.
+///
+/// Values are looked at once all words are known to be flags, so that a request such as `--help` is answered
+/// whatever the values are.
 ///
 /// # Errors
 ///
 /// The text between `error: ` and `, try --help`.
 pub fn parse<A>(flags: &[Flag<A>], into: &mut A, argv: &[String]) -> Result<Request, String> {
-    if let Some((first, words)) = argv.split_first()
-        && first == "--completion-bash"
-    {
-        // The last word is the one being typed; only flags can be completed.
-        let flag = words.last().is_some_and(|word| word.starts_with('-'));
-        return Ok(Request::CompletionBash { flag });
+    let words = argv.iter().rev().cloned().collect();
+    let mut parser = Parser { flags, found: Vec::new(), words, files: 0 };
+    let request = parser.scan()?;
+    if matches!(request, Request::Run | Request::CompletionBash { .. }) {
+        store(&parser.found, into)?;
     }
-    let mut parser = Parser { flags, into, seen: BTreeSet::new(), words: expand(argv)? };
-    let mut help = false;
-    while let Some(arg) = parser.words.pop() {
-        if arg == "--" {
-            return match parser.words.pop() {
-                Some(word) => Err(format!("unexpected {word}")),
-                None if help => Ok(Request::Help),
-                None => Ok(Request::Run),
-            };
-        }
-        let request = if let Some(long) = arg.strip_prefix("--") {
-            parser.long(long)?
-        } else if let Some(letters) = arg.strip_prefix('-') {
-            parser.short(letters)?
-        } else {
-            return Err(format!("unexpected {arg}"));
-        };
-        match request {
-            None => {}
-            Some(Request::Help) => help = true,
-            Some(request) => return Ok(request),
-        }
-    }
-    Ok(if help { Request::Help } else { Request::Run })
+    Ok(request)
 }
 
-/// Replaces `@file` by its lines; blank lines and lines that begin with `#` are left out. The result is
-/// reversed, so that the next word is popped.
-fn expand(argv: &[String]) -> Result<Vec<String>, String> {
-    let mut words = Vec::new();
-    let mut flags_ended = false;
-    for arg in argv {
-        flags_ended |= arg == "--";
-        let Some(path) = arg.strip_prefix('@').filter(|_| !flags_ended) else {
-            words.push(arg.clone());
-            continue;
-        };
-        if path.is_empty() {
-            return Err("expected @ file to expand arguments from".to_owned());
-        }
-        let text = fs::read_to_string(path).map_err(|error| {
-            let reason = match error.kind() {
-                std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-                std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-                _ => error.to_string(),
-            };
-            format!("failed to open arguments file \"{path}\": open {path}: {reason}")
-        })?;
-        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-        words.extend(lines.map(str::to_owned));
-    }
-    words.reverse();
-    Ok(words)
+/// What a word asks for.
+enum Step {
+    /// To go on.
+    Next,
+    /// Help, unless a later word is wrong.
+    HelpAtEnd,
+    /// This, whatever comes later.
+    Answer(Request),
 }
 
 struct Parser<'a, A: 'static> {
     flags: &'a [Flag<A>],
-    into: &'a mut A,
-    seen: BTreeSet<&'static str>,
+    /// Flags with their values, in the order of the words.
+    found: Vec<(&'a Flag<A>, String)>,
     /// In reverse order.
     words: Vec<String>,
+    /// Files of arguments read so far.
+    files: usize,
 }
 
 impl<A> Parser<'_, A> {
-    fn long(&mut self, long: &str) -> Result<Option<Request>, String> {
+    fn scan(&mut self) -> Result<Request, String> {
+        let mut help = false;
+        loop {
+            self.expand()?;
+            let Some(arg) = self.words.pop().filter(|arg| arg != "--") else { break };
+            let step = if let Some(long) = arg.strip_prefix("--") {
+                self.long(long)?
+            } else if let Some(letters) = arg.strip_prefix('-') {
+                short(letters)?
+            } else {
+                return Err(format!("unexpected {arg}"));
+            };
+            match step {
+                Step::Next => {}
+                Step::HelpAtEnd => help = true,
+                Step::Answer(request) => return Ok(request),
+            }
+        }
+        match self.words.pop() {
+            Some(word) => Err(format!("unexpected {word}")),
+            None if help => Ok(Request::Help),
+            None => Ok(Request::Run),
+        }
+    }
+
+    /// Replaces an `@file` that comes next by the lines of the file, without blank ones and comments.
+    fn expand(&mut self) -> Result<(), String> {
+        while let Some(word) = self.words.pop_if(|word| word.starts_with('@')) {
+            let path = word.strip_prefix('@').unwrap_or_default();
+            if path.is_empty() {
+                return Err("expected @ file to expand arguments from".to_owned());
+            }
+            self.files += 1;
+            if self.files > MAX_FILES {
+                return Err(format!(
+                    "arguments file \"{path}\" is one of more than {MAX_FILES}; does it name itself?"
+                ));
+            }
+            let text = fs::read_to_string(path).map_err(|error| {
+                let reason = match error.kind() {
+                    std::io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+                    std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+                    _ => error.to_string(),
+                };
+                format!("failed to open arguments file \"{path}\": open {path}: {reason}")
+            })?;
+            let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+            self.words.extend(lines.rev().map(str::to_owned));
+        }
+        Ok(())
+    }
+
+    fn long(&mut self, long: &str) -> Result<Step, String> {
         let (name, value) = match long.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (long, None),
@@ -127,57 +142,81 @@ impl<A> Parser<'_, A> {
             Some(positive) if find(self.flags, name).is_none() => (positive, true),
             _ => (name, false),
         };
+        // A value after a switch is a word, and no words are expected.
+        let no_value = |value: Option<String>| {
+            value.map_or(Ok(()), |value| Err(format!("unexpected {value}")))
+        };
+        match positive {
+            "help" => return no_value(value).map(|()| Step::HelpAtEnd),
+            "completion-bash" if negated => return no_value(value).map(|()| Step::Next),
+            "completion-bash" => return Ok(Step::Answer(self.completion())),
+            _ => {}
+        }
         if let Some((_, request)) = REQUESTS.iter().find(|(request, _)| *request == positive) {
-            // A value after a request is a word, and no words are expected.
-            return match value {
-                Some(value) => Err(format!("unexpected {value}")),
-                None => Ok(Some(*request)),
-            };
+            return Ok(Step::Answer(*request));
         }
         let unknown = || format!("unknown long flag '--{name}'");
         let flag = find(self.flags, positive).ok_or_else(unknown)?;
         if flag.is_switch() {
-            self.store(flag, if negated { "false" } else { "true" })?;
-            return value.map_or(Ok(None), |value| Err(format!("unexpected {value}")));
+            self.found.push((flag, if negated { "false" } else { "true" }.to_owned()));
+            return no_value(value).map(|()| Step::Next);
         }
         if negated {
             return Err(unknown());
         }
         let value = match value {
             Some(value) => value,
-            None => match self.words.pop_if(|next| !next.starts_with('-')) {
-                Some(next) => next,
-                None => return Err(format!("expected argument for flag '--{name}'")),
-            },
+            None => {
+                self.expand()?;
+                self.words
+                    .pop_if(|next| !next.starts_with('-'))
+                    .ok_or_else(|| format!("expected argument for flag '--{name}'"))?
+            }
         };
-        self.store(flag, &value)?;
-        Ok(None)
+        self.found.push((flag, value));
+        Ok(Step::Next)
     }
 
-    fn short(&mut self, letters: &str) -> Result<Option<Request>, String> {
-        let mut letters = letters.chars();
-        match letters.next() {
-            None => Err("unexpected ".to_owned()),
-            Some('h') => match letters.next() {
-                None => Ok(Some(Request::Help)),
-                Some(next) => Err(format!("unknown short flag '-{next}'")),
-            },
-            Some(letter) => Err(format!("unknown short flag '-{letter}'")),
-        }
+    /// The word being typed is the last one; only flags can be completed, and none behind `--`.
+    fn completion(&self) -> Request {
+        let flag = match self.words.split_first() {
+            Some((typed, before)) => {
+                typed.starts_with('-') && !before.iter().any(|word| word == "--")
+            }
+            None => false,
+        };
+        Request::CompletionBash { flag }
     }
+}
 
-    fn store(&mut self, flag: &Flag<A>, value: &str) -> Result<(), String> {
-        if !self.seen.insert(flag.name) {
+fn short(letters: &str) -> Result<Step, String> {
+    let mut letters = letters.chars();
+    match letters.next() {
+        None => Err("unexpected ".to_owned()),
+        Some('h') => match letters.next() {
+            None => Ok(Step::HelpAtEnd),
+            Some(next) => Err(format!("unknown short flag '-{next}'")),
+        },
+        Some(letter) => Err(format!("unknown short flag '-{letter}'")),
+    }
+}
+
+/// Stores values in the order of the command line; the first bad one counts.
+fn store<A>(found: &[(&Flag<A>, String)], into: &mut A) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for (flag, value) in found {
+        if !seen.insert(flag.name) {
             return Err(format!("flag '{}' cannot be repeated", flag.name));
         }
         if let Takes::OneOf(words) = flag.takes
-            && !words.contains(&value)
+            && !words.contains(&value.as_str())
         {
             let words = words.join(",");
             return Err(format!("enum value must be one of {words}, got '{value}'"));
         }
-        (flag.set)(self.into, value).map_err(|error| format!("flag '--{}': {error}", flag.name))
+        (flag.set)(into, value).map_err(|error| format!("flag '--{}': {error}", flag.name))?;
     }
+    Ok(())
 }
 
 /// Column at which help sentences begin, and the width of the page.
@@ -330,10 +369,44 @@ mod tests {
         assert_eq!(request(&["--version", "--foo"]), Ok(Request::Version));
         assert_eq!(request(&["--no-version"]), Ok(Request::Version));
         assert_eq!(request(&["--completion-bash"]), Ok(Request::CompletionBash { flag: false }));
+        assert_eq!(request(&["--no-completion-bash", "--check"]), Ok(Request::Run));
+        assert_eq!(
+            request(&["--check", "--completion-bash", "--size=1", "--s"]),
+            Ok(Request::CompletionBash { flag: true })
+        );
+        assert_eq!(
+            request(&["--completion-bash", "--", "--s"]),
+            Ok(Request::CompletionBash { flag: false })
+        );
         assert_eq!(
             request(&["--completion-bash", "--s"]),
             Ok(Request::CompletionBash { flag: true })
         );
+    }
+
+    #[test]
+    fn requests_are_answered_whatever_the_values() {
+        let request = |argv: &[&str]| run(argv).map(|(request, _)| request);
+        for (word, answer) in [
+            ("--help", Request::Help),
+            ("-h", Request::Help),
+            ("--no-help", Request::Help),
+            ("--help-long=1", Request::Help),
+            ("--help-man", Request::Manual),
+            ("--version", Request::Version),
+            ("--version=true", Request::Version),
+            ("--completion-script-zsh", Request::CompletionScriptZsh),
+        ] {
+            assert_eq!(request(&["--kind=x", word]), Ok(answer), "{word}");
+            assert_eq!(request(&[word, "--kind=x"]), Ok(answer), "{word}");
+            assert_eq!(request(&["--size=1", "--size=2", word]), Ok(answer), "{word}");
+        }
+        assert_eq!(request(&["--help-long", "--foo"]), Ok(Request::Help));
+        assert_eq!(request(&["--help=1"]), Err("unexpected 1".into()));
+        assert_eq!(request(&["--version", "@/none"]), Ok(Request::Version));
+        assert!(request(&["@/none", "--version"]).is_err());
+        assert!(request(&["--help", "@/none"]).is_err());
+        assert!(request(&["--kind=x", "--completion-bash"]).is_err());
     }
 
     #[test]
@@ -368,6 +441,22 @@ mod tests {
         fs::write(file.path(), "--size=7\n# comment\n\n--check\n").expect("write");
         let (_, args) = run(&[&format!("@{}", file.path().display())]).expect("valid");
         assert_eq!((args.size.as_str(), args.check), ("7", Some(true)));
+        let outer = tempfile::NamedTempFile::new().expect("file");
+        fs::write(outer.path(), format!("@{}\r\n--kind\r\n", file.path().display()))
+            .expect("write");
+        let outer = format!("@{}", outer.path().display());
+        let (_, args) = run(&[&outer, "lru"]).expect("valid");
+        assert_eq!((args.size.as_str(), args.kind.as_str()), ("7", "lru"));
+        // Behind the flags it is a word like any other.
+        assert_eq!(run(&["--", &outer]).expect_err("a word"), format!("unexpected {outer}"));
+    }
+
+    #[test]
+    fn a_file_of_arguments_that_names_itself_is_an_error() {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        let word = format!("@{}", file.path().display());
+        fs::write(file.path(), &word).expect("write");
+        assert!(run(&[&word]).expect_err("endless").contains("does it name itself?"));
     }
 
     #[test]

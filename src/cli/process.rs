@@ -46,6 +46,18 @@ pub enum Request {
     Dump,
 }
 
+/// Signals that a Go program lives through.
+const IGNORED: [i32; 8] = [
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGXCPU,
+];
+
 /// The signals that mean something to every personality.
 pub struct Signals {
     terminate: Signal,
@@ -53,7 +65,7 @@ pub struct Signals {
     hangup: Signal,
     quit: Signal,
     /// Caught so that they do not end the process, as with the originals.
-    _ignored: [Signal; 2],
+    _ignored: Vec<Signal>,
 }
 
 impl Signals {
@@ -68,7 +80,10 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
             quit: signal(SignalKind::quit())?,
-            _ignored: [signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?],
+            _ignored: IGNORED
+                .iter()
+                .map(|number| signal(SignalKind::from_raw(*number)))
+                .collect::<io::Result<_>>()?,
         })
     }
 

@@ -247,13 +247,26 @@ pub fn announce(pipeline: &Pipeline, args: &StatsdArgs) {
     );
 }
 
-/// Reads the mapping file again. `trigger` is what asked for it.
-pub fn reload(pipeline: &Pipeline, has_file: bool, trigger: &str) {
+/// What asked for the mapping file to be read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// SIGHUP.
+    Hangup,
+    /// The lifecycle API.
+    Request,
+}
+
+/// Reads the mapping file again.
+pub fn reload(pipeline: &Pipeline, has_file: bool, trigger: Trigger) {
+    let (what, signal) = match trigger {
+        Trigger::Hangup => ("signal", Some("hangup")),
+        Trigger::Request => ("lifecycle api reload", None),
+    };
     if !has_file {
-        tracing::warn!("Received {trigger} but no mapping config to reload");
+        tracing::warn!(signal, "Received {what} but no mapping config to reload");
         return;
     }
-    tracing::info!("Received {trigger}, attempting reload");
+    tracing::info!(signal, "Received {what}, attempting reload");
     match pipeline.reload() {
         Ok(rules) => tracing::info!(rules, "Config reloaded successfully"),
         Err(error) => {

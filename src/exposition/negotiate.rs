@@ -248,25 +248,51 @@ pub fn gzip_by_item(accept_encoding: &str) -> bool {
         .any(|item| item == "gzip" || item.starts_with("gzip;"))
 }
 
-/// Whether gzip is wanted by weight: it is named, not refused, and at least as welcome as the
-/// uncompressed form.
-pub fn gzip_by_weight(accept_encoding: &str) -> bool {
-    let mut gzip: Option<f32> = None;
-    let mut identity: Option<f32> = None;
-    for item in accept_encoding.split(',') {
-        let mut fields = item.split(';');
-        let slot = match fields.next().map(str::trim) {
-            Some("gzip") => &mut gzip,
-            Some("identity") => &mut identity,
-            _ => continue,
-        };
-        let weight = fields
-            .filter_map(|field| field.split_once('='))
-            .find(|(name, _)| name.trim() == "q")
-            .map_or(Some(1.0), |(_, value)| value.trim().parse().ok());
-        *slot = Some(weight.unwrap_or(0.0));
+/// Whether gzip is wanted by weight, for the values of all `Accept-Encoding` headers: it is more welcome than the
+/// uncompressed form, each by the best of the items that name it or `*`. What follows an item that cannot be read,
+/// in the same header, is not looked at. These are the rules of the handler of Prometheus' Go client.
+pub fn gzip_by_weight<'a>(headers: impl IntoIterator<Item = &'a str>) -> bool {
+    let (mut gzip, mut identity) = (0.0f32, 0.0f32);
+    for header in headers {
+        let mut rest = Some(header);
+        while let Some((name, weight, tail)) = rest.and_then(coding) {
+            if matches!(name, "gzip" | "*") {
+                gzip = gzip.max(weight);
+            }
+            if matches!(name, "identity" | "*") {
+                identity = identity.max(weight);
+            }
+            rest = tail.trim_start().strip_prefix(',');
+        }
     }
-    gzip.is_some_and(|gzip| gzip > 0.0 && gzip >= identity.unwrap_or(0.0))
+    gzip > identity
+}
+
+/// The first item of an `Accept-Encoding` header: the coding, its weight, and what follows them.
+fn coding(header: &str) -> Option<(&str, f32, &str)> {
+    let header = header.trim_start();
+    let is_name = |byte: u8| byte.is_ascii_graphic() && !b"()<>@,;:\\\"[]?={}".contains(&byte);
+    let end = header.bytes().position(|byte| !is_name(byte)).unwrap_or(header.len());
+    let (name, rest) = header.split_at_checked(end).filter(|(name, _)| !name.is_empty())?;
+    match rest.trim_start().strip_prefix(';') {
+        None => Some((name, 1.0, rest)),
+        Some(parameter) => {
+            let (weight, rest) = weight(parameter.trim_start().strip_prefix("q=")?)?;
+            Some((name, weight, rest))
+        }
+    }
+}
+
+/// A weight (`0`, `1`, `0.5`) at the beginning of a text, and what follows it.
+fn weight(text: &str) -> Option<(f32, &str)> {
+    let whole = text.get(..1).filter(|digit| matches!(*digit, "0" | "1"))?;
+    let rest = text.get(1..)?;
+    let Some(decimals) = rest.strip_prefix('.') else {
+        return Some((if whole == "1" { 1.0 } else { 0.0 }, rest));
+    };
+    let end = decimals.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(decimals.len());
+    let (digits, rest) = decimals.split_at_checked(end)?;
+    Some((format!("{whole}.{digits}").parse().ok()?, rest))
 }
 
 #[cfg(test)]
@@ -310,6 +336,86 @@ mod tests {
         }
     }
 
+    /// Recorded from statsd_exporter 0.31 and the telemetry port of kube-state-metrics 2.20.
+    #[test]
+    fn compression_by_weight() {
+        for header in [
+            "gzip",
+            "identity;q=0.5,gzip",
+            "*;q=0,gzip",
+            "*;q=0.5,gzip",
+            "gzip,*;q=0.5",
+            "gzip,gzip;q=0",
+            "gzip;q=0,gzip",
+            "gzip;q=0.5x",
+            "gzip; q=1",
+            "gzip ; q=1",
+            "gzip;\tq=1",
+            "gzip;q=1 , x",
+            "gzip;q=1.",
+            "gzip;q=1.5",
+            "gzip;q=0.0001",
+            "gzip;q=0.12345678901",
+            "gzip;q=1e0",
+            "gzip;q=1;foo=1",
+            "gzip;q=0.5;foo=1,identity;q=0.1",
+            "gzip gzip",
+            "gzip,;",
+            "zstd,gzip",
+            "br;q=1,gzip",
+            "identity;q=0.4,gzip;q=0.6,*;q=0.5",
+            "gzip;q=0.6,identity;q=0.5,gzip;q=0.1",
+            "\tgzip",
+            "gzip\t",
+        ] {
+            assert!(gzip_by_weight([header]), "{header:?}");
+        }
+        for header in [
+            "",
+            "gzip, identity",
+            "identity, gzip",
+            "gzip;q=0.5, identity;q=0.5",
+            "*, gzip",
+            "gzip,*",
+            "gzip;q=0.5,*",
+            "*",
+            "identity;q=0",
+            "gzip;foo=1",
+            "gzip;foo=1, gzip",
+            "br;foo=1, gzip",
+            "br;, gzip",
+            "br;q=x,gzip",
+            "gzip;",
+            "gzip;Q=1",
+            "gzip;q =1",
+            "gzip;q=x",
+            "gzip;q=.5",
+            "gzip;q=2",
+            "gzip;q=-1",
+            "gzip;q=",
+            "gzip;q= 1",
+            "gzip;q=0.",
+            "gzip;q=0.000",
+            "gzip;q=00",
+            "gzip;q=01",
+            "gzip/x",
+            "\"gzip\"",
+            ",gzip",
+            " ,gzip",
+            "br,,gzip",
+            "br, ,gzip",
+            "@,gzip",
+            "GZIP",
+        ] {
+            assert!(!gzip_by_weight([header]), "{header:?}");
+        }
+        assert!(gzip_by_weight(["br", "gzip"]));
+        assert!(gzip_by_weight(["br;foo", "gzip"]));
+        assert!(!gzip_by_weight(["identity", "gzip"]));
+        assert!(!gzip_by_weight(["gzip", "identity"]));
+        assert!(!gzip_by_weight([]));
+    }
+
     #[test]
     fn statsd_exporter_negotiation() {
         let mut seen = 0;
@@ -326,7 +432,7 @@ mod tests {
                 "{case}"
             );
             let gzip = case["content_encoding"].as_str() == Some("gzip");
-            assert_eq!(gzip_by_weight(header("Accept-Encoding")), gzip, "{case}");
+            assert_eq!(gzip_by_weight([header("Accept-Encoding")]), gzip, "{case}");
         }
         assert_eq!(seen, 37);
     }

@@ -28,3 +28,4 @@ pub mod routes;
 pub mod scrape;
 pub mod serve;
 pub mod shutdown;
+pub mod validity;

@@ -17,6 +17,7 @@
 use std::time::Duration;
 
 use hyper::Method;
+use hyper::header::{HeaderName, HeaderValue};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
@@ -34,6 +35,9 @@ const DEFAULT_SECONDS: u64 = 30;
 /// Longest CPU profile.
 const MAX_SECONDS: u64 = 600;
 
+/// Tells `go tool pprof` that an error comes from a profile's page.
+const X_GO_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
+
 const PREFIX: &str = "/debug/pprof/";
 
 /// One CPU profile at a time: the timer signal belongs to the process.
@@ -50,7 +54,10 @@ pub fn routes() -> Router {
         .at(&path("symbol"), Methods::Read, |_| nosniff(response::text(200, "num_symbols: 1\n")))
         .at_async(&path("heap_flamegraph"), Methods::Read, |call| heap(call, Form::Flamegraph));
     for name in ["heap", "allocs"] {
-        router = router.at_async(&path(name), Methods::Read, |call| heap(call, Form::Pprof));
+        router = router.at_async(&path(name), Methods::Read, |call| {
+            let form = if wants_text(&call) { Form::Text } else { Form::Pprof };
+            heap(call, form)
+        });
     }
     for name in ["threads", "goroutine", "threadcreate"] {
         router = router.at(&path(name), Methods::Read, |_| {
@@ -64,6 +71,8 @@ pub fn routes() -> Router {
 enum Form {
     Pprof,
     Flamegraph,
+    /// As the sampler writes it, for people: `?debug=1`.
+    Text,
 }
 
 impl Form {
@@ -71,6 +80,7 @@ impl Form {
         let content_type = match self {
             Self::Pprof => "application/octet-stream",
             Self::Flamegraph => "image/svg+xml",
+            Self::Text => "text/plain; charset=utf-8",
         };
         nosniff(response::with_type(200, content_type, Body::whole(bytes)))
     }
@@ -78,7 +88,8 @@ impl Form {
 
 fn index(call: &Call) -> Response {
     if call.path != PREFIX {
-        return response::error(404, "Unknown profile\n");
+        let unknown = response::error(404, "Unknown profile\n");
+        return response::header(unknown, X_GO_PPROF, HeaderValue::from_static("1"));
     }
     let page = super::landing::page(
         "Profiles",
@@ -104,6 +115,13 @@ fn cmdline() -> String {
     let args: Vec<String> =
         std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     args.join("\0")
+}
+
+/// Whether the request has `debug=` and a whole number other than 0.
+fn wants_text(call: &Call) -> bool {
+    query::first(call.query(), "debug")
+        .and_then(|text| text.parse::<i64>().ok())
+        .is_some_and(|debug| debug != 0)
 }
 
 async fn cpu(call: Call, form: Form) -> Response {
@@ -157,6 +175,7 @@ fn report(guard: &pprof::ProfilerGuard<'_>, form: Form) -> Result<Vec<u8>, Strin
             report.flamegraph(&mut svg).map_err(|error| error.to_string())?;
             Ok(svg)
         }
+        Form::Text => Ok(format!("{report:?}").into_bytes()),
     }
 }
 
@@ -175,6 +194,11 @@ async fn heap(call: Call, form: Form) -> Response {
     }
     let dump = match form {
         Form::Pprof => control.dump_pprof(),
+        Form::Text => control.dump().and_then(|mut file| {
+            let mut text = Vec::new();
+            std::io::Read::read_to_end(&mut file, &mut text)?;
+            Ok(text)
+        }),
         Form::Flamegraph => control.dump_flamegraph(),
     };
     match dump {

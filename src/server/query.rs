@@ -10,6 +10,10 @@ pub fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
     }
+    String::from_utf8(decode_bytes(text)?).ok().map(Cow::Owned)
+}
+
+fn decode_bytes(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, tail)) = rest.split_first() {
@@ -23,7 +27,15 @@ pub fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
         bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
         rest = tail;
     }
-    String::from_utf8(bytes).ok().map(Cow::Owned)
+    Some(bytes)
+}
+
+/// Decodes a path. `None` when an escape is broken; what is not UTF-8 becomes U+FFFD, which no route has.
+pub fn decode_path(path: &str) -> Option<Cow<'_, str>> {
+    if !path.contains('%') {
+        return Some(Cow::Borrowed(path));
+    }
+    Some(Cow::Owned(String::from_utf8_lossy(&decode_bytes(path)?).into_owned()))
 }
 
 /// The pairs of a query string in order. Pairs with a broken escape or a semicolon are left out, as

@@ -1,6 +1,8 @@
 //! The answers that every listener gives alike.
 
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Method, StatusCode};
 
 use super::body::Body;
@@ -38,6 +40,11 @@ pub fn error(status: u16, message: impl Into<String>) -> Response {
     nosniff(text(status, message))
 }
 
+/// A refusal after which the connection is closed, as Go's server answers requests that it cannot take.
+pub fn closing(status: u16, message: &'static str) -> Response {
+    header(text(status, message), CONNECTION, HeaderValue::from_static("close"))
+}
+
 /// Forbids guessing the media type.
 pub fn nosniff(response: Response) -> Response {
     header(response, X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))
@@ -47,7 +54,8 @@ pub fn nosniff(response: Response) -> Response {
 pub fn redirect(method: &Method, target: &str) -> Response {
     let page = format!("<a href=\"{}\">Temporary Redirect</a>.\n\n", escape_html(target));
     let response = match *method {
-        Method::GET | Method::HEAD => with_type(307, "text/html; charset=utf-8", Body::whole(page)),
+        Method::GET => with_type(307, "text/html; charset=utf-8", Body::whole(page)),
+        Method::HEAD => with_type(307, "text/html; charset=utf-8", Body::empty()),
         _ => empty(307),
     };
     match HeaderValue::from_str(target) {

@@ -28,11 +28,14 @@ impl Call {
         self.head.uri.query().unwrap_or_default()
     }
 
-    /// All values of a header joined with commas, empty when it is absent or not text.
-    pub fn header(&self, name: hyper::header::HeaderName) -> String {
-        let values = self.head.headers.get_all(name);
-        let texts: Vec<&str> = values.iter().filter_map(|value| value.to_str().ok()).collect();
-        texts.join(", ")
+    /// The first value of a header, empty when it is absent or not text.
+    pub fn header(&self, name: hyper::header::HeaderName) -> &str {
+        self.head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// All values of a header that are text.
+    pub fn headers(&self, name: hyper::header::HeaderName) -> impl Iterator<Item = &str> {
+        self.head.headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
     }
 }
 
@@ -103,8 +106,9 @@ impl Router {
         let is_head = head.method == Method::HEAD;
         let mut response = self.answer(head).await;
         if is_head {
+            // A body that was not written, because nobody would see it, says nothing about its length.
             let size = hyper::body::Body::size_hint(response.body()).exact();
-            if let Some(size) = size {
+            if let Some(size) = size.filter(|size| *size > 0) {
                 response.headers_mut().insert(CONTENT_LENGTH, size.into());
             }
             response = response.map(super::body::Body::without_data);
@@ -118,8 +122,8 @@ impl Router {
             let status = if head.method == Method::OPTIONS { 200 } else { 400 };
             return response::empty(status);
         }
-        let Some(path) = query::percent_decode(raw) else {
-            return response::text(400, "400 Bad Request: the path has a broken escape\n");
+        let Some(path) = query::decode_path(raw) else {
+            return response::closing(400, "400 Bad Request");
         };
         let clean = query::clean(&path);
         if clean != path {
@@ -216,9 +220,25 @@ mod tests {
             ("GET", "/metrics/", 404, "404 page not found\n"),
             ("GET", "/Metrics", 404, "404 page not found\n"),
             ("OPTIONS", "*", 200, ""),
+            ("GET", "/%", 400, "400 Bad Request"),
+            ("GET", "/%zz", 400, "400 Bad Request"),
+            ("GET", "/%ff", 404, "404 page not found\n"),
         ] {
             let (got, _, text) = ask(&router, method, uri).await;
             assert_eq!((got, text.as_str()), (status, body), "{method} {uri}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_head_announces_the_length_of_what_it_stands_for() {
+        let router = router().at("/done", Methods::Any, |_| response::empty(200));
+        for (uri, length) in
+            [("/metrics", Some("7")), ("/nope", Some("19")), ("/done", None), ("//", None)]
+        {
+            let request = Request::builder().method("HEAD").uri(uri).body(()).expect("request");
+            let response = router.dispatch(request.into_parts().0).await;
+            let got = response.headers().get(CONTENT_LENGTH).map(|v| v.to_str().expect("text"));
+            assert_eq!(got, length, "{uri}");
         }
     }
 

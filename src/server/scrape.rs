@@ -48,12 +48,20 @@ type Parts = Box<dyn Iterator<Item = DeflatePart> + Send>;
 impl Scrape {
     /// Answers one scrape. The snapshot is taken here; the body is produced while the client reads.
     pub fn respond(&self, call: &Call) -> Response {
-        let choice = negotiate::format(&call.header(ACCEPT), self.dialect);
-        let accept_encoding = call.header(ACCEPT_ENCODING);
+        let choice = match self.dialect {
+            // The originals look at the first header alone.
+            Dialect::KubeStateMetrics | Dialect::ClientGolang { .. } => {
+                negotiate::format(call.header(ACCEPT), self.dialect)
+            }
+            Dialect::Native { .. } => {
+                let wishes: Vec<&str> = call.headers(ACCEPT).collect();
+                negotiate::format(&wishes.join(", "), self.dialect)
+            }
+        };
         let compressed = match self.gzip {
             Gzip::Off => false,
-            Gzip::ByItem => negotiate::gzip_by_item(&accept_encoding),
-            Gzip::ByWeight => negotiate::gzip_by_weight(&accept_encoding),
+            Gzip::ByItem => negotiate::gzip_by_item(call.header(ACCEPT_ENCODING)),
+            Gzip::ByWeight => negotiate::gzip_by_weight(call.headers(ACCEPT_ENCODING)),
         };
         let query = query::scrape_query(call.query(), self.filters);
         // The body of a HEAD is never looked at, so it is not produced.

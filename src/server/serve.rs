@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::connection::{Deadlines, Limits, TimedStream};
 use super::router::Router;
 use super::shutdown::Shutdown;
+use super::validity;
 
 /// Largest request head, start line included.
 const MAX_HEAD: usize = 64 << 10;
@@ -95,7 +96,10 @@ fn answer(stream: TcpStream, router: &Arc<Router>, limits: Limits, graceful: &Gr
         let router = Arc::clone(&router);
         async move {
             let (head, _) = request.into_parts();
-            let response = router.dispatch(head).await;
+            let response = match validity::refusal(&head) {
+                Some(refusal) => refusal,
+                None => router.dispatch(head).await,
+            };
             Ok::<_, Infallible>(response.map(|body| body.hold(answer)))
         }
     });

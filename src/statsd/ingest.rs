@@ -18,6 +18,7 @@ use super::labels;
 use super::line::{
     self, Event, EventKind, ParserFlags, SampleError, SimpleKind, SimpleLine, split_simple,
 };
+use super::line_log;
 use super::mapcache::{CacheKind, MapCache, Mapping};
 use super::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, ObserverType, Rule};
 use super::metrics::{
@@ -167,6 +168,8 @@ struct Core {
     buffer: mapper::Buffer,
     text: Vec<u8>,
     relayed: RelayBatch,
+    /// Lines of this batch are logged.
+    verbose: bool,
 }
 
 impl Worker {
@@ -186,6 +189,7 @@ impl Worker {
                 buffer: mapper::Buffer::default(),
                 text: Vec::new(),
                 relayed: RelayBatch::default(),
+                verbose: false,
                 shared: Arc::clone(shared),
             },
             keys: KeyTable::new(shared.key_cache_size),
@@ -198,6 +202,7 @@ impl Worker {
     /// that what was sent after a reload is mapped by it.
     pub(crate) fn begin(&mut self) {
         self.core.now = self.core.shared.registry.clock.now();
+        self.core.verbose = tracing::enabled!(tracing::Level::DEBUG);
         if self.core.shared.mapping.load().generation != self.core.loaded.generation {
             self.core.loaded = self.core.shared.mapping.load_full();
             if let Some(cache) = &mut self.core.cache {
@@ -242,7 +247,18 @@ impl Worker {
             _ => Count::UdpPackets,
         };
         self.core.tally.add(count, 1);
+        if self.core.verbose {
+            line_log::datagram(self.core.listener, bytes, self.core.shared.flags);
+        }
         self.lines(bytes);
+    }
+
+    /// A line of a stream, without its line feed.
+    pub(crate) fn stream_line(&mut self, line: &[u8]) {
+        if self.core.verbose {
+            line_log::line(self.core.listener, line, self.core.shared.flags);
+        }
+        self.line(line);
     }
 
     /// Lines separated by line feeds; what follows the last one is a line too, even if it is empty.
@@ -294,6 +310,8 @@ impl Worker {
         let outcome = if let (Some(handle), false) = (known.handle, treatment.op == Op::Drop) {
             let value = treatment.series_value(treatment.event_value(number));
             let change = match treatment.op {
+                // The long way says why in the log.
+                Op::Add if value < 0.0 && core.verbose => return false,
                 Op::Add if value < 0.0 => None,
                 // NaN is noted in the family, which only the long way knows.
                 Op::Add if value.is_nan() => return false,
@@ -690,6 +708,11 @@ impl Core {
         }
         let value = route.treatment.series_value(event.value);
         if route.kind == EventType::Counter && value < 0.0 {
+            tracing::debug!(
+                metric = &*route.mapping.name,
+                event_value = value,
+                "counter must be non-negative value"
+            );
             self.tally.add(Count::NegativeCounter, weight);
             return SampleOutcome::NegativeCounter;
         }
@@ -787,6 +810,11 @@ impl Core {
     }
 
     fn reject(&mut self, rejection: Rejection, route: &mut Route, weight: u64) -> SampleOutcome {
+        tracing::debug!(
+            metric = &*route.mapping.name,
+            reason = ?rejection,
+            "Failed to update metric"
+        );
         match rejection {
             Rejection::EmptyName => self.tally.add(Count::EmptyName, weight),
             Rejection::InvalidName => self.tally.add(Count::InvalidName, weight),

@@ -18,6 +18,7 @@ mod family;
 mod ingest;
 mod keys;
 mod labels;
+mod line_log;
 mod mapcache;
 mod metrics;
 mod net;

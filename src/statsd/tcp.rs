@@ -134,23 +134,33 @@ async fn read(
         };
         match read {
             Ok(0) => {
-                if !lines.rest().is_empty() {
-                    feed(worker, |worker| worker.line(strip_return(lines.rest())));
-                }
+                last_line(worker, lines.rest());
                 return End::Done;
             }
             Ok(length) => {
                 lines.filled(length);
                 let mut too_long = false;
                 feed(worker, |worker| {
-                    too_long = lines.take(|line| worker.line(strip_return(line))).is_err();
+                    too_long = lines.take(|line| worker.stream_line(strip_return(line))).is_err();
                 });
                 if too_long {
                     return End::TooLong;
                 }
             }
+            // The original takes what came before a reset for the last line and counts no error.
+            Err(_) if !lines.rest().is_empty() => {
+                last_line(worker, lines.rest());
+                return End::Done;
+            }
             Err(error) => return End::Failed(error),
         }
+    }
+}
+
+/// What stood behind the last line feed. A carriage return at its end belongs to it: there is no line end.
+fn last_line(worker: &Mutex<Worker>, rest: &[u8]) {
+    if !rest.is_empty() {
+        feed(worker, |worker| worker.stream_line(rest));
     }
 }
 

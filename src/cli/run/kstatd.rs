@@ -12,7 +12,7 @@ use crate::cli::file_watch::FileWatch;
 use crate::cli::kube_side::{self, Current, KubeSide};
 use crate::cli::native::RunArgs;
 use crate::cli::process::{Request, Servers};
-use crate::cli::statsd_side;
+use crate::cli::statsd_side::{self, Trigger};
 use crate::exposition::Source;
 use crate::server::readiness::Readiness;
 use crate::server::routes::{self, Sides};
@@ -73,7 +73,7 @@ pub async fn run_kstatd(args: &RunArgs) -> Result<(), String> {
             Wake::Request(Request::Dump) => dump(),
             Wake::Request(Request::Reload) | Wake::FileChanged => {
                 if let (Wake::Request(_), Some((pipeline, config))) = (wake, &statsd) {
-                    statsd_side::reload(pipeline, config.has_mapping(), "signal");
+                    statsd_side::reload(pipeline, config.has_mapping(), Trigger::Hangup);
                 }
                 let Some(running) = &mut side else { continue };
                 match reload(resolve, &telemetry, &mut signals).await {

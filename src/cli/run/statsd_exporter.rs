@@ -9,7 +9,7 @@ use super::{block_on, dump, signals, unless_asked_again};
 use crate::cli::config;
 use crate::cli::process::{GRACE, Request, Servers};
 use crate::cli::statsd_flags::StatsdArgs;
-use crate::cli::statsd_side;
+use crate::cli::statsd_side::{self, Trigger};
 use crate::exposition::Source;
 use crate::server::routes::{self, Lifecycle};
 use crate::server::shutdown;
@@ -76,7 +76,7 @@ async fn run(args: &StatsdArgs) -> Result<(), String> {
                 tracing::info!(signal, "Received os signal, exiting");
                 break;
             }
-            Request::Reload => statsd_side::reload(&pipeline, has_mapping(args), "signal"),
+            Request::Reload => statsd_side::reload(&pipeline, has_mapping(args), Trigger::Hangup),
             Request::Dump => dump(),
         }
     }
@@ -98,7 +98,7 @@ fn lifecycle(pipeline: &Arc<Pipeline>, args: &StatsdArgs, quit: &Arc<Notify>) ->
     let quit = Arc::clone(quit);
     Lifecycle {
         reload: Arc::new(move || {
-            statsd_side::reload(&pipeline, has_file, "lifecycle api reload");
+            statsd_side::reload(&pipeline, has_file, Trigger::Request);
         }),
         quit: Arc::new(move || quit.notify_one()),
     }

@@ -93,11 +93,11 @@ impl<'a> Labels<'a> {
     }
 
     fn push_list(&mut self, list: &'a str, separator: char, trim: impl Fn(&'a str) -> &'a str) {
-        // One comma at the end is no empty tag, nor is an empty list.
-        let list = list.strip_suffix(',').unwrap_or(list);
         if list.is_empty() {
             return;
         }
+        // One comma at the end is no empty tag, but a comma alone is.
+        let list = list.strip_suffix(',').unwrap_or(list);
         for tag in list.split(',') {
             match trim(tag).split_once(separator) {
                 Some((key, value)) if !key.is_empty() && !value.is_empty() => {

@@ -179,6 +179,17 @@ fn conformance() {
 }
 
 #[test]
+fn a_comma_alone_is_an_empty_tag() {
+    for line in ["a:1|c|#,", "a,,:1|c", "a#,:1|c", "a[,]:1|c"] {
+        let got = record_default(line);
+        assert_eq!((got.events.len(), got.tag_errors, got.tags), (1, 1, 0), "{line}");
+    }
+    for (line, errors) in [("a:1|c|#", 0), ("a:1|c|#,,", 2), ("a:1|c|#a:b,", 0), ("a[]:1|c", 0)] {
+        assert_eq!(record_default(line).tag_errors, errors, "{line}");
+    }
+}
+
+#[test]
 fn a_closing_bracket_before_an_opening_one_costs_its_tags_only() {
     let got = record_default("a][:1|c|#x:y");
     assert_eq!(got.events.len(), 1);

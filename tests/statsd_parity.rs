@@ -1,0 +1,240 @@
+//! What running kstatd beside statsd_exporter 0.31 on the same input has brought to light: each test states what the
+//! original does.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use common::{DEADLINE, Program, get, request, run, until};
+
+const NAME: &str = "statsd_exporter";
+
+struct Exporter {
+    program: Program,
+    web: SocketAddr,
+    tcp: SocketAddr,
+}
+
+fn exporter(flags: &[&str]) -> Exporter {
+    let mut args: Vec<String> = ["web.listen-address", "statsd.listen-udp", "statsd.listen-tcp"]
+        .iter()
+        .map(|flag| format!("--{flag}=127.0.0.1:0"))
+        .collect();
+    args.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    let program = Program::start(NAME, &args);
+    let web = program.address(&["Accepting Prometheus Requests"], "addr");
+    let tcp = program.address(&["Accepting StatsD Traffic"], "tcp");
+    Exporter { program, web, tcp }
+}
+
+impl Exporter {
+    fn value(&self, series: &str) -> Option<f64> {
+        let text = get(self.web, "/metrics").text();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        line.parse().ok()
+    }
+
+    fn wait_for(&self, series: &str, value: f64) {
+        until(series, || (self.value(series) == Some(value)).then_some(()));
+    }
+
+    /// Sends a request as it stands and returns all that comes back until the connection is closed.
+    fn raw(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.web).expect("connect");
+        stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
+        stream.write_all(request.as_bytes()).expect("send");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("the connection is closed");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+#[test]
+fn a_carriage_return_without_a_line_feed_belongs_to_the_line() {
+    let exporter = exporter(&[]);
+    for (text, lines) in [("a:1|c\r\nb:1|c\r", 2.0), ("\r", 3.0)] {
+        let mut stream = TcpStream::connect(exporter.tcp).expect("connect");
+        stream.write_all(text.as_bytes()).expect("send");
+        drop(stream);
+        exporter.wait_for("statsd_exporter_lines_total", lines);
+    }
+    assert_eq!(exporter.value("a"), Some(1.0));
+    assert_eq!(exporter.value("b"), None);
+    for (reason, count) in [("illegal_event", 1.0), ("malformed_line", 1.0)] {
+        let series = format!("statsd_exporter_sample_errors_total{{reason=\"{reason}\"}}");
+        assert_eq!(exporter.value(&series), Some(count), "{reason}");
+    }
+}
+
+/// Sends `text` and resets the connection once `lines` lines of this exporter are counted.
+fn send_and_reset(exporter: &Exporter, text: &str, lines: f64) {
+    let mut stream = TcpStream::connect(exporter.tcp).expect("connect");
+    stream.write_all(text.as_bytes()).expect("send");
+    // A reset throws away what has not been read.
+    exporter.wait_for("statsd_exporter_lines_total", lines);
+    socket2::SockRef::from(&stream)
+        .set_linger(Some(std::time::Duration::ZERO))
+        .expect("a reset instead of an end");
+}
+
+#[test]
+fn a_reset_connection_loses_no_line() {
+    let exporter = exporter(&[]);
+    send_and_reset(&exporter, "a:1|c\nb:1|c", 1.0);
+    exporter.wait_for("statsd_exporter_lines_total", 2.0);
+    assert_eq!(exporter.value("b"), Some(1.0));
+    assert_eq!(exporter.value("statsd_exporter_tcp_connection_errors_total"), Some(0.0));
+    send_and_reset(&exporter, "c:1|c\n", 3.0);
+    exporter.wait_for("statsd_exporter_tcp_connection_errors_total", 1.0);
+}
+
+#[test]
+fn lines_and_the_reasons_of_refusals_are_logged_at_debug() {
+    let exporter = exporter(&["--log.level=debug"]);
+    let mut stream = TcpStream::connect(exporter.tcp).expect("connect");
+    // The second counter of one name takes another way than the first.
+    let text = "fine:1|c\nbad\nv:x|c\nk:1|q\nt:1|c|#x\nn:-1|c\nm:1|c\nm:-7|c\nfine:2|g\n";
+    stream.write_all(text.as_bytes()).expect("send");
+    drop(stream);
+    for parts in [
+        &["level=DEBUG", "msg=\"Incoming line\"", "proto=tcp", "line=fine:1|c"][..],
+        &["level=DEBUG", "msg=\"bad line\"", "line=bad"],
+        &["level=DEBUG", "msg=\"bad value\"", "line=v:x|c"],
+        &["level=DEBUG", "Error building event", "line=k:1|q"],
+        &["level=DEBUG", "malformed tags", "line=t:1|c|#x"],
+        &["level=DEBUG", "counter must be non-negative value", "metric=n", "event_value=-1"],
+        &["level=DEBUG", "counter must be non-negative value", "metric=m", "event_value=-7"],
+        &["level=DEBUG", "Failed to update metric", "metric=fine"],
+    ] {
+        exporter.program.line(parts);
+    }
+    let udp = exporter.program.address(&["Accepting StatsD Traffic"], "udp");
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
+    socket.send_to(b"first:1|c\nsecond:1|c", udp).expect("send");
+    exporter.program.line(&["msg=\"Incoming line\"", "proto=udp", "line=second:1|c"]);
+}
+
+#[test]
+fn lines_are_not_logged_above_debug() {
+    let exporter = exporter(&[]);
+    let mut stream = TcpStream::connect(exporter.tcp).expect("connect");
+    stream.write_all(b"bad\n").expect("send");
+    exporter.wait_for("statsd_exporter_lines_total", 1.0);
+    assert!(!exporter.program.log().iter().any(|line| line.contains("bad")));
+}
+
+#[test]
+fn help_and_version_beat_bad_values() {
+    for request in ["--help", "-h", "--help-long", "--version", "--version=1", "--help-man"] {
+        for args in [["--log.level=zzz", request], [request, "--statsd.cache-size=x"]] {
+            let output = run(NAME, args);
+            assert_eq!(output.status.code(), Some(0), "{args:?}: {}", output.stderr);
+            assert!(!output.stdout.is_empty(), "{args:?}");
+        }
+    }
+    assert_eq!(run(NAME, ["--log.level=zzz"]).status.code(), Some(1));
+    assert_eq!(run(NAME, ["--log.level=info", "--completion-bash", "--l"]).status.code(), Some(0));
+    assert_eq!(run(NAME, ["--no-completion-bash", "--check-config"]).status.code(), Some(0));
+}
+
+#[test]
+fn requests_that_go_refuses() {
+    let exporter = exporter(&[]);
+    for (request, status, body) in [
+        ("GET /metrics HTTP/1.1\r\n\r\n", "400", "400 Bad Request: missing required Host header"),
+        (
+            "GET http://h/metrics HTTP/1.1\r\n\r\n",
+            "400",
+            "400 Bad Request: missing required Host header",
+        ),
+        ("GET /metrics HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "400", "400 Bad Request"),
+        (
+            "GET /metrics HTTP/1.1\r\nHost: a b\r\n\r\n",
+            "400",
+            "400 Bad Request: malformed Host header",
+        ),
+        ("GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", "400", "400 Bad Request"),
+        ("GET /% HTTP/1.1\r\nHost: a\r\n\r\n", "400", "400 Bad Request"),
+    ] {
+        // Read to its end: the connection is closed although the request does not ask for it.
+        let answer = exporter.raw(request);
+        let (head, got) = answer.split_once("\r\n\r\n").expect("an answer");
+        assert_eq!(head.split(' ').nth(1), Some(status), "{request:?}");
+        assert!(head.to_lowercase().contains("connection: close"), "{head}");
+        assert_eq!(got, body, "{request:?}");
+    }
+    let answer = exporter.raw("GET /-/ready HTTP/1.0\r\n\r\n");
+    assert_eq!(answer.split(' ').nth(1), Some("200"));
+}
+
+#[test]
+fn the_first_accept_counts_and_every_accept_encoding() {
+    let exporter = exporter(&[]);
+    let protobuf =
+        "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text";
+    let ask = |headers: &[(&str, &str)]| {
+        let answer = request(exporter.web, "GET", "/metrics", headers).expect("answer");
+        let kind =
+            answer.header("content-type").expect("type").split(';').next().map(str::to_owned);
+        (kind.unwrap_or_default(), answer.header("content-encoding").map(str::to_owned))
+    };
+    let text = "text/plain".to_owned();
+    let gzip = Some("gzip".to_owned());
+    assert_eq!(ask(&[("Accept", "*/*"), ("Accept", protobuf)]), (text.clone(), None));
+    assert_ne!(ask(&[("Accept", protobuf), ("Accept", "text/plain")]).0, text);
+    assert_eq!(
+        ask(&[("Accept-Encoding", "br"), ("Accept-Encoding", "gzip")]),
+        (text.clone(), gzip)
+    );
+    for headers in [
+        [("Accept-Encoding", "identity"), ("Accept-Encoding", "gzip")],
+        [("Accept-Encoding", "gzip;foo=1"), ("Accept-Encoding", "br")],
+    ] {
+        assert_eq!(ask(&headers), (text.clone(), None), "{headers:?}");
+    }
+}
+
+#[test]
+fn answers_to_head_do_not_lie_about_the_length() {
+    let exporter = exporter(&["--web.enable-lifecycle"]);
+    for (path, length) in [
+        ("/metrics", None),
+        ("/-/reload", None),
+        ("/-/quit", None),
+        ("/-/healthy", None),
+        ("//metrics", None),
+        ("/nope", Some("19")),
+    ] {
+        let answer = request(exporter.web, "HEAD", path, &[("Accept-Encoding", "gzip")]);
+        let answer = answer.expect("answer");
+        assert_eq!(answer.header("content-length"), length, "{path}");
+        assert!(answer.body.is_empty(), "{path}");
+    }
+}
+
+#[test]
+fn signals_that_a_go_program_ignores() {
+    let mut exporter = exporter(&[]);
+    for signal in ["ALRM", "VTALRM", "PROF", "IO", "PWR", "XCPU", "USR1", "USR2"] {
+        exporter.program.signal(signal);
+    }
+    assert_eq!(get(exporter.web, "/-/healthy").status, 200);
+    exporter.program.signal("HUP");
+    exporter.program.line(&["no mapping config to reload", "signal=hangup"]);
+    exporter.program.signal("TERM");
+    assert_eq!(exporter.program.ended().code(), Some(0));
+}
+
+#[test]
+fn profiles_as_text_and_unknown_ones() {
+    let exporter = exporter(&[]);
+    let unknown = request(exporter.web, "GET", "/debug/pprof/nope", &[]).expect("answer");
+    assert_eq!((unknown.status, unknown.header("x-go-pprof")), (404, Some("1")));
+    let heap = request(exporter.web, "GET", "/debug/pprof/heap?debug=1", &[]).expect("answer");
+    assert_eq!(
+        (heap.status, heap.header("content-type")),
+        (200, Some("text/plain; charset=utf-8"))
+    );
+    assert!(heap.text().starts_with("heap_v2/"), "{}", heap.text());
+}
