@@ -14,79 +14,22 @@ use hashbrown::HashTable;
 
 use super::cell::{self, Handle, Life, ObserverCell, Scalar, Slab, SlotId};
 use super::clock::Clock;
-use super::expiry::{Calendar, second_of};
+use super::expiry::Calendar;
 use super::family::{Family, Kind};
 use super::labels;
 use super::mapper::SummaryOptions;
 use super::observer::{
     Distinct, Histogram, HistogramSpec, Observer, SetSpec, Summary, SummarySpec,
 };
-use super::tree::{Entry, Key, Position, Snapshot, Tree};
+use super::tree::{Key, Position, Snapshot, Tree};
+
+mod admission;
+mod leave;
+
+pub(crate) use admission::Rejection;
 
 /// Says whether a metric name belongs to somebody else.
 pub type Reserved = Arc<dyn Fn(&str) -> bool + Send + Sync>;
-
-/// Expired (name, label names) pairs that are remembered so that `metrics_total` does not count a returning one twice.
-const MAX_DEPARTED: usize = 1 << 16;
-/// Series that expire under one hold of the writer's lock.
-const EXPIRY_BATCH: usize = 4_096;
-
-/// Why an event found no series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Rejection {
-    /// The name is known with another kind.
-    OtherKind,
-    /// A derived name (`_sum`, `_count`, `_bucket`) of this or another family is the same.
-    DerivedName,
-    /// The name belongs to the process's own metrics or to another part of the exposition.
-    ReservedName,
-    /// A label that this kind writes itself: `quantile` on a summary, `le` on a histogram.
-    ReservedLabel,
-    /// No name is left.
-    EmptyName,
-    /// A name Prometheus does not accept.
-    InvalidName,
-    /// A label name Prometheus does not accept or that begins with `__`.
-    InvalidLabel,
-    /// There are as many series as allowed.
-    SeriesLimit,
-}
-
-impl Rejection {
-    /// All rejections; `ALL[r as usize] == r`.
-    pub(crate) const ALL: [Self; 8] = [
-        Self::OtherKind,
-        Self::DerivedName,
-        Self::ReservedName,
-        Self::ReservedLabel,
-        Self::EmptyName,
-        Self::InvalidName,
-        Self::InvalidLabel,
-        Self::SeriesLimit,
-    ];
-
-    /// Value of a label `reason`.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::OtherKind => "other_kind",
-            Self::DerivedName => "derived_name",
-            Self::ReservedName => "reserved_name",
-            Self::ReservedLabel => "reserved_label",
-            Self::EmptyName => "empty_metric_name",
-            Self::InvalidName => "invalid_metric_name",
-            Self::InvalidLabel => "invalid_label_name",
-            Self::SeriesLimit => "series_limit",
-        }
-    }
-
-    /// Whether it counts in `events_conflict_total`, as the original counts clashes between metrics.
-    pub(crate) const fn is_conflict(self) -> bool {
-        matches!(
-            self,
-            Self::OtherKind | Self::DerivedName | Self::ReservedName | Self::ReservedLabel
-        )
-    }
-}
 
 /// How a new series aggregates.
 #[derive(Clone, Copy, Debug)]
@@ -387,72 +330,6 @@ impl Registry {
         }
     }
 
-    /// Whether a new series may exist beside the present ones.
-    fn admit(
-        &self,
-        members: &Members,
-        series: &NewSeries<'_>,
-        known_family: bool,
-    ) -> Result<(), Rejection> {
-        let kind = series.aggregation.kind();
-        let own_label: &[u8] = match kind {
-            Kind::Summary => b"quantile",
-            Kind::Histogram => b"le",
-            Kind::Counter | Kind::Gauge | Kind::Set => b"",
-        };
-        for (name, _) in labels::iter(series.key.labels) {
-            if name == own_label {
-                return Err(Rejection::ReservedLabel);
-            }
-            if !is_label_name(name) {
-                return Err(Rejection::InvalidLabel);
-            }
-        }
-        if !known_family {
-            if !is_metric_name(series.key.name) {
-                return Err(Rejection::InvalidName);
-            }
-            self.admit_family(members, series.key.name, kind)?;
-        }
-        if self.max_series > 0 && members.live >= self.max_series {
-            return Err(Rejection::SeriesLimit);
-        }
-        Ok(())
-    }
-
-    /// Whether a new family collides with another one or with a name derived from one.
-    fn admit_family(&self, members: &Members, name: &str, kind: Kind) -> Result<(), Rejection> {
-        if (self.reserved)(name) {
-            return Err(Rejection::ReservedName);
-        }
-        for suffix in ["_sum", "_count", "_bucket"] {
-            let base = name.strip_suffix(suffix);
-            let Some(base) = base.and_then(|base| self.family(members, base)) else {
-                continue;
-            };
-            let writes_it = suffix != "_bucket" || base.kind == Kind::Histogram;
-            // As the original does, a counter or gauge may not take `x_bucket` beside a summary `x` either.
-            if base.kind.is_observer() && (writes_it || !kind.is_observer()) {
-                return Err(Rejection::DerivedName);
-            }
-        }
-        let derived: &[&str] = match kind {
-            Kind::Histogram => &["_sum", "_count", "_bucket"],
-            Kind::Summary => &["_sum", "_count"],
-            Kind::Counter | Kind::Gauge | Kind::Set => &[],
-        };
-        for suffix in derived {
-            let derived = format!("{name}{suffix}");
-            if self.family(members, &derived).is_some() {
-                return Err(Rejection::DerivedName);
-            }
-            if (self.reserved)(&derived) {
-                return Err(Rejection::ReservedName);
-            }
-        }
-        Ok(())
-    }
-
     fn create(&self, members: &mut Members, series: &NewSeries<'_>, absent: Absent) -> Handle {
         let kind = series.aggregation.kind();
         let names = names_hash(series.key.labels);
@@ -585,169 +462,6 @@ impl Registry {
         });
         Handle { slot, generation }
     }
-
-    /// The life of a series whose event came at `now` (a tick) and whose rule gives it `ttl` ticks, 0 for ever.
-    /// The second part is the calendar bucket it must be entered in, if any.
-    pub(crate) fn prolong(life: Life, now: u32, ttl: u32) -> (Life, Option<u32>) {
-        if ttl == 0 {
-            return (Life { deadline: 0, ..life }, None);
-        }
-        let deadline = now.saturating_add(ttl);
-        let second = second_of(deadline);
-        if life.armed != 0 && life.armed <= second {
-            return (Life { deadline, ..life }, None);
-        }
-        (Life { deadline, armed: second }, Some(second))
-    }
-
-    /// Enters a series in the calendar.
-    pub(crate) fn arm(&self, handle: Handle, second: u32) {
-        let earlier =
-            self.calendar.lock().unwrap_or_else(PoisonError::into_inner).enter(second, handle);
-        if earlier {
-            (self.on_earlier)();
-        }
-    }
-
-    /// The second (of the clock) in which something may expire next.
-    pub(crate) fn next_expiry(&self) -> Option<u32> {
-        self.calendar.lock().unwrap_or_else(PoisonError::into_inner).next()
-    }
-
-    /// Removes the series whose last event is longer ago than their time to live.
-    pub(crate) fn expire(&self) {
-        let tick = self.clock.now().tick();
-        loop {
-            let due = self.calendar.lock().unwrap_or_else(PoisonError::into_inner).due(tick);
-            let Some((second, handles)) = due else {
-                return;
-            };
-            for batch in handles.chunks(EXPIRY_BATCH) {
-                self.expire_batch(second, batch, tick);
-            }
-        }
-    }
-
-    fn expire_batch(&self, second: u32, batch: &[Handle], tick: u32) {
-        let (scalars, observers) = (self.scalars.view(), self.observers.view());
-        let mut over = Vec::new();
-        let mut later = Vec::new();
-        // What becomes of a series whose bucket is due.
-        let judge = |life: Life| -> (Option<Life>, Option<u32>) {
-            if life.armed != second {
-                return (None, None);
-            }
-            if life.deadline == 0 {
-                return (Some(Life::default()), None);
-            }
-            let armed = second_of(life.deadline);
-            (Some(Life { armed, ..life }), Some(armed))
-        };
-        for &handle in batch {
-            if handle.slot.is_observer() {
-                let Some(mut cell) =
-                    observers.get(handle.slot).and_then(|cell| cell.lock(handle.generation))
-                else {
-                    continue;
-                };
-                if cell.life.armed == second && cell.life.deadline != 0 && cell.life.deadline < tick
-                {
-                    cell.retire();
-                    over.push(handle);
-                } else if let (Some(life), bucket) = judge(cell.life) {
-                    cell.life = life;
-                    later.extend(bucket.map(|bucket| (bucket, handle)));
-                }
-            } else {
-                let Some(cell) =
-                    scalars.get(handle.slot).and_then(|cell| cell.lock(handle.generation))
-                else {
-                    continue;
-                };
-                let life = cell.life();
-                if life.armed == second && life.deadline != 0 && life.deadline < tick {
-                    cell.retire();
-                    over.push(handle);
-                } else if let (Some(life), bucket) = judge(life) {
-                    cell.set_life(life);
-                    later.extend(bucket.map(|bucket| (bucket, handle)));
-                }
-            }
-        }
-        for (bucket, handle) in later {
-            self.arm(handle, bucket);
-        }
-        if !over.is_empty() {
-            self.evict(&mut self.write(), over);
-        }
-    }
-
-    /// Removes series whose cells are retired from the membership and frees their slots.
-    fn evict(&self, members: &mut Members, gone: Vec<Handle>) {
-        let ids: HashSet<u32> = gone
-            .iter()
-            .filter_map(|handle| members.slots(handle.slot).pages.get(handle.slot.index()).copied())
-            .collect();
-        let (scalar_view, observer_view) = (self.scalars.view(), self.observers.view());
-        let alive = |entry: &Entry| {
-            let Handle { slot, generation } = entry.handle;
-            if slot.is_observer() {
-                observer_view.get(slot).is_some_and(|cell| cell.lock(generation).is_some())
-            } else {
-                scalar_view.get(slot).is_some_and(|cell| cell.read(generation).is_some())
-            }
-        };
-        let mut removed = Vec::new();
-        let Members { tree, scalars, observers, .. } = members;
-        tree.compact(
-            &ids,
-            alive,
-            |entry, text| {
-                removed.push((Arc::clone(&entry.family), entry.handle.slot, names_hash(text)))
-            },
-            |slot, page| place(scalars, observers, slot, page),
-        );
-        for (family, slot, names) in removed {
-            members.slots(slot).free.push(slot.index() as u32);
-            self.left(members, &family, names);
-        }
-    }
-
-    /// Counts a series out of its family, and forgets the family with its last one.
-    fn left(&self, members: &mut Members, family: &Arc<Family>, names: u64) {
-        members.live -= 1;
-        if let (Some(live), Some(expired)) =
-            (count(&self.counts.live, family.kind), count(&self.counts.expired, family.kind))
-        {
-            live.fetch_sub(1, Ordering::Relaxed);
-            expired.fetch_add(1, Ordering::Relaxed);
-        }
-        let remaining = family.died();
-        let mut empty = remaining == 0;
-        if let Some(sets) = members.sets.get_mut(&family.id) {
-            empty = false;
-            if let Some(at) = sets.iter().position(|set| set.names == names)
-                && let Some(set) = sets.get_mut(at)
-            {
-                set.live -= 1;
-                if set.live == 0 {
-                    sets.swap_remove(at);
-                    empty = true;
-                }
-            }
-        }
-        if empty && members.departed.len() < MAX_DEPARTED {
-            let pair = self.pair_hash(family, names);
-            members.departed.insert(pair);
-        }
-        if remaining == 0 {
-            members.sets.remove(&family.id);
-            let hash = self.hasher.hash_one(&*family.name);
-            if let Ok(entry) = members.families.find_entry(hash, |known| known.id == family.id) {
-                entry.remove();
-            }
-        }
-    }
 }
 
 /// What a look-up found.
@@ -778,16 +492,4 @@ fn names_hash(text: &[u8]) -> u64 {
         hasher.write_u8(0xff);
     }
     hasher.finish()
-}
-
-fn is_metric_name(name: &str) -> bool {
-    let mut bytes = name.bytes();
-    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_' || first == b':')
-        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':')
-}
-
-fn is_label_name(name: &[u8]) -> bool {
-    !name.starts_with(b"__")
-        && name.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_')
-        && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
 }

@@ -1,0 +1,610 @@
+//! The families in which the StatsD side writes what it has counted: those of the original, with its names and meaning,
+//! and ours, among them the loss ledger. What is counted, and when, is the business of the module above.
+
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
+use crate::statsd::family::Kind;
+use crate::statsd::labels;
+use crate::statsd::line::SampleError;
+use crate::statsd::registry::{RegistryCounts, Rejection};
+use crate::statsd::relay::Relay;
+
+fn get(counter: &AtomicU64) -> f64 {
+    counter.load(Ordering::Relaxed) as f64
+}
+
+/// A socket and what the kernel dropped for it.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelDrops {
+    pub(crate) listener: Listener,
+    /// Number of the socket among those of its listener.
+    pub(crate) socket: usize,
+    pub(crate) dropped: u64,
+}
+
+/// What the families say that is not counted here.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) registry: &'a RegistryCounts,
+    pub(crate) relay: Option<&'a Relay>,
+    /// Whether there is a mapping cache.
+    pub(crate) has_cache: bool,
+    pub(crate) kernel_drops: Vec<KernelDrops>,
+    /// Version and revision for `build_info`.
+    pub(crate) build: (&'a str, &'a str),
+}
+
+/// A family about ourselves.
+#[derive(Clone, Debug)]
+pub(crate) struct SelfFamily {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) kind: Kind,
+    /// Rendered labels and values, in exposition order.
+    pub(crate) samples: Vec<(Vec<u8>, f64)>,
+}
+
+impl SelfFamily {
+    fn one(name: &'static str, help: &'static str, kind: Kind, value: f64) -> Self {
+        Self { name, help, kind, samples: vec![(Vec::new(), value)] }
+    }
+
+    /// One sample for each value of one label.
+    fn by<'a>(
+        name: &'static str,
+        help: &'static str,
+        kind: Kind,
+        label: &str,
+        samples: impl IntoIterator<Item = (&'a str, f64)>,
+    ) -> Self {
+        let mut samples: Vec<_> = samples
+            .into_iter()
+            .map(|(value, number)| (rendered(&[(label, value)]), number))
+            .collect();
+        samples.sort_by(|a, b| labels::compare(&a.0, &b.0));
+        Self { name, help, kind, samples }
+    }
+
+    /// Without the samples that are still 0: labelled series appear with their first increment.
+    fn nonzero(mut self) -> Self {
+        self.samples.retain(|(_, value)| *value != 0.0);
+        self
+    }
+}
+
+fn rendered(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (name, value) in pairs {
+        labels::push(&mut text, name, value);
+    }
+    text
+}
+
+/// Names of the families of [`Metrics::original`] and [`Metrics::ours`], sorted.
+const OWN_NAMES: &[&str] = &[
+    "kstatd_statsd_accept_errors_total",
+    "kstatd_statsd_dogstatsd_events_total",
+    "kstatd_statsd_dogstatsd_service_checks_total",
+    "kstatd_statsd_expired_series_total",
+    "kstatd_statsd_help_mismatches_total",
+    "kstatd_statsd_kernel_drops_total",
+    "kstatd_statsd_key_evictions_total",
+    "kstatd_statsd_lines_total",
+    "kstatd_statsd_read_errors_total",
+    "kstatd_statsd_rejected_samples_total",
+    "kstatd_statsd_relay_dropped_lines_total",
+    "kstatd_statsd_relay_errors_total",
+    "kstatd_statsd_samples_total",
+    "kstatd_statsd_series",
+    "kstatd_statsd_tcp_open_connections",
+    "kstatd_statsd_truncated_datagrams_total",
+    "statsd_exporter_build_info",
+    "statsd_exporter_config_reloads_total",
+    "statsd_exporter_event_queue_flushed_total",
+    "statsd_exporter_events_actions_total",
+    "statsd_exporter_events_conflict_total",
+    "statsd_exporter_events_error_total",
+    "statsd_exporter_events_total",
+    "statsd_exporter_events_unmapped_total",
+    "statsd_exporter_lines_total",
+    "statsd_exporter_loaded_mappings",
+    "statsd_exporter_metrics_total",
+    "statsd_exporter_relay_lines_relayed_total",
+    "statsd_exporter_relay_long_lines_total",
+    "statsd_exporter_relay_packets_total",
+    "statsd_exporter_sample_errors_total",
+    "statsd_exporter_samples_total",
+    "statsd_exporter_tag_errors_total",
+    "statsd_exporter_tags_total",
+    "statsd_exporter_tcp_connection_errors_total",
+    "statsd_exporter_tcp_connections_total",
+    "statsd_exporter_tcp_too_long_lines_total",
+    "statsd_exporter_udp_packet_drops_total",
+    "statsd_exporter_udp_packets_total",
+    "statsd_exporter_unixgram_packets_total",
+    "statsd_metric_mapper_cache_gets_total",
+    "statsd_metric_mapper_cache_hits_total",
+    "statsd_metric_mapper_cache_length",
+];
+
+/// Whether `name` is the name of one of the metrics the StatsD side writes about itself.
+#[must_use]
+pub fn is_own_name(name: &str) -> bool {
+    OWN_NAMES.binary_search(&name).is_ok()
+}
+
+impl Metrics {
+    fn errors_by_reason(&self) -> SelfFamily {
+        SelfFamily::by(
+            "statsd_exporter_events_error_total",
+            "Events that could not become a sample, by reason.",
+            Kind::Counter,
+            "reason",
+            [
+                ("empty_metric_name", Count::EmptyName),
+                ("illegal_negative_counter", Count::NegativeCounter),
+                ("invalid_metric_name", Count::InvalidName),
+                ("invalid_label_name", Count::InvalidLabel),
+                ("series_limit", Count::SeriesLimit),
+            ]
+            .map(|(reason, count)| (reason, self.count(count) as f64)),
+        )
+        .nonzero()
+    }
+
+    fn conflicts_by_name(&self) -> SelfFamily {
+        let conflicts = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples: Vec<_> = conflicts
+            .iter()
+            .map(|((kind, name), &number)| {
+                (rendered(&[("metric_name", name), ("type", kind.as_str())]), number as f64)
+            })
+            .collect();
+        samples.sort_by(|a, b| labels::compare(&a.0, &b.0));
+        SelfFamily {
+            name: "statsd_exporter_events_conflict_total",
+            help: "Events refused because their metric clashes with one that exists.",
+            kind: Kind::Counter,
+            samples,
+        }
+    }
+
+    /// The families of the original, with its names, labels and meaning.
+    pub(crate) fn original(&self, context: &Context<'_>) -> Vec<SelfFamily> {
+        use Kind::{Counter, Gauge};
+        let count = |count| self.count(count) as f64;
+        let one = SelfFamily::one;
+        let mut families = vec![
+            self.build_info(context),
+            self.errors_by_reason(),
+            self.conflicts_by_name(),
+            SelfFamily::by(
+                "statsd_exporter_config_reloads_total",
+                "Times the mapping was loaded again, by outcome.",
+                Counter,
+                "outcome",
+                [("success", get(&self.reloads_ok)), ("failure", get(&self.reloads_failed))],
+            )
+            .nonzero(),
+            one(
+                "statsd_exporter_event_queue_flushed_total",
+                "Times a batch of events was handed on.",
+                Counter,
+                get(&self.flushes),
+            ),
+            SelfFamily::by(
+                "statsd_exporter_events_actions_total",
+                "Events that matched a rule, by the rule's action.",
+                Counter,
+                "action",
+                [("map", count(Count::ActionMap)), ("drop", count(Count::ActionDrop))],
+            )
+            .nonzero(),
+            SelfFamily::by(
+                "statsd_exporter_events_total",
+                "Events applied to a metric, by type.",
+                Counter,
+                "type",
+                EventType::ALL
+                    .into_iter()
+                    .zip(&self.events)
+                    .map(|(kind, n)| (kind.as_str(), get(n))),
+            )
+            .nonzero(),
+            one(
+                "statsd_exporter_events_unmapped_total",
+                "Events that no rule matched.",
+                Counter,
+                count(Count::Unmapped),
+            ),
+            one(
+                "statsd_exporter_lines_total",
+                "Lines received, empty ones included.",
+                Counter,
+                self.lines(None) as f64,
+            ),
+            one(
+                "statsd_exporter_loaded_mappings",
+                "Rules of the mapping in use.",
+                Gauge,
+                get(&self.loaded_mappings),
+            ),
+            SelfFamily::by(
+                "statsd_exporter_metrics_total",
+                "Combinations of metric name and label names made since the start, by type.",
+                Gauge,
+                "type",
+                Kind::ALL
+                    .into_iter()
+                    .zip(&context.registry.pairs)
+                    .map(|(kind, n)| (kind.as_str(), get(n))),
+            )
+            .nonzero(),
+            SelfFamily::by(
+                "statsd_exporter_sample_errors_total",
+                "Lines and samples refused by the parser, by reason.",
+                Counter,
+                "reason",
+                SampleError::ALL
+                    .into_iter()
+                    .zip(&self.errors)
+                    .map(|(error, n)| (error.as_str(), get(n))),
+            )
+            .nonzero(),
+            one(
+                "statsd_exporter_samples_total",
+                "Samples found in lines, bad ones included.",
+                Counter,
+                count(Count::Samples),
+            ),
+            one(
+                "statsd_exporter_tag_errors_total",
+                "Tags refused by the parser.",
+                Counter,
+                count(Count::TagErrors),
+            ),
+            one(
+                "statsd_exporter_tags_total",
+                "Samples that came with labels.",
+                Counter,
+                count(Count::Tags),
+            ),
+            one(
+                "statsd_exporter_tcp_connection_errors_total",
+                "TCP connections that ended in a read error.",
+                Counter,
+                get(&self.tcp_connection_errors),
+            ),
+            one(
+                "statsd_exporter_tcp_connections_total",
+                "TCP connections accepted.",
+                Counter,
+                get(&self.tcp_connections),
+            ),
+            one(
+                "statsd_exporter_tcp_too_long_lines_total",
+                "Lines too long for TCP; each closed its connection.",
+                Counter,
+                get(&self.tcp_too_long_lines),
+            ),
+            one(
+                "statsd_exporter_udp_packet_drops_total",
+                "UDP datagrams received and not parsed. There is no queue that could drop them.",
+                Counter,
+                0.0,
+            ),
+            one(
+                "statsd_exporter_udp_packets_total",
+                "UDP datagrams received.",
+                Counter,
+                count(Count::UdpPackets),
+            ),
+            one(
+                "statsd_exporter_unixgram_packets_total",
+                "Unix datagrams received.",
+                Counter,
+                count(Count::UnixgramPackets),
+            ),
+        ];
+        if let Some(relay) = context.relay {
+            families.extend(self.relay(relay));
+        }
+        if context.has_cache {
+            families.extend([
+                one(
+                    "statsd_metric_mapper_cache_gets_total",
+                    "Look-ups of a name in the mapping cache.",
+                    Counter,
+                    count(Count::CacheGets),
+                ),
+                one(
+                    "statsd_metric_mapper_cache_hits_total",
+                    "Look-ups that the mapping cache answered.",
+                    Counter,
+                    count(Count::CacheHits),
+                ),
+                one(
+                    "statsd_metric_mapper_cache_length",
+                    "Names in the mapping cache.",
+                    Gauge,
+                    self.cache_length.load(Ordering::Relaxed).max(0) as f64,
+                ),
+            ]);
+        }
+        families
+    }
+
+    fn build_info(&self, context: &Context<'_>) -> SelfFamily {
+        let (version, revision) = context.build;
+        let arch = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        let text = rendered(&[
+            ("branch", ""),
+            ("goarch", arch),
+            ("goos", std::env::consts::OS),
+            ("goversion", concat!("rust", env!("CARGO_PKG_RUST_VERSION"))),
+            ("revision", revision),
+            ("tags", ""),
+            ("version", version),
+        ]);
+        SelfFamily {
+            name: "statsd_exporter_build_info",
+            help: "What this program was built from; always 1.",
+            kind: Kind::Gauge,
+            samples: vec![(text, 1.0)],
+        }
+    }
+
+    fn relay(&self, relay: &Relay) -> [SelfFamily; 3] {
+        let target = relay.target();
+        let by = |name, help, value| {
+            SelfFamily::by(name, help, Kind::Counter, "target", [(target, value)])
+        };
+        [
+            by(
+                "statsd_exporter_relay_lines_relayed_total",
+                "Lines handed to the relay.",
+                self.count(Count::RelayLines) as f64,
+            ),
+            by(
+                "statsd_exporter_relay_long_lines_total",
+                "Lines too long to be relayed.",
+                self.count(Count::RelayLongLines) as f64,
+            ),
+            by(
+                "statsd_exporter_relay_packets_total",
+                "Datagrams sent by the relay, failed ones included.",
+                get(&relay.counts.packets),
+            ),
+        ]
+    }
+
+    /// Families the original does not have.
+    pub(crate) fn ours(&self, context: &Context<'_>) -> Vec<SelfFamily> {
+        use Kind::{Counter, Gauge};
+        let one = SelfFamily::one;
+        let by_kind = |counters: &[AtomicU64; Kind::ALL.len()]| {
+            Kind::ALL
+                .into_iter()
+                .zip(counters)
+                .map(|(kind, n)| (kind.as_str(), get(n)))
+                .collect::<Vec<_>>()
+        };
+        let by_listener = |counters: &Counters<{ Listener::ALL.len() }>| {
+            Listener::ALL
+                .into_iter()
+                .zip(counters)
+                .map(|(listener, n)| (listener.as_str(), get(n)))
+                .collect::<Vec<_>>()
+        };
+        let mut families = vec![
+            one(
+                "kstatd_statsd_accept_errors_total",
+                "Times a TCP connection could not be accepted; accepting goes on after a pause.",
+                Counter,
+                get(&self.accept_errors),
+            ),
+            one(
+                "kstatd_statsd_dogstatsd_events_total",
+                "Lines that look like DogStatsD events, which have no place in metrics.",
+                Counter,
+                self.count(Count::DogstatsdEvents) as f64,
+            ),
+            one(
+                "kstatd_statsd_dogstatsd_service_checks_total",
+                "Lines that look like DogStatsD service checks, which have no place in metrics.",
+                Counter,
+                self.count(Count::DogstatsdServiceChecks) as f64,
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_expired_series_total",
+                "Series removed because their time to live was over, by type.",
+                Counter,
+                "type",
+                by_kind(&context.registry.expired),
+            ),
+            one(
+                "kstatd_statsd_help_mismatches_total",
+                "Series that joined a family with another help text; the family keeps its first.",
+                Counter,
+                get(&context.registry.other_help),
+            ),
+            self.kernel_drops(context),
+            one(
+                "kstatd_statsd_key_evictions_total",
+                "Keys that left the table of known lines to make room for others.",
+                Counter,
+                get(&self.key_evictions),
+            ),
+            self.line_ledger(),
+            SelfFamily::by(
+                "kstatd_statsd_read_errors_total",
+                "Failed reads from a socket; the listener comes back.",
+                Counter,
+                "listener",
+                by_listener(&self.read_errors),
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_rejected_samples_total",
+                "Samples that found no series, by reason.",
+                Counter,
+                "reason",
+                Rejection::ALL.map(|rejection| {
+                    (
+                        rejection.as_str(),
+                        get(&self.samples[SampleOutcome::Rejected(rejection).index()]),
+                    )
+                }),
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_samples_total",
+                "Samples by outcome; the outcomes add up to statsd_exporter_samples_total.",
+                Counter,
+                "outcome",
+                SampleOutcome::all()
+                    .map(|outcome| (outcome.as_str(), get(&self.samples[outcome.index()]))),
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_series",
+                "Series alive, by type.",
+                Gauge,
+                "type",
+                by_kind(&context.registry.live),
+            ),
+            one(
+                "kstatd_statsd_tcp_open_connections",
+                "TCP connections open now.",
+                Gauge,
+                self.tcp_open.load(Ordering::Relaxed).max(0) as f64,
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_truncated_datagrams_total",
+                "Datagrams longer than the receive buffer; their tail was lost.",
+                Counter,
+                "listener",
+                by_listener(&self.truncated),
+            ),
+        ];
+        if let Some(relay) = context.relay {
+            let target = relay.target();
+            let by = |name, help, value| {
+                SelfFamily::by(name, help, Counter, "target", [(target, value)])
+            };
+            families.extend([
+                by(
+                    "kstatd_statsd_relay_dropped_lines_total",
+                    "Lines not relayed because the queue was full.",
+                    self.count(Count::RelayDropped) as f64,
+                ),
+                by(
+                    "kstatd_statsd_relay_errors_total",
+                    "Relay datagrams that could not be sent, and target look-ups that failed.",
+                    get(&relay.counts.errors),
+                ),
+            ]);
+        }
+        families
+    }
+
+    fn kernel_drops(&self, context: &Context<'_>) -> SelfFamily {
+        SelfFamily {
+            name: "kstatd_statsd_kernel_drops_total",
+            help: "Datagrams the kernel dropped because a socket's buffer was full.",
+            kind: Kind::Counter,
+            samples: context
+                .kernel_drops
+                .iter()
+                .map(|drops| {
+                    let number = drops.socket.to_string();
+                    let text =
+                        rendered(&[("listener", drops.listener.as_str()), ("socket", &number)]);
+                    (text, drops.dropped as f64)
+                })
+                .collect(),
+        }
+    }
+
+    fn line_ledger(&self) -> SelfFamily {
+        let mut samples = Vec::new();
+        for (listener, lines) in Listener::ALL.into_iter().zip(&self.lines) {
+            for (outcome, number) in LineOutcome::ALL.into_iter().zip(lines) {
+                let text =
+                    rendered(&[("listener", listener.as_str()), ("outcome", outcome.as_str())]);
+                samples.push((text, get(number)));
+            }
+        }
+        samples.sort_by(|a, b| labels::compare(&a.0, &b.0));
+        SelfFamily {
+            name: "kstatd_statsd_lines_total",
+            help: "Lines by listener and outcome; they add up to statsd_exporter_lines_total.",
+            kind: Kind::Counter,
+            samples,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statsd::metrics::MAX_CONFLICT_NAMES;
+    use crate::statsd::relay::RelayConfig;
+
+    fn context<'a>(registry: &'a RegistryCounts, relay: &'a Relay) -> Context<'a> {
+        Context {
+            registry,
+            relay: Some(relay),
+            has_cache: true,
+            kernel_drops: vec![KernelDrops { listener: Listener::Udp, socket: 0, dropped: 3 }],
+            build: ("1.2.3", "abc"),
+        }
+    }
+
+    #[test]
+    fn every_family_has_an_own_name_and_a_help_text() {
+        let registry = RegistryCounts::default();
+        let metrics = Metrics::default();
+        let relay =
+            Relay::start(&RelayConfig { address: "127.0.0.1:9".to_owned(), packet_length: 1_400 })
+                .expect("started");
+        let context = context(&registry, &relay);
+        let mut families = metrics.original(&context);
+        families.extend(metrics.ours(&context));
+        let mut names: Vec<_> = families.iter().map(|family| family.name).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+        assert_eq!(names, OWN_NAMES);
+        for family in &families {
+            assert!(family.help.ends_with('.'), "{}", family.name);
+            assert!(
+                family.samples.is_sorted_by(|a, b| labels::compare(&a.0, &b.0).is_lt()),
+                "{}",
+                family.name
+            );
+        }
+        assert!(is_own_name("statsd_exporter_lines_total"));
+        assert!(!is_own_name("statsd_exporter_lines"));
+    }
+
+    #[test]
+    fn conflict_names_are_bounded() {
+        let metrics = Metrics::default();
+        for number in 0..MAX_CONFLICT_NAMES + 50 {
+            metrics.conflict(EventType::Gauge, &format!("m{number:06}"), 1);
+        }
+        metrics.conflict(EventType::Gauge, "m000000", 1);
+        let family = metrics.conflicts_by_name();
+        assert_eq!(family.samples.len(), MAX_CONFLICT_NAMES + 1);
+        let total: f64 = family.samples.iter().map(|sample| sample.1).sum();
+        assert_eq!(total, (MAX_CONFLICT_NAMES + 51) as f64);
+        assert!(family.samples.iter().any(|(text, number)| {
+            *number == 50.0 && text.starts_with(b"metric_name=\"_other\"")
+        }));
+    }
+}
