@@ -96,3 +96,51 @@ fn recorded_objects_through_the_program() {
         failures.iter().take(5).cloned().collect::<Vec<_>>().join("\n")
     );
 }
+
+/// The lines of samples for one object.
+fn samples(object: &Value) -> Vec<String> {
+    let output =
+        common::run_with_input("kstatd", ["render", "kube"], object.to_string().as_bytes());
+    assert!(output.status.success(), "{output:?}");
+    common::valid_text(&output.stdout).into_iter().map(Into::into).collect()
+}
+
+#[test]
+fn times_at_both_ends_of_the_calendar() {
+    let pod = |time: &str| {
+        let metadata = serde_json::json!({"name": "p", "namespace": "n",
+            "creationTimestamp": time, "deletionTimestamp": time});
+        samples(&serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata}))
+    };
+    let value = |lines: &[String], name: &str| -> Option<String> {
+        let line = lines.iter().find(|line| line.starts_with(&format!("{name}{{")))?;
+        line.rsplit(' ').next().map(str::to_owned)
+    };
+    for (time, expected) in [
+        ("9999-12-31T23:59:59Z", Some("2.53402300799e+11")),
+        ("9999-12-31T23:59:59-24:00", Some("2.53402387199e+11")),
+        ("0000-01-01T00:00:00Z", Some("-6.21672192e+10")),
+        ("0001-01-01T00:00:00.5Z", Some("-6.21355968e+10")),
+        ("0001-01-01T00:00:00Z", None),
+        ("0001-01-01T01:00:00+01:00", None),
+    ] {
+        let lines = pod(time);
+        for name in ["kube_pod_created", "kube_pod_deletion_timestamp"] {
+            assert_eq!(value(&lines, name).as_deref(), expected, "{time}: {name}");
+        }
+    }
+    let cron_job = |created: &str, last: &str| {
+        let lines = samples(&serde_json::json!({
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": "c", "namespace": "n", "creationTimestamp": created},
+            "spec": {"schedule": "* * * * *", "timeZone": "UTC"},
+            "status": {"lastScheduleTime": last},
+        }));
+        value(&lines, "kube_cronjob_next_schedule_time")
+    };
+    let (zero, usual) = ("0001-01-01T00:00:00Z", "2024-01-01T00:00:00Z");
+    assert_eq!(cron_job(zero, zero), None);
+    assert_eq!(cron_job(usual, zero).as_deref(), Some("1.70406726e+09"));
+    assert_eq!(cron_job(usual, "9999-12-31T23:59:59Z").as_deref(), Some("2.534023008e+11"));
+}

@@ -180,12 +180,8 @@ fn schedule(cronjob: &CronJob<'_>) -> Result<Schedule, CronError> {
 }
 
 fn next_schedule_time(cronjob: &CronJob<'_>, s: &mut Series<'_>) {
-    let creation = cronjob.metadata.creation_timestamp;
-    let since = cronjob.status.last_schedule_time.or(if creation.is_zero() {
-        None
-    } else {
-        Some(creation)
-    });
+    let times = [cronjob.status.last_schedule_time, Some(cronjob.metadata.creation_timestamp)];
+    let since = times.into_iter().flatten().find(|time| !time.is_zero());
     if let Some(since) = since
         && cronjob.spec.suspend != Some(true)
         && let Ok(schedule) = schedule(cronjob)

@@ -2,7 +2,7 @@
 
 use super::kind::{Api, Family, Kind, Object, alpha};
 use super::metadata::Metadata;
-use super::scalars::Time;
+use super::scalars::MicroTime;
 use super::series::{Series, or_empty};
 use super::view::{Str, view};
 
@@ -16,7 +16,7 @@ view! {
     /// `spec`.
     pub struct LeaseSpec<'a> {
         holder_identity: Option<Str<'a>> = 1 "holderIdentity",
-        renew_time: Option<Time> = 4 "renewTime",
+        renew_time: Option<MicroTime> = 4 "renewTime",
     }
 }
 
@@ -82,7 +82,7 @@ fn owners(lease: &Lease<'_>, s: &mut Series<'_>) {
 }
 
 fn renew_time(lease: &Lease<'_>, s: &mut Series<'_>) {
-    if let Some(time) = lease.spec.renew_time
+    if let Some(MicroTime(time)) = lease.spec.renew_time
         && !time.is_zero()
     {
         s.with(&[("namespace", &lease.metadata.namespace)], time.seconds());

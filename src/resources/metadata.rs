@@ -39,9 +39,11 @@ pub fn created<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
     }
 }
 
-/// Deletion time in unix seconds, if set.
+/// Deletion time in unix seconds, if set; the zero time is not.
 pub fn deleted<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
-    if let Some(time) = view.metadata().deletion_timestamp {
+    if let Some(time) = view.metadata().deletion_timestamp
+        && !time.is_zero()
+    {
         series.value(time.seconds());
     }
 }

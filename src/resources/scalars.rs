@@ -5,32 +5,37 @@ use std::fmt;
 
 use serde::de::{self, Deserializer, Visitor};
 
+use super::values::time::{self, Moment};
 use super::view::{DecodeError, Field, Message, Str, Wire};
 
-/// `metav1.Time` and `MicroTime`, in whole unix seconds (rounded down).
+/// `metav1.Time`, in whole unix seconds (rounded down).
 ///
 /// The default is Go's zero time, the first instant of year 1, which is also what an empty message and
 /// `null` stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time(i64);
+pub struct Time {
+    seconds: i64,
+    /// Whether the moment lies after that second; JSON can say so.
+    fraction: bool,
+}
 
 impl Time {
     /// Go's zero time: 0001-01-01T00:00:00Z.
-    pub const ZERO: Self = Self(-62_135_596_800);
+    pub const ZERO: Self = Self { seconds: -62_135_596_800, fraction: false };
 
     /// Unix seconds.
     #[must_use]
     pub fn unix(self) -> i64 {
-        self.0
+        self.seconds
     }
 
     /// Unix seconds as a sample value.
     #[must_use]
     pub fn seconds(self) -> f64 {
-        self.0 as f64
+        self.seconds as f64
     }
 
-    /// Whether this is Go's zero time, which stands for "not set" in fields that are not pointers.
+    /// Whether this is Go's zero time, which stands for "not set" in most fields.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self == Self::ZERO
@@ -40,6 +45,12 @@ impl Time {
 impl Default for Time {
     fn default() -> Self {
         Self::ZERO
+    }
+}
+
+impl From<Moment> for Time {
+    fn from(moment: Moment) -> Self {
+        Self { seconds: moment.seconds, fraction: moment.nanoseconds > 0 }
     }
 }
 
@@ -56,17 +67,27 @@ impl<'a> Field<'a> for Time {
                 Field::merge(&mut seconds, wire).map_err(|error| error.within("seconds"))?;
             }
         }
-        *self = Self(seconds);
+        *self = Self { seconds, fraction: false };
         Ok(())
     }
 
     fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
-        let text = Str::json(json)?;
-        let time: jiff::Timestamp = text.parse().map_err(|error| {
-            de::Error::custom(format_args!("{:?} is not a time: {error}", &*text))
-        })?;
-        let nanoseconds = time.as_nanosecond();
-        Ok(Self(i64::try_from(nanoseconds.div_euclid(1_000_000_000)).unwrap_or(Self::ZERO.0)))
+        time::parse(&Str::json(json)?).map(Self::from).map_err(de::Error::custom)
+    }
+}
+
+/// `metav1.MicroTime`: a [`Time`] with another form in JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MicroTime(pub Time);
+
+impl<'a> Field<'a> for MicroTime {
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        self.0.merge(wire)
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        let time = time::parse_micro(&Str::json(json)?).map_err(de::Error::custom)?;
+        Ok(Self(Time::from(time)))
     }
 }
 

@@ -123,11 +123,25 @@ impl Schedule {
     #[must_use]
     pub fn next(&self, base: i64) -> Option<i64> {
         match &self.times {
-            Times::Fields(fields) => Search { fields, zone: &self.zone, steps: 0 }.run(base),
+            Times::Fields(fields) => {
+                let cycles = cycles_beyond(base);
+                let mut search = Search { fields, zone: &self.zone, steps: 0 };
+                search.run(base - cycles)?.checked_add(cycles)
+            }
             Times::Every(seconds) => base.checked_add(*seconds),
             Times::Never => None,
         }
     }
+}
+
+/// Seconds, in whole cycles of the Gregorian calendar, by which `base` has to be moved back so that the years
+/// ahead of it are within the calendar that the walk is done in. A cycle of 400 years is a whole number of
+/// weeks, and the rules of a zone for the far future are the same each year, so nothing else changes.
+fn cycles_beyond(base: i64) -> i64 {
+    /// The first second of year 9900.
+    const END: i64 = 250_246_627_200;
+    const CYCLE: i64 = 146_097 * 86_400;
+    if base < END { 0 } else { ((base - END) / CYCLE + 1) * CYCLE }
 }
 
 /// The zone of this name; quotes around it do not count.
@@ -564,6 +578,31 @@ mod tests {
             error(&"*".repeat(1025), None),
             "a schedule has at most 1024 bytes, this one has 1025"
         );
+    }
+
+    #[test]
+    fn beyond_the_end_of_the_calendar() {
+        for (schedule, zone, base, want) in [
+            ("* * * * *", "UTC", 253_402_207_199, 253_402_207_200),
+            ("* * * * *", "UTC", 253_402_300_799, 253_402_300_800),
+            ("0 0 29 2 *", "UTC", 253_402_300_799, 253_407_398_400),
+            ("0 0 29 2 *", "UTC", 253_370_764_799, 253_407_398_400),
+            ("0 3 * * 0", "America/New_York", 253_402_300_799, 253_402_416_000),
+            ("30 2 1 3 *", "Asia/Kolkata", 253_402_207_199, 253_407_474_000),
+            ("@every 1h", "UTC", 253_402_300_799, 253_402_304_399),
+            ("0 0 1 1 *", "Pacific/Auckland", 253_402_300_799, 253_433_876_400),
+            ("0 0 1 1 *", "Pacific/Auckland", 253_281_254_400, 253_307_646_000),
+            ("15 1 31 10 *", "Europe/Berlin", 253_213_084_799, 253_239_178_500),
+        ] {
+            assert_eq!(
+                next(schedule, Some(zone), base),
+                Ok(Some(want)),
+                "{schedule} {zone} {base}"
+            );
+        }
+        assert_eq!(next("0 0 30 2 *", Some("UTC"), 253_402_300_799), Ok(None));
+        assert_eq!(cycles_beyond(unix("9899-12-31T23:59:59Z")), 0);
+        assert_ne!(cycles_beyond(unix("9900-01-01T00:00:00Z")), 0);
     }
 
     #[test]

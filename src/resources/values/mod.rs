@@ -8,3 +8,4 @@ pub mod ip;
 pub mod label_name;
 pub mod quantity;
 pub mod resource_name;
+pub mod time;

@@ -1,0 +1,252 @@
+//! Times as the API writes them in JSON.
+//!
+//! In goes a text, out come unix seconds and nanoseconds. The readings are those of Go's `time.Parse` for the
+//! two layouts that the API has, because what it takes beyond RFC 3339 (an hour of one digit, a comma before
+//! the fraction, offsets up to 24:60) can stand in objects, and what it refuses cannot. The calendar is worked
+//! out here: the whole range from year 0 to year 9999, offsets included, has to be readable.
+
+use thiserror::Error;
+
+/// A text that is no time.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text:?} is not a time like {layout}")]
+pub struct TimeError {
+    text: String,
+    layout: &'static str,
+}
+
+/// A moment: unix seconds, rounded down, and nanoseconds from there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// Unix seconds.
+    pub seconds: i64,
+    /// Nanoseconds after that second.
+    pub nanoseconds: u32,
+}
+
+/// Reads a `metav1.Time`: `2006-01-02T15:04:05Z`, with a fraction of any length or none, and `Z` or an offset.
+///
+/// # Errors
+///
+/// [`TimeError`] when the text is anything else.
+pub fn parse(text: &str) -> Result<Moment, TimeError> {
+    let layout = "2006-01-02T15:04:05Z";
+    read(text, Fraction::Any).ok_or_else(|| TimeError { text: text.to_owned(), layout })
+}
+
+/// Reads a `metav1.MicroTime`, whose fraction always has six digits.
+///
+/// # Errors
+///
+/// [`TimeError`] when the text is anything else.
+pub fn parse_micro(text: &str) -> Result<Moment, TimeError> {
+    let layout = "2006-01-02T15:04:05.000000Z";
+    read(text, Fraction::Micro).ok_or_else(|| TimeError { text: text.to_owned(), layout })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fraction {
+    Any,
+    Micro,
+}
+
+fn read(text: &str, fraction: Fraction) -> Option<Moment> {
+    let mut rest = Rest(text.as_bytes());
+    let year = rest.digits(4)?;
+    rest.byte(b'-')?;
+    let month = rest.digits(2).filter(|month| (1..=12).contains(month))?;
+    rest.byte(b'-')?;
+    let day = rest.digits(2).filter(|day| (1..=days_in(year, month)).contains(day))?;
+    rest.byte(b'T')?;
+    let hour = rest.digits(2).or_else(|| rest.digits(1)).filter(|hour| *hour < 24)?;
+    rest.byte(b':')?;
+    let minute = rest.digits(2).filter(|minute| *minute < 60)?;
+    rest.byte(b':')?;
+    let second = rest.digits(2).filter(|second| *second < 60)?;
+    let nanoseconds = rest.fraction(fraction)?;
+    let offset = rest.offset()?;
+    if !rest.0.is_empty() {
+        return None;
+    }
+    let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset;
+    Some(Moment { seconds, nanoseconds })
+}
+
+/// What has not been read yet. Methods that return `None` took nothing.
+struct Rest<'t>(&'t [u8]);
+
+impl Rest<'_> {
+    /// A number of exactly `count` digits.
+    fn digits(&mut self, count: usize) -> Option<i64> {
+        let (digits, rest) = self.0.split_at_checked(count)?;
+        let number = digits.iter().try_fold(0, |number, digit| {
+            digit.is_ascii_digit().then(|| number * 10 + i64::from(digit - b'0'))
+        })?;
+        self.0 = rest;
+        Some(number)
+    }
+
+    fn byte(&mut self, byte: u8) -> Option<()> {
+        self.0 = self.0.strip_prefix(&[byte])?;
+        Some(())
+    }
+
+    /// Nanoseconds; digits beyond the ninth do not count.
+    fn fraction(&mut self, form: Fraction) -> Option<u32> {
+        let length = match self.0 {
+            [b'.' | b',', digits @ ..] => digits.iter().take_while(|b| b.is_ascii_digit()).count(),
+            _ => 0,
+        };
+        match (form, length) {
+            (Fraction::Any, 0) => return Some(0),
+            (Fraction::Any, _) | (Fraction::Micro, 6) => {}
+            (Fraction::Micro, _) => return None,
+        }
+        let (digits, rest) = self.0.get(1..)?.split_at_checked(length)?;
+        self.0 = rest;
+        let padded = digits.iter().chain(std::iter::repeat(&b'0')).take(9);
+        Some(padded.fold(0, |nanos, digit| nanos * 10 + u32::from(digit - b'0')))
+    }
+
+    /// Seconds east of Greenwich.
+    fn offset(&mut self) -> Option<i64> {
+        if self.byte(b'Z').is_some() {
+            return Some(0);
+        }
+        let sign = match self.byte(b'+') {
+            Some(()) => 1,
+            None => self.byte(b'-').map(|()| -1)?,
+        };
+        let hours = self.digits(2).filter(|hours| *hours <= 24)?;
+        self.byte(b':')?;
+        let minutes = self.digits(2).filter(|minutes| *minutes <= 60)?;
+        Some(sign * (hours * 3600 + minutes * 60))
+    }
+}
+
+fn is_leap(year: i64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+fn days_in(year: i64, month: i64) -> i64 {
+    match month {
+        2 if is_leap(year) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Days since 1970 of a day in the Gregorian calendar, carried on before its introduction.
+///
+/// Years are taken to begin in March, so that the leap day is the last one; the lengths of the months before
+/// it then follow 153 days for each five months (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms").
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(text: &str) -> Option<i64> {
+        parse(text).ok().map(|moment| moment.seconds)
+    }
+
+    #[test]
+    fn the_whole_calendar_agrees_with_another_implementation() {
+        let first = jiff::civil::date(0, 1, 1);
+        let mut count = days(0, 1, 1);
+        for date in first.series(jiff::ToSpan::days(1)) {
+            let [year, month, day] =
+                [i64::from(date.year()), i64::from(date.month()), i64::from(date.day())];
+            assert_eq!(days(year, month, day), count, "{date}");
+            assert!(day <= days_in(year, month), "{date}");
+            count += 1;
+        }
+        assert_eq!(count, days(9999, 12, 31) + 1);
+        assert_eq!(days(1970, 1, 1), 0);
+    }
+
+    #[test]
+    fn what_is_taken() {
+        for (text, want) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("9999-12-31T23:59:59Z", 253_402_300_799),
+            ("9999-12-31T23:59:59-24:00", 253_402_387_199),
+            ("9999-12-31T23:59:59-24:60", 253_402_390_799),
+            ("0000-01-01T00:00:00Z", -62_167_219_200),
+            ("0000-01-01T00:00:00+24:00", -62_167_305_600),
+            ("2024-01-01T5:00:00Z", 1_704_085_200),
+            ("2024-01-01T05:00:00+23:60", 1_703_998_800),
+            ("2024-01-01T05:00:00.123456789012Z", 1_704_085_200),
+            ("2024-01-01T05:00:00,5Z", 1_704_085_200),
+            ("2024-02-29T00:00:00Z", 1_709_164_800),
+            ("2024-01-01T00:00:00-00:00", 1_704_067_200),
+            ("1969-12-31T23:59:59.5Z", -1),
+            ("0001-01-01T01:00:00+01:00", -62_135_596_800),
+        ] {
+            assert_eq!(seconds(text), Some(want), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for text in [
+            "",
+            "2024-01-01T05:00:00z",
+            "2024-01-01t05:00:00Z",
+            "2024-01-01T05:00:00+24:61",
+            "2024-01-01T05:00:00+25:00",
+            "2024-01-01T05:00:00+0100",
+            "2024-01-01T05:00:00+1:00",
+            "2024-01-01T05:00:00 01:00",
+            "2024-01-01T05:00:00.Z",
+            "2024-01-01T05:00:60Z",
+            "2024-01-01T05:60:00Z",
+            "2024-01-01T24:00:00Z",
+            "2024-01-01T005:00:00Z",
+            "2023-02-29T00:00:00Z",
+            "2100-02-29T00:00:00Z",
+            "2024-02-30T00:00:00Z",
+            "2024-13-01T00:00:00Z",
+            "2024-00-01T00:00:00Z",
+            "2024-01-00T00:00:00Z",
+            "2024-1-01T00:00:00Z",
+            "2024-01-01 00:00:00Z",
+            "2024-01-01T00:00:00",
+            "2024-01-01T00:00:00.5",
+            "2024-01-01T00:00:00ZZ",
+            "2024-01-01T00:00Z",
+            " 2024-01-01T00:00:00Z",
+            "10000-01-01T00:00:00Z",
+            "-001-01-01T00:00:00Z",
+            "+024-01-01T00:00:00Z",
+            "2024-01-01T00:00:00Zé",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        let error = parse("x").expect_err("no time").to_string();
+        assert_eq!(error, "\"x\" is not a time like 2006-01-02T15:04:05Z");
+    }
+
+    #[test]
+    fn fractions() {
+        let nanoseconds = |text: &str| parse(text).expect(text).nanoseconds;
+        assert_eq!(nanoseconds("0001-01-01T00:00:00.5Z"), 500_000_000);
+        assert_eq!(nanoseconds("0001-01-01T00:00:00.9999999999+01:00"), 999_999_999);
+        assert_eq!(nanoseconds("0001-01-01T00:00:00.0000000001Z"), 0);
+        for text in ["2024-01-01T00:00:00.123456Z", "2024-01-01T5:00:00,123456+01:00"] {
+            assert_eq!(parse_micro(text).expect(text).nanoseconds, 123_456_000);
+        }
+        for text in ["00Z", "00.5Z", "00.1234567Z", "00.12345Z", "00.123456"] {
+            assert!(parse_micro(&format!("2024-01-01T00:00:{text}")).is_err(), "{text}");
+        }
+    }
+}
