@@ -238,3 +238,43 @@ fn profiles_as_text_and_unknown_ones() {
     );
     assert!(heap.text().starts_with("heap_v2/"), "{}", heap.text());
 }
+
+#[test]
+fn metrics_may_take_paths_that_nothing_else_has() {
+    for (flag, path) in
+        [("/-/reload", "/-/reload"), ("/-/quit", "/-/quit"), ("/%6d", "/m"), ("/m%6d/", "/mm/")]
+    {
+        let exporter = exporter(&[&format!("--web.telemetry-path={flag}")]);
+        let text = get(exporter.web, path).text();
+        assert!(text.contains("statsd_exporter_lines_total 0"), "{flag}: {text}");
+    }
+    let output = run(NAME, ["--web.enable-lifecycle", "--web.telemetry-path=/-/quit"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stderr.contains("'--web.telemetry-path'"), "{}", output.stderr);
+}
+
+#[test]
+fn a_relay_target_may_name_its_port_or_none() {
+    for target in ["127.0.0.1:domain", "127.0.0.1:"] {
+        let exporter = exporter(&[&format!("--statsd.relay.address={target}")]);
+        let text = get(exporter.web, "/metrics").text();
+        let series = format!("statsd_exporter_relay_lines_relayed_total{{target=\"{target}\"}} 0");
+        assert!(text.contains(&series), "{text}");
+    }
+}
+
+#[test]
+fn lines_of_relay_datagrams_that_cannot_be_sent_are_counted_as_dropped() {
+    let flags = ["--statsd.relay.address=127.0.0.1:9", "--statsd.relay.packet-length=100000"];
+    let exporter = exporter(&flags);
+    // 70 lines of 1 KiB make a datagram that is too long for UDP.
+    let line = format!("{}:1|c\n", "n".repeat(1_000));
+    let mut stream = TcpStream::connect(exporter.tcp).expect("connect");
+    stream.write_all(line.repeat(70).as_bytes()).expect("send");
+    drop(stream);
+    let dropped = "kstatd_statsd_relay_dropped_lines_total{target=\"127.0.0.1:9\"} 70";
+    until("the lines are counted", || {
+        let text = get(exporter.web, "/kstatd/metrics").text();
+        text.lines().any(|line| line == dropped).then_some(())
+    });
+}

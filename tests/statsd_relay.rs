@@ -33,6 +33,7 @@ async fn run(case: &Value) -> Result<(), String> {
         tcp: tcp.then_some(local),
         relay: Some(RelayConfig {
             address: address.clone(),
+            target: address.clone(),
             packet_length: case["packet_length"].as_u64().unwrap_or(1_400) as usize,
         }),
         ..PipelineConfig::default()

@@ -11,6 +11,7 @@ use super::go;
 use super::kube_flags::KubeArgs;
 use super::native::{LogArgs, LogStyle, RunArgs};
 use super::options_file;
+use super::services;
 use super::statsd_flags::StatsdArgs;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
@@ -262,8 +263,12 @@ pub fn kube_state_metrics(args: &KubeArgs) -> Result<Config, ConfigError> {
 ///
 /// When the web address cannot be understood.
 pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
-    let text = &args.web_listen_address;
-    let address = ListenAddress::parse(text)
+    // Nothing at all is the port of the web, as in Go's server.
+    let text = match args.web_listen_address.as_str() {
+        "" => ":http",
+        text => text,
+    };
+    let address = ListenAddress::parse(&services::numeric(text, "tcp"))
         .map_err(|error| ConfigError::Invalid(format!("listen tcp: {error}")))?;
     // The original has no limits; without any, clients that went away would be waited for for ever.
     let limits = Limits {
@@ -483,6 +488,19 @@ mod tests {
             Ok(_) => panic!("{argv:?} must be refused"),
             Err(error) => error.to_string(),
         }
+    }
+
+    #[test]
+    fn the_web_address_of_statsd_exporter_may_name_its_port_or_nothing() {
+        for (text, host, port) in
+            [("", "", 80), ("127.0.0.1:http", "127.0.0.1", 80), (":", "", 0), (":9102", "", 9102)]
+        {
+            let args = StatsdArgs { web_listen_address: text.to_owned(), ..StatsdArgs::default() };
+            let config = statsd_exporter(&args).expect(text);
+            assert_eq!(config.main.address, ListenAddress::new(host, port), "{text:?}");
+        }
+        let args = StatsdArgs { web_listen_address: "h:no-such".into(), ..StatsdArgs::default() };
+        assert!(statsd_exporter(&args).is_err());
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod options_file;
 pub mod pflag;
 pub mod process;
 pub mod run;
+pub mod services;
 pub mod statsd_exporter;
 pub mod statsd_flags;
 pub mod statsd_side;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::kingpin::{self, Request};
-use super::statsd_flags::{FLAGS, StatsdArgs};
+use super::statsd_flags::{self, FLAGS, StatsdArgs};
 use super::{complain, completion, config, print, run};
 
 const PROGRAM: &str = "statsd_exporter";
@@ -11,7 +11,11 @@ const PROGRAM: &str = "statsd_exporter";
 /// Runs it with the words after the program's name.
 pub fn main(argv: &[String]) -> ExitCode {
     let mut args = StatsdArgs::default();
-    match kingpin::parse(FLAGS, &mut args, argv) {
+    let parsed = kingpin::parse(FLAGS, &mut args, argv).and_then(|request| match request {
+        Request::Run => statsd_flags::check(&args).map(|()| request),
+        _ => Ok(request),
+    });
+    match parsed {
         Err(error) => {
             complain(&format!("{PROGRAM}: error: {error}, try --help"));
             ExitCode::FAILURE

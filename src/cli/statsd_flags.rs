@@ -289,13 +289,29 @@ fn telemetry_path(text: &str) -> Result<String, String> {
     if !path.starts_with('/') {
         return Err(format!("telemetry path \"{text}\" must begin with /"));
     }
-    if matches!(path, "/-/healthy" | "/-/ready" | "/-/reload" | "/-/quit") {
+    if matches!(path, "/-/healthy" | "/-/ready") {
         return Err(format!("telemetry path \"{text}\" is taken by the lifecycle API"));
     }
     if path.contains([' ', '\t']) {
         return Err(format!("telemetry path \"{text}\" must not contain blanks"));
     }
     Ok(text.to_owned())
+}
+
+/// What can only be said of several flags together.
+///
+/// # Errors
+///
+/// When the metrics would take a path of the lifecycle API.
+pub fn check(args: &StatsdArgs) -> Result<(), String> {
+    let text = &args.web_telemetry_path;
+    let path = text.strip_prefix("GET ").map_or(text.as_str(), str::trim_start);
+    if args.web_enable_lifecycle && matches!(path, "/-/reload" | "/-/quit") {
+        return Err(format!(
+            "flag '--web.telemetry-path': telemetry path \"{text}\" is taken by the lifecycle API"
+        ));
+    }
+    Ok(())
 }
 
 fn flush_interval(text: &str) -> Result<i64, String> {

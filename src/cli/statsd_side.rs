@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::services;
 use super::statsd_flags::StatsdArgs;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::mapper::{Mapper, Problem};
@@ -178,6 +179,7 @@ pub fn start(
         cache_kind: if args.cache_type == "random" { CacheKind::Random } else { CacheKind::Lru },
         relay: relay.map(|address| RelayConfig {
             address: address.clone(),
+            target: relay_target(address),
             packet_length: usize::try_from(args.relay_packet_length).unwrap_or(usize::MAX),
         }),
         reserved,
@@ -197,6 +199,14 @@ pub fn start(
         other => StatsdError(other.to_string()),
     })?;
     Ok(Arc::new(pipeline))
+}
+
+/// What is looked up for an address: without a port it is port 0, which can be looked up, though never sent to.
+fn relay_target(address: &str) -> String {
+    match address.strip_suffix(':') {
+        Some(host) if !host.is_empty() => format!("{host}:0"),
+        _ => services::numeric(address, "udp").into_owned(),
+    }
 }
 
 fn listen_error(
@@ -298,6 +308,19 @@ mod tests {
         ] {
             let error = read(text).expect_err(text);
             assert!(error.contains(part) && error.contains("--statsd.listen-udp"), "{error}");
+        }
+    }
+
+    #[test]
+    fn relay_targets() {
+        for (address, target) in [
+            ("h:8125", "h:8125"),
+            ("127.0.0.1:", "127.0.0.1:0"),
+            ("127.0.0.1:domain", "127.0.0.1:53"),
+            (":8125", ":8125"),
+            ("h", "h"),
+        ] {
+            assert_eq!(relay_target(address), target);
         }
     }
 

@@ -222,6 +222,9 @@ pub fn statsd_exporter(
         Some(path) => (Methods::Read, path.trim_start()),
         None => (Methods::Any, telemetry_path),
     };
+    // Requests are compared with it after their escapes are decoded.
+    let telemetry_path = &*super::query::percent_decode(telemetry_path)
+        .unwrap_or(std::borrow::Cow::Borrowed(telemetry_path));
     let requests = http.clone();
     let mut router = Router::default()
         .at("/-/healthy", Methods::Any, |call| get_only(call, HEALTHY))

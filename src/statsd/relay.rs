@@ -24,8 +24,10 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 /// Where to relay to.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
-    /// `host:port`, as given; also the label `target`.
+    /// `host:port`, as given: the label `target`.
     pub address: String,
+    /// `host:port` to look up, with a numeric port.
+    pub target: String,
     /// Longest datagram in bytes; 0 sends each line alone.
     pub packet_length: usize,
 }
@@ -72,6 +74,8 @@ pub(crate) struct RelayCounts {
     pub(crate) packets: std::sync::atomic::AtomicU64,
     /// Failed sends and failed look-ups.
     pub(crate) errors: std::sync::atomic::AtomicU64,
+    /// Lines of datagrams that were not sent.
+    pub(crate) lost_lines: std::sync::atomic::AtomicU64,
 }
 
 impl Relay {
@@ -84,12 +88,13 @@ impl Relay {
         let queued = Arc::new(AtomicUsize::new(0));
         let counts = Arc::new(RelayCounts::default());
         let mut outlet = Outlet {
-            target: config.address.clone(),
+            target: config.target.clone(),
             packet_length: config.packet_length,
-            connection: Some(connect(&config.address)?),
+            connection: Some(connect(&config.target)?),
             retry_after: FIRST_RETRY,
             retry_at: Instant::now(),
             packet: Vec::new(),
+            lines: 0,
             counts: Arc::clone(&counts),
         };
         let left = Arc::clone(&queued);
@@ -167,6 +172,8 @@ struct Outlet {
     retry_after: Duration,
     retry_at: Instant,
     packet: Vec<u8>,
+    /// Lines in the packet.
+    lines: u64,
     counts: Arc<RelayCounts>,
 }
 
@@ -211,6 +218,7 @@ impl Outlet {
             self.flush();
         }
         self.packet.extend_from_slice(line);
+        self.lines += 1;
         if self.packet_length == 0 {
             self.flush();
         }
@@ -227,16 +235,26 @@ impl Outlet {
                 Err(error) => self.failed(&error),
             }
         }
-        if let Some(connection) = &self.connection {
-            match connection.socket.send_to(&self.packet, connection.target) {
-                Ok(_) => self.retry_after = FIRST_RETRY,
-                Err(error) => {
-                    self.connection = None;
-                    self.failed(&error);
-                }
+        let sent = match &self.connection {
+            Some(connection) => connection.socket.send_to(&self.packet, connection.target),
+            // Between two attempts; the failed one has been counted.
+            None => Ok(0),
+        };
+        match sent {
+            Ok(0) => self.lose(),
+            Ok(_) => self.retry_after = FIRST_RETRY,
+            Err(error) => {
+                self.connection = None;
+                self.failed(&error);
+                self.lose();
             }
         }
         self.packet.clear();
+        self.lines = 0;
+    }
+
+    fn lose(&self) {
+        self.counts.lost_lines.fetch_add(self.lines, Ordering::Relaxed);
     }
 
     /// Counts a failure and sets the time of the next attempt.
@@ -282,7 +300,9 @@ mod tests {
     #[test]
     fn lines_are_packed_and_the_rest_goes_at_shutdown() {
         let (socket, address) = receiver();
-        let relay = Relay::start(&RelayConfig { address, packet_length: 20 }).expect("started");
+        let relay =
+            Relay::start(&RelayConfig { target: address.clone(), address, packet_length: 20 })
+                .expect("started");
         assert!(relay.send(batch(&["aaaa:1|c", "bbbb:1|c", "cccc:1|c"])));
         assert_eq!(next(&socket), "aaaa:1|c\nbbbb:1|c\n");
         relay.shutdown();
@@ -294,7 +314,9 @@ mod tests {
     #[test]
     fn the_rest_goes_after_a_second_by_itself() {
         let (socket, address) = receiver();
-        let relay = Relay::start(&RelayConfig { address, packet_length: 1_400 }).expect("started");
+        let relay =
+            Relay::start(&RelayConfig { target: address.clone(), address, packet_length: 1_400 })
+                .expect("started");
         relay.send(batch(&["a:1|c"]));
         assert_eq!(next(&socket), "a:1|c\n");
         relay.shutdown();
@@ -303,7 +325,9 @@ mod tests {
     #[test]
     fn length_0_sends_each_line_alone() {
         let (socket, address) = receiver();
-        let relay = Relay::start(&RelayConfig { address, packet_length: 0 }).expect("started");
+        let relay =
+            Relay::start(&RelayConfig { target: address.clone(), address, packet_length: 0 })
+                .expect("started");
         assert!(relay.fits(&[b'x'; 100_000]));
         relay.send(batch(&["a:1|c", "b:1|c"]));
         assert_eq!([next(&socket), next(&socket)], ["a:1|c\n", "b:1|c\n"]);
@@ -315,7 +339,8 @@ mod tests {
         let (socket, address) = receiver();
         // Longer than any UDP datagram: the send fails.
         let relay =
-            Relay::start(&RelayConfig { address, packet_length: 100_000 }).expect("started");
+            Relay::start(&RelayConfig { target: address.clone(), address, packet_length: 100_000 })
+                .expect("started");
         let long = "x".repeat(70_000);
         assert!(relay.send(batch(&[&long])));
         assert!(relay.send(batch(&[&"y".repeat(60_000)])));
@@ -332,6 +357,8 @@ mod tests {
         };
         assert!(received, "the relay sends again after a failure");
         assert!(relay.counts.errors.load(Ordering::Relaxed) >= 1);
+        // The long line went with the datagram that failed, perhaps others while there was no socket.
+        assert!(relay.counts.lost_lines.load(Ordering::Relaxed) >= 1);
         relay.shutdown();
     }
 
@@ -355,7 +382,11 @@ mod tests {
 
     #[test]
     fn an_unknown_target_is_an_error_at_start() {
-        let error = Relay::start(&RelayConfig { address: "no-port".into(), packet_length: 1 });
+        let error = Relay::start(&RelayConfig {
+            address: "no-port".into(),
+            target: "no-port".into(),
+            packet_length: 1,
+        });
         assert!(error.is_err());
     }
 }

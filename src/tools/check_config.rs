@@ -21,12 +21,13 @@ pub fn mapping(path: &Path) -> Report {
         Err(error) => return Report { text: format!("{name}: {error}\n"), failed: true },
     };
     let loaded = Mapper::from_yaml(&text);
-    let (problems, rules) = match &loaded {
-        Ok(mapper) => (mapper.warnings(), Some(mapper.rules().len())),
-        Err(problems) => (problems.as_slice(), None),
+    let (mut problems, rules) = match &loaded {
+        Ok(mapper) => (mapper.warnings().to_vec(), Some(mapper.rules().len())),
+        Err(problems) => (problems.clone(), None),
     };
+    problems.sort_by_key(|problem| (problem.line, problem.column));
     let mut report = String::new();
-    for problem in problems {
+    for problem in &problems {
         let severity = match problem.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
@@ -64,6 +65,9 @@ mod tests {
         assert!(broken.failed);
         assert!(broken.text.contains("line 2, column "), "{}", broken.text);
         assert!(broken.text.contains("line 3, column "), "{}", broken.text);
+        let lines: Vec<&str> =
+            broken.text.lines().filter_map(|line| line.split_once("line ")?.1.get(..1)).collect();
+        assert!(lines.is_sorted() && lines.len() >= 3, "{}", broken.text);
         assert!(mapping(Path::new("/none")).failed);
     }
 }

@@ -5,6 +5,7 @@
 //! series: whoever loads files and keeps series calls this module.
 
 mod config;
+mod cover;
 mod dialect;
 mod dump;
 mod glob;

@@ -6,6 +6,7 @@
 use regex::bytes::{CaptureLocations, Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 use super::config::MetricType;
+use super::cover;
 use super::dialect::{self, Translated};
 
 /// Limit of one compiled pattern, and of a set. Go has no small limit; this keeps a mapping file from taking all memory.
@@ -22,7 +23,10 @@ pub(super) struct Pattern {
     /// The name of each group, from group 0.
     pub(super) groups: Vec<Option<String>>,
     literals: Vec<String>,
-    only_literal: bool,
+    /// The pattern matches whatever has this text in it.
+    wanted: Option<String>,
+    /// A glob that matches whatever the pattern matches.
+    pub(super) glob: Option<String>,
 }
 
 impl Pattern {
@@ -31,15 +35,16 @@ impl Pattern {
     /// # Errors
     /// Why it is none, with the place in the pattern where that is known.
     pub(super) fn compile(text: &str) -> Result<Self, String> {
-        let Translated { pattern, groups, literals, only_literal } = dialect::translate(text)
-            .map_err(|error| {
+        let Translated { pattern, groups, literals, .. } =
+            dialect::translate(text).map_err(|error| {
                 format!("{} at character {} of the pattern", error.message, error.at)
             })?;
         let regex =
             RegexBuilder::new(&pattern).size_limit(SIZE_LIMIT).build().map_err(|error| {
                 error.to_string().lines().last().unwrap_or_default().trim().to_owned()
             })?;
-        Ok(Self { translated: pattern, regex, groups, literals, only_literal })
+        let (wanted, glob) = (cover::wanted_text(text), cover::as_glob(text));
+        Ok(Self { translated: pattern, regex, groups, literals, wanted, glob })
     }
 
     /// Whether this pattern matches whatever `other` matches. A `false` means "not known".
@@ -48,8 +53,7 @@ impl Pattern {
         let within = |needle: &String| other.literals.iter().any(|text| text.contains(needle));
         self.translated == other.translated
             || ANYTHING.contains(&self.translated.as_str())
-            || (self.only_literal
-                && self.literals.first().is_some_and(|needle| needle.is_empty() || within(needle)))
+            || self.wanted.as_ref().is_some_and(|needle| needle.is_empty() || within(needle))
     }
 }
 

@@ -511,6 +511,14 @@ fn rules_that_can_never_match_are_found() {
         (&["'foo\\.x', match_type: regex", "'^foo\\.(.*)', match_type: regex"], vec![]),
         (&["'.*', match_type: regex", "'x|y', match_type: regex"], one(3, "line 2")),
         (&["'a+', match_type: regex, match_metric_type: gauge", "'a+', match_type: regex"], vec![]),
+        (&["'foo.*', match_type: regex", "foobar, match_type: regex"], one(3, "line 2")),
+        (&["'fo.*o', match_type: regex", "foobar, match_type: regex"], vec![]),
+        // Globs win over regular expressions wherever they stand, but this one also matches elsewhere.
+        (&["'a.*'", "'^a\\.b$', match_type: regex"], one(3, "line 2")),
+        (&["'a.*'", "'a\\.b', match_type: regex"], vec![]),
+        (&["'^a\\.(\\w+)\\.c$', match_type: regex", "'a.*.c'"], one(2, "line 3")),
+        (&["'^a\\.(.+)\\.c$', match_type: regex", "'a.*.c'"], vec![]),
+        (&["'a.*', match_metric_type: gauge", "'^a\\.b$', match_type: regex"], vec![]),
     ] {
         assert_eq!(shadowed(&rules(list)), want, "{list:?}");
     }

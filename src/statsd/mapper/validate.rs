@@ -48,7 +48,7 @@ pub(super) fn validate(file: RawFile) -> Result<Validated, Vec<Problem>> {
     }
     let Builder { defaults, globs, mut warnings, .. } = builder;
     shadowed_globs(&globs, &rules, &places, &mut warnings);
-    shadowed_regexes(&patterns, &places, &mut warnings);
+    shadowed_regexes(&globs, &patterns, &places, &mut warnings);
     warnings.sort_by_key(|problem| (problem.line, problem.column));
     Ok(Validated { defaults, rules, globs, regexes: Regexes::new(patterns), warnings })
 }
@@ -378,7 +378,16 @@ fn is_glob(text: &str) -> bool {
     })
 }
 
-fn shadowed(index: usize, earlier: &[u32], places: &[Place], warnings: &mut Vec<Problem>) {
+/// What to do about a rule that an earlier one keeps from matching.
+const MOVE_IT: &str = "remove it, or move it before what wins";
+
+fn shadowed(
+    index: usize,
+    earlier: &[u32],
+    hint: &'static str,
+    places: &[Place],
+    warnings: &mut Vec<Problem>,
+) {
     let Some(&place) = places.get(index) else { return };
     let lines: Vec<String> = earlier
         .iter()
@@ -386,7 +395,6 @@ fn shadowed(index: usize, earlier: &[u32], places: &[Place], warnings: &mut Vec<
         .map(|place| format!("line {}", place.line))
         .collect();
     let message = format!("this rule can never match: {} always wins", lines.join(" and "));
-    let hint = "remove it, or move it before what wins";
     warnings.push(Problem::warning(ProblemClass::ShadowedRule, place, message, hint));
 }
 
@@ -395,17 +403,24 @@ fn shadowed_globs(globs: &Globs, rules: &[Rule], places: &[Place], warnings: &mu
         if let Some(earlier) =
             globs.covered_by(rule.index as u32, &rule.pattern, rule.match_metric_type)
         {
-            shadowed(rule.index, &earlier, places, warnings);
+            shadowed(rule.index, &earlier, MOVE_IT, places, warnings);
         }
     }
 }
 
 fn shadowed_regexes(
+    globs: &Globs,
     patterns: &[(u32, Option<MetricType>, Pattern)],
     places: &[Place],
     warnings: &mut Vec<Problem>,
 ) {
     for (position, (index, kind, pattern)) in patterns.iter().enumerate() {
+        let glob = pattern.glob.as_deref();
+        if let Some(winners) = glob.and_then(|glob| globs.covered_by(u32::MAX, glob, *kind)) {
+            let hint = "remove it, or make it a glob: globs win over regular expressions wherever they stand";
+            shadowed(*index as usize, &winners, hint, places, warnings);
+            continue;
+        }
         let before = patterns.get(..position).unwrap_or_default();
         let covering: Vec<&(u32, Option<MetricType>, Pattern)> =
             before.iter().filter(|(_, _, earlier)| earlier.covers(pattern)).collect();
@@ -418,7 +433,7 @@ fn shadowed_regexes(
         let types = MetricType::ALL.into_iter().filter(|of| kind.is_none_or(|kind| kind == *of));
         if let Some(mut earlier) = types.map(winner).collect::<Option<Vec<u32>>>() {
             earlier.dedup();
-            shadowed(*index as usize, &earlier, places, warnings);
+            shadowed(*index as usize, &earlier, MOVE_IT, places, warnings);
         }
     }
 }

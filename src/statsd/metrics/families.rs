@@ -498,8 +498,8 @@ impl Metrics {
             families.extend([
                 by(
                     "kstatd_statsd_relay_dropped_lines_total",
-                    "Lines not relayed because the queue was full.",
-                    self.count(Count::RelayDropped) as f64,
+                    "Lines not relayed: the queue was full, or their datagram could not be sent.",
+                    self.count(Count::RelayDropped) as f64 + get(&relay.counts.lost_lines),
                 ),
                 by(
                     "kstatd_statsd_relay_errors_total",
@@ -568,9 +568,12 @@ mod tests {
     fn every_family_has_an_own_name_and_a_help_text() {
         let registry = RegistryCounts::default();
         let metrics = Metrics::default();
-        let relay =
-            Relay::start(&RelayConfig { address: "127.0.0.1:9".to_owned(), packet_length: 1_400 })
-                .expect("started");
+        let relay = Relay::start(&RelayConfig {
+            address: "127.0.0.1:9".to_owned(),
+            target: "127.0.0.1:9".to_owned(),
+            packet_length: 1_400,
+        })
+        .expect("started");
         let context = context(&registry, &relay);
         let mut families = metrics.original(&context);
         families.extend(metrics.ours(&context));

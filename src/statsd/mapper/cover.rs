@@ -1,0 +1,99 @@
+//! What can be said about a regular expression without running it, to warn of rules that never win.
+//!
+//! Every answer here is a proof for some simple shapes of patterns; for all others it is "not known".
+
+use super::dialect;
+
+/// The text that a pattern looks for, if it is nothing but that text between any others: `foo`, `^.*foo`, `foo.*$`.
+pub(super) fn wanted_text(pattern: &str) -> Option<String> {
+    // `.` leaves out the line feed alone, which no name has.
+    let from_anywhere = pattern.strip_prefix("^.*").or_else(|| pattern.strip_prefix(".*"));
+    let core = from_anywhere.unwrap_or(pattern);
+    let core = core.strip_suffix(".*$").or_else(|| core.strip_suffix(".*")).unwrap_or(core);
+    literal(core)
+}
+
+/// A glob that matches whatever the pattern matches: `^app\.([^.]+)\.count$` is not wider than `app.*.count`.
+pub(super) fn as_glob(pattern: &str) -> Option<String> {
+    let inner = pattern.strip_prefix('^')?.strip_suffix('$')?;
+    let segments: Option<Vec<String>> = inner.split(r"\.").map(segment).collect();
+    Some(segments?.join("."))
+}
+
+fn segment(pattern: &str) -> Option<String> {
+    if is_within_segment(pattern) {
+        return Some("*".to_owned());
+    }
+    literal(pattern).filter(|text| !text.is_empty() && !text.contains(['.', '*']))
+}
+
+/// Whether this matches texts without dots, and no empty one.
+fn is_within_segment(pattern: &str) -> bool {
+    const KNOWN: [&str; 11] = [
+        "[^.]+",
+        r"[^\.]+",
+        r"\w+",
+        r"\d+",
+        "[a-z]+",
+        "[0-9]+",
+        "[a-z0-9]+",
+        "[a-zA-Z]+",
+        "[a-zA-Z0-9]+",
+        "[a-zA-Z0-9_]+",
+        "[a-zA-Z0-9_-]+",
+    ];
+    let inner = pattern.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+    let inner = match inner {
+        Some(named) if named.starts_with("?P<") => named.split_once('>').map(|(_, inner)| inner),
+        Some(group) => Some(group.strip_prefix("?:").unwrap_or(group)),
+        None => Some(pattern),
+    };
+    inner.is_some_and(|inner| KNOWN.contains(&inner))
+}
+
+/// The text that the pattern is, if it is nothing but text.
+fn literal(pattern: &str) -> Option<String> {
+    let translated = dialect::translate(pattern).ok()?;
+    translated.only_literal.then(|| translated.literals.into_iter().next()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_patterns_look_for() {
+        for (pattern, text) in [
+            ("foo", "foo"),
+            ("foo.*", "foo"),
+            (".*foo", "foo"),
+            ("^.*foo.*$", "foo"),
+            (r"a\.b.*", "a.b"),
+            (r"a\\.*", "a\\"),
+        ] {
+            assert_eq!(wanted_text(pattern).as_deref(), Some(text), "{pattern}");
+        }
+        for pattern in ["^foo", "foo$", "fo.*o", r"a\.*", "a|b.*", "(?i)foo.*", "fo+", "a..*"] {
+            assert_eq!(wanted_text(pattern), None, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn globs_that_are_no_narrower() {
+        for (pattern, glob) in [
+            (r"^a\.b$", "a.b"),
+            ("^a$", "a"),
+            (r"^app\.([^.]+)\.count$", "app.*.count"),
+            (r"^(?P<service>\w+)\.x$", "*.x"),
+            (r"^a\.(?:\d+)$", "a.*"),
+        ] {
+            assert_eq!(as_glob(pattern).as_deref(), Some(glob), "{pattern}");
+        }
+        for pattern in [
+            r"a\.b", r"^a\.b", r"a\.b$", "^a.b$", r"^a\..*$", r"^a\.\*$", r"^a\\.b$", r"^a\.$",
+            "^(a|b)$",
+        ] {
+            assert_eq!(as_glob(pattern), None, "{pattern}");
+        }
+    }
+}
