@@ -139,7 +139,7 @@ impl Reflector {
             let order = machine.step(ended.outcome);
             self.settle(order.collected);
             if order.wait {
-                let jitter = rand::random::<f64>();
+                let jitter = fastrand::f64();
                 let wait = backoff.failed(std::time::Instant::now(), jitter);
                 self.progress.phase(Phase::Waiting);
                 tokio::time::sleep(pause(wait, ended.retry_after)).await;
@@ -186,7 +186,7 @@ impl Reflector {
 
     /// Opens a watch and follows it to its end.
     async fn watch(&mut self, machine: &mut Machine) -> Ended {
-        let seconds = rand::random_range(self.timing.watch_seconds.clone());
+        let seconds = fastrand::u64(self.timing.watch_seconds.clone());
         let streaming = *machine.state() == State::Streaming;
         if streaming {
             self.progress.phase(Phase::Listing);
