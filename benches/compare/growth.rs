@@ -197,12 +197,13 @@ fn measure(whole: &Whole, load: Option<Load>, scraping: bool, size: Size) -> Res
 /// Every table, with its heading.
 pub fn all(programs: &Programs, size: Size, wanted: impl Fn(&str) -> bool) -> Result<String> {
     type Table = fn(&Programs, Size) -> Result<String>;
-    let tables: [(&str, &str, Table); 5] = [
+    let tables: [(&str, &str, Table); 6] = [
         ("growth-pods", "Pods", pods),
         ("growth-rules", "Rules", |programs, _| rules(programs)),
         ("growth-series", "Series", series),
         ("growth-scrapers", "Scrapers at once", scrapers),
         ("interference", "Lines and scrapes at once", interference),
+        ("kinds", "Every kind", |programs, _| super::kinds::kinds(programs)),
     ];
     let mut out = String::new();
     for (name, heading, table) in tables {

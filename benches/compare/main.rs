@@ -15,6 +15,7 @@
 //! receiver that only counts.
 
 mod growth;
+mod kinds;
 mod kube;
 mod limits;
 mod mapper;
@@ -101,7 +102,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
 ];
 /// The tables of growth.
 const GROWTH: &[&str] =
-    &["growth-pods", "growth-rules", "growth-series", "growth-scrapers", "interference"];
+    &["growth-pods", "growth-rules", "growth-series", "growth-scrapers", "interference", "kinds"];
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();

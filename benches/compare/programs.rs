@@ -30,6 +30,8 @@ pub struct Programs {
     pub statsd_exporter: PathBuf,
     /// Benchmark of the original's mapper.
     pub mapper_bench: PathBuf,
+    /// Benchmark of the original's metrics of each kind.
+    pub kind_bench: PathBuf,
     /// This program, for the limits.
     pub own: PathBuf,
     /// Where logs and bodies go.
@@ -68,6 +70,7 @@ impl Programs {
                 "github.com/prometheus/statsd_exporter",
             )?,
             mapper_bench: go_build(&scratch.join("mapperbench"), "./mapperbench")?,
+            kind_bench: go_build(&scratch.join("kindbench"), "./kindbench")?,
             own,
             scratch,
         })

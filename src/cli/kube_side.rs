@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::config::{KubeConfig, Personality};
 use super::kube_flags::KubeArgs;
+use super::startup_code;
 use crate::cache::Catalog;
 use crate::exposition::{DeflatePart, Format, ScrapeQuery, Source};
 use crate::kube::{Client, ClientError, ClientOptions, Pipeline, PipelineConfig, Timing, Watched};
@@ -83,6 +84,11 @@ impl KubeSide {
         };
         let catalog = Arc::new(Catalog::new());
         let pipeline = Pipeline::start(&client, &pipeline_config, &catalog, metrics)?;
+        let handle = pipeline.handle();
+        tokio::spawn(async move {
+            handle.ready().await;
+            startup_code::give_back();
+        });
         note_config(config, metrics);
         Ok(Self { catalog, client, pipeline })
     }

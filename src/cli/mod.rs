@@ -24,6 +24,7 @@ pub mod pflag;
 pub mod process;
 pub mod run;
 pub mod services;
+pub mod startup_code;
 pub mod statsd_exporter;
 pub mod statsd_flags;
 pub mod statsd_side;

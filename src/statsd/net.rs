@@ -1,6 +1,6 @@
 //! Datagram sockets: many datagrams with one system call, and what the kernel dropped.
 //!
-//! This is the only module of the crate with unsafe code: `recvmmsg` and three socket options that no safe wrapper
+//! Unsafe code is in this module (and in `cli::startup_code`, for one call): `recvmmsg` and three socket options that no safe wrapper
 //! offers. It moves bytes and knows nothing of lines.
 #![allow(unsafe_code)]
 

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use super::{block_on, dump, signals, unless_asked_again};
 use crate::cli::config;
 use crate::cli::process::{GRACE, Request, Servers};
+use crate::cli::startup_code;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::cli::statsd_side::{self, Trigger};
 use crate::exposition::Source;
@@ -63,6 +64,7 @@ async fn run(args: &StatsdArgs) -> Result<(), String> {
     let bound =
         servers.start(&config.main, router, GRACE, shutdown).map_err(|error| error.to_string())?;
     tracing::info!(addr = %bound, "Accepting Prometheus Requests");
+    startup_code::give_back();
     loop {
         let request = tokio::select! {
             request = signals.next() => request,

@@ -49,6 +49,8 @@ pub struct Demo {
 
 /// Time between two looks at the first list.
 const LOADING_INTERVAL: Duration = Duration::from_millis(100);
+/// Time from the first look at the counters to the first summary: rates need two looks.
+const FIRST_SUMMARY: Duration = Duration::from_secs(1);
 /// Time between two lines when nobody watches.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two summaries on a terminal.
@@ -108,6 +110,10 @@ impl Demo {
 
     async fn watch(&self, addresses: Addresses, screen: &Screen) {
         let mut summary = Summary::new(addresses);
+        if let Err(error) = summary.begin().await {
+            screen.show(&format!("no answer from {}: {error}", addresses.telemetry));
+        }
+        sleep(FIRST_SUMMARY).await;
         loop {
             let pause = match summary.take(self.double.objects()).await {
                 Ok(line) => {

@@ -26,6 +26,23 @@ impl Summary {
         self.last_scrape
     }
 
+    /// Reads the counters, so that the first summary can tell rates.
+    ///
+    /// # Errors
+    /// The listener does not answer.
+    pub async fn begin(&mut self) -> io::Result<()> {
+        let own = self.own_metrics().await?;
+        self.line_rate(&own);
+        Ok(())
+    }
+
+    async fn own_metrics(&self) -> io::Result<String> {
+        let mut own = Vec::new();
+        client::get(self.addresses.telemetry, "/metrics", |part| own.extend_from_slice(part))
+            .await?;
+        Ok(String::from_utf8_lossy(&own).into_owned())
+    }
+
     /// Scrapes, and says what came of it; `objects` is the number of objects in the cluster.
     ///
     /// # Errors
@@ -39,10 +56,8 @@ impl Summary {
         if status != 200 {
             return Err(io::Error::other(format!("/metrics answers {status}")));
         }
-        let mut own = Vec::new();
-        client::get(self.addresses.telemetry, "/metrics", |part| own.extend_from_slice(part))
-            .await?;
-        let rate = self.line_rate(&String::from_utf8_lossy(&own));
+        let own = self.own_metrics().await?;
+        let rate = self.line_rate(&own);
         Ok(format!(
             "{} objects, {} series, scrape {} in {:.1} ms, {} StatsD lines/s",
             HumanCount(objects as u64),
