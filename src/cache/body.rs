@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::catalog::Resource;
 use super::page::Page;
-use super::schema::Schema;
+use super::schema::Family;
 use crate::exposition::Format;
 
 /// A frame is sent when it has this many bytes; the segment that fills it comes on top (about 10 KiB,
@@ -16,11 +16,13 @@ const FRAME: usize = 40 * 1024;
 
 /// What comes next in the exposition of a snapshot.
 #[derive(Debug)]
-pub(super) enum Step {
-    /// The header of a family.
-    Header(Arc<Schema>, usize),
-    /// A page's series of a family.
-    Segment(Arc<Schema>, usize, Arc<Page>),
+pub(super) struct Step {
+    /// Which resource.
+    pub(super) resource: usize,
+    /// Which of its families.
+    pub(super) family: usize,
+    /// The page whose series come, or none for the header of the family.
+    pub(super) page: Option<Arc<Page>>,
 }
 
 /// Walks a snapshot in exposition order: resources by name, families by table, stores, pages.
@@ -48,6 +50,11 @@ impl Walk {
         Self { resources, names, claimed: HashSet::new(), at }
     }
 
+    /// The family of a step.
+    pub(super) fn family(&self, step: &Step) -> &Family {
+        &self.resources[step.resource].schema.families[step.family]
+    }
+
     pub(super) fn next(&mut self) -> Option<Step> {
         loop {
             let at = self.at.as_mut()?;
@@ -68,7 +75,7 @@ impl Walk {
                 at.page = 1;
                 let first = self.claimed.insert(family.name.clone());
                 if first && resource.stores.iter().any(|store| !store.pages.is_empty()) {
-                    return Some(Step::Header(Arc::clone(&resource.schema), at.family));
+                    return Some(Step { resource: at.resource, family: at.family, page: None });
                 }
             }
             let Some(store) = resource.stores.get(at.store) else {
@@ -81,8 +88,8 @@ impl Walk {
             };
             at.page += 1;
             if page.family(at.family).is_some() {
-                let family = at.family;
-                return Some(Step::Segment(Arc::clone(&resource.schema), family, Arc::clone(page)));
+                let page = Some(Arc::clone(page));
+                return Some(Step { resource: at.resource, family: at.family, page });
             }
         }
     }
@@ -131,18 +138,21 @@ impl Iterator for Body {
     fn next(&mut self) -> Option<Bytes> {
         let mut frame = Vec::new();
         while frame.len() < FRAME {
-            match self.walk.next() {
-                Some(Step::Header(schema, family)) => {
-                    schema.families[family].header(self.format, &mut frame);
+            let Some(step) = self.walk.next() else {
+                if frame.is_empty() {
+                    return None;
                 }
-                Some(Step::Segment(schema, family, page)) => {
+                break;
+            };
+            let family = self.walk.family(&step);
+            match &step.page {
+                None => family.header(self.format, &mut frame),
+                Some(page) => {
                     if frame.capacity() == 0 {
                         frame.reserve(FRAME + FRAME / 2);
                     }
-                    expand(schema.families[family].name.as_bytes(), &page, family, &mut frame);
+                    expand(family.name.as_bytes(), page, step.family, &mut frame);
                 }
-                None if frame.is_empty() => return None,
-                None => break,
             }
         }
         Some(Bytes::from(frame))

@@ -18,7 +18,7 @@ struct Entry {
 }
 
 /// One resource at one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Resource {
     pub(super) schema: Arc<Schema>,
     pub(super) stores: Vec<Snapshot>,

@@ -5,9 +5,11 @@
 //! the line at the same place in the object before. So each line becomes a copy or two and the few bytes
 //! that are new, without a search, without the text and without a cache of compressed runs: a gzip scrape
 //! leaves nothing behind in memory but, for each object, the bits of its own part of its identity. The
-//! Huffman code is made from a sample of the segments, so it fits the cluster at hand.
+//! Huffman codes are made from a sample of the pages, so they fit the cluster at hand: a resource with many
+//! objects has codes of its own, and each family of it with much text has a block of its own, whose code differs
+//! from those of the other families in what copies cost.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -25,14 +27,21 @@ const PART: usize = 32 * 1024;
 const WINDOW: u64 = 32 * 1024;
 /// A copy costs about as much as four literals.
 const SHORTEST: usize = 4;
-/// Segments that the code is made from.
-const SAMPLE: usize = 256;
+/// Pages of a resource that its codes are made from.
+const SAMPLE: usize = 16;
+/// A resource with so many pages has codes of its own.
+const LARGE: usize = 8;
+/// A family with so many symbols has a block of its own: it saves about 5% of some five bits for each
+/// symbol, and the head of a block costs 180 bytes.
+const WORTH_A_BLOCK: u64 = 20_000;
 
 /// The parts of a compressed body.
 #[derive(Debug)]
 pub(super) struct Deflate {
     walk: Walk,
     format: Format,
+    /// For each resource, the codes of its text.
+    codes: Vec<Arc<ResourceCodes>>,
     writer: BitWriter,
     lines: Lines,
     scratch: Vec<u8>,
@@ -55,11 +64,14 @@ impl Deflate {
         codes: &Codes,
     ) -> Self {
         let resources: Arc<[Resource]> = resources.into();
-        let code = codes.get(&resources, || sample(&resources, format, names.as_ref()));
+        let codes = codes.of(&resources, format);
+        let first =
+            codes.first().map_or_else(|| Arc::new(ResourceCodes::new(&[], format)), Arc::clone);
         Self {
             walk: Walk::new(resources, names),
             format,
-            writer: BitWriter::new(code),
+            writer: BitWriter::new(Arc::clone(&first.any)),
+            codes,
             lines: Lines::default(),
             scratch: Vec::new(),
             state: State::Fresh,
@@ -68,24 +80,33 @@ impl Deflate {
 
     /// Writes one step; tells the checksum of its text.
     fn step(&mut self, step: &Step) -> Checksum {
-        match step {
-            Step::Header(schema, family) => {
-                self.scratch.clear();
-                schema.families[*family].header(self.format, &mut self.scratch);
-                self.lines.other(&self.scratch, &mut self.writer);
-                Checksum::of(&self.scratch)
-            }
-            Step::Segment(schema, family, page) => {
-                let name = schema.families[*family].name.as_bytes();
-                let tails = page.tails(self.writer.code());
-                self.lines.segment(name, page, *family, Some(&tails), &mut self.writer);
-                page.checksum(*family, |page| {
-                    self.scratch.clear();
-                    expand(name, page, *family, &mut self.scratch);
-                    Checksum::of(&self.scratch)
-                })
-            }
+        let family = self.walk.family(step);
+        let Some(page) = &step.page else {
+            self.scratch.clear();
+            family.header(self.format, &mut self.scratch);
+            self.lines.other(&self.scratch, &mut self.writer);
+            return Checksum::of(&self.scratch);
+        };
+        let codes = &self.codes[step.resource];
+        let (current, own) = (self.writer.code(), codes.families.get(step.family));
+        let change = match own.and_then(Option::as_ref) {
+            Some(own) => (!Arc::ptr_eq(own, current)).then_some(own),
+            // A block of its own is not worth it, that of the family before will do.
+            None if own.is_some() && codes.any.id() == current.id() => None,
+            None => (!Arc::ptr_eq(&codes.any, current)).then_some(&codes.any),
+        };
+        if let Some(code) = change {
+            self.lines.flush(&mut self.writer);
+            self.writer.change(Arc::clone(code));
         }
+        let name = family.name.as_bytes();
+        let tails = page.tails(self.writer.code());
+        self.lines.segment(name, page, step.family, Some(&tails), &mut self.writer);
+        page.checksum(step.family, |page| {
+            self.scratch.clear();
+            expand(name, page, step.family, &mut self.scratch);
+            Checksum::of(&self.scratch)
+        })
     }
 }
 
@@ -117,61 +138,91 @@ impl Iterator for Deflate {
     }
 }
 
-/// A code for the symbols of about [`SAMPLE`] segments, spread evenly.
-fn sample(resources: &Arc<[Resource]>, format: Format, names: Option<&BTreeSet<String>>) -> Code {
-    let segments: usize = resources
-        .iter()
-        .map(|resource| {
-            let pages: usize = resource.stores.iter().map(|store| store.pages.len()).sum();
-            pages * resource.schema.families.len()
-        })
-        .sum();
-    let every = (segments / SAMPLE).max(1);
-    let mut histogram = Histogram::new();
-    let mut lines = Lines::default();
-    let mut walk = Walk::new(Arc::clone(resources), names.cloned());
-    let mut header = Vec::new();
-    let mut seen = 0usize;
-    while let Some(step) = walk.next() {
-        match step {
-            Step::Header(schema, family) if every == 1 => {
-                header.clear();
-                schema.families[family].header(format, &mut header);
-                lines.other(&header, &mut histogram);
-            }
-            Step::Header(..) => {}
-            Step::Segment(schema, family, page) => {
-                if seen.is_multiple_of(every) {
-                    lines.segment(
-                        schema.families[family].name.as_bytes(),
-                        &page,
-                        family,
-                        None,
-                        &mut histogram,
-                    );
-                }
-                seen += 1;
-            }
-        }
-    }
-    Code::new(&histogram)
+fn pages(resource: &Resource) -> usize {
+    resource.stores.iter().map(|store| store.pages.len()).sum()
 }
 
-/// The code that scrapes are written with: made from a sample, kept while the cluster is of that size.
+/// The codes of a resource, which agree on literals.
+#[derive(Debug)]
+struct ResourceCodes {
+    /// For text of any of its families.
+    any: Arc<Code>,
+    /// For each family, its own code if that is worth a block.
+    families: Vec<Option<Arc<Code>>>,
+}
+
+impl ResourceCodes {
+    /// From a sample of the pages of some resources. Only those of one resource have codes for families.
+    fn new(resources: &[Resource], format: Format) -> Self {
+        let mut histograms = Vec::new();
+        let mut symbols = Vec::new();
+        let mut header = Vec::new();
+        for resource in resources {
+            let every = (pages(resource) / SAMPLE).max(1);
+            for (family, head) in resource.schema.families.iter().enumerate() {
+                let mut histogram = Histogram::new();
+                let mut lines = Lines::default();
+                let pages = resource.stores.iter().flat_map(|store| store.pages.iter());
+                for page in pages.step_by(every) {
+                    lines.segment(head.name.as_bytes(), page, family, None, &mut histogram);
+                }
+                symbols.push(histogram.symbols() * every as u64);
+                if every == 1 {
+                    header.clear();
+                    head.header(format, &mut header);
+                    histogram.literals(&header);
+                }
+                histograms.push(histogram);
+            }
+        }
+        let (any, codes) = Code::agreeing(&histograms);
+        let apart = resources.len() == 1;
+        let families = codes
+            .into_iter()
+            .zip(symbols)
+            .map(|(code, symbols)| (apart && symbols >= WORTH_A_BLOCK).then(|| Arc::new(code)));
+        Self { any: Arc::new(any), families: families.collect() }
+    }
+
+    /// For resources that are too small for codes of their own.
+    fn for_others(&self) -> Self {
+        Self { any: Arc::clone(&self.any), families: Vec::new() }
+    }
+}
+
+/// The codes that scrapes are written with: made from a sample, kept while what they are for is of that
+/// size. The key is the resource, or empty for the code of whatever comes before the first large one.
 #[derive(Debug, Default)]
-pub(super) struct Codes(Mutex<Option<(usize, Arc<Code>)>>);
+pub(super) struct Codes(Mutex<HashMap<String, (usize, Arc<ResourceCodes>)>>);
 
 impl Codes {
-    fn get(&self, resources: &[Resource], make: impl FnOnce() -> Code) -> Arc<Code> {
-        let stores = resources.iter().flat_map(|resource| &resource.stores);
-        let pages: usize = stores.map(|store| store.pages.len()).sum();
+    /// The codes of each resource: its own if it is large, else those of the one before it.
+    fn of(&self, resources: &[Resource], format: Format) -> Vec<Arc<ResourceCodes>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*kept {
-            Some((made_of, code)) if (made_of / 2..=made_of * 2).contains(&pages) => {
-                Arc::clone(code)
+        let mut get = |name: &str, resources: &[Resource]| {
+            let pages = resources.iter().map(pages).sum();
+            match kept.get(name) {
+                Some((made_of, codes)) if (made_of / 2..=made_of * 2).contains(&pages) => {
+                    Arc::clone(codes)
+                }
+                _ => {
+                    let codes = Arc::new(ResourceCodes::new(resources, format));
+                    kept.insert(name.to_owned(), (pages, Arc::clone(&codes)));
+                    codes
+                }
             }
-            _ => Arc::clone(&kept.insert((pages, Arc::new(make()))).1),
+        };
+        let mut all: Vec<Arc<ResourceCodes>> = Vec::with_capacity(resources.len());
+        for resource in resources {
+            all.push(match all.last() {
+                _ if pages(resource) >= LARGE => {
+                    get(&resource.schema.resource, std::slice::from_ref(resource))
+                }
+                Some(codes) => Arc::new(codes.for_others()),
+                None => Arc::new(get("", resources).for_others()),
+            });
         }
+        all
     }
 }
 
@@ -362,14 +413,18 @@ impl Lines {
             } else if let Some(tail) = tail {
                 text.identity(name, identity, previous.start, tail, out);
             } else {
-                text.align(name, identity, &previous.identity, previous.start, out);
+                let old = (previous.start + name.len() as u64, &previous.identity[..]);
+                text.align(name, identity, old, None, out);
             }
             current.rests.push((text.at, end));
             let rest = &lines[start..end];
-            let same_place = previous.rest(line).filter(|(_, old)| shares_more(rest, old, last));
-            match same_place.or(last) {
-                Some((at, old)) => text.align(b"", rest, old, at, out),
-                None => text.literals(rest, out),
+            match (previous.rest(line), last) {
+                (Some(old), Some(last)) if shares_more(rest, old.1, last.1) => {
+                    text.align(b"", rest, old, Some(last), out);
+                }
+                (other, Some(last)) => text.align(b"", rest, last, other, out),
+                (Some(old), None) => text.align(b"", rest, old, None, out),
+                (None, None) => text.literals(rest, out),
             }
             last = current.rests.last().map(|&(at, _)| (at, rest));
             start = end;
@@ -444,34 +499,67 @@ impl Text {
     }
 
     /// Writes `lead` and `new`, copying what `old` has at the same place: label by label, as a quote
-    /// ends each name and each value. At `from` stand `lead` and `old`.
-    fn align(&mut self, lead: &[u8], new: &[u8], old: &[u8], from: u64, out: &mut impl Symbols) {
+    /// ends each name and each value. `lead` stands before `old`, too. From where `new` first differs,
+    /// `other` is copied from if it goes on like `new` there.
+    fn align<'o>(
+        &mut self,
+        mut lead: &[u8],
+        new: &[u8],
+        mut old: (u64, &'o [u8]),
+        mut other: Option<(u64, &'o [u8])>,
+        out: &mut impl Symbols,
+    ) {
         let (mut i, mut j) = (0, 0);
-        let (mut lead, mut from) = (lead, from);
-        let old_at = from + lead.len() as u64;
         loop {
-            let same = common(&new[i..], &old[j..]);
+            let same = common(&new[i..], &old.1[j..]);
+            let from = old.0 + j as u64 - lead.len() as u64;
             self.copy(from, lead, &new[i..i + same], out);
+            lead = b"";
             (i, j) = (i + same, j + same);
             if i == new.len() {
                 return;
             }
-            let Some(old_quote) = memchr::memchr(b'"', &old[j..]) else {
-                return self.literals(&new[i..], out);
+            if let Some(other) = other.take()
+                && let Some(k) = counterpart(new, i, other.1)
+                && common(&new[i..], &other.1[k..]) >= SHORTEST
+            {
+                (old, j) = (other, k);
+                continue;
+            }
+            let quotes = (memchr::memchr(b'"', &new[i..]), memchr::memchr(b'"', &old.1[j..]));
+            let (Some(literals), Some(skipped)) = quotes else {
+                return self.end(&new[i..], old.0 + j as u64, &old.1[j..], out);
             };
-            let literals = memchr::memchr(b'"', &new[i..]).unwrap_or(new.len() - i);
             self.literals(&new[i..i + literals], out);
             i += literals;
-            j += old_quote;
-            (lead, from) = (b"", old_at + j as u64);
+            j += skipped;
         }
     }
+
+    /// Writes the end of a line, whose last bytes may be those of `old`, which stands at `old_at`.
+    fn end(&mut self, new: &[u8], old_at: u64, old: &[u8], out: &mut impl Symbols) {
+        let pairs = new.iter().rev().zip(old.iter().rev());
+        let same = pairs.take_while(|(new, old)| new == old).count();
+        let (own, again) = new.split_at(new.len() - same);
+        self.literals(own, out);
+        self.copy(old_at + (old.len() - same) as u64, b"", again, out);
+    }
+}
+
+/// Where in `other` the label stands in which `new` is at `i`, as far behind the quote before it.
+fn counterpart(new: &[u8], i: usize, other: &[u8]) -> Option<usize> {
+    let quotes = memchr::memchr_iter(b'"', &new[..i]);
+    let at = match quotes.enumerate().last() {
+        None => i,
+        Some((n, quote)) => memchr::memchr_iter(b'"', other).nth(n)? + i - quote,
+    };
+    (at <= other.len()).then_some(at)
 }
 
 /// Whether `new` begins with at least as much of `old` as of the line before.
 #[inline]
-fn shares_more(new: &[u8], old: &[u8], last: Option<(u64, &[u8])>) -> bool {
-    new == old || last.is_none_or(|(_, last)| common(new, old) >= common(new, last))
+fn shares_more(new: &[u8], old: &[u8], last: &[u8]) -> bool {
+    new == old || common(new, old) >= common(new, last)
 }
 
 /// How many bytes at the start of both are equal.

@@ -1,8 +1,8 @@
-//! Writing a deflate block with one Huffman code for all of it (RFC 1951, sections 3.2.2 to 3.2.7).
+//! Writing deflate blocks, each with one Huffman code (RFC 1951, sections 3.2.2 to 3.2.7).
 //!
-//! A [`Histogram`] counts the symbols of a sample, a [`Code`] is made from it, and a [`BitWriter`] writes
-//! symbols with that code. Every symbol has a code, whether the sample had it or not, so that one block
-//! can hold any text.
+//! A [`Histogram`] counts the symbols of a sample, [`Code`]s are made from some, and a [`BitWriter`] writes
+//! symbols with that code. Every symbol has a code, whether the sample had it or not, so that a block can
+//! hold any text.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,6 +79,28 @@ impl Histogram {
     }
 }
 
+impl Histogram {
+    /// Number of symbols counted.
+    pub(super) fn symbols(&self) -> u64 {
+        self.literals.iter().map(|&count| u64::from(count)).sum::<u64>() - LITERALS as u64
+    }
+
+    /// Counts of copy lengths (and the end of a block), most frequent first, each with its symbol.
+    fn ranked_lengths(&self) -> Vec<(u32, usize)> {
+        let mut ranked: Vec<_> = (END..LITERALS).map(|at| (self.literals[at], at)).collect();
+        ranked.sort_by_key(|&(count, symbol)| (std::cmp::Reverse(count), symbol));
+        ranked
+    }
+
+    fn add(&mut self, other: &Self) {
+        let sum = |into: &mut [u32], from: &[u32]| {
+            into.iter_mut().zip(from).for_each(|(into, from)| *into = into.saturating_add(*from));
+        };
+        sum(&mut self.literals, &other.literals);
+        sum(&mut self.distances, &other.distances);
+    }
+}
+
 impl Symbols for Histogram {
     fn literals(&mut self, bytes: &[u8]) {
         for &byte in bytes {
@@ -110,14 +132,47 @@ pub(super) struct Code {
     distances: Vec<Bits>,
     /// For each length from 0 to 258, its symbol's code and extra bits in one.
     lengths: Vec<Bits>,
-    /// Tells this code from others of the process.
+    /// Tells its literals from those of other codes of the process.
     id: u64,
 }
 
 impl Code {
-    /// The best code for what was counted.
-    pub(super) fn new(histogram: &Histogram) -> Self {
-        let literals = canonical(&code_lengths(&histogram.literals));
+    /// A good code for each of these kinds of text, and one for all of them together. They agree on every
+    /// literal, so that the bits of a text without copies are the same in all of them.
+    ///
+    /// In a canonical code the bits of a symbol depend on how many symbols have each code length, not on
+    /// which: so the codes may give the same code lengths to different copy lengths.
+    pub(super) fn agreeing(histograms: &[Histogram]) -> (Self, Vec<Self>) {
+        let mut sum = Histogram::new();
+        histograms.iter().for_each(|histogram| sum.add(histogram));
+        // What is shared are the code lengths of the most frequent copy length of each, the next one of
+        // each, and so on.
+        let mut ranks = vec![0u32; LITERALS - END];
+        for histogram in histograms {
+            for (rank, (count, _)) in ranks.iter_mut().zip(histogram.ranked_lengths()) {
+                *rank = rank.saturating_add(count);
+            }
+        }
+        let mut counts = sum.literals;
+        for (count, rank) in counts[END..].iter_mut().zip(ranks) {
+            *count = rank.max(1);
+        }
+        let lengths = code_lengths(&counts);
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let adapted = |histogram: &Histogram| Self::adapted(&lengths, histogram, id);
+        (adapted(&sum), histograms.iter().map(adapted).collect())
+    }
+
+    /// A code with these literals, and with the other code lengths given out anew.
+    fn adapted(lengths: &[u8], histogram: &Histogram, id: u64) -> Self {
+        let mut shortest_first = lengths[END..].to_vec();
+        shortest_first.sort_unstable();
+        let mut all = lengths.to_vec();
+        for (len, (_, symbol)) in shortest_first.into_iter().zip(histogram.ranked_lengths()) {
+            all[symbol] = len;
+        }
+        let literals = canonical(&all);
         let distances = canonical(&code_lengths(&histogram.distances));
         let mut lengths = vec![Bits::default(); 259];
         for (len, bits) in lengths.iter_mut().enumerate().skip(3) {
@@ -125,11 +180,10 @@ impl Code {
             let code = literals[symbol];
             *bits = Bits { bits: code.bits | value << code.len, len: code.len + extra as u8 };
         }
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { literals, distances, lengths, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+        Self { literals, distances, lengths, id }
     }
 
-    /// A number that no other code of the process has.
+    /// A number that codes of the process have in common if they agree on every literal.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
@@ -264,25 +318,41 @@ impl BitWriter {
     /// Begins a block that is not the last of its stream.
     pub(super) fn new(code: Arc<Code>) -> Self {
         let mut writer = Self { code, out: Vec::new(), at: 0, pending: 0, filled: 0 };
+        writer.begin();
+        writer
+    }
+
+    /// Goes on with another code, in another block.
+    pub(super) fn change(&mut self, code: Arc<Code>) {
+        self.end();
+        self.code = code;
+        self.begin();
+    }
+
+    fn begin(&mut self) {
         // Not final, dynamic code, all literal and distance symbols, all code length symbols.
         for (bits, len) in
             [(0b100, 3), (LITERALS as u32 - 257, 5), (DISTANCES as u32 - 1, 5), (15, 4)]
         {
-            writer.write(bits, len);
+            self.write(bits, len);
         }
         // The code for code lengths: none for the three repeats, which come first, and four bits for
         // each of the sixteen lengths, which makes a length its own code.
         for at in 0..19 {
-            writer.write(if at < 3 { 0 } else { 4 }, 3);
+            self.write(if at < 3 { 0 } else { 4 }, 3);
         }
         for at in 0..LITERALS + DISTANCES {
             let len = match at.checked_sub(LITERALS) {
-                None => writer.code.literals[at].len,
-                Some(at) => writer.code.distances[at].len,
+                None => self.code.literals[at].len,
+                Some(at) => self.code.distances[at].len,
             };
-            writer.write(u32::from(len.reverse_bits() >> 4), 4);
+            self.write(u32::from(len.reverse_bits() >> 4), 4);
         }
-        writer
+    }
+
+    fn end(&mut self) {
+        let end = self.code.literals[END];
+        self.write(end.bits, u32::from(end.len));
     }
 
     /// The code that is written with.
@@ -306,8 +376,7 @@ impl BitWriter {
 
     /// Ends the block and fills the last byte with an empty stored block.
     pub(super) fn finish(&mut self) {
-        let end = self.code.literals[END];
-        self.write(end.bits, u32::from(end.len));
+        self.end();
         self.write(0, 3);
         // Up to the next byte; what is pending beyond `filled` is zero.
         self.write(0, (8 - self.filled) % 8);
@@ -413,7 +482,8 @@ mod tests {
                     (a, b) = (b, a + b);
                 }
             }
-            let mut writer = BitWriter::new(Arc::new(Code::new(&histogram)));
+            let (code, _) = Code::agreeing(&[histogram]);
+            let mut writer = BitWriter::new(Arc::new(code));
             let mut text: Vec<u8> = Vec::new();
             let mut random = 1u32;
             while text.len() < 70_000 {
@@ -432,5 +502,35 @@ mod tests {
             writer.finish();
             assert!(inflate(writer.take()) == text);
         }
+    }
+
+    /// Texts of different kinds in one stream, with the bits of literals noted once.
+    #[test]
+    fn agreeing_codes_share_the_bits_of_literals() {
+        let histograms = [(3, 1), (40, 900), (258, 32_768)].map(|(len, distance)| {
+            let mut histogram = Histogram::new();
+            for _ in 0..100 {
+                histogram.literals(b"0123456789abcdef-");
+                histogram.copy(len, distance);
+            }
+            histogram
+        });
+        let (all, codes) = Code::agreeing(&histograms);
+        let mut words = Vec::new();
+        let last = all.run(b"feed-beef", &mut words);
+        let mut writer = BitWriter::new(Arc::new(all));
+        let mut text = vec![b'x'; 32_768];
+        writer.literals(&text);
+        for (code, (len, distance)) in codes.into_iter().zip([(3, 1), (40, 900), (258, 32_768)]) {
+            let cost = |code: &Code, len: usize| code.lengths[len].len;
+            assert!([3, 40, 258].iter().all(|&other| cost(&code, len) <= cost(&code, other)));
+            writer.change(Arc::new(code));
+            writer.known(Run { words: &words, last }, b"feed-beef");
+            text.extend_from_slice(b"feed-beef");
+            writer.copy(len, distance);
+            (0..len).for_each(|_| text.push(text[text.len() - distance]));
+        }
+        writer.finish();
+        assert!(inflate(writer.take()) == text);
     }
 }
