@@ -140,10 +140,11 @@ fn instead(name: &str) -> Option<Instead> {
         "mapping/cache-random" => SameSeries,
         "tags/all/07" => Series(&["m{container_id=\"cid\"} 1"]),
         "ttl/type-conflict-survives-expiry" => Series(&["a 1"]),
-        // Every event sets the time to live anew.
-        "reload/ttl-added-existing-series" => SameSeries,
-        "reload/ttl-added-then-idle" | "reload/ttl-added-new-series" => Series(&[]),
-        "reload/default-ttl-added-unmapped" => Series(&["b 1"]),
+        // A series keeps the time to live that it was made with, here as there.
+        "reload/ttl-added-existing-series"
+        | "reload/ttl-added-then-idle"
+        | "reload/ttl-added-new-series"
+        | "reload/default-ttl-added-unmapped" => SameSeries,
         "quantiles/600-values" => Quantiles(600.0),
         "quantiles/2000-values" => Quantiles(2_000.0),
         _ => return None,

@@ -21,7 +21,7 @@ use super::mapper::SummaryOptions;
 use super::observer::{
     Distinct, Histogram, HistogramSpec, Observer, SetSpec, Summary, SummarySpec,
 };
-use super::tree::{Key, Position, Snapshot, Tree};
+use super::tree::{Key, Position, Snapshot, Tenant, Tree};
 
 mod admission;
 mod leave;
@@ -66,6 +66,16 @@ pub(crate) struct NewSeries<'a> {
     pub(crate) aggregation: Aggregation<'a>,
     /// Help text, if this is the first series of its family.
     pub(crate) help: &'a str,
+    /// Time to live in ticks, 0 for ever, if the series is made now.
+    pub(crate) ttl: u32,
+}
+
+/// A series that was found or made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    pub(crate) handle: Handle,
+    /// Its time to live in ticks: the one that it was made with, whatever the mapping says by now.
+    pub(crate) ttl: u32,
 }
 
 /// What the series of one set of label names share.
@@ -131,6 +141,9 @@ struct Members {
     departed: HashSet<u64>,
     helps: Arc<Vec<Arc<str>>>,
     help_numbers: HashMap<Arc<str>, u32>,
+    /// The different times to live, and their positions in this list.
+    ttls: Vec<u32>,
+    ttl_numbers: HashMap<u32, u16>,
     scalars: Slots,
     observers: Slots,
     live: u64,
@@ -150,6 +163,24 @@ impl Members {
         Arc::make_mut(&mut self.helps).push(Arc::clone(&text));
         self.help_numbers.insert(text, number);
         number
+    }
+
+    /// The number of a time to live. There are numbers for 65535 of them; series with any other take the one of the
+    /// rule that maps to them.
+    fn ttl_number(&mut self, ttl: u32) -> u16 {
+        let number = self.ttls.len().min(usize::from(u16::MAX)) as u16;
+        if number == u16::MAX {
+            return self.ttl_numbers.get(&ttl).copied().unwrap_or(number);
+        }
+        *self.ttl_numbers.entry(ttl).or_insert_with(|| {
+            self.ttls.push(ttl);
+            number
+        })
+    }
+
+    fn resolved(&self, tenant: Tenant, asked: u32) -> Resolved {
+        let ttl = self.ttls.get(usize::from(tenant.ttl)).copied().unwrap_or(asked);
+        Resolved { handle: tenant.handle, ttl }
     }
 }
 
@@ -273,7 +304,7 @@ impl Registry {
     ///
     /// # Errors
     /// The reason why this series cannot exist beside those that do.
-    pub(crate) fn resolve(&self, series: &NewSeries<'_>) -> Result<Handle, Rejection> {
+    pub(crate) fn resolve(&self, series: &NewSeries<'_>) -> Result<Resolved, Rejection> {
         if series.key.name.is_empty() {
             return Err(Rejection::EmptyName);
         }
@@ -282,7 +313,7 @@ impl Registry {
             (members.tree.version(), self.find(&members, series)?)
         };
         let absent = match found {
-            Found::Alive(handle) => return Ok(handle),
+            Found::Alive(resolved) => return Ok(resolved),
             Found::Absent(absent) => absent,
         };
         let mut members = self.write();
@@ -291,12 +322,13 @@ impl Registry {
             absent
         } else {
             match self.find(&members, series)? {
-                Found::Alive(handle) => return Ok(handle),
+                Found::Alive(resolved) => return Ok(resolved),
                 Found::Absent(absent) => absent,
             }
         };
         self.admit(&members, series, absent.family.is_some())?;
-        Ok(self.create(&mut members, series, absent))
+        let handle = self.create(&mut members, series, absent);
+        Ok(Resolved { handle, ttl: series.ttl })
     }
 
     /// Looks a series up; a name of another kind is its rejection.
@@ -307,9 +339,11 @@ impl Registry {
         }
         let position = match members.tree.find(&series.key) {
             // A series that has just expired may still have its entry; it is replaced, not revived.
-            Ok(at) => match members.tree.handle(at) {
-                Some(handle) if self.is_alive(handle) => return Ok(Found::Alive(handle)),
-                stale => Err(stale),
+            Ok(at) => match members.tree.tenant(at) {
+                Some(tenant) if self.is_alive(tenant.handle) => {
+                    return Ok(Found::Alive(members.resolved(tenant, series.ttl)));
+                }
+                stale => Err(stale.map(|tenant| tenant.handle)),
             },
             Err(at) => Ok(at),
         };
@@ -366,9 +400,10 @@ impl Registry {
                 members.tree.find(&series.key).map_or_else(Ok, Err)
             }
         };
+        let tenant = Tenant { handle, ttl: members.ttl_number(series.ttl) };
         let Members { tree, scalars, observers, .. } = members;
         if let Ok(position) = position {
-            tree.insert(position, &family, handle, &series.key, |slot, page| {
+            tree.insert(position, &family, tenant, &series.key, |slot, page| {
                 place(scalars, observers, slot, page);
             });
         }
@@ -466,7 +501,7 @@ impl Registry {
 
 /// What a look-up found.
 enum Found {
-    Alive(Handle),
+    Alive(Resolved),
     Absent(Absent),
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Entry {
     /// End of its label text in the text of the page.
     end: u32,
     label_count: u16,
+    /// What the registry numbers times to live with.
+    pub(crate) ttl: u16,
 }
 
 /// Neighbouring series.
@@ -44,6 +46,14 @@ pub(crate) struct Key<'a> {
     /// Rendered labels.
     pub(crate) labels: &'a [u8],
     pub(crate) label_count: u16,
+}
+
+/// Who lives at a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tenant {
+    pub(crate) handle: Handle,
+    /// What the registry numbers times to live with.
+    pub(crate) ttl: u16,
 }
 
 /// Where a series is, or would be.
@@ -106,7 +116,7 @@ impl Page {
         Err(low)
     }
 
-    fn insert(&mut self, index: usize, family: Arc<Family>, handle: Handle, key: &Key<'_>) {
+    fn insert(&mut self, index: usize, family: Arc<Family>, tenant: Tenant, key: &Key<'_>) {
         let start = self.start_of(index);
         // Small steps: a page is long-lived and its slack is paid for every series.
         if self.entries.len() == self.entries.capacity() {
@@ -123,7 +133,8 @@ impl Page {
             index,
             Entry {
                 family,
-                handle,
+                handle: tenant.handle,
+                ttl: tenant.ttl,
                 end: (start + key.labels.len()) as u32,
                 label_count: key.label_count,
             },
@@ -226,8 +237,9 @@ impl Tree {
     }
 
     /// The series at a position that [`Tree::find`] gave.
-    pub(crate) fn handle(&self, at: Position) -> Option<Handle> {
-        self.pages.page(at.page)?.entries.get(at.entry).map(|entry| entry.handle)
+    pub(crate) fn tenant(&self, at: Position) -> Option<Tenant> {
+        let entry = self.pages.page(at.page)?.entries.get(at.entry)?;
+        Some(Tenant { handle: entry.handle, ttl: entry.ttl })
     }
 
     /// A number that stays the same as long as positions hold.
@@ -246,7 +258,7 @@ impl Tree {
         &mut self,
         at: Position,
         family: &Arc<Family>,
-        handle: Handle,
+        tenant: Tenant,
         key: &Key<'_>,
         mut placed: impl FnMut(SlotId, u32),
     ) {
@@ -283,8 +295,8 @@ impl Tree {
             Some(_) => {}
         }
         if let Some(here) = pages.get_mut(page) {
-            Arc::make_mut(&mut here.page).insert(entry, Arc::clone(family), handle, key);
-            placed(handle.slot, here.id);
+            Arc::make_mut(&mut here.page).insert(entry, Arc::clone(family), tenant, key);
+            placed(tenant.handle.slot, here.id);
         }
     }
 
@@ -361,7 +373,8 @@ mod tests {
         let key = Key { name, labels: &text, label_count: u16::from(value.is_some()) };
         if let Err(at) = tree.find(&key) {
             let family = Arc::new(Family::new(name, slot, Kind::Counter, 0, 0));
-            tree.insert(at, &family, handle(slot), &key, |slot, page| {
+            let tenant = Tenant { handle: handle(slot), ttl: 0 };
+            tree.insert(at, &family, tenant, &key, |slot, page| {
                 places.insert(slot.index(), page);
             });
         }

@@ -13,7 +13,7 @@ use crate::statsd::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, Obse
 use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally};
 use crate::statsd::name;
 use crate::statsd::observer::Observer;
-use crate::statsd::registry::{Aggregation, NewSeries, Registry, Rejection};
+use crate::statsd::registry::{Aggregation, NewSeries, Registry, Rejection, Resolved};
 use crate::statsd::relay::RelayBatch;
 use crate::statsd::tree::Key;
 
@@ -280,7 +280,10 @@ impl Core {
                 Target::Refused(rejection) => return self.reject(rejection, route, weight),
                 _ => {
                     route.target = match self.resolve(route, event) {
-                        Ok(handle) => Target::Series(handle),
+                        Ok(resolved) => {
+                            route.treatment.ttl = resolved.ttl;
+                            Target::Series(resolved.handle)
+                        }
                         Err(rejection) => Target::Refused(rejection),
                     };
                     continue;
@@ -299,7 +302,7 @@ impl Core {
     }
 
     /// Finds or makes the series of a route.
-    fn resolve(&mut self, route: &mut Route, event: &Event<'_>) -> Result<Handle, Rejection> {
+    fn resolve(&mut self, route: &mut Route, event: &Event<'_>) -> Result<Resolved, Rejection> {
         let loaded = Arc::clone(&self.loaded);
         let mapper = &loaded.mapper;
         let rule = route.mapping.rule.and_then(|index| mapper.rules().get(index));
@@ -312,6 +315,7 @@ impl Core {
             key: Key { name: &route.mapping.name, labels: &self.text, label_count },
             aggregation: aggregation(mapper, rule, route.kind),
             help: rule.map_or(DEFAULT_HELP, |rule| &rule.help),
+            ttl: ticks(rule.map_or(mapper.defaults().ttl, |rule| rule.ttl)),
         })
     }
 
