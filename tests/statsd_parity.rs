@@ -214,6 +214,56 @@ fn answers_to_head_do_not_lie_about_the_length() {
 }
 
 #[test]
+fn a_reload_changes_times_to_live_and_buckets_of_series_to_come() {
+    let rules = |ttl: &str, bound: u32| {
+        format!(
+            "mappings:\n- {{match: c.*, name: c, labels: {{p: $1}}, ttl: {ttl}}}\n\
+             - {{match: t.*, name: t, labels: {{p: $1}}, observer_type: histogram, \
+             histogram_options: {{buckets: [{bound}]}}}}\n"
+        )
+    };
+    let file = tempfile::NamedTempFile::new().expect("file");
+    std::fs::write(file.path(), rules("1h", 1)).expect("write");
+    let exporter = exporter(&[
+        "--web.enable-lifecycle",
+        &format!("--statsd.mapping-config={}", file.path().display()),
+    ]);
+    let send = |text: &str, lines: f64| {
+        let mut stream = TcpStream::connect(exporter.tcp).expect("connect");
+        stream.write_all(text.as_bytes()).expect("send");
+        drop(stream);
+        exporter.wait_for("statsd_exporter_lines_total", lines);
+    };
+    send("c.old:1|c\nt.old:3|h\n", 2.0);
+    std::fs::write(file.path(), rules("1s", 5)).expect("write");
+    request(exporter.web, "POST", "/-/reload", &[]).expect("answer");
+    let loads = "statsd_exporter_config_reloads_total{outcome=\"success\"}";
+    exporter.wait_for(loads, 1.0);
+    send("c.old:1|c\nt.old:3|h\nc.new:1|c\nt.new:3|h\n", 6.0);
+    assert_eq!(exporter.value("t_bucket{p=\"old\",le=\"1\"}"), Some(0.0));
+    assert_eq!(exporter.value("t_bucket{p=\"new\",le=\"1\"}"), None);
+    assert_eq!(exporter.value("t_bucket{p=\"new\",le=\"5\"}"), Some(1.0));
+    until("the new series expires", || exporter.value("c{p=\"new\"}").is_none().then_some(()));
+    assert_eq!(exporter.value("c{p=\"old\"}"), Some(2.0));
+}
+
+#[test]
+fn own_metrics_beyond_the_original_come_in_every_format() {
+    let exporter = exporter(&[]);
+    let ask = |accept| {
+        let headers = [("Accept", accept)];
+        request(exporter.web, "GET", "/kstatd/metrics", &headers).expect("answer")
+    };
+    let open = ask("application/openmetrics-text;version=1.0.0");
+    let kind = open.header("content-type").expect("type").to_owned();
+    assert!(kind.starts_with("application/openmetrics-text; version=1.0.0"), "{kind}");
+    let text = open.text();
+    assert!(text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1, "{text}");
+    assert!(text.contains("# TYPE kstatd_statsd_expired_series counter\n"), "{text}");
+    assert!(ask("*/*").header("content-type").expect("type").starts_with("text/plain"));
+}
+
+#[test]
 fn signals_that_a_go_program_ignores() {
     let mut exporter = exporter(&[]);
     for signal in ["ALRM", "VTALRM", "PROF", "IO", "PWR", "XCPU", "USR1", "USR2"] {

@@ -217,7 +217,8 @@ pub fn statsd_exporter(
         filters: Filters::Names,
         gzip: Gzip::ByWeight,
     };
-    let about = scrape(about);
+    // The original has nothing here, so that every format can be had.
+    let about = Scrape { dialect: Dialect::Native { protobuf: true }, ..scrape(about) };
     let (methods, telemetry_path) = match telemetry_path.strip_prefix("GET ") {
         Some(path) => (Methods::Read, path.trim_start()),
         None => (Methods::Any, telemetry_path),

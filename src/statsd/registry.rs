@@ -68,6 +68,8 @@ pub(crate) struct NewSeries<'a> {
     pub(crate) help: &'a str,
     /// Time to live in ticks, 0 for ever, if the series is made now.
     pub(crate) ttl: u32,
+    /// Differs for every mapping that was loaded.
+    pub(crate) generation: u32,
 }
 
 /// A series that was found or made.
@@ -111,6 +113,9 @@ impl Spec {
 struct LabelSet {
     names: u64,
     live: u32,
+    /// The mapping that the spec is from.
+    generation: u32,
+    /// What the next series of this set gets.
     spec: Spec,
 }
 
@@ -390,7 +395,7 @@ impl Registry {
                 family
             }
         };
-        let spec = self.join_set(members, &family, names, &series.aggregation);
+        let spec = self.join_set(members, &family, names, series);
         family.born();
         let handle = self.occupy(members, &spec);
         let position = match absent.position {
@@ -420,8 +425,9 @@ impl Registry {
         members: &mut Members,
         family: &Family,
         names: u64,
-        aggregation: &Aggregation<'_>,
+        series: &NewSeries<'_>,
     ) -> Spec {
+        let NewSeries { ref aggregation, generation, .. } = *series;
         let kind = family.kind;
         let first = family.live() == 0;
         let alone = !members.sets.contains_key(&family.id);
@@ -434,16 +440,26 @@ impl Registry {
             }
             members.sets.insert(
                 family.id,
-                vec![LabelSet { names: family.first_set, live: family.live(), spec: Spec::Scalar }],
+                vec![LabelSet {
+                    names: family.first_set,
+                    live: family.live(),
+                    generation,
+                    spec: Spec::Scalar,
+                }],
             );
         }
         let sets = members.sets.entry(family.id).or_default();
         if let Some(set) = sets.iter_mut().find(|set| set.names == names) {
             set.live += 1;
+            // Rules of one mapping that share a set share what the first of them says; a reload makes it anew for the
+            // series to come.
+            if set.generation != generation {
+                (set.generation, set.spec) = (generation, Spec::new(aggregation));
+            }
             return set.spec.clone();
         }
         let spec = Spec::new(aggregation);
-        sets.push(LabelSet { names, live: 1, spec: spec.clone() });
+        sets.push(LabelSet { names, live: 1, generation, spec: spec.clone() });
         debug_assert_eq!(kind, aggregation.kind());
         self.pair_made(members, family, names);
         spec

@@ -316,6 +316,7 @@ impl Core {
             aggregation: aggregation(mapper, rule, route.kind),
             help: rule.map_or(DEFAULT_HELP, |rule| &rule.help),
             ttl: ticks(rule.map_or(mapper.defaults().ttl, |rule| rule.ttl)),
+            generation: loaded.generation as u32,
         })
     }
 
