@@ -14,6 +14,7 @@
 pub mod cache;
 pub mod cli;
 pub mod exposition;
+mod go_regex;
 pub mod kube;
 pub mod resources;
 pub mod server;

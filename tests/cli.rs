@@ -71,6 +71,13 @@ fn kube_state_metrics_usage_errors() {
             "invalid argument \"x\" for \"-v, --v\" flag: strconv.ParseInt: parsing \"x\": invalid \
              syntax",
         ),
+        (vec!["foo", "--bogus"], "unknown flag: --bogus"),
+        (vec!["foo", "version"], "unknown command \"foo\" for \"kube-state-metrics\""),
+        (
+            vec!["--log_backtrace_at=a.go:0"],
+            "invalid argument \"a.go:0\" for \"--log_backtrace_at\" flag: negative or zero value for \
+             level",
+        ),
         (vec!["version", "--port=1"], "unknown flag: --port"),
         (vec!["completion"], "accepts 1 arg(s), received 0"),
         (vec!["completion", "bash", "zsh"], "accepts 1 arg(s), received 2"),
@@ -158,6 +165,34 @@ fn render_kube_reads_files_and_standard_input() {
     let config = format!("--config={}", options.display());
     let output = run("kstatd", ["render", "kube", "-f", path, &config, "--openmetrics"]);
     assert!(output.stdout.contains(expected) && output.stdout.ends_with("# EOF\n"), "{output:?}");
+}
+
+#[test]
+fn keys_of_the_options_file_take_the_place_of_flags() {
+    let file = tempfile::NamedTempFile::new().expect("file");
+    let config = format!("--config={}", file.path().display());
+    let families = |options: &str, flags: &[&str]| {
+        std::fs::write(file.path(), options).expect("write");
+        let args = [&["render", "kube", &config], flags].concat();
+        let output = run_with_input("kstatd", &args, POD.as_bytes());
+        assert!(output.status.success(), "{options:?}: {output:?}");
+        let samples = common::valid_text(&output.stdout);
+        let name = |sample: &&str| sample.split('{').next().unwrap_or_default().to_owned();
+        samples.iter().map(name).collect::<std::collections::BTreeSet<_>>()
+    };
+    let labels = "--metric-labels-allowlist=pods=[*]";
+    assert!(families("port: 9\n", &[labels]).contains("kube_pod_labels"));
+    for options in ["labels_allow_list: {}\n", "labels_allow_list:\n"] {
+        assert!(!families(options, &[labels]).contains("kube_pod_labels"), "{options:?}");
+    }
+    let info = "--metric-allowlist=^kube_pod_info$";
+    assert_eq!(families("metric_allowlist: {}\n", &[info]).len(), 1);
+    assert!(families("metric_allowlist:\n", &[info]).len() > 1);
+    assert!(families("port: 9\n", &["--namespaces=zzz"]).is_empty());
+    for options in ["namespaces:\n", "namespaces: ['']\n", "namespaces: ['', zzz]\n"] {
+        let found = families(options, &["--namespaces=zzz"]);
+        assert!(found.contains("kube_pod_info"), "{options:?}");
+    }
 }
 
 #[test]

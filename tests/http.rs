@@ -104,7 +104,7 @@ fn paths_of_kube_state_metrics() {
     for line in [
         "kube_state_metrics_total_shards 1",
         "kube_state_metrics_shard_ordinal{shard_ordinal=\"0\"} 0",
-        "kube_state_metrics_watch_total{result=\"success\",resource=\"*v1.Pod\"} 1",
+        "kube_state_metrics_watch_total{resource=\"*v1.Pod\",result=\"success\"} 1",
         "kube_state_metrics_custom_resource_state_cache 0",
     ] {
         assert!(own.lines().any(|own| own == line), "{line} in {own}");
@@ -407,7 +407,7 @@ fn a_changed_options_file_takes_effect_and_a_broken_one_does_not() {
     let own = || get(exporter.telemetry, "/metrics").text();
     assert!(!families().contains("kube_node_info"));
     let result = format!(
-        "kube_state_metrics_last_config_reload_successful{{type=\"config\",filename=\"{path}\"}} "
+        "kube_state_metrics_last_config_reload_successful{{filename=\"{path}\",type=\"config\"}} "
     );
     assert!(own().contains(&format!("{result}1\n")));
     write("resources: {nodes: {}}\n");

@@ -397,17 +397,11 @@ fn kube(
 ) -> Result<KubeConfig, ConfigError> {
     refuse_unavailable(args)?;
     let named = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let mut namespaces = args.namespaces.clone();
-    if !args.duplicate_series {
-        // Watched twice, a namespace would have every series twice.
-        let mut seen = std::collections::BTreeSet::new();
-        namespaces.retain(|namespace| seen.insert(namespace.clone()));
-    }
     Ok(KubeConfig {
         kubeconfig: named(&args.kubeconfig).map(PathBuf::from),
         apiserver: named(&args.apiserver),
         resources: rendering(args, default_resources)?,
-        namespaces,
+        namespaces: namespaces(args),
         selector: selector::build(
             &args.namespaces_denylist,
             &args.node,
@@ -418,6 +412,20 @@ fn kube(
         shard: Shard { index: args.shard, total: args.total_shards },
         options_file,
     })
+}
+
+/// The namespaces to watch, in the given order; empty for all, which an empty name stands for.
+pub fn namespaces(args: &KubeArgs) -> Vec<String> {
+    let mut namespaces = args.namespaces.clone();
+    if namespaces.iter().any(String::is_empty) {
+        return Vec::new();
+    }
+    if !args.duplicate_series {
+        // Watched twice, a namespace would have every series twice.
+        let mut seen = std::collections::BTreeSet::new();
+        namespaces.retain(|namespace| seen.insert(namespace.clone()));
+    }
+    namespaces
 }
 
 /// The resources that are watched when none are named.

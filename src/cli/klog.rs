@@ -169,12 +169,18 @@ fn decimal(text: &str) -> Result<i64, String> {
 /// `file.go:234`, or nothing.
 fn trace_location(text: &str) -> Result<(), String> {
     let error = || "syntax error: expect file.go:234".to_owned();
-    if text.is_empty() || text == ":0" {
+    if text.is_empty() {
         return Ok(());
     }
     let (file, line) = text.split_once(':').ok_or_else(error)?;
-    let line: u32 = line.parse().map_err(|_| error())?;
-    if !file.contains('.') || line == 0 { Err(error()) } else { Ok(()) }
+    if !file.contains('.') {
+        return Err(error());
+    }
+    match line.parse::<i64>() {
+        Ok(1..) => Ok(()),
+        Ok(_) => Err("negative or zero value for level".to_owned()),
+        Err(_) => Err(error()),
+    }
 }
 
 /// `pattern=N,pattern=N`.
@@ -197,7 +203,13 @@ mod tests {
     fn values_are_checked() {
         assert!(severity("warning").is_ok() && severity("2").is_ok());
         assert_eq!(severity("x"), Err("strconv.ParseInt: parsing \"x\": invalid syntax".into()));
-        assert!(trace_location("a.go:5").is_ok() && trace_location(":0").is_ok());
+        assert!(trace_location("a.go:5").is_ok() && trace_location("").is_ok());
+        assert!(trace_location(":0").is_err());
+        for text in ["a.go:0", "a.go:-1"] {
+            let reason = "negative or zero value for level".to_owned();
+            assert_eq!(trace_location(text), Err(reason), "{text}");
+        }
+        assert!(trace_location("a:0").is_err() && trace_location("a.go:x").is_err());
         assert_eq!(trace_location("x"), Err("syntax error: expect file.go:234".into()));
         assert!(module_spec("a=1,b*=2").is_ok());
         assert!(module_spec("x").is_err() && module_spec("a=x").is_err());

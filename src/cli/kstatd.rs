@@ -86,7 +86,7 @@ fn render(args: &RenderKubeArgs) -> Result<(), String> {
     };
     let selection = render_kube::Selection {
         resources: config::rendering(&kube, || kinds.clone()).map_err(|error| text(&error))?,
-        namespaces: kube.namespaces,
+        namespaces: config::namespaces(&kube),
         namespaces_denylist: kube.namespaces_denylist,
     };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());

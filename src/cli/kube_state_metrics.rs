@@ -16,13 +16,13 @@ pub fn main(argv: &[String]) -> ExitCode {
     let flags = kube_flags::all();
     if let Some(at) = pflag::first_word(&flags, argv) {
         let mut rest = argv.to_vec();
-        let word = rest.remove(at);
-        return match word.as_str() {
-            "version" => version(&rest),
-            "completion" | "comp" | "c" => completions(&rest),
-            "help" => help(&flags, &rest),
-            _ => unknown_command(&flags, &word),
-        };
+        match rest.remove(at).as_str() {
+            "version" => return version(&rest),
+            "completion" | "comp" | "c" => return completions(&rest),
+            "help" => return help(&flags, &rest),
+            // Flags are judged before a word that is no command.
+            _ => {}
+        }
     }
     let mut args = KubeArgs::default();
     let words = match pflag::parse(&flags, &mut args, argv) {

@@ -9,6 +9,8 @@
 
 use thiserror::Error;
 
+use crate::go_regex;
+
 /// Why the lists cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FilterError {
@@ -32,7 +34,7 @@ pub enum FilterError {
 pub struct FamilyFilter {
     allow: Vec<fancy_regex::Regex>,
     deny: Vec<fancy_regex::Regex>,
-    opt_in: Vec<regex::Regex>,
+    opt_in: Vec<regex::bytes::Regex>,
 }
 
 impl FamilyFilter {
@@ -48,7 +50,7 @@ impl FamilyFilter {
         Ok(Self {
             allow: compile("--metric-allowlist", allow, fancy_regex::Regex::new)?,
             deny: compile("--metric-denylist", deny, fancy_regex::Regex::new)?,
-            opt_in: compile("--metric-opt-in-list", opt_in, regex::Regex::new)?,
+            opt_in: compile("--metric-opt-in-list", opt_in, re2)?,
         })
     }
 
@@ -59,10 +61,21 @@ impl FamilyFilter {
         let any = |list: &[fancy_regex::Regex]| {
             list.iter().any(|pattern| pattern.is_match(name).unwrap_or(false))
         };
-        (!opt_in || self.opt_in.iter().any(|pattern| pattern.is_match(name)))
+        (!opt_in || self.opt_in.iter().any(|pattern| pattern.is_match(name.as_bytes())))
             && (self.allow.is_empty() || any(&self.allow))
             && !any(&self.deny)
     }
+}
+
+/// Limit of one compiled pattern in bytes. Go has no small one; this keeps a pattern from taking all memory.
+const SIZE_LIMIT: usize = 64 << 20;
+
+fn re2(pattern: &str) -> Result<regex::bytes::Regex, String> {
+    let translated = go_regex::translate(pattern).map_err(|error| error.to_string())?;
+    regex::bytes::RegexBuilder::new(&translated.pattern)
+        .size_limit(SIZE_LIMIT)
+        .build()
+        .map_err(|error| error.to_string())
 }
 
 fn compile<R, E: ToString>(
@@ -111,6 +124,28 @@ mod tests {
                 .filter(|name| filter.enabled(name, opt_in.contains(name)))
                 .collect();
             assert_eq!(kept, strings(&case["kept"]), "{case}");
+        }
+    }
+
+    #[test]
+    fn opt_in_patterns_are_of_the_dialect_of_go() {
+        let opt_in = |pattern: &str| FamilyFilter::new(&[], &[], &[pattern.to_owned()]);
+        for pattern in
+            ["a**", "x{1001}", r"\u0041", "[[:foo:]]", "(?x)n o d e", "[a--b]n", r"\Z", r"\C", "("]
+        {
+            assert!(opt_in(pattern).is_err(), "{pattern}");
+        }
+        for (pattern, kept) in [
+            (r"\Qnode\E", true),
+            (r"\bkube_pod_\B", true),
+            ("[a&&b]", true),
+            ("[^a-z&&_]", false),
+            (r"\d{2", false),
+            (r"\x{6e}odes|\pN", true),
+            ("(?i)NODESEL", true),
+        ] {
+            let filter = opt_in(pattern).unwrap();
+            assert_eq!(filter.enabled("kube_pod_nodeselectors", true), kept, "{pattern}");
         }
     }
 

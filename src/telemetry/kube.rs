@@ -1,4 +1,6 @@
 //! Self metrics of the Kubernetes side, with the names and labels of kube-state-metrics.
+//!
+//! Labels are in byte order of their names, as Go's client writes them.
 
 use std::sync::atomic::AtomicU64;
 
@@ -12,8 +14,8 @@ use super::Recorder;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct CallLabels {
-    result: &'static str,
     resource: String,
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -29,8 +31,8 @@ struct EventLabels {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct FileLabels {
-    r#type: &'static str,
     filename: String,
+    r#type: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -259,16 +261,16 @@ mod tests {
         metrics.config_failed(ConfigFile::CustomResources, "/r.yaml");
         let body = own.encode(Format::Text);
         for line in [
-            "kube_state_metrics_list_total{result=\"success\",resource=\"*v1.Pod\"} 1\n",
-            "kube_state_metrics_watch_total{result=\"error\",resource=\"*v1.Pod\"} 1\n",
+            "kube_state_metrics_list_total{resource=\"*v1.Pod\",result=\"success\"} 1\n",
+            "kube_state_metrics_watch_total{resource=\"*v1.Pod\",result=\"error\"} 1\n",
             "kube_state_metrics_list_objects{resource=\"*v1.Pod\"} 7\n",
             "kube_state_metrics_list_objects_limit{resource=\"*v1.Pod\"} 10\n",
             "kube_state_metrics_shard_ordinal{shard_ordinal=\"0\"} 0\n",
             "kube_state_metrics_total_shards 2\n",
-            "kube_state_metrics_last_config_reload_successful{type=\"config\",filename=\"/c.yaml\"} 1\n",
-            "kube_state_metrics_last_config_reload_successful{type=\"customresourceconfig\",filename=\"/r.yaml\"} 0\n",
-            "kube_state_metrics_last_config_reload_success_timestamp_seconds{type=\"config\",filename=\"/c.yaml\"} 1.5\n",
-            "kube_state_metrics_config_hash{type=\"config\",filename=\"/c.yaml\"} 2.6581004751694e+14\n",
+            "kube_state_metrics_last_config_reload_successful{filename=\"/c.yaml\",type=\"config\"} 1\n",
+            "kube_state_metrics_last_config_reload_successful{filename=\"/r.yaml\",type=\"customresourceconfig\"} 0\n",
+            "kube_state_metrics_last_config_reload_success_timestamp_seconds{filename=\"/c.yaml\",type=\"config\"} 1.5\n",
+            "kube_state_metrics_config_hash{filename=\"/c.yaml\",type=\"config\"} 2.6581004751694e+14\n",
         ] {
             assert!(body.contains(line), "{line} in {body}");
         }

@@ -52,7 +52,7 @@ impl Collector for ProcessCollector {
             gauge(
                 &mut encoder,
                 "process_virtual_memory_max_bytes",
-                "Largest address space allowed in bytes, -1 without a limit",
+                "Largest address space allowed in bytes; without a limit, the largest number of 64 bits",
                 limit,
             )?;
         }
@@ -141,8 +141,8 @@ fn kilobytes(status: &str, key: &str) -> Option<f64> {
 fn soft_limit(limits: &str, key: &str) -> Option<f64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(key))?;
     match line.split_whitespace().next()? {
-        // What Go's collector shows for "unlimited" is the largest unsigned number; -1 is readable.
-        "unlimited" => Some(-1.0),
+        // As Go's collector has it.
+        "unlimited" => Some(u64::MAX as f64),
         number => number.parse().ok(),
     }
 }
@@ -205,7 +205,7 @@ mod tests {
         let limits = "Max open files            1024                 4096                 files\n\
                       Max address space         unlimited            unlimited            bytes\n";
         assert_eq!(soft_limit(limits, "Max open files"), Some(1024.0));
-        assert_eq!(soft_limit(limits, "Max address space"), Some(-1.0));
+        assert_eq!(soft_limit(limits, "Max address space"), Some(18_446_744_073_709_551_615.0));
         assert_eq!(soft_limit(limits, "Max nothing"), None);
         assert_eq!(kilobytes("VmRSS:\t    8 kB\n", "VmRSS:"), Some(8192.0));
     }

@@ -32,12 +32,26 @@ struct BuildLabels {
     version: &'static str,
 }
 
-/// The same of kube-state-metrics, whose client library has a version of its own.
+/// The same of kube-state-metrics, whose client library has a version of its own; in byte order of the names,
+/// as Go's client writes labels.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct KubeBuildLabels {
-    #[prometheus(flatten)]
-    build: BuildLabels,
+    branch: &'static str,
     client_go_version: &'static str,
+    goarch: &'static str,
+    goos: &'static str,
+    goversion: &'static str,
+    revision: &'static str,
+    tags: &'static str,
+    version: &'static str,
+}
+
+impl From<BuildLabels> for KubeBuildLabels {
+    fn from(build: BuildLabels) -> Self {
+        let BuildLabels { branch, goarch, goos, goversion, revision, tags, version } = build;
+        let client_go_version = "";
+        Self { branch, client_go_version, goarch, goos, goversion, revision, tags, version }
+    }
 }
 
 impl BuildLabels {
@@ -82,8 +96,7 @@ impl Recorder {
     /// no version of one.
     pub fn kube_build_info(&mut self) {
         let info = Family::<KubeBuildLabels, Gauge>::default();
-        let labels = KubeBuildLabels { build: BuildLabels::new(), client_go_version: "" };
-        info.get_or_create(&labels).set(1);
+        info.get_or_create(&BuildLabels::new().into()).set(1);
         self.registry.register("kube_state_metrics_build_info", BUILD_HELP, info);
     }
 
@@ -167,6 +180,17 @@ mod tests {
         assert!(!body.contains("# UNIT") && !body.contains("# EOF"), "{body}");
         let open = own.encode(Format::OpenMetrics);
         assert!(open.contains("# TYPE process_cpu_seconds counter\n"), "{open}");
+    }
+
+    #[test]
+    fn labels_are_in_order() {
+        let mut recorder = Recorder::default();
+        recorder.kube_build_info();
+        let body = recorder.finish().encode(Format::Text);
+        let (_, labels) = body.split_once("build_info{").expect("series");
+        let names: Vec<&str> =
+            labels.split("\",").filter_map(|label| label.split('=').next()).collect();
+        assert!(names.is_sorted() && names.len() == 8, "{names:?}");
     }
 
     #[test]

@@ -180,7 +180,7 @@ async fn streaming_list_becomes_the_watch() {
     drop(body);
     bench.stub.watch("21").await;
     bench
-        .counts("kube_state_metrics_watch_total{result=\"success\",resource=\"*v1.pods\"} 2")
+        .counts("kube_state_metrics_watch_total{resource=\"*v1.pods\",result=\"success\"} 2")
         .await;
     let status = &bench.handle.status()[0];
     assert_eq!((status.encoding, status.objects), (Some(Encoding::Protobuf), 2));
@@ -208,10 +208,10 @@ async fn refused_streaming_list_becomes_pages_and_a_watch() {
         body.send(event("MODIFIED", &pod("c", "8")));
         bench.shows(&["a 1", "b 2", "c 8"]).await;
         bench
-            .counts("kube_state_metrics_list_total{result=\"success\",resource=\"*v1.pods\"} 2")
+            .counts("kube_state_metrics_list_total{resource=\"*v1.pods\",result=\"success\"} 2")
             .await;
         bench
-            .counts("kube_state_metrics_watch_total{result=\"error\",resource=\"*v1.pods\"} 1")
+            .counts("kube_state_metrics_watch_total{resource=\"*v1.pods\",result=\"error\"} 1")
             .await;
     }
 }
@@ -248,7 +248,7 @@ async fn broken_page_is_asked_for_again() {
     call.answer(200, PROTOBUF, page);
     bench.stub.watch("7").await;
     assert_eq!(bench.series(), ["a 1", "b 2", "c 3"]);
-    bench.counts("kube_state_metrics_list_total{result=\"error\",resource=\"*v1.pods\"} 2").await;
+    bench.counts("kube_state_metrics_list_total{resource=\"*v1.pods\",result=\"error\"} 2").await;
 }
 
 /// A bench whose store has `a` and `b`, and whose watch from version 5 is open.

@@ -6,7 +6,6 @@
 
 mod config;
 mod cover;
-mod dialect;
 mod dump;
 mod glob;
 mod load;

@@ -1,4 +1,7 @@
-//! Regular expressions: from the dialect mapping files are written in (Go's) to that of the `regex` crate.
+//! Regular expressions: from Go's dialect, in which mapping files and opt-in patterns are written, to that of the
+//! `regex` crate.
+//!
+//! In goes a pattern, out comes one for `regex::bytes`, or what Go has against it. Nothing here knows who matches what.
 //!
 //! Both are RE2 relatives with leftmost-first matching in linear time; they differ in what they accept and in what
 //! `\d`, `\w`, `\s` and `\b` mean. A pattern is read once, left to right, and written anew: what Go refuses is
@@ -14,29 +17,35 @@ const MAX_REPEAT: u32 = 1000;
 
 /// A pattern for the `regex` crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Translated {
-    pub(super) pattern: String,
+pub(crate) struct Translated {
+    pub(crate) pattern: String,
     /// The name of each group; group 0 is the whole match and has none.
-    pub(super) groups: Vec<Option<String>>,
+    pub(crate) groups: Vec<Option<String>>,
     /// Texts that lie in whatever the pattern matches. May miss some.
-    pub(super) literals: Vec<String>,
+    pub(crate) literals: Vec<String>,
     /// The pattern is nothing but the first of these texts.
-    pub(super) only_literal: bool,
+    pub(crate) only_literal: bool,
 }
 
 /// Why a pattern is not one in Go's eyes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DialectError {
+pub(crate) struct DialectError {
     /// In characters from the start of the pattern, from 1.
-    pub(super) at: usize,
-    pub(super) message: String,
+    pub(crate) at: usize,
+    pub(crate) message: String,
+}
+
+impl std::fmt::Display for DialectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at character {} of the pattern", self.message, self.at)
+    }
 }
 
 /// Translates a pattern.
 ///
 /// # Errors
 /// The first thing Go would refuse.
-pub(super) fn translate(pattern: &str) -> Result<Translated, DialectError> {
+pub(crate) fn translate(pattern: &str) -> Result<Translated, DialectError> {
     let mut translator = Translator {
         text: pattern,
         position: 0,
