@@ -287,6 +287,9 @@ fn profiles_as_text_and_unknown_ones() {
         (200, Some("text/plain; charset=utf-8"))
     );
     assert!(heap.text().starts_with("heap_v2/"), "{}", heap.text());
+    let heap = request(exporter.web, "GET", "/debug/pprof/heap", &[]).expect("answer");
+    assert_eq!(heap.header("content-disposition"), Some("attachment; filename=\"heap\""));
+    assert_eq!(heap.body.get(..2), Some(&[0x1f, 0x8b][..]), "gzip");
 }
 
 #[test]

@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use hyper::Method;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{CONTENT_DISPOSITION, HeaderName, HeaderValue};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
@@ -76,13 +76,18 @@ enum Form {
 }
 
 impl Form {
-    fn respond(self, bytes: Vec<u8>) -> Response {
+    /// An answer with the profile `name`.
+    fn respond(self, name: &str, bytes: Vec<u8>) -> Response {
         let content_type = match self {
             Self::Pprof => "application/octet-stream",
             Self::Flamegraph => "image/svg+xml",
             Self::Text => "text/plain; charset=utf-8",
         };
-        nosniff(response::with_type(200, content_type, Body::whole(bytes)))
+        let answer = nosniff(response::with_type(200, content_type, Body::whole(bytes)));
+        match HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
+            Ok(file) if self == Self::Pprof => response::header(answer, CONTENT_DISPOSITION, file),
+            _ => answer,
+        }
     }
 }
 
@@ -137,7 +142,7 @@ async fn cpu(call: Call, form: Form) -> Response {
         },
     };
     if call.head.method == Method::HEAD {
-        return form.respond(Vec::new());
+        return form.respond("profile", Vec::new());
     }
     let Ok(_only) = PROFILING.try_lock() else {
         return response::error(500, "Could not enable CPU profiling: a profile is running\n");
@@ -156,7 +161,7 @@ async fn cpu(call: Call, form: Form) -> Response {
     // Symbols are resolved here, which takes longer than a runtime thread may be held.
     let report = tokio::task::spawn_blocking(move || report(&guard, form)).await;
     match report {
-        Ok(Ok(bytes)) => form.respond(bytes),
+        Ok(Ok(bytes)) => form.respond("profile", bytes),
         Ok(Err(error)) => response::error(500, format!("The profile failed: {error}\n")),
         Err(error) => response::error(500, format!("The profile failed: {error}\n")),
     }
@@ -180,8 +185,9 @@ fn report(guard: &pprof::ProfilerGuard<'_>, form: Form) -> Result<Vec<u8>, Strin
 }
 
 async fn heap(call: Call, form: Form) -> Response {
+    let name = call.path.strip_prefix(PREFIX).unwrap_or_default();
     if call.head.method == Method::HEAD {
-        return form.respond(Vec::new());
+        return form.respond(name, Vec::new());
     }
     let Some(control) = jemalloc_pprof::PROF_CTL.as_ref() else {
         return response::error(501, "This build's allocator does not sample the heap\n");
@@ -202,7 +208,7 @@ async fn heap(call: Call, form: Form) -> Response {
         Form::Flamegraph => control.dump_flamegraph(),
     };
     match dump {
-        Ok(bytes) => form.respond(bytes),
+        Ok(bytes) => form.respond(name, bytes),
         Err(error) => response::error(
             500,
             format!(

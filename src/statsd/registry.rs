@@ -173,6 +173,10 @@ impl Members {
     /// The number of a time to live. There are numbers for 65535 of them; series with any other take the one of the
     /// rule that maps to them.
     fn ttl_number(&mut self, ttl: u32) -> u16 {
+        // Most mapping files have a few of them at most.
+        if let Some(number) = self.ttls.iter().take(4).position(|known| *known == ttl) {
+            return number as u16;
+        }
         let number = self.ttls.len().min(usize::from(u16::MAX)) as u16;
         if number == u16::MAX {
             return self.ttl_numbers.get(&ttl).copied().unwrap_or(number);
