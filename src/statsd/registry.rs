@@ -548,3 +548,24 @@ fn names_hash(text: &[u8]) -> u64 {
     }
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statsd::cell::SlotId;
+
+    #[test]
+    fn times_to_live_are_numbered_and_found_again() {
+        let mut members = Members::default();
+        let handle = Handle { slot: SlotId::scalar(0), generation: 0 };
+        let most = u32::from(u16::MAX);
+        let numbers: Vec<u16> = (0..most + 10).map(|ttl| members.ttl_number(ttl * 3)).collect();
+        for (ttl, number) in (0..most + 10).zip(numbers) {
+            assert_eq!(members.ttl_number(ttl * 3), number);
+            let found = members.resolved(Tenant { handle, ttl: number }, 7).ttl;
+            // Beyond what can be numbered it is what the rule says now.
+            assert_eq!(found, if ttl < most { ttl * 3 } else { 7 });
+        }
+        assert_eq!(members.ttls.len(), usize::from(u16::MAX));
+    }
+}
