@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Writes first inputs for the fuzz targets to fuzz/corpus, made from the recorded cases in tests/conformance.
+
+The first byte of an input chooses options (see each target), the rest is what a stranger sends.
+"""
+
+import base64
+import glob
+import hashlib
+import itertools
+import json
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parent
+STATSD = ROOT.parent / "tests/conformance/statsd"
+KSM = ROOT.parent / "tests/conformance/ksm"
+DIALECTS = ["dogstatsd", "influxdb", "librato", "signalfx"]
+EVENTS = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+
+
+def put(target, data):
+    folder = ROOT / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / hashlib.sha1(data).hexdigest()).write_bytes(data)
+
+
+def raw(text):
+    return base64.b64decode(text[4:]) if text.startswith("b64:") else text.encode()
+
+
+def statsd_lines():
+    for case in json.loads((STATSD / "line.json").read_text()):
+        line = raw(case["line"]) if "line" in case else base64.b64decode(case.get("line_b64", ""))
+        flags = case.get("flags") or {}
+        on = sum(1 << bit for bit, name in enumerate(DIALECTS) if flags.get(name, True))
+        put("statsd_line", bytes([on]) + line)
+        for mapping in (0, 64, 128):
+            put("ingest", bytes([on ^ 15 | mapping]) + line + b"\0" + line)
+
+
+def mappings_and_packets():
+    for case in json.loads((STATSD / "mapper.json").read_text()):
+        if case.get("mapping"):
+            put("mapper_yaml", case["mapping"].encode())
+    for case in json.loads((STATSD / "e2e.json").read_text()):
+        if case.get("mapping"):
+            put("mapper_yaml", case["mapping"].encode())
+        packets = (p if isinstance(p, list) else [p] for p in case.get("packets") or [])
+        packets = [raw(p) for p in itertools.chain.from_iterable(packets) if isinstance(p, str)]
+        for mapping in (0, 16, 64, 128, 192):
+            put("ingest", bytes([mapping]) + b"\0".join(packets))
+
+
+def field(number, data):
+    """A length-delimited field of a protobuf message."""
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def varint(number):
+    out = b""
+    while number > 127:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])
+
+
+def protobuf(item):
+    """The metadata of an object as protobuf; the rest is not of interest to framing."""
+    meta = item["metadata"]
+    name, namespace = (str(meta.get(key, "")).encode() for key in ("name", "namespace"))
+    fields = [(1, name), (3, namespace), (5, b"u1"), (6, b"7")]
+    return field(1, b"".join(field(*entry) for entry in fields)) + field(2, b"spec")
+
+
+def envelope(kind, message):
+    return b"k8s\0" + field(1, field(1, b"v1") + field(2, kind.encode())) + field(2, message)
+
+
+def lists_and_watches():
+    for path in sorted(glob.glob(str(KSM / "fuzz/*.json"))):
+        file = json.loads(pathlib.Path(path).read_text())
+        items = [case["object"] for case in file["cases"]]
+        items = [item for item in items if isinstance(item.get("metadata"), dict)]
+        items = [item for item in items if len(json.dumps(item)) < 3000][:12]
+        kind = file["kind"]
+        meta = {"resourceVersion": "12", "continue": "abc"}
+        document = {"kind": kind + "List", "apiVersion": "v1", "metadata": meta, "items": items[:3]}
+        for cut in (3, 15, 101):
+            put("kube_wire", bytes([cut]) + json.dumps(document).encode())
+        events = list(zip(EVENTS, items))
+        lines = [json.dumps({"type": name, "object": item}).encode() for name, item in events]
+        for cut in (3, 33):
+            put("kube_wire", bytes([cut]) + b"\n".join(lines) + b"\n")
+        listed = b"".join(field(2, protobuf(item)) for item in items[:4])
+        listed = envelope(kind + "List", field(1, field(2, b"12") + field(3, b"abc")) + listed)
+        frames = b""
+        for name, item in events:
+            message = field(1, name.encode()) + field(2, field(1, envelope(kind, protobuf(item))))
+            frames += len(message).to_bytes(4, "big") + message
+        for cut, body in ((2, listed), (14, listed), (2, frames), (40, frames)):
+            put("kube_wire", bytes([cut]) + body)
+
+
+statsd_lines()
+mappings_and_packets()
+lists_and_watches()
+for folder in sorted((ROOT / "corpus").iterdir()):
+    print(folder.name, len(list(folder.iterdir())))
