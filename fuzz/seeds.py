@@ -5,7 +5,6 @@ The first byte of an input chooses options (see each target), the rest is what a
 """
 
 import base64
-import glob
 import hashlib
 import itertools
 import json
@@ -14,6 +13,8 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parent
 STATSD = ROOT.parent / "tests/conformance/statsd"
 KSM = ROOT.parent / "tests/conformance/ksm"
+CASES = sorted(KSM.glob("unit/*.json")) + sorted(KSM.glob("fuzz/*.json"))
+RESOURCES = sorted({json.loads(path.read_text())["resource"] for path in CASES})
 DIALECTS = ["dogstatsd", "influxdb", "librato", "signalfx"]
 EVENTS = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
@@ -77,8 +78,8 @@ def envelope(kind, message):
 
 
 def lists_and_watches():
-    for path in sorted(glob.glob(str(KSM / "fuzz/*.json"))):
-        file = json.loads(pathlib.Path(path).read_text())
+    for path in sorted(KSM.glob("fuzz/*.json")):
+        file = json.loads(path.read_text())
         items = [case["object"] for case in file["cases"]]
         items = [item for item in items if isinstance(item.get("metadata"), dict)]
         items = [item for item in items if len(json.dumps(item)) < 3000][:12]
@@ -101,8 +102,27 @@ def lists_and_watches():
             put("kube_wire", bytes([cut]) + body)
 
 
+def objects():
+    for path in CASES:
+        file = json.loads(path.read_text())
+        kind = RESOURCES.index(file["resource"]) << 1
+        for case in file["cases"]:
+            put("object", bytes([kind]) + json.dumps(case["object"]).encode())
+            if isinstance(case["object"].get("metadata"), dict):
+                put("object", bytes([kind | 1]) + protobuf(case["object"]))
+
+
+def headers():
+    for case in json.loads((KSM / "content_negotiation.json").read_text())["cases"]:
+        put("http", str(case.get("accept") or "").encode())
+    for text in ("gzip;q=0.5, identity", "name%5B%5D=up&name[]=x+y", "resources=pods,nodes", "/%6d"):
+        put("http", text.encode())
+
+
 statsd_lines()
 mappings_and_packets()
 lists_and_watches()
+objects()
+headers()
 for folder in sorted((ROOT / "corpus").iterdir()):
     print(folder.name, len(list(folder.iterdir())))

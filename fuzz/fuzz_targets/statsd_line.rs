@@ -3,7 +3,9 @@
 //! The first byte sets the parser's flags.
 #![no_main]
 
-use kstatd::statsd::line::{Event, MAX_WEIGHT, ParserFlags, SampleError, Sink, parse, split_simple};
+use kstatd::statsd::line::{
+    Event, MAX_WEIGHT, ParserFlags, SampleError, Sink, parse, split_simple,
+};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Default)]
