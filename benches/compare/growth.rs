@@ -195,7 +195,13 @@ fn measure(whole: &Whole, load: Option<Load>, scraping: bool, size: Size) -> Res
 }
 
 /// Every table, with its heading.
-pub fn all(programs: &Programs, size: Size, wanted: impl Fn(&str) -> bool) -> Result<String> {
+/// What could not be measured goes to `failed`.
+pub fn all(
+    programs: &Programs,
+    size: Size,
+    wanted: impl Fn(&str) -> bool,
+    failed: &mut Vec<String>,
+) -> String {
     type Table = fn(&Programs, Size) -> Result<String>;
     let tables: [(&str, &str, Table); 6] = [
         ("growth-pods", "Pods", pods),
@@ -209,8 +215,11 @@ pub fn all(programs: &Programs, size: Size, wanted: impl Fn(&str) -> bool) -> Re
     for (name, heading, table) in tables {
         if wanted(name) {
             eprintln!("{name}");
-            out.push_str(&format!("\n### {heading}\n\n{}", table(programs, size)?));
+            match table(programs, size) {
+                Ok(table) => out.push_str(&format!("\n### {heading}\n\n{table}")),
+                Err(error) => failed.push(format!("{name}: {error:#}")),
+            }
         }
     }
-    Ok(out)
+    out
 }

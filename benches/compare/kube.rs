@@ -31,8 +31,6 @@ pub struct Cluster {
     /// Runs the double.
     _runtime: Runtime,
     double: Double,
-    /// Objects that an exporter with default resources fetches.
-    watched: u64,
 }
 
 impl Cluster {
@@ -42,9 +40,13 @@ impl Cluster {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let options = Options { pods, ..Options::default() };
         let double = runtime.block_on(Double::start(&options))?;
+        Ok(Self { _runtime: runtime, double })
+    }
+
+    /// Objects that an exporter with default resources fetches. Changes add some and take some away.
+    fn watched(&self) -> u64 {
         let watched = registry().iter().filter(|resource| resource.api().default_enabled);
-        let watched = watched.map(|resource| double.objects_of(resource.name()) as u64).sum();
-        Ok(Self { _runtime: runtime, double, watched })
+        watched.map(|resource| self.double.objects_of(resource.name()) as u64).sum()
     }
 
     /// Its URL.
@@ -83,13 +85,14 @@ impl Cluster {
     /// Waits until everything was fetched once more than `before`.
     fn fetched(&self, before: u64, server: &Server) -> Result<()> {
         let deadline = Instant::now() + LISTING;
-        while self.double.delivered() - before < self.watched {
+        let watched = self.watched();
+        while self.double.delivered() - before < watched {
             server.cpu()?;
             if Instant::now() > deadline {
                 bail!(
                     "only {} of {} objects were fetched in {} s",
                     self.double.delivered() - before,
-                    self.watched,
+                    watched,
                     LISTING.as_secs()
                 );
             }

@@ -131,22 +131,28 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let programs = Programs::prepare(&arguments.given)?;
     let size = if arguments.quick { Size::quick() } else { Size::full() };
     let start = Instant::now();
-    let mut rows = Vec::new();
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for (name, scenario) in SCENARIOS.iter().filter(|(name, _)| wanted(name)) {
         eprintln!("{name} (after {} s)", start.elapsed().as_secs());
-        rows.extend(scenario(&programs, size).with_context(|| (*name).to_owned())?);
+        match scenario(&programs, size) {
+            Ok(measured) => rows.extend(measured),
+            Err(error) => failed.push(format!("{name}: {error:#}")),
+        }
     }
     let mut out = String::new();
     if !rows.is_empty() {
         out.push_str(&table::goals(&rows));
     }
-    out.push_str(&growth::all(&programs, size, wanted)?);
+    out.push_str(&growth::all(&programs, size, wanted, &mut failed));
     eprintln!("done after {} s", start.elapsed().as_secs());
     print!("{out}");
-    match &arguments.output {
-        Some(path) => std::fs::write(path, out).with_context(|| path.display().to_string()),
-        None => Ok(()),
+    if let Some(path) = &arguments.output {
+        std::fs::write(path, out).with_context(|| path.display().to_string())?;
     }
+    if !failed.is_empty() {
+        bail!("not measured: {}", failed.join("; "));
+    }
+    Ok(())
 }
 
 #[tokio::main]
