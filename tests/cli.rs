@@ -196,6 +196,21 @@ fn keys_of_the_options_file_take_the_place_of_flags() {
 }
 
 #[test]
+fn patterns_are_of_the_original_dialects() {
+    let families = |flag: &str| {
+        let output = run_with_input("kstatd", ["render", "kube", flag], POD.as_bytes());
+        assert!(output.status.success(), "{flag}: {output:?}");
+        output.stdout.lines().filter(|line| line.starts_with("# TYPE ")).count()
+    };
+    for pattern in [r"\cA", r"\k<x>", r"\8", r"\Qpod_info\E", r"\p{L}+", "pod_[[:alpha:]]+"] {
+        assert_eq!(families(&format!("--metric-allowlist={pattern}")), 0, "{pattern}");
+    }
+    assert_eq!(families(r"--metric-allowlist=^kube_pod_\info$"), 1);
+    let without = families("--metric-opt-in-list=zzz");
+    assert_eq!(families(r"--metric-opt-in-list=\Qkube_pod_nodesel\E"), without + 1);
+}
+
+#[test]
 fn render_kube_names_what_is_wrong() {
     for (args, input, parts) in [
         (vec!["-f", "/none.yaml"], "", vec!["/none.yaml", "No such file"]),
@@ -203,6 +218,8 @@ fn render_kube_names_what_is_wrong() {
         (vec![], "kind: Foo\napiVersion: v1\n", vec!["document 1", "Foo"]),
         (vec!["--resources=foo"], POD, vec!["resource foo does not exist"]),
         (vec!["--metric-allowlist=("], POD, vec!["--metric-allowlist"]),
+        (vec!["--metric-allowlist=info*+"], POD, vec!["--metric-allowlist", "character 6"]),
+        (vec!["--metric-opt-in-list=a**"], POD, vec!["--metric-opt-in-list", "a**"]),
     ] {
         let args = [vec!["render", "kube"], args].concat();
         let output = run_with_input("kstatd", &args, input.as_bytes());
@@ -211,6 +228,9 @@ fn render_kube_names_what_is_wrong() {
             assert!(output.stderr.contains(part), "{args:?}: {part:?} in {}", output.stderr);
         }
     }
+    let nothing = run_with_input("kstatd", ["render", "kube"], b"# nothing\n");
+    assert!(nothing.status.success() && nothing.stdout.is_empty(), "{nothing:?}");
+    assert_eq!(nothing.stderr, "warning: there is no object in the input\n");
     let restricted = ["render", "kube", "--resources=pods"];
     let output = run_with_input("kstatd", restricted, b"kind: Foo\napiVersion: v1\n");
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");

@@ -78,6 +78,9 @@ fn render(args: &RenderKubeArgs) -> Result<(), String> {
         complain(&format!("warning: {key}; it selects nothing here, the exporter refuses it"));
     }
     let manifests = manifests::load(&args.files).map_err(|error| text(&error))?;
+    if manifests.is_empty() {
+        complain("warning: there is no object in the input");
+    }
     // Without --resources every kind of the input counts, so each must be known.
     let kinds = if kube.resources.is_empty() {
         render_kube::resources_of(&manifests).map_err(|error| text(&error))?

@@ -3,9 +3,11 @@
 //! In go the patterns of the three lists, out comes a yes or no for a family's name. Nothing here knows
 //! which families exist.
 //!
-//! Allow and deny patterns have the syntax of backtracking engines, look-around and back references
-//! included; opt-in patterns have RE2's. All are unanchored: `kube_pod_info` also matches
+//! Allow and deny patterns have the syntax of ECMAScript, look-around and back references included; opt-in
+//! patterns have RE2's. All are unanchored: `kube_pod_info` also matches
 //! `my_kube_pod_info_extra`.
+
+mod ecmascript;
 
 use thiserror::Error;
 
@@ -48,8 +50,8 @@ impl FamilyFilter {
             return Err(FilterError::Both);
         }
         Ok(Self {
-            allow: compile("--metric-allowlist", allow, fancy_regex::Regex::new)?,
-            deny: compile("--metric-denylist", deny, fancy_regex::Regex::new)?,
+            allow: compile("--metric-allowlist", allow, ecmascript)?,
+            deny: compile("--metric-denylist", deny, ecmascript)?,
             opt_in: compile("--metric-opt-in-list", opt_in, re2)?,
         })
     }
@@ -69,6 +71,11 @@ impl FamilyFilter {
 
 /// Limit of one compiled pattern in bytes. Go has no small one; this keeps a pattern from taking all memory.
 const SIZE_LIMIT: usize = 64 << 20;
+
+fn ecmascript(pattern: &str) -> Result<fancy_regex::Regex, String> {
+    let translated = ecmascript::translate(pattern)?;
+    fancy_regex::Regex::new(&translated).map_err(|error| error.to_string())
+}
 
 fn re2(pattern: &str) -> Result<regex::bytes::Regex, String> {
     let translated = go_regex::translate(pattern).map_err(|error| error.to_string())?;

@@ -137,7 +137,7 @@ pub fn parse(file: &str, text: &str, into: &mut Vec<Manifest>) -> Result<(), Man
     }
     let mut bytes = text.as_bytes();
     serde_saphyr::read_with_options::<_, Value>(&mut bytes, options())
-        .map(|value| value.map_err(|error| error.without_snippet().render()))
+        .map(|value| value.map_err(|error| reason(error.without_snippet())))
         .try_for_each(&mut next)
 }
 
@@ -154,6 +154,26 @@ fn options() -> serde_saphyr::Options {
     // As kubectl reads manifests: 010 is 8, and unquoted y, yes, on, n, no, off are booleans.
     options.legacy_octal_numbers = true;
     options
+}
+
+/// What is wrong, in terms of the file.
+fn reason(error: &serde_saphyr::Error) -> String {
+    use serde_saphyr::Error;
+    use serde_saphyr::budget::BudgetBreach;
+    let own = match error {
+        Error::Budget { breach: BudgetBreach::Depth { depth }, .. } => {
+            format!("nested {depth} levels deep, which is more than is taken")
+        }
+        Error::Budget { .. } => "too much for its size once its aliases are followed".to_owned(),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            "an anchor whose value contains itself".to_owned()
+        }
+        _ => return error.render(),
+    };
+    match error.location() {
+        Some(at) => format!("{own}: line {}, column {}", at.line(), at.column()),
+        None => own,
+    }
 }
 
 fn add(place: Place, value: Value, into: &mut Vec<Manifest>) -> Result<(), ManifestError> {
@@ -230,6 +250,11 @@ mod tests {
             ("apiVersion: v1\nkind: [Pod\n", vec!["f.yaml, document 1", "line"]),
             ("apiVersion: v1\nkind: Pod\n---\na: b: c\n", vec!["f.yaml, document 2", "line 4"]),
             ("kind: Pod\n", vec!["f.yaml, document 1", "apiVersion is missing"]),
+            (
+                &format!("kind:\n  {}{}", "[".repeat(99), "]".repeat(99)),
+                vec!["document 1: nested 65 levels", "line 2"],
+            ),
+            ("a: &a {b: *a}\n", vec!["an anchor whose value contains itself: line 1"]),
             ("[1]\n", vec!["f.yaml, document 1", "not an object"]),
             ("{\"kind\": \"Pod\",}}", vec!["f.yaml, document 1"]),
             (
