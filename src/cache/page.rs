@@ -32,6 +32,15 @@ pub const PAGE: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Segment(Arc<[u8]>);
 
+/// The width in bytes of a length.
+fn width(longest: usize) -> u8 {
+    match longest {
+        0..=0xff => 1,
+        0x100..=0xffff => 2,
+        _ => 4,
+    }
+}
+
 /// Bytes before the lengths.
 const HEAD: usize = 10;
 
@@ -57,11 +66,7 @@ impl Segment {
         if text.is_empty() {
             return None;
         }
-        let width: u8 = match longest {
-            0..=0xff => 1,
-            0x100..=0xffff => 2,
-            _ => 4,
-        };
+        let width = width(longest);
         bytes.clear();
         bytes.extend_from_slice(&[count, width]);
         bytes.extend_from_slice(&repeats.to_le_bytes());
@@ -70,6 +75,56 @@ impl Segment {
         }
         bytes.extend_from_slice(text);
         Some(Self(Arc::from(&bytes[..])))
+    }
+
+    /// The same segment with another piece in `slot`, from the bytes of this one: what stands before and
+    /// behind is copied as it is. `None` if the piece does not fit into the layout.
+    fn replaced(&self, slot: usize, piece: &[u8], scratch: &mut Scratch) -> Option<Option<Self>> {
+        let (count, width, repeats) = (self.pieces(), self.width(), self.repeats());
+        if slot >= count || usize::from(self::width(piece.len())) > width {
+            return None;
+        }
+        let next = (slot + 1 < count).then(|| self.piece(slot + 1));
+        let repeated = slot > 0 && self.piece(slot - 1) == piece;
+        let next_repeated = next == Some(piece);
+        // What is stored of the two, and where the stored ones before and behind them end and begin.
+        let stored = [(!repeated).then_some(piece), next.filter(|_| !next_repeated)];
+        let (before, behind) = (self.stored(slot), self.stored((slot + 2).min(count)));
+        let mut bits = repeats & !(0b11 << slot);
+        bits |= u64::from(repeated) << slot;
+        if next_repeated {
+            bits |= 1 << (slot + 1);
+        }
+        let body = self.body();
+        let bytes = &mut scratch.bytes;
+        bytes.clear();
+        bytes.extend_from_slice(&self.0[..2]);
+        bytes.extend_from_slice(&bits.to_le_bytes());
+        bytes.extend_from_slice(&self.0[HEAD..HEAD + before * width]);
+        for piece in stored.into_iter().flatten() {
+            bytes.extend_from_slice(&piece.len().to_le_bytes()[..width]);
+        }
+        bytes.extend_from_slice(&self.0[HEAD + behind * width..body]);
+        let text = bytes.len();
+        bytes.extend_from_slice(&self.0[body..self.start(before)]);
+        stored.into_iter().flatten().for_each(|piece| bytes.extend_from_slice(piece));
+        bytes.extend_from_slice(&self.0[self.start(behind)..]);
+        Some((bytes.len() > text).then(|| Self(Arc::from(&bytes[..]))))
+    }
+
+    /// How many pieces are stored for the slots before `slot`.
+    fn stored(&self, slot: usize) -> usize {
+        let before = u64::MAX.checked_shr((PAGE - slot) as u32).unwrap_or(0);
+        slot - (self.repeats() & before).count_ones() as usize
+    }
+
+    /// Where the text of stored piece number `stored` begins.
+    fn start(&self, stored: usize) -> usize {
+        let before: usize = match self.width() {
+            1 => self.0[HEAD..HEAD + stored].iter().map(|&len| usize::from(len)).sum(),
+            _ => (0..stored).map(|stored| self.len(stored)).sum(),
+        };
+        self.body() + before
     }
 
     fn pieces(&self) -> usize {
@@ -109,13 +164,8 @@ impl Segment {
             return &[];
         }
         // Of the pieces up to this one, those that repeat are not stored.
-        let up_to = u64::MAX >> (PAGE - 1 - slot);
-        let stored = slot - (self.repeats() & up_to).count_ones() as usize;
-        let before: usize = match self.width() {
-            1 => self.0[HEAD..HEAD + stored].iter().map(|&len| usize::from(len)).sum(),
-            _ => (0..stored).map(|stored| self.len(stored)).sum(),
-        };
-        let start = self.body() + before;
+        let stored = self.stored(slot + 1) - 1;
+        let start = self.start(stored);
         &self.0[start..start + self.len(stored)]
     }
 
@@ -142,7 +192,7 @@ impl Segment {
 }
 
 /// Families that share a mark.
-const GROUP: usize = 8;
+const GROUP: usize = 4;
 
 /// Tells an object's text in [`GROUP`] families from any other. Most updates change a few families; with
 /// the marks of an object side by side, the others are known to be the same without a look at their
@@ -354,6 +404,10 @@ fn set(
     if old.piece(slot) == piece {
         return false;
     }
+    if let Some(replaced) = old.replaced(slot, piece, scratch) {
+        *segment = replaced;
+        return true;
+    }
     // A segment that came to be before the page's later objects has no piece for them yet.
     let mut pieces = [&[][..]; PAGE];
     for (place, old) in pieces.iter_mut().zip(old.iter()) {
@@ -425,5 +479,44 @@ impl PageBuilder {
         let marks = self.marks.to_vec();
         self.marks.clear();
         Page { len, identities, families, marks, sums, tails: KnownTails::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces put one at a time, in any order, give the segment that they give at once.
+    #[test]
+    fn a_segment_is_what_was_put_last_into_each_slot() {
+        let mut random = 1u32;
+        let mut next = |below: usize| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) as usize % below
+        };
+        let texts = ["", "a", "bb", "a\n", &"long".repeat(80), &"longer".repeat(20_000)];
+        for common in [1, 2, 4, 5, 6] {
+            let mut segment = None;
+            let mut pieces: Vec<&[u8]> = Vec::new();
+            let mut scratch = Scratch::default();
+            for _ in 0..3_000 {
+                let slot = next((pieces.len() + 1).min(PAGE));
+                let piece = texts[next(common)].as_bytes();
+                if slot == pieces.len() {
+                    pieces.push(b"");
+                }
+                let other = pieces[slot] != piece;
+                pieces[slot] = piece;
+                assert_eq!(set(&mut segment, pieces.len(), slot, piece, &mut scratch), other);
+                let Some(segment) = &segment else {
+                    assert!(pieces.iter().all(|piece| piece.is_empty()));
+                    continue;
+                };
+                let missing = std::iter::repeat_n(&[][..], pieces.len() - segment.pieces());
+                let held: Vec<&[u8]> = segment.iter().chain(missing).collect();
+                assert!(held == pieces);
+                assert!((0..pieces.len()).all(|slot| segment.piece(slot) == pieces[slot]));
+            }
+        }
     }
 }
