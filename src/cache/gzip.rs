@@ -378,14 +378,49 @@ impl Lines {
         let mut identities = page.identities().map(|identities| identities.iter());
         // Whether the object before has lines too, so that its identity is what stands before.
         let mut behind = false;
+        let mut before: &[u8] = b"";
         for (slot, lines) in segment.iter().enumerate() {
             let identity = identities.as_mut().and_then(Iterator::next).unwrap_or(b"");
             if !lines.is_empty() {
                 let tail = tails.filter(|_| behind).and_then(|tails| tails.get(slot));
-                self.object(name, identity, lines, tail, out);
+                if behind && std::ptr::eq(lines, before) {
+                    self.again(name, identity, tail, out);
+                } else {
+                    self.object(name, identity, lines, tail, out);
+                }
             }
             behind = !lines.is_empty();
+            before = lines;
         }
+    }
+
+    /// An object with the very lines of the one before.
+    fn again(
+        &mut self,
+        name: &[u8],
+        identity: &[u8],
+        tail: Option<Tail<'_>>,
+        out: &mut impl Symbols,
+    ) {
+        let Self { text, previous, .. } = self;
+        let (start, mut line_start, mut begin) = (text.at, text.at, 0);
+        for (line, rest) in previous.rests.iter_mut().enumerate() {
+            if line > 0 {
+                let before = std::mem::replace(&mut line_start, text.at);
+                text.copy(before, name, identity, out);
+            } else if let Some(tail) = tail {
+                text.identity(name, identity, previous.start, tail, out);
+            } else {
+                let old = (previous.start + name.len() as u64, &previous.identity[..]);
+                text.align(name, identity, old, None, out);
+            }
+            let (from, end) = (std::mem::replace(&mut rest.0, text.at), rest.1);
+            text.copy(from, b"", &previous.lines[begin..end], out);
+            begin = end;
+        }
+        previous.start = start;
+        previous.identity.clear();
+        previous.identity.extend_from_slice(identity);
     }
 
     fn object(

@@ -278,6 +278,8 @@ pub(super) struct BitWriter {
     pending: u64,
     /// How many bits of `pending` are in use; below 8 between calls.
     filled: u32,
+    /// The distance of the last copy and its bits: one copy after the other has the same.
+    distance: (usize, Bits),
 }
 
 /// Joins copies that go on where the last one ended: the rest of a line and the head of the next one are
@@ -317,7 +319,8 @@ impl Joined {
 impl BitWriter {
     /// Begins a block that is not the last of its stream.
     pub(super) fn new(code: Arc<Code>) -> Self {
-        let mut writer = Self { code, out: Vec::new(), at: 0, pending: 0, filled: 0 };
+        let distance = (0, Bits::default());
+        let mut writer = Self { code, out: Vec::new(), at: 0, pending: 0, filled: 0, distance };
         writer.begin();
         writer
     }
@@ -326,6 +329,7 @@ impl BitWriter {
     pub(super) fn change(&mut self, code: Arc<Code>) {
         self.end();
         self.code = code;
+        self.distance.0 = 0;
         self.begin();
     }
 
@@ -435,9 +439,14 @@ impl Symbols for BitWriter {
         self.make_room(8);
         let length = self.code.lengths[len];
         self.put(length.bits, u32::from(length.len));
-        let (symbol, extra, value) = distance_symbol(distance);
-        let code = self.code.distances[symbol];
-        self.put(code.bits | value << code.len, u32::from(code.len) + extra);
+        if self.distance.0 != distance {
+            let (symbol, extra, value) = distance_symbol(distance);
+            let code = self.code.distances[symbol];
+            let bits = Bits { bits: code.bits | value << code.len, len: code.len + extra as u8 };
+            self.distance = (distance, bits);
+        }
+        let Bits { bits, len } = self.distance.1;
+        self.put(bits, u32::from(len));
         self.flush();
     }
 
