@@ -13,8 +13,8 @@ use arc_swap::ArcSwap;
 
 use super::observer::Observer;
 
-/// Slots in a chunk of a slab.
-const CHUNK: usize = 1024;
+/// Slots in a chunk of a slab: 128 KiB, of which what the allocator adds for its size classes is little.
+const CHUNK: usize = 4096;
 /// Marks a slot of the observer slab.
 const OBSERVER_BIT: u32 = 1 << 31;
 const LOCKED: u32 = 1;
@@ -37,6 +37,16 @@ impl SlotId {
     /// Whether this is a slot of the observer slab.
     pub(crate) const fn is_observer(self) -> bool {
         self.0 & OBSERVER_BIT != 0
+    }
+
+    /// The number of this slot among those of both slabs.
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The slot with this number.
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
     }
 
     /// Index within its slab.

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use arc_swap::ArcSwap;
 
 use super::cell::Handle;
-use super::keys::{KeyTable, Known};
+use super::keys::{KeyTable, Known, MAX_TREATMENTS};
 use super::line::{self, Event, ParserFlags, SampleError, SimpleKind, SimpleLine, split_simple};
 use super::line_log;
 use super::mapcache::CacheKind;
@@ -25,9 +25,6 @@ use crate::exposition::go_float;
 mod apply;
 
 use apply::{Change, Core, Route, Target};
-
-/// Different treatments a worker remembers; beyond it starts anew.
-const MAX_TREATMENTS: usize = 1 << 16;
 
 /// A mapping in use.
 #[derive(Debug)]
@@ -105,7 +102,7 @@ pub(crate) struct Worker {
     core: Core,
     keys: KeyTable,
     treatments: Vec<Treatment>,
-    treatment_numbers: HashMap<Treatment, u32>,
+    treatment_numbers: HashMap<Treatment, u16>,
 }
 
 impl Worker {
@@ -345,7 +342,7 @@ impl Worker {
         let treatments = &mut self.treatments;
         let number = *self.treatment_numbers.entry(treatment).or_insert_with(|| {
             treatments.push(treatment);
-            treatments.len() as u32 - 1
+            (treatments.len() - 1) as u16
         });
         let known = Known { handle: learned.handle, treatment: number };
         let core = &self.core;

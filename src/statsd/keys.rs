@@ -1,20 +1,23 @@
 //! The table of known lines of one ingest thread: from the bytes around the value straight to the series.
 //!
 //! A line of the dominant shape is hashed without its value: name with name tags, type, rate, tag section. An entry
-//! holds 96 bits of two independently keyed hashes instead of the bytes (24 bytes an entry where bytes would cost more
-//! than the series itself); that two of a million keys agree by chance has odds of about 1 in 10^17. The table is a
-//! cache: any entry may go, the next such line takes the long way and returns it.
+//! holds 80 bits of two independently keyed hashes instead of the bytes (20 bytes an entry, where the bytes would cost
+//! more than the series itself), and 6 more choose its shard; that any two of a million keys agree by chance has odds of
+//! about 1 in 10^14. The table is a cache: any entry may go, the next such line takes the long way and returns it.
 
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::RandomState;
-use hashbrown::HashTable;
 
-use super::cell::Handle;
+use super::cell::{Handle, SlotId};
 use super::line::SimpleLine;
 
 /// Parts of the table. Each grows by itself, so that no growth moves many entries at once.
 const SHARDS: usize = 64;
+/// Places of the first entries of a shard, and what every growth adds at least.
+const FIRST_CAPACITY: usize = 16;
+/// Different treatments an entry can name.
+pub(crate) const MAX_TREATMENTS: usize = 1 << 16;
 
 /// Where a known line leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +25,7 @@ pub(crate) struct Known {
     /// The series, `None` where a rule drops the event.
     pub(crate) handle: Option<Handle>,
     /// Number of the treatment of the value.
-    pub(crate) treatment: u32,
+    pub(crate) treatment: u16,
 }
 
 /// Hash of a line without its value.
@@ -32,38 +35,112 @@ pub(crate) struct Fingerprint {
     check: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
+/// The generation of an entry without series. Those of series have 31 bits.
+const NO_SERIES: u32 = u32::MAX;
+
+/// Words of 32 bits, as 64-bit ones would pad the entry to 24 bytes. All zero is a free place.
+#[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     place_low: u32,
     place_high: u32,
-    check_high: u32,
-    treatment: u32,
-    slot: Option<Slot>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    slot: super::cell::SlotId,
-    /// Generation plus one; generations have 31 bits.
-    generation: std::num::NonZeroU32,
+    slot: u32,
+    generation: u32,
+    check: u16,
+    treatment: u16,
 }
 
 impl Entry {
+    fn new(fingerprint: Fingerprint, known: Known) -> Self {
+        let (slot, generation) = match known.handle {
+            Some(handle) => (handle.slot.bits(), handle.generation),
+            None => (0, NO_SERIES),
+        };
+        Self {
+            place_low: fingerprint.place as u32,
+            place_high: (fingerprint.place >> 32) as u32,
+            slot,
+            generation,
+            check: (fingerprint.check >> 48) as u16,
+            treatment: known.treatment,
+        }
+    }
+
     fn place(&self) -> u64 {
         u64::from(self.place_low) | u64::from(self.place_high) << 32
     }
 
     fn is(&self, fingerprint: Fingerprint) -> bool {
-        self.place() == fingerprint.place && self.check_high == (fingerprint.check >> 32) as u32
+        self.place() == fingerprint.place && self.check == (fingerprint.check >> 48) as u16
     }
 
     fn known(&self) -> Known {
         Known {
-            handle: self
-                .slot
-                .map(|slot| Handle { slot: slot.slot, generation: slot.generation.get() - 1 }),
+            handle: (self.generation != NO_SERIES).then_some(Handle {
+                slot: SlotId::from_bits(self.slot),
+                generation: self.generation,
+            }),
             treatment: self.treatment,
+        }
+    }
+}
+
+/// Open addressing with linear probing. It grows by an eighth, not by doubling, as its slack is paid for every series.
+#[derive(Debug, Default)]
+struct Shard {
+    entries: Vec<Entry>,
+    used: usize,
+}
+
+impl Shard {
+    /// The first place to look at.
+    #[inline]
+    fn first(&self, place: u64) -> usize {
+        ((u128::from(place) * self.entries.len() as u128) >> 64) as usize
+    }
+
+    #[inline]
+    fn find(&self, fingerprint: Fingerprint) -> Option<&Entry> {
+        let (before, from) = self.entries.split_at_checked(self.first(fingerprint.place))?;
+        from.iter()
+            .chain(before)
+            .find(|entry| entry.place() == fingerprint.place || entry.place() == 0)
+            .filter(|entry| entry.is(fingerprint))
+    }
+
+    /// Puts an entry in its place; there is one.
+    fn put(&mut self, entry: Entry) {
+        let first = self.first(entry.place());
+        let Some((before, from)) = self.entries.split_at_mut_checked(first) else {
+            return;
+        };
+        let there = from
+            .iter_mut()
+            .chain(before)
+            .find(|there| there.place() == entry.place() || there.place() == 0);
+        if let Some(there) = there {
+            self.used += usize::from(there.place() == 0);
+            *there = entry;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        (self.used + 1) * 8 > self.entries.len() * 7
+    }
+
+    /// Takes out the entries to keep.
+    fn take(&mut self, keep: impl Fn(Known) -> bool) -> Vec<Entry> {
+        let mut entries = std::mem::take(&mut self.entries);
+        self.used = 0;
+        entries.retain(|entry| entry.place() != 0 && keep(entry.known()));
+        entries
+    }
+
+    /// Makes room for more than `entries` and puts them in.
+    fn refill(&mut self, entries: &[Entry]) {
+        let capacity = entries.len() * 9 / 7 + FIRST_CAPACITY;
+        self.entries = vec![Entry::default(); capacity];
+        for entry in entries {
+            self.put(*entry);
         }
     }
 }
@@ -71,7 +148,7 @@ impl Entry {
 /// The table.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
-    shards: Vec<HashTable<Entry>>,
+    shards: Vec<Shard>,
     place: RandomState,
     check: RandomState,
     /// Entries allowed in a shard.
@@ -82,7 +159,7 @@ impl KeyTable {
     /// A table for up to about `limit` keys; 0 remembers nothing.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| HashTable::new()).collect(),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             place: RandomState::default(),
             check: RandomState::default(),
             limit: limit.div_ceil(SHARDS),
@@ -110,14 +187,18 @@ impl KeyTable {
             }
             hasher.finish()
         };
-        Fingerprint { place: hash(&self.place), check: hash(&self.check) }
+        Fingerprint {
+            // 0 marks a free place.
+            place: hash(&self.place).max(1),
+            check: hash(&self.check),
+        }
     }
 
     /// Where a line leads, if it is known.
     #[inline]
     pub(crate) fn get(&self, fingerprint: Fingerprint) -> Option<Known> {
         let shard = self.shards.get(fingerprint.check as usize % SHARDS)?;
-        shard.find(fingerprint.place, |entry| entry.is(fingerprint)).map(Entry::known)
+        shard.find(fingerprint).map(Entry::known)
     }
 
     /// Remembers a line. Entries that are not `alive` go when room is needed; returns how many others had to.
@@ -134,39 +215,26 @@ impl KeyTable {
         if limit == 0 {
             return 0;
         }
-        let entry = Entry {
-            place_low: fingerprint.place as u32,
-            place_high: (fingerprint.place >> 32) as u32,
-            check_high: (fingerprint.check >> 32) as u32,
-            treatment: known.treatment,
-            slot: known.handle.and_then(|handle| {
-                Some(Slot {
-                    slot: handle.slot,
-                    generation: std::num::NonZeroU32::new(handle.generation + 1)?,
-                })
-            }),
-        };
-        if let Some(old) = shard.find_mut(fingerprint.place, |entry| entry.is(fingerprint)) {
-            *old = entry;
-            return 0;
-        }
         let mut evicted = 0;
-        if shard.len() == shard.capacity() || shard.len() >= limit {
-            shard.retain(|entry| alive(entry.known()));
-            if shard.len() >= limit {
-                // All at once: choosing among entries would cost more than learning them again.
-                evicted = shard.len();
-                shard.clear();
+        let at_limit = shard.used >= limit;
+        if shard.is_full() || at_limit {
+            let mut living = shard.take(alive);
+            if at_limit && living.len() * 4 >= limit * 3 {
+                // All at once: choosing among entries would cost more than learning them again, and making a little
+                // room would have to be done again soon.
+                evicted = living.len();
+                living.clear();
             }
+            shard.refill(&living);
         }
-        shard.insert_unique(fingerprint.place, entry, Entry::place);
+        shard.put(Entry::new(fingerprint, known));
         evicted
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         for shard in &mut self.shards {
-            *shard = HashTable::new();
+            *shard = Shard::default();
         }
     }
 }
@@ -174,14 +242,13 @@ impl KeyTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statsd::cell::SlotId;
     use crate::statsd::line::split_simple;
     use std::collections::HashSet;
 
     fn known(slot: u32) -> Known {
         Known {
             handle: Some(Handle { slot: SlotId::scalar(slot), generation: slot }),
-            treatment: slot % 7,
+            treatment: (slot % 7) as u16,
         }
     }
 
@@ -191,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_small() {
-        assert_eq!(size_of::<Entry>(), 24);
+        assert_eq!(size_of::<Entry>(), 20);
     }
 
     #[test]
@@ -252,7 +319,7 @@ mod tests {
             let print = fingerprint(&table, &format!("m{number}:1|c"));
             evicted += table.insert(print, known(number), |_| true);
         }
-        let entries: usize = table.shards.iter().map(HashTable::len).sum();
+        let entries: usize = table.shards.iter().map(|shard| shard.used).sum();
         assert!(entries <= 64, "{entries}");
         assert_eq!(evicted + entries, 10_000);
 

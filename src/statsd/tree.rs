@@ -15,9 +15,9 @@ use super::family::Family;
 use super::labels;
 
 /// Series in a page. An insertion moves half a page of text, a look-up compares with a few entries of it.
-const MAX_ENTRIES: usize = 128;
-/// A page with more text than this is split early.
-const MAX_TEXT: usize = 64 * 1024;
+const MAX_ENTRIES: usize = 160;
+/// A page with more text than this is split early. It is a size class of the allocator, so that a full page has no slack.
+const MAX_TEXT: usize = 14 * 1024;
 
 /// One series of a page.
 #[derive(Clone, Debug)]
@@ -119,11 +119,15 @@ impl Page {
     fn insert(&mut self, index: usize, family: Arc<Family>, tenant: Tenant, key: &Key<'_>) {
         let start = self.start_of(index);
         // Small steps: a page is long-lived and its slack is paid for every series.
-        if self.entries.len() == self.entries.capacity() {
-            self.entries.reserve_exact((self.entries.len() / 8).max(1));
+        let count = self.entries.len();
+        if count == self.entries.capacity() {
+            let room = MAX_ENTRIES.saturating_sub(count);
+            self.entries.reserve_exact((count / 8).min(room).max(1));
         }
-        if self.text.len() + key.labels.len() > self.text.capacity() {
-            self.text.reserve_exact(key.labels.len().max(self.text.len() / 8));
+        let length = self.text.len();
+        if length + key.labels.len() > self.text.capacity() {
+            let room = MAX_TEXT.saturating_sub(length);
+            self.text.reserve_exact((length / 8).min(room).max(key.labels.len()));
         }
         self.text.splice(start..start, key.labels.iter().copied());
         for entry in self.entries.iter_mut().skip(index) {
@@ -149,9 +153,13 @@ impl Page {
             entry.end -= start as u32;
         }
         let text = self.text.split_off(start);
+        self.shrink();
+        Page { entries, text }
+    }
+
+    fn shrink(&mut self) {
         self.entries.shrink_to_fit();
         self.text.shrink_to_fit();
-        Page { entries, text }
     }
 
     /// Appends the entries of `next`.
@@ -277,7 +285,12 @@ impl Tree {
                 if at_end && pages.get(page + 1).is_some_and(|next| !full(&next.page)) {
                     (page, entry) = (page + 1, 0);
                 } else if at_end {
-                    // Ascending arrivals leave full pages behind them.
+                    // Ascending arrivals leave full pages behind them. One that a scrape holds keeps its slack.
+                    if let Some(full) =
+                        pages.get_mut(page).and_then(|here| Arc::get_mut(&mut here.page))
+                    {
+                        full.shrink();
+                    }
                     (page, entry) = (page + 1, 0);
                     pages.insert(page, Numbered { id: new_id, page: Arc::default() });
                 } else if let Some(here) = pages.get_mut(page) {
@@ -329,8 +342,7 @@ impl Tree {
             if kept.entries.is_empty() {
                 continue;
             }
-            kept.entries.shrink_to_fit();
-            kept.text.shrink_to_fit();
+            kept.shrink();
             match pages.last_mut() {
                 Some(before)
                     if before.page.len() + kept.len() <= MAX_ENTRIES / 2
