@@ -68,12 +68,42 @@ pub(crate) fn plain(escaped: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
+/// A rendered set in two pieces, cut anywhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Split<'a> {
+    pub(crate) prefix: &'a [u8],
+    pub(crate) rest: &'a [u8],
+}
+
+impl Split<'_> {
+    const fn len(&self) -> usize {
+        self.prefix.len() + self.rest.len()
+    }
+
+    fn get(&self, index: usize) -> Option<u8> {
+        let piece = match index.checked_sub(self.prefix.len()) {
+            Some(index) => self.rest.get(index),
+            None => self.prefix.get(index),
+        };
+        piece.copied()
+    }
+}
+
 /// Order of two sets with equally many labels: by values in name order, then by names.
+pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    compare_split(a, Split { prefix: b"", rest: b })
+}
+
+/// [`compare`] with a set in two pieces.
 ///
 /// Neighbours in this order share much of their text, so the first difference is found before anything is parsed, and
 /// only one of the two is read label by label up to there.
-pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    let differs = first_difference(a, b);
+pub(crate) fn compare_split(a: &[u8], b: Split<'_>) -> Ordering {
+    let (head, tail) = a.split_at_checked(b.prefix.len()).unwrap_or((a, b""));
+    let mut differs = first_difference(head, b.prefix);
+    if differs == b.prefix.len() {
+        differs += first_difference(tail, b.rest);
+    }
     if differs == a.len() || differs == b.len() {
         return a.len().cmp(&b.len());
     }
@@ -83,18 +113,21 @@ pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
         let to = from + value.len();
         if differs < from {
             // Other names from here on; what counts first are the values behind them.
+            let whole = [b.prefix, b.rest].concat();
             let rest = |text| -> &[u8] { <[u8]>::get(text, start..).unwrap_or_default() };
-            return compare_all(rest(a), rest(b));
+            return compare_all(rest(a), rest(&whole));
         }
         if differs <= to {
             let backslashes = |end| a.get(from..end).map_or(0, |text| trailing(text, b'\\'));
             // An escape is two bytes; the difference may be in its second one.
             let at = differs - backslashes(differs) % 2;
-            return plain_at(a, at).cmp(&plain_at(b, at));
+            return plain_at(|index| a.get(index).copied(), at)
+                .cmp(&plain_at(|index| b.get(index), at));
         }
         start = to + 2;
     }
-    a.cmp(b)
+    // The first difference is within one of the labels.
+    Ordering::Equal
 }
 
 fn trailing(text: &[u8], byte: u8) -> usize {
@@ -102,16 +135,17 @@ fn trailing(text: &[u8], byte: u8) -> usize {
 }
 
 /// The plain byte that begins at `at` in an escaped value; `None` at its end.
-fn plain_at(text: &[u8], at: usize) -> Option<u8> {
-    match (text.get(at)?, text.get(at + 1)) {
+fn plain_at(text: impl Fn(usize) -> Option<u8>, at: usize) -> Option<u8> {
+    match (text(at)?, text(at + 1)) {
         (b'"', _) => None,
         (b'\\', Some(b'n')) => Some(b'\n'),
-        (b'\\', Some(&escaped)) => Some(escaped),
-        (&byte, _) => Some(byte),
+        (b'\\', Some(escaped)) => Some(escaped),
+        (byte, _) => Some(byte),
     }
 }
 
-fn first_difference(a: &[u8], b: &[u8]) -> usize {
+/// How many bytes two texts have in common at their beginning.
+pub(crate) fn first_difference(a: &[u8], b: &[u8]) -> usize {
     const STEP: usize = 16;
     let steps = a.chunks_exact(STEP).zip(b.chunks_exact(STEP));
     let equal = STEP * steps.take_while(|(a, b)| a == b).count();
@@ -172,6 +206,7 @@ mod tests {
                 prop::collection::vec(("[ab]{1,2}", "[\\\\\"\n!a ]{0,4}"), 2..=3),
                 2,
             ),
+            cut in 0..20usize,
         ) {
             let [a, b] = [0, 1].map(|index| &sets[index]);
             prop_assume!(a.len() == b.len());
@@ -184,6 +219,9 @@ mod tests {
                 (values, names)
             };
             prop_assert_eq!(compare(&text(a), &text(b)), key(a).cmp(&key(b)));
+            let whole = text(b);
+            let (prefix, rest) = whole.split_at(cut.min(whole.len()));
+            prop_assert_eq!(compare_split(&text(a), Split { prefix, rest }), key(a).cmp(&key(b)));
         }
     }
 

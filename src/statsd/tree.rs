@@ -1,7 +1,7 @@
 //! The membership of the registry in exposition order: a sorted run of pages.
 //!
-//! A page holds up to [`MAX_ENTRIES`] neighbouring series: their label text in one piece, and for each the family and
-//! the slot of its numbers. That is the index by which a series is found, the order in which it is written and the
+//! A page holds up to [`MAX_ENTRIES`] neighbouring series: their label text in one piece, whose beginning that all of
+//! them share is there once, and for each the family and the slot of its numbers. That is the index by which a series is found, the order in which it is written and the
 //! store of its text, all at once; a scrape copies text from front to back. Pages are shared with scrapes through
 //! `Arc`s: a [`Snapshot`] costs one reference count, and a page is copied only if it changes while a scrape holds it.
 //! Values, locks and conflicts are the business of others.
@@ -12,19 +12,21 @@ use std::sync::Arc;
 
 use super::cell::{Handle, SlotId};
 use super::family::Family;
-use super::labels;
+use super::labels::{self, Split};
 
 /// Series in a page. An insertion moves half a page of text, a look-up compares with a few entries of it.
 const MAX_ENTRIES: usize = 160;
 /// A page with more text than this is split early. It is a size class of the allocator, so that a full page has no slack.
-const MAX_TEXT: usize = 14 * 1024;
+const MAX_TEXT: usize = 10 * 1024;
+/// Longest text that the series of a page share. It bounds what a page grows by when they share less from now on.
+const MAX_PREFIX: usize = 128;
 
 /// One series of a page.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) family: Arc<Family>,
     pub(crate) handle: Handle,
-    /// End of its label text in the text of the page.
+    /// End of its part in the text of the page.
     end: u32,
     label_count: u16,
     /// What the registry numbers times to live with.
@@ -35,7 +37,34 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Page {
     entries: Vec<Entry>,
+    /// What all label texts begin with, then for each its rest.
     text: Vec<u8>,
+    /// Bytes of the first.
+    prefix: usize,
+}
+
+/// Puts the label texts of a page together, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
+    text: Vec<u8>,
+    prefix: usize,
+}
+
+impl Assembly {
+    /// Begins a page.
+    pub(crate) fn begin(&mut self, page: &Page) {
+        self.text.clear();
+        self.text.extend_from_slice(page.prefix());
+        self.prefix = self.text.len();
+    }
+
+    /// The label text of a series of the page, from its rest.
+    #[inline]
+    pub(crate) fn labels(&mut self, rest: &[u8]) -> &[u8] {
+        self.text.truncate(self.prefix);
+        self.text.extend_from_slice(rest);
+        &self.text
+    }
 }
 
 /// What a series is found by.
@@ -64,9 +93,14 @@ pub(crate) struct Position {
 }
 
 impl Page {
-    /// The series of this page with their label texts, in order.
+    /// What the label texts of all its series begin with.
+    fn prefix(&self) -> &[u8] {
+        self.text.get(..self.prefix).unwrap_or_default()
+    }
+
+    /// The series of this page in order, with the rests of their label texts, of which an [`Assembly`] makes whole ones.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Entry, &[u8])> {
-        let mut start = 0;
+        let mut start = self.prefix;
         self.entries.iter().map(move |entry| {
             let end = entry.end as usize;
             let text = self.text.get(start..end).unwrap_or_default();
@@ -82,8 +116,41 @@ impl Page {
     fn start_of(&self, index: usize) -> usize {
         match index.checked_sub(1).and_then(|before| self.entries.get(before)) {
             Some(before) => before.end as usize,
-            None => 0,
+            None => self.prefix,
         }
+    }
+
+    /// Writes the text anew, with `length` bytes at its beginning that all series share.
+    fn set_prefix(&mut self, length: usize) {
+        if length == self.prefix {
+            return;
+        }
+        let returned = self.text.get(length..self.prefix).unwrap_or_default();
+        let taken = length.saturating_sub(self.prefix);
+        let rests = self.text.len() - self.prefix + self.entries.len() * returned.len();
+        let size = length + rests - self.entries.len() * taken;
+        let mut text = Vec::with_capacity(size);
+        // The rest of the first series follows the prefix, so a longer one is there in one piece.
+        text.extend_from_slice(self.text.get(..length).unwrap_or_default());
+        let mut start = self.prefix;
+        for entry in &mut self.entries {
+            let end = entry.end as usize;
+            text.extend_from_slice(returned);
+            text.extend_from_slice(self.text.get(start + taken..end).unwrap_or_default());
+            entry.end = text.len() as u32;
+            start = end;
+        }
+        self.text = text;
+        self.prefix = length;
+    }
+
+    /// Lets the series share what they can.
+    fn share(&mut self) {
+        let first = self.iter().next().map(|(_, rest)| rest).unwrap_or_default();
+        let common = self.iter().fold(first.len(), |common, (_, rest)| {
+            labels::first_difference(first.get(..common).unwrap_or_default(), rest)
+        });
+        self.set_prefix((self.prefix + common).min(MAX_PREFIX));
     }
 
     /// Compares the series at `index` with `key`.
@@ -98,8 +165,9 @@ impl Page {
             .cmp(key.name.as_bytes())
             .then_with(|| entry.label_count.cmp(&key.label_count))
             .then_with(|| {
-                let text = self.text.get(self.start_of(index)..entry.end as usize);
-                labels::compare(text.unwrap_or_default(), key.labels)
+                let rest = self.text.get(self.start_of(index)..entry.end as usize);
+                let text = Split { prefix: self.prefix(), rest: rest.unwrap_or_default() };
+                labels::compare_split(key.labels, text).reverse()
             })
     }
 
@@ -117,6 +185,14 @@ impl Page {
     }
 
     fn insert(&mut self, index: usize, family: Arc<Family>, tenant: Tenant, key: &Key<'_>) {
+        if self.entries.is_empty() {
+            self.text.clear();
+            self.text.extend(key.labels.iter().take(MAX_PREFIX));
+            self.prefix = self.text.len();
+        } else {
+            self.set_prefix(labels::first_difference(self.prefix(), key.labels));
+        }
+        let rest = key.labels.get(self.prefix..).unwrap_or_default();
         let start = self.start_of(index);
         // Small steps: a page is long-lived and its slack is paid for every series.
         let count = self.entries.len();
@@ -125,13 +201,13 @@ impl Page {
             self.entries.reserve_exact((count / 8).min(room).max(1));
         }
         let length = self.text.len();
-        if length + key.labels.len() > self.text.capacity() {
+        if length + rest.len() > self.text.capacity() {
             let room = MAX_TEXT.saturating_sub(length);
-            self.text.reserve_exact((length / 8).min(room).max(key.labels.len()));
+            self.text.reserve_exact((length / 8).min(room).max(rest.len()));
         }
-        self.text.splice(start..start, key.labels.iter().copied());
+        self.text.splice(start..start, rest.iter().copied());
         for entry in self.entries.iter_mut().skip(index) {
-            entry.end += key.labels.len() as u32;
+            entry.end += rest.len() as u32;
         }
         self.entries.insert(
             index,
@@ -139,7 +215,7 @@ impl Page {
                 family,
                 handle: tenant.handle,
                 ttl: tenant.ttl,
-                end: (start + key.labels.len()) as u32,
+                end: (start + rest.len()) as u32,
                 label_count: key.label_count,
             },
         );
@@ -150,11 +226,15 @@ impl Page {
         let start = self.start_of(index);
         let mut entries = self.entries.split_off(index);
         for entry in &mut entries {
-            entry.end -= start as u32;
+            entry.end = entry.end - start as u32 + self.prefix as u32;
         }
-        let text = self.text.split_off(start);
+        let rests = self.text.split_off(start);
+        let mut tail =
+            Page { entries, text: [self.prefix(), rests.as_slice()].concat(), prefix: self.prefix };
+        tail.share();
+        self.share();
         self.shrink();
-        Page { entries, text }
+        tail
     }
 
     fn shrink(&mut self) {
@@ -164,11 +244,13 @@ impl Page {
 
     /// Appends the entries of `next`.
     fn append(&mut self, next: &Page) {
-        let base = self.text.len() as u32;
-        self.text.extend_from_slice(&next.text);
-        self.entries.extend(
-            next.entries.iter().map(|entry| Entry { end: entry.end + base, ..entry.clone() }),
-        );
+        let common = labels::first_difference(self.prefix(), next.prefix());
+        self.set_prefix(common);
+        for (entry, rest) in next.iter() {
+            self.text.extend_from_slice(next.prefix().get(common..).unwrap_or_default());
+            self.text.extend_from_slice(rest);
+            self.entries.push(Entry { end: self.text.len() as u32, ..entry.clone() });
+        }
     }
 }
 
@@ -325,23 +407,27 @@ impl Tree {
         self.version += 1;
         let old = std::mem::take(Arc::make_mut(&mut self.pages.0));
         let mut pages: Vec<Numbered> = Vec::with_capacity(old.len());
+        let mut assembly = Assembly::default();
         for numbered in old {
             if !ids.contains(&numbered.id) {
                 pages.push(numbered);
                 continue;
             }
-            let mut kept = Page::default();
-            for (entry, text) in numbered.page.iter() {
+            let prefix = numbered.page.prefix();
+            let mut kept = Page { text: prefix.to_vec(), prefix: prefix.len(), ..Page::default() };
+            assembly.begin(&numbered.page);
+            for (entry, rest) in numbered.page.iter() {
                 if alive(entry) {
-                    kept.text.extend_from_slice(text);
+                    kept.text.extend_from_slice(rest);
                     kept.entries.push(Entry { end: kept.text.len() as u32, ..entry.clone() });
                 } else {
-                    removed(entry, text);
+                    removed(entry, assembly.labels(rest));
                 }
             }
             if kept.entries.is_empty() {
                 continue;
             }
+            kept.share();
             kept.shrink();
             match pages.last_mut() {
                 Some(before)
@@ -397,11 +483,13 @@ mod tests {
         (0..snapshot.len())
             .filter_map(|index| snapshot.page(index))
             .flat_map(|page| {
+                let mut assembly = Assembly::default();
+                assembly.begin(page);
                 page.iter()
-                    .map(|(entry, text)| {
+                    .map(|(entry, rest)| {
                         (
                             entry.family.name.to_string(),
-                            String::from_utf8_lossy(text).into_owned(),
+                            String::from_utf8_lossy(assembly.labels(rest)).into_owned(),
                             entry.handle.slot.index(),
                         )
                     })
@@ -415,7 +503,7 @@ mod tests {
 
         #[test]
         fn the_order_and_the_places_are_right_after_any_history(
-            keys in prop::collection::vec(("[a-c]{1,2}", prop::option::of("[a-z]{0,3}")), 1..1_200),
+            keys in prop::collection::vec(("[a-c]{1,2}", prop::option::of("[a-c]{0,12}")), 1..1_200),
             gone in prop::collection::vec(any::<bool>(), 1_200),
         ) {
             let mut tree = Tree::default();
@@ -427,8 +515,14 @@ mod tests {
                     .entry((name.clone(), value.is_some(), value.clone().unwrap_or_default()))
                     .or_insert(slot);
             }
-            let slots = |tree: &Tree| content(tree).into_iter().map(|entry| entry.2).collect::<Vec<_>>();
-            prop_assert_eq!(slots(&tree), model.values().copied().collect::<Vec<_>>());
+            let expected = |model: &BTreeMap<(String, bool, String), usize>| {
+                let text = |labelled, value: &str| if labelled { format!("k=\"{value}\"") } else { String::new() };
+                model
+                    .iter()
+                    .map(|((name, labelled, value), slot)| (name.clone(), text(*labelled, value), *slot))
+                    .collect::<Vec<_>>()
+            };
+            prop_assert_eq!(content(&tree), expected(&model));
 
             let before = tree.snapshot();
             let ids: HashSet<u32> = places.values().copied().collect();
@@ -441,7 +535,7 @@ mod tests {
                 |slot, page| { places.insert(slot.index(), page); },
             );
             model.retain(|_, slot| !dead(*slot));
-            prop_assert_eq!(slots(&tree), model.values().copied().collect::<Vec<_>>());
+            prop_assert_eq!(content(&tree), expected(&model));
             prop_assert_eq!(before.0.iter().map(|p| p.page.len()).sum::<usize>(), model.len() + removed);
 
             for numbered in tree.pages.0.iter() {
@@ -450,6 +544,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_a_page_shares_is_there_once() {
+        let mut tree = Tree::default();
+        let mut places = HashMap::new();
+        let shared = "s".repeat(100);
+        for index in 0..1_000 {
+            insert(&mut tree, &mut places, "m", Some(&format!("{shared}{index:04}")), index);
+        }
+        let text =
+            |tree: &Tree| tree.pages.0.iter().map(|page| page.page.text.len()).sum::<usize>();
+        assert!(text(&tree) < 10 * 1_000, "{}", text(&tree));
+        insert(&mut tree, &mut places, "m", Some("a"), 1_000);
+        insert(&mut tree, &mut places, "m", Some("t"), 1_001);
+        let values: Vec<_> = content(&tree).into_iter().map(|entry| entry.1).collect();
+        assert_eq!(values.first().map(String::as_str), Some("k=\"a\""));
+        assert_eq!(values.get(1), Some(&format!("k=\"{shared}0000\"")));
+        assert_eq!(values.get(1_000), Some(&format!("k=\"{shared}0999\"")));
+        assert_eq!(values.last().map(String::as_str), Some("k=\"t\""));
     }
 
     #[test]

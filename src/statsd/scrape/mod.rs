@@ -21,7 +21,7 @@ use super::family::{Family, Kind};
 use super::metrics::SelfFamily;
 use super::observer::{HistogramSpec, NativeView, Observer, SummarySpec};
 use super::registry::View;
-use super::tree::{Entry, Page};
+use super::tree::{Assembly, Entry, Page};
 use crate::exposition::Format;
 
 /// A frame is handed on once it has this many bytes.
@@ -55,6 +55,7 @@ struct Scratch {
     values: Vec<Option<f64>>,
     quantiles: Vec<f64>,
     counts: Vec<u64>,
+    labels: Assembly,
 }
 
 /// The numbers of one observer, taken under its lock.
@@ -186,7 +187,9 @@ impl Scrape {
         std::hint::black_box(touched);
         let values = std::mem::take(&mut scratch.values);
         let mut complete = true;
-        for ((entry, labels), value) in page.iter().skip(self.entry).zip(&values) {
+        let mut assembly = std::mem::take(&mut scratch.labels);
+        assembly.begin(page);
+        for ((entry, rest), value) in page.iter().skip(self.entry).zip(&values) {
             if out.len() >= enough {
                 complete = false;
                 break;
@@ -206,6 +209,7 @@ impl Scrape {
                 continue;
             }
             let family = &*entry.family;
+            let labels = assembly.labels(rest);
             let value = match &mut self.ahead {
                 Some(ahead) => ahead.pop_front().flatten(),
                 None => *value,
@@ -223,6 +227,7 @@ impl Scrape {
             }
         }
         scratch.values = values;
+        scratch.labels = assembly;
         self.scratch = scratch;
         complete
     }
@@ -237,15 +242,17 @@ impl Scrape {
     ) -> VecDeque<Option<f64>> {
         let mut values = VecDeque::new();
         let mut skip = at;
+        let mut assembly = Assembly::default();
         for page in (self.page..).map_while(|index| view.pages.page(index)) {
-            for (entry, labels) in page.iter().skip(std::mem::take(&mut skip)) {
+            assembly.begin(page);
+            for (entry, rest) in page.iter().skip(std::mem::take(&mut skip)) {
                 if !Arc::ptr_eq(&entry.family, family) {
                     return values;
                 }
                 let cell = view.scalars.get(entry.handle.slot);
                 let value = cell.and_then(|cell| cell.read(entry.handle.generation));
                 if let Some(value) = value {
-                    writer.plan(family, labels, value, created(view, entry));
+                    writer.plan(family, assembly.labels(rest), value, created(view, entry));
                 }
                 values.push_back(value);
             }
