@@ -12,6 +12,8 @@ mod unicode;
 
 use std::fmt::Write;
 
+use crate::cursor::Cursor;
+
 /// Go's limit for a repeat count, nested counts multiplied.
 const MAX_REPEAT: u32 = 1000;
 
@@ -47,8 +49,7 @@ impl std::fmt::Display for DialectError {
 /// The first thing Go would refuse.
 pub(crate) fn translate(pattern: &str) -> Result<Translated, DialectError> {
     let mut translator = Translator {
-        text: pattern,
-        position: 0,
+        input: Cursor::new(pattern),
         out: String::with_capacity(pattern.len() + 8),
         groups: vec![None],
         open: vec![Scope::default()],
@@ -61,7 +62,7 @@ pub(crate) fn translate(pattern: &str) -> Result<Translated, DialectError> {
             Ok(Translated { pattern, groups, literals, only_literal })
         }
         Err(message) => {
-            let before = pattern.get(..translator.position).unwrap_or(pattern);
+            let before = pattern.get(..translator.input.position).unwrap_or(pattern);
             Err(DialectError { at: before.chars().count() + 1, message })
         }
     }
@@ -127,8 +128,7 @@ impl Literals {
 }
 
 struct Translator<'p> {
-    text: &'p str,
-    position: usize,
+    input: Cursor<'p>,
     out: String,
     groups: Vec<Option<String>>,
     open: Vec<Scope>,
@@ -138,35 +138,13 @@ struct Translator<'p> {
 type Step = Result<(), String>;
 
 impl<'p> Translator<'p> {
-    fn rest(&self) -> &'p str {
-        self.text.get(self.position..).unwrap_or_default()
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
-    }
-
-    fn next(&mut self) -> Option<char> {
-        let character = self.peek()?;
-        self.position += character.len_utf8();
-        Some(character)
-    }
-
-    fn eat(&mut self, text: &str) -> bool {
-        let found = self.rest().starts_with(text);
-        if found {
-            self.position += text.len();
-        }
-        found
-    }
-
     fn run(&mut self) -> Step {
-        while let Some(character) = self.peek() {
+        while let Some(character) = self.input.peek() {
             match character {
                 '(' => self.open_group()?,
                 ')' => self.close_group()?,
                 '|' => {
-                    self.position += 1;
+                    self.input.position += 1;
                     self.out.push('|');
                     self.literals.void |= self.open.len() == 1;
                     self.set_last(Last::Nothing);
@@ -177,14 +155,14 @@ impl<'p> Translator<'p> {
                 }
                 '{' => match self.counts() {
                     Some((length, low, high)) => {
-                        let op = self.rest().get(..length).unwrap_or_default().to_owned();
+                        let op = self.input.rest().get(..length).unwrap_or_default().to_owned();
                         self.repeat(length, &op, Some((low, high)))?;
                     }
                     None => self.literal(),
                 },
                 '[' => self.class()?,
                 '.' | '^' | '$' => {
-                    self.position += 1;
+                    self.input.position += 1;
                     self.out.push(character);
                     self.atom(0);
                 }
@@ -196,7 +174,7 @@ impl<'p> Translator<'p> {
     }
 
     fn literal(&mut self) {
-        if let Some(character) = self.next() {
+        if let Some(character) = self.input.next() {
             self.plain(character);
         }
     }
@@ -246,10 +224,10 @@ impl<'p> Translator<'p> {
                 ));
             }
         }
-        self.position += length;
+        self.input.position += length;
         self.literals.run.pop();
         self.literals.end_run();
-        let lazy = self.eat("?");
+        let lazy = self.input.eat("?");
         // Flags may have been written since; the operator belongs to what was before them.
         if lazy {
             self.out.insert(end, '?');
@@ -263,7 +241,7 @@ impl<'p> Translator<'p> {
 
     /// `{n}`, `{n,}`, `{n,m}`: length and counts; anything else is a literal brace.
     fn counts(&self) -> Option<(usize, u32, Option<u32>)> {
-        let inner = self.rest().strip_prefix('{')?;
+        let inner = self.input.rest().strip_prefix('{')?;
         let inner = inner.get(..inner.find('}')?)?;
         let length = inner.len() + 2;
         match inner.split_once(',') {
@@ -274,20 +252,20 @@ impl<'p> Translator<'p> {
     }
 
     fn open_group(&mut self) -> Step {
-        let rest = self.rest();
+        let rest = self.input.rest();
         let named = rest.strip_prefix("(?P<").or_else(|| rest.strip_prefix("(?<"));
         if let Some(inner) = named {
             let name = inner.split_once('>').map(|(name, _)| name).unwrap_or_default();
             if name.is_empty() || !name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) {
                 return Err("invalid named capture".to_owned());
             }
-            self.position += rest.len() - inner.len() + name.len() + 1;
+            self.input.position += rest.len() - inner.len() + name.len() + 1;
             self.groups.push(Some(name.to_owned()));
             self.push_group("(");
         } else if let Some(inner) = rest.strip_prefix("(?") {
             return self.flags(inner);
         } else {
-            self.position += 1;
+            self.input.position += 1;
             self.groups.push(None);
             self.push_group("(");
         }
@@ -320,7 +298,7 @@ impl<'p> Translator<'p> {
                 }
                 '-' if !negative => (negative, seen) = (true, false),
                 ':' | ')' if !negative || seen => {
-                    self.position += "(?".len() + offset + 1;
+                    self.input.position += "(?".len() + offset + 1;
                     self.literals.void |= character == ')';
                     let minus = if off.is_empty() { "" } else { "-" };
                     let flags = format!("(?{on}{minus}{off}");
@@ -342,7 +320,7 @@ impl<'p> Translator<'p> {
         if self.open.len() < 2 {
             return Err("unexpected )".to_owned());
         }
-        self.position += 1;
+        self.input.position += 1;
         self.out.push(')');
         let inside = self.open.pop().map_or(0, |scope| scope.repeats.max(scope.last.repeats()));
         self.atom(inside);
@@ -351,8 +329,8 @@ impl<'p> Translator<'p> {
 
     /// A backslash outside a bracket.
     fn escape(&mut self) -> Step {
-        if self.eat("\\Q") {
-            let rest = self.rest();
+        if self.input.eat("\\Q") {
+            let rest = self.input.rest();
             let (quoted, length) = match rest.split_once("\\E") {
                 Some((quoted, _)) => (quoted, quoted.len() + 2),
                 None => (rest, rest.len()),
@@ -360,10 +338,10 @@ impl<'p> Translator<'p> {
             for character in quoted.chars() {
                 self.plain(character);
             }
-            self.position += length;
+            self.input.position += length;
             return Ok(());
         }
-        let boundary = match self.rest().as_bytes() {
+        let boundary = match self.input.rest().as_bytes() {
             [b'\\', b'A', ..] => r"\A",
             [b'\\', b'z', ..] => r"\z",
             [b'\\', b'b', ..] => r"(?-u:\b)",
@@ -382,7 +360,7 @@ impl<'p> Translator<'p> {
                 }
             }
         } else {
-            self.position += 2;
+            self.input.position += 2;
             self.out.push_str(boundary);
         }
         self.atom(0);
@@ -391,7 +369,7 @@ impl<'p> Translator<'p> {
 
     /// `\d` and the like, `\pL` and the like: as an item of a bracket.
     fn class_escape(&mut self) -> Result<Option<String>, String> {
-        let class = match self.rest().as_bytes() {
+        let class = match self.input.rest().as_bytes() {
             [b'\\', b'd', ..] => "0-9",
             [b'\\', b'D', ..] => "[^0-9]",
             [b'\\', b's', ..] => r"\t\n\x0C\r\x20",
@@ -401,12 +379,12 @@ impl<'p> Translator<'p> {
             [b'\\', b'p' | b'P', ..] => return self.unicode_class().map(Some),
             _ => return Ok(None),
         };
-        self.position += 2;
+        self.input.position += 2;
         Ok(Some(class.to_owned()))
     }
 
     fn unicode_class(&mut self) -> Result<String, String> {
-        let rest = self.rest();
+        let rest = self.input.rest();
         let mut negative = rest.starts_with("\\P");
         let after = rest.get(2..).unwrap_or_default();
         let (name, length) = match after.strip_prefix('{') {
@@ -423,13 +401,13 @@ impl<'p> Translator<'p> {
         negative ^= caret;
         let class =
             unicode::class(name).ok_or_else(|| format!("unknown character class {name:?}"))?;
-        self.position += length;
+        self.input.position += length;
         Ok(if negative { format!("[^{class}]") } else { class })
     }
 
     /// A backslash that stands for one character.
     fn character_escape(&mut self) -> Result<char, String> {
-        let rest = self.rest();
+        let rest = self.input.rest();
         let mut characters = rest.chars().skip(1);
         let Some(character) = characters.next() else {
             return Err("trailing backslash at end of expression".to_owned());
@@ -471,22 +449,24 @@ impl<'p> Translator<'p> {
             _ if character.is_ascii() && !character.is_ascii_alphanumeric() => (character, 2),
             _ => return Err(invalid()),
         };
-        self.position += length;
+        self.input.position += length;
         Ok(value)
     }
 
     /// A bracket expression.
     fn class(&mut self) -> Step {
-        self.position += 1;
+        self.input.position += 1;
         let mut class = String::from("[");
-        if self.eat("^") {
+        if self.input.eat("^") {
             class.push('^');
         }
         let mut first = true;
         loop {
-            let Some(character) = self.peek() else { return Err("missing closing ]".to_owned()) };
+            let Some(character) = self.input.peek() else {
+                return Err("missing closing ]".to_owned());
+            };
             if character == ']' && !first {
-                self.position += 1;
+                self.input.position += 1;
                 break;
             }
             first = false;
@@ -500,9 +480,9 @@ impl<'p> Translator<'p> {
             }
             let low = self.class_character()?;
             push_literal(&mut class, low);
-            let mut ahead = self.rest().chars();
+            let mut ahead = self.input.rest().chars();
             if ahead.next() == Some('-') && ahead.next().is_some_and(|c| c != ']') {
-                self.position += 1;
+                self.input.position += 1;
                 let high = self.class_character()?;
                 if high < low {
                     return Err(format!(
@@ -522,9 +502,9 @@ impl<'p> Translator<'p> {
     }
 
     fn class_character(&mut self) -> Result<char, String> {
-        match self.peek() {
+        match self.input.peek() {
             Some('\\') => self.character_escape(),
-            Some(_) => self.next().ok_or_else(|| "missing closing ]".to_owned()),
+            Some(_) => self.input.next().ok_or_else(|| "missing closing ]".to_owned()),
             None => Err("missing closing ]".to_owned()),
         }
     }
@@ -536,14 +516,14 @@ impl<'p> Translator<'p> {
             "punct", "space", "upper", "word", "xdigit",
         ];
         let Some((name, _)) =
-            self.rest().strip_prefix("[:").and_then(|inner| inner.split_once(":]"))
+            self.input.rest().strip_prefix("[:").and_then(|inner| inner.split_once(":]"))
         else {
             return Ok(None);
         };
         if !NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
             return Err(format!("unknown character class {name:?}"));
         }
-        self.position += name.len() + 4;
+        self.input.position += name.len() + 4;
         Ok(Some(format!("[:{name}:]")))
     }
 }

@@ -13,6 +13,7 @@
 
 pub mod cache;
 pub mod cli;
+mod cursor;
 pub mod exposition;
 mod go_regex;
 pub mod kube;

@@ -408,11 +408,8 @@ impl Lines {
             if line > 0 {
                 let before = std::mem::replace(&mut line_start, text.at);
                 text.copy(before, name, identity, out);
-            } else if let Some(tail) = tail {
-                text.identity(name, identity, previous.start, tail, out);
             } else {
-                let old = (previous.start + name.len() as u64, &previous.identity[..]);
-                text.align(name, identity, old, None, out);
+                text.head(name, identity, (previous.start, &previous.identity), tail, out);
             }
             let (from, end) = (std::mem::replace(&mut rest.0, text.at), rest.1);
             text.copy(from, b"", &previous.lines[begin..end], out);
@@ -445,11 +442,8 @@ impl Lines {
             } else if previous.rests.is_empty() {
                 text.literals(name, out);
                 text.literals(identity, out);
-            } else if let Some(tail) = tail {
-                text.identity(name, identity, previous.start, tail, out);
             } else {
-                let old = (previous.start + name.len() as u64, &previous.identity[..]);
-                text.align(name, identity, old, None, out);
+                text.head(name, identity, (previous.start, &previous.identity), tail, out);
             }
             current.rests.push((text.at, end));
             let rest = &lines[start..end];
@@ -506,6 +500,23 @@ impl Text {
         }
         self.at += len as u64;
         self.joined.copy(len, distance as usize, out);
+    }
+
+    /// The name and the identity of an object's first line, of which the object before has `old` with its
+    /// start; by its tail where that is known.
+    #[inline]
+    fn head(
+        &mut self,
+        name: &[u8],
+        identity: &[u8],
+        (start, old): (u64, &[u8]),
+        tail: Option<Tail<'_>>,
+        out: &mut impl Symbols,
+    ) {
+        match tail {
+            Some(tail) => self.identity(name, identity, start, tail, out),
+            None => self.align(name, identity, (start + name.len() as u64, old), None, out),
+        }
     }
 
     /// The name and the identity of an object's first line; the object before begins at `from`.

@@ -8,6 +8,8 @@
 
 use std::fmt::Write;
 
+use crate::cursor::Cursor;
+
 /// Translates a pattern.
 ///
 /// # Errors
@@ -26,7 +28,7 @@ fn pass<'p>(
     match translator.run() {
         Ok(()) => Ok(translator),
         Err(reason) => {
-            let before = pattern.get(..translator.position).unwrap_or(pattern);
+            let before = pattern.get(..translator.input.position).unwrap_or(pattern);
             Err(format!("{reason} at character {} of the pattern", before.chars().count() + 1))
         }
     }
@@ -72,8 +74,7 @@ struct Options {
 }
 
 struct Translator<'p> {
-    text: &'p str,
-    position: usize,
+    input: Cursor<'p>,
     out: String,
     open: Vec<Frame>,
     last: Last,
@@ -98,8 +99,7 @@ type Counts = (usize, u32, Option<u32>);
 impl<'p> Translator<'p> {
     fn new(text: &'p str, groups: Option<&'p [Option<String>]>) -> Self {
         Self {
-            text,
-            position: 0,
+            input: Cursor::new(text),
             out: String::with_capacity(text.len() + 8),
             open: Vec::new(),
             last: Last::Nothing,
@@ -109,55 +109,33 @@ impl<'p> Translator<'p> {
         }
     }
 
-    fn rest(&self) -> &'p str {
-        self.text.get(self.position..).unwrap_or_default()
-    }
-
-    fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
-    }
-
-    fn next(&mut self) -> Option<char> {
-        let character = self.peek()?;
-        self.position += character.len_utf8();
-        Some(character)
-    }
-
-    fn eat(&mut self, text: &str) -> bool {
-        let found = self.rest().starts_with(text);
-        if found {
-            self.position += text.len();
-        }
-        found
-    }
-
     fn run(&mut self) -> Step {
-        while let Some(character) = self.peek() {
+        while let Some(character) = self.input.peek() {
             match character {
                 '(' => self.open_group()?,
                 ')' => self.close_group()?,
                 '|' => self.alternative()?,
                 '*' | '+' | '?' | '{' => self.repeat()?,
                 '[' => {
-                    self.position += 1;
+                    self.input.position += 1;
                     let class = self.class()?;
                     self.atom(&class, false);
                 }
                 '^' | '$' | '.' => {
-                    self.position += 1;
+                    self.input.position += 1;
                     let assertion = character != '.';
                     self.atom(character.encode_utf8(&mut [0; 4]), assertion);
                 }
                 '\\' => self.escape()?,
                 '#' if self.options.extended => {
-                    let comment = self.rest().split('\n').next().unwrap_or_default();
-                    self.position += comment.len();
+                    let comment = self.input.rest().split('\n').next().unwrap_or_default();
+                    self.input.position += comment.len();
                 }
                 _ if self.options.extended && character.is_whitespace() => {
-                    self.position += character.len_utf8();
+                    self.input.position += character.len_utf8();
                 }
                 _ => {
-                    self.position += character.len_utf8();
+                    self.input.position += character.len_utf8();
                     self.plain(character);
                 }
             }
@@ -183,21 +161,21 @@ impl<'p> Translator<'p> {
                 return Err("a conditional with more than two alternatives");
             }
         }
-        self.position += 1;
+        self.input.position += 1;
         self.out.push('|');
         self.last = Last::Nothing;
         Ok(())
     }
 
     fn repeat(&mut self) -> Step {
-        let (length, low, high) = match self.peek() {
+        let (length, low, high) = match self.input.peek() {
             Some('*') => (1, 0, None),
             Some('+') => (1, 1, None),
             Some('?') => (1, 0, Some(1)),
             _ => match self.counts()? {
                 Some(counts) => counts,
                 None => {
-                    self.position += 1;
+                    self.input.position += 1;
                     self.plain('{');
                     return Ok(());
                 }
@@ -208,8 +186,8 @@ impl<'p> Translator<'p> {
             Last::Nothing => return Err("a repetition of nothing"),
             Last::Repeated => return Err("a repetition of a repetition"),
         };
-        self.position += length;
-        let lazy = if self.eat("?") { "?" } else { "" };
+        self.input.position += length;
+        let lazy = if self.input.eat("?") { "?" } else { "" };
         self.last = Last::Repeated;
         match (assertion, high) {
             // Once is as good as many times; the crates do not repeat assertions.
@@ -228,7 +206,8 @@ impl<'p> Translator<'p> {
     /// `{n}`, `{n,}`, `{n,m}`: length and counts; anything else is a literal brace.
     fn counts(&self) -> Result<Option<Counts>, &'static str> {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        let Some((inner, _)) = self.rest().get(1..).and_then(|inner| inner.split_once('}')) else {
+        let Some((inner, _)) = self.input.rest().get(1..).and_then(|inner| inner.split_once('}'))
+        else {
             return Ok(None);
         };
         let (low, high) = match inner.split_once(',') {
@@ -254,8 +233,8 @@ impl<'p> Translator<'p> {
     }
 
     fn open_group(&mut self) -> Step {
-        if !self.eat("(?") {
-            self.position += 1;
+        if !self.input.eat("(?") {
+            self.input.position += 1;
             if self.options.explicit {
                 self.push(Kind::Group, "(?:");
             } else {
@@ -264,12 +243,12 @@ impl<'p> Translator<'p> {
             }
             return Ok(());
         }
-        if self.eat("#") {
-            let (comment, _) = self.rest().split_once(')').ok_or("a comment without )")?;
-            self.position += comment.len() + 1;
+        if self.input.eat("#") {
+            let (comment, _) = self.input.rest().split_once(')').ok_or("a comment without )")?;
+            self.input.position += comment.len() + 1;
             return Ok(());
         }
-        if self.eat("(") {
+        if self.input.eat("(") {
             return self.conditional();
         }
         for (start, kind) in [
@@ -280,14 +259,14 @@ impl<'p> Translator<'p> {
             ("<=", Kind::Look),
             ("<!", Kind::Look),
         ] {
-            if self.eat(start) {
+            if self.input.eat(start) {
                 self.push(kind, &format!("(?{start}"));
                 return Ok(());
             }
         }
         for (start, end) in [("<", '>'), ("'", '\'')] {
-            if self.eat(start) {
-                let name = self.rest().split_once(end).map(|(name, _)| name);
+            if self.input.eat(start) {
+                let name = self.input.rest().split_once(end).map(|(name, _)| name);
                 let name = name.filter(|name| is_name(name)).ok_or("a group name that is none")?;
                 if self.open.last().is_some_and(|frame| frame.kind == Kind::Condition) {
                     return Err("a group with a name in a condition");
@@ -296,7 +275,7 @@ impl<'p> Translator<'p> {
                 if self.opened.contains(&named) {
                     return Err("a second group of that name");
                 }
-                self.position += name.len() + 1;
+                self.input.position += name.len() + 1;
                 self.opened.push(named);
                 self.push(Kind::Group, "(");
                 return Ok(());
@@ -308,19 +287,21 @@ impl<'p> Translator<'p> {
     /// What follows `(?(`: the number or name of a group, or an expression that has to match ahead.
     fn conditional(&mut self) -> Step {
         let kind = Kind::Conditional { alternatives: 1 };
-        if let (Some(groups), Some((condition, _))) = (self.groups, self.rest().split_once(')')) {
+        if let (Some(groups), Some((condition, _))) =
+            (self.groups, self.input.rest().split_once(')'))
+        {
             let named = groups.iter().position(|name| name.as_deref() == Some(condition));
             if let Some(number) = named.map(|index| index + 1).or_else(|| condition.parse().ok()) {
                 if !(1..=groups.len()).contains(&number) {
                     return Err("a condition on a group that does not exist");
                 }
-                self.position += condition.len() + 1;
+                self.input.position += condition.len() + 1;
                 self.push(kind, &format!("(?({number})"));
                 return Ok(());
             }
         }
         self.push(kind, "(?(");
-        let look = ["?=", "?!", "?<=", "?<!"].into_iter().find(|look| self.eat(look));
+        let look = ["?=", "?!", "?<=", "?<!"].into_iter().find(|look| self.input.eat(look));
         self.push(Kind::Condition, &format!("({}", look.unwrap_or("?=")));
         Ok(())
     }
@@ -331,7 +312,7 @@ impl<'p> Translator<'p> {
         let mut flags = String::from("(?");
         let (mut on, mut empty) = (true, true);
         loop {
-            let character = self.next().ok_or("a group without )")?;
+            let character = self.input.next().ok_or("a group without )")?;
             match character {
                 'x' => self.options.extended = on,
                 'n' => self.options.explicit = on,
@@ -364,7 +345,7 @@ impl<'p> Translator<'p> {
 
     fn close_group(&mut self) -> Step {
         let frame = self.open.pop().ok_or("a ) without (")?;
-        self.position += 1;
+        self.input.position += 1;
         self.options = frame.options;
         if frame.kind == Kind::Condition {
             self.out.push_str("))");
@@ -382,8 +363,8 @@ impl<'p> Translator<'p> {
 
     /// A backslash outside a bracket.
     fn escape(&mut self) -> Step {
-        self.position += 1;
-        let character = self.next().ok_or("a backslash at the end")?;
+        self.input.position += 1;
+        let character = self.input.next().ok_or("a backslash at the end")?;
         match character {
             'b' => self.atom(r"\b", true),
             'B' => self.atom(r"\B", true),
@@ -395,17 +376,18 @@ impl<'p> Translator<'p> {
                 self.atom(&class, false);
             }
             'k' if self.groups.is_some_and(|groups| groups.iter().any(Option::is_some)) => {
-                let inner = self.rest().strip_prefix('<').and_then(|rest| rest.split_once('>'));
+                let inner =
+                    self.input.rest().strip_prefix('<').and_then(|rest| rest.split_once('>'));
                 let (name, _) = inner.ok_or("a back-reference without a name")?;
                 let mut groups = self.groups.into_iter().flatten();
                 let index = groups.position(|group| group.as_deref() == Some(name));
                 let index = index.ok_or("a back-reference to a group that does not exist")?;
-                self.position += name.len() + 2;
+                self.input.position += name.len() + 2;
                 self.back_reference(index + 1);
             }
             '1'..='9' => match self.group_number(character) {
                 Some((number, length)) => {
-                    self.position += length;
+                    self.input.position += length;
                     self.back_reference(number);
                 }
                 None => {
@@ -434,7 +416,7 @@ impl<'p> Translator<'p> {
         let digit = |character: char| character.to_digit(10).map(|digit| digit as usize);
         let mut number = digit(first).filter(|number| *number <= groups)?;
         let mut length = 0;
-        for digit in self.rest().chars().map_while(digit) {
+        for digit in self.input.rest().chars().map_while(digit) {
             let longer = number * 10 + digit;
             if longer > groups {
                 break;
@@ -461,17 +443,17 @@ impl<'p> Translator<'p> {
             '0'..='7' => self.octal(first),
             'x' | 'u' => {
                 let length = if first == 'x' { 2 } else { 4 };
-                match hex(self.rest().get(..length)) {
+                match hex(self.input.rest().get(..length)) {
                     Some(character) => {
-                        self.position += length;
+                        self.input.position += length;
                         character
                     }
                     None => first,
                 }
             }
-            'c' => match self.peek() {
+            'c' => match self.input.peek() {
                 Some(letter) if letter.is_ascii_alphabetic() => {
-                    self.position += 1;
+                    self.input.position += 1;
                     char::from(letter as u8 & 0x1f)
                 }
                 _ => first,
@@ -484,13 +466,13 @@ impl<'p> Translator<'p> {
     fn octal(&mut self, first: char) -> char {
         let mut number = first.to_digit(8).unwrap_or(0);
         for _ in 0..2 {
-            let Some(digit) = self.peek().and_then(|character| character.to_digit(8)) else {
+            let Some(digit) = self.input.peek().and_then(|character| character.to_digit(8)) else {
                 break;
             };
             if number >= 0x20 {
                 break;
             }
-            self.position += 1;
+            self.input.position += 1;
             number = number * 8 + digit;
         }
         char::from_u32(number).unwrap_or(first)
@@ -498,17 +480,17 @@ impl<'p> Translator<'p> {
 
     /// A bracket expression, from what follows `[`.
     fn class(&mut self) -> Result<String, &'static str> {
-        let negated = self.eat("^");
+        let negated = self.input.eat("^");
         let mut items = String::new();
         let mut without = None;
         loop {
-            if !items.is_empty() && self.eat("-[") {
+            if !items.is_empty() && self.input.eat("-[") {
                 without = Some(self.class()?);
-                if self.peek() != Some(']') {
+                if self.input.peek() != Some(']') {
                     return Err("something after a class that is taken away");
                 }
             }
-            if self.eat("]") {
+            if self.input.eat("]") {
                 break;
             }
             let low = match self.item()? {
@@ -519,11 +501,11 @@ impl<'p> Translator<'p> {
                 Item::Character(low) => low,
             };
             push_literal(&mut items, low);
-            let mut ahead = self.rest().chars();
+            let mut ahead = self.input.rest().chars();
             if ahead.next() != Some('-') || matches!(ahead.next(), None | Some(']' | '[')) {
                 continue;
             }
-            self.position += 1;
+            self.input.position += 1;
             match self.item()? {
                 Item::Character(high) if high < low => {
                     return Err("a range whose ends are in the wrong order");
@@ -552,15 +534,17 @@ impl<'p> Translator<'p> {
 
     fn item(&mut self) -> Result<Item, &'static str> {
         let unclosed = "a class without ]";
-        let character = self.next().ok_or(unclosed)?;
+        let character = self.input.next().ok_or(unclosed)?;
         if character != '\\' {
             return Ok(Item::Character(character));
         }
-        let character = self.next().ok_or(unclosed)?;
+        let character = self.input.next().ok_or(unclosed)?;
         Ok(match character {
             'd' | 'D' | 's' | 'S' | 'w' | 'W' => Item::Set(set(character)),
             'b' => Item::Character('\x08'),
-            'c' if self.peek() == Some(']') => return Err("a control character without a letter"),
+            'c' if self.input.peek() == Some(']') => {
+                return Err("a control character without a letter");
+            }
             _ => Item::Character(self.character(character)),
         })
     }
