@@ -14,6 +14,7 @@
 pub mod cache;
 pub mod cli;
 mod cursor;
+pub mod descriptors;
 pub mod exposition;
 mod go_regex;
 pub mod kube;

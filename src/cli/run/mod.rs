@@ -25,6 +25,10 @@ pub use statsd_exporter::statsd_exporter;
 const FIRST_LISTS: Duration = Duration::from_secs(120);
 
 pub(super) fn block_on(run: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    // Before anything asks for its share of them.
+    if let Err(error) = crate::descriptors::raise_limit() {
+        tracing::warn!(%error, "the limit of open files stays what it is");
+    }
     let runtime = process::runtime().map_err(|error| format!("cannot start: {error}"))?;
     let outcome = runtime.block_on(run);
     // Threads that look up names or write profiles are not waited for.
