@@ -24,9 +24,12 @@ pub(super) struct Resource {
     pub(super) stores: Vec<Snapshot>,
 }
 
-/// The resources being served, in byte order of their names.
+/// The resources being served, in byte order of their names; every clone is the same catalog.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog(Arc<Shared>);
+
 #[derive(Debug, Default)]
-pub struct Catalog {
+struct Shared {
     entries: RwLock<Vec<Entry>>,
     codes: Codes,
 }
@@ -40,20 +43,32 @@ impl Catalog {
 
     /// Adds a resource, or replaces the one of the same name. Stores are printed in the given order.
     pub fn register(&self, schema: Arc<Schema>, stores: Vec<Arc<Store>>) {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        let name = &schema.resource;
-        let at = entries.binary_search_by(|entry| entry.schema.resource.cmp(name));
-        let entry = Entry { schema, stores };
-        match at {
-            Ok(at) => entries[at] = entry,
-            Err(at) => entries.insert(at, entry),
+        self.exchange(Some((schema, stores)), &[]);
+    }
+
+    /// Takes resources out and adds or replaces one, in one step for whoever scrapes.
+    pub fn exchange(&self, new: Option<(Arc<Schema>, Vec<Arc<Store>>)>, gone: &[String]) {
+        let mut entries = self.0.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut old: Vec<Entry> =
+            entries.extract_if(.., |entry| gone.contains(&entry.schema.resource)).collect();
+        if let Some((schema, stores)) = new {
+            let name = &schema.resource;
+            let at = entries.binary_search_by(|entry| entry.schema.resource.cmp(name));
+            let entry = Entry { schema, stores };
+            match at {
+                Ok(at) => old.push(std::mem::replace(&mut entries[at], entry)),
+                Err(at) => entries.insert(at, entry),
+            }
         }
+        drop(entries);
+        // Codes are made for the families there were. Freeing stores takes a while: not under the lock.
+        old.iter().for_each(|entry| self.0.codes.forget(&entry.schema.resource));
     }
 
     /// Every resource with its number of objects.
     #[must_use]
     pub fn objects(&self) -> Vec<(String, usize)> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
         let count = |entry: &Entry| entry.stores.iter().map(|store| store.len()).sum();
         entries.iter().map(|entry| (entry.schema.resource.clone(), count(entry))).collect()
     }
@@ -61,7 +76,7 @@ impl Catalog {
     /// Every resource with the bytes of templated text it holds.
     #[must_use]
     pub fn sizes(&self) -> Vec<(String, usize)> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
         let size = |entry: &Entry| entry.stores.iter().map(|store| store.size()).sum();
         entries.iter().map(|entry| (entry.schema.resource.clone(), size(entry))).collect()
     }
@@ -69,12 +84,12 @@ impl Catalog {
     /// Whether a family of this name is being served.
     #[must_use]
     pub fn has_family(&self, name: &str) -> bool {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.iter().any(|entry| entry.schema.families.iter().any(|family| family.name == name))
     }
 
     fn snapshot(&self, query: &ScrapeQuery) -> Vec<Resource> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries
             .iter()
             .filter(|entry| {
@@ -104,6 +119,6 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = DeflatePart> + Send> {
-        Box::new(Deflate::new(self.snapshot(query), format, query.names.clone(), &self.codes))
+        Box::new(Deflate::new(self.snapshot(query), format, query.names.clone(), &self.0.codes))
     }
 }

@@ -196,6 +196,11 @@ impl ResourceCodes {
 pub(super) struct Codes(Mutex<HashMap<String, (usize, Arc<ResourceCodes>)>>);
 
 impl Codes {
+    /// The resource has other families from here on, or is gone.
+    pub(super) fn forget(&self, resource: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(resource);
+    }
+
     /// The codes of each resource: its own if it is large, else those of the one before it.
     fn of(&self, resources: &[Resource], format: Format) -> Vec<Arc<ResourceCodes>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

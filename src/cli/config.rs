@@ -15,7 +15,7 @@ use super::services;
 use super::statsd_flags::StatsdArgs;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
-use crate::resources::filter::FamilyFilter;
+use crate::resources::filter::{FamilyFilter, FilterError};
 use crate::resources::selection::AllowLists;
 use crate::resources::{self, RenderOptions, Resource};
 use crate::server::connection::Limits;
@@ -61,6 +61,26 @@ pub struct Config {
     pub kube: Option<KubeConfig>,
     /// The StatsD side.
     pub statsd: Option<StatsdConfig>,
+    /// The options file, if one is named.
+    pub options_file: Option<OptionsFile>,
+}
+
+/// An options file that is named by `--config`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionsFile {
+    /// Its path.
+    pub path: String,
+    /// Its content, `None` when it cannot be used and the flags say to start without it.
+    pub content: Option<Vec<u8>>,
+}
+
+/// At which time flags and options file are resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// At the start, when `--continue-without-config` may do without the file.
+    First,
+    /// While the process runs: a file that cannot be used changes nothing.
+    Again,
 }
 
 /// The Kubernetes side.
@@ -82,8 +102,6 @@ pub struct KubeConfig {
     pub use_apiserver_cache: bool,
     /// The shard that is kept.
     pub shard: Shard,
-    /// The options file in force and its content.
-    pub options_file: Option<(String, Vec<u8>)>,
 }
 
 /// The StatsD side.
@@ -100,7 +118,29 @@ impl StatsdConfig {
     }
 }
 
-/// Why the flags cannot be used.
+/// Everything for which the flags cannot be used; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl std::fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (number, error) in self.0.iter().enumerate() {
+            let separator = if number == 0 { "" } else { "; " };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> Self {
+        Self(vec![error])
+    }
+}
+
+/// A reason why the flags cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A resource that is not known.
@@ -190,37 +230,45 @@ pub fn own_log(args: &LogArgs) -> LogConfig {
 ///
 /// # Errors
 ///
-/// The first flag, or line of the options file, that cannot be used.
+/// The flags, or lines of the options file, that cannot be used, whether or not there is a cluster: what
+/// asks for protection must not be ignored.
 pub fn kstatd(
     args: &RunArgs,
+    load: Load,
     configured: impl Fn(&KubeArgs) -> bool,
-) -> Result<Config, ConfigError> {
-    let address = |flag: &str, text: &str| {
-        ListenAddress::parse(text)
-            .map_err(|error| ConfigError::Invalid(format!("--{flag}={text}: {error}")))
-    };
+) -> Result<Config, ConfigErrors> {
     let mut kube_args = args.kube.0.clone();
-    let options_file = merge_options_file(&mut kube_args)?;
+    let options_file = merge_options_file(&mut kube_args, load)?;
     let kubernetes = configured(&kube_args);
+    let mut problems = problems(&kube_args);
+    let mut address = |flag: &'static str, text: &str| {
+        let parsed = ListenAddress::parse(text);
+        parsed.unwrap_or_else(|error| {
+            problems.push(ConfigError::Invalid(format!("--{flag}={text}: {error}")));
+            ListenAddress::new("", 0)
+        })
+    };
     let main = Listener {
-        address: address("listen", &args.listen)?,
+        address: address("listen", &args.listen),
         flag: "--listen",
         limits: main_limits(&kube_args),
     };
     let telemetry = Listener {
-        address: address("telemetry-listen", &args.telemetry_listen)?,
+        address: address("telemetry-listen", &args.telemetry_listen),
         flag: "--telemetry-listen",
         limits: TELEMETRY_LIMITS,
     };
-    differ(&main, &telemetry, "listen", "telemetry-listen")?;
+    problems.extend(same_address(&main, &telemetry, "listen", "telemetry-listen"));
+    none(problems)?;
     Ok(Config {
         personality: Personality::Kstatd,
         log: log(&args.log),
         main,
         telemetry: Some(telemetry),
         gzip: kube_args.enable_gzip_encoding,
-        kube: kubernetes.then(|| kube(&kube_args, options_file)).transpose()?,
+        kube: kubernetes.then(|| kube(&kube_args)).transpose()?,
         statsd: Some(StatsdConfig { args: args.statsd.0.clone() }),
+        options_file,
     })
 }
 
@@ -228,33 +276,54 @@ pub fn kstatd(
 ///
 /// # Errors
 ///
-/// The first flag, or line of the options file, that cannot be used.
-pub fn kube_state_metrics(args: &KubeArgs) -> Result<Config, ConfigError> {
+/// The flags, or lines of the options file, that cannot be used.
+pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigErrors> {
     let mut args = args.clone();
-    let options_file = merge_options_file(&mut args)?;
-    let listener = |flag: &'static str, named, host: &str, port: i64, limits| {
-        let number = u16::try_from(port);
-        let port = number.map_err(|_| ConfigError::Port { flag, value: port })?;
-        Ok(Listener { address: ListenAddress::new(host, port), flag: named, limits })
+    let options_file = merge_options_file(&mut args, load)?;
+    let mut problems = problems(&args);
+    let mut listener = |flag: &'static str, named, host: &str, port: i64, limits| {
+        let number = u16::try_from(port).unwrap_or_else(|_| {
+            problems.push(ConfigError::Port { flag, value: port });
+            0
+        });
+        Listener { address: ListenAddress::new(host, number), flag: named, limits }
     };
-    let main = listener("port", "--host and --port", &args.host, args.port, main_limits(&args))?;
+    let main = listener("port", "--host and --port", &args.host, args.port, main_limits(&args));
     let telemetry = listener(
         "telemetry-port",
         "--telemetry-host and --telemetry-port",
         &args.telemetry_host,
         args.telemetry_port,
         TELEMETRY_LIMITS,
-    )?;
-    differ(&main, &telemetry, "port", "telemetry-port")?;
+    );
+    problems.extend(same_address(&main, &telemetry, "port", "telemetry-port"));
+    none(problems)?;
     Ok(Config {
         personality: Personality::KubeStateMetrics,
         log: klog(&args),
         main,
         telemetry: Some(telemetry),
         gzip: args.enable_gzip_encoding,
-        kube: Some(kube(&args, options_file)?),
+        kube: Some(kube(&args)?),
         statsd: None,
+        options_file,
     })
+}
+
+/// Tells what the start under the name kube-state-metrics would make of an options file: the number of
+/// resources.
+///
+/// # Errors
+///
+/// Everything for which it would refuse to start.
+pub fn check(path: &str) -> Result<usize, ConfigErrors> {
+    let args = KubeArgs { config: path.to_owned(), ..KubeArgs::default() };
+    let config = kube_state_metrics(&args, Load::Again)?;
+    Ok(config.kube.map_or(0, |kube| kube.resources.len()))
+}
+
+fn none(problems: Vec<ConfigError>) -> Result<(), ConfigErrors> {
+    if problems.is_empty() { Ok(()) } else { Err(ConfigErrors(problems)) }
 }
 
 /// Resolves the flags of the name statsd_exporter.
@@ -284,20 +353,19 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
         gzip: true,
         kube: None,
         statsd: Some(StatsdConfig { args: args.clone() }),
+        options_file: None,
     })
 }
 
-fn differ(
+fn same_address(
     main: &Listener,
     telemetry: &Listener,
     first: &'static str,
     second: &'static str,
-) -> Result<(), ConfigError> {
-    if main.address == telemetry.address && main.address.port != 0 {
-        let address = main.address.to_string();
-        return Err(ConfigError::SameAddress { first, second, address });
-    }
-    Ok(())
+) -> Option<ConfigError> {
+    let same = main.address == telemetry.address && main.address.port != 0;
+    let address = main.address.to_string();
+    same.then_some(ConfigError::SameAddress { first, second, address })
 }
 
 fn main_limits(args: &KubeArgs) -> Limits {
@@ -315,31 +383,43 @@ fn main_limits(args: &KubeArgs) -> Limits {
     }
 }
 
-/// Reads the options file, if one is named, into `args`; its path and content are returned.
+/// Reads the options file, if one is named, into `args`, which stay as they are when it cannot be used.
 ///
 /// # Errors
 ///
-/// When it cannot be read or understood, unless the flags say to go on without it.
-pub fn merge_options_file(args: &mut KubeArgs) -> Result<Option<(String, Vec<u8>)>, ConfigError> {
-    let tolerant = args.continue_without_config;
-    let merged = read_options_file(args).and_then(|file| match file {
-        Some(file) => match file.wildcards.into_iter().next() {
-            Some(reason) => Err(ConfigError::OptionsFile { path: file.path, reason }),
-            None => Ok(Some((file.path, file.content))),
-        },
+/// When it cannot be read or understood, unless this is the start and the flags say to go on without it.
+fn merge_options_file(
+    args: &mut KubeArgs,
+    load: Load,
+) -> Result<Option<OptionsFile>, ConfigErrors> {
+    let tolerant = args.continue_without_config && load == Load::First;
+    let mut merged = args.clone();
+    let file = read_options_file(&mut merged).and_then(|read| match read {
+        Some(read) if read.wildcards.is_empty() => Ok(Some(read)),
+        Some(ReadOptions { path, wildcards, .. }) => {
+            let error = |reason| ConfigError::OptionsFile { path: path.clone(), reason };
+            Err(ConfigErrors(wildcards.into_iter().map(error).collect()))
+        }
         None => Ok(None),
     });
-    match merged {
+    match file {
+        Ok(read) => {
+            *args = merged;
+            Ok(read.map(|ReadOptions { path, content, .. }| OptionsFile {
+                path,
+                content: Some(content),
+            }))
+        }
         Err(error) if tolerant => {
             tracing::warn!(%error, "running without the options file until it is usable");
-            Ok(None)
+            Ok(Some(OptionsFile { path: args.config.clone(), content: None }))
         }
-        merged => merged,
+        Err(error) => Err(error),
     }
 }
 
 /// An options file that was merged.
-pub struct OptionsFile {
+pub struct ReadOptions {
     /// Its path.
     pub path: String,
     /// Its content.
@@ -353,7 +433,7 @@ pub struct OptionsFile {
 /// # Errors
 ///
 /// When it cannot be read or understood.
-pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<OptionsFile>, ConfigError> {
+pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<ReadOptions>, ConfigErrors> {
     if args.config.is_empty() {
         return Ok(None);
     }
@@ -366,15 +446,48 @@ pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<OptionsFile>, Con
     match applied {
         Ok((text, wildcards)) => {
             *args = merged;
-            Ok(Some(OptionsFile { path, content: text.into_bytes(), wildcards }))
+            Ok(Some(ReadOptions { path, content: text.into_bytes(), wildcards }))
         }
-        Err(reason) => Err(ConfigError::OptionsFile { path, reason }),
+        Err(reason) => Err(ConfigError::OptionsFile { path, reason }.into()),
     }
+}
+
+/// Everything about flags, with the options file merged, for which no personality starts. Ports are not
+/// among it: which of them count is the personality's.
+pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
+    let mut problems: Vec<ConfigError> = unavailable(args).collect();
+    problems.extend(selected(args, Vec::new).err().into_iter().flat_map(|errors| errors.0));
+    let lists = [
+        (&args.metric_allowlist, 0),
+        (&args.metric_denylist, 1),
+        (&args.metric_opt_in_list, 2),
+    ];
+    for (patterns, list) in lists {
+        for pattern in patterns {
+            let mut lists = [&[][..]; 3];
+            lists[list] = std::slice::from_ref(pattern);
+            let compiled = FamilyFilter::new(lists[0], lists[1], lists[2]);
+            problems.extend(compiled.err().map(|error| ConfigError::Invalid(error.to_string())));
+        }
+    }
+    if !args.metric_allowlist.is_empty() && !args.metric_denylist.is_empty() {
+        problems.push(ConfigError::Invalid(FilterError::Both.to_string()));
+    }
+    let names = || {
+        let known = args.resources.iter().filter_map(|name| resources::find(name));
+        let known: Vec<&'static dyn Resource> = known.collect();
+        if args.resources.is_empty() { default_resources() } else { known }
+    };
+    for lists in [&args.labels_allowlist, &args.annotations_allowlist] {
+        let resolved = lists.resolve(names().iter().map(|one| one.name()), exists);
+        problems.extend(resolved.err().map(|error| unknown(&error.0)));
+    }
+    problems
 }
 
 /// The flags whose features are not in this version. A flag that is accepted and then ignored would be
 /// worse than an error: its user would believe in it.
-fn refuse_unavailable(args: &KubeArgs) -> Result<(), ConfigError> {
+fn unavailable(args: &KubeArgs) -> impl Iterator<Item = ConfigError> {
     let automatic = !args.pod.is_empty() && !args.pod_namespace.is_empty();
     let custom = "custom resource metrics";
     let checks = [
@@ -385,17 +498,11 @@ fn refuse_unavailable(args: &KubeArgs) -> Result<(), ConfigError> {
         (args.custom_resources_only, "custom-resource-state-only", custom),
         (automatic, "pod", "automatic sharding"),
     ];
-    match checks.into_iter().find(|(set, ..)| *set) {
-        Some((_, flag, what)) => Err(ConfigError::Unavailable { flag, what }),
-        None => Ok(()),
-    }
+    let set = checks.into_iter().filter(|(set, ..)| *set);
+    set.map(|(_, flag, what)| ConfigError::Unavailable { flag, what })
 }
 
-fn kube(
-    args: &KubeArgs,
-    options_file: Option<(String, Vec<u8>)>,
-) -> Result<KubeConfig, ConfigError> {
-    refuse_unavailable(args)?;
+fn kube(args: &KubeArgs) -> Result<KubeConfig, ConfigErrors> {
     let named = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Ok(KubeConfig {
         kubeconfig: named(&args.kubeconfig).map(PathBuf::from),
@@ -410,7 +517,6 @@ fn kube(
         object_limit: u64::try_from(args.object_limit).unwrap_or(0),
         use_apiserver_cache: args.use_apiserver_cache,
         shard: Shard { index: args.shard, total: args.total_shards },
-        options_file,
     })
 }
 
@@ -434,21 +540,34 @@ pub fn default_resources() -> Vec<&'static dyn Resource> {
     all.filter(|resource| resource.api().default_enabled).collect()
 }
 
+/// The resources that `args` select, `default` when they name none.
+fn selected(
+    args: &KubeArgs,
+    default: impl Fn() -> Vec<&'static dyn Resource>,
+) -> Result<Vec<&'static dyn Resource>, ConfigErrors> {
+    if args.resources.is_empty() {
+        return Ok(default());
+    }
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for name in &args.resources {
+        match resources::find(name) {
+            Some(resource) => found.push(resource),
+            None => missing.push(unknown(name)),
+        }
+    }
+    if missing.is_empty() { Ok(found) } else { Err(ConfigErrors(missing)) }
+}
+
 /// The resources that `args` select (`default` when they name none) and how each is rendered.
 ///
 /// # Errors
 ///
-/// An unknown resource or a broken pattern.
+/// Unknown resources, or a broken pattern.
 pub fn rendering(
     args: &KubeArgs,
     default: impl Fn() -> Vec<&'static dyn Resource>,
-) -> Result<Vec<(&'static dyn Resource, RenderOptions)>, ConfigError> {
-    let selected = if args.resources.is_empty() {
-        default()
-    } else {
-        let find = |name: &String| resources::find(name).ok_or_else(|| unknown(name));
-        args.resources.iter().map(find).collect::<Result<_, _>>()?
-    };
+) -> Result<Vec<(&'static dyn Resource, RenderOptions)>, ConfigErrors> {
+    let selected = selected(args, default)?;
     let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
     let families = FamilyFilter::new(
         &list(&args.metric_allowlist),
@@ -459,7 +578,7 @@ pub fn rendering(
     let families = Arc::new(families);
     let resolve = |lists: &AllowLists| {
         let names = selected.iter().map(|resource| resource.name());
-        let resolved = lists.resolve(names, |name| resources::find(name).is_some());
+        let resolved = lists.resolve(names, exists);
         resolved.map_err(|error| unknown(&error.0))
     };
     let labels = resolve(&args.labels_allowlist)?;
@@ -471,6 +590,10 @@ pub fn rendering(
         keep_duplicates: args.duplicate_series,
     };
     Ok(selected.into_iter().map(|resource| (resource, options(resource))).collect())
+}
+
+fn exists(name: &str) -> bool {
+    resources::find(name).is_some()
 }
 
 fn unknown(name: &str) -> ConfigError {
@@ -492,7 +615,7 @@ mod tests {
     }
 
     fn error(argv: &[&str]) -> String {
-        match kube_state_metrics(&args(argv)) {
+        match kube_state_metrics(&args(argv), Load::First) {
             Ok(_) => panic!("{argv:?} must be refused"),
             Err(error) => error.to_string(),
         }
@@ -534,7 +657,8 @@ mod tests {
     #[test]
     fn values_that_the_original_starts_with() {
         let argv = ["--node=n", "--resources=pods,nodes", "--object-limit=-1", "--shard=5"];
-        let config = kube_state_metrics(&args(&argv)).unwrap_or_else(|error| panic!("{error}"));
+        let config = kube_state_metrics(&args(&argv), Load::First);
+        let config = config.unwrap_or_else(|error| panic!("{error}"));
         let kube = config.kube.expect("kube");
         assert_eq!(kube.selector, "spec.nodeName=n");
         assert_eq!((kube.object_limit, kube.shard), (0, Shard { index: 5, total: 1 }));
@@ -546,8 +670,59 @@ mod tests {
     #[test]
     fn a_missing_options_file_is_tolerated_when_asked_for() {
         let argv = ["--config=/none", "--continue-without-config"];
-        let config = kube_state_metrics(&args(&argv)).unwrap_or_else(|error| panic!("{error}"));
-        assert!(config.kube.expect("kube").options_file.is_none());
+        let config = kube_state_metrics(&args(&argv), Load::First);
+        let config = config.unwrap_or_else(|error| panic!("{error}"));
+        let file = config.options_file.expect("named");
+        assert_eq!((file.path.as_str(), file.content), ("/none", None));
+        let again = kube_state_metrics(&args(&argv), Load::Again);
+        assert!(again.is_err(), "what runs must not lose what the file said");
+    }
+
+    #[test]
+    fn a_file_that_is_rejected_leaves_nothing_behind() {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        let text = "resources: {nodes: {}}\nport: 9\nlabels_allow_list: {nodes: [\"a*b*\"]}\n";
+        std::fs::write(file.path(), text).expect("write");
+        let path = format!("--config={}", file.path().display());
+        let argv = ["--resources=pods", &path, "--continue-without-config"];
+        let config = kube_state_metrics(&args(&argv), Load::First);
+        let config = config.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(config.main.address.port, 8080);
+        let kube = config.kube.expect("kube");
+        let names: Vec<&str> = kube.resources.iter().map(|(one, _)| one.name()).collect();
+        assert_eq!(names, ["pods"]);
+        assert!(kube.resources[0].1.labels.is_empty());
+        assert_eq!(config.options_file.expect("named").content, None);
+    }
+
+    #[test]
+    fn everything_is_named_at_once() {
+        let text = error(&[
+            "--resources=pods,foo,bar",
+            "--metric-allowlist=(",
+            "--metric-opt-in-list=)",
+            "--auth-filter",
+            "--tls-config=x",
+            "--port=-1",
+        ]);
+        for part in ["foo", "bar", "\"(\"", "\")\"", "--auth-filter", "--tls-config", "--port=-1"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn what_protects_is_refused_without_a_cluster_too() {
+        for flag in ["tls_config", "custom_resource_config_file"] {
+            let file = tempfile::NamedTempFile::new().expect("file");
+            std::fs::write(file.path(), format!("{flag}: x\n")).expect("write");
+            let mut run = RunArgs::default();
+            (run.listen, run.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
+            assert!(kstatd(&run, Load::First, |_| false).is_ok());
+            run.kube.0.config = file.path().display().to_string();
+            assert!(kstatd(&run, Load::First, |_| false).is_err(), "{flag}");
+            run.kube.0.continue_without_config = true;
+            assert!(kstatd(&run, Load::First, |_| false).is_err(), "{flag}");
+        }
     }
 
     #[test]
@@ -555,11 +730,11 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("file");
         std::fs::write(file.path(), "resources: {nodes: {}}\nport: 9\n").expect("write");
         let path = format!("--config={}", file.path().display());
-        let config = kube_state_metrics(&args(&["--resources=pods", &path]));
+        let config = kube_state_metrics(&args(&["--resources=pods", &path]), Load::First);
         let config = config.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(config.main.address.port, 9);
-        let kube = config.kube.expect("kube");
-        assert_eq!(kube.resources.len(), 1);
-        assert_eq!(kube.options_file.expect("file").1, b"resources: {nodes: {}}\nport: 9\n");
+        assert_eq!(config.kube.expect("kube").resources.len(), 1);
+        let content = config.options_file.expect("file").content;
+        assert_eq!(content.expect("usable"), b"resources: {nodes: {}}\nport: 9\n");
     }
 }

@@ -25,14 +25,14 @@ pub fn main(args: &DemoArgs) -> Result<(), String> {
         events_per_second: args.churn,
         lines_per_second: args.statsd_rate,
     };
-    run::block_on(async {
+    run::block_on(async |starting| {
         let demo = Demo::start(options)
             .await
             .map_err(|error| format!("cannot start the simulated cluster: {error}"))?;
         let ordinary = run_args(args, &log, demo.api_server());
         tokio::select! {
             biased;
-            outcome = run::run_kstatd(&ordinary) => outcome,
+            outcome = run::run_kstatd(&ordinary, starting) => outcome,
             shown = demo.show(addresses) => {
                 shown.map_err(|error| format!("cannot send StatsD lines: {error}"))
             }

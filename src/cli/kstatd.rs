@@ -134,17 +134,13 @@ fn check(args: &CheckArgs) -> Result<(), String> {
         broken.extend(report.failed.then(|| path.display().to_string()));
     }
     if let Some(path) = &args.options {
-        let mut kube = super::kube_flags::KubeArgs::default();
-        path.to_string_lossy().as_ref().clone_into(&mut kube.config);
-        let resolved = config::merge_options_file(&mut kube).and_then(|_| {
-            config::rendering(&kube, config::default_resources).map(|resources| resources.len())
-        });
-        match resolved {
+        match config::check(&path.to_string_lossy()) {
             Ok(count) => {
                 print(&format!("{}: valid, {count} resources\n", path.display()));
             }
-            Err(error) => {
-                print(&format!("{error}\n"));
+            Err(errors) => {
+                let lines: Vec<String> = errors.0.iter().map(|error| format!("{error}\n")).collect();
+                print(&lines.concat());
                 broken.push(path.display().to_string());
             }
         }

@@ -1,29 +1,38 @@
-//! The Kubernetes side of a run: client, pipeline and catalog, replaced as a whole by a reload.
+//! The Kubernetes side of a run: connection, pipeline and catalog, brought in line with each new
+//! configuration.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
-use bytes::Bytes;
+use arc_swap::ArcSwap;
 
 use super::config::{KubeConfig, Personality};
 use super::kube_flags::KubeArgs;
 use super::startup_code;
 use crate::cache::Catalog;
-use crate::exposition::{DeflatePart, Format, ScrapeQuery, Source};
-use crate::kube::{Client, ClientError, ClientOptions, Pipeline, PipelineConfig, Timing, Watched};
+use crate::kube::{
+    Client, ClientError, ClientOptions, Pipeline, PipelineConfig, PipelineHandle, Timing, Watched,
+};
 use crate::server::routes::LivenessProbe;
-use crate::telemetry::kube::ConfigFile;
 use crate::telemetry::{KubeMetrics, VERSION};
 
 /// A running Kubernetes side.
 pub struct KubeSide {
-    /// What it has.
-    pub catalog: Arc<Catalog>,
-    /// The connection.
-    pub client: Client,
-    /// The list/watches.
-    pub pipeline: Pipeline,
+    catalog: Catalog,
+    pipeline: Pipeline,
+    connection: Connection,
+    client: Arc<ArcSwap<Client>>,
+    metrics: KubeMetrics,
+    /// The number of the latest change.
+    change: u64,
+}
+
+/// A client, and what it was made from: as long as that is the same, so is the client.
+#[derive(Clone)]
+pub struct Connection {
+    options: ClientOptions,
+    files: Vec<(PathBuf, Option<Vec<u8>>)>,
+    client: Arc<Client>,
 }
 
 /// Whether kstatd finds an API server: by flags, by the environment or by the pod it runs in.
@@ -31,6 +40,15 @@ pub fn is_configured(args: &KubeArgs) -> bool {
     let named = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let kubeconfig = named(&args.kubeconfig).map(PathBuf::from);
     client_options(kubeconfig, named(&args.apiserver), Personality::Kstatd).is_configured()
+}
+
+/// The files from which the client of this configuration would be made.
+pub fn files(config: &KubeConfig, personality: Personality) -> Vec<PathBuf> {
+    client_files(&options(config, personality))
+}
+
+fn options(config: &KubeConfig, personality: Personality) -> ClientOptions {
+    client_options(config.kubeconfig.clone(), config.apiserver.clone(), personality)
 }
 
 fn client_options(
@@ -50,6 +68,47 @@ fn client_options(
     ClientOptions { kubeconfig, apiserver, environment, user_agent }
 }
 
+fn client_files(options: &ClientOptions) -> Vec<PathBuf> {
+    match &options.kubeconfig {
+        Some(path) => vec![path.clone()],
+        None if options.apiserver.is_none() && options.environment => {
+            let variable = std::env::var_os("KUBECONFIG").unwrap_or_default();
+            std::env::split_paths(&variable).filter(|path| !path.as_os_str().is_empty()).collect()
+        }
+        None => Vec::new(),
+    }
+}
+
+impl Connection {
+    /// The client for this configuration: the `current` one, if nothing that it was made from has changed.
+    /// The server is not asked.
+    ///
+    /// # Errors
+    ///
+    /// When nothing says where the API server is, or credentials cannot be used.
+    pub async fn open(
+        config: &KubeConfig,
+        personality: Personality,
+        current: Option<Self>,
+    ) -> Result<Self, ClientError> {
+        let options = options(config, personality);
+        // Read before the client does: what changes in between is seen as a change.
+        let content = |path: PathBuf| {
+            let content = std::fs::read(&path).ok();
+            (path, content)
+        };
+        let files: Vec<_> = client_files(&options).into_iter().map(content).collect();
+        if let Some(current) = current
+            && current.options == options
+            && current.files == files
+        {
+            return Ok(current);
+        }
+        let client = Arc::new(Client::new(&options).await?);
+        Ok(Self { options, files, client })
+    }
+}
+
 impl KubeSide {
     /// Connects and begins to list. Under the name kube-state-metrics the API server must answer now.
     ///
@@ -61,113 +120,100 @@ impl KubeSide {
         personality: Personality,
         metrics: &KubeMetrics,
     ) -> Result<Self, ClientError> {
-        let (kubeconfig, apiserver) = (config.kubeconfig.clone(), config.apiserver.clone());
-        let client = Client::new(&client_options(kubeconfig, apiserver, personality)).await?;
+        let connection = Connection::open(config, personality, None).await?;
+        let client = &connection.client;
         if personality == Personality::KubeStateMetrics {
             let version = client.version().await?;
             tracing::info!(server = %client.url(), version, "Tested communication with server");
         } else {
             // StatsD does not wait for the API server, nor do the listeners.
-            tokio::spawn(greet(client.clone()));
+            tokio::spawn(greet(Arc::clone(client)));
         }
-        let resources = config.resources.iter();
-        let watched =
-            resources.map(|(resource, options)| Watched::built_in(*resource, options)).collect();
-        let pipeline_config = PipelineConfig {
-            resources: watched,
-            namespaces: config.namespaces.clone(),
-            selector: config.selector.clone(),
-            object_limit: config.object_limit,
-            use_apiserver_cache: config.use_apiserver_cache,
-            shard: config.shard,
-            timing: Timing::default(),
-        };
-        let catalog = Arc::new(Catalog::new());
-        let pipeline = Pipeline::start(&client, &pipeline_config, &catalog, metrics)?;
+        let catalog = Catalog::new();
+        let pipeline = Pipeline::follow(client, &pipeline_config(config), &catalog, metrics)?;
         let handle = pipeline.handle();
         tokio::spawn(async move {
             handle.ready().await;
             startup_code::give_back();
         });
-        note_config(config, metrics);
-        Ok(Self { catalog, client, pipeline })
+        let client = Arc::new(ArcSwap::new(Arc::clone(client)));
+        let metrics = metrics.clone();
+        let side = Self { catalog, pipeline, connection, client, metrics, change: 1 };
+        side.note_shard(config);
+        Ok(side)
     }
-}
 
-/// Says in the log whether the API server answers.
-async fn greet(client: Client) {
-    match client.version().await {
-        Ok(version) => tracing::info!(server = %client.url(), version, "the API server answers"),
-        Err(error) => {
-            tracing::warn!(%error, "the API server does not answer yet, asking again until it does");
+    /// Follows this configuration from here on, kind by kind.
+    pub fn change(&mut self, config: &KubeConfig, connection: Connection) {
+        if !Arc::ptr_eq(&self.connection.client, &connection.client) {
+            tokio::spawn(greet(Arc::clone(&connection.client)));
+            self.client.store(Arc::clone(&connection.client));
         }
-    }
-}
-
-fn note_config(config: &KubeConfig, metrics: &KubeMetrics) {
-    metrics.shard(i64::from(config.shard.index), config.shard.total);
-    if let Some((path, content)) = &config.options_file {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let now = now.map_or(0.0, |since| since.as_secs_f64());
-        metrics.config_loaded(ConfigFile::Options, path, content, now);
-    }
-}
-
-/// The side that is being served: a [`Source`] and a probe that stay the same while a reload puts another
-/// side behind them.
-#[derive(Clone, Default)]
-pub struct Current {
-    catalog: Arc<ArcSwapOption<Catalog>>,
-    client: Arc<ArcSwapOption<Client>>,
-}
-
-impl Current {
-    /// Serves this side from here on.
-    pub fn set(&self, side: &KubeSide) {
-        self.catalog.store(Some(Arc::clone(&side.catalog)));
-        self.client.store(Some(Arc::new(side.client.clone())));
+        self.connection = connection;
+        self.change = self.pipeline.change(&self.connection.client, &pipeline_config(config));
+        self.note_shard(config);
     }
 
-    /// Asks the API server of the side being served.
+    /// Whether all of the latest configuration is being served.
+    pub fn is_in_force(&self) -> bool {
+        self.handle().is_in_force(self.change)
+    }
+
+    /// The connection being used.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// What is being served.
+    pub fn catalog(&self) -> Catalog {
+        self.catalog.clone()
+    }
+
+    /// How the list/watches are doing.
+    pub fn handle(&self) -> PipelineHandle {
+        self.pipeline.handle()
+    }
+
+    /// Asks the API server that the side follows at that moment.
     pub fn livez(&self) -> LivenessProbe {
         let client = Arc::clone(&self.client);
         Arc::new(move || {
             let client = client.load_full();
-            Box::pin(async move {
-                match client {
-                    Some(client) => client.livez().await.map_err(|error| error.to_string()),
-                    None => Err("no API server yet".to_owned()),
-                }
-            })
+            Box::pin(async move { client.livez().await.map_err(|error| error.to_string()) })
         })
     }
 
-    /// Whether a family of this name is being served.
-    pub fn has_family(&self, name: &str) -> bool {
-        self.catalog.load().as_ref().is_some_and(|catalog| catalog.has_family(name))
+    /// Ends all list/watches.
+    pub async fn stop(self) {
+        self.pipeline.stop().await;
+    }
+
+    fn note_shard(&self, config: &KubeConfig) {
+        self.metrics.shard(i64::from(config.shard.index), config.shard.total);
     }
 }
 
-impl Source for Current {
-    fn frames(
-        &self,
-        format: Format,
-        query: &ScrapeQuery,
-    ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        match self.catalog.load_full() {
-            Some(catalog) => catalog.frames(format, query),
-            None => Box::new(std::iter::empty()),
-        }
+fn pipeline_config(config: &KubeConfig) -> PipelineConfig {
+    let resources = config.resources.iter();
+    PipelineConfig {
+        resources: resources
+            .map(|(resource, options)| Watched::built_in(*resource, options))
+            .collect(),
+        namespaces: config.namespaces.clone(),
+        selector: config.selector.clone(),
+        object_limit: config.object_limit,
+        use_apiserver_cache: config.use_apiserver_cache,
+        shard: config.shard,
+        timing: Timing::default(),
     }
+}
 
-    fn deflated(
-        &self,
-        format: Format,
-        query: &ScrapeQuery,
-    ) -> Box<dyn Iterator<Item = DeflatePart> + Send> {
-        match self.catalog.load_full() {
-            Some(catalog) => catalog.deflated(format, query),
-            None => Box::new(std::iter::empty()),
+/// Says in the log whether the API server answers.
+async fn greet(client: Arc<Client>) {
+    match client.version().await {
+        Ok(version) => tracing::info!(server = %client.url(), version, "the API server answers"),
+        Err(error) => {
+            tracing::warn!(%error, "the API server does not answer yet, asking again until it does");
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod kstatd;
 pub mod kube_flags;
 pub mod kube_side;
 pub mod kube_state_metrics;
+pub mod listeners;
 pub mod native;
 pub mod options_file;
 pub mod pflag;

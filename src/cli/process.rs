@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::config::Listener;
 use crate::server::listen::{self, BindError};
@@ -96,6 +96,49 @@ impl Signals {
             _ = self.quit.recv() => Request::Dump,
         }
     }
+}
+
+/// Ends the process at once when a signal says so, as long as the value lives: while the process starts
+/// there is nothing to end cleanly, and much that may take its time (an API server that does not answer, a
+/// program that fetches credentials, a name to be looked up), some of it without giving way to anything
+/// else on its thread.
+#[derive(Debug)]
+pub struct Starting(JoinHandle<()>);
+
+impl Starting {
+    /// Watches for signals on another thread of the runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses a handler.
+    pub fn new() -> io::Result<Self> {
+        let mut signals = Signals::new()?;
+        Ok(Self(tokio::spawn(async move {
+            loop {
+                match signals.next().await {
+                    Request::End(signal) => {
+                        tracing::info!(signal, "Received os signal, exiting");
+                        std::process::exit(0);
+                    }
+                    Request::Dump => dump(),
+                    // What is being read now is what there is.
+                    Request::Reload => {}
+                }
+            }
+        })))
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What the process is doing, then its end, as SIGQUIT has it in Go programs.
+pub fn dump() {
+    super::complain(&crate::telemetry::process::threads());
+    std::process::exit(2);
 }
 
 /// Listeners being served.

@@ -2,16 +2,19 @@
 //!
 //! A [`Pipeline`] lists and watches every resource on a [`Client`]: response bodies are cut into objects
 //! by [`wire`], rendered one at a time and put into a store; [`machine`] says what to ask the server
-//! next. Objects never outlive the chunk they came in. Nothing here knows families or how text is
-//! served, and nothing knows the StatsD side.
+//! next. [`reconcile`] brings what is followed in line with a new configuration, kind by kind. Objects
+//! never outlive the chunk they came in. Nothing here knows families or how text is served, and nothing
+//! knows the StatsD side.
 
 mod backoff;
 mod client;
 mod connection;
+mod following;
 mod intake;
 pub mod machine;
 mod pipeline;
 mod progress;
+mod reconcile;
 pub mod selector;
 pub mod shard;
 mod target;

@@ -1,23 +1,20 @@
-//! The Kubernetes side as a whole: which list/watches there are, and how they are doing.
+//! The Kubernetes side as a whole: what is to be followed, and how it is doing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
 use super::client::{Client, ClientError};
-use super::intake::Intake;
-use super::machine::ListOptions;
+use super::following::Plan;
 use super::progress::{Progress, Status};
+use super::reconcile::{Reconciler, Situation, Wanted};
 use super::shard::Shard;
-use super::target::{Scope, Target};
-use super::watch::{Reflector, Timing};
+use super::target::Target;
+use super::watch::Timing;
 use super::worker::{Pace, Worker};
-use crate::cache::{Catalog, Store};
+use crate::cache::Catalog;
 use crate::resources::{RenderOptions, Renderer, Resource};
 use crate::telemetry::KubeMetrics;
-
-/// Objects for each page of a list, as in Go's client.
-const PAGE: u64 = 500;
 
 /// A resource and what its objects become.
 #[derive(Clone)]
@@ -59,14 +56,15 @@ pub struct PipelineConfig {
 /// The running list/watches. Dropping it ends them.
 pub struct Pipeline {
     worker: Worker,
+    wanted: watch::Sender<Wanted>,
     handle: PipelineHandle,
 }
 
 /// What can be asked of a running pipeline; cheap to clone.
 #[derive(Clone)]
 pub struct PipelineHandle {
-    pending: watch::Receiver<usize>,
-    progress: Arc<[Arc<Progress>]>,
+    situation: watch::Receiver<Situation>,
+    progress: Arc<Mutex<Vec<Arc<Progress>>>>,
 }
 
 impl Pipeline {
@@ -81,44 +79,45 @@ impl Pipeline {
         catalog: &Catalog,
         metrics: &KubeMetrics,
     ) -> Result<Self, ClientError> {
+        Self::follow(&Arc::new(client.clone()), config, catalog, metrics)
+    }
+
+    /// The same with a client that can be told from others when the [configuration
+    /// changes](Pipeline::change).
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn follow(
+        client: &Arc<Client>,
+        config: &PipelineConfig,
+        catalog: &Catalog,
+        metrics: &KubeMetrics,
+    ) -> Result<Self, ClientError> {
         let pace = Arc::new(Pace::new(config.timing.gather));
-        let (sender, pending) = watch::channel(0);
-        let mut reflectors = Vec::new();
-        for watched in &config.resources {
-            let schema = watched.renderer.schema();
-            let scopes = scopes(config, &watched.target);
-            let stores: Vec<Arc<Store>> =
-                scopes.iter().map(|_| Arc::new(Store::new(Arc::clone(&schema)))).collect();
-            for (scope, store) in scopes.into_iter().zip(&stores) {
-                let progress = Arc::new(Progress::new(&scope, Arc::clone(store), sender.clone()));
-                let counters = metrics.reflector(&scope.target.label);
-                let (renderer, scope) = (Arc::clone(&watched.renderer), Arc::new(scope));
-                let (store, events) = (Arc::clone(store), counters.clone());
-                reflectors.push(Reflector {
-                    client: client.clone(),
-                    options: list_options(config),
-                    object_limit: (config.object_limit > 0).then_some(config.object_limit),
-                    timing: config.timing.clone(),
-                    pace: Arc::clone(&pace),
-                    intake: Intake::new(
-                        Arc::clone(&scope),
-                        renderer,
-                        store,
-                        config.shard,
-                        counters,
-                    ),
-                    scope,
-                    progress,
-                    calls: metrics.clone(),
-                    metrics: events,
-                });
-            }
-            catalog.register(schema, stores);
-        }
-        let progress = reflectors.iter().map(|reflector| Arc::clone(&reflector.progress)).collect();
-        let tasks = reflectors.into_iter().map(Reflector::run).collect();
-        let worker = Worker::start(tasks, pace).map_err(ClientError::Thread)?;
-        Ok(Self { worker, handle: PipelineHandle { pending, progress } })
+        let (wanted, orders) = watch::channel(Wanted { number: 1, plans: plans(client, config) });
+        let (sender, situation) = watch::channel(Situation::default());
+        let progress = Arc::default();
+        let reconciler = Reconciler::new(
+            catalog.clone(),
+            metrics.clone(),
+            Arc::clone(&pace),
+            orders,
+            sender,
+            Arc::clone(&progress),
+        );
+        let worker = Worker::start(reconciler.run(), pace).map_err(ClientError::Thread)?;
+        Ok(Self { worker, wanted, handle: PipelineHandle { situation, progress } })
+    }
+
+    /// Follows this from here on; the number of the change is returned, for
+    /// [`PipelineHandle::is_in_force`]. Kinds for which nothing has changed (the client neither: it must
+    /// be the same `Arc`) go on untouched, others are listed aside, one after the other, and swapped in
+    /// when they are complete. Until then the old state of a kind stays and is kept up to date. A later
+    /// change takes the place of an earlier one that is still on its way.
+    pub fn change(&self, client: &Arc<Client>, config: &PipelineConfig) -> u64 {
+        let plans = plans(client, config);
+        self.wanted.send_modify(|wanted| *wanted = Wanted { number: wanted.number + 1, plans });
+        self.wanted.borrow().number
     }
 
     /// What can be asked of it.
@@ -134,50 +133,59 @@ impl Pipeline {
     }
 }
 
+fn plans(client: &Arc<Client>, config: &PipelineConfig) -> Arc<[Plan]> {
+    config.resources.iter().map(|watched| Plan::new(client, config, watched)).collect()
+}
+
 impl PipelineHandle {
-    /// Whether every list/watch has a complete state, or the server refuses to give it one.
+    /// Whether every list/watch had a complete state once, or the server has refused to give it one.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        *self.pending.borrow() == 0
+        let (ready, number) = {
+            let situation = self.situation.borrow();
+            (situation.ready, situation.number)
+        };
+        // The situation is told a moment after the last of them has settled.
+        ready || number > 0 && self.progress().iter().all(|progress| progress.is_settled())
     }
 
     /// Waits until [`PipelineHandle::is_ready`], or until the pipeline has ended.
     pub async fn ready(&self) {
-        let mut pending = self.pending.clone();
+        let mut situation = self.situation.clone();
         // An error means that nobody is left to settle anything.
-        let _ = pending.wait_for(|pending| *pending == 0).await;
+        let _ = situation.wait_for(|situation| situation.ready).await;
     }
 
-    /// All list/watches, in the order of the configuration.
+    /// Whether what is served is what the change of this number asked for; the start is number 1. Kinds
+    /// that the server refuses to list do not count, unless an older state of them is still being served.
+    #[must_use]
+    pub fn is_in_force(&self, number: u64) -> bool {
+        let situation = self.situation.borrow();
+        situation.number >= number && situation.pending.is_empty()
+    }
+
+    /// The kinds for which the latest change is not in force yet.
+    #[must_use]
+    pub fn pending(&self) -> Arc<[String]> {
+        Arc::clone(&self.situation.borrow().pending)
+    }
+
+    /// Waits until something about [`PipelineHandle::is_in_force`] has changed since the last call on
+    /// this handle; for ever when the pipeline has ended.
+    pub async fn changed(&mut self) {
+        if self.situation.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// All list/watches, in the order of the configuration; those that wait for their turn are not among
+    /// them.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
-        self.progress.iter().map(|progress| progress.status()).collect()
+        self.progress().iter().map(|progress| progress.status()).collect()
     }
-}
 
-/// The list/watches of one resource.
-fn scopes(config: &PipelineConfig, target: &Target) -> Vec<Scope> {
-    let scope = |namespace: Option<&String>, selector: &str| Scope {
-        target: target.clone(),
-        namespace: namespace.cloned(),
-        selector: selector.to_owned(),
-    };
-    if !target.namespaced {
-        vec![scope(None, "")]
-    } else if config.namespaces.is_empty() {
-        vec![scope(None, &config.selector)]
-    } else {
-        let each = config.namespaces.iter();
-        each.map(|namespace| scope(Some(namespace), &config.selector)).collect()
-    }
-}
-
-fn list_options(config: &PipelineConfig) -> ListOptions {
-    let limited = config.object_limit > 0;
-    ListOptions {
-        streaming: !limited,
-        limit: if limited { config.object_limit } else { PAGE },
-        always_limit: limited,
-        from_cache: config.use_apiserver_cache,
+    fn progress(&self) -> MutexGuard<'_, Vec<Arc<Progress>>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -80,6 +80,23 @@ impl Progress {
 
     pub(super) fn phase(&self, phase: Phase) {
         self.lock().phase = phase;
+        // Whoever looks after the list/watch has to know that it waits.
+        self.pending.send_modify(|_| ());
+    }
+
+    /// Whether there was a complete state, or the server has refused to give one.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Relaxed)
+    }
+
+    /// Whether there was a complete state.
+    pub(super) fn is_listed(&self) -> bool {
+        self.lock().listed.is_some()
+    }
+
+    /// Whether it waits before it tries again.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.lock().phase == Phase::Waiting
     }
 
     pub(super) fn encoding(&self, encoding: Encoding) {

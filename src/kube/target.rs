@@ -64,7 +64,7 @@ impl Target {
 }
 
 /// One list/watch: a target, or the part of it in one namespace.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Scope {
     pub(super) target: Target,
     pub(super) namespace: Option<String>,

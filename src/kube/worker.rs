@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinSet;
 
 /// With more bytes than this since the last wake-up there is no need to let more gather.
 const ENOUGH: usize = 64 * 1024;
@@ -100,7 +99,7 @@ impl Drop for Hurry {
     }
 }
 
-/// A thread with its tasks. Dropping it tells the thread to end them.
+/// A thread with its task and those that it spawns. Dropping it tells the thread to end them.
 #[derive(Debug)]
 pub(super) struct Worker {
     pace: Arc<Pace>,
@@ -108,11 +107,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Runs `tasks` on a thread of their own until the worker is stopped or dropped.
+    /// Runs `task` on a thread of its own until the worker is stopped or dropped.
     ///
     /// # Errors
     /// The system has no thread or no event loop to give.
-    pub(super) fn start<F>(tasks: Vec<F>, pace: Arc<Pace>) -> io::Result<Self>
+    pub(super) fn start<F>(task: F, pace: Arc<Pace>) -> io::Result<Self>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -124,11 +123,19 @@ impl Worker {
         let (ended, stopped) = oneshot::channel();
         let ending = Arc::clone(&pace);
         thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
+            // Not in the loop's own future: that is woken after a rest only.
+            let task = runtime.spawn(task);
             runtime.block_on(async {
-                let mut tasks: JoinSet<()> = tasks.into_iter().collect();
-                ending.end.notified().await;
-                tasks.shutdown().await;
+                tokio::select! {
+                    () = ending.end.notified() => {}
+                    result = task => {
+                        if let Err(error) = result {
+                            tracing::error!(%error, "the Kubernetes side has ended, what it has is stale");
+                        }
+                    }
+                }
             });
+            // With its tasks, which give up their connections.
             drop(runtime);
             // Nobody waits for it when the worker was dropped.
             let _ = ended.send(());
@@ -187,7 +194,7 @@ mod tests {
             };
             // Without anything to do it rests, for longer than a test may take.
             let pace = Arc::new(Pace::new(Duration::from_secs(3600)));
-            let worker = Worker::start(vec![task], pace).expect("a thread");
+            let worker = Worker::start(task, pace).expect("a thread");
             assert_eq!(begun.await.expect("it runs").as_deref(), Some("kubernetes"));
             if stop {
                 worker.stop().await;

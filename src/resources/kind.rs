@@ -197,6 +197,17 @@ pub struct RenderOptions {
     pub keep_duplicates: bool,
 }
 
+/// What, beside its families, decides what a renderer writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Which object labels appear.
+    pub labels: Selection,
+    /// Which annotations appear.
+    pub annotations: Selection,
+    /// Whether a series is printed as often as an object gives rise to it.
+    pub keep_duplicates: bool,
+}
+
 /// A resource, whatever its view.
 pub trait Resource: Send + Sync {
     /// Where it lives.
@@ -230,6 +241,11 @@ impl dyn Resource {
 pub trait Renderer: Send + Sync {
     /// The families it writes.
     fn schema(&self) -> Arc<Schema>;
+
+    /// Two renderers of one resource with the same families and the same settings write the same.
+    fn settings(&self) -> Settings {
+        Settings::default()
+    }
 
     /// Renders one object into `out`, which is cleared first.
     ///
@@ -294,6 +310,15 @@ struct KindRenderer<K: Kind> {
 impl<K: Kind> Renderer for KindRenderer<K> {
     fn schema(&self) -> Arc<Schema> {
         Arc::clone(&self.schema)
+    }
+
+    fn settings(&self) -> Settings {
+        let RenderOptions { labels, annotations, keep_duplicates, .. } = &self.options;
+        Settings {
+            labels: labels.clone(),
+            annotations: annotations.clone(),
+            keep_duplicates: *keep_duplicates,
+        }
     }
 
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {

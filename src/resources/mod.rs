@@ -58,7 +58,7 @@ pub mod validatingadmissionpolicybindings;
 pub mod validatingwebhookconfigurations;
 pub mod volumeattachments;
 
-pub use kind::{Api, FamilyInfo, RenderOptions, Renderer, Resource, Stability};
+pub use kind::{Api, FamilyInfo, RenderOptions, Renderer, Resource, Settings, Stability};
 pub use view::{DecodeError, ObjectBytes};
 
 use kind::Handle;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// The keys that one resource exposes.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Selection(Option<Arc<Keys>>);
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Keys {
     all: bool,
     /// Sorted.

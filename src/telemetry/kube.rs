@@ -50,6 +50,7 @@ pub struct KubeMetrics {
     events: Family<EventLabels, Counter>,
     malformed: Family<ResourceLabels, Counter>,
     received: Family<ResourceLabels, Counter>,
+    restarts: Family<ResourceLabels, Counter>,
     list_objects: Family<ResourceLabels, Gauge>,
     list_objects_limit: Family<ResourceLabels, Gauge>,
     shard_ordinal: Family<ShardLabels, Gauge>,
@@ -138,6 +139,12 @@ impl KubeMetrics {
         self.list_objects_limit.get_or_create(&labels).set(signed(limit));
     }
 
+    /// Counts a list/watch that ended by a fault of this program and is started again.
+    pub fn restarted(&self, resource: &str) {
+        let labels = ResourceLabels { resource: resource.to_owned() };
+        self.restarts.get_or_create(&labels).inc();
+    }
+
     /// Notes the shard that this process keeps. There is one series, whatever the earlier shard was.
     pub fn shard(&self, ordinal: i64, total: i64) {
         self.shard_ordinal.clear();
@@ -183,6 +190,11 @@ impl KubeMetrics {
             "kstatd_kubernetes_received_bytes",
             "Bytes of list and watch bodies received",
             self.received.clone(),
+        );
+        registry.register(
+            "kstatd_kubernetes_restarts",
+            "List/watches started again after a fault of this program; the old state was served meanwhile",
+            self.restarts.clone(),
         );
         add(registry, "list_objects", "Objects that the last list kept", &self.list_objects);
         add(

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::{block_on, dump, signals, unless_asked_again};
 use crate::cli::config;
-use crate::cli::process::{GRACE, Request, Servers};
+use crate::cli::process::{GRACE, Request, Servers, Starting};
 use crate::cli::startup_code;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::cli::statsd_side::{self, Trigger};
@@ -26,7 +26,7 @@ pub fn statsd_exporter(args: &StatsdArgs) -> ExitCode {
     tracing::info!(context = format!("(built with {TOOLCHAIN}, kstatd)"), "Build context");
     let outcome = match statsd_side::before_start(args) {
         Ok(true) => Ok(()),
-        Ok(false) => block_on(run(args)),
+        Ok(false) => block_on(|starting| run(args, starting)),
         Err(error) => Err(error),
     };
     match outcome {
@@ -38,7 +38,7 @@ pub fn statsd_exporter(args: &StatsdArgs) -> ExitCode {
     }
 }
 
-async fn run(args: &StatsdArgs) -> Result<(), String> {
+async fn run(args: &StatsdArgs, starting: Starting) -> Result<(), String> {
     let mut signals = signals()?;
     statsd_side::require_listener(args).map_err(|error| error.to_string())?;
     let http = HttpMetrics::default();
@@ -65,6 +65,7 @@ async fn run(args: &StatsdArgs) -> Result<(), String> {
         servers.start(&config.main, router, GRACE, shutdown).map_err(|error| error.to_string())?;
     tracing::info!(addr = %bound, "Accepting Prometheus Requests");
     startup_code::give_back();
+    drop(starting);
     loop {
         let request = tokio::select! {
             request = signals.next() => request,
