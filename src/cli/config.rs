@@ -457,11 +457,8 @@ pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<ReadOptions>, Con
 pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
     let mut problems: Vec<ConfigError> = unavailable(args).collect();
     problems.extend(selected(args, Vec::new).err().into_iter().flat_map(|errors| errors.0));
-    let lists = [
-        (&args.metric_allowlist, 0),
-        (&args.metric_denylist, 1),
-        (&args.metric_opt_in_list, 2),
-    ];
+    let lists =
+        [(&args.metric_allowlist, 0), (&args.metric_denylist, 1), (&args.metric_opt_in_list, 2)];
     for (patterns, list) in lists {
         for pattern in patterns {
             let mut lists = [&[][..]; 3];

@@ -139,7 +139,8 @@ fn check(args: &CheckArgs) -> Result<(), String> {
                 print(&format!("{}: valid, {count} resources\n", path.display()));
             }
             Err(errors) => {
-                let lines: Vec<String> = errors.0.iter().map(|error| format!("{error}\n")).collect();
+                let lines: Vec<String> =
+                    errors.0.iter().map(|error| format!("{error}\n")).collect();
                 print(&lines.concat());
                 broken.push(path.display().to_string());
             }

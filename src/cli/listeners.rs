@@ -190,7 +190,8 @@ impl Listeners {
                 .map(|open| (open.address, open.socket))
                 .collect();
             for (role, wanted) in self.wanted.clone() {
-                let at = sockets.iter().position(|(address, _)| *address == wanted.listener.address);
+                let at =
+                    sockets.iter().position(|(address, _)| *address == wanted.listener.address);
                 let Some((_, socket)) = at.map(|at| sockets.swap_remove(at)) else { continue };
                 failed |= self.put(role, socket, &wanted).is_err();
             }
@@ -233,14 +234,10 @@ impl Listeners {
     }
 
     /// Makes one listener as it is wanted; an address that it leaves goes to `left`.
-    fn make(
-        &mut self,
-        role: Role,
-        wanted: &Wanted,
-        left: &mut Vec<Open>,
-    ) -> Result<(), BindError> {
+    fn make(&mut self, role: Role, wanted: &Wanted, left: &mut Vec<Open>) -> Result<(), BindError> {
         let address = &wanted.listener.address;
-        let fault = |source| BindError { address: address.to_string(), flag: wanted.listener.flag, source };
+        let fault =
+            |source| BindError { address: address.to_string(), flag: wanted.listener.flag, source };
         if let Some(open) = self.open.get(&role)
             && open.address == *address
         {

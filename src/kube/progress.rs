@@ -111,6 +111,8 @@ impl Progress {
         situation.failure = None;
         drop(situation);
         self.settle();
+        // It may have been settled by a refusal.
+        self.pending.send_modify(|_| ());
     }
 
     /// A watch goes on from a known state.

@@ -266,7 +266,8 @@ impl Reconciler {
             return false;
         }
         let due = self.queue.iter().filter(|(_, candidate)| candidate.due <= now);
-        let Some(name) = due.min_by_key(|(_, candidate)| candidate.due).map(|(name, _)| name) else {
+        let Some(name) = due.min_by_key(|(_, candidate)| candidate.due).map(|(name, _)| name)
+        else {
             return false;
         };
         let name = name.clone();

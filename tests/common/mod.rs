@@ -5,9 +5,10 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -160,6 +161,83 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A way to a server that a test can close: connections are then cut, or wait, or are refused.
+pub struct Gate {
+    address: SocketAddr,
+    state: Arc<(Mutex<Passage>, Condvar)>,
+}
+
+/// What a [`Gate`] does with connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// They go through.
+    Open,
+    /// New ones wait, as with a server that does not answer; old ones go on.
+    Silent,
+    /// All are closed.
+    Cut,
+}
+
+impl Gate {
+    /// A gate to `target`.
+    pub fn new(target: SocketAddr, passage: Passage) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("address");
+        let state = Arc::new((Mutex::new(passage), Condvar::new()));
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || pass(client, target, &shared));
+            }
+        });
+        Self { address, state }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From here on.
+    pub fn set(&self, passage: Passage) {
+        *self.state.0.lock().expect("gate") = passage;
+        self.state.1.notify_all();
+    }
+}
+
+/// Carries one connection until one end closes it or the gate cuts it.
+fn pass(client: TcpStream, target: SocketAddr, state: &Arc<(Mutex<Passage>, Condvar)>) {
+    let mut passage = state.0.lock().expect("gate");
+    while *passage == Passage::Silent {
+        passage = state.1.wait(passage).expect("gate");
+    }
+    if *passage == Passage::Cut {
+        return;
+    }
+    drop(passage);
+    let Ok(server) = TcpStream::connect(target) else { return };
+    let ended = Arc::new(AtomicBool::new(false));
+    let both = [(&client, &server), (&server, &client)];
+    for (from, to) in both.map(|(from, to)| (from.try_clone(), to.try_clone())) {
+        let (Ok(mut from), Ok(mut to)) = (from, to) else { return };
+        let (state, ended) = (Arc::clone(state), Arc::clone(&ended));
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+            ended.store(true, Ordering::SeqCst);
+            let _passage = state.0.lock();
+            state.1.notify_all();
+        });
+    }
+    let mut passage = state.0.lock().expect("gate");
+    while *passage != Passage::Cut && !ended.load(Ordering::SeqCst) {
+        passage = state.1.wait(passage).expect("gate");
+    }
+    drop(passage);
+    let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
 }
 
 /// Repeats `probe` until it gives something.

@@ -43,9 +43,8 @@ impl Renderer for Names {
         out.resource_version.push_str(&metadata.resource_version);
         out.identity.extend(format!("{{name=\"{}\"", &*metadata.name).bytes());
         out.lines.extend(format!("}} {}\n", &*metadata.resource_version).bytes());
-        if &*metadata.name != "torn" {
-            out.ends.push(out.lines.len() as u32);
-        }
+        let torn = &*metadata.name == "torn";
+        out.ends.push(if torn { u32::MAX } else { out.lines.len() as u32 });
         Ok(())
     }
 }

@@ -64,8 +64,7 @@ async fn running(resources: &[&str]) -> (Bench, Arc<Client>, Calls, Vec<Writer>)
     let stub = Stub::start().await;
     let client = Arc::new(client(&stub).await);
     let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
-    let pipeline =
-        Pipeline::follow(&client, &of(resources), &catalog, &metrics).expect("a thread");
+    let pipeline = Pipeline::follow(&client, &of(resources), &catalog, &metrics).expect("a thread");
     let handle = pipeline.handle();
     let mut bench = Bench { stub, pipeline, handle, catalog, metrics };
     let (mut calls, mut bodies) = (Calls::default(), Vec::new());
@@ -180,8 +179,7 @@ async fn a_kind_that_cannot_be_listed_keeps_what_it_has_and_holds_up_nobody() {
 #[tokio::test]
 async fn the_newest_change_wins() {
     let (mut bench, client, mut calls, bodies) = running(&["a"]).await;
-    let selected =
-        |text: &str| PipelineConfig { selector: text.to_owned(), ..of(&["a"]) };
+    let selected = |text: &str| PipelineConfig { selector: text.to_owned(), ..of(&["a"]) };
     change(&bench, &client, &selected("x=1"));
     let first = calls.of(&mut bench.stub, "a").await.protobuf();
     first.send(event("ADDED", &pod("first", "1")));
@@ -287,7 +285,9 @@ async fn a_list_watch_that_panics_is_started_again_and_its_state_stays() {
     for times in 1..=3 {
         // Rendered into something that no store can hold.
         bodies[0].send(event("ADDED", &pod("torn", "6")));
-        bench.counts(&format!("kstatd_kubernetes_restarts_total{{resource=\"*v1.a\"}} {times}")).await;
+        bench
+            .counts(&format!("kstatd_kubernetes_restarts_total{{resource=\"*v1.a\"}} {times}"))
+            .await;
         let call = calls.of(&mut bench.stub, "a").await;
         assert_eq!(lines(&bench), ["a old 1", "b old 1"]);
         let body = call.protobuf();

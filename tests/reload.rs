@@ -1,0 +1,427 @@
+//! Changes of the configuration while the program runs and starts, from outside, on the stand-in for the
+//! API.
+
+mod common;
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use common::{DEADLINE, Gate, Passage, Program, get, request, until, valid_text};
+use kstatd::tools::double::{Double, Options};
+
+/// A synthetic cluster that lives as long as the value, behind a gate.
+struct Cluster {
+    _runtime: tokio::runtime::Runtime,
+    double: Double,
+    gate: Gate,
+}
+
+impl Cluster {
+    fn new(pods: u32, passage: Passage) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("runtime");
+        let options = Options { pods, ..Options::default() };
+        let double = runtime.block_on(Double::start(&options)).expect("double");
+        let gate = Gate::new(double.address(), passage);
+        Self { _runtime: runtime, double, gate }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.gate.address())
+    }
+}
+
+/// An options file.
+struct File {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl File {
+    fn new(text: &str) -> Self {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("options.yaml");
+        std::fs::write(&path, text).expect("write");
+        Self { _dir: dir, path }
+    }
+
+    fn write(&self, text: &str) {
+        std::fs::write(&self.path, text).expect("write");
+    }
+
+    fn flag(&self) -> String {
+        format!("--config={}", self.path.display())
+    }
+}
+
+/// A running exporter with an options file.
+struct Exporter {
+    program: Program,
+    main: SocketAddr,
+    telemetry: SocketAddr,
+    path: String,
+}
+
+impl Exporter {
+    fn start(cluster: &Cluster, file: &File, flags: &[&str]) -> Self {
+        let (server, config) = (format!("--apiserver={}", cluster.url()), file.flag());
+        let fixed =
+            ["--host=127.0.0.1", "--port=0", "--telemetry-host=127.0.0.1", "--telemetry-port=0"];
+        let args = [&[server.as_str(), config.as_str()], &fixed[..], flags].concat();
+        Self::of(Program::start("kube-state-metrics", &args), file)
+    }
+
+    /// The same under kstatd's own name.
+    fn native(cluster: &Cluster, file: &File) -> Self {
+        let args = [
+            format!("--apiserver={}", cluster.url()),
+            file.flag(),
+            "--listen=127.0.0.1:0".to_owned(),
+            "--telemetry-listen=127.0.0.1:0".to_owned(),
+            "--statsd.listen-udp=".to_owned(),
+            "--statsd.listen-tcp=".to_owned(),
+        ];
+        Self::of(Program::start("kstatd", &args), file)
+    }
+
+    fn of(program: Program, file: &File) -> Self {
+        let main = program.address(&["Started metrics server"], "address");
+        let telemetry = program.address(&["Started self metrics server"], "address");
+        Self { program, main, telemetry, path: file.path.display().to_string() }
+    }
+
+    fn gauge(&self) -> Option<bool> {
+        let name = "kube_state_metrics_last_config_reload_successful";
+        let series = format!("{name}{{filename=\"{}\",type=\"config\"}} ", self.path);
+        let text = get(self.telemetry, "/metrics").text();
+        text.lines().find_map(|line| line.strip_prefix(&series)).map(|value| value == "1")
+    }
+
+    fn wait_gauge(&self, value: bool) {
+        until(&format!("the gauge is {value}"), || (self.gauge() == Some(value)).then_some(()));
+    }
+
+    /// How many series of this family there are, in a valid exposition without repetitions.
+    fn count(&self, family: &str) -> usize {
+        let text = get(self.main, "/metrics").text();
+        let samples = valid_text(&text);
+        let series = samples.iter().filter_map(|line| line.rsplit_once(' '));
+        let distinct: std::collections::BTreeSet<&str> = series.map(|(series, _)| series).collect();
+        assert_eq!(distinct.len(), samples.len(), "a series is there twice");
+        let head = format!("{family}{{");
+        samples.iter().filter(|line| line.starts_with(&head)).count()
+    }
+}
+
+#[test]
+fn a_signal_ends_a_start_that_waits_for_the_api_server() {
+    for signal in ["TERM", "INT"] {
+        let silent = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let server = format!("--apiserver=http://{}", silent.local_addr().expect("address"));
+        let mut program = Program::start("kube-state-metrics", [&server, "--port=0"]);
+        let (mut asked, _) = silent.accept().expect("it asks");
+        asked.read_exact(&mut [0; 4]).expect("for something");
+        program.signal(signal);
+        // Nobody has answered, and nobody will.
+        assert_eq!(program.ended().code(), Some(0), "{signal}: {:?}", program.log());
+        assert!(!program.log().iter().any(|line| line.contains("does not answer")));
+    }
+}
+
+#[test]
+fn an_edit_during_the_start_is_seen() {
+    let cluster = Cluster::new(20, Passage::Silent);
+    let file = File::new("resources: {nodes: {}}\n");
+    let server = format!("--apiserver={}", cluster.url());
+    let fixed =
+        ["--host=127.0.0.1", "--port=0", "--telemetry-host=127.0.0.1", "--telemetry-port=0"];
+    let config = file.flag();
+    let args = [&[server.as_str(), config.as_str()], &fixed[..]].concat();
+    let program = Program::start("kube-state-metrics", &args);
+    // The file was read: the API server that it asks now comes from the same flags.
+    let asks = || {
+        let open = format!(":{:04X} ", cluster.gate.address().port());
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("connections");
+        table.lines().any(|line| {
+            line.split_whitespace()
+                .nth(2)
+                .is_some_and(|remote| format!("{remote} ").ends_with(&open))
+                && line.split_whitespace().nth(3) == Some("01")
+        })
+    };
+    until("it waits for the API server", || asks().then_some(()));
+    file.write("resources: {pods: {}}\n");
+    cluster.gate.set(Passage::Open);
+    let exporter = Exporter::of(program, &file);
+    until("the later content is in force", || {
+        (exporter.count("kube_pod_info") == cluster.double.objects_of("pods")).then_some(())
+    });
+    exporter.wait_gauge(true);
+    assert_eq!(exporter.count("kube_node_info"), 0);
+}
+
+#[test]
+fn an_edit_while_the_api_server_is_away_is_applied_when_it_is_back() {
+    let cluster = Cluster::new(50, Passage::Open);
+    let file = File::new("resources: {pods: {}, nodes: {}}\n");
+    let exporter = Exporter::start(&cluster, &file, &[]);
+    exporter.wait_gauge(true);
+    let (pods, nodes) = (cluster.double.objects_of("pods"), cluster.double.objects_of("nodes"));
+    cluster.gate.set(Passage::Cut);
+    file.write("resources: {pods: {}, nodes: {}}\nmetric_denylist: {kube_pod_info: {}}\n");
+    exporter.wait_gauge(false);
+    exporter.program.line(&["failed to list or watch", "resource=\"pods\""]);
+    assert_eq!((exporter.count("kube_pod_info"), exporter.count("kube_node_info")), (pods, nodes));
+    cluster.gate.set(Passage::Open);
+    until("the new file is in force", || {
+        let shown = exporter.count("kube_pod_info");
+        assert!(shown == pods || shown == 0, "{shown}");
+        assert!(exporter.count("kube_pod_status_phase") > 0);
+        assert_eq!(exporter.count("kube_node_info"), nodes);
+        (shown == 0).then_some(())
+    });
+    exporter.wait_gauge(true);
+}
+
+#[test]
+fn a_file_that_cannot_be_used_changes_the_gauge_and_nothing_else() {
+    let cluster = Cluster::new(20, Passage::Open);
+    for flags in [&[][..], &["--continue-without-config"]] {
+        let usable = "resources: {pods: {}}\nmetric_denylist: {kube_pod_info: {}}\n\
+                      enable_gzip_encoding: true\n";
+        let file = File::new(usable);
+        let exporter = Exporter::start(&cluster, &file, flags);
+        exporter.wait_gauge(true);
+        let unusable = [
+            "resources: {foo: {}}\n",
+            "resources: [pods]\n",
+            "metric_allowlist: {\"kube_(\": {}}\n",
+            "tls_config: x\n",
+            "auth_filter: true\n",
+            "custom_resource_state_config_file: x\n",
+            "namespace: a\npod: b\n",
+            "port: 70000\n",
+            "resources: {nodes: {}}\nlabels_allow_list: {nodes: [\"a*b*\"]}\nport: 9\n",
+            "metric_allowlist: {a: {}}\nmetric_denylist: {b: {}}\n",
+            "{{",
+        ];
+        for text in unusable {
+            file.write(text);
+            exporter.wait_gauge(false);
+            assert_eq!(exporter.count("kube_pod_info"), 0, "{text}");
+            assert!(exporter.count("kube_pod_status_phase") > 0, "{text}");
+            assert_eq!(exporter.count("kube_node_info"), 0, "{text}");
+            let gzip = request(exporter.main, "GET", "/metrics", &[("Accept-Encoding", "gzip")]);
+            assert_eq!(gzip.expect("answer").header("content-encoding"), Some("gzip"), "{text}");
+            file.write(usable);
+            exporter.wait_gauge(true);
+        }
+        std::fs::remove_file(&file.path).expect("remove");
+        exporter.wait_gauge(false);
+        assert!(exporter.count("kube_pod_status_phase") > 0);
+        assert_eq!(exporter.count("kube_pod_info"), 0);
+        file.write("resources: {nodes: {}}\n");
+        until("nodes", || (exporter.count("kube_node_info") > 0).then_some(()));
+        exporter.wait_gauge(true);
+    }
+}
+
+#[test]
+fn a_broken_file_at_the_start_is_applied_when_it_is_repaired() {
+    let cluster = Cluster::new(20, Passage::Open);
+    let file = File::new("resources: {nodes: {}}\nlabels_allow_list: {nodes: [\"a*b*\"]}\n");
+    let flags = ["--continue-without-config", "--resources=pods"];
+    let exporter = Exporter::start(&cluster, &file, &flags);
+    until("pods, as the flags say", || (exporter.count("kube_pod_info") > 0).then_some(()));
+    assert_eq!((exporter.gauge(), exporter.count("kube_node_info")), (Some(false), 0));
+    file.write("resources: {nodes: {}}\n");
+    until("nodes", || (exporter.count("kube_node_info") > 0).then_some(()));
+    exporter.wait_gauge(true);
+}
+
+#[test]
+fn compression_and_deadlines_follow_the_file_under_both_names() {
+    let cluster = Cluster::new(20, Passage::Open);
+    for native in [true, false] {
+        let file = File::new("resources: {pods: {}}\n");
+        let exporter = if native {
+            Exporter::native(&cluster, &file)
+        } else {
+            Exporter::start(&cluster, &file, &[])
+        };
+        exporter.wait_gauge(true);
+        let encoding = || {
+            let answer = request(exporter.main, "GET", "/metrics", &[("Accept-Encoding", "gzip")]);
+            answer.expect("no gap").header("content-encoding").map(str::to_owned)
+        };
+        assert_eq!(encoding(), None);
+        let delivered = cluster.double.delivered();
+        file.write(
+            "resources: {pods: {}}\nenable_gzip_encoding: true\nserver_read_header_timeout: 300ms\n",
+        );
+        until("bodies are compressed", || encoding().map(drop));
+        exporter.wait_gauge(true);
+        let mut silent = TcpStream::connect(exporter.main).expect("connect");
+        silent.set_read_timeout(Some(DEADLINE)).expect("timeout");
+        assert_eq!(silent.read(&mut [0; 1]).expect("closed"), 0);
+        // Nothing was listed for it.
+        assert_eq!(cluster.double.delivered(), delivered);
+        file.write("resources: {pods: {}}\n");
+        until("bodies are plain", || encoding().is_none().then_some(()));
+    }
+}
+
+#[test]
+fn listeners_move_when_they_can() {
+    let cluster = Cluster::new(5, Passage::Open);
+    let file = File::new("resources: {pods: {}}\n");
+    let mut exporter = Exporter::start(&cluster, &file, &[]);
+    exporter.wait_gauge(true);
+    let busy = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let to = busy.local_addr().expect("address");
+    let ports = |main: u16, telemetry: u16| {
+        file.write(&format!(
+            "resources: {{pods: {{}}}}\nport: {main}\ntelemetry_port: {telemetry}\n"
+        ));
+    };
+    // Not to be had: it stays.
+    ports(to.port(), 0);
+    exporter.wait_gauge(false);
+    exporter.program.line(&["the listener stays where it is", &to.to_string(), "in use"]);
+    assert_eq!(get(exporter.main, "/healthz").status, 200);
+    drop(busy);
+    until("it has moved", || request(to, "GET", "/healthz", &[]).ok());
+    exporter.main = to;
+    exporter.wait_gauge(true);
+    assert!(exporter.count("kube_pod_info") > 0);
+    // Both to where the other is, then one to where the other leaves.
+    let free = TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
+    ports(to.port(), free.port());
+    until("the other one too", || request(free, "GET", "/readyz", &[]).ok());
+    ports(free.port(), to.port());
+    let is_main = |address| request(address, "GET", "/healthz", &[]).is_ok_and(|a| a.status == 200);
+    until("crossed", || (is_main(free) && !is_main(to)).then_some(()));
+    exporter.main = free;
+    exporter.telemetry = to;
+    exporter.wait_gauge(true);
+    let third = TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
+    ports(third.port(), free.port());
+    until("in a row", || (is_main(third) && !is_main(free)).then_some(()));
+    exporter.main = third;
+    exporter.telemetry = free;
+    exporter.wait_gauge(true);
+    // The same port on another address of the host: its own socket stands in the way.
+    file.write(&format!(
+        "resources: {{pods: {{}}}}\nhost: 0.0.0.0\nport: {}\ntelemetry_port: {}\n",
+        third.port(),
+        free.port()
+    ));
+    exporter.program.line(&["Started metrics server", &format!("0.0.0.0:{}", third.port())]);
+    exporter.wait_gauge(true);
+    assert!(exporter.count("kube_pod_info") > 0);
+}
+
+#[test]
+fn changes_of_the_files_in_the_variable_kubeconfig_are_applied() {
+    let (one, two) = (Cluster::new(20, Passage::Open), Cluster::new(45, Passage::Open));
+    let dir = tempfile::tempdir().expect("directory");
+    let (users, clusters) = (dir.path().join("users"), dir.path().join("clusters"));
+    std::fs::write(&users, "users: [{name: u, user: {}}]\n").expect("write");
+    let write = |url: &str| {
+        let text = format!(
+            "clusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n\
+             contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
+        );
+        std::fs::write(&clusters, text).expect("write");
+    };
+    write(&one.url());
+    let args = [
+        "--listen=127.0.0.1:0",
+        "--telemetry-listen=127.0.0.1:0",
+        "--resources=pods",
+        "--statsd.listen-udp=",
+        "--statsd.listen-tcp=",
+    ];
+    let program = Program::spawn(
+        common::command("kstatd", args)
+            .env("KUBECONFIG", std::env::join_paths([&users, &clusters]).expect("paths"))
+            .stdin(Stdio::null()),
+    );
+    let main = program.address(&["Started metrics server"], "address");
+    let pods = || {
+        let text = get(main, "/metrics").text();
+        valid_text(&text).iter().filter(|line| line.starts_with("kube_pod_info{")).count()
+    };
+    let (first, second) = (one.double.objects_of("pods"), two.double.objects_of("pods"));
+    assert_ne!(first, second);
+    until("the first cluster", || (pods() == first).then_some(()));
+    write(&two.url());
+    until("the second cluster", || {
+        let shown = pods();
+        assert!(shown == first || shown == second, "{shown}");
+        (shown == second).then_some(())
+    });
+}
+
+#[test]
+fn features_that_are_not_there_are_refused_under_every_name() {
+    let cluster = Cluster::new(5, Passage::Open);
+    let server = format!("--apiserver={}", cluster.url());
+    let flags: [(&[&str], &str); 6] = [
+        (&["--tls-config=x"], "--tls-config"),
+        (&["--auth-filter"], "--auth-filter"),
+        (&["--custom-resource-state-config=x"], "--custom-resource-state-config"),
+        (&["--custom-resource-state-config-file=x"], "--custom-resource-state-config-file"),
+        (&["--custom-resource-state-only"], "--custom-resource-state-only"),
+        (&["--pod=a", "--pod-namespace=b"], "--pod"),
+    ];
+    let keys = [
+        ("tls_config: x\n", "--tls-config"),
+        ("auth_filter: true\n", "--auth-filter"),
+        ("custom_resource_config: x\n", "--custom-resource-state-config"),
+        ("custom_resource_state_config_file: x\n", "--custom-resource-state-config-file"),
+        ("custom_resource_config_file: x\n", "--custom-resource-state-config-file"),
+        ("custom_resources_only: true\n", "--custom-resource-state-only"),
+        ("pod: a\nnamespace: b\n", "--pod"),
+    ];
+    let refused = |name: &str, args: &[&str], part: &str| {
+        let output = common::run(name, args);
+        assert_eq!(output.status.code(), Some(1), "{name} {args:?}: {output:?}");
+        assert!(output.stderr.contains(part), "{name} {args:?}: {output:?}");
+    };
+    let listen = ["--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0"];
+    let statsd = ["--statsd.listen-udp=127.0.0.1:0", "--statsd.listen-tcp=127.0.0.1:0"];
+    let native = [&listen[..], &statsd[..]].concat();
+    for with_cluster in [&[][..], &[server.as_str()]] {
+        for (flags, part) in flags {
+            refused("kstatd", &[&native[..], with_cluster, flags].concat(), part);
+            refused("kstatd", &[&["run"], &native[..], with_cluster, flags].concat(), part);
+            refused("kube-state-metrics", &[&["--port=0"], with_cluster, flags].concat(), part);
+        }
+        for (text, part) in keys {
+            let file = File::new(text);
+            for tolerant in [&[][..], &["--continue-without-config"]] {
+                let config = file.flag();
+                let more = [&[config.as_str()], with_cluster, tolerant].concat();
+                refused("kstatd", &[&native[..], &more].concat(), part);
+                refused("kube-state-metrics", &[&["--port=0"], &more[..]].concat(), part);
+            }
+            let output = common::run("kstatd", ["check-config", &file.flag()]);
+            assert_eq!(output.status.code(), Some(1), "{text}: {output:?}");
+            assert!(output.stdout.contains(part), "{text}: {output:?}");
+        }
+    }
+    for (name, args) in [
+        ("statsd_exporter", ["--web.config.file=x"]),
+        ("kstatd", ["--web.config.file=x"]),
+        ("kube-state-metrics", ["--web.config.file=x"]),
+    ] {
+        assert_ne!(common::run(name, args).status.code(), Some(0), "{name}");
+    }
+    assert_ne!(common::run("kstatd", ["demo", "--tls-config=x"]).status.code(), Some(0));
+}
