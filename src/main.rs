@@ -9,15 +9,16 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// jemalloc's options, read before `main`. Heap sampling is built in and off until somebody asks for a
-/// heap profile. Few arenas and small thread caches keep an idle process small; freed pages go back
-/// after a second. No background thread: it would wake an idle process.
+/// jemalloc's options, read before `main`. The heap is sampled from the start, once in half a MiB of what
+/// is allocated, so that the first profile shows everything that lives. Few arenas and small thread caches
+/// keep an idle process small; freed pages go back after a second. No background thread: it would wake an
+/// idle process.
 // Exporting a symbol is unsafe because it could collide with another; this name is what the prefixed
 // jemalloc reads and nothing else defines it.
 #[allow(unsafe_code)]
 #[unsafe(export_name = "_rjem_malloc_conf")]
-static MALLOC_CONF: &[u8; 133] =
-    b"prof:true,prof_active:false,lg_prof_sample:19,narenas:2,tcache_max:4096,\
+static MALLOC_CONF: &[u8; 132] =
+    b"prof:true,prof_active:true,lg_prof_sample:19,narenas:2,tcache_max:4096,\
 dirty_decay_ms:1000,muzzy_decay_ms:0,background_thread:false\0";
 
 fn main() -> ExitCode {

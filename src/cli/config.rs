@@ -192,9 +192,13 @@ pub enum ConfigError {
     Invalid(String),
 }
 
-/// Deadlines where no flag sets them.
-const TELEMETRY_LIMITS: Limits =
-    Limits { read_header: Some(Duration::from_secs(5)), write: None, idle: None };
+/// Deadlines where no flag sets them. Without the last, a connection whose client forgot it stays for ever,
+/// as it does in the original.
+const TELEMETRY_LIMITS: Limits = Limits {
+    read_header: Some(Duration::from_secs(5)),
+    write: None,
+    idle: Some(Duration::from_secs(300)),
+};
 
 fn log(args: &LogArgs) -> LogConfig {
     let format = match args.log_format {

@@ -2,19 +2,33 @@
 //!
 //! hyper's own header timeout also runs while a kept-alive connection is idle and it has no limit for
 //! writing. The originals tell the phases apart: waiting for a request, reading its head, answering.
-//! [`Deadlines`] carries the phase; [`TimedStream`] fails reads and writes that outlast it.
+//! [`Deadlines`] carries the phase; [`TimedStream`] fails reads and writes that outlast it, and hands over
+//! one head at a time, so that bytes of the next request do not hide in hyper's buffer where no clock sees
+//! them. [`Peer`] tells a long answer whether anybody waits for it.
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::rt::TokioIo;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Bytes read at a time: several usual heads.
+const READ: usize = 4 << 10;
+
+/// An answer of which the client takes nothing for so long is given up, where no limit says otherwise. The
+/// originals wait for ever; no reader that lives pauses that long.
+const STALLED: Duration = Duration::from_secs(300);
+
+/// From when on a connection may be closed for a newcomer although it has begun a request, or has an answer
+/// to take.
+const HEAD_PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Limits of a server's connections; `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +43,69 @@ pub struct Limits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// Between two requests.
     Idle,
+    /// A request has begun, or the connection has.
     Head,
+    /// The answer is made.
     Answering,
+    /// The answer is made, its last bytes are on their way.
+    Sending,
 }
 
 #[derive(Debug)]
 struct State {
     phase: Phase,
+    /// Begin of the phase.
+    since: Instant,
     read_by: Option<Instant>,
     write_by: Option<Instant>,
+    /// Since when the client takes nothing.
+    stalled: Option<Instant>,
+    head: HeadEnd,
+    /// Whether the request being answered has a body, which is read during the answer.
+    has_body: bool,
+    /// Closed for a newcomer.
+    cut: bool,
+    /// Whoever polls the connection.
+    task: Option<Waker>,
 }
 
-/// The phase of a connection, shared by its stream and its service.
+/// Finds the empty line that ends a head.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeadEnd {
+    /// Whether something other than line ends has come; before it empty lines mean nothing.
+    begun: bool,
+    in_line: bool,
+}
+
+impl HeadEnd {
+    /// The number of bytes up to the end of the head, if it ends here.
+    fn find(&mut self, bytes: &[u8]) -> Option<usize> {
+        for (index, byte) in bytes.iter().enumerate() {
+            match byte {
+                b'\n' if self.begun && !self.in_line => {
+                    *self = Self::default();
+                    return Some(index + 1);
+                }
+                b'\n' => self.in_line = false,
+                b'\r' => {}
+                _ => *self = Self { begun: true, in_line: true },
+            }
+        }
+        None
+    }
+}
+
+/// How easily a connection can be done without: those between requests first, then those with half a
+/// request, then those that do not take their answer; among equals, the one that has waited longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Dispensable {
+    rank: u8,
+    since: Instant,
+}
+
+/// The phase of a connection, shared by its stream, its service and whoever has to make room.
 #[derive(Clone, Debug)]
 pub struct Deadlines {
     limits: Limits,
@@ -51,8 +115,17 @@ pub struct Deadlines {
 impl Deadlines {
     /// Of a connection accepted now.
     pub fn new(limits: Limits) -> Self {
-        let read_by = after(limits.read_header.or(limits.idle));
-        let state = State { phase: Phase::Head, read_by, write_by: None };
+        let state = State {
+            phase: Phase::Head,
+            since: Instant::now(),
+            read_by: after(limits.read_header.or(limits.idle)),
+            write_by: None,
+            stalled: None,
+            head: HeadEnd::default(),
+            has_body: false,
+            cut: false,
+            task: None,
+        };
         Self { limits, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -61,19 +134,92 @@ impl Deadlines {
     }
 
     /// The head of a request is complete. The returned guard is the answer; its drop ends it.
-    pub fn answering(&self) -> Answer {
+    pub fn answering(&self, has_body: bool) -> Answer {
         let mut state = self.state();
-        state.phase = Phase::Answering;
+        state.enter(Phase::Answering);
+        state.has_body = has_body;
         state.read_by = None;
         state.write_by = after(self.limits.write);
         Answer(self.clone())
     }
 
-    fn bytes_arrived(&self) {
+    /// How easily this connection can be done without at a point in time; `None` while it is of use.
+    pub(crate) fn dispensable(&self, now: Instant) -> Option<Dispensable> {
+        self.state().dispensable(now)
+    }
+
+    /// Ends the connection, unless it has become of use again.
+    pub(crate) fn cut(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        if state.dispensable(now).is_none() {
+            return false;
+        }
+        state.cut = true;
+        (state.read_by, state.write_by) = (Some(now), Some(now));
+        if let Some(task) = state.task.take() {
+            task.wake();
+        }
+        true
+    }
+
+    /// Bytes have arrived; the number of them that belong to the request at hand.
+    fn arrived(&self, bytes: &[u8]) -> usize {
         let mut state = self.state();
         if state.phase == Phase::Idle {
-            state.phase = Phase::Head;
+            state.enter(Phase::Head);
             state.read_by = after(self.limits.read_header);
+        }
+        // A body is delimited by its head, which is hyper's to read.
+        let end = if state.phase == Phase::Head { state.head.find(bytes) } else { None };
+        end.unwrap_or(bytes.len())
+    }
+
+    /// Whether the next request has to wait until the answer to the last one is sent, as in the originals.
+    fn withholds(&self, cx: &Context<'_>) -> bool {
+        let mut state = self.state();
+        state.watch(cx);
+        state.phase == Phase::Sending && !state.has_body
+    }
+
+    /// Everything that was written has been taken over by the system.
+    fn flushed(&self) {
+        let mut state = self.state();
+        if state.phase == Phase::Sending {
+            state.enter(Phase::Idle);
+            state.read_by = after(self.limits.idle);
+            state.write_by = None;
+            // Reads that were withheld go on.
+            if let Some(task) = state.task.take() {
+                task.wake();
+            }
+        }
+    }
+}
+
+impl State {
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.since = Instant::now();
+        self.stalled = None;
+        self.head = HeadEnd::default();
+    }
+
+    fn dispensable(&self, now: Instant) -> Option<Dispensable> {
+        let (rank, since, patience) = match (self.phase, self.stalled) {
+            _ if self.cut => return None,
+            (Phase::Idle, _) => (0, self.since, Duration::ZERO),
+            (Phase::Head, _) => (1, self.since, HEAD_PATIENCE),
+            (_, Some(stalled)) => (2, stalled, ANSWER_PATIENCE),
+            (_, None) => return None,
+        };
+        let waited = now.saturating_duration_since(since);
+        (waited >= patience).then_some(Dispensable { rank, since })
+    }
+
+    /// Remembers whom to wake.
+    fn watch(&mut self, cx: &Context<'_>) {
+        if !self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            self.task = Some(cx.waker().clone());
         }
     }
 }
@@ -88,16 +234,34 @@ pub struct Answer(Deadlines);
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.phase = Phase::Idle;
-        state.read_by = after(self.0.limits.idle);
+        self.0.state().enter(Phase::Sending);
+    }
+}
+
+/// The other side of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer(Weak<TcpStream>);
+
+impl Peer {
+    /// Whether the client has closed its side, or the connection is gone. Who only closes the sending side
+    /// counts as gone too, as in Go's server: ask where an answer takes long and nobody else wants it.
+    pub fn has_left(&self) -> bool {
+        let Some(stream) = self.0.upgrade() else { return true };
+        let ready = pin!(stream.ready(Interest::READABLE));
+        match ready.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(ready)) => ready.is_read_closed(),
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
+        }
     }
 }
 
 /// A TCP stream that fails when its [`Deadlines`] pass.
 pub struct TimedStream {
-    stream: TokioIo<TcpStream>,
+    stream: Arc<TcpStream>,
     deadlines: Deadlines,
+    /// What was read behind the end of a head.
+    ahead: Vec<u8>,
     reading: Timer,
     writing: Timer,
 }
@@ -124,13 +288,52 @@ impl TimedStream {
     /// Watches over `stream`.
     pub fn new(stream: TcpStream, deadlines: Deadlines) -> Self {
         let (reading, writing) = (Timer::default(), Timer::default());
-        Self { stream: TokioIo::new(stream), deadlines, reading, writing }
+        Self { stream: Arc::new(stream), deadlines, ahead: Vec::new(), reading, writing }
     }
 
-    fn poll_writing(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let deadline = self.deadlines.state().write_by;
-        ready!(self.writing.poll(deadline, cx));
-        Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "the client reads too slowly"))
+    /// The other side.
+    pub fn peer(&self) -> Peer {
+        Peer(Arc::downgrade(&self.stream))
+    }
+
+    /// Bytes of the system; fails when they do not come in time.
+    fn poll_bytes(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
+        while let Poll::Ready(ready) = self.stream.poll_read_ready(cx) {
+            match ready.and_then(|()| self.stream.try_read(bytes)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+        let deadline = self.deadlines.state().read_by;
+        self.reading.poll(deadline, cx).map(|()| {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "no complete request in time"))
+        })
+    }
+
+    /// Writes; fails when the client does not take it in time.
+    fn poll_out(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        while let Poll::Ready(ready) = self.stream.poll_write_ready(cx) {
+            match ready.and_then(|()| write(&self.stream)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => {
+                    self.deadlines.state().stalled = None;
+                    return Poll::Ready(result);
+                }
+            }
+        }
+        let deadline = {
+            let mut state = self.deadlines.state();
+            state.watch(cx);
+            let stalled = *state.stalled.get_or_insert_with(Instant::now) + STALLED;
+            state.write_by.map_or(stalled, |deadline| deadline.min(stalled))
+        };
+        self.writing.poll(Some(deadline), cx).map(|()| {
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads too slowly"))
+        })
     }
 }
 
@@ -138,16 +341,34 @@ impl Read for TimedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
+        mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if let Poll::Ready(result) = Pin::new(&mut this.stream).poll_read(cx, buf) {
-            this.deadlines.bytes_arrived();
-            return Poll::Ready(result);
+        if this.deadlines.withholds(cx) {
+            return Poll::Pending;
         }
-        let deadline = this.deadlines.state().read_by;
-        ready!(this.reading.poll(deadline, cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "no complete request in time")))
+        let mut bytes = [0; READ];
+        let room = buf.remaining().min(READ);
+        let count = if this.ahead.is_empty() {
+            match this.poll_bytes(cx, &mut bytes[..room]) {
+                Poll::Ready(Ok(count)) => count,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        } else {
+            let count = room.min(this.ahead.len());
+            bytes[..count].copy_from_slice(&this.ahead[..count]);
+            this.ahead.drain(..count);
+            count
+        };
+        let (now, later) = bytes[..count].split_at(match count {
+            // The end of the stream is no request.
+            0 => 0,
+            _ => this.deadlines.arrived(&bytes[..count]),
+        });
+        buf.put_slice(now);
+        this.ahead.splice(..0, later.iter().copied());
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -157,22 +378,22 @@ impl Write for TimedStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.stream).poll_write(cx, buf) {
-            Poll::Pending => self.poll_writing(cx).map(Err),
-            written => written,
-        }
+        self.poll_out(cx, |stream| stream.try_write(buf))
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper comes here when its own buffer is empty.
+        self.deadlines.flushed();
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let socket = socket2::SockRef::from(&*self.stream);
+        Poll::Ready(socket.shutdown(std::net::Shutdown::Write))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        true
     }
 
     fn poll_write_vectored(
@@ -180,9 +401,80 @@ impl Write for TimedStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.stream).poll_write_vectored(cx, bufs) {
-            Poll::Pending => self.poll_writing(cx).map(Err),
-            written => written,
+        self.poll_out(cx, |stream| stream.try_write_vectored(bufs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        read_header: Some(Duration::from_secs(3_600)),
+        write: None,
+        idle: Some(Duration::from_secs(2 * 3_600)),
+    };
+
+    #[test]
+    fn a_head_ends_with_an_empty_line_after_text() {
+        for (bytes, end) in [
+            ("GET / HTTP/1.1\r\nA: b\r\n\r\nGET", Some(24)),
+            ("GET / HTTP/1.1\n\nGET", Some(16)),
+            ("\r\n\r\n\nGET / HTTP/1.0\r\n\r\n", Some(23)),
+            ("GET / HTTP/1.1\r\nA: b\r\n", None),
+            ("\r\n\r\n", None),
+            ("", None),
+        ] {
+            assert_eq!(HeadEnd::default().find(bytes.as_bytes()), end, "{bytes:?}");
+            let mut head = HeadEnd::default();
+            let piecewise = bytes.bytes().position(|byte| head.find(&[byte]).is_some());
+            assert_eq!(piecewise.map(|index| index + 1), end, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn the_next_request_has_its_own_clock() {
+        let deadlines = Deadlines::new(LIMITS);
+        // The limit that runs, as far as it can be told from what is left of it.
+        let limit = |deadlines: &Deadlines| {
+            let left = deadlines.state().read_by?.saturating_duration_since(Instant::now());
+            [LIMITS.read_header, LIMITS.idle].into_iter().flatten().find(|limit| left <= *limit)
+        };
+        assert_eq!(limit(&deadlines), LIMITS.read_header);
+        assert_eq!(deadlines.arrived(b"GET / HTTP/1.1\r\n\r\nGET /"), 18);
+        let answer = deadlines.answering(false);
+        assert_eq!(limit(&deadlines), None);
+        drop(answer);
+        let cx = &Context::from_waker(Waker::noop());
+        assert!(deadlines.withholds(cx), "the answer is not sent yet");
+        deadlines.flushed();
+        assert!(!deadlines.withholds(cx));
+        assert_eq!(limit(&deadlines), LIMITS.idle);
+        deadlines.arrived(b"GET /");
+        assert_eq!(limit(&deadlines), LIMITS.read_header);
+    }
+
+    #[test]
+    fn what_is_of_use_is_not_cut() {
+        let (idle, new, busy) =
+            (Deadlines::new(LIMITS), Deadlines::new(LIMITS), Deadlines::new(LIMITS));
+        let answer = busy.answering(false);
+        drop(idle.answering(false));
+        idle.flushed();
+        let now = new.state().since;
+        assert!(new.dispensable(now).is_none() && !new.cut(now), "it has just come");
+        let now = now + HEAD_PATIENCE * 2;
+        assert!(idle.dispensable(now).is_some());
+        assert!(idle.dispensable(now) < new.dispensable(now), "between requests goes first");
+        assert!(busy.dispensable(now).is_none() && !busy.cut(now));
+        busy.state().stalled = Some(now);
+        assert!(busy.dispensable(now).is_none());
+        let now = now + ANSWER_PATIENCE;
+        assert!(new.dispensable(now) < busy.dispensable(now));
+        for cut in [idle, new, busy] {
+            assert!(cut.cut(now) && !cut.cut(now));
+            assert_eq!(cut.state().read_by, Some(now));
+        }
+        drop(answer);
     }
 }

@@ -7,13 +7,14 @@
 //! | Part | For |
 //! |---|---|
 //! | [`listen`] | address texts and sockets |
-//! | [`serve`] | accepting, graceful end |
+//! | [`serve`], [`admission`] | accepting, room for connections, graceful end |
 //! | [`connection`] | deadlines of a connection |
 //! | [`router`] | paths to handlers |
 //! | [`scrape`], [`gzip`], [`body`] | metrics bodies |
 //! | [`readiness`], [`shutdown`] | the process's state as the server sees it |
 //! | [`pprof`] | profiles |
 
+mod admission;
 pub mod body;
 pub mod connection;
 pub mod gzip;

@@ -5,43 +5,61 @@
 //! | `/debug/pprof/` | index |
 //! | `profile?seconds=N` | CPU samples in pprof protobuf, gzip (default 30 s) |
 //! | `flamegraph?seconds=N` | the same as an SVG |
-//! | `heap`, `allocs` | sampled live heap in pprof protobuf, gzip |
-//! | `heap_flamegraph` | the same as an SVG |
+//! | `heap`, `allocs` | sampled live heap in pprof protobuf, gzip; with `seconds=N` what changed in them |
+//! | `heap_flamegraph` | the live heap as an SVG |
 //! | `threads`, `goroutine`, `threadcreate` | the threads of the process, as text |
 //! | `cmdline` | argv, NUL-separated |
 //! | `symbol` | answers that profiles carry their symbols |
 //!
-//! CPU sampling costs nothing while no profile runs. Heap sampling begins with the first request for a
-//! heap profile and goes on, so a second request shows what was allocated since.
+//! CPU sampling costs nothing while no profile runs. Heap sampling runs from the start of the process, so
+//! that the first profile shows everything that lives. Names come from the program's symbol table: profiles
+//! need no debug information, no folder to write to, and leave no memory behind.
+//!
+//! | Part | For |
+//! |---|---|
+//! | [`cpu`] | samples of the CPU's time |
+//! | [`heap`] | samples of the heap |
+//! | [`symbols`], [`elf`] | names for addresses |
+//! | [`profile`] | the forms of a profile |
+
+mod cpu;
+mod elf;
+mod heap;
+mod profile;
+mod symbols;
 
 use std::time::Duration;
 
 use hyper::Method;
 use hyper::header::{CONTENT_DISPOSITION, HeaderName, HeaderValue};
-use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::{Instant, sleep_until};
 
 use super::body::Body;
+use super::connection::Peer;
 use super::query;
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
 
-/// Samples a second; 99 does not beat with work that runs every 10 ms.
-const FREQUENCY: i32 = 99;
-
-/// Length of a CPU profile when the request names none.
+/// Length of a CPU profile in seconds when the request names none.
 const DEFAULT_SECONDS: u64 = 30;
 
-/// Longest CPU profile.
+/// Longest profile in seconds.
 const MAX_SECONDS: u64 = 600;
+
+/// How often a running profile fetches its samples and looks whether anybody still waits for it.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Tells `go tool pprof` that an error comes from a profile's page.
 const X_GO_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
 
 const PREFIX: &str = "/debug/pprof/";
 
-/// One CPU profile at a time: the timer signal belongs to the process.
-static PROFILING: Mutex<()> = Mutex::const_new(());
+/// One CPU profile at a time: the timer belongs to the process.
+static CPU: Mutex<()> = Mutex::const_new(());
+
+/// One heap profile at a time: each costs CPU and, while it is written, memory.
+static HEAP: Mutex<()> = Mutex::const_new(());
 
 /// The routes below `/debug/pprof/`.
 pub fn routes() -> Router {
@@ -103,11 +121,7 @@ fn index(call: &Call) -> Response {
         &[
             super::landing::Link::new("profile?seconds=30", "profile", "CPU time, pprof format"),
             super::landing::Link::new("flamegraph?seconds=10", "flamegraph", "CPU time, SVG"),
-            super::landing::Link::new(
-                "heap",
-                "heap",
-                "live heap, pprof format; the first request starts the sampling",
-            ),
+            super::landing::Link::new("heap", "heap", "live heap, pprof format"),
             super::landing::Link::new("heap_flamegraph", "heap_flamegraph", "live heap, SVG"),
             super::landing::Link::new("threads", "threads", "threads of the process"),
             super::landing::Link::new("cmdline", "cmdline", "command line"),
@@ -129,93 +143,158 @@ fn wants_text(call: &Call) -> bool {
         .is_some_and(|debug| debug != 0)
 }
 
+/// The `seconds` of a request, if it has them.
+fn seconds(call: &Call) -> Result<Option<u64>, Response> {
+    let Some(text) = query::first(call.query(), "seconds") else { return Ok(None) };
+    match text.parse() {
+        Ok(seconds @ 1..=MAX_SECONDS) => Ok(Some(seconds)),
+        _ => {
+            let message =
+                format!("seconds={text:?} must be a whole number from 1 to {MAX_SECONDS}\n");
+            Err(response::error(400, message))
+        }
+    }
+}
+
+/// The right to take a profile, or the answer to who asks while another has it.
+fn only(lock: &'static Mutex<()>, what: &str) -> Result<MutexGuard<'static, ()>, Response> {
+    lock.try_lock().map_err(|_| {
+        let message = format!(
+            "A {what} profile is being taken, and there is one at a time: try again when it is done\n"
+        );
+        let busy = response::error(429, message);
+        response::header(busy, X_GO_PPROF, HeaderValue::from_static("1"))
+    })
+}
+
+/// An answer to nobody: the client has left.
+fn left() -> Response {
+    response::closing(503, "The client has left, its profile has ended\n")
+}
+
+fn failed(error: impl std::fmt::Display) -> Response {
+    response::error(500, format!("The profile failed: {error}\n"))
+}
+
+/// Waits, and says every now and then that it does; `false` when the client left meanwhile.
+async fn wait(call: &Call, seconds: u64, mut each: impl FnMut()) -> bool {
+    let peer = call.head.extensions.get::<Peer>();
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < end {
+        sleep_until(end.min(Instant::now() + LOOK)).await;
+        each();
+        if peer.is_some_and(Peer::has_left) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Runs `work` where it may take its time, and gives back the memory that it leaves.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let run = move || {
+        let result = work();
+        heap::give_back();
+        result
+    };
+    tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
 async fn cpu(call: Call, form: Form) -> Response {
-    let seconds = match query::first(call.query(), "seconds") {
-        None => DEFAULT_SECONDS,
-        Some(text) => match text.parse() {
-            Ok(seconds @ 1..=MAX_SECONDS) => seconds,
-            _ => {
-                let message =
-                    format!("seconds={text:?} must be a whole number from 1 to {MAX_SECONDS}\n");
-                return response::error(400, message);
-            }
-        },
+    let seconds = match seconds(&call) {
+        Ok(seconds) => seconds.unwrap_or(DEFAULT_SECONDS),
+        Err(refusal) => return refusal,
     };
     if call.head.method == Method::HEAD {
         return form.respond("profile", Vec::new());
     }
-    let Ok(_only) = PROFILING.try_lock() else {
-        return response::error(500, "Could not enable CPU profiling: a profile is running\n");
+    let _only = match only(&CPU, "CPU") {
+        Ok(only) => only,
+        Err(refusal) => return refusal,
     };
-    let guard = pprof::ProfilerGuardBuilder::default()
-        .frequency(FREQUENCY)
-        .blocklist(&["libc", "libgcc", "pthread", "vdso"])
-        .build();
-    let guard = match guard {
-        Ok(guard) => guard,
+    let session = match cpu::Session::start() {
+        Ok(session) => session,
         Err(error) => {
             return response::error(500, format!("Could not enable CPU profiling: {error}\n"));
         }
     };
-    sleep(Duration::from_secs(seconds)).await;
-    // Symbols are resolved here, which takes longer than a runtime thread may be held.
-    let report = tokio::task::spawn_blocking(move || report(&guard, form)).await;
-    match report {
-        Ok(Ok(bytes)) => form.respond("profile", bytes),
-        Ok(Err(error)) => response::error(500, format!("The profile failed: {error}\n")),
-        Err(error) => response::error(500, format!("The profile failed: {error}\n")),
+    let mut counts = cpu::Counts::default();
+    if !wait(&call, seconds, || session.collect(&mut counts)).await {
+        return left();
     }
-}
-
-fn report(guard: &pprof::ProfilerGuard<'_>, form: Form) -> Result<Vec<u8>, String> {
-    use pprof::protos::Message;
-    let report = guard.report().build().map_err(|error| error.to_string())?;
-    match form {
-        Form::Pprof => {
-            let profile = report.pprof().map_err(|error| error.to_string())?;
-            Ok(super::gzip::compress(&profile.encode_to_vec()))
+    let report = move || {
+        let profile = session.finish(counts);
+        let symbols = symbols::Symbols::of(&profile.addresses());
+        match form {
+            Form::Flamegraph => profile.flame_graph(
+                &symbols,
+                "CPU time",
+                "The process used no CPU time while it was watched.",
+            ),
+            _ => Ok(super::gzip::compress(&profile.encode(&symbols))),
         }
-        Form::Flamegraph => {
-            let mut svg = Vec::new();
-            report.flamegraph(&mut svg).map_err(|error| error.to_string())?;
-            Ok(svg)
-        }
-        Form::Text => Ok(format!("{report:?}").into_bytes()),
+    };
+    match aside(report).await {
+        Ok(bytes) => form.respond("profile", bytes),
+        Err(error) => failed(error),
     }
 }
 
 async fn heap(call: Call, form: Form) -> Response {
     let name = call.path.strip_prefix(PREFIX).unwrap_or_default();
+    let seconds = match seconds(&call) {
+        Ok(seconds) => seconds,
+        Err(refusal) => return refusal,
+    };
     if call.head.method == Method::HEAD {
         return form.respond(name, Vec::new());
     }
-    let Some(control) = jemalloc_pprof::PROF_CTL.as_ref() else {
+    if !heap::is_sampled() {
         return response::error(501, "This build's allocator does not sample the heap\n");
-    };
-    let mut control = control.lock().await;
-    if !control.activated()
-        && let Err(error) = control.activate()
-    {
-        return response::error(500, format!("Cannot start sampling the heap: {error}\n"));
     }
-    let dump = match form {
-        Form::Pprof => control.dump_pprof(),
-        Form::Text => control.dump().and_then(|mut file| {
-            let mut text = Vec::new();
-            std::io::Read::read_to_end(&mut file, &mut text)?;
-            Ok(text)
-        }),
-        Form::Flamegraph => control.dump_flamegraph(),
+    let _only = match only(&HEAP, "heap") {
+        Ok(only) => only,
+        Err(refusal) => return refusal,
     };
-    match dump {
-        Ok(bytes) => form.respond(name, bytes),
-        Err(error) => response::error(
-            500,
-            format!(
-                "The heap profile failed: {error} (it passes through a file in {}; set TMPDIR to \
-                 a writable directory)\n",
-                std::env::temp_dir().display()
+    let stacks = || {
+        let dump = heap::dump().map_err(|error| error.to_string())?;
+        heap::parse(&dump)
+    };
+    let before = match seconds {
+        None => None,
+        Some(seconds) => {
+            let before = match aside(stacks).await {
+                Ok((_, before)) => before,
+                Err(error) => return failed(error),
+            };
+            if !wait(&call, seconds, || {}).await {
+                return left();
+            }
+            Some(before)
+        }
+    };
+    let report = move || {
+        if form == Form::Text {
+            return heap::dump().map(String::into_bytes).map_err(|error| error.to_string());
+        }
+        let (interval, mut now) = stacks()?;
+        if let Some(before) = before {
+            now = heap::difference(now, before);
+        }
+        let (profile, symbols) = heap::profile(interval, now);
+        match form {
+            Form::Flamegraph => profile.flame_graph(
+                &symbols,
+                "Live heap",
+                "Nothing was sampled: too little memory is in use.",
             ),
-        ),
+            _ => Ok(super::gzip::compress(&profile.encode(&symbols))),
+        }
+    };
+    match aside(report).await {
+        Ok(bytes) => form.respond(name, bytes),
+        Err(error) => failed(error),
     }
 }

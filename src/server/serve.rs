@@ -7,12 +7,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::body::Body as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::server::graceful::GracefulShutdown;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use super::admission::{self, Place};
 use super::connection::{Deadlines, Limits, TimedStream};
 use super::router::Router;
 use super::shutdown::Shutdown;
@@ -23,6 +26,17 @@ const MAX_HEAD: usize = 64 << 10;
 
 /// What hyper may buffer of one response before it waits for the socket.
 const MAX_BUFFERED: usize = 256 << 10;
+
+/// When the system asks whether a silent peer is still there, how often it repeats the question, and after
+/// how many unanswered ones it ends the connection; as Go's server has it.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(15))
+    .with_interval(Duration::from_secs(15))
+    .with_retries(9);
+
+/// What a client gets for which there is no room.
+const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
+    Connection: close\r\nContent-Length: 21\r\n\r\nToo many connections\n";
 
 /// Pauses after a failed accept: long enough not to spin while descriptors are short, short enough
 /// to be back at once when they are not.
@@ -53,7 +67,15 @@ pub async fn serve(
         match accepted {
             Ok((stream, _)) => {
                 pause = *ACCEPT_PAUSE.start();
-                answer(stream, &router, limits, &graceful);
+                let deadlines = Deadlines::new(limits);
+                let admitted = tokio::select! {
+                    admitted = admission::of_process().admit(&deadlines) => admitted,
+                    () = &mut stop => break,
+                };
+                match admitted {
+                    Some(place) => answer(stream, deadlines, place, &router, &graceful),
+                    None => refuse(stream),
+                }
             }
             // The client was gone before its turn; the next one is not affected.
             Err(error) if is_client_error(&error) => {}
@@ -85,14 +107,23 @@ fn is_client_error(error: &io::Error) -> bool {
     )
 }
 
-fn answer(stream: TcpStream, router: &Arc<Router>, limits: Limits, graceful: &GracefulShutdown) {
+fn answer(
+    stream: TcpStream,
+    deadlines: Deadlines,
+    place: Place<'static>,
+    router: &Arc<Router>,
+    graceful: &GracefulShutdown,
+) {
     // Only latency suffers when this fails.
     let _ = stream.set_nodelay(true);
-    let deadlines = Deadlines::new(limits);
+    // Without it the other limits still end a connection whose peer has vanished, only later.
+    let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
+    let stream = TimedStream::new(stream, deadlines.clone());
+    let peer = stream.peer();
     let router = Arc::clone(router);
-    let phases = deadlines.clone();
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let answer = phases.answering();
+    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        let answer = deadlines.answering(!request.body().is_end_stream());
+        request.extensions_mut().insert(peer.clone());
         let router = Arc::clone(&router);
         async move {
             let (head, _) = request.into_parts();
@@ -108,11 +139,23 @@ fn answer(stream: TcpStream, router: &Arc<Router>, limits: Limits, graceful: &Gr
         .half_close(true)
         .max_header_size(MAX_HEAD)
         .max_buf_size(MAX_BUFFERED)
-        .serve_connection(TimedStream::new(stream, deadlines), service);
+        .serve_connection(stream, service);
     let connection = graceful.watch(connection);
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "connection ended early");
         }
+        // Only now is its descriptor free for another.
+        drop(place);
     });
+}
+
+/// Says that there is no room. Nothing is waited for: what the client has not sent, or does not take, by now
+/// is not worth a descriptor.
+fn refuse(stream: TcpStream) {
+    let Ok(mut stream) = stream.into_std() else { return };
+    // Bytes that nobody has read would make the system discard the answer.
+    let _ = io::Read::read(&mut stream, &mut [0; 4 << 10]);
+    let _ = io::Write::write(&mut stream, REFUSAL);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
 }

@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::http::ConnectionCollector;
 use super::process::ProcessCollector;
 use super::{protobuf, text};
 use crate::exposition::{Format, ScrapeQuery, Source};
@@ -71,9 +72,10 @@ impl BuildLabels {
 const BUILD_HELP: &str = "Build of this program; the value is always 1";
 
 impl Recorder {
-    /// A registry with `process_*` and `kstatd_build_info`.
+    /// A registry with `process_*`, the HTTP connections and `kstatd_build_info`.
     pub fn new() -> Self {
         let mut recorder = Self::process();
+        recorder.registry.register_collector(Box::new(ConnectionCollector));
         recorder.build_info("kstatd_build_info");
         recorder
     }

@@ -1,0 +1,273 @@
+//! Names of functions from the symbol table of an ELF file.
+//!
+//! Only what is asked for is read: the table passes through a small buffer, names are fetched for the
+//! symbols that were hit. Debug information is never looked at; a file without it has the same names.
+//! What this cannot do: lines of source, and functions that the compiler put into their callers.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Bytes of the symbol table that are read at a time; a multiple of [`SYMBOL`].
+const CHUNK: usize = 2_048 * SYMBOL;
+
+/// Sizes of the 64-bit records.
+const HEADER: usize = 64;
+const SEGMENT: usize = 56;
+const SECTION: usize = 64;
+const SYMBOL: usize = 24;
+
+/// Most segments, sections or bytes of notes that a file is believed to have.
+const MANY: usize = 4_096;
+
+/// Longest name; those of generic Rust functions have a few hundred bytes.
+const LONGEST_NAME: usize = 16 << 10;
+
+/// `p_type`, `sh_type` and the types of symbols that are functions.
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+const SHT_SYMTAB: u32 = 2;
+const SHT_DYNSYM: u32 = 11;
+const STT_FUNC: u8 = 2;
+const STT_GNU_IFUNC: u8 = 10;
+const NT_GNU_BUILD_ID: u32 = 3;
+
+/// An ELF file of this machine's kind.
+#[derive(Debug)]
+pub(super) struct Elf {
+    file: File,
+    segments: Vec<Segment>,
+    symbols: Option<Table>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    kind: u32,
+    offset: u64,
+    address: u64,
+    size: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    offset: u64,
+    size: u64,
+    names: u64,
+    names_size: u64,
+}
+
+/// The record at `index` of a table of records, as far as it is there.
+fn field<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
+    let bytes = record.get(at..at + N).and_then(|bytes| bytes.try_into().ok());
+    bytes.unwrap_or([0; N])
+}
+
+fn u16_at(record: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes(field(record, at))
+}
+
+fn u32_at(record: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(field(record, at))
+}
+
+fn u64_at(record: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(field(record, at))
+}
+
+fn wrong(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl Elf {
+    /// Reads the headers.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is no ELF file of 64 bits in this machine's byte order.
+    pub(super) fn open(file: File) -> io::Result<Self> {
+        let order = if cfg!(target_endian = "little") { 1 } else { 2 };
+        let mut header = [0; HEADER];
+        file.read_exact_at(&mut header, 0)?;
+        if header[..6] != [0x7f, b'E', b'L', b'F', 2, order] {
+            return Err(wrong("no ELF file of this machine's kind"));
+        }
+        let segments = Self::records(
+            &file,
+            (u64_at(&header, 32), u16_at(&header, 56), u16_at(&header, 54)),
+            SEGMENT,
+        )?;
+        let segments = segments.chunks_exact(SEGMENT).map(|record| Segment {
+            kind: u32_at(record, 0),
+            offset: u64_at(record, 8),
+            address: u64_at(record, 16),
+            size: u64_at(record, 32),
+        });
+        let segments = segments.collect();
+        let sections = Self::records(
+            &file,
+            (u64_at(&header, 40), u16_at(&header, 60), u16_at(&header, 58)),
+            SECTION,
+        )?;
+        let of_kind = |kind: u32| {
+            let mut records = sections.chunks_exact(SECTION);
+            let record = records.find(|record| u32_at(record, 4) == kind)?;
+            let names = sections.chunks_exact(SECTION).nth(u32_at(record, 40) as usize)?;
+            (u64_at(record, 56) == SYMBOL as u64).then(|| Table {
+                offset: u64_at(record, 24),
+                size: u64_at(record, 32),
+                names: u64_at(names, 24),
+                names_size: u64_at(names, 32),
+            })
+        };
+        // A shared library that was stripped still names what it exports.
+        let symbols = of_kind(SHT_SYMTAB).or_else(|| of_kind(SHT_DYNSYM));
+        Ok(Self { file, segments, symbols })
+    }
+
+    /// The records of a table with this offset, count and size of a record.
+    fn records(file: &File, table: (u64, u16, u16), size: usize) -> io::Result<Vec<u8>> {
+        let (offset, count, each) = table;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        if usize::from(each) != size || usize::from(count) > MANY {
+            return Err(wrong("headers of an unknown size"));
+        }
+        let mut records = vec![0; usize::from(count) * size];
+        file.read_exact_at(&mut records, offset)?;
+        Ok(records)
+    }
+
+    /// The address that the file gives to what lies at an offset of it.
+    pub(super) fn address(&self, offset: u64) -> Option<u64> {
+        let holds = |segment: &&Segment| {
+            segment.kind == PT_LOAD
+                && offset >= segment.offset
+                && offset - segment.offset < segment.size
+        };
+        let segment = self.segments.iter().find(holds)?;
+        Some(segment.address.wrapping_add(offset - segment.offset))
+    }
+
+    /// The identity that the linker gave the file, in hexadecimal.
+    pub(super) fn build_id(&self) -> Option<String> {
+        self.segments.iter().filter(|segment| segment.kind == PT_NOTE).find_map(|segment| {
+            let size = usize::try_from(segment.size).ok()?.min(MANY);
+            let mut notes = vec![0; size];
+            self.file.read_exact_at(&mut notes, segment.offset).ok()?;
+            gnu_build_id(&notes)
+        })
+    }
+
+    /// The symbols' names for addresses of the file, in the order of `addresses`, which must ascend.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub(super) fn names(&self, addresses: &[u64]) -> io::Result<Vec<Option<String>>> {
+        let Some(table) = self.symbols else {
+            return Ok(vec![None; addresses.len()]);
+        };
+        // Size of the symbol and offset of its name.
+        let mut hits: Vec<Option<(u64, u32)>> = vec![None; addresses.len()];
+        let mut buffer = vec![0; CHUNK];
+        let mut read = 0;
+        while read < table.size {
+            let take = usize::try_from(table.size - read).map_or(CHUNK, |left| left.min(CHUNK));
+            self.file.read_exact_at(&mut buffer[..take], table.offset + read)?;
+            for symbol in buffer[..take].chunks_exact(SYMBOL) {
+                let kind = symbol[4] & 0xf;
+                let (start, size) = (u64_at(symbol, 8), u64_at(symbol, 16));
+                if !matches!(kind, STT_FUNC | STT_GNU_IFUNC) || u16_at(symbol, 6) == 0 || size == 0
+                {
+                    continue;
+                }
+                let from = addresses.partition_point(|address| *address < start);
+                let inside = addresses[from..].iter().zip(&mut hits[from..]);
+                for (_, hit) in inside.take_while(|(address, _)| **address - start < size) {
+                    // The innermost symbol says most.
+                    if hit.is_none_or(|(known, _)| size < known) {
+                        *hit = Some((size, u32_at(symbol, 0)));
+                    }
+                }
+            }
+            read += take as u64;
+        }
+        let name = |hit: Option<(u64, u32)>| hit.and_then(|(_, at)| self.name(&table, at.into()));
+        Ok(hits.into_iter().map(name).collect())
+    }
+
+    fn name(&self, table: &Table, at: u64) -> Option<String> {
+        let left = usize::try_from(table.names_size.checked_sub(at)?).ok()?;
+        let mut name = Vec::new();
+        while name.len() < left.min(LONGEST_NAME) {
+            let known = name.len();
+            name.resize((known + 256).min(left), 0);
+            self.file.read_exact_at(&mut name[known..], table.names + at + known as u64).ok()?;
+            if let Some(end) = memchr::memchr(0, &name[known..]) {
+                name.truncate(known + end);
+                return String::from_utf8(name).ok().filter(|name| !name.is_empty());
+            }
+        }
+        None
+    }
+}
+
+/// Looks for the build ID in a segment of notes.
+fn gnu_build_id(mut notes: &[u8]) -> Option<String> {
+    let aligned = |size: u32| (size as usize).checked_next_multiple_of(4);
+    while notes.len() >= 12 {
+        let (name_size, size, kind) = (u32_at(notes, 0), u32_at(notes, 4), u32_at(notes, 8));
+        let name = notes.get(12..)?.get(..name_size as usize)?;
+        let start = 12_usize.checked_add(aligned(name_size)?)?;
+        let rest = notes.get(start..)?;
+        if kind == NT_GNU_BUILD_ID && name == b"GNU\0" {
+            let id = rest.get(..size as usize)?;
+            return Some(id.iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        notes = rest.get(aligned(size)?..)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn this_program() -> Elf {
+        Elf::open(File::open("/proc/self/exe").expect("program")).expect("ELF")
+    }
+
+    #[test]
+    fn a_file_that_is_no_elf_is_refused() {
+        for file in ["/proc/self/cmdline", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")] {
+            assert!(Elf::open(File::open(file).expect("file")).is_err(), "{file}");
+        }
+    }
+
+    #[test]
+    fn what_lies_in_no_function_has_no_name() {
+        let elf = this_program();
+        assert_eq!(elf.names(&[0, u64::MAX]).expect("names"), [None, None]);
+        assert_eq!(elf.address(u64::MAX), None);
+        assert!(elf.address(0).is_some(), "the header is loaded with the program");
+    }
+
+    #[test]
+    fn notes_that_end_early_have_no_build_id() {
+        let mut notes = Vec::new();
+        for number in [4_u32, 2, 1] {
+            notes.extend(number.to_ne_bytes());
+        }
+        notes.extend(b"GNU\0\x01\x02\0\0");
+        for number in [4_u32, 3, NT_GNU_BUILD_ID] {
+            notes.extend(number.to_ne_bytes());
+        }
+        notes.extend(b"GNU\0\xab\x01\xff\0");
+        assert_eq!(gnu_build_id(&notes).as_deref(), Some("ab01ff"));
+        for end in 0..notes.len() - 1 {
+            assert_eq!(gnu_build_id(&notes[..end]), None, "cut at {end}");
+        }
+        assert_eq!(gnu_build_id(&[0xff; 64]), None);
+    }
+}

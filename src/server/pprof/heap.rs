@@ -1,0 +1,292 @@
+//! What is in memory, by the call stacks that allocated it, as jemalloc samples it.
+//!
+//! jemalloc writes its samples to a path. A file in memory has one that needs no writable folder.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::ptr;
+
+use super::profile::{Profile, Sample};
+use super::symbols::Symbols;
+
+/// Names of jemalloc's controls.
+const ENABLED: &[u8] = b"opt.prof\0";
+const DUMP: &[u8] = b"prof.dump\0";
+const FLUSH_THREAD: &CStr = c"thread.tcache.flush";
+/// 4096 stands for all arenas.
+const PURGE_ALL: &CStr = c"arena.4096.purge";
+
+/// Whether this process samples its heap.
+pub(super) fn is_sampled() -> bool {
+    // SAFETY: this control is a bool.
+    unsafe { tikv_jemalloc_ctl::raw::read(ENABLED) }.unwrap_or(false)
+}
+
+/// The live heap in the sampler's own format, `heap_v2`.
+///
+/// # Errors
+///
+/// When the system has no room for the text or the sampler cannot write it.
+pub(super) fn dump() -> io::Result<String> {
+    let mut file = file_in_memory()?;
+    let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    // SAFETY: this control takes the address of a C string and is done with it when the call returns.
+    unsafe { tikv_jemalloc_ctl::raw::write(DUMP, path.as_ptr()) }
+        .map_err(|error| io::Error::other(format!("the sampler cannot write: {error}")))?;
+    // The sampler wrote through a handle of its own, so that this one is still at the beginning.
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A file without a folder.
+fn file_in_memory() -> io::Result<File> {
+    // SAFETY: the name is a C string; a descriptor that is no error belongs to nobody else.
+    let file = unsafe {
+        match libc::memfd_create(c"kstatd-heap".as_ptr(), libc::MFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            descriptor => Ok(File::from_raw_fd(descriptor)),
+        }
+    };
+    // Some sandboxes know no memfd.
+    file.or_else(|error| {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_TMPFILE)
+            .mode(0o600)
+            .open("/dev/shm")
+            .map_err(|_| error)
+    })
+}
+
+/// Gives the pages that nobody uses any more back to the system: nothing else would do so before the
+/// process allocates again.
+pub(super) fn give_back() {
+    for control in [FLUSH_THREAD, PURGE_ALL] {
+        // SAFETY: these controls neither read nor write a value. A failure leaves the pages for later.
+        unsafe {
+            tikv_jemalloc_sys::mallctl(
+                control.as_ptr(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                0,
+            );
+        }
+    }
+}
+
+/// Objects and bytes by stack, the innermost address first.
+pub(super) type Stacks = HashMap<Vec<u64>, [f64; 2]>;
+
+/// Reads what [`dump`] wrote: the mean number of bytes between samples, and what the samples stand for.
+///
+/// # Errors
+///
+/// When the text has another form; the text of the error names the line.
+pub(super) fn parse(dump: &str) -> Result<(f64, Stacks), String> {
+    let mut lines = dump.lines();
+    let first = lines.next().unwrap_or_default();
+    let interval: f64 = first
+        .strip_prefix("heap_v2/")
+        .and_then(|number| number.parse().ok())
+        .filter(|interval| *interval > 0.0)
+        .ok_or_else(|| format!("{first:?} is not the head of a heap_v2 file"))?;
+    let mut stacks = Stacks::new();
+    let mut stack: Option<Vec<u64>> = None;
+    for line in lines {
+        let malformed = || format!("{line:?} in a heap_v2 file");
+        let line = line.trim();
+        if line == "MAPPED_LIBRARIES:" {
+            break;
+        }
+        if let Some(addresses) = line.strip_prefix('@') {
+            let address = |text: &str| {
+                let digits = text.trim_start_matches("0x");
+                // Return addresses lie behind their calls.
+                u64::from_str_radix(digits, 16).ok().map(|address| address.saturating_sub(1))
+            };
+            let addresses: Option<_> = addresses.split_ascii_whitespace().map(address).collect();
+            stack = Some(addresses.ok_or_else(malformed)?);
+        } else if let Some(sums) = line.strip_prefix("t*:")
+            && let Some(stack) = stack.take()
+        {
+            // `t*: objects: bytes [objects ever: bytes ever]`
+            let mut fields = sums.split([':', ' ']).filter(|field| !field.is_empty());
+            let mut number = || fields.next()?.parse::<f64>().ok();
+            let (objects, bytes) = number().zip(number()).ok_or_else(malformed)?;
+            let sum = stacks.entry(stack).or_default();
+            for (sum, value) in sum.iter_mut().zip(unbiased(objects, bytes, interval)) {
+                *sum += value;
+            }
+        }
+    }
+    Ok((interval, stacks))
+}
+
+/// What samples stand for. An object of `s` bytes is sampled with the probability `1 - e^(-s/interval)`;
+/// the sampler writes numbers for which this holds with the mean size.
+fn unbiased(objects: f64, bytes: f64, interval: f64) -> [f64; 2] {
+    if objects <= 0.0 {
+        return [0.0; 2];
+    }
+    let scale = 1.0 / (1.0 - (-(bytes / objects) / interval).exp());
+    if scale.is_finite() { [objects * scale, bytes * scale] } else { [objects, bytes] }
+}
+
+/// `after` without `before`.
+pub(super) fn difference(mut after: Stacks, before: Stacks) -> Stacks {
+    for (stack, [objects, bytes]) in before {
+        let sum = after.entry(stack).or_default();
+        sum[0] -= objects;
+        sum[1] -= bytes;
+    }
+    after.retain(|_, [_, bytes]| bytes.abs() >= 1.0);
+    after
+}
+
+/// The profile, with the values at those who asked for the memory: the allocator's own frames are left out.
+pub(super) fn profile(interval: f64, stacks: Stacks) -> (Profile, Symbols) {
+    let sample = |(stack, values): (Vec<u64>, [f64; 2])| Sample {
+        stack,
+        values: values.map(|value| value.round() as i64),
+        thread: None,
+    };
+    let mut profile = Profile {
+        kinds: [("inuse_objects", "count"), ("inuse_space", "bytes")],
+        period: ("space", "bytes", interval as i64),
+        duration: None,
+        comments: vec![format!("about one sample for each {interval} bytes allocated")],
+        samples: stacks.into_iter().map(sample).collect(),
+    };
+    let symbols = Symbols::of(&profile.addresses());
+    for sample in &mut profile.samples {
+        let names = sample.stack.iter().map(|address| match symbols.name(*address) {
+            Some(name) => name.readable.as_str(),
+            None => "",
+        });
+        let inside = frames_of_the_allocator(names);
+        sample.stack.drain(..inside.min(sample.stack.len().saturating_sub(1)));
+    }
+    (profile, symbols)
+}
+
+/// How many frames from the innermost are the allocator's and the containers' that grow by it.
+fn frames_of_the_allocator<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    let mut inside = 0;
+    let mut is_allocator = true;
+    for (index, name) in names.enumerate() {
+        if name.starts_with(ALLOCATOR) {
+            // It never calls back, so that whatever its entry called is its own, named so or not.
+            inside = index + 1;
+            is_allocator = true;
+        } else if is_allocator && is_shim(name) {
+            inside = index + 1;
+        } else {
+            is_allocator = false;
+        }
+    }
+    inside
+}
+
+/// The prefix of jemalloc's functions in this program.
+const ALLOCATOR: &str = "_rjem_";
+
+/// Whether a function only passes on what its caller asks of the allocator.
+fn is_shim(name: &str) -> bool {
+    const SHIMS: [&str; 6] =
+        ["__rust", "__rg_", "__rdl_", "alloc::", "hashbrown::raw::", "tikv_jemallocator::"];
+    // `<alloc::vec::Vec<T> as core::clone::Clone>::clone`
+    let path = name.trim_start_matches('<');
+    SHIMS.iter().any(|shim| path.starts_with(shim))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DUMP: &str = "heap_v2/524288
+  t*: 3: 1572884 [0: 0]
+  t0: 3: 1572884 [0: 0]
+@ 0x10 0x20 0x30
+  t*: 1: 20 [0: 0]
+  t0: 1: 20 [0: 0]
+@ 0x10 0x40
+  t*: 2: 33554432 [0: 0]
+  t1: 2: 33554432 [0: 0]
+
+MAPPED_LIBRARIES:
+00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/kstatd
+@ 0x1
+";
+
+    #[test]
+    fn samples_stand_for_more_than_themselves() {
+        let (interval, stacks) = parse(DUMP).expect("profile");
+        assert_eq!((interval, stacks.len()), (524_288.0, 2));
+        let small = stacks[&vec![0x0f, 0x1f, 0x2f]];
+        // One object of 20 bytes was met; every byte is met once in half a MiB.
+        assert!((small[1] - 524_298.0).abs() < 1.0, "{small:?}");
+        assert!((small[0] * 20.0 - small[1]).abs() < 1e-6, "{small:?}");
+        let large = stacks[&vec![0x0f, 0x3f]];
+        assert!((large[1] - 33_554_432.0).abs() < 1.0, "{large:?}");
+    }
+
+    #[test]
+    fn a_dump_of_nothing_is_a_profile() {
+        let (_, stacks) = parse("heap_v2/1024\n  t*: 0: 0 [0: 0]\n\nMAPPED_LIBRARIES:\n").expect("");
+        assert!(stacks.is_empty());
+        assert_eq!(unbiased(0.0, 0.0, 1024.0), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn what_is_no_dump_is_named() {
+        for (text, part) in [
+            ("", "\"\""),
+            ("heap_v2/x\n", "heap_v2/x"),
+            ("heap_v2/1\n@ 0xzz\n", "@ 0xzz"),
+            ("heap_v2/1\n@ 0x1\n t*: x: 1\n", "t*: x"),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_difference_has_both_signs() {
+        let after = Stacks::from([(vec![1], [2.0, 20.0]), (vec![2], [1.0, 8.0])]);
+        let before =
+            Stacks::from([(vec![1], [1.0, 10.0]), (vec![2], [1.0, 8.0]), (vec![3], [1.0, 4.0])]);
+        let expected = Stacks::from([(vec![1], [1.0, 10.0]), (vec![3], [-1.0, -4.0])]);
+        assert_eq!(difference(after, before), expected);
+    }
+
+    #[test]
+    fn only_the_innermost_run_is_the_allocators() {
+        for (stack, expected) in [
+            (&["prof_backtrace_impl", "_rjem_je_prof_tctx_create", "_rjem_malloc", "a::b"][..], 3),
+            (&["_rjem_mallocx", "__rustc::__rust_alloc", "alloc::raw_vec::grow", "a::b"], 3),
+            (&["_rjem_realloc", "<alloc::vec::Vec<T> as a::T>::push", "a::b", "alloc::c::d"], 2),
+            (&["a::b", "alloc::c::d"], 0),
+            (&["", "_rjem_malloc", "", "a::b"], 2),
+            (&[], 0),
+        ] {
+            assert_eq!(frames_of_the_allocator(stack.iter().copied()), expected, "{stack:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_in_memory_can_be_opened_by_its_path() {
+        let mut file = file_in_memory().expect("file");
+        std::fs::write(format!("/proc/self/fd/{}", file.as_raw_fd()), "text").expect("write");
+        let mut text = String::new();
+        file.read_to_string(&mut text).expect("read");
+        assert_eq!(text, "text");
+    }
+}

@@ -1,0 +1,350 @@
+//! A profile in the forms that it is looked at: pprof's protobuf for tools, an SVG for people.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::symbols::{Name, Symbols};
+
+/// What was counted at one call stack.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sample {
+    /// Addresses inside the calls, the innermost first.
+    pub stack: Vec<u64>,
+    /// One value for each kind of the profile.
+    pub values: [i64; 2],
+    /// The thread's name, where threads are told apart.
+    pub thread: Option<Arc<str>>,
+}
+
+/// Samples and what they mean.
+#[derive(Debug)]
+pub(super) struct Profile {
+    /// Name and unit of each value; the last is what is looked at first.
+    pub kinds: [(&'static str, &'static str); 2],
+    /// Name, unit and length of the interval between samples.
+    pub period: (&'static str, &'static str, i64),
+    /// How long samples were taken.
+    pub duration: Option<Duration>,
+    /// What a reader should know besides.
+    pub comments: Vec<String>,
+    /// The samples.
+    pub samples: Vec<Sample>,
+}
+
+/// Field numbers of pprof's `profile.proto`.
+mod tag {
+    pub(super) mod profile {
+        pub(crate) const SAMPLE_TYPE: u32 = 1;
+        pub(crate) const SAMPLE: u32 = 2;
+        pub(crate) const MAPPING: u32 = 3;
+        pub(crate) const LOCATION: u32 = 4;
+        pub(crate) const FUNCTION: u32 = 5;
+        pub(crate) const STRING_TABLE: u32 = 6;
+        pub(crate) const TIME_NANOS: u32 = 9;
+        pub(crate) const DURATION_NANOS: u32 = 10;
+        pub(crate) const PERIOD_TYPE: u32 = 11;
+        pub(crate) const PERIOD: u32 = 12;
+        pub(crate) const COMMENT: u32 = 13;
+        pub(crate) const DEFAULT_SAMPLE_TYPE: u32 = 14;
+    }
+    pub(super) mod value_type {
+        pub(crate) const TYPE: u32 = 1;
+        pub(crate) const UNIT: u32 = 2;
+    }
+    pub(super) mod sample {
+        pub(crate) const LOCATION_ID: u32 = 1;
+        pub(crate) const VALUE: u32 = 2;
+        pub(crate) const LABEL: u32 = 3;
+    }
+    pub(super) mod label {
+        pub(crate) const KEY: u32 = 1;
+        pub(crate) const STR: u32 = 2;
+    }
+    pub(super) mod mapping {
+        pub(crate) const ID: u32 = 1;
+        pub(crate) const MEMORY_START: u32 = 2;
+        pub(crate) const MEMORY_LIMIT: u32 = 3;
+        pub(crate) const FILE_OFFSET: u32 = 4;
+        pub(crate) const FILENAME: u32 = 5;
+        pub(crate) const BUILD_ID: u32 = 6;
+        pub(crate) const HAS_FUNCTIONS: u32 = 7;
+    }
+    pub(super) mod location {
+        pub(crate) const ID: u32 = 1;
+        pub(crate) const MAPPING_ID: u32 = 2;
+        pub(crate) const ADDRESS: u32 = 3;
+        pub(crate) const LINE: u32 = 4;
+    }
+    pub(super) mod line {
+        pub(crate) const FUNCTION_ID: u32 = 1;
+    }
+    pub(super) mod function {
+        pub(crate) const ID: u32 = 1;
+        pub(crate) const NAME: u32 = 2;
+        pub(crate) const SYSTEM_NAME: u32 = 3;
+    }
+}
+
+/// A protobuf message being written.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    /// A number; 0 is what a reader takes an absent one for.
+    fn number(mut self, tag: u32, number: u64) -> Self {
+        if number != 0 {
+            self.varint(u64::from(tag) << 3);
+            self.varint(number);
+        }
+        self
+    }
+
+    fn bytes(mut self, tag: u32, bytes: &[u8]) -> Self {
+        self.varint(u64::from(tag) << 3 | 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn message(self, tag: u32, message: Self) -> Self {
+        self.bytes(tag, &message.0)
+    }
+
+    fn numbers(self, tag: u32, numbers: impl IntoIterator<Item = u64>) -> Self {
+        let mut packed = Self::default();
+        numbers.into_iter().for_each(|number| packed.varint(number));
+        self.message(tag, packed)
+    }
+}
+
+/// Texts by number; number 0 is the empty one.
+struct Strings(HashMap<String, u64>);
+
+impl Strings {
+    fn number(&mut self, text: &str) -> u64 {
+        if let Some(number) = self.0.get(text) {
+            return *number;
+        }
+        let number = self.0.len() as u64;
+        self.0.insert(text.to_owned(), number);
+        number
+    }
+
+    fn value_type(&mut self, kind: &str, unit: &str) -> Message {
+        let (kind, unit) = (self.number(kind), self.number(unit));
+        Message::default().number(tag::value_type::TYPE, kind).number(tag::value_type::UNIT, unit)
+    }
+
+    fn in_order(self) -> Vec<String> {
+        let mut texts: Vec<(String, u64)> = self.0.into_iter().collect();
+        texts.sort_unstable_by_key(|(_, number)| *number);
+        texts.into_iter().map(|(text, _)| text).collect()
+    }
+}
+
+impl Profile {
+    /// Every address of every sample.
+    pub(super) fn addresses(&self) -> BTreeSet<u64> {
+        self.samples.iter().flat_map(|sample| &sample.stack).copied().collect()
+    }
+
+    /// The message `perftools.profiles.Profile`, not compressed.
+    pub(super) fn encode(&self, symbols: &Symbols) -> Vec<u8> {
+        let mut strings = Strings([(String::new(), 0)].into());
+        let mut out = Message::default();
+        for (kind, unit) in self.kinds {
+            out = out.message(tag::profile::SAMPLE_TYPE, strings.value_type(kind, unit));
+        }
+        let mut locations: BTreeMap<u64, u64> = BTreeMap::new();
+        for sample in &self.samples {
+            let mut ids = Vec::with_capacity(sample.stack.len());
+            for address in &sample.stack {
+                // Not the address itself: some readers want small numbers that begin with 1.
+                let next = locations.len() as u64 + 1;
+                ids.push(*locations.entry(*address).or_insert(next));
+            }
+            // Negative numbers, of differences, are written as their two's complement.
+            let values = sample.values.map(|value| value as u64);
+            let mut message = Message::default()
+                .numbers(tag::sample::LOCATION_ID, ids)
+                .numbers(tag::sample::VALUE, values);
+            if let Some(thread) = &sample.thread {
+                let (key, name) = (strings.number("thread"), strings.number(thread));
+                let label = Message::default();
+                let label = label.number(tag::label::KEY, key).number(tag::label::STR, name);
+                message = message.message(tag::sample::LABEL, label);
+            }
+            out = out.message(tag::profile::SAMPLE, message);
+        }
+        let named = |address: &u64| Some((symbols.mapping(*address)?, symbols.name(*address)?));
+        let mut with_names = BTreeSet::new();
+        let mut functions: HashMap<&Name, u64> = HashMap::new();
+        for (address, id) in &locations {
+            let mapping = symbols.mapping(*address);
+            let mut message = Message::default()
+                .number(tag::location::ID, *id)
+                .number(tag::location::MAPPING_ID, mapping.map_or(0, |index| index as u64 + 1))
+                .number(tag::location::ADDRESS, *address);
+            if let Some((mapping, name)) = named(address) {
+                with_names.insert(mapping);
+                let next = functions.len() as u64 + 1;
+                let function = *functions.entry(name).or_insert(next);
+                let line = Message::default().number(tag::line::FUNCTION_ID, function);
+                message = message.message(tag::location::LINE, line);
+            }
+            out = out.message(tag::profile::LOCATION, message);
+        }
+        for (name, id) in functions {
+            let (readable, linked) = (strings.number(&name.readable), strings.number(&name.linked));
+            let message = Message::default()
+                .number(tag::function::ID, id)
+                .number(tag::function::NAME, readable)
+                .number(tag::function::SYSTEM_NAME, linked);
+            out = out.message(tag::profile::FUNCTION, message);
+        }
+        for (index, mapping) in symbols.mappings.iter().enumerate() {
+            let build_id = mapping.build_id.as_deref().unwrap_or_default();
+            let (path, build_id) = (strings.number(&mapping.path), strings.number(build_id));
+            let message = Message::default()
+                .number(tag::mapping::ID, index as u64 + 1)
+                .number(tag::mapping::MEMORY_START, mapping.start)
+                .number(tag::mapping::MEMORY_LIMIT, mapping.end)
+                .number(tag::mapping::FILE_OFFSET, mapping.offset)
+                .number(tag::mapping::FILENAME, path)
+                .number(tag::mapping::BUILD_ID, build_id)
+                .number(tag::mapping::HAS_FUNCTIONS, with_names.contains(&index).into());
+            out = out.message(tag::profile::MAPPING, message);
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (kind, unit, period) = self.period;
+        let period_type = strings.value_type(kind, unit);
+        let comments: Vec<u64> = self.comments.iter().map(|text| strings.number(text)).collect();
+        let first_looked_at = strings.number(self.kinds[1].0);
+        out = out
+            .number(tag::profile::TIME_NANOS, nanoseconds(now))
+            .number(tag::profile::DURATION_NANOS, self.duration.map_or(0, nanoseconds))
+            .message(tag::profile::PERIOD_TYPE, period_type)
+            .number(tag::profile::PERIOD, period as u64)
+            .numbers(tag::profile::COMMENT, comments)
+            .number(tag::profile::DEFAULT_SAMPLE_TYPE, first_looked_at);
+        for text in strings.in_order() {
+            out = out.bytes(tag::profile::STRING_TABLE, text.as_bytes());
+        }
+        out.0
+    }
+
+    /// A flame graph of the last value as SVG.
+    ///
+    /// # Errors
+    ///
+    /// When the graph cannot be drawn; the text says why.
+    pub(super) fn flame_graph(
+        &self,
+        symbols: &Symbols,
+        title: &str,
+        empty: &str,
+    ) -> Result<Vec<u8>, String> {
+        let mut stacks: BTreeMap<String, i64> = BTreeMap::new();
+        for sample in &self.samples {
+            let frames = sample.stack.iter().rev().map(|address| frame(symbols, *address));
+            let thread = sample.thread.iter().map(|name| name.replace(';', ":"));
+            let stack: Vec<String> = thread.chain(frames).collect();
+            *stacks.entry(stack.join(";")).or_default() += sample.values[1];
+        }
+        stacks.retain(|_, value| *value > 0);
+        if stacks.is_empty() {
+            return Ok(sentence(title, empty));
+        }
+        let lines: Vec<String> =
+            stacks.iter().map(|(stack, value)| format!("{stack} {value}")).collect();
+        let mut options = inferno::flamegraph::Options::default();
+        options.title = title.to_owned();
+        options.count_name = self.kinds[1].1.to_owned();
+        let mut svg = Vec::new();
+        inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
+            .map_err(|error| error.to_string())?;
+        Ok(svg)
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What a frame is called in a flame graph.
+fn frame(symbols: &Symbols, address: u64) -> String {
+    if let Some(name) = symbols.name(address) {
+        return name.readable.replace(';', ":");
+    }
+    match symbols.mapping(address).and_then(|index| symbols.mappings.get(index)) {
+        Some(mapping) => format!("[{}]", mapping.short().trim_matches(['[', ']'])),
+        None => "[unknown]".to_owned(),
+    }
+}
+
+/// A picture that says why there is none.
+fn sentence(title: &str, text: &str) -> Vec<u8> {
+    let escape = super::super::response::escape_html;
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"80\">\n\
+         <text x=\"600\" y=\"30\" text-anchor=\"middle\" font-family=\"monospace\">{}</text>\n\
+         <text x=\"600\" y=\"60\" text-anchor=\"middle\" font-family=\"monospace\">{}</text>\n\
+         </svg>\n",
+        escape(title),
+        escape(text)
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(samples: Vec<Sample>) -> Profile {
+        Profile {
+            kinds: [("samples", "count"), ("cpu", "nanoseconds")],
+            period: ("cpu", "nanoseconds", 10),
+            duration: Some(Duration::from_secs(1)),
+            comments: Vec::new(),
+            samples,
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_size() {
+        let message = Message::default().number(1, 300).number(2, 0).numbers(3, [-1_i64 as u64]);
+        let minus = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+        assert_eq!(message.0, [&[0x08, 0xac, 0x02, 0x1a, 10][..], &minus].concat());
+    }
+
+    #[test]
+    fn a_graph_of_nothing_says_so() {
+        let svg = profile(Vec::new()).flame_graph(&Symbols::default(), "CPU", "a < b");
+        let svg = String::from_utf8(svg.expect("picture")).expect("UTF-8");
+        assert!(svg.contains("<svg") && svg.contains("a &lt; b"), "{svg}");
+    }
+
+    #[test]
+    fn a_graph_names_threads_and_functions() {
+        let function = Symbols::of as *const () as u64;
+        let thread = Some(Arc::from("worker;1"));
+        let profile =
+            profile(vec![Sample { stack: vec![function, 1], values: [1, 10], thread }]);
+        let symbols = Symbols::of(&profile.addresses());
+        let svg = profile.flame_graph(&symbols, "CPU", "").expect("picture");
+        let svg = String::from_utf8(svg).expect("UTF-8");
+        for part in ["worker:1", "[unknown]", "kstatd::server::pprof::symbols::Symbols::of"] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
+    }
+}
