@@ -311,28 +311,163 @@ fn a_busy_port_names_address_and_flag() {
     }
 }
 
-#[test]
-fn running_out_of_descriptors_is_survived() {
-    let cluster = Cluster::new(5);
+/// The same program with a limit of so many open files.
+fn exporter_with_open_files(cluster: &Cluster, limit: u32) -> (Program, [SocketAddr; 2]) {
     let binary = env!("CARGO_BIN_EXE_kstatd");
     let command = format!(
-        "ulimit -n 40; exec {binary} kube-state-metrics {} --host=127.0.0.1 --port=0 \
-         --telemetry-port=0 --resources=pods",
+        "ulimit -n {limit}; exec {binary} kube-state-metrics {} --host=127.0.0.1 --port=0 \
+         --telemetry-host=127.0.0.1 --telemetry-port=0 --resources=pods",
         cluster.flag()
     );
     let program = Program::spawn(
         std::process::Command::new("sh").args(["-c", &command]).stdin(Stdio::null()),
     );
     let main = program.address(&["Started metrics server"], "address");
+    let telemetry = program.address(&["Started self metrics server"], "address");
+    (program, [main, telemetry])
+}
+
+/// One request on a connection that stays open.
+fn ask_and_keep(stream: &mut TcpStream) {
+    stream.write_all(b"GET /nothing HTTP/1.1\r\nHost: test\r\n\r\n").expect("request");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"404 page not found\n") {
+        let mut byte = [0; 1];
+        stream.read_exact(&mut byte).expect("answer");
+        answer.push(byte[0]);
+    }
+}
+
+#[test]
+fn connections_that_nobody_uses_make_room() {
+    let cluster = Cluster::new(5);
+    let (program, listeners) = exporter_with_open_files(&cluster, 64);
     let mut open = Vec::new();
-    until("connections are no longer accepted", || {
-        open.push(TcpStream::connect(main).expect("the kernel still queues them"));
-        let refused = program.log().iter().any(|line| line.contains("cannot accept connections"));
-        (refused || open.len() > 500).then_some(())
+    for round in 0..90 {
+        for address in listeners {
+            let mut stream = TcpStream::connect(address).expect("connect");
+            stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
+            match round % 3 {
+                0 => ask_and_keep(&mut stream),
+                1 => stream.write_all(b"GET /metrics HT").expect("half a head"),
+                _ => {}
+            }
+            open.push(stream);
+        }
+        let [main, telemetry] = listeners;
+        assert_eq!(get(main, "/healthz").status, 200, "round {round}");
+        assert_eq!(get(telemetry, "/readyz").status, 200, "round {round}");
+    }
+    program.line(&["no room for another HTTP connection"]);
+    let own = get(listeners[1], "/metrics").text();
+    let closed = own
+        .lines()
+        .find_map(|line| line.strip_prefix("kstatd_http_connections_closed_for_another_total "));
+    let closed: u32 = closed.expect("counter").parse().expect("number");
+    assert!(closed > 100, "{closed}");
+    assert!(own.contains("kstatd_http_connections_refused_total 0\n"), "{own}");
+    let said = program.log().iter().filter(|line| line.contains("no room for another")).count();
+    assert!(said <= 2, "once a minute: {:#?}", program.log());
+}
+
+#[test]
+fn two_hundred_scrapes_at_once_are_all_answered() {
+    let cluster = Cluster::new(50);
+    let (_program, listeners) = exporter_with_open_files(&cluster, 64);
+    until("all pods are there", || {
+        let text = get(listeners[0], "/metrics").text();
+        (text.matches("\nkube_pod_info{").count() == cluster.double.objects_of("pods"))
+            .then_some(())
     });
-    program.line(&["cannot accept connections"]);
-    open.clear();
-    assert_eq!(get(main, "/healthz").status, 200);
+    std::thread::scope(|scope| {
+        for address in listeners {
+            for _ in 0..200 {
+                scope.spawn(move || {
+                    let answer = get(address, "/metrics");
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    valid_text(&answer.text());
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn silent_peers_are_asked_whether_they_are_there() {
+    let cluster = Cluster::new(5);
+    let exporter = exporter(&cluster, &["--resources=pods"]);
+    for address in [exporter.main, exporter.telemetry] {
+        let stream = TcpStream::connect(address).expect("connect");
+        let client = stream.local_addr().expect("address").port();
+        // Timer 02 of an established connection is the one of the questions.
+        let asked = || {
+            let table = std::fs::read_to_string("/proc/net/tcp").expect("connections");
+            table.lines().any(|line| {
+                let fields: Vec<&str> = line.split_whitespace().take(6).collect();
+                matches!(fields[..], [_, here, there, "01", _, timer]
+                    if here.ends_with(&format!(":{:04X}", address.port()))
+                        && there.ends_with(&format!(":{client:04X}"))
+                        && timer.starts_with("02:"))
+            })
+        };
+        until("a timer runs", || asked().then_some(()));
+    }
+}
+
+#[test]
+fn bytes_of_a_next_request_start_its_clock() {
+    let cluster = Cluster::new(5);
+    // The limit between requests is minutes.
+    let exporter = exporter(&cluster, &["--resources=pods", "--server-read-header-timeout=300ms"]);
+    for address in [exporter.main, exporter.telemetry] {
+        let mut stream = TcpStream::connect(address).expect("connect");
+        stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
+        stream
+            .write_all(b"GET /nothing HTTP/1.1\r\nHost: test\r\n\r\nGET /nothing HTT")
+            .expect("one request and a half");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("the end");
+        let answer = String::from_utf8(answer).expect("UTF-8");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
+    }
+}
+
+#[test]
+fn every_shape_of_request_is_answered_on_every_listener() {
+    let cluster = Cluster::new(5);
+    let exporter = exporter(&cluster, &["--resources=pods"]);
+    let exchange = |address: SocketAddr, request: &str, half_close: bool| {
+        let mut stream = TcpStream::connect(address).expect("connect");
+        stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
+        stream.write_all(request.as_bytes()).expect("request");
+        if half_close {
+            stream.shutdown(std::net::Shutdown::Write).expect("half close");
+        }
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("answer");
+        String::from_utf8(answer).expect("UTF-8")
+    };
+    for address in [exporter.main, exporter.telemetry] {
+        let one = "GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";
+        let half_closed = exchange(address, one, true);
+        assert!(half_closed.starts_with("HTTP/1.1 200 OK\r\n"), "{half_closed}");
+        assert!(half_closed.ends_with("\r\n0\r\n\r\n"), "{half_closed}");
+        let old = exchange(address, "GET /metrics HTTP/1.0\r\n\r\n", false);
+        assert!(old.starts_with("HTTP/1.0 200 OK\r\n") && old.ends_with('\n'), "{old}");
+        let head = exchange(address, "HEAD /nothing HTTP/1.0\r\n\r\n", false);
+        assert!(head.contains("content-length: 19\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        let three = exchange(address, &one.replace("metrics", "nothing").repeat(3), true);
+        assert_eq!(three.matches("HTTP/1.1 404 ").count(), 3, "{three}");
+        let body = "POST /nothing HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\nabc";
+        let after_body = exchange(address, &format!("{body}{one}"), true);
+        assert_eq!(after_body.matches("HTTP/1.1 404 ").count(), 1, "{after_body}");
+        assert!(after_body.contains("HTTP/1.1 200 OK\r\n"), "{after_body}");
+        let huge = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(100 << 10));
+        assert!(exchange(address, &huge, false).starts_with("HTTP/1.1 431 "));
+        assert_eq!(exchange(address, "", true), "");
+        assert_eq!(exchange(address, "GET /metr", true).matches("HTTP/1.1 200").count(), 0);
+        assert_eq!(get(address, "/metrics").status, 200);
+    }
 }
 
 #[test]

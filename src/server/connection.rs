@@ -182,7 +182,7 @@ impl Deadlines {
     }
 
     /// Everything that was written has been taken over by the system.
-    fn flushed(&self) {
+    pub(super) fn flushed(&self) {
         let mut state = self.state();
         if state.phase == Phase::Sending {
             state.enter(Phase::Idle);
@@ -305,9 +305,9 @@ impl TimedStream {
             }
         }
         let deadline = self.deadlines.state().read_by;
-        self.reading.poll(deadline, cx).map(|()| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "no complete request in time"))
-        })
+        self.reading
+            .poll(deadline, cx)
+            .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "no complete request in time")))
     }
 
     /// Writes; fails when the client does not take it in time.
@@ -331,9 +331,9 @@ impl TimedStream {
             let stalled = *state.stalled.get_or_insert_with(Instant::now) + STALLED;
             state.write_by.map_or(stalled, |deadline| deadline.min(stalled))
         };
-        self.writing.poll(Some(deadline), cx).map(|()| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads too slowly"))
-        })
+        self.writing
+            .poll(Some(deadline), cx)
+            .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads too slowly")))
     }
 }
 

@@ -35,7 +35,8 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_retries(9);
 
 /// What a client gets for which there is no room.
-const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
+const REFUSAL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
     Connection: close\r\nContent-Length: 21\r\n\r\nToo many connections\n";
 
 /// Pauses after a failed accept: long enough not to spin while descriptors are short, short enough
@@ -158,4 +159,25 @@ fn refuse(stream: TcpStream) {
     let _ = io::Read::read(&mut stream, &mut [0; 4 << 10]);
     let _ = io::Write::write(&mut stream, REFUSAL);
     let _ = stream.shutdown(std::net::Shutdown::Write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[tokio::test]
+    async fn a_refused_client_is_told_so() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let address = listener.local_addr().expect("address");
+        let mut client = std::net::TcpStream::connect(address).expect("connect");
+        client.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").expect("request");
+        let (stream, _) = listener.accept().await.expect("accept");
+        refuse(stream);
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).expect("answer");
+        assert_eq!(answer, REFUSAL);
+        let body = REFUSAL.rsplit(|byte| *byte == b'\n').nth(1).expect("body");
+        assert_eq!(body.len() + 1, 21);
+    }
 }

@@ -70,12 +70,8 @@ impl Buffer {
     /// Writes down the calling thread's stack from `pc` on.
     fn record(&self, pc: usize) {
         let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % SLOTS];
-        let taken = slot.state.compare_exchange(
-            FREE,
-            BEING_WRITTEN,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
+        let taken =
+            slot.state.compare_exchange(FREE, BEING_WRITTEN, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;

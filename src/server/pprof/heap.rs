@@ -240,7 +240,8 @@ MAPPED_LIBRARIES:
 
     #[test]
     fn a_dump_of_nothing_is_a_profile() {
-        let (_, stacks) = parse("heap_v2/1024\n  t*: 0: 0 [0: 0]\n\nMAPPED_LIBRARIES:\n").expect("");
+        let (_, stacks) =
+            parse("heap_v2/1024\n  t*: 0: 0 [0: 0]\n\nMAPPED_LIBRARIES:\n").expect("");
         assert!(stacks.is_empty());
         assert_eq!(unbiased(0.0, 0.0, 1024.0), [0.0, 0.0]);
     }

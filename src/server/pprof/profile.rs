@@ -338,8 +338,7 @@ mod tests {
     fn a_graph_names_threads_and_functions() {
         let function = Symbols::of as *const () as u64;
         let thread = Some(Arc::from("worker;1"));
-        let profile =
-            profile(vec![Sample { stack: vec![function, 1], values: [1, 10], thread }]);
+        let profile = profile(vec![Sample { stack: vec![function, 1], values: [1, 10], thread }]);
         let symbols = Symbols::of(&profile.addresses());
         let svg = profile.flame_graph(&symbols, "CPU", "").expect("picture");
         let svg = String::from_utf8(svg).expect("UTF-8");

@@ -136,21 +136,12 @@ mod tests {
 
     #[test]
     fn functions_of_this_program_have_the_paths_of_their_modules() {
-        let closure: fn() -> u32 = || std::hint::black_box(7);
         let function = Symbols::of as *const () as u64;
-        let closure = closure as *const () as u64;
-        let symbols = Symbols::of(&[0, function, function + 1, closure].into());
+        let symbols = Symbols::of(&[0, function, function + 1].into());
         let readable = |address| symbols.name(address).map(|name| name.readable.as_str());
         let expected = Some("kstatd::server::pprof::symbols::Symbols::of");
         assert_eq!(readable(function), expected);
         assert_eq!(readable(function + 1), expected);
-        let closure = readable(closure).expect("closure");
-        assert!(
-            closure.contains(
-                "symbols::tests::functions_of_this_program_have_the_paths_of_their_modules"
-            ),
-            "{closure}"
-        );
         assert_eq!(readable(0), None);
         assert_eq!(symbols.mapping(function), Some(0));
         assert_eq!(symbols.mapping(0), None);

@@ -1,0 +1,337 @@
+//! `/debug/pprof/` from outside: what `go tool pprof` reads, who gets it, and what it leaves behind.
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Stdio;
+
+use common::{DEADLINE, Program, get, until};
+use prost::Message;
+
+/// What is read of `perftools.profiles.Profile`.
+#[derive(Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "1")]
+    sample_type: Vec<ValueType>,
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "3")]
+    mapping: Vec<Mapping>,
+    #[prost(message, repeated, tag = "4")]
+    location: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    function: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    string_table: Vec<String>,
+    #[prost(int64, tag = "9")]
+    time_nanos: i64,
+    #[prost(int64, tag = "10")]
+    duration_nanos: i64,
+    #[prost(message, tag = "11")]
+    period_type: Option<ValueType>,
+    #[prost(int64, tag = "12")]
+    period: i64,
+    #[prost(int64, tag = "14")]
+    default_sample_type: i64,
+}
+
+#[derive(Message)]
+struct ValueType {
+    #[prost(int64, tag = "1")]
+    kind: i64,
+    #[prost(int64, tag = "2")]
+    unit: i64,
+}
+
+#[derive(Message)]
+struct Sample {
+    #[prost(uint64, repeated, tag = "1")]
+    location_id: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    label: Vec<Label>,
+}
+
+#[derive(Message)]
+struct Label {
+    #[prost(int64, tag = "1")]
+    key: i64,
+    #[prost(int64, tag = "2")]
+    text: i64,
+}
+
+#[derive(Message)]
+struct Mapping {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    memory_start: u64,
+    #[prost(uint64, tag = "3")]
+    memory_limit: u64,
+    #[prost(int64, tag = "5")]
+    filename: i64,
+    #[prost(bool, tag = "7")]
+    has_functions: bool,
+}
+
+#[derive(Message)]
+struct Location {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    mapping_id: u64,
+    #[prost(uint64, tag = "3")]
+    address: u64,
+    #[prost(message, repeated, tag = "4")]
+    line: Vec<Line>,
+}
+
+#[derive(Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function_id: u64,
+}
+
+#[derive(Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+}
+
+impl Profile {
+    fn read(bytes: &[u8]) -> Self {
+        let mut message = Vec::new();
+        flate2::read::GzDecoder::new(bytes).read_to_end(&mut message).expect("gzip");
+        Self::decode(message.as_slice()).expect("protobuf")
+    }
+
+    fn text(&self, index: i64) -> &str {
+        &self.string_table[usize::try_from(index).expect("index")]
+    }
+
+    fn kinds(&self) -> Vec<(&str, &str)> {
+        let types = self.sample_type.iter().chain(&self.period_type);
+        types.map(|kind| (self.text(kind.kind), self.text(kind.unit))).collect()
+    }
+
+    /// The names of each sample's functions, the innermost first; empty where there is none.
+    fn stacks(&self) -> Vec<Vec<&str>> {
+        let functions: HashMap<u64, &str> =
+            self.function.iter().map(|function| (function.id, self.text(function.name))).collect();
+        let locations: HashMap<u64, &str> = self
+            .location
+            .iter()
+            .map(|location| (location.id, location.line.first().map(|line| line.function_id)))
+            .map(|(id, function)| (id, function.map_or("", |function| functions[&function])))
+            .collect();
+        let stack = |sample: &Sample| sample.location_id.iter().map(|id| locations[id]).collect();
+        self.sample.iter().map(stack).collect()
+    }
+
+    /// That every address lies in its mapping, and that the program's comes first and has names.
+    fn check_mappings(&self) {
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_kstatd"));
+        let first = self.mapping.first().expect("a mapping");
+        assert_eq!(std::path::Path::new(self.text(first.filename)), program);
+        assert!(first.has_functions);
+        let mappings: HashMap<u64, &Mapping> =
+            self.mapping.iter().map(|mapping| (mapping.id, mapping)).collect();
+        for location in self.location.iter().filter(|location| location.mapping_id != 0) {
+            let mapping = mappings[&location.mapping_id];
+            let range = mapping.memory_start..mapping.memory_limit;
+            assert!(range.contains(&location.address), "{location:?} in {mapping:?}");
+        }
+        assert!(self.string_table.first().is_some_and(String::is_empty));
+        assert!(self.time_nanos > 0);
+    }
+}
+
+struct Exporter {
+    program: Program,
+    web: SocketAddr,
+}
+
+impl Exporter {
+    /// Started where nothing can be written to a temporary folder, and given so many series.
+    fn with_series(count: usize) -> Self {
+        let flags = [
+            "--web.listen-address=127.0.0.1:0",
+            "--statsd.listen-udp=",
+            "--statsd.listen-tcp=127.0.0.1:0",
+        ];
+        let mut command = common::command("statsd_exporter", flags);
+        command.env("TMPDIR", "/nonexistent").stdin(Stdio::null());
+        let program = Program::spawn(&mut command);
+        let tcp = program.address(&["Accepting StatsD Traffic"], "tcp");
+        let web = program.address(&["Accepting Prometheus Requests"], "addr");
+        let mut stream = TcpStream::connect(tcp).expect("connect");
+        let lines: String = (0..count)
+            .map(|index| format!("requests_of_some_service_{index}.with_a_long_name:1|c\n"))
+            .collect();
+        stream.write_all(lines.as_bytes()).expect("lines");
+        drop(stream);
+        let exporter = Self { program, web };
+        let counted = format!("statsd_exporter_lines_total {count}\n");
+        until("all lines are counted", || {
+            get(web, "/metrics?name[]=statsd_exporter_lines_total")
+                .text()
+                .contains(&counted)
+                .then_some(())
+        });
+        exporter
+    }
+
+    /// Begins a request whose answer nobody reads.
+    fn begin(&self, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.web).expect("connect");
+        stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
+        write!(stream, "GET /debug/pprof/{path} HTTP/1.1\r\nHost: test\r\n\r\n").expect("request");
+        stream
+    }
+
+    fn profile(&self, path: &str) -> Profile {
+        let answer = get(self.web, &format!("/debug/pprof/{path}"));
+        assert_eq!(answer.status, 200, "{path}: {}", String::from_utf8_lossy(&answer.body));
+        Profile::read(&answer.body)
+    }
+
+    /// Bytes in RAM.
+    fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.program.id()));
+        let status = status.expect("status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+        let kilobytes = line.trim().strip_suffix(" kB").expect("kB");
+        kilobytes.parse::<u64>().expect("number") * 1024
+    }
+}
+
+/// What no reader of a heap profile asks about.
+fn is_allocator(name: &str) -> bool {
+    let name = name.trim_start_matches('<');
+    ["_rjem_", "__rust", "alloc::", "prof_", "imalloc"].iter().any(|part| name.starts_with(part))
+}
+
+#[test]
+fn the_first_heap_profile_shows_what_lives() {
+    let exporter = Exporter::with_series(40_000);
+    let profile = exporter.profile("heap");
+    profile.check_mappings();
+    let kinds = [("inuse_objects", "count"), ("inuse_space", "bytes"), ("space", "bytes")];
+    assert_eq!(profile.kinds(), kinds);
+    assert_eq!(profile.text(profile.default_sample_type), "inuse_space");
+    assert_eq!(profile.period, 1 << 19);
+    let bytes: i64 = profile.sample.iter().map(|sample| sample.value[1]).sum();
+    assert!(bytes > 4 << 20, "{bytes} bytes");
+    let stacks = profile.stacks();
+    let of_senders =
+        |stack: &&Vec<&str>| stack.iter().any(|name| name.contains("kstatd::statsd::"));
+    assert!(stacks.iter().any(|stack| of_senders(&stack)), "{stacks:?}");
+    for stack in stacks.iter().filter(|stack| stack.len() > 1) {
+        assert!(!is_allocator(stack[0]), "{stack:?}");
+    }
+}
+
+#[test]
+fn the_first_heap_flame_graph_is_a_picture() {
+    let exporter = Exporter::with_series(10_000);
+    let answer = get(exporter.web, "/debug/pprof/heap_flamegraph");
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("image/svg+xml")));
+    let text = answer.text();
+    assert!(text.contains("<svg") && text.contains("kstatd::statsd::"), "{text}");
+}
+
+#[test]
+fn what_changed_in_the_heap() {
+    let exporter = Exporter::with_series(100);
+    let profile = exporter.profile("heap?seconds=1");
+    let whole: i64 = exporter.profile("heap").sample.iter().map(|sample| sample.value[1]).sum();
+    let changed: i64 = profile.sample.iter().map(|sample| sample.value[1]).sum();
+    assert!(changed < whole, "{changed} of {whole} bytes");
+}
+
+#[test]
+fn cpu_profiles_have_qualified_names_and_threads() {
+    let exporter = Exporter::with_series(20_000);
+    let web = exporter.web;
+    let profile = std::thread::scope(|scope| {
+        let profile = scope.spawn(|| exporter.profile("profile?seconds=2"));
+        while !profile.is_finished() {
+            assert_eq!(get(web, "/metrics").status, 200);
+        }
+        profile.join().expect("profile")
+    });
+    profile.check_mappings();
+    let kinds = [("samples", "count"), ("cpu", "nanoseconds"), ("cpu", "nanoseconds")];
+    assert_eq!(profile.kinds(), kinds);
+    assert!(profile.duration_nanos >= 2_000_000_000);
+    assert!(!profile.sample.is_empty());
+    for sample in &profile.sample {
+        assert_eq!(sample.value[1], sample.value[0] * profile.period);
+        let labels: Vec<&str> = sample.label.iter().map(|label| profile.text(label.key)).collect();
+        assert_eq!(labels, ["thread"]);
+        assert!(!profile.text(sample.label[0].text).is_empty());
+    }
+    let stacks = profile.stacks();
+    let names = || stacks.iter().flatten();
+    assert!(names().any(|name| name.starts_with("kstatd::")), "{stacks:?}");
+    for name in names() {
+        let closure = name.contains("{{closure}}") || name.contains("{closure#");
+        assert!(!closure || name.contains("::{"), "{name}");
+    }
+    // The stacks reach from the work to the thread's begin.
+    assert!(stacks.iter().any(|stack| stack.len() > 8), "{stacks:?}");
+}
+
+#[test]
+fn one_profile_at_a_time_until_its_client_leaves() {
+    let exporter = Exporter::with_series(10);
+    for (long, short) in [
+        ("profile?seconds=600", "profile?seconds=1"),
+        ("flamegraph?seconds=600", "flamegraph?seconds=1"),
+        ("heap?seconds=600", "heap"),
+        ("allocs?seconds=600", "heap_flamegraph"),
+    ] {
+        let first = exporter.begin(long);
+        let ask = || get(exporter.web, &format!("/debug/pprof/{short}"));
+        let refusal = until("the second is refused", || {
+            let answer = ask();
+            (answer.status != 200).then_some(answer)
+        });
+        assert_eq!(refusal.status, 429, "{short}");
+        assert!(refusal.text().contains("one at a time"), "{}", refusal.text());
+        drop(first);
+        until("the profile ends with its client", || (ask().status == 200).then_some(()));
+    }
+}
+
+#[test]
+fn seconds_have_bounds() {
+    let exporter = Exporter::with_series(1);
+    for seconds in ["0", "601", "-1", "1.5", "x", "", "99999999999999999999"] {
+        for profile in ["profile", "flamegraph", "heap", "allocs", "heap_flamegraph"] {
+            let answer = get(exporter.web, &format!("/debug/pprof/{profile}?seconds={seconds}"));
+            assert_eq!(answer.status, 400, "{profile} {seconds}");
+            assert!(answer.text().contains("from 1 to 600"), "{}", answer.text());
+        }
+    }
+}
+
+#[test]
+fn profiles_leave_no_memory_behind() {
+    let exporter = Exporter::with_series(60_000);
+    assert_eq!(get(exporter.web, "/metrics").status, 200);
+    let before = exporter.resident();
+    for _ in 0..6 {
+        exporter.profile("heap");
+    }
+    exporter.profile("profile?seconds=1");
+    assert_eq!(get(exporter.web, "/debug/pprof/heap_flamegraph").status, 200);
+    until("at most a tenth more than before", || {
+        (exporter.resident() * 10 <= before * 11).then_some(())
+    });
+}
