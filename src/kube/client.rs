@@ -1,36 +1,41 @@
-//! The connection to the API server: where it is, who we are, and single requests.
+//! The API server: single requests to it, and what it answers when it refuses one.
 //!
-//! Flags and environment flow in, a [`Client`] flows out that every list/watch shares. HTTP/1.1 without
-//! a rate limit and without retries of its own: a list/watch knows better when to ask again. Nothing
-//! here knows resources.
+//! Flags and environment flow in, a [`Client`] flows out that every list/watch shares. Each request goes
+//! out with credentials that are looked after here, without a rate limit and without retries, but for one
+//! when the server refuses credentials that have been renewed meanwhile: a list/watch knows better when to
+//! ask again. Nothing here knows resources.
+
+mod credentials;
+mod exec;
+mod files;
+mod kubeconfig;
+mod options;
+pub(super) mod proxy;
+pub(super) mod tls;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
+use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
-use hyper_util::client::legacy::connect::HttpConnector;
-use kube::client::{Body, ClientBuilder, ConfigExt};
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
+pub(crate) use super::connection::Body;
 use super::connection::Connections;
 use super::wire::{Encoding, Status};
+use credentials::Credentials;
+pub use options::ClientOptions;
+use tls::Tls;
 
-/// Where the service account of a pod has its token.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// How long a connection may take to come about.
-const CONNECT: Duration = Duration::from_secs(30);
 /// How long an answer to a single request may take.
 const ANSWER: Duration = Duration::from_secs(30);
 /// The largest answer to a single request, in bytes.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
 /// The largest error answer that is read, in bytes.
 const MAX_STATUS: usize = 64 * 1024;
-/// An idle connection is probed by the kernel, so that a vanished host is noticed.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Why the API server cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -90,116 +95,22 @@ pub enum ClientError {
     },
 }
 
-/// What says where the API server is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientOptions {
-    /// `--kubeconfig`
-    pub kubeconfig: Option<PathBuf>,
-    /// `--apiserver`: overrides the server of the kubeconfig.
-    pub apiserver: Option<String>,
-    /// Whether the variable `KUBECONFIG` counts when neither flag is set.
-    pub environment: bool,
-    /// The `User-Agent` header, such as `kstatd/0.1.0 (linux/amd64)`.
-    pub user_agent: String,
-}
-
-/// Where a configuration comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Origin {
-    File(PathBuf),
-    Variable,
-    Url,
-    ServiceAccount,
-}
-
-impl ClientOptions {
-    /// Whether anything says where the API server is.
-    #[must_use]
-    pub fn is_configured(&self) -> bool {
-        self.origin().is_some()
-    }
-
-    fn origin(&self) -> Option<Origin> {
-        if let Some(path) = &self.kubeconfig {
-            Some(Origin::File(path.clone()))
-        } else if self.apiserver.is_some() {
-            Some(Origin::Url)
-        } else if self.environment && std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty())
-        {
-            Some(Origin::Variable)
-        } else if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() && Path::new(TOKEN).exists()
-        {
-            Some(Origin::ServiceAccount)
-        } else {
-            None
-        }
-    }
-
-    async fn config(&self) -> Result<Config, ClientError> {
-        let url = self.apiserver.as_deref().map(parse_url).transpose()?;
-        let fault = |origin: String| {
-            move |error: kube::config::KubeconfigError| {
-                let reason = causes(&error);
-                ClientError::Kubeconfig { origin, reason }
-            }
-        };
-        let (origin, kubeconfig) = match self.origin().ok_or(ClientError::NotConfigured)? {
-            Origin::File(path) => {
-                let origin = path.display().to_string();
-                let kubeconfig = Kubeconfig::read_from(&path).map_err(fault(origin.clone()))?;
-                (origin, kubeconfig)
-            }
-            Origin::Variable => {
-                let value = std::env::var_os("KUBECONFIG").unwrap_or_default();
-                let origin = format!("{} (from KUBECONFIG)", value.display());
-                let kubeconfig = Kubeconfig::from_env().map_err(fault(origin.clone()))?;
-                (origin, kubeconfig.ok_or(ClientError::NotConfigured)?)
-            }
-            Origin::Url => {
-                return url.map(Config::new).ok_or(ClientError::NotConfigured);
-            }
-            Origin::ServiceAccount => {
-                return Config::incluster_env()
-                    .map_err(|error| ClientError::ServiceAccount(causes(&error)));
-            }
-        };
-        let mut kubeconfig = kubeconfig;
-        if let Some(url) = &url {
-            for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut())
-            {
-                cluster.server = Some(url.to_string());
-            }
-        }
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-            .await
-            .map_err(fault(origin))
-    }
-}
-
-/// A URL with a scheme and a host; without a scheme it is plain HTTP, as in Go's client.
-fn parse_url(text: &str) -> Result<Uri, ClientError> {
-    let fault = |reason: &str| ClientError::Url { url: text.to_owned(), reason: reason.to_owned() };
-    let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let url: Uri =
-        full.parse().map_err(|error: http::uri::InvalidUri| fault(&error.to_string()))?;
-    match (url.scheme_str(), url.host()) {
-        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(url),
-        (Some("http" | "https"), _) => Err(fault("no host")),
-        _ => Err(fault("the scheme must be http or https")),
-    }
-}
-
 /// An API server and the credentials for it; cheap to clone.
 #[derive(Clone)]
-pub struct Client {
-    inner: kube::Client,
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    connections: Connections,
+    credentials: Credentials,
+    tls: Option<Tls>,
     url: Uri,
-    user_agent: HeaderValue,
+    /// What every request says of us.
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("Client").field("url", &self.0.url).finish_non_exhaustive()
     }
 }
 
@@ -209,44 +120,86 @@ impl Client {
     /// # Errors
     /// Nothing says where the server is, or a file or URL cannot be used.
     pub async fn new(options: &ClientOptions) -> Result<Self, ClientError> {
-        let config = options.config().await?;
-        let url = config.cluster_url.clone();
-        let fault = |reason: String| ClientError::Setup { url: url.to_string(), reason };
-        let user_agent = HeaderValue::from_str(&options.user_agent)
-            .map_err(|_| fault(format!("{:?} cannot be sent as user agent", options.user_agent)))?;
-        let inner = connect(&config).map_err(fault)?;
-        Ok(Self { inner, url, user_agent })
-    }
-
-    /// The client underneath, for typed requests.
-    #[must_use]
-    pub fn typed(&self) -> kube::Client {
-        self.inner.clone()
+        let options::Setup { url, server_name, tls, credentials, mut headers, proxy } =
+            options.setup()?;
+        let user_agent = HeaderValue::from_str(&options.user_agent).map_err(|_| {
+            let reason = format!("{:?} cannot be sent as user agent", options.user_agent);
+            ClientError::Setup { url: url.to_string(), reason }
+        })?;
+        headers.push((USER_AGENT, user_agent));
+        if let Some(proxy) = &proxy {
+            tracing::info!(server = %url, %proxy, "the API server is reached through a proxy");
+        }
+        let connections = Connections::new(&url, server_name, proxy);
+        Ok(Self(Arc::new(Inner { connections, credentials, tls, url, headers })))
     }
 
     /// The address of the server.
     #[must_use]
     pub fn url(&self) -> &Uri {
-        &self.url
+        &self.0.url
     }
 
-    /// Asks for `path` (with query), in the encodings that `accept` names.
+    /// Asks for `path` (with query), in the encodings that `accept` names, over a connection that was
+    /// opened after `opened_after` if that is given.
     pub(super) async fn get(
         &self,
         path: &str,
         accept: &'static str,
+        opened_after: Option<Instant>,
     ) -> Result<Response<Body>, String> {
-        let request = Request::get(path)
+        let mut request = Request::get(self.uri(path)?)
             .header(ACCEPT, accept)
             // Compression in a watch would come as one stream for each event.
             .header(ACCEPT_ENCODING, "identity")
-            .header(USER_AGENT, &self.user_agent)
-            .body(Body::empty())
+            .body(Bytes::new())
             .map_err(|error| causes(&error))?;
-        self.inner.send(request).await.map_err(|error| match error {
-            kube::Error::Service(error) => causes(&*error),
-            error => causes(&error),
-        })
+        for (name, value) in &self.0.headers {
+            request.headers_mut().append(name, value.clone());
+        }
+        self.send(request, opened_after).await
+    }
+
+    /// Sends a request with credentials, and once more if the server refuses them and there are others.
+    async fn send(
+        &self,
+        mut request: Request<Bytes>,
+        opened_after: Option<Instant>,
+    ) -> Result<Response<Body>, String> {
+        let Inner { connections, credentials, tls, .. } = &*self.0;
+        let mut again = true;
+        loop {
+            let authorization = credentials.current().await?;
+            let tls = match tls {
+                Some(tls) => Some((tls, tls.current(authorization.identity.as_ref())?)),
+                None => None,
+            };
+            if let Some(header) = &authorization.header {
+                request.headers_mut().insert(AUTHORIZATION, header.clone());
+            }
+            let built = tls.as_ref().map(|(_, built)| built);
+            let response = connections.send(&request, built, opened_after).await?;
+            if response.status() != StatusCode::UNAUTHORIZED || !again {
+                return Ok(response);
+            }
+            again = false;
+            let mut renewed = credentials.refused(&authorization).await;
+            if let Some((tls, built)) = tls {
+                renewed |= tls.refused(built.generation);
+            }
+            if !renewed {
+                return Ok(response);
+            }
+        }
+    }
+
+    /// A path on the server, below that of its URL.
+    fn uri(&self, path: &str) -> Result<Uri, String> {
+        let mut parts = self.0.url.clone().into_parts();
+        let base = self.0.url.path().trim_end_matches('/');
+        let path = PathAndQuery::try_from(format!("{base}{path}"));
+        parts.path_and_query = Some(path.map_err(|error| causes(&error))?);
+        Uri::from_parts(parts).map_err(|error| causes(&error))
     }
 
     /// The version of the server, such as `v1.36.3`.
@@ -279,7 +232,8 @@ impl Client {
         let unreachable =
             |reason: String| ClientError::Unreachable { url: self.place(path), reason };
         let answer = async {
-            let response = self.get(path, "application/json, */*").await.map_err(unreachable)?;
+            let response =
+                self.get(path, "application/json, */*", None).await.map_err(unreachable)?;
             if !response.status().is_success() {
                 let refusal = Refusal::read(response).await;
                 let Refusal { code, message, .. } = refusal;
@@ -295,42 +249,7 @@ impl Client {
     }
 
     fn place(&self, path: &str) -> String {
-        format!("{}{path}", self.url.to_string().trim_end_matches('/'))
-    }
-}
-
-/// The HTTP stack: base URL, credentials and headers around HTTP/1.1 connections. No layer
-/// retries, limits rates or logs.
-fn connect(config: &Config) -> Result<kube::Client, String> {
-    if let Some(proxy) = &config.proxy_url {
-        return Err(format!("proxy {proxy} is configured, but proxies are not supported"));
-    }
-    check_token(config)?;
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_nodelay(true);
-    http.set_connect_timeout(Some(CONNECT));
-    http.set_keepalive(Some(KEEPALIVE));
-    http.set_keepalive_interval(Some(KEEPALIVE));
-    let fault = |error: kube::Error| causes(&error);
-    let https = config.rustls_https_connector_with_connector(http).map_err(fault)?;
-    let builder = ClientBuilder::new(Connections::new(https), config.default_namespace.clone())
-        .with_layer(&config.base_uri_layer())
-        .with_layer(&config.extra_headers_layer().map_err(fault)?);
-    Ok(match config.auth_layer().map_err(fault)? {
-        Some(auth) => builder.with_layer(&auth).build(),
-        None => builder.build(),
-    })
-}
-
-/// A token that cannot stand in a header would end the process in the layer that sends it.
-fn check_token(config: &Config) -> Result<(), String> {
-    let auth = serde_json::to_value(&config.auth_info).map_err(|error| causes(&error))?;
-    match auth.get("token").and_then(serde_json::Value::as_str) {
-        Some(token) if HeaderValue::from_str(token).is_err() => {
-            Err("the token holds characters that cannot be sent, such as a line break".to_owned())
-        }
-        _ => Ok(()),
+        format!("{}{path}", self.0.url.to_string().trim_end_matches('/'))
     }
 }
 
@@ -395,6 +314,8 @@ pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn options(kubeconfig: Option<&Path>, apiserver: Option<&str>) -> ClientOptions {

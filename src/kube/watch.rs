@@ -11,11 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
-use kube::client::Body;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::backoff::{Backoff, BackoffConfig};
-use super::client::{Client, Refusal, causes};
+use super::client::{Body, Client, Refusal, causes};
 use super::intake::Intake;
 use super::machine::{Collected, ListOptions, Machine, Outcome, State};
 use super::progress::{Phase, Progress};
@@ -307,7 +306,7 @@ impl Reflector {
     async fn send(&self, machine: &Machine, seconds: u64) -> Result<(Encoding, Body), Ended> {
         let _hurry = self.pace.hurry();
         let path = self.scope.request(machine.state(), machine.limit(), seconds);
-        let answer = self.client.get(&path, self.scope.target.accept());
+        let answer = self.client.get(&path, self.scope.target.accept(), None);
         let limit = self.timing.answer;
         let response = timeout(limit, answer)
             .await

@@ -1,0 +1,153 @@
+//! HTTP/2 against a server that does what a test says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use tokio::io::DuplexStream;
+
+use super::dial::Dialed;
+use super::http2::{Failed, Link, Place, Streamed};
+use super::socket::Activity;
+use super::{Body, Content};
+
+type Server = Connection<DuplexStream, Bytes>;
+type Call = (Request<RecvStream>, SendResponse<Bytes>);
+
+/// A connection to a server that allows so many requests at once.
+async fn pair(most: u32) -> (Link, Server) {
+    let (ours, theirs) = tokio::io::duplex(1024 * 1024);
+    let dialed =
+        Dialed { stream: Box::new(ours), http2: true, activity: Arc::new(Activity::new()) };
+    let mut server = h2::server::Builder::new();
+    let server = server.max_concurrent_streams(most).handshake(theirs);
+    let (link, server) = tokio::join!(Link::open(dialed, 0), server);
+    (link.unwrap_or_else(|error| panic!("{error}")), server.expect("a client"))
+}
+
+fn request() -> Request<Bytes> {
+    Request::get("https://server/path").body(Bytes::new()).expect("a request")
+}
+
+/// Sends a request while the server runs; what it got, and the answer that `answer` gives.
+async fn call(
+    place: Place,
+    server: &mut Server,
+    answer: impl FnOnce(Call),
+) -> Result<Response<Streamed>, Failed> {
+    let mut sent = std::pin::pin!(place.send(request()));
+    let mut answer = Some(answer);
+    loop {
+        tokio::select! {
+            response = &mut sent => return response,
+            call = server.accept() => {
+                if let (Some(Ok(call)), Some(answer)) = (call, answer.take()) {
+                    answer(call);
+                }
+            }
+        }
+    }
+}
+
+fn whole(body: &'static [u8]) -> impl FnOnce(Call) {
+    move |(_, mut respond)| {
+        let mut stream = respond.send_response(Response::new(()), false).expect("sent");
+        stream.send_data(Bytes::from_static(body), true).expect("sent");
+    }
+}
+
+async fn read(response: Response<Streamed>, server: &mut Server) -> Result<Bytes, String> {
+    let body = Body(Content::Http2(Box::new(response.into_body())));
+    let mut read = std::pin::pin!(body.collect());
+    loop {
+        tokio::select! {
+            body = &mut read => {
+                return body.map(|body| body.to_bytes()).map_err(|error| error.to_string());
+            }
+            _ = server.accept() => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn requests_have_as_many_places_as_the_server_says() {
+    let (mut link, mut server) = pair(2).await;
+    let (one, two) = (link.place().expect("room"), link.place().expect("room"));
+    assert!(link.place().is_none());
+    drop(one);
+    let response =
+        call(two, &mut server, whole(b"body")).await.unwrap_or_else(|f| panic!("{}", f.reason));
+    let other = link.place().expect("room");
+    assert!(link.place().is_none());
+    assert_eq!(read(response, &mut server).await, Ok(Bytes::from_static(b"body")));
+    assert!(link.place().is_some());
+    assert!(!link.is_closed());
+    link.retire();
+    assert!(link.is_closed());
+    assert!(link.place().is_none());
+    drop(other);
+}
+
+#[tokio::test]
+async fn what_the_server_did_not_look_at_is_told_apart() {
+    let (mut link, mut server) = pair(10).await;
+    let refuse = |(_, mut respond): Call| respond.send_reset(Reason::REFUSED_STREAM);
+    let failed = call(link.place().expect("room"), &mut server, refuse).await;
+    assert!(failed.err().is_some_and(|failed| failed.untouched));
+    let cancel = |(_, mut respond): Call| respond.send_reset(Reason::INTERNAL_ERROR);
+    let failed = call(link.place().expect("room"), &mut server, cancel).await;
+    assert!(failed.err().is_some_and(|failed| !failed.untouched && !failed.stale));
+    assert!(!link.is_closed());
+}
+
+#[tokio::test]
+async fn a_server_that_says_goodbye_finishes_what_it_has_begun() {
+    let (mut link, mut server) = pair(10).await;
+    let mut kept = None;
+    let begin = |(_, mut respond): Call| {
+        kept = Some(respond.send_response(Response::new(()), false).expect("sent"));
+    };
+    let response = call(link.place().expect("room"), &mut server, begin).await;
+    let response = response.unwrap_or_else(|failed| panic!("{}", failed.reason));
+    server.graceful_shutdown();
+    let mut stream = kept.expect("a stream");
+    let body = async {
+        tokio::time::timeout(Duration::from_secs(20), async {
+            while !link.is_closed() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("the goodbye is seen");
+        stream.send_data(Bytes::from_static(b"rest"), true).expect("sent");
+    };
+    let (rest, ()) = tokio::join!(read(response, &mut server), body);
+    assert_eq!(rest, Ok(Bytes::from_static(b"rest")));
+}
+
+#[tokio::test]
+async fn a_body_cut_short_is_an_error() {
+    let (link, mut server) = pair(10).await;
+    let mut kept = None;
+    let begin = |(_, mut respond): Call| {
+        kept = Some(respond.send_response(Response::new(()), false).expect("sent"));
+    };
+    let response = call(link.place().expect("room"), &mut server, begin).await;
+    let response = response.unwrap_or_else(|failed| panic!("{}", failed.reason));
+    drop((server, kept));
+    let body = Body(Content::Http2(Box::new(response.into_body())));
+    assert!(body.collect().await.is_err());
+}
+
+#[tokio::test]
+async fn a_peer_without_settings_is_not_waited_for() {
+    let (ours, theirs) = tokio::io::duplex(1024);
+    let dialed =
+        Dialed { stream: Box::new(ours), http2: true, activity: Arc::new(Activity::new()) };
+    drop(theirs);
+    assert!(Link::open(dialed, 0).await.is_err());
+}

@@ -1,0 +1,314 @@
+package e2e
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kstatd/e2e/harness"
+)
+
+// kubeconfig writes one for the cluster whose user and cluster have these fields.
+func kubeconfig(t *testing.T, cluster *harness.Cluster, server, moreCluster, user string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	replaceFile(t, path, fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: %q, certificate-authority: %q%s}}]
+users: [{name: u, user: {%s}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+`, server, filepath.Join(cluster.Dir, "ca.crt"), moreCluster, user))
+	return path
+}
+
+// replaceFile puts a whole new file into its place, as kubelet does.
+func replaceFile(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTokenFile: blanks around the token do not count, another token in the file
+// is used as soon as the server refuses the old one, and an empty file is an
+// error at the start, as it is for the original.
+func TestTokenFile(t *testing.T) {
+	t.Parallel() // it waits for the outage to end
+	cluster := harness.StartCluster(t)
+	cluster.Create("configmaps", configMap(t, "one"))
+	token := filepath.Join(t.TempDir(), "token")
+	replaceFile(t, token, "  "+harness.AdminToken+"\r\n\n")
+	config := kubeconfig(t, cluster, cluster.URL(), "", fmt.Sprintf("tokenFile: %q", token))
+	exporter := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), mainSlice, "--kubeconfig="+config)
+	waitNames(t, exporter, "one")
+
+	cluster.Stop()
+	cluster.StartWithToken("another-token")
+	harness.WaitStatus(t, exporter.Process, exporter.Base+"/livez", 503)
+	replaceFile(t, token, "another-token\n")
+	harness.WaitStatus(t, exporter.Process, exporter.Base+"/livez", 200)
+	// Of a new list: the client of this test has the old token.
+	waitNames(t, exporter, "one")
+
+	replaceFile(t, token, " \n")
+	for _, program := range []harness.Program{harness.KubeStateMetrics(t), harness.OurKubeStateMetrics(t)} {
+		code, _, stderr := harness.Run(t, program, "", "--kubeconfig="+config, fmt.Sprintf("--port=%d", harness.FreePort(t)), fmt.Sprintf("--telemetry-port=%d", harness.FreePort(t)))
+		if code != 1 {
+			t.Errorf("%s: exit code %d with an empty token file:\n%s", program.Name, code, stderr)
+		}
+	}
+}
+
+// TestClientCertificateRotates: a certificate that takes the place of another one
+// is used for the next requests.
+func TestClientCertificateRotates(t *testing.T) {
+	cluster := harness.StartCluster(t)
+	cluster.Create("configmaps", configMap(t, "one"))
+	dir := t.TempDir()
+	crt, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	put := func(subject pkix.Name) {
+		c, k := issue(t, cluster, subject)
+		replaceFile(t, crt, c)
+		replaceFile(t, key, k)
+	}
+	put(pkix.Name{CommonName: "nobody"})
+	config := kubeconfig(t, cluster, cluster.URL(), "", fmt.Sprintf("client-certificate: %q, client-key: %q", crt, key))
+	exporter := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), mainSlice, "--kubeconfig="+config)
+	exporter.WaitOutput("forbidden")
+	waitNames(t, exporter)
+	put(pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}})
+	waitNames(t, exporter, "one")
+}
+
+// issue gives a client certificate of the cluster's own authority, with its key.
+func issue(t *testing.T, cluster *harness.Cluster, subject pkix.Name) (cert, key string) {
+	t.Helper()
+	block := func(name string) []byte {
+		text, err := os.ReadFile(filepath.Join(cluster.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := pem.Decode(text)
+		return b.Bytes
+	}
+	authority, err := x509.ParseCertificate(block("ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := x509.ParseECPrivateKey(block("ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: subject,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, authority, own.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ownDER, err := x509.MarshalPKCS8PrivateKey(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(kind string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	return text("CERTIFICATE", der), text("PRIVATE KEY", ownDER)
+}
+
+// TestExecCredentials: a program is asked again when the server refuses what it
+// printed, and what it complains about is shown.
+func TestExecCredentials(t *testing.T) {
+	t.Parallel() // it waits for the outage to end
+	cluster := harness.StartCluster(t)
+	cluster.Create("configmaps", configMap(t, "one"))
+	dir := t.TempDir()
+	token, program := filepath.Join(dir, "token"), filepath.Join(dir, "plugin")
+	replaceFile(t, token, harness.AdminToken)
+	replaceFile(t, program, `#!/bin/sh
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}' "$(cat "$1")"
+`)
+	if err := os.Chmod(program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	user := func(command string) string {
+		return fmt.Sprintf("exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: %q, args: [%q]}", command, token)
+	}
+	config := kubeconfig(t, cluster, cluster.URL(), "", user(program))
+	exporter := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), mainSlice, "--kubeconfig="+config)
+	waitNames(t, exporter, "one")
+	cluster.Stop()
+	cluster.StartWithToken("another-token")
+	harness.WaitStatus(t, exporter.Process, exporter.Base+"/livez", 503)
+	replaceFile(t, token, "another-token")
+	harness.WaitStatus(t, exporter.Process, exporter.Base+"/livez", 200)
+
+	broken := filepath.Join(dir, "broken")
+	replaceFile(t, broken, "#!/bin/sh\necho the vault is locked >&2\nexit 3\n")
+	if err := os.Chmod(broken, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	config = kubeconfig(t, cluster, cluster.URL(), "", user(broken))
+	code, _, stderr := harness.Run(t, harness.OurKubeStateMetrics(t), "", "--kubeconfig="+config, fmt.Sprintf("--port=%d", harness.FreePort(t)), fmt.Sprintf("--telemetry-port=%d", harness.FreePort(t)))
+	harness.NotInSelfCheck(t)
+	if code != 1 || !strings.Contains(stderr, "the vault is locked") {
+		t.Errorf("exit code %d, and the message does not say why:\n%s", code, stderr)
+	}
+}
+
+// connectProxy is an HTTP proxy that leads to one place, whatever it is asked for.
+type connectProxy struct {
+	net.Listener
+	mu    sync.Mutex
+	asked []string
+}
+
+const proxyUser, proxyPassword = "us%40er", "very-secret"
+
+// startProxy starts one that wants user and password.
+func startProxy(t *testing.T, target string) *connectProxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	p := &connectProxy{Listener: listener}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(conn, target)
+		}
+	}()
+	return p
+}
+
+func (p *connectProxy) serve(conn net.Conn, target string) {
+	defer conn.Close()
+	reader := bufio.NewReader(conn)
+	request, err := http.ReadRequest(reader)
+	if err != nil {
+		return
+	}
+	want := "Basic " + base64.StdEncoding.EncodeToString([]byte("us@er:"+proxyPassword))
+	if request.Method != http.MethodConnect || request.Header.Get("Proxy-Authorization") != want {
+		fmt.Fprint(conn, "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+		return
+	}
+	p.mu.Lock()
+	p.asked = append(p.asked, request.Host)
+	p.mu.Unlock()
+	upstream, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer upstream.Close()
+	fmt.Fprint(conn, "HTTP/1.1 200 Connection established\r\n\r\n")
+	go func() {
+		_, _ = io.Copy(upstream, reader)
+		upstream.Close()
+	}()
+	_, _ = io.Copy(conn, upstream)
+}
+
+// places are what it was asked for.
+func (p *connectProxy) places() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string{}, p.asked...)
+}
+
+// startWithEnv starts an exporter with variables.
+func startWithEnv(t *testing.T, env []string, args ...string) *harness.KubeExporter {
+	t.Helper()
+	program := harness.OurKubeStateMetrics(t)
+	program.Prefix = append([]string{"-i", "PATH=" + os.Getenv("PATH")}, append(append(env, program.Path), program.Prefix...)...)
+	program.Path = "/usr/bin/env"
+	return harness.StartKubeExporter(t, program, args...)
+}
+
+// TestProxies: proxies of the environment and of the kubeconfig are used, by the
+// rules of Go's clients, and their password is shown nowhere.
+func TestProxies(t *testing.T) {
+	cluster := harness.StartCluster(t)
+	cluster.Create("configmaps", configMap(t, "one"))
+	token := fmt.Sprintf("token: %q", harness.AdminToken)
+	target := strings.TrimPrefix(cluster.URL(), "https://")
+	// A name of the server's certificate that only the proxy finds.
+	const inside = "kubernetes.default.svc:7443"
+	named := kubeconfig(t, cluster, "https://"+inside, "", token)
+	direct := kubeconfig(t, cluster, cluster.URL(), "", token)
+	url := func(p *connectProxy) string {
+		return fmt.Sprintf("http://%s:%s@%s", proxyUser, proxyPassword, p.Addr())
+	}
+	check := func(t *testing.T, exporter *harness.KubeExporter, proxy *connectProxy, place string) {
+		t.Helper()
+		waitNames(t, exporter, "one")
+		for _, asked := range proxy.places() {
+			if asked != place {
+				t.Errorf("the proxy was asked for %q", asked)
+			}
+		}
+		if used := len(proxy.places()) > 0; used != (place != "") {
+			t.Errorf("the proxy was used: %v", used)
+		}
+		if strings.Contains(exporter.Output(), proxyPassword) {
+			t.Error("the password is in the log")
+		}
+	}
+	t.Run("environment", func(t *testing.T) {
+		proxy := startProxy(t, target)
+		exporter := startWithEnv(t, []string{"https_proxy=" + url(proxy)}, mainSlice, "--kubeconfig="+named)
+		check(t, exporter, proxy, inside)
+	})
+	t.Run("kubeconfig", func(t *testing.T) {
+		proxy := startProxy(t, target)
+		config := kubeconfig(t, cluster, "https://"+inside, fmt.Sprintf(", proxy-url: %q", url(proxy)), token)
+		check(t, startWithEnv(t, []string{"HTTPS_PROXY=http://127.0.0.1:1", "NO_PROXY=*"}, mainSlice, "--kubeconfig="+config), proxy, inside)
+	})
+	t.Run("excepted", func(t *testing.T) {
+		proxy := startProxy(t, target)
+		check(t, startWithEnv(t, []string{"HTTPS_PROXY=" + url(proxy), "NO_PROXY=*"}, mainSlice, "--kubeconfig="+direct), proxy, "")
+		check(t, startWithEnv(t, []string{"HTTPS_PROXY=" + url(proxy)}, mainSlice, "--kubeconfig="+direct), proxy, "")
+	})
+	t.Run("refusing", func(t *testing.T) {
+		proxy := startProxy(t, target)
+		wrong := strings.Replace(url(proxy), proxyUser, "someone", 1)
+		for _, proxyURL := range []string{wrong, "gopher://" + proxyUser + ":" + proxyPassword + "@x"} {
+			config := kubeconfig(t, cluster, "https://"+inside, fmt.Sprintf(", proxy-url: %q", proxyURL), token)
+			code, _, stderr := harness.Run(t, harness.OurKubeStateMetrics(t), "", "--kubeconfig="+config, fmt.Sprintf("--port=%d", harness.FreePort(t)), fmt.Sprintf("--telemetry-port=%d", harness.FreePort(t)))
+			if code != 1 || strings.Contains(stderr, proxyPassword) {
+				t.Errorf("exit code %d:\n%s", code, stderr)
+			}
+		}
+	})
+}

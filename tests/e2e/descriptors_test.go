@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kstatd/e2e/harness"
+)
+
+// limited is a program that may have so many open files.
+func limited(program harness.Program, files int) harness.Program {
+	script := fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, files)
+	program.Prefix = append([]string{"-c", script, program.Path}, program.Prefix...)
+	program.Path = "/bin/sh"
+	return program
+}
+
+// namespaces makes some with a config map each, and gives their names.
+func namespaces(t *testing.T, cluster *harness.Cluster, count int) []string {
+	t.Helper()
+	var names []string
+	for i := range count {
+		name := fmt.Sprintf("space-%02d", i)
+		cluster.Create("configmaps", harness.Object(t, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: %s}}", name)))
+		names = append(names, name)
+	}
+	return names
+}
+
+// waitSpaces waits until the config map of each namespace is shown.
+func waitSpaces(t *testing.T, exporter *harness.KubeExporter, names []string) {
+	t.Helper()
+	harness.Eventually(t, "every namespace is shown", func() error {
+		e, err := harness.Scrape(exporter.Base+"/metrics", harness.Text)
+		if err != nil {
+			return err
+		}
+		all := strings.Join(e.Samples, "\n")
+		for _, name := range names {
+			if !strings.Contains(all, fmt.Sprintf(`kube_configmap_info{namespace=%q,configmap="one"}`, name)) {
+				return fmt.Errorf("%s is not", name)
+			}
+		}
+		return nil
+	})
+}
+
+// TestDescriptors: the watches of many namespaces share connections, so that a
+// low limit of open files leaves enough for scrapes.
+func TestDescriptors(t *testing.T) {
+	cluster := harness.StartCluster(t)
+	names := namespaces(t, cluster, 61)
+	for _, files := range []int{1024, 256, 64} {
+		t.Run(fmt.Sprint(files), func(t *testing.T) {
+			exporter := harness.StartKubeExporter(t, limited(harness.OurKubeStateMetrics(t), files), "--kubeconfig="+cluster.Kubeconfig, "--namespaces="+strings.Join(names, ","))
+			waitSpaces(t, exporter, names)
+			harness.WaitStatus(t, exporter.Process, exporter.Base+"/livez", 200)
+			harness.WaitStatus(t, exporter.Process, exporter.Telemetry+"/readyz", 200)
+			if open := exporter.OpenFiles(); open > 48 {
+				t.Errorf("it has %d open files", open)
+			}
+		})
+	}
+}
+
+// TestFewStreams: where a server allows few requests on a connection, more
+// connections are opened, and not one for each request.
+func TestFewStreams(t *testing.T) {
+	cluster := harness.StartCluster(t, "--http2-max-streams-per-connection=20")
+	names := namespaces(t, cluster, 10)
+	exporter := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), "--kubeconfig="+cluster.Kubeconfig, "--namespaces="+strings.Join(names, ","))
+	waitSpaces(t, exporter, names)
+	harness.WaitStatus(t, exporter.Process, exporter.Telemetry+"/readyz", 200)
+	if open := exporter.OpenFiles(); open > 64 {
+		t.Errorf("it has %d open files", open)
+	}
+}
+
+// TestGoAway: a server that sends its clients away, as one behind a load balancer
+// does, is no trouble for anybody.
+func TestGoAway(t *testing.T) {
+	cluster := harness.StartCluster(t, "--goaway-chance=0.02")
+	cluster.Create("configmaps", configMap(t, "one"))
+	exporter := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), "--resources=configmaps", "--kubeconfig="+cluster.Kubeconfig)
+	waitNames(t, exporter, "one")
+	// With this many the chance that none of them meets it is one in fifty thousand.
+	for range 600 {
+		answer, err := harness.Do("GET", exporter.Base+"/livez")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.Status != 200 {
+			t.Fatalf("status %d", answer.Status)
+		}
+	}
+	if strings.Contains(exporter.Output(), "failed to list or watch") {
+		t.Error("it counts as a failure")
+	}
+}
+
+// TestFrozenServerIsNoticed: a server whose kernel still answers, and nothing
+// else of it, is taken for gone within a minute.
+func TestFrozenServerIsNoticed(t *testing.T) {
+	t.Parallel() // it waits most of its time
+	harness.NotInSelfCheck(t)
+	cluster := harness.StartCluster(t)
+	cluster.Create("configmaps", configMap(t, "one"))
+	exporter := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), mainSlice, "--kubeconfig="+cluster.Kubeconfig)
+	waitNames(t, exporter, "one")
+	cluster.Process().Signal(syscall.SIGSTOP)
+	exporter.WaitOutput("no sign of life from the server")
+	waitNames(t, exporter, "one")
+	cluster.Process().Signal(syscall.SIGCONT)
+	cluster.Create("configmaps", configMap(t, "two"))
+	waitNames(t, exporter, "one", "two")
+}
