@@ -40,6 +40,8 @@ struct State {
     identity: Option<Arc<Identity>>,
     /// Whether what was last read could not be used, so that it has to be tried again.
     broken: bool,
+    /// Whether the log says so.
+    complained: bool,
     built: Option<Built>,
 }
 
@@ -65,7 +67,7 @@ impl Tls {
     /// # Errors
     /// What cannot be used.
     pub(super) fn new(files: Files, insecure: bool) -> Result<Self, String> {
-        let state = State { files, identity: None, broken: false, built: None };
+        let state = State { files, identity: None, broken: false, complained: false, built: None };
         let tls = Self { insecure, state: Mutex::new(state) };
         tls.rebuild(&mut tls.state())?;
         Ok(tls)
@@ -96,20 +98,24 @@ impl Tls {
     /// there is a newer one.
     pub(super) fn refused(&self, generation: u64) -> bool {
         let mut state = self.state();
-        if state.built.as_ref().is_some_and(|built| built.generation == generation)
-            && state.reread(true)
-            && let Err(error) = self.rebuild(&mut state)
-        {
-            tracing::warn!(
-                error,
-                "cannot use the new TLS certificates, going on with the old ones"
-            );
+        let known = state.built.as_ref().is_some_and(|built| built.generation == generation);
+        if known && state.reread(true) {
+            self.replace(&mut state);
         }
         state.built.as_ref().is_some_and(|built| built.generation != generation)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Builds what is to be used from now on; what cannot be used leaves what was there. A certificate may
+    /// be there before its key.
+    fn replace(&self, state: &mut State) {
+        match self.rebuild(state) {
+            Ok(()) => state.complained = false,
+            Err(error) => state.complain(&error),
+        }
     }
 
     fn rebuild(&self, state: &mut State) -> Result<(), String> {
@@ -168,15 +174,29 @@ impl State {
     /// Reads the files that have changed, or all; whether there is something new to build from.
     fn reread(&mut self, all: bool) -> bool {
         let mut changed = self.broken;
+        let mut failed = None;
         let Files { authorities, identity } = &mut self.files;
         let (certificate, key) = identity.as_mut().map(|(one, two)| (one, two)).unzip();
         for material in [authorities.as_mut(), certificate, key].into_iter().flatten() {
             match material.refresh(all) {
                 Ok(new) => changed |= new,
-                Err(error) => tracing::warn!(error, "cannot read a TLS certificate again"),
+                Err(error) => failed = Some(error),
             }
         }
+        if let Some(error) = failed {
+            self.complain(&error);
+        }
         changed
+    }
+
+    /// Says what cannot be used, once: each request would say it again.
+    fn complain(&mut self, error: &str) {
+        if !std::mem::replace(&mut self.complained, true) {
+            tracing::warn!(
+                error,
+                "cannot use the new TLS certificates, going on with the old ones"
+            );
+        }
     }
 }
 

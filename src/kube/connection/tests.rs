@@ -68,7 +68,8 @@ async fn read(response: Response<Streamed>, server: &mut Server) -> Result<Bytes
             body = &mut read => {
                 return body.map(|body| body.to_bytes()).map_err(|error| error.to_string());
             }
-            _ = server.accept() => {}
+            // At its end the server has nothing more to do.
+            Some(_) = server.accept() => {}
         }
     }
 }
