@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
@@ -14,10 +15,14 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -240,6 +245,67 @@ func (p *connectProxy) serve(conn net.Conn, target string) {
 	_, _ = io.Copy(conn, upstream)
 }
 
+// startSocks starts a SOCKS 5 proxy that wants user and password.
+func startSocks(t *testing.T, target string) *connectProxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	p := &connectProxy{Listener: listener}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go p.serveSocks(conn, target)
+		}
+	}()
+	return p
+}
+
+func (p *connectProxy) serveSocks(conn net.Conn, target string) {
+	defer conn.Close()
+	read := func(n int) []byte {
+		b := make([]byte, n)
+		if _, err := io.ReadFull(conn, b); err != nil {
+			return make([]byte, n)
+		}
+		return b
+	}
+	read(int(read(2)[1]))
+	_, _ = conn.Write([]byte{5, 2})
+	user := read(int(read(2)[1]))
+	password := read(int(read(1)[0]))
+	if string(user) != "us@er" || string(password) != proxyPassword {
+		_, _ = conn.Write([]byte{1, 1})
+		return
+	}
+	_, _ = conn.Write([]byte{1, 0})
+	// Version, command, reserved, kind of address: a name.
+	if head := read(4); head[3] != 3 {
+		return
+	}
+	name := read(int(read(1)[0]))
+	port := read(2)
+	p.mu.Lock()
+	p.asked = append(p.asked, fmt.Sprintf("%s:%d", name, int(port[0])<<8|int(port[1])))
+	p.mu.Unlock()
+	upstream, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer upstream.Close()
+	_, _ = conn.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
+	go func() {
+		_, _ = io.Copy(upstream, conn)
+		upstream.Close()
+	}()
+	_, _ = io.Copy(conn, upstream)
+}
+
 // places are what it was asked for.
 func (p *connectProxy) places() []string {
 	p.mu.Lock()
@@ -294,6 +360,39 @@ func TestProxies(t *testing.T) {
 		proxy := startProxy(t, target)
 		config := kubeconfig(t, cluster, "https://"+inside, fmt.Sprintf(", proxy-url: %q", url(proxy)), token)
 		check(t, startWithEnv(t, []string{"HTTPS_PROXY=http://127.0.0.1:1", "NO_PROXY=*"}, mainSlice, "--kubeconfig="+config), proxy, inside)
+	})
+	t.Run("SOCKS", func(t *testing.T) {
+		proxy := startSocks(t, target)
+		config := kubeconfig(t, cluster, "https://"+inside, fmt.Sprintf(", proxy-url: %q", strings.Replace(url(proxy), "http", "socks5", 1)), token)
+		check(t, startWithEnv(t, nil, mainSlice, "--kubeconfig="+config), proxy, inside)
+	})
+	t.Run("plain HTTP", func(t *testing.T) {
+		var asked atomic.Int64
+		upstream, err := neturl.Parse(cluster.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		forward := httputil.NewSingleHostReverseProxy(upstream)
+		forward.FlushInterval = -1
+		forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// To a proxy the whole URL is sent.
+			if r.URL.Host != "inside.example:8001" || r.Header.Get("Proxy-Authorization") == "" {
+				w.WriteHeader(http.StatusProxyAuthRequired)
+				return
+			}
+			asked.Add(1)
+			r.Host = upstream.Host
+			r.Header.Set("Authorization", "Bearer "+harness.AdminToken)
+			forward.ServeHTTP(w, r)
+		}))
+		t.Cleanup(server.CloseClientConnections)
+		env := fmt.Sprintf("HTTP_PROXY=http://%s:%s@%s", proxyUser, proxyPassword, strings.TrimPrefix(server.URL, "http://"))
+		exporter := startWithEnv(t, []string{env}, mainSlice, "--apiserver=http://inside.example:8001")
+		waitNames(t, exporter, "one")
+		if asked.Load() == 0 || strings.Contains(exporter.Output(), proxyPassword) {
+			t.Error("the proxy was not used, or its password is in the log")
+		}
 	})
 	t.Run("excepted", func(t *testing.T) {
 		proxy := startProxy(t, target)
