@@ -82,6 +82,8 @@ pub struct Rendered {
     pub lines: Vec<u8>,
     /// For each family of the schema, where its lines end in `lines`.
     pub ends: Vec<u32>,
+    /// The first family that has no lines, because they would be too many.
+    pub oversized: Option<usize>,
 }
 
 impl Rendered {
@@ -92,6 +94,7 @@ impl Rendered {
         self.identity.clear();
         self.lines.clear();
         self.ends.clear();
+        self.oversized = None;
     }
 
     /// The lines of family number `family`.

@@ -2,24 +2,36 @@
 
 use std::time::{Duration, Instant};
 
-/// Waiting times that grow with each failure and fall back after a quiet time.
+/// Waiting times that grow with each failure and begin anew after a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffConfig {
     /// The first waiting time, which doubles with each failure.
     pub initial: Duration,
-    /// What it grows to at most, jitter not counted.
+    /// What it grows to at most, jitter not counted. With jitter it is up to the double, which has to
+    /// leave time for a list within the ten seconds that what is shown may stay wrong after a fault.
     pub cap: Duration,
-    /// After so long without a failure the next one counts as the first.
-    pub reset: Duration,
+    /// The cap where the server refuses a request for good, such as for want of rights.
+    pub denied_cap: Duration,
+    /// The cap after so much refusing that nobody is about to change it.
+    pub lasting_cap: Duration,
+    /// How much that is.
+    pub lasting: Duration,
+    /// The least time between two attempts of all list/watches together while none succeeds.
+    pub spacing: Duration,
+    /// Within which time all try again when one has succeeded.
+    pub spread: Duration,
 }
 
 impl Default for BackoffConfig {
-    /// The times of the reflectors in Go's client.
     fn default() -> Self {
         Self {
-            initial: Duration::from_millis(800),
-            cap: Duration::from_secs(30),
-            reset: Duration::from_secs(120),
+            initial: Duration::from_millis(250),
+            cap: Duration::from_secs(2),
+            denied_cap: Duration::from_secs(4),
+            lasting_cap: Duration::from_secs(30),
+            lasting: Duration::from_secs(600),
+            spacing: Duration::from_millis(200),
+            spread: Duration::from_millis(500),
         }
     }
 }
@@ -28,27 +40,37 @@ impl Default for BackoffConfig {
 #[derive(Debug)]
 pub struct Backoff {
     config: BackoffConfig,
-    /// The next waiting time, before jitter.
+    /// The next waiting time, before cap and jitter.
     next: Duration,
-    last: Option<Instant>,
+    /// When the failures in a row began.
+    since: Option<Instant>,
 }
 
 impl Backoff {
     /// No failure so far.
     #[must_use]
     pub fn new(config: BackoffConfig) -> Self {
-        Self { config, next: config.initial, last: None }
+        Self { config, next: config.initial, since: None }
     }
 
     /// Notes a failure at `now`; how long to wait, with up to its double as `jitter` (0 to 1) says.
-    pub fn failed(&mut self, now: Instant, jitter: f64) -> Duration {
-        if self.last.is_some_and(|last| now.duration_since(last) > self.config.reset) {
-            self.next = self.config.initial;
-        }
-        self.last = Some(now);
-        let wait = self.next.min(self.config.cap);
-        self.next = (wait * 2).min(self.config.cap);
+    /// `denied` tells that the server has refused for good.
+    pub fn failed(&mut self, now: Instant, denied: bool, jitter: f64) -> Duration {
+        let since = *self.since.get_or_insert(now);
+        let lasting = now.duration_since(since) >= self.config.lasting;
+        let cap = match (denied, lasting) {
+            (false, _) => self.config.cap,
+            (true, false) => self.config.denied_cap,
+            (true, true) => self.config.lasting_cap,
+        };
+        let wait = self.next.min(cap);
+        self.next = (wait * 2).min(self.config.lasting_cap.max(cap));
         wait + wait.mul_f64(jitter.clamp(0.0, 1.0))
+    }
+
+    /// Something came of the last attempt: the next failure is the first again.
+    pub fn succeeded(&mut self) {
+        (self.next, self.since) = (self.config.initial, None);
     }
 }
 
@@ -57,25 +79,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_to_the_cap_and_resets() {
+    fn doubles_to_the_cap_and_begins_anew_after_a_success() {
         let mut backoff = Backoff::new(BackoffConfig::default());
-        let mut now = Instant::now();
-        let mut waits = Vec::new();
-        for _ in 0..8 {
-            waits.push(backoff.failed(now, 0.0).as_millis());
-            now += Duration::from_secs(100);
+        let now = Instant::now();
+        let mut waits = |denied, times| {
+            let waits = (0..times).map(|_| backoff.failed(now, denied, 0.0).as_millis());
+            waits.collect::<Vec<_>>()
+        };
+        assert_eq!(waits(false, 6), [250, 500, 1000, 2000, 2000, 2000]);
+        assert_eq!(waits(true, 2), [4000, 4000]);
+        assert_eq!(waits(false, 1), [2000]);
+        backoff.succeeded();
+        assert_eq!(backoff.failed(now, true, 0.0).as_millis(), 250);
+    }
+
+    #[test]
+    fn what_is_refused_for_long_is_asked_for_seldom() {
+        let mut backoff = Backoff::new(BackoffConfig::default());
+        let start = Instant::now();
+        for _ in 0..9 {
+            backoff.failed(start, true, 0.0);
         }
-        assert_eq!(waits, [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
-        now += Duration::from_secs(21);
-        assert_eq!(backoff.failed(now, 0.0).as_millis(), 800);
+        let later = start + Duration::from_secs(600);
+        let waits: Vec<_> = (0..4).map(|_| backoff.failed(later, true, 0.0).as_secs()).collect();
+        assert_eq!(waits, [8, 16, 30, 30]);
+        assert_eq!(backoff.failed(later, false, 0.0).as_secs(), 2);
     }
 
     #[test]
     fn jitter_adds_up_to_as_much_again() {
         let mut backoff = Backoff::new(BackoffConfig::default());
         let now = Instant::now();
-        assert_eq!(backoff.failed(now, 0.5).as_millis(), 1200);
-        assert_eq!(backoff.failed(now, 1.0).as_millis(), 3200);
-        assert_eq!(backoff.failed(now, 7.0).as_millis(), 6400);
+        assert_eq!(backoff.failed(now, false, 0.5).as_millis(), 375);
+        assert_eq!(backoff.failed(now, false, 1.0).as_millis(), 1000);
+        assert_eq!(backoff.failed(now, false, 7.0).as_millis(), 2000);
+    }
+
+    /// The sum that the promise of ten seconds rests on: no wait takes more than four.
+    #[test]
+    fn no_wait_for_a_server_that_may_come_back_is_long() {
+        let config = BackoffConfig::default();
+        let mut backoff = Backoff::new(config);
+        let start = Instant::now();
+        for hour in 0..100 {
+            let now = start + Duration::from_secs(3600 * hour);
+            assert!(backoff.failed(now, false, 1.0) <= Duration::from_secs(4));
+        }
+        assert!(config.spread <= Duration::from_secs(1));
     }
 }

@@ -18,7 +18,7 @@ use super::pipeline::{PipelineConfig, Watched};
 use super::progress::Progress;
 use super::shard::Shard;
 use super::target::{Scope, Target};
-use super::watch::{Reflector, Timing};
+use super::watch::{Health, Reflector, Shared, Timing};
 use super::worker::Pace;
 use crate::cache::{Schema, Store};
 use crate::telemetry::KubeMetrics;
@@ -114,6 +114,8 @@ fn list_options(config: &PipelineConfig) -> ListOptions {
 pub(super) struct Ground {
     pub(super) pace: Arc<Pace>,
     pub(super) metrics: KubeMetrics,
+    /// What they have in common.
+    pub(super) shared: Arc<Shared>,
     /// Told of every change of a [`Progress`].
     pub(super) changes: watch::Sender<usize>,
     /// The running list/watches.
@@ -261,6 +263,9 @@ impl Plan {
     ) -> AbortHandle {
         let scope = Arc::clone(&self.scopes[place.scope]);
         let counters = ground.metrics.reflector(&scope.target.label);
+        let namespace = scope.namespace.as_deref().unwrap_or_default();
+        let times = ground.metrics.scope(&scope.target.label, namespace);
+        let member = ground.shared.enrol(&scope);
         let intake = Intake::new(
             Arc::clone(&scope),
             Arc::clone(&self.watched.renderer),
@@ -279,6 +284,10 @@ impl Plan {
             progress: Arc::clone(progress),
             calls: ground.metrics.clone(),
             metrics: counters,
+            times,
+            member,
+            shared: Arc::clone(&ground.shared),
+            health: Health::default(),
         };
         let task = ground.tasks.spawn(reflector.run());
         ground.owners.insert(task.id(), place);

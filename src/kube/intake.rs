@@ -85,6 +85,9 @@ impl Intake {
         let error = match rendered {
             Ok(Ok(())) => {
                 self.version.clone_from(&self.scratch.resource_version);
+                if let Some(family) = self.scratch.oversized {
+                    self.oversized(object, family);
+                }
                 match &mut self.collected {
                     Some(collected) => collected.push(&self.scratch),
                     None => self.store.apply(&self.scratch),
@@ -122,6 +125,25 @@ impl Intake {
             Some(collected) => collected.delete(uid),
             None => self.store.delete(uid),
         };
+    }
+
+    /// Names an object of which a family would have too many series.
+    #[cold]
+    fn oversized(&mut self, object: ObjectBytes<'_>, family: usize) {
+        self.metrics.oversized.inc();
+        let resource = &self.scope.target.plural;
+        let view: Identified<'_> = decode(object).unwrap_or_default();
+        let (namespace, name) = (&*view.metadata.namespace, &*view.metadata.name);
+        let schema = self.renderer.schema();
+        let family = schema.families.get(family).map(|family| &*family.name);
+        tracing::warn!(%resource, namespace, name, family, "too many series of one object, it has none of this family");
+    }
+
+    /// Forgets everything that is shown; tells how many objects that was.
+    pub(super) fn purge(&mut self) -> usize {
+        let objects = self.store.len();
+        self.store.replace().commit();
+        objects
     }
 
     /// Names an object that cannot be rendered. What was known of it is no longer true, so it goes, as

@@ -74,12 +74,12 @@ pub enum Outcome {
         code: u16,
     },
     /// A watch came to its regular end.
-    Closed {
-        /// Whether it brought something or lasted a while.
-        useful: bool,
-    },
+    Closed,
     /// No connection, or it broke.
-    Broken,
+    Broken {
+        /// Whether there was an answer, of which the rest is missing.
+        answered: bool,
+    },
     /// The response makes no sense.
     Garbled,
 }
@@ -100,7 +100,7 @@ pub enum Collected {
 pub struct Order {
     /// What to do with the objects collected so far.
     pub collected: Collected,
-    /// Whether to wait before the next request.
+    /// Whether to wait before the next request, unless this one did some good.
     pub wait: bool,
 }
 
@@ -158,6 +158,11 @@ impl Machine {
         }
     }
 
+    /// What was known has been given up: a new list is needed, whatever comes next.
+    pub fn begin_anew(&mut self) {
+        self.state = self.start();
+    }
+
     /// Takes what came of the request for [`Machine::state`].
     pub fn step(&mut self, outcome: Outcome) -> Order {
         let (state, order) = match &self.state {
@@ -190,12 +195,19 @@ impl Machine {
     fn streaming(&self, outcome: Outcome) -> (Option<State>, Order) {
         match outcome {
             Outcome::Synced { version } => (Some(State::Watching { version }), COMMIT),
-            Outcome::Broken | Outcome::Refused { code: TOO_MANY_REQUESTS } => (None, RESTART_LATER),
+            // Nothing that an ordinary list would not meet with too.
+            Outcome::Broken { answered: false }
+            | Outcome::Refused { code: UNAUTHORIZED | TOO_MANY_REQUESTS } => (None, RESTART_LATER),
+            // It may be the server's trouble, or trouble that only streaming lists have: the two take
+            // turns, so that neither costs more than one attempt.
+            Outcome::Refused { code } if transient(code) => (Some(self.plain()), RESTART_LATER),
+            Outcome::Broken { answered: true }
+            | Outcome::ErrorEvent { .. }
+            | Outcome::Garbled => (Some(self.plain()), RESTART_LATER),
             // The server does not know streaming lists, or will not give one: an ordinary list follows.
-            Outcome::Refused { .. } | Outcome::Closed { .. } | Outcome::Page { .. } => {
+            Outcome::Refused { .. } | Outcome::Closed | Outcome::Page { .. } => {
                 (Some(self.plain()), RESTART)
             }
-            Outcome::ErrorEvent { .. } | Outcome::Garbled => (Some(self.plain()), RESTART_LATER),
         }
     }
 
@@ -219,7 +231,7 @@ impl Machine {
                 (Some(self.list(ListVersion::Latest, false)), RESTART_LATER)
             }
             // The pages before are good; so is the token, until the server says otherwise.
-            Outcome::Broken if !page.is_empty() => (None, RETRY),
+            Outcome::Broken { .. } if !page.is_empty() => (None, RETRY),
             Outcome::Refused { code } if !page.is_empty() && transient(code) => (None, RETRY),
             _ => (Some(self.start()), RESTART_LATER),
         }
@@ -227,8 +239,7 @@ impl Machine {
 
     fn watching(&self, outcome: Outcome) -> (Option<State>, Order) {
         match outcome {
-            Outcome::Closed { useful: true } => (None, GO_ON),
-            Outcome::Closed { useful: false } | Outcome::Broken => (None, RETRY),
+            Outcome::Closed | Outcome::Broken { .. } => (None, RETRY),
             Outcome::Refused { code } if code == UNAUTHORIZED || transient(code) => (None, RETRY),
             // Above all the version has expired. Otherwise the server will not serve it for a reason
             // that a list has a chance to overcome, or at least to follow slowly.
@@ -248,6 +259,9 @@ mod tests {
 
     const OPTIONS: ListOptions =
         ListOptions { streaming: true, limit: 500, always_limit: false, from_cache: false };
+
+    const UNANSWERED: Outcome = Outcome::Broken { answered: false };
+    const TORN: Outcome = Outcome::Broken { answered: true };
 
     fn listing(version: ListVersion, token: &str, whole: bool) -> State {
         State::Listing { version, token: token.to_owned(), whole }
@@ -280,12 +294,18 @@ mod tests {
         let synced = Outcome::Synced { version: "7".to_owned() };
         assert_eq!(*Machine::new(OPTIONS).state(), Streaming);
         check(OPTIONS, &Streaming, synced, &watching("7"), COMMIT);
-        for code in [400, 401, 403, 404, 406, 410, 422, 500, 503] {
+        for code in [400, 403, 404, 406, 410, 422] {
             check(OPTIONS, &Streaming, refused(code), &list, RESTART);
         }
-        check(OPTIONS, &Streaming, refused(429), &Streaming, RESTART_LATER);
-        check(OPTIONS, &Streaming, Outcome::Broken, &Streaming, RESTART_LATER);
-        check(OPTIONS, &Streaming, Outcome::Closed { useful: true }, &list, RESTART);
+        for code in [401, 429] {
+            check(OPTIONS, &Streaming, refused(code), &Streaming, RESTART_LATER);
+        }
+        for code in [500, 503] {
+            check(OPTIONS, &Streaming, refused(code), &list, RESTART_LATER);
+        }
+        check(OPTIONS, &Streaming, UNANSWERED, &Streaming, RESTART_LATER);
+        check(OPTIONS, &Streaming, TORN, &list, RESTART_LATER);
+        check(OPTIONS, &Streaming, Outcome::Closed, &list, RESTART);
         check(OPTIONS, &Streaming, Outcome::ErrorEvent { code: 500 }, &list, RESTART_LATER);
         check(OPTIONS, &Streaming, Outcome::Garbled, &list, RESTART_LATER);
     }
@@ -311,8 +331,10 @@ mod tests {
             check(OPTIONS, &first, refused(code), &Streaming, RESTART_LATER);
             check(OPTIONS, &second, refused(code), &Streaming, RESTART_LATER);
         }
-        check(OPTIONS, &first, Outcome::Broken, &Streaming, RESTART_LATER);
-        check(OPTIONS, &second, Outcome::Broken, &second, RETRY);
+        for broken in [UNANSWERED, TORN] {
+            check(OPTIONS, &first, broken.clone(), &Streaming, RESTART_LATER);
+            check(OPTIONS, &second, broken, &second, RETRY);
+        }
         check(OPTIONS, &second, Outcome::Garbled, &Streaming, RESTART_LATER);
     }
 
@@ -320,9 +342,9 @@ mod tests {
     fn watches() {
         use State::Streaming;
         let here = watching("5");
-        check(OPTIONS, &here, Outcome::Closed { useful: true }, &here, GO_ON);
-        check(OPTIONS, &here, Outcome::Closed { useful: false }, &here, RETRY);
-        check(OPTIONS, &here, Outcome::Broken, &here, RETRY);
+        for end in [Outcome::Closed, UNANSWERED, TORN] {
+            check(OPTIONS, &here, end, &here, RETRY);
+        }
         for code in [401, 429, 500, 503] {
             check(OPTIONS, &here, refused(code), &here, RETRY);
         }
@@ -342,7 +364,7 @@ mod tests {
         assert_eq!(*Machine::new(options).state(), any);
         check(options, &watching("5"), refused(410), &any, RESTART_LATER);
         let latest = listing(ListVersion::Latest, "", false);
-        check(options, &latest, Outcome::Broken, &any, RESTART_LATER);
+        check(options, &latest, UNANSWERED, &any, RESTART_LATER);
     }
 
     #[test]

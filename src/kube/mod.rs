@@ -7,14 +7,17 @@
 //! knows the StatsD side.
 
 mod backoff;
+mod chunks;
 mod client;
 mod connection;
 mod following;
 mod intake;
+mod journal;
 pub mod machine;
 mod pipeline;
 mod progress;
 mod reconcile;
+mod retries;
 pub mod selector;
 pub mod shard;
 mod target;

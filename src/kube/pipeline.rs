@@ -10,7 +10,7 @@ use super::progress::{Progress, Status};
 use super::reconcile::{Reconciler, Situation, Wanted};
 use super::shard::Shard;
 use super::target::Target;
-use super::watch::Timing;
+use super::watch::{Shared, Timing};
 use super::worker::{Pace, Worker};
 use crate::cache::Catalog;
 use crate::resources::{RenderOptions, Renderer, Resource};
@@ -101,6 +101,7 @@ impl Pipeline {
             catalog.clone(),
             metrics.clone(),
             Arc::clone(&pace),
+            Arc::new(Shared::new(&config.timing)),
             orders,
             sender,
             Arc::clone(&progress),

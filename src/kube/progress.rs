@@ -122,12 +122,10 @@ impl Progress {
         situation.failure = None;
     }
 
-    /// Notes a failure; tells whether it is another one than before.
-    pub(super) fn failed(&self, message: &str) -> bool {
-        let mut situation = self.lock();
-        let news = situation.failure.as_ref().is_none_or(|last| last.message != message);
-        situation.failure = Some(Failure { at: SystemTime::now(), message: message.to_owned() });
-        news
+    /// Notes a failure.
+    pub(super) fn failed(&self, message: &str) {
+        let failure = Failure { at: SystemTime::now(), message: message.to_owned() };
+        self.lock().failure = Some(failure);
     }
 
     /// There is a state, or the server has refused to give one: nothing to wait for.

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::following::{Following, Ground, Plan};
 use super::progress::Progress;
+use super::watch::Shared;
 use super::worker::Pace;
 use crate::cache::Catalog;
 use crate::telemetry::KubeMetrics;
@@ -97,6 +98,7 @@ impl Reconciler {
         catalog: Catalog,
         metrics: KubeMetrics,
         pace: Arc<Pace>,
+        shared: Arc<Shared>,
         mut orders: watch::Receiver<Wanted>,
         situation: watch::Sender<Situation>,
         statuses: Arc<Mutex<Vec<Arc<Progress>>>>,
@@ -105,6 +107,7 @@ impl Reconciler {
         let ground = Ground {
             pace,
             metrics,
+            shared,
             changes: watch::Sender::new(0),
             tasks: JoinSet::new(),
             owners: HashMap::new(),

@@ -1,6 +1,7 @@
 //! What is listed and watched, and the requests for it.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::machine::{ListVersion, State};
 use crate::resources::Resource;
@@ -14,6 +15,8 @@ pub struct Target {
     pub version: String,
     /// Plural lower-case name.
     pub plural: String,
+    /// Kind of the objects, empty if it is not known.
+    pub kind: String,
     /// Whether objects live in namespaces.
     pub namespaced: bool,
     /// Whether the server may answer in protobuf; custom resources come in JSON only.
@@ -31,10 +34,17 @@ impl Target {
             group: api.group.to_owned(),
             version: api.version.to_owned(),
             plural: api.name.to_owned(),
+            kind: api.kind.to_owned(),
             namespaced: api.namespaced,
             protobuf: true,
             label: resource.go_type(),
         }
+    }
+
+    /// Whether a list of this kind is one of its objects; an unknown kind may be.
+    pub(super) fn is_list(&self, kind: &str) -> bool {
+        let known = !kind.is_empty() && !self.kind.is_empty();
+        !known || kind.strip_suffix("List") == Some(&*self.kind)
     }
 
     /// The `Accept` header.
@@ -73,6 +83,14 @@ pub(super) struct Scope {
 }
 
 impl Scope {
+    /// How the log names it.
+    pub(super) fn name(&self) -> Arc<str> {
+        match &self.namespace {
+            Some(namespace) => format!("{} in {namespace}", self.target.plural).into(),
+            None => self.target.plural.as_str().into(),
+        }
+    }
+
     /// The request for `state`: path and query, in the order that Go's client has.
     pub(super) fn request(&self, state: &State, limit: Option<u64>, timeout: u64) -> String {
         let mut query = Query(self.target.path(self.namespace.as_deref()), '?');
@@ -146,6 +164,7 @@ mod tests {
             group: group.to_owned(),
             version: "v1".to_owned(),
             plural: "things".to_owned(),
+            kind: "Thing".to_owned(),
             namespaced: true,
             protobuf: true,
             label: "*v1.Thing".to_owned(),
@@ -155,6 +174,14 @@ mod tests {
 
     fn listing(version: ListVersion, token: &str) -> State {
         State::Listing { version, token: token.to_owned(), whole: false }
+    }
+
+    #[test]
+    fn kinds_of_lists() {
+        let target = scope("", None, "").target;
+        assert!(target.is_list("ThingList") && target.is_list(""));
+        assert!(!target.is_list("Thing") && !target.is_list("OtherList"));
+        assert!(Target { kind: String::new(), ..target }.is_list("OtherList"));
     }
 
     #[test]

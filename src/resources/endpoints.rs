@@ -105,6 +105,9 @@ fn addresses(endpoints: &Endpoints<'_>, s: &mut Series<'_>) {
             let lists = [(&subset.addresses, "true"), (&subset.not_ready_addresses, "false")];
             for (addresses, ready) in lists {
                 for address in addresses {
+                    if s.is_full() {
+                        return;
+                    }
                     let labels = [
                         ("port_protocol", &*port.protocol),
                         ("port_number", number),

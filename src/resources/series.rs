@@ -9,6 +9,11 @@ use super::kind::RenderOptions;
 use super::values::label_name;
 use super::view::Str;
 
+/// The most text that the series of one object may have, without names and identity labels, in bytes. The
+/// largest objects that clusters have in practice come to a sixteenth of it; what a few small lists in one
+/// object can be multiplied to has no bound.
+pub const MAX_TEXT: usize = 16 * 1024 * 1024;
+
 /// A label: name and value.
 pub type Label<'a> = (&'a str, &'a str);
 
@@ -20,11 +25,16 @@ pub struct Series<'s> {
     keys: Vec<Range<usize>>,
     /// Whether the current family prints a label set once, whatever the options say.
     distinct: bool,
+    /// Where the lines of the current family begin in `out.lines`.
+    family: usize,
+    /// The most text that there may be; nothing more once the current family has had too much.
+    limit: usize,
 }
 
 impl<'s> Series<'s> {
     pub(super) fn new(out: &'s mut Rendered, options: &'s RenderOptions) -> Self {
-        Self { out, options, keys: Vec::new(), distinct: false }
+        let family = out.lines.len();
+        Self { out, options, keys: Vec::new(), distinct: false, family, limit: MAX_TEXT }
     }
 
     /// Writes the identity labels; once, before the first family.
@@ -43,8 +53,26 @@ impl<'s> Series<'s> {
         }
         self.keys.clear();
         self.distinct = false;
-        // A family of one object beyond 4 GiB of text cannot come from an API object (1.5 MiB at most).
+        self.limit = MAX_TEXT;
+        self.family = self.out.lines.len();
+        // Far below 4 GiB: see `MAX_TEXT`.
         self.out.ends.push(u32::try_from(self.out.lines.len()).unwrap_or(u32::MAX));
+    }
+
+    /// Whether the current family has had too much: what is written to it now is lost. Whoever writes a
+    /// product of two lists asks, since it may be far more than can be tried.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.limit == 0
+    }
+
+    /// Takes back the current family, whose lines would be too many.
+    #[cold]
+    fn overflow(&mut self) {
+        self.limit = 0;
+        self.out.oversized.get_or_insert(self.out.ends.len());
+        self.out.lines.truncate(self.family);
+        self.keys.clear();
     }
 
     /// The flags for this resource.
@@ -128,6 +156,9 @@ impl<'s> Series<'s> {
         lines.push(b' ');
         float::write(lines, value);
         lines.push(b'\n');
+        if lines.len() > self.limit {
+            self.overflow();
+        }
     }
 
     /// Keeps the first line of each label set: a second one would make the exposition ambiguous.

@@ -30,6 +30,19 @@ struct EventLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ErrorLabels {
+    namespace: String,
+    reason: &'static str,
+    resource: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ScopeLabels {
+    namespace: String,
+    resource: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct FileLabels {
     filename: String,
     r#type: &'static str,
@@ -38,6 +51,92 @@ struct FileLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ShardLabels {
     shard_ordinal: i64,
+}
+
+/// Why a list or a watch failed, or ended before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// 401: the server does not know who asks.
+    Unauthorized,
+    /// 403: who asks may not.
+    Forbidden,
+    /// 404: the server does not have the resource.
+    NotFound,
+    /// 410: a version or a token has expired.
+    Expired,
+    /// 429: the server wants to be asked less.
+    Throttled,
+    /// 500 and above.
+    ServerError,
+    /// Any other answer than success.
+    Refused,
+    /// No connection, or it broke.
+    Broken,
+    /// No answer within the time for it.
+    Timeout,
+    /// A connection on which nothing comes any more, though it is open.
+    Frozen,
+    /// A body that comes too slowly to be of use.
+    Slow,
+    /// An answer that is not what was asked for, or makes no sense.
+    Garbled,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::Expired,
+        Self::Throttled,
+        Self::ServerError,
+        Self::Refused,
+        Self::Broken,
+        Self::Timeout,
+        Self::Frozen,
+        Self::Slow,
+        Self::Garbled,
+    ];
+
+    /// The reason that an HTTP status is.
+    #[must_use]
+    pub fn of_status(code: u16) -> Self {
+        match code {
+            401 => Self::Unauthorized,
+            403 => Self::Forbidden,
+            404 => Self::NotFound,
+            410 => Self::Expired,
+            429 => Self::Throttled,
+            500.. => Self::ServerError,
+            _ => Self::Refused,
+        }
+    }
+
+    /// The value of the label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not_found",
+            Self::Expired => "expired",
+            Self::Throttled => "throttled",
+            Self::ServerError => "server_error",
+            Self::Refused => "refused",
+            Self::Broken => "broken",
+            Self::Timeout => "timeout",
+            Self::Frozen => "frozen",
+            Self::Slow => "slow",
+            Self::Garbled => "garbled",
+        }
+    }
+
+    /// Whether it is trouble of the whole server, as a rule, and not of one resource.
+    #[must_use]
+    pub fn is_of_the_server(self) -> bool {
+        !matches!(self, Self::Forbidden | Self::NotFound | Self::Refused | Self::Expired)
+    }
 }
 
 /// What the Kubernetes pipeline counts; cheap to clone, every clone counts into the same series.
@@ -49,6 +148,10 @@ pub struct KubeMetrics {
     watch: Family<CallLabels, Counter>,
     events: Family<EventLabels, Counter>,
     malformed: Family<ResourceLabels, Counter>,
+    oversized: Family<ResourceLabels, Counter>,
+    errors: Family<ErrorLabels, Counter>,
+    heard: Family<ScopeLabels, Gauge<f64, AtomicU64>>,
+    listed: Family<ScopeLabels, Gauge<f64, AtomicU64>>,
     received: Family<ResourceLabels, Counter>,
     restarts: Family<ResourceLabels, Counter>,
     list_objects: Family<ResourceLabels, Gauge>,
@@ -75,8 +178,19 @@ pub struct ReflectorMetrics {
     pub bookmarks: Counter,
     /// Objects that could not be read, which have no series.
     pub malformed: Counter,
+    /// Objects that some family has no series of, because they would be too many.
+    pub oversized: Counter,
     /// Bytes of list and watch bodies.
     pub received: Counter,
+}
+
+/// What is known of one list/watch from its metrics.
+#[derive(Clone, Debug, Default)]
+pub struct ScopeMetrics {
+    /// When anything came of the API server for it, in Unix seconds.
+    pub heard: Gauge<f64, AtomicU64>,
+    /// When its state was complete, in Unix seconds.
+    pub listed: Gauge<f64, AtomicU64>,
 }
 
 /// Which file a configuration metric is about.
@@ -127,8 +241,26 @@ impl KubeMetrics {
             deleted: event("deleted"),
             bookmarks: event("bookmark"),
             malformed: self.malformed.get_or_create_owned(&labels),
+            oversized: self.oversized.get_or_create_owned(&labels),
             received: self.received.get_or_create_owned(&labels),
         }
+    }
+
+    /// The metrics of one list/watch, to be kept by it; `namespace` is empty for all.
+    pub fn scope(&self, resource: &str, namespace: &str) -> ScopeMetrics {
+        let (namespace, resource) = (namespace.to_owned(), resource.to_owned());
+        let labels = ScopeLabels { namespace, resource };
+        ScopeMetrics {
+            heard: self.heard.get_or_create_owned(&labels),
+            listed: self.listed.get_or_create_owned(&labels),
+        }
+    }
+
+    /// Counts a list or watch that failed or ended before its time; `namespace` is empty for all.
+    pub fn failed(&self, resource: &str, namespace: &str, reason: Reason) {
+        let (namespace, resource) = (namespace.to_owned(), resource.to_owned());
+        let labels = ErrorLabels { namespace, reason: reason.label(), resource };
+        self.errors.get_or_create(&labels).inc();
     }
 
     /// Notes how many objects the last list kept and under which limit; only with `--object-limit`.
@@ -185,6 +317,26 @@ impl KubeMetrics {
             "kstatd_kubernetes_malformed_objects",
             "Objects that could not be read and have no series for it",
             self.malformed.clone(),
+        );
+        registry.register(
+            "kstatd_kubernetes_oversized_objects",
+            "Objects of which a family has no series, because they would be too many",
+            self.oversized.clone(),
+        );
+        registry.register(
+            "kstatd_kubernetes_errors",
+            "Lists and watches that failed or ended before their time, by reason",
+            self.errors.clone(),
+        );
+        registry.register(
+            "kstatd_kubernetes_last_heard_timestamp_seconds",
+            "Unix time at which anything last came from the API server for this list/watch",
+            self.heard.clone(),
+        );
+        registry.register(
+            "kstatd_kubernetes_last_list_timestamp_seconds",
+            "Unix time at which the state of this list/watch was last complete",
+            self.listed.clone(),
         );
         registry.register(
             "kstatd_kubernetes_received_bytes",
@@ -266,6 +418,9 @@ mod tests {
         assert!(!fresh.contains("kube_state_metrics_list_total{"), "{fresh}");
         metrics.list("*v1.Pod", true);
         metrics.watch("*v1.Pod", false);
+        metrics.failed("*v1.Pod", "", Reason::Frozen);
+        metrics.failed("*v1.Pod", "a", Reason::of_status(503));
+        metrics.scope("*v1.Pod", "a").heard.set(2.5);
         metrics.listed("*v1.Pod", 7, 10);
         metrics.shard(1, 3);
         metrics.shard(0, 2);
@@ -275,6 +430,9 @@ mod tests {
         for line in [
             "kube_state_metrics_list_total{resource=\"*v1.Pod\",result=\"success\"} 1\n",
             "kube_state_metrics_watch_total{resource=\"*v1.Pod\",result=\"error\"} 1\n",
+            "kstatd_kubernetes_errors_total{namespace=\"\",reason=\"frozen\",resource=\"*v1.Pod\"} 1\n",
+            "kstatd_kubernetes_errors_total{namespace=\"a\",reason=\"server_error\",resource=\"*v1.Pod\"} 1\n",
+            "kstatd_kubernetes_last_heard_timestamp_seconds{namespace=\"a\",resource=\"*v1.Pod\"} 2.5\n",
             "kube_state_metrics_list_objects{resource=\"*v1.Pod\"} 7\n",
             "kube_state_metrics_list_objects_limit{resource=\"*v1.Pod\"} 10\n",
             "kube_state_metrics_shard_ordinal{shard_ordinal=\"0\"} 0\n",

@@ -54,6 +54,7 @@ fn watched(plural: &str, namespaced: bool) -> Watched {
         group: String::new(),
         version: "v1".to_owned(),
         plural: plural.to_owned(),
+        kind: "Pod".to_owned(),
         namespaced,
         protobuf: true,
         label: format!("*v1.{plural}"),
@@ -64,10 +65,15 @@ fn watched(plural: &str, namespaced: bool) -> Watched {
 }
 
 fn config() -> PipelineConfig {
+    let millis = Duration::from_millis;
     let backoff = BackoffConfig {
-        initial: Duration::from_millis(1),
-        cap: Duration::from_millis(4),
-        reset: Duration::from_secs(120),
+        initial: millis(1),
+        cap: millis(4),
+        denied_cap: millis(4),
+        lasting_cap: millis(4),
+        spacing: millis(1),
+        spread: Duration::ZERO,
+        ..BackoffConfig::default()
     };
     PipelineConfig {
         resources: vec![watched("pods", true)],
@@ -76,7 +82,13 @@ fn config() -> PipelineConfig {
         shard: Shard::WHOLE,
         object_limit: 0,
         use_apiserver_cache: false,
-        timing: Timing { backoff, short_watch: Duration::ZERO, ..Timing::default() },
+        timing: Timing {
+            backoff,
+            short_watch: Duration::ZERO,
+            short_relist: Duration::ZERO,
+            watch_cycle: LONG,
+            ..Timing::default()
+        },
     }
 }
 
@@ -426,7 +438,7 @@ async fn bad_credentials_and_outages_are_not_ready() {
         let mut bench = Bench::new(&config()).await;
         for _ in 0..2 {
             bench.stub.streaming().await.refuse(code);
-            if code != 429 {
+            if code >= 500 {
                 bench.stub.expect("/api/v1/pods?limit=500&resourceVersion=0").await.refuse(code);
             }
         }
@@ -563,49 +575,247 @@ async fn one_list_watch_for_each_namespace() {
 }
 
 #[tokio::test]
-async fn dead_connections_are_noticed() {
-    let timing = Timing { watch_idle: Duration::from_millis(30), ..config().timing };
-    let (mut bench, body) = watching(&PipelineConfig { timing, ..config() }).await;
-    // The server sends bookmarks, so that silence means something.
-    bench.stub.watch("5").await.protobuf().send(event("DELETED", &pod("a", "6")));
-    bench.shows(&["b 2"]).await;
-    body.gone().await;
+async fn lists_that_come_no_further_are_noticed() {
     let timing = Timing {
-        answer: Duration::from_millis(500),
+        list_answer: Duration::from_millis(500),
+        watch_answer: Duration::from_millis(500),
         list_idle: Duration::from_millis(500),
         ..config().timing
     };
     let mut bench = Bench::new(&PipelineConfig { timing, ..config() }).await;
     let unanswered = bench.stub.streaming().await;
-    bench.stub.streaming().await.refuse(422);
+    let call = bench.stub.streaming().await;
     assert!(bench.failure().contains("no answer within 500ms"), "{}", bench.failure());
+    call.refuse(422);
     let body = bench.stub.next().await.open(200, PROTOBUF);
     body.send(list("7", "t", &[])[..9].to_vec());
     body.gone().await;
-    bench.stub.streaming().await;
+    let silent = bench.stub.streaming().await.protobuf();
     assert!(bench.failure().contains("nothing received for 500ms"), "{}", bench.failure());
+    silent.gone().await;
+    let name = "kstatd_kubernetes_errors_total{namespace=\"\"";
+    bench.counts(&format!("{name},reason=\"timeout\",resource=\"*v1.pods\"}} 1")).await;
+    bench.counts(&format!("{name},reason=\"frozen\",resource=\"*v1.pods\"}} 2")).await;
     drop(unanswered);
 }
 
+/// What says that a watch is dead is that it does not end.
 #[tokio::test]
-async fn watches_end_though_the_server_does_not_end_them() {
+async fn a_watch_that_does_not_end_is_opened_anew_at_once_and_elsewhere() {
     let timing = Timing {
-        watch_seconds: 0..=0,
-        watch_slack: Duration::from_millis(30),
-        watch_idle: Duration::from_millis(10),
+        watch_cycle: Duration::ZERO,
+        watch_slack: Duration::ZERO,
+        // Would be noticed: it is never waited for.
+        backoff: BackoffConfig { initial: LONG, cap: LONG, ..config().timing.backoff },
         ..config().timing
     };
     let mut bench = Bench::new(&PipelineConfig { timing, ..config() }).await;
-    // A streaming list that never completes: the server does not know what it was asked for.
     let body = bench.stub.streaming().await.protobuf();
-    body.send(event("ADDED", &pod("a", "1")));
+    body.send([event("ADDED", &pod("a", "1")), bookmark("5", true)].concat());
+    // The list has become a watch of unknown length: it is opened anew, for which nothing has failed.
     body.gone().await;
-    let call = bench.stub.expect("/api/v1/pods?limit=500&resourceVersion=0").await;
-    call.answer(200, PROTOBUF, list("7", "", &[]));
-    let body = bench.stub.watch("7").await.protobuf();
+    let call = bench.stub.watch("5").await;
+    assert!(call.path.contains("&timeoutSeconds=1&"), "{}", call.path);
+    let body = call.protobuf();
     body.gone().await;
-    bench.stub.watch("7").await;
+    // Of this one nothing was heard for a second only, which may be the server's delay.
+    let body = bench.stub.watch("5").await.protobuf();
+    body.send(event("ADDED", &pod("b", "6")));
+    body.gone().await;
+    bench.stub.watch("6").await;
+    bench.shows(&["a 1", "b 6"]).await;
     assert_eq!(bench.failure(), "");
+}
+
+/// A balancer that cuts streams now and then leaves no gap, however often it does.
+#[tokio::test]
+async fn a_watch_that_is_cut_goes_on_at_once() {
+    let backoff = BackoffConfig { initial: LONG, cap: LONG, ..config().timing.backoff };
+    let timing = Timing { backoff, short_watch: LONG, ..config().timing };
+    let (mut bench, mut body) = watching(&PipelineConfig { timing, ..config() }).await;
+    for version in 6..40 {
+        let version = version.to_string();
+        body.send(event("MODIFIED", &pod("a", &version)));
+        bench.shows(&[&format!("a {version}"), "b 2"]).await;
+        body.abort();
+        body = bench.stub.watch(&version).await.protobuf();
+    }
+    body.send(bookmark("50", false));
+    bench
+        .counts("kstatd_kubernetes_events_total{resource=\"*v1.pods\",type=\"bookmark\"} 2")
+        .await;
+    drop(body);
+    // Cut before anything came of it, it is a failure, which is waited after.
+    body = bench.stub.watch("50").await.protobuf();
+    bench
+        .counts("kube_state_metrics_watch_total{resource=\"*v1.pods\",result=\"success\"} 36")
+        .await;
+    body.abort();
+    bench
+        .counts("kstatd_kubernetes_errors_total{namespace=\"\",reason=\"broken\",resource=\"*v1.pods\"} 35")
+        .await;
+    assert!(bench.stub.is_quiet());
+}
+
+/// Two list/watches that wait for a server; when it answers the one, the other does not wait any longer.
+#[tokio::test]
+async fn the_first_that_succeeds_wakes_the_others() {
+    let backoff = BackoffConfig { initial: LONG, cap: LONG, ..config().timing.backoff };
+    let config = PipelineConfig {
+        resources: vec![watched("nodes", false), watched("pods", true)],
+        timing: Timing { backoff, ..config().timing },
+        ..config()
+    };
+    let mut bench = Bench::new(&config).await;
+    let (one, two) = (bench.stub.streaming().await, bench.stub.streaming().await);
+    one.refuse(503);
+    let failures = || bench.handle.status().iter().filter(|s| s.failure.is_some()).count();
+    eventually(|| failures() == 1, || format!("{} failures", failures())).await;
+    let body = two.protobuf();
+    drop(body);
+    // It ended before it began: an ordinary list follows at once, which succeeds without having failed.
+    let call = bench.stub.next().await;
+    assert!(call.path.contains("limit=500"), "{}", call.path);
+    // The server says when to come back: then it counts, not the time of our own.
+    call.refuse_for(429, 1);
+    let call = bench.stub.next().await;
+    let body = call.protobuf();
+    body.send([event("ADDED", &pod("a", "1")), bookmark("5", true)].concat());
+    let call = bench.stub.next().await;
+    assert!(call.path.contains("limit=500"), "{}", call.path);
+}
+
+/// What the server says about the time to come back is obeyed, for streaming lists too, and is visible.
+#[tokio::test]
+async fn throttled_lists_are_counted_and_come_back_when_the_server_says() {
+    let mut bench = Bench::new(&config()).await;
+    bench.stub.streaming().await.refuse_for(429, 3600);
+    bench
+        .counts("kstatd_kubernetes_errors_total{namespace=\"\",reason=\"throttled\",resource=\"*v1.pods\"} 1")
+        .await;
+    bench
+        .counts("kube_state_metrics_watch_total{resource=\"*v1.pods\",result=\"error\"} 1")
+        .await;
+    assert!(bench.failure().contains("429"), "{}", bench.failure());
+    assert!(bench.stub.is_quiet());
+}
+
+const STATUS: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"odd","reason":"InternalError","code":500}"#;
+
+/// Whatever stands where a list should be, what is known stays.
+#[tokio::test]
+async fn what_is_no_list_replaces_none() {
+    let status = stub::status(500, "InternalError");
+    let foreign = stub::typed_list("NodeList", "9");
+    let bodies: [(&str, Vec<u8>); 13] = [
+        (JSON, STATUS.into()),
+        (JSON, "{}".into()),
+        (JSON, r#"{"kind":"PodList","items":[]}"#.into()),
+        (JSON, r#"{"kind":"PodList","items":[],"metadata":{"resourceVersion":""}}"#.into()),
+        (JSON, r#"{"kind":"PodList","metadata":{"resourceVersion":"9"}}"#.into()),
+        (JSON, r#"{"kind":"NodeList","metadata":{"resourceVersion":"9"},"items":[]}"#.into()),
+        (JSON, r#"{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":["#.into()),
+        (JSON, "<html>log in</html>".into()),
+        (JSON, "".into()),
+        ("text/html", "<html>log in</html>".into()),
+        (PROTOBUF, status.clone()),
+        (PROTOBUF, foreign),
+        (PROTOBUF, list("", "", &[])),
+    ];
+    for (content_type, body) in bodies {
+        let (mut bench, watch) = watching(&config()).await;
+        watch.send(error(410, "Expired"));
+        bench.stub.streaming().await.refuse(422);
+        bench.stub.expect("/api/v1/pods?limit=500").await.answer(200, content_type, body.clone());
+        let call = bench.stub.streaming().await;
+        let what = String::from_utf8_lossy(&body).into_owned();
+        assert_eq!(bench.series(), ["a 1", "b 2"], "{what}");
+        assert!(!bench.failure().is_empty(), "{what}");
+        // The same in place of a streaming list.
+        call.answer(200, content_type, body.clone());
+        let call = bench.stub.expect("/api/v1/pods?limit=500").await;
+        assert_eq!(bench.series(), ["a 1", "b 2"], "{what}");
+        call.answer(200, PROTOBUF, list("20", "", &[pod("c", "19")]));
+        // And of a watch.
+        bench.stub.watch("20").await.answer(200, content_type, body);
+        let call = bench.stub.next().await;
+        assert_eq!(bench.series(), ["c 19"], "{what}");
+        assert!(call.path.contains("/api/v1/pods?"));
+    }
+}
+
+/// A status in the body of a success counts as if it were the answer's own.
+#[tokio::test]
+async fn a_status_in_a_success_is_taken_for_what_it_says() {
+    for (content_type, body) in
+        [(JSON, STATUS.replace("500", "410").into_bytes()), (PROTOBUF, stub::status(410, "Gone"))]
+    {
+        let (mut bench, watch) = watching(&config()).await;
+        drop(watch);
+        bench.stub.watch("5").await.answer(200, content_type, body);
+        bench.stub.streaming().await;
+        bench
+            .counts("kstatd_kubernetes_errors_total{namespace=\"\",reason=\"expired\",resource=\"*v1.pods\"} 1")
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn objects_that_may_not_be_listed_any_more_go_after_a_while() {
+    for code in [401, 403, 404] {
+        let timing = Timing { staleness_limit: Some(Duration::ZERO), ..config().timing };
+        let (mut bench, body) = watching(&PipelineConfig { timing, ..config() }).await;
+        drop(body);
+        bench.stub.watch("5").await.refuse(code);
+        bench.shows(&[]).await;
+        loop {
+            let call = bench.stub.next().await;
+            if !call.path.contains("watch=true") {
+                call.answer(200, PROTOBUF, list("20", "", &[pod("c", "19")]));
+                break;
+            }
+            // 401 says nothing of lists: only another refusal leads to an ordinary one.
+            let streaming = call.path.contains("sendInitialEvents");
+            call.refuse(if code == 401 && streaming { 422 } else { code });
+        }
+        bench.shows(&["c 19"]).await;
+    }
+    // Without a limit they stay, and so they do where the server is in trouble.
+    for (code, staleness_limit) in [(403, None), (503, Some(Duration::ZERO))] {
+        let timing = Timing { staleness_limit, ..config().timing };
+        let (mut bench, body) = watching(&PipelineConfig { timing, ..config() }).await;
+        drop(body);
+        for _ in 0..8 {
+            bench.stub.next().await.refuse(code);
+        }
+        bench.stub.next().await;
+        assert_eq!(bench.series(), ["a 1", "b 2"]);
+    }
+}
+
+/// An object that has too much of one family has none of it; it is counted, and the rest of it is there.
+#[tokio::test]
+async fn an_object_with_too_many_series_costs_nobody_else_anything() {
+    use crate::resources::{RenderOptions, find};
+    let endpoints = find("endpoints").expect("a resource");
+    let mut config = config();
+    config.resources = vec![Watched::built_in(endpoints, &RenderOptions::default())];
+    config.resources[0].target.label = "*v1.Endpoints".to_owned();
+    let mut bench = Bench::new(&config).await;
+    bench.stub.streaming().await.refuse(422);
+    let items = [stub::endpoints("many", 10_000, 10_000), stub::endpoints("few", 2, 3)];
+    let call = bench.stub.next().await;
+    call.answer(200, PROTOBUF, list("5", "", &items));
+    bench.ready().await;
+    let series = bench.series();
+    let count = |family: &str, name: &str| {
+        let start = format!("{family}{{namespace=\"space\",endpoint=\"{name}\"");
+        series.iter().filter(|line| line.starts_with(&start.replace("\"}", ""))).count()
+    };
+    assert_eq!(count("kube_endpoint_address", "few"), 6);
+    assert_eq!(count("kube_endpoint_address", "many"), 0);
+    assert_eq!(count("kube_endpoint_ports", "many"), 10_000);
+    bench.counts("kstatd_kubernetes_oversized_objects_total{resource=\"*v1.Endpoints\"} 1").await;
 }
 
 #[tokio::test]

@@ -129,6 +129,14 @@ impl Call {
         self.answer(code, JSON, body);
     }
 
+    /// Answers with a `Status` in JSON, and says after how many seconds to ask again.
+    pub fn refuse_for(self, code: u16, seconds: u64) {
+        let (writer, script) = mpsc::unbounded_channel();
+        let response = Response::builder().status(code).header("retry-after", seconds);
+        let _ = self.answer.send(response.body(Script(script)).expect("a response"));
+        drop(writer);
+    }
+
     /// Begins an answer.
     pub fn open(self, code: u16, content_type: &str) -> Writer {
         let (writer, script) = mpsc::unbounded_channel();
@@ -187,6 +195,48 @@ fn field(tag: u8, payload: &[u8]) -> Vec<u8> {
 
 fn envelope(raw: &[u8]) -> Vec<u8> {
     [b"k8s\0".to_vec(), field(1, b""), field(2, raw), field(3, b""), field(4, b"")].concat()
+}
+
+/// A `Status` in protobuf, as the body of an answer.
+pub fn status(code: i32, reason: &str) -> Vec<u8> {
+    let status = k8s_pb::apimachinery::pkg::apis::meta::v1::Status {
+        code: Some(code),
+        status: Some("Failure".to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(format!("because of {reason}")),
+        ..Default::default()
+    };
+    let kind = field(1, &[field(1, b"v1"), field(2, b"Status")].concat());
+    [b"k8s\0".to_vec(), kind, field(2, &status.encode_to_vec())].concat()
+}
+
+/// An empty list in protobuf that says what kind it is.
+pub fn typed_list(kind: &str, version: &str) -> Vec<u8> {
+    let kind = field(1, &[field(1, b"v1"), field(2, kind.as_bytes())].concat());
+    [b"k8s\0".to_vec(), kind, field(2, &field(1, &field(2, version.as_bytes())))].concat()
+}
+
+/// Endpoints of one subset with so many addresses and ports.
+pub fn endpoints(name: &str, addresses: u32, ports: i32) -> Vec<u8> {
+    use k8s_pb::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints};
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some("space".to_owned()),
+        uid: Some(name.to_owned()),
+        resource_version: Some("1".to_owned()),
+        ..ObjectMeta::default()
+    };
+    let address = |n: u32| EndpointAddress {
+        ip: Some(std::net::Ipv4Addr::from(n).to_string()),
+        ..EndpointAddress::default()
+    };
+    let port = |n| EndpointPort { port: Some(n), ..EndpointPort::default() };
+    let subset = EndpointSubset {
+        addresses: (0..addresses).map(address).collect(),
+        ports: (0..ports).map(port).collect(),
+        ..EndpointSubset::default()
+    };
+    Endpoints { metadata: Some(metadata), subsets: vec![subset] }.encode_to_vec()
 }
 
 /// A list in protobuf.

@@ -7,8 +7,16 @@
 use bytes::Bytes;
 
 use super::buffer::Buffer;
-use super::{Event, EventKind, ListMeta, MAX_OBJECT, WireError};
+use super::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
 use crate::resources::ObjectBytes;
+use crate::resources::view::{Str, decode, view};
+
+view! {
+    /// What any answer says about itself.
+    pub struct Typed<'a> {
+        kind: Str<'a> = 1 "kind",
+    }
+}
 
 /// Finds the end of one JSON value.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,7 +87,19 @@ impl Scan {
 enum Member {
     Metadata,
     Items,
+    /// A text that tells what the body is.
+    Text(Text),
+    /// The HTTP status in a `Status`.
+    Code,
     Other,
+}
+
+/// Which text it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Text {
+    Kind,
+    Message,
+    Reason,
 }
 
 /// What comes next in a list.
@@ -106,6 +126,12 @@ pub struct JsonList {
     next: Next,
     scan: Scan,
     meta: ListMeta,
+    /// Whether there were items, if only none.
+    items: bool,
+    /// What a `Status` says.
+    message: String,
+    reason: String,
+    code: u16,
 }
 
 impl Default for JsonList {
@@ -115,6 +141,10 @@ impl Default for JsonList {
             next: Next::Object,
             scan: Scan::default(),
             meta: ListMeta::default(),
+            items: false,
+            message: String::new(),
+            reason: String::new(),
+            code: 0,
         }
     }
 }
@@ -151,11 +181,18 @@ impl JsonList {
                     self.next = Next::Colon(match self.buffer.take(len) {
                         b"\"metadata\"" => Member::Metadata,
                         b"\"items\"" => Member::Items,
+                        b"\"kind\"" => Member::Text(Text::Kind),
+                        b"\"message\"" => Member::Text(Text::Message),
+                        b"\"reason\"" => Member::Text(Text::Reason),
+                        b"\"code\"" => Member::Code,
                         _ => Member::Other,
                     });
                 }
                 (Next::Colon(member), b':') => self.advance(Next::Value(member)),
-                (Next::Value(Member::Items), b'[') => self.advance(Next::FirstItem),
+                (Next::Value(Member::Items), b'[') => {
+                    self.items = true;
+                    self.advance(Next::FirstItem);
+                }
                 (Next::FirstItem | Next::AfterItem, b']') => self.advance(Next::AfterValue),
                 (Next::AfterItem, b',') => self.advance(Next::Item),
                 (Next::AfterValue, b',') => self.advance(Next::Key),
@@ -175,17 +212,41 @@ impl JsonList {
                     let bytes = self.buffer.take(len);
                     if member == Member::Metadata {
                         let meta = ListMeta::decode(ObjectBytes::Json(bytes));
-                        self.meta = meta.map_err(|error| {
+                        let meta = meta.map_err(|error| {
                             let what = "list metadata";
                             WireError::Decode { what, error, offset }
                         })?;
+                        self.meta = ListMeta { kind: std::mem::take(&mut self.meta.kind), ..meta };
                     } else if bytes != b"null" {
                         return Err(WireError::Malformed { what: "JSON value", offset });
                     }
+                    self.items |= member == Member::Items;
+                    self.next = Next::AfterValue;
+                }
+                (Next::Value(Member::Text(text)), b'"') => {
+                    let offset = self.buffer.offset();
+                    let Some(len) = self.value("JSON string")? else {
+                        return Ok(None);
+                    };
+                    let value = serde_json::from_slice(self.buffer.take(len));
+                    *match text {
+                        Text::Kind => &mut self.meta.kind,
+                        Text::Message => &mut self.message,
+                        Text::Reason => &mut self.reason,
+                    } = value
+                        .map_err(|_| WireError::Malformed { what: "JSON string", offset })?;
+                    self.next = Next::AfterValue;
+                }
+                (Next::Value(Member::Code), b'0'..=b'9') => {
+                    let Some(len) = self.value("JSON number")? else {
+                        return Ok(None);
+                    };
+                    let digits = std::str::from_utf8(self.buffer.take(len)).unwrap_or_default();
+                    self.code = digits.parse().unwrap_or_default();
                     self.next = Next::AfterValue;
                 }
                 (
-                    Next::Value(Member::Other),
+                    Next::Value(Member::Other | Member::Text(_) | Member::Code),
                     b'"' | b'{' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f',
                 ) => self.next = Next::Skipped,
                 _ => {
@@ -202,11 +263,18 @@ impl JsonList {
     /// Ends the body.
     ///
     /// # Errors
-    /// The body ended too early.
+    /// The body ended too early, or is no list.
     pub fn finish(self) -> Result<ListMeta, WireError> {
         if self.next != Next::Nothing {
             let offset = self.buffer.offset() + self.buffer.len() as u64;
             return Err(WireError::Truncated { what: "list", offset });
+        }
+        if self.meta.kind == "Status" {
+            let message = if self.message.is_empty() { self.reason } else { self.message };
+            return Err(WireError::Status { code: self.code, message });
+        }
+        if !self.items {
+            return Err(WireError::NoList { missing: "items" });
         }
         Ok(self.meta)
     }
@@ -339,19 +407,34 @@ impl JsonWatch {
         event(self.buffer.take(len), offset).map(Some)
     }
 
+    /// Whether an event has begun that is not complete.
+    #[must_use]
+    pub fn is_within_event(&self) -> bool {
+        self.buffer.len() > 0
+    }
+
     /// Ends the body.
     ///
     /// # Errors
-    /// The body ended within an event.
-    pub fn finish(&self) -> Result<(), WireError> {
-        match self.buffer.len() {
-            0 => Ok(()),
-            left => {
-                let offset = self.buffer.offset() + left as u64;
-                Err(WireError::Truncated { what: "watch event", offset })
-            }
+    /// The body ended within an event, or it was a status in place of a watch.
+    pub fn finish(&mut self) -> Result<(), WireError> {
+        let left = self.buffer.len();
+        if left == 0 {
+            return Ok(());
+        }
+        let offset = self.buffer.offset() + left as u64;
+        match status(self.buffer.take(left)) {
+            Some(status) => Err(status),
+            None => Err(WireError::Truncated { what: "watch event", offset }),
         }
     }
+}
+
+/// What a `Status` in place of an event says.
+fn status(line: &[u8]) -> Option<WireError> {
+    let typed: Typed<'_> = decode(ObjectBytes::Json(line)).ok()?;
+    let status: Status<'_> = decode(ObjectBytes::Json(line)).ok()?;
+    (*typed.kind == *"Status").then(|| status.into_error())
 }
 
 /// Finds `type` and `object` among the members of `line`.
@@ -407,6 +490,11 @@ fn event(line: &[u8], offset: u64) -> Result<Event<'_>, WireError> {
     at = token(at + 1);
     if at < line.len() {
         return Err(unexpected(at, "the end of the line"));
+    }
+    if kind.is_empty()
+        && let Some(status) = status(line)
+    {
+        return Err(status);
     }
     let kind = kind.strip_prefix(b"\"").and_then(|kind| kind.strip_suffix(b"\""));
     let kind = EventKind::parse(kind.unwrap_or_default(), offset)?;

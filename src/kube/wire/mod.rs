@@ -83,6 +83,28 @@ pub enum WireError {
         /// Where.
         offset: u64,
     },
+    /// A status in place of a list or a watch, whatever the answer's own status says.
+    #[error("the server answers {code} in the body of a success: {message}")]
+    Status {
+        /// The HTTP status that it names, 0 if none.
+        code: u16,
+        /// What the server says about it.
+        message: String,
+    },
+    /// A body that is well formed, but no list.
+    #[error("response is no list: it has no {missing}")]
+    NoList {
+        /// What it lacks.
+        missing: &'static str,
+    },
+    /// A list of something else.
+    #[error("response is a {found:?}, expected a list of {expected:?}")]
+    OtherKind {
+        /// Its kind.
+        found: String,
+        /// The kind of the objects that were asked for.
+        expected: String,
+    },
     /// A piece that has to be understood cannot be decoded.
     #[error("malformed {what} at byte {offset} of the response: {error}")]
     Decode {
@@ -138,6 +160,8 @@ pub struct ListMeta {
     pub resource_version: String,
     /// The token of the next page, empty on the last.
     pub continue_token: String,
+    /// The kind of the list, such as `PodList`; empty if it does not say.
+    pub kind: String,
 }
 
 /// The type of a watch event.
@@ -222,12 +246,16 @@ impl ListReader {
     /// Ends the body.
     ///
     /// # Errors
-    /// The body ended too early.
+    /// The body ended too early, or it was no list: what has come of it is nobody's state.
     pub fn finish(self) -> Result<ListMeta, WireError> {
-        match self {
+        let meta = match self {
             Self::Protobuf(reader) => reader.finish(),
             Self::Json(reader) => reader.finish(),
+        }?;
+        if meta.resource_version.is_empty() {
+            return Err(WireError::NoList { missing: "resourceVersion" });
         }
+        Ok(meta)
     }
 }
 
@@ -270,11 +298,20 @@ impl WatchReader {
         }
     }
 
+    /// Whether an event has begun that is not complete.
+    #[must_use]
+    pub fn is_within_event(&self) -> bool {
+        match self {
+            Self::Protobuf(reader) => reader.is_within_event(),
+            Self::Json(reader) => reader.is_within_event(),
+        }
+    }
+
     /// Ends the body.
     ///
     /// # Errors
-    /// The body ended within an event.
-    pub fn finish(&self) -> Result<(), WireError> {
+    /// The body ended within an event, or it was a status in place of a watch.
+    pub fn finish(&mut self) -> Result<(), WireError> {
         match self {
             Self::Protobuf(reader) => reader.finish(),
             Self::Json(reader) => reader.finish(),
@@ -318,6 +355,15 @@ view! {
     pub struct BookmarkMeta<'a> {
         resource_version: Str<'a> = 6 "resourceVersion",
         annotations: Map<'a> = 12 "annotations",
+    }
+}
+
+impl Status<'_> {
+    /// The status as the reason why a body is not what it should be.
+    fn into_error(self) -> WireError {
+        let code = u16::try_from(self.code).unwrap_or_default();
+        let message = if self.message.is_empty() { &self.reason } else { &self.message };
+        WireError::Status { code, message: message.to_string() }
     }
 }
 

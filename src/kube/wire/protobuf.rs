@@ -8,12 +8,21 @@
 use bytes::Bytes;
 
 use super::buffer::Buffer;
-use super::{Event, EventKind, ListMeta, MAX_OBJECT, WireError};
+use super::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
 use crate::resources::ObjectBytes;
-use crate::resources::view::{DecodeError, Message, Wire, decode};
+use crate::resources::view::{DecodeError, Message, Str, Wire, decode, view};
+
+view! {
+    /// What an envelope says about what is in it.
+    pub struct TypeMeta<'a> {
+        kind: Str<'a> = 2 "kind",
+    }
+}
 
 /// What every protobuf message of the API begins with.
 const MAGIC: &[u8] = b"k8s\0";
+/// The largest `Status` and the largest type that are read, in bytes.
+const MAX_STATUS: usize = 64 * 1024;
 /// A field's key and length are two varints of at most ten bytes each.
 const MAX_HEADER: usize = 20;
 
@@ -135,6 +144,22 @@ impl ProtobufList {
                 return Ok(None);
             };
             let Within::List(left) = self.within else {
+                let read = field.delimited
+                    && field.len <= MAX_STATUS as u64
+                    && (field.tag == 1 || self.meta.kind == "Status");
+                if read {
+                    let whole = field.size + field.len as usize;
+                    if self.buffer.peek(whole).len() < whole {
+                        return Ok(None);
+                    }
+                    let bytes = &self.buffer.take(whole)[field.size..];
+                    if field.tag == 1 {
+                        self.meta.kind = kind(bytes, offset)?;
+                    } else if field.tag == 2 {
+                        return Err(status(bytes, offset)?);
+                    }
+                    continue;
+                }
                 self.buffer.discard(field.size as u64);
                 if field.tag == 2 && field.delimited {
                     self.within = Within::List(field.len);
@@ -166,8 +191,9 @@ impl ProtobufList {
                 return Ok(Some(&self.buffer.take(whole)[field.size..]));
             }
             let bytes = &self.buffer.take(whole)[field.size..];
-            self.meta = ListMeta::decode(ObjectBytes::Protobuf(bytes))
+            let meta = ListMeta::decode(ObjectBytes::Protobuf(bytes))
                 .map_err(|error| WireError::Decode { what: "list metadata", error, offset })?;
+            self.meta = ListMeta { kind: std::mem::take(&mut self.meta.kind), ..meta };
         }
     }
 
@@ -203,6 +229,9 @@ impl ProtobufWatch {
     /// The body is not a watch in protobuf, or a frame is larger than [`MAX_OBJECT`].
     #[allow(clippy::should_implement_trait)] // The event is lent.
     pub fn next(&mut self) -> Result<Option<Event<'_>>, WireError> {
+        if self.is_status() {
+            return Ok(None);
+        }
         let offset = self.buffer.offset();
         let Some((prefix, _)) = self.buffer.peek(4).split_first_chunk() else {
             return Ok(None);
@@ -217,19 +246,48 @@ impl ProtobufWatch {
         event(&self.buffer.take(4 + len)[4..], offset).map(Some)
     }
 
+    /// Whether an event has begun that is not complete.
+    #[must_use]
+    pub fn is_within_event(&self) -> bool {
+        self.buffer.len() > 0
+    }
+
+    /// Whether the body is no watch but one message in an envelope, as errors are.
+    fn is_status(&mut self) -> bool {
+        self.buffer.offset() == 0
+            && self.buffer.len() <= MAX_STATUS
+            && self.buffer.peek(MAGIC.len()).starts_with(MAGIC)
+    }
+
     /// Ends the body.
     ///
     /// # Errors
-    /// The body ended within a frame.
-    pub fn finish(&self) -> Result<(), WireError> {
-        match self.buffer.len() {
-            0 => Ok(()),
-            left => {
-                let offset = self.buffer.offset() + left as u64;
-                Err(WireError::Truncated { what: "watch frame", offset })
-            }
+    /// The body ended within a frame, or it was a status in place of a watch.
+    pub fn finish(&mut self) -> Result<(), WireError> {
+        let left = self.buffer.len();
+        if left == 0 {
+            return Ok(());
         }
+        let offset = self.buffer.offset() + left as u64;
+        if self.is_status() {
+            return Err(status(unwrap(self.buffer.take(left), 0)?, 0)?);
+        }
+        Err(WireError::Truncated { what: "watch frame", offset })
     }
+}
+
+/// The kind in an envelope's type.
+fn kind(bytes: &[u8], offset: u64) -> Result<String, WireError> {
+    let fault = |error| WireError::Decode { what: "type of a message", error, offset };
+    let meta: TypeMeta<'_> = decode(ObjectBytes::Protobuf(bytes)).map_err(fault)?;
+    Ok(meta.kind.to_string())
+}
+
+/// What a `Status` in place of what was asked for says.
+fn status(bytes: &[u8], offset: u64) -> Result<WireError, WireError> {
+    let fault = |error| WireError::Decode { what: "status", error, offset };
+    let status: Status<'_> = decode(ObjectBytes::Protobuf(bytes)).map_err(fault)?;
+    Ok(status.into_error())
 }
 
 fn event(frame: &[u8], offset: u64) -> Result<Event<'_>, WireError> {
@@ -287,6 +345,7 @@ impl ListMeta {
         Ok(Self {
             resource_version: view.resource_version.to_string(),
             continue_token: view.continue_token.to_string(),
+            kind: String::new(),
         })
     }
 }

@@ -138,8 +138,8 @@ fn json_lists_in_any_shape() {
     let expect = |items: &[&str], version: &str| {
         Ok((items.iter().map(|item| (*item).to_owned()).collect(), version.to_owned()))
     };
-    assert_eq!(read("{}"), expect(&[], ""));
-    assert_eq!(read(r#"{"items":null,"metadata":null}"#), expect(&[], ""));
+    let empty = r#"{"items":null,"metadata":{"resourceVersion":"7"}}"#;
+    assert_eq!(read(empty), expect(&[], "7"));
     assert_eq!(
         read(
             r#" { "items" : [ { } , {"a":"]}\"\\"} ] , "metadata":{"resourceVersion":"7"},"x":[1,{"items":[{}]}],"y":-1.5e3,"z":true,"w":null,"v":"\"}" } "#
@@ -163,6 +163,11 @@ fn json_lists_in_any_shape() {
         (r#"{"metadata":7}"#, "malformed list metadata at byte 12"),
         (r#"{"metadata":}"#, "malformed list metadata at byte 12"),
         (r#"{"items":[{"#, "ends at byte 11"),
+        ("{}", "no list: it has no items"),
+        (r#"{"items":null,"metadata":null}"#, "no list: it has no resourceVersion"),
+        (r#"{"kind":null,"code":"x","metadata":{"resourceVersion":"1"}}"#, "it has no items"),
+        (r#"{"kind":"Status","reason":"Gone","code":410}"#, "answers 410 in the body of a success: Gone"),
+        (r#"{"code":503,"message":"a \"b\"","kind":"Status"}"#, "503 in the body of a success: a \"b\""),
     ] {
         let error = read(body).expect_err(body);
         assert!(error.contains(complaint), "{body}: {error}");
@@ -184,6 +189,8 @@ fn json_events_in_any_shape() {
         ("{\"object\":{\n", "ends at byte 11"),
         ("{\"type\":\"ADDED\"} {\n", "expected the end of the line at byte 17"),
         ("{\"type\":\"ADDED\",\"object\":{}}", "ends at byte 28"),
+        ("{\"kind\":\"Status\",\"code\":410}\n", "answers 410 in the body of a success"),
+        ("{\"kind\":\"Status\",\"code\":410}", "answers 410 in the body of a success"),
     ] {
         let error = read(body).expect_err(body);
         assert!(error.contains(complaint), "{body}: {error}");
@@ -222,6 +229,8 @@ fn protobuf_lists_in_any_shape() {
     for (body, complaint) in [
         (b"{\"kind\"".to_vec(), "expected `k8s\\0` at byte 0 of the response, found `{\\\"ki"),
         (b"k8s\0".to_vec(), "ends at byte 4, within a list"),
+        (enveloped(b""), "no list: it has no resourceVersion"),
+        (recorded::FORBIDDEN_PB.to_vec(), "answers 403 in the body of a success"),
         (enveloped(&[2 << 3 | 2, 5, 1]), "malformed length in a protobuf list at byte 12"),
         (enveloped(&[0xff; 30]), "malformed protobuf varint at byte 12"),
         (enveloped(&[2 << 3 | 3]), "malformed protobuf field at byte 12"),
@@ -249,7 +258,9 @@ fn protobuf_events_in_any_shape() {
         (framed(&[&delimited(1, b"ADDED")[..], &bare].concat()), "expected `k8s\\0` at byte 0"),
         (framed(&delimited(1, b"NEW")), "watch event of type \"NEW\""),
         (framed(&[1 << 3, 1]), "malformed watch event at byte 0"),
-        (b"k8s\0".to_vec(), "watch frame of 1798861568 bytes at byte 0"),
+        (b"k8s\0".to_vec(), "answers 0 in the body of a success"),
+        (recorded::FORBIDDEN_PB.to_vec(), "answers 403 in the body of a success"),
+        (vec![0x7f, 0, 0, 0], "watch frame of 2130706432 bytes at byte 0"),
         (body[..9].to_vec(), "ends at byte 9, within a watch frame"),
     ] {
         let error = watch(Encoding::Protobuf, &body, 4).expect_err(complaint);
