@@ -100,6 +100,8 @@ pub struct KubeConfig {
     pub object_limit: u64,
     /// Lists come from the API server's cache.
     pub use_apiserver_cache: bool,
+    /// How long objects are shown that may not be listed any more, `None` for ever.
+    pub staleness_limit: Option<Duration>,
     /// The shard that is kept.
     pub shard: Shard,
 }
@@ -517,6 +519,10 @@ fn kube(args: &KubeArgs) -> Result<KubeConfig, ConfigErrors> {
         ),
         object_limit: u64::try_from(args.object_limit).unwrap_or(0),
         use_apiserver_cache: args.use_apiserver_cache,
+        staleness_limit: u64::try_from(args.staleness_limit)
+            .ok()
+            .filter(|nanos| *nanos > 0)
+            .map(Duration::from_nanos),
         shard: Shard { index: args.shard, total: args.total_shards },
     })
 }

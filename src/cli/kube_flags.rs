@@ -86,6 +86,8 @@ pub struct KubeArgs {
     pub tls_config: String,
     /// `--use-apiserver-cache`
     pub use_apiserver_cache: bool,
+    /// `--staleness-limit` in nanoseconds
+    pub staleness_limit: i64,
     /// `--compat.duplicate-series`
     pub duplicate_series: bool,
     /// The logging flags.
@@ -135,6 +137,7 @@ impl Default for KubeArgs {
             total_shards: 1,
             tls_config: String::new(),
             use_apiserver_cache: false,
+            staleness_limit: 600 * SECOND,
             duplicate_series: false,
             klog: KlogArgs::default(),
         }
@@ -421,6 +424,13 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         "use-apiserver-cache",
         "List from the API server's cache (resourceVersion=0) instead of a quorum read.",
         |args, text| go::parse_bool(text).map(|on| args.use_apiserver_cache = on),
+    ),
+    value(
+        "staleness-limit",
+        "duration",
+        "10m0s",
+        "How long to show objects that the API server refuses to list any more (401, 403, 404); 0 is for ever, as in kube-state-metrics.",
+        |args, text| go::parse_duration(text).map(|nanos| args.staleness_limit = nanos),
     ),
     switch(
         "compat.duplicate-series",

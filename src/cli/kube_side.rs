@@ -204,7 +204,7 @@ fn pipeline_config(config: &KubeConfig) -> PipelineConfig {
         object_limit: config.object_limit,
         use_apiserver_cache: config.use_apiserver_cache,
         shard: config.shard,
-        timing: Timing::default(),
+        timing: Timing { staleness_limit: config.staleness_limit, ..Timing::default() },
     }
 }
 

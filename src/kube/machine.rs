@@ -201,9 +201,9 @@ impl Machine {
             // It may be the server's trouble, or trouble that only streaming lists have: the two take
             // turns, so that neither costs more than one attempt.
             Outcome::Refused { code } if transient(code) => (Some(self.plain()), RESTART_LATER),
-            Outcome::Broken { answered: true }
-            | Outcome::ErrorEvent { .. }
-            | Outcome::Garbled => (Some(self.plain()), RESTART_LATER),
+            Outcome::Broken { answered: true } | Outcome::ErrorEvent { .. } | Outcome::Garbled => {
+                (Some(self.plain()), RESTART_LATER)
+            }
             // The server does not know streaming lists, or will not give one: an ordinary list follows.
             Outcome::Refused { .. } | Outcome::Closed | Outcome::Page { .. } => {
                 (Some(self.plain()), RESTART)

@@ -641,9 +641,7 @@ async fn a_watch_that_is_cut_goes_on_at_once() {
         body = bench.stub.watch(&version).await.protobuf();
     }
     body.send(bookmark("50", false));
-    bench
-        .counts("kstatd_kubernetes_events_total{resource=\"*v1.pods\",type=\"bookmark\"} 2")
-        .await;
+    bench.counts("kstatd_kubernetes_events_total{resource=\"*v1.pods\",type=\"bookmark\"} 2").await;
     drop(body);
     // Cut before anything came of it, it is a failure, which is waited after.
     body = bench.stub.watch("50").await.protobuf();
@@ -693,9 +691,7 @@ async fn throttled_lists_are_counted_and_come_back_when_the_server_says() {
     bench
         .counts("kstatd_kubernetes_errors_total{namespace=\"\",reason=\"throttled\",resource=\"*v1.pods\"} 1")
         .await;
-    bench
-        .counts("kube_state_metrics_watch_total{resource=\"*v1.pods\",result=\"error\"} 1")
-        .await;
+    bench.counts("kube_state_metrics_watch_total{resource=\"*v1.pods\",result=\"error\"} 1").await;
     assert!(bench.failure().contains("429"), "{}", bench.failure());
     assert!(bench.stub.is_quiet());
 }

@@ -233,8 +233,7 @@ impl JsonList {
                         Text::Kind => &mut self.meta.kind,
                         Text::Message => &mut self.message,
                         Text::Reason => &mut self.reason,
-                    } = value
-                        .map_err(|_| WireError::Malformed { what: "JSON string", offset })?;
+                    } = value.map_err(|_| WireError::Malformed { what: "JSON string", offset })?;
                     self.next = Next::AfterValue;
                 }
                 (Next::Value(Member::Code), b'0'..=b'9') => {

@@ -166,8 +166,14 @@ fn json_lists_in_any_shape() {
         ("{}", "no list: it has no items"),
         (r#"{"items":null,"metadata":null}"#, "no list: it has no resourceVersion"),
         (r#"{"kind":null,"code":"x","metadata":{"resourceVersion":"1"}}"#, "it has no items"),
-        (r#"{"kind":"Status","reason":"Gone","code":410}"#, "answers 410 in the body of a success: Gone"),
-        (r#"{"code":503,"message":"a \"b\"","kind":"Status"}"#, "503 in the body of a success: a \"b\""),
+        (
+            r#"{"kind":"Status","reason":"Gone","code":410}"#,
+            "answers 410 in the body of a success: Gone",
+        ),
+        (
+            r#"{"code":503,"message":"a \"b\"","kind":"Status"}"#,
+            "503 in the body of a success: a \"b\"",
+        ),
     ] {
         let error = read(body).expect_err(body);
         assert!(error.contains(complaint), "{body}: {error}");
