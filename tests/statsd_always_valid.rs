@@ -24,7 +24,9 @@ const MAPPINGS: [&str; 4] = [
      - {match: b.*, name: m, labels: {other: \"$1\"}, help: two, observer_type: histogram, scale: 0.5}\n\
      - {match: c.*, name: \"m_$1\", honor_labels: true, labels: {kk: rule}}\n\
      - {match: d.*, name: gone, action: drop}\n\
-     - {match: e.*, name: le, labels: {quantile: \"$1\", le: \"$1\"}}\n",
+     - {match: e.*, name: le, labels: {quantile: \"$1\", le: \"$1\"}}\n\
+     - {match: f.*, name: f, help: 'a \"quoted\" \\ help', observer_type: histogram, \
+        histogram_options: {buckets: [-5, 0, 5]}}\n",
     "mappings:\n\
      - {match: \"^(.*)$\", match_type: regex, name: \"$1\", labels: {whole: \"${1}\"}, ttl: 1s}\n",
 ];
@@ -38,10 +40,13 @@ fn name() -> impl Strategy<Value = String> {
         Just("c.count"),
         Just("d.x"),
         Just("e.x"),
+        Just("f.x"),
         Just("statsd_exporter_lines_total"),
         Just("statsd_exporter_lines"),
         Just("1-2--3"),
         Just("kube_pod_info"),
+        Just("kube_pod"),
+        Just("kube_pod_status_ready"),
         Just(""),
     ];
     let suffix = prop_oneof![
@@ -125,11 +130,19 @@ fn offline(mapping: &str, key_cache_size: usize, sets: bool, clock: &Clock) -> O
         OfflineConfig {
             flags: ParserFlags { sets, ..ParserFlags::default() },
             key_cache_size,
-            reserved: Arc::new(|name| name.starts_with("kube_") || is_own_name(name)),
+            reserved: Arc::new(|name| KUBERNETES.contains(&name) || is_own_name(name)),
             clock: clock.clone(),
             ..OfflineConfig::default()
         },
     )
+}
+
+/// Families of the other side of the same exposition.
+const KUBERNETES: [&str; 3] = ["kube_pod_info", "kube_pod_created", "kube_pod_status_ready"];
+
+fn other_side() -> String {
+    let family = |name| format!("# HELP {name} Theirs.\n# TYPE {name} gauge\n{name} 1\n");
+    KUBERNETES.map(family).concat()
 }
 
 fn body(frames: impl Iterator<Item = bytes::Bytes>) -> String {
@@ -190,7 +203,9 @@ proptest! {
             let text = body(short.frames(Format::Text, &query));
             prop_assert_eq!(exposition::check_text(&text), Ok(()));
             let open_metrics = body(short.frames(Format::OpenMetrics, &query));
-            prop_assert_eq!(exposition::check_open_metrics(&open_metrics), Ok(()));
+            prop_assert_eq!(exposition::check_open_metrics(&(other_side() + &open_metrics)), Ok(()));
+            // No format is short of a series.
+            prop_assert_eq!(exposition::text_samples(&text), exposition::text_samples(&open_metrics));
             prop_assert_eq!(&text, &body(long.frames(Format::Text, &query)));
             let protobuf: Vec<u8> = short.protobuf_frames(&query).flat_map(|frame| frame.to_vec()).collect();
             prop_assert_eq!(exposition::text_samples(&text), Ok(exposition::protobuf_samples(&protobuf)));
@@ -199,6 +214,107 @@ proptest! {
             prop_assert_eq!(check_ledger(&own[0]), Ok(()));
             prop_assert_eq!(&own[0], &own[1]);
         }
+    }
+}
+
+/// OpenMetrics has no negative quantiles and no sums that fall. The samples keep their names all the same.
+#[test]
+fn values_below_zero_in_open_metrics() {
+    let clock = Clock::manual();
+    let open_metrics = |mapping: &str, lines: &[&str]| {
+        let mut offline = offline(mapping, 1 << 16, false, &clock);
+        for line in lines {
+            assert!(offline.line(line.as_bytes()), "{line}");
+        }
+        let text = body(offline.frames(Format::OpenMetrics, &ScrapeQuery::default()));
+        assert_eq!(exposition::check_open_metrics(&text), Ok(()), "{text}");
+        text.lines()
+            .filter(|line| !line.starts_with("# HELP"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let histograms = "defaults: {observer_type: histogram, histogram_options: {buckets: [1]}}\n";
+    assert_eq!(
+        open_metrics(histograms, &["x:-5|h", "y:5|h"]),
+        [
+            "# TYPE x_bucket unknown",
+            "x_bucket{le=\"1.0\"} 1",
+            "x_bucket{le=\"+Inf\"} 1",
+            "# TYPE x_sum unknown",
+            "x_sum -5",
+            "# TYPE x_count unknown",
+            "x_count 1",
+            "# TYPE y histogram",
+            "y_bucket{le=\"1.0\"} 0",
+            "y_bucket{le=\"+Inf\"} 1",
+            "y_sum 5",
+            "y_count 1",
+        ]
+    );
+    // The sum is above 0, but it may fall; the type stays when it has risen again.
+    let summaries = "defaults: {observer_type: summary, summary_options: \
+                     {quantiles: [{quantile: 0.5, error: 0.05}]}}\n";
+    assert_eq!(
+        open_metrics(summaries, &["x:-5|h|#a:1", "x:7|h|#a:1", "x:7|h|#a:1", "x:1|h|#a:2"]),
+        [
+            "# TYPE x unknown",
+            "x{a=\"1\",quantile=\"0.5\"} 7",
+            "x{a=\"2\",quantile=\"0.5\"} 1",
+            "# TYPE x_sum unknown",
+            "x_sum{a=\"1\"} 9",
+            "x_sum{a=\"2\"} 1",
+            "# TYPE x_count unknown",
+            "x_count{a=\"1\"} 3",
+            "x_count{a=\"2\"} 1",
+        ]
+    );
+    let below = "defaults: {observer_type: histogram, histogram_options: {buckets: [-1]}}\n";
+    assert_eq!(
+        open_metrics(below, &["x:5|h"]),
+        [
+            "# TYPE x_bucket unknown",
+            "x_bucket{le=\"-1.0\"} 0",
+            "x_bucket{le=\"+Inf\"} 1",
+            "# TYPE x_sum unknown",
+            "x_sum 5",
+            "# TYPE x_count unknown",
+            "x_count 1",
+        ]
+    );
+}
+
+/// A type owns names around it, which another family of the exposition may have.
+#[test]
+fn names_that_a_type_would_claim_in_open_metrics() {
+    for (lines, types) in [
+        (&["kube_pod_status_ready_total:1|c"][..], &["kube_pod_status_ready_total unknown"][..]),
+        (&["a_total:1|c"], &["a counter"]),
+        (&["a_total:1|c", "a:1|g"], &["a gauge", "a_total unknown"]),
+        (&["a_total:1|c", "a_created:1|g"], &["a_created gauge", "a_total unknown"]),
+        (
+            &["a:1|ms", "a_created:1|g"],
+            &["a unknown", "a_created gauge", "a_sum unknown", "a_count unknown"],
+        ),
+        (
+            &["kube_pod:1|ms"],
+            &["kube_pod unknown", "kube_pod_sum unknown", "kube_pod_count unknown"],
+        ),
+        (&["a:1|ms", "a_count_total:1|c"], &["a summary", "a_count_total unknown"]),
+        (&["statsd_exporter_lines:1|g"], &["statsd_exporter_lines gauge"]),
+    ] {
+        let clock = Clock::manual();
+        let mut offline = offline("", 1 << 16, false, &clock);
+        for line in lines {
+            assert!(offline.line(line.as_bytes()), "{line}");
+        }
+        let text = body(offline.frames(Format::OpenMetrics, &ScrapeQuery::default()));
+        assert_eq!(exposition::check_open_metrics(&(other_side() + &text)), Ok(()), "{text}");
+        let mut found: Vec<_> =
+            text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+        let mut types = types.to_vec();
+        found.sort_unstable();
+        types.sort_unstable();
+        assert_eq!(found, types, "{text}");
     }
 }
 

@@ -32,6 +32,7 @@ pub struct Catalog(Arc<Shared>);
 struct Shared {
     entries: RwLock<Vec<Entry>>,
     codes: Codes,
+    by_the_book: bool,
 }
 
 impl Catalog {
@@ -39,6 +40,12 @@ impl Catalog {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One whose OpenMetrics follows the specification where that of kube-state-metrics does not.
+    #[must_use]
+    pub fn by_the_book() -> Self {
+        Self(Arc::new(Shared { by_the_book: true, ..Shared::default() }))
     }
 
     /// Adds a resource, or replaces the one of the same name. Stores are printed in the given order.
@@ -52,6 +59,7 @@ impl Catalog {
         let mut old: Vec<Entry> =
             entries.extract_if(.., |entry| gone.contains(&entry.schema.resource)).collect();
         if let Some((schema, stores)) = new {
+            let schema = if self.0.by_the_book { Arc::new(schema.by_the_book()) } else { schema };
             let name = &schema.resource;
             let at = entries.binary_search_by(|entry| entry.schema.resource.cmp(name));
             let entry = Entry { schema, stores };

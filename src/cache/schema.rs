@@ -1,15 +1,17 @@
 //! What a store holds for each object: the families of a resource, and the scratch an object is
 //! rendered into.
 
-use crate::exposition::{Format, escape};
+use crate::exposition::{Format, header};
 
 /// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// A value that goes up and down.
     Gauge,
-    /// A value that only goes up.
+    /// A value that only goes up. In OpenMetrics too the family has the name of its series, as kube-state-metrics has it.
     Counter,
+    /// The same, its family named as OpenMetrics wants it: without the `_total` of its series.
+    Total,
     /// Always 1; OpenMetrics only, text prints `gauge`.
     Info,
     /// One of several states; OpenMetrics only, text prints `gauge`.
@@ -21,7 +23,7 @@ impl MetricKind {
     #[must_use]
     pub fn text(self, format: Format) -> &'static str {
         match (self, format) {
-            (Self::Counter, _) => "counter",
+            (Self::Counter | Self::Total, _) => "counter",
             (Self::Info, Format::OpenMetrics) => "info",
             (Self::StateSet, Format::OpenMetrics) => "stateset",
             _ => "gauge",
@@ -43,15 +45,15 @@ pub struct Family {
 impl Family {
     /// Appends the HELP and TYPE lines.
     pub fn header(&self, format: Format, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"# HELP ");
-        out.extend_from_slice(self.name.as_bytes());
-        out.push(b' ');
-        escape::help(out, &self.help);
-        out.extend_from_slice(b"\n# TYPE ");
-        out.extend_from_slice(self.name.as_bytes());
-        out.push(b' ');
-        out.extend_from_slice(self.kind.text(format).as_bytes());
-        out.push(b'\n');
+        let name = match (self.kind, format) {
+            (MetricKind::Total, Format::OpenMetrics) => self.base_name(),
+            _ => &self.name,
+        };
+        header::write(out, format, name, self.kind.text(format), &self.help);
+    }
+
+    fn base_name(&self) -> &str {
+        self.name.strip_suffix("_total").unwrap_or(&self.name)
     }
 }
 
@@ -62,6 +64,21 @@ pub struct Schema {
     pub resource: String,
     /// The families.
     pub families: Vec<Family>,
+}
+
+impl Schema {
+    /// The same families under names that the specification of OpenMetrics allows, where those of kube-state-metrics are
+    /// others.
+    #[must_use]
+    pub fn by_the_book(&self) -> Self {
+        let mut schema = self.clone();
+        for family in &mut schema.families {
+            if family.kind == MetricKind::Counter && family.name.ends_with("_total") {
+                family.kind = MetricKind::Total;
+            }
+        }
+        schema
+    }
 }
 
 /// One object, rendered: scratch space that is filled again for each object.
@@ -102,5 +119,36 @@ impl Rendered {
     pub fn family(&self, family: usize) -> &[u8] {
         let start = family.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.lines[start as usize..self.ends[family] as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_lose_their_suffix_by_the_book_in_open_metrics_alone() {
+        let family = Family {
+            name: "restarts_total".to_owned(),
+            help: "Of \"all\".".to_owned(),
+            kind: MetricKind::Counter,
+        };
+        let schema = Schema { resource: "pods".to_owned(), families: vec![family] };
+        let header = |schema: &Schema, format| {
+            let mut out = Vec::new();
+            schema.families[0].header(format, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let book = schema.by_the_book();
+        for (schema, format, want) in [
+            (&schema, Format::Text, ("restarts_total", "Of \"all\".")),
+            (&schema, Format::OpenMetrics, ("restarts_total", "Of \\\"all\\\".")),
+            (&book, Format::Text, ("restarts_total", "Of \"all\".")),
+            (&book, Format::OpenMetrics, ("restarts", "Of \\\"all\\\".")),
+        ] {
+            let (name, help) = want;
+            let want = format!("# HELP {name} {help}\n# TYPE {name} counter\n");
+            assert_eq!(header(schema, format), want);
+        }
     }
 }

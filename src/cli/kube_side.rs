@@ -129,7 +129,10 @@ impl KubeSide {
             // StatsD does not wait for the API server, nor do the listeners.
             tokio::spawn(greet(Arc::clone(client)));
         }
-        let catalog = Catalog::new();
+        let catalog = match personality {
+            Personality::Kstatd => Catalog::by_the_book(),
+            _ => Catalog::new(),
+        };
         let pipeline = Pipeline::follow(client, &pipeline_config(config), &catalog, metrics)?;
         let handle = pipeline.handle();
         tokio::spawn(async move {

@@ -1,7 +1,9 @@
-//! Escaping of label values and HELP texts, the same in text 0.0.4 and OpenMetrics 1.0.
+//! Escaping of label values and HELP texts in text 0.0.4 and OpenMetrics 1.0.
 //!
 //! See <https://prometheus.io/docs/instrumenting/exposition_formats/>: in a label value `\`, `"` and
-//! newline are escaped; in a HELP text `\` and newline. Everything else is raw UTF-8.
+//! newline are escaped; in a HELP text `\` and newline, and in OpenMetrics `"` too. Everything else is raw UTF-8.
+
+use super::Format;
 
 /// Appends `value` to `out` as it stands between the quotes of a label.
 pub fn label_value(out: &mut Vec<u8>, value: &str) {
@@ -9,8 +11,13 @@ pub fn label_value(out: &mut Vec<u8>, value: &str) {
 }
 
 /// Appends `text` to `out` as it stands in a `# HELP` line.
-pub fn help(out: &mut Vec<u8>, text: &str) {
-    escape(out, text.as_bytes(), |rest| memchr::memchr2(b'\\', b'\n', rest));
+pub fn help(out: &mut Vec<u8>, format: Format, text: &str) {
+    match format {
+        Format::Text => {
+            escape(out, text.as_bytes(), |rest| memchr::memchr2(b'\\', b'\n', rest));
+        }
+        Format::OpenMetrics => label_value(out, text),
+    }
 }
 
 #[inline]
@@ -56,12 +63,5 @@ mod tests {
             let want = case["line"].as_str().unwrap();
             assert_eq!(format!("x{{l=\"{}\"}} 1", label(input)), want);
         }
-    }
-
-    #[test]
-    fn help_keeps_quotes() {
-        let mut out = Vec::new();
-        help(&mut out, "a \"b\" \\ \n");
-        assert_eq!(out, b"a \"b\" \\\\ \\n");
     }
 }

@@ -8,7 +8,9 @@ pub mod escape;
 pub mod float;
 pub mod go_duration;
 pub mod go_float;
+pub mod header;
 pub mod negotiate;
+pub mod protobuf;
 pub mod prototext;
 mod source;
 

@@ -1,9 +1,13 @@
 //! Protobuf text format of `io.prometheus.client.MetricFamily` messages.
 //!
-//! A client may ask for `encoding=text` or `compact-text` instead of the binary form. Length-delimited
-//! binary messages go in, text comes out; the schema below is all that is known of their content.
+//! A client may ask for `encoding=text` or `compact-text` instead of the binary form. [`Text`] is the sink for whoever
+//! says field by field what it has. [`Texts`] makes text of length-delimited binary messages, for sources that have no
+//! other form; it holds one metric at a time, however many a family has. The schema below is all that is known of their
+//! content.
 
-use std::fmt::Write;
+use bytes::Bytes;
+
+use super::protobuf::{Field, Sink, read_varint, unzigzag};
 
 /// One message a line, or one field a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +16,179 @@ pub enum Layout {
     Lines,
     /// `encoding=compact-text`: each message on a line.
     Compact,
+}
+
+/// Where in a family the text is.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor {
+    layout: Layout,
+    depth: usize,
+    /// Nothing has been written of the present message.
+    first: bool,
+}
+
+impl Cursor {
+    /// Before the first field of a family.
+    #[must_use]
+    pub const fn new(layout: Layout) -> Self {
+        Self { layout, depth: 0, first: true }
+    }
+}
+
+/// Appends text.
+#[derive(Debug)]
+pub struct Text<'o> {
+    out: &'o mut Vec<u8>,
+    at: Cursor,
+}
+
+impl<'o> Text<'o> {
+    /// Goes on at `cursor`.
+    pub fn new(out: &'o mut Vec<u8>, cursor: Cursor) -> Self {
+        Self { out, at: cursor }
+    }
+
+    /// To go on from here later.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        self.at
+    }
+
+    /// Ends the family.
+    pub fn end(&mut self) {
+        self.out.push(b'\n');
+        self.at = Cursor::new(self.at.layout);
+    }
+
+    #[inline]
+    fn name(&mut self, field: Field) {
+        match self.at.layout {
+            Layout::Lines => self.indent(),
+            Layout::Compact if self.at.first => self.at.first = false,
+            Layout::Compact => self.out.push(b' '),
+        }
+        self.out.extend_from_slice(field.name.as_bytes());
+    }
+
+    #[inline]
+    fn indent(&mut self) {
+        const BLANKS: &[u8] = b"                ";
+        let width = (2 * self.at.depth).min(BLANKS.len());
+        self.out.extend_from_slice(BLANKS.get(..width).unwrap_or_default());
+    }
+
+    #[inline]
+    fn entry(&mut self, field: Field, value: impl FnOnce(&mut Vec<u8>)) {
+        self.name(field);
+        match self.at.layout {
+            Layout::Lines => {
+                self.out.extend_from_slice(b": ");
+                value(self.out);
+                self.out.push(b'\n');
+            }
+            Layout::Compact => {
+                self.out.push(b':');
+                value(self.out);
+            }
+        }
+    }
+
+    fn integer(&mut self, field: Field, value: i64) {
+        self.entry(field, |out| {
+            out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+        });
+    }
+}
+
+impl Sink for Text<'_> {
+    #[inline]
+    fn text(&mut self, field: Field, value: &[u8]) {
+        self.entry(field, |out| quoted(out, value));
+    }
+
+    #[inline]
+    fn double(&mut self, field: Field, value: f64) {
+        self.entry(field, |out| double(out, value));
+    }
+
+    #[inline]
+    fn unsigned(&mut self, field: Field, value: u64) {
+        self.entry(field, |out| {
+            out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+        });
+    }
+
+    fn signed(&mut self, field: Field, value: i64) {
+        self.integer(field, value);
+    }
+
+    fn word(&mut self, field: Field, _number: u64, name: &str) {
+        self.entry(field, |out| out.extend_from_slice(name.as_bytes()));
+    }
+
+    #[inline]
+    fn message(&mut self, field: Field, fill: impl FnOnce(&mut Self)) {
+        self.name(field);
+        let lines = self.at.layout == Layout::Lines;
+        self.out.extend_from_slice(if lines { b": {\n" } else { b":{" });
+        self.at.depth += 1;
+        self.at.first = true;
+        fill(self);
+        self.at.depth -= 1;
+        self.at.first = false;
+        if lines {
+            self.indent();
+            self.out.extend_from_slice(b"}\n");
+        } else {
+            self.out.push(b'}');
+        }
+    }
+}
+
+fn double(out: &mut Vec<u8>, value: f64) {
+    if value.is_nan() {
+        out.extend_from_slice(b"nan");
+    } else if value.is_infinite() {
+        out.extend_from_slice(if value > 0.0 { b"inf" } else { b"-inf" });
+    } else {
+        super::float::write(out, value);
+    }
+}
+
+#[inline]
+fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'"');
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if bytes.iter().all(is_plain) {
+        out.extend_from_slice(bytes);
+    } else {
+        escaped(out, bytes);
+    }
+    out.push(b'"');
+}
+
+#[cold]
+fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '"' => out.extend_from_slice(b"\\\""),
+                '\\' => out.extend_from_slice(b"\\\\"),
+                '\n' => out.extend_from_slice(b"\\n"),
+                '\r' => out.extend_from_slice(b"\\r"),
+                '\t' => out.extend_from_slice(b"\\t"),
+                c if c.is_control() && c.is_ascii() => hexadecimal(out, c as u8),
+                c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        for &byte in chunk.invalid() {
+            hexadecimal(out, byte);
+        }
+    }
+}
+
+fn hexadecimal(out: &mut Vec<u8>, byte: u8) {
+    out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
 }
 
 /// What a field holds.
@@ -23,38 +200,39 @@ enum Kind {
     Signed,
     ZigZag,
     Type,
-    Message(&'static [Field]),
+    Message(&'static [Known]),
 }
 
-type Field = (u64, &'static str, Kind);
+/// Number, name and kind of a field.
+type Known = (u64, &'static str, Kind);
 
-const LABEL: &[Field] = &[(1, "name", Kind::Text), (2, "value", Kind::Text)];
-const VALUE: &[Field] = &[
+const LABEL: &[Known] = &[(1, "name", Kind::Text), (2, "value", Kind::Text)];
+const VALUE: &[Known] = &[
     (1, "value", Kind::Double),
     (2, "exemplar", Kind::Message(EXEMPLAR)),
     (3, "created_timestamp", Kind::Message(TIMESTAMP)),
 ];
-const TIMESTAMP: &[Field] = &[(1, "seconds", Kind::Signed), (2, "nanos", Kind::Signed)];
-const EXEMPLAR: &[Field] = &[
+const TIMESTAMP: &[Known] = &[(1, "seconds", Kind::Signed), (2, "nanos", Kind::Signed)];
+const EXEMPLAR: &[Known] = &[
     (1, "label", Kind::Message(LABEL)),
     (2, "value", Kind::Double),
     (3, "timestamp", Kind::Message(TIMESTAMP)),
 ];
-const QUANTILE: &[Field] = &[(1, "quantile", Kind::Double), (2, "value", Kind::Double)];
-const SUMMARY: &[Field] = &[
+const QUANTILE: &[Known] = &[(1, "quantile", Kind::Double), (2, "value", Kind::Double)];
+const SUMMARY: &[Known] = &[
     (1, "sample_count", Kind::Unsigned),
     (2, "sample_sum", Kind::Double),
     (3, "quantile", Kind::Message(QUANTILE)),
     (4, "created_timestamp", Kind::Message(TIMESTAMP)),
 ];
-const BUCKET: &[Field] = &[
+const BUCKET: &[Known] = &[
     (1, "cumulative_count", Kind::Unsigned),
     (2, "upper_bound", Kind::Double),
     (3, "exemplar", Kind::Message(EXEMPLAR)),
     (4, "cumulative_count_float", Kind::Double),
 ];
-const SPAN: &[Field] = &[(1, "offset", Kind::ZigZag), (2, "length", Kind::Unsigned)];
-const HISTOGRAM: &[Field] = &[
+const SPAN: &[Known] = &[(1, "offset", Kind::ZigZag), (2, "length", Kind::Unsigned)];
+const HISTOGRAM: &[Known] = &[
     (1, "sample_count", Kind::Unsigned),
     (2, "sample_sum", Kind::Double),
     (3, "bucket", Kind::Message(BUCKET)),
@@ -72,7 +250,7 @@ const HISTOGRAM: &[Field] = &[
     (15, "created_timestamp", Kind::Message(TIMESTAMP)),
     (16, "exemplars", Kind::Message(EXEMPLAR)),
 ];
-const METRIC: &[Field] = &[
+const METRIC: &[Known] = &[
     (1, "label", Kind::Message(LABEL)),
     (2, "gauge", Kind::Message(VALUE)),
     (3, "counter", Kind::Message(VALUE)),
@@ -81,7 +259,7 @@ const METRIC: &[Field] = &[
     (6, "timestamp_ms", Kind::Signed),
     (7, "histogram", Kind::Message(HISTOGRAM)),
 ];
-const FAMILY: &[Field] = &[
+const FAMILY: &[Known] = &[
     (1, "name", Kind::Text),
     (2, "help", Kind::Text),
     (3, "type", Kind::Type),
@@ -91,60 +269,77 @@ const FAMILY: &[Field] = &[
 
 const TYPES: [&str; 6] = ["COUNTER", "GAUGE", "SUMMARY", "UNTYPED", "HISTOGRAM", "GAUGE_HISTOGRAM"];
 
+/// What a metric may be long; a longer one can only come from a broken stream.
+const MAX_METRIC: usize = 64 << 20;
+
 /// Turns a stream of length-delimited messages into text. Chunks may end anywhere.
+#[derive(Debug)]
 pub struct Texts<I> {
     chunks: I,
+    /// What has come and is not text yet.
     pending: Vec<u8>,
-    layout: Layout,
+    /// Bytes of the present family that are to come, once its length is known.
+    family: Option<u64>,
+    cursor: Cursor,
 }
 
 impl<I> Texts<I> {
     /// The text of the messages in `chunks`.
     pub fn new(chunks: I, layout: Layout) -> Self {
-        Self { chunks, pending: Vec::new(), layout }
+        Self { chunks, pending: Vec::new(), family: None, cursor: Cursor::new(layout) }
     }
-}
 
-impl<I: Iterator<Item = bytes::Bytes>> Iterator for Texts<I> {
-    type Item = bytes::Bytes;
-
-    fn next(&mut self) -> Option<bytes::Bytes> {
+    /// Writes what is there in whole fields of a family, and drops it.
+    fn advance(&mut self, out: &mut Vec<u8>) {
+        let mut rest = self.pending.as_slice();
+        let mut text = Text::new(out, self.cursor);
         loop {
-            self.pending.extend_from_slice(&self.chunks.next()?);
-            let mut text = String::new();
-            let mut rest = self.pending.as_slice();
-            while let Some((message, after)) = delimited(rest) {
-                message_text(message, FAMILY, self.layout, 0, &mut text);
-                text.push_str(if self.layout == Layout::Lines { "\n" } else { "" });
-                if self.layout == Layout::Compact {
-                    text.truncate(text.trim_end().len());
-                    text.push('\n');
+            let left = match self.family {
+                Some(left) => left,
+                None => {
+                    let Some((length, after)) = read_varint(rest) else { break };
+                    rest = after;
+                    length
                 }
-                rest = after;
+            };
+            self.family = Some(left);
+            if left == 0 {
+                text.end();
+                self.family = None;
+                continue;
             }
-            let left = rest.to_vec();
-            self.pending = left;
-            if !text.is_empty() {
-                return Some(text.into());
-            }
+            let family = rest.get(..usize::try_from(left).unwrap_or(usize::MAX).min(rest.len()));
+            let Some((number, wire, after)) = family.and_then(field) else { break };
+            let used = (family.map_or(0, <[u8]>::len) - after.len()) as u64;
+            entry(number, &wire, FAMILY, &mut text);
+            self.family = Some(left - used);
+            rest = rest.get(used as usize..).unwrap_or_default();
         }
+        self.cursor = text.cursor();
+        let used = self.pending.len() - rest.len();
+        self.pending.drain(..used);
+    }
+
+    /// Whether nothing that may come makes a field of what is pending.
+    fn is_broken(&self) -> bool {
+        let whole = self.family.is_some_and(|left| left <= self.pending.len() as u64);
+        whole || self.pending.len() > MAX_METRIC
     }
 }
 
-fn delimited(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = varint(bytes)?;
-    rest.split_at_checked(usize::try_from(length).ok()?)
-}
+impl<I: Iterator<Item = Bytes>> Iterator for Texts<I> {
+    type Item = Bytes;
 
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0;
-    for (index, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            return Some((value, bytes.get(index + 1..)?));
+    /// The text of one chunk, which is empty if no field is complete yet.
+    fn next(&mut self) -> Option<Bytes> {
+        if self.is_broken() {
+            return None;
         }
+        self.pending.extend_from_slice(&self.chunks.next()?);
+        let mut out = Vec::new();
+        self.advance(&mut out);
+        Some(out.into())
     }
-    None
 }
 
 /// A value as it is on the wire.
@@ -155,133 +350,73 @@ enum Wire<'a> {
 }
 
 fn field(bytes: &[u8]) -> Option<(u64, Wire<'_>, &[u8])> {
-    let (key, rest) = varint(bytes)?;
+    let (key, rest) = read_varint(bytes)?;
     let (wire, rest) = match key & 7 {
-        0 => varint(rest).map(|(value, rest)| (Wire::Varint(value), rest))?,
+        0 => read_varint(rest).map(|(value, rest)| (Wire::Varint(value), rest))?,
         1 => {
             let (fixed, rest) = rest.split_at_checked(8)?;
             (Wire::Fixed(u64::from_le_bytes(fixed.try_into().ok()?)), rest)
         }
-        2 => delimited(rest).map(|(bytes, rest)| (Wire::Bytes(bytes), rest))?,
+        2 => {
+            let (length, rest) = read_varint(rest)?;
+            let (bytes, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+            (Wire::Bytes(bytes), rest)
+        }
         5 => rest.split_at_checked(4).map(|(_, rest)| (Wire::Bytes(&[]), rest))?,
         _ => return None,
     };
     Some((key >> 3, wire, rest))
 }
 
-/// Fields outside the schema are left out, and so is whatever follows a broken one.
-fn message_text(
-    mut bytes: &[u8],
-    schema: &[Field],
-    layout: Layout,
-    depth: usize,
-    out: &mut String,
-) {
-    while let Some((number, wire, rest)) = field(bytes) {
-        bytes = rest;
-        let Some((_, name, kind)) = schema.iter().find(|(known, ..)| *known == number) else {
-            continue;
-        };
-        match (kind, wire) {
-            // Numbers of a repeated field may stand packed in one value.
-            (Kind::ZigZag | Kind::Double, Wire::Bytes(mut packed)) => {
-                while let Some((value, rest)) = packed_value(*kind, packed) {
-                    entry(name, &value, layout, depth, out);
-                    packed = rest;
-                }
+/// Writes one field; one outside the schema is left out.
+fn entry(number: u64, wire: &Wire<'_>, schema: &[Known], text: &mut Text<'_>) {
+    let Some((_, name, kind)) = schema.iter().find(|(known, ..)| *known == number) else {
+        return;
+    };
+    let field = Field { number, name };
+    match (kind, wire) {
+        // Numbers of a repeated field may stand packed in one value.
+        (Kind::ZigZag | Kind::Double, Wire::Bytes(packed)) => {
+            let mut packed = *packed;
+            while let Some((wire, rest)) = packed_value(*kind, packed) {
+                scalar(field, *kind, &wire, text);
+                packed = rest;
             }
-            (Kind::Message(inner), Wire::Bytes(content)) => {
-                indent(layout, depth, out);
-                out.push_str(name);
-                out.push_str(if layout == Layout::Lines { ": {\n" } else { ":{" });
-                message_text(content, inner, layout, depth + 1, out);
-                if layout == Layout::Compact {
-                    out.truncate(out.trim_end().len());
-                    out.push_str("} ");
-                } else {
-                    indent(layout, depth, out);
-                    out.push_str("}\n");
-                }
-            }
-            (kind, wire) => entry(name, &scalar(*kind, &wire), layout, depth, out),
         }
+        (Kind::Message(inner), Wire::Bytes(content)) => text.message(field, |text| {
+            // What follows a broken field is left out.
+            let mut content = *content;
+            while let Some((number, wire, rest)) = self::field(content) {
+                entry(number, &wire, inner, text);
+                content = rest;
+            }
+        }),
+        (kind, wire) => scalar(field, *kind, wire, text),
     }
 }
 
-fn packed_value(kind: Kind, bytes: &[u8]) -> Option<(String, &[u8])> {
+fn packed_value(kind: Kind, bytes: &[u8]) -> Option<(Wire<'_>, &[u8])> {
     if matches!(kind, Kind::Double) {
         let (fixed, rest) = bytes.split_at_checked(8)?;
-        let wire = Wire::Fixed(u64::from_le_bytes(fixed.try_into().ok()?));
-        return Some((scalar(kind, &wire), rest));
+        return Some((Wire::Fixed(u64::from_le_bytes(fixed.try_into().ok()?)), rest));
     }
-    varint(bytes).map(|(value, rest)| (scalar(kind, &Wire::Varint(value)), rest))
+    read_varint(bytes).map(|(value, rest)| (Wire::Varint(value), rest))
 }
 
-fn entry(name: &str, value: &str, layout: Layout, depth: usize, out: &mut String) {
-    indent(layout, depth, out);
-    // Writing to a String cannot fail.
-    let _ = match layout {
-        Layout::Lines => writeln!(out, "{name}: {value}"),
-        Layout::Compact => write!(out, "{name}:{value} "),
-    };
-}
-
-fn indent(layout: Layout, depth: usize, out: &mut String) {
-    if layout == Layout::Lines {
-        out.extend(std::iter::repeat_n("  ", depth));
-    }
-}
-
-fn scalar(kind: Kind, wire: &Wire<'_>) -> String {
+fn scalar(field: Field, kind: Kind, wire: &Wire<'_>, text: &mut Text<'_>) {
     match (kind, wire) {
-        (Kind::Double, Wire::Fixed(bits)) => double(f64::from_bits(*bits)),
-        (Kind::ZigZag, Wire::Varint(value)) => {
-            ((value >> 1) as i64 ^ -((value & 1) as i64)).to_string()
-        }
-        (Kind::Signed, Wire::Varint(value)) => (*value as i64).to_string(),
+        (Kind::Double, Wire::Fixed(bits)) => text.double(field, f64::from_bits(*bits)),
+        (Kind::ZigZag, Wire::Varint(value)) => text.integer(field, unzigzag(*value)),
+        (Kind::Signed, Wire::Varint(value)) => text.integer(field, *value as i64),
         (Kind::Type, Wire::Varint(value)) => {
-            let name = usize::try_from(*value).ok().and_then(|index| TYPES.get(index));
-            name.map_or_else(|| value.to_string(), |name| (*name).to_owned())
-        }
-        (_, Wire::Varint(value) | Wire::Fixed(value)) => value.to_string(),
-        (_, Wire::Bytes(bytes)) => quoted(bytes),
-    }
-}
-
-fn double(value: f64) -> String {
-    if value.is_nan() {
-        "nan".to_owned()
-    } else if value.is_infinite() {
-        if value > 0.0 { "inf" } else { "-inf" }.to_owned()
-    } else {
-        let mut text = Vec::new();
-        super::float::write(&mut text, value);
-        String::from_utf8_lossy(&text).into_owned()
-    }
-}
-
-fn quoted(bytes: &[u8]) -> String {
-    let mut text = String::from("\"");
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '"' => text.push_str("\\\""),
-                '\\' => text.push_str("\\\\"),
-                '\n' => text.push_str("\\n"),
-                '\r' => text.push_str("\\r"),
-                '\t' => text.push_str("\\t"),
-                c if c.is_control() && (c as u32) < 0x80 => {
-                    text.push_str(&format!("\\x{:02x}", c as u32));
-                }
-                c => text.push(c),
+            match usize::try_from(*value).ok().and_then(|index| TYPES.get(index)) {
+                Some(name) => text.word(field, *value, name),
+                None => text.unsigned(field, *value),
             }
         }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
+        (_, Wire::Varint(value) | Wire::Fixed(value)) => text.unsigned(field, *value),
+        (_, Wire::Bytes(bytes)) => text.text(field, bytes),
     }
-    text.push('"');
-    text
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::io::Write;
 
 use bytes::Bytes;
 
+use super::prototext::{Layout, Texts};
+
 /// The text formats a body can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -41,8 +43,10 @@ pub struct DeflatePart {
 
 /// Something that has metrics: one side of the process.
 ///
-/// Both methods take one snapshot when they are called; what the iterator then yields is of that moment,
-/// however slowly it is read, and holds no lock.
+/// Each method takes one snapshot when it is called; what the iterator then yields is of that moment,
+/// however slowly it is read, and holds no lock. To ask for the next piece is a bounded amount of work, about a
+/// millisecond, however much there is of anything; an empty piece says that there are no bytes yet, and that others may
+/// go first before it is asked for again.
 pub trait Source: Send + Sync {
     /// The body in pieces of about 16–64 KiB.
     fn frames(&self, format: Format, query: &ScrapeQuery)
@@ -65,6 +69,16 @@ pub trait Source: Send + Sync {
     ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
         let _ = query;
         None
+    }
+
+    /// The same messages as protobuf text. The default makes it of [`Source::protobuf_frames`].
+    fn prototext_frames(
+        &self,
+        layout: Layout,
+        query: &ScrapeQuery,
+    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
+        let frames = self.protobuf_frames(query)?;
+        Some(Box::new(Texts::new(frames, layout)))
     }
 }
 
@@ -90,6 +104,9 @@ impl Iterator for Deflating {
 
     fn next(&mut self) -> Option<DeflatePart> {
         let frame = self.frames.next()?;
+        if frame.is_empty() {
+            return Some(DeflatePart { bytes: frame, crc: 0, text_len: 0 });
+        }
         // Writing to a Vec cannot fail; a flush ends the piece on a byte boundary.
         self.state.write_all(&frame).and_then(|()| self.state.flush()).ok()?;
         Some(DeflatePart {

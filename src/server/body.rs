@@ -1,11 +1,19 @@
 //! Response bodies: nothing, some bytes, or frames pulled from an iterator while the client reads.
+//!
+//! A body is produced on a worker that has other connections too. So it gives way: after a piece without bytes, and when
+//! it has produced for [`SLICE`], however fast the client reads.
 
 use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::future::Future as _;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+
+/// How long a body is produced before others have their turn.
+const SLICE: Duration = Duration::from_millis(1);
 
 /// A body. What it holds (a snapshot, a timer) lives until the last frame was handed over or the
 /// client is gone.
@@ -17,7 +25,37 @@ pub struct Body {
 enum Data {
     Empty,
     Whole(Bytes),
-    Frames(Box<dyn Iterator<Item = Bytes> + Send>),
+    Frames(Frames),
+}
+
+/// Frames and the time spent on them since others had their turn.
+struct Frames {
+    pieces: Box<dyn Iterator<Item = Bytes> + Send>,
+    spent: Duration,
+}
+
+impl Frames {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.spent >= SLICE {
+            return self.give_way(cx);
+        }
+        let started = Instant::now();
+        let piece = self.pieces.next();
+        self.spent += started.elapsed();
+        match piece {
+            // An empty frame would end a chunked body early.
+            Some(piece) if piece.is_empty() => self.give_way(cx),
+            piece => Poll::Ready(piece),
+        }
+    }
+
+    /// Goes on after whatever else is ready, sockets included.
+    fn give_way(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.spent = Duration::ZERO;
+        // Unlike a plain wake-up this one waits until the worker has looked for events.
+        let _ = pin!(tokio::task::yield_now()).poll(cx);
+        Poll::Pending
+    }
 }
 
 impl Body {
@@ -31,8 +69,9 @@ impl Body {
         Self { data: Data::Whole(bytes.into()), held: None }
     }
 
-    /// Frames produced one by one as the connection takes them.
+    /// Frames produced one by one as the connection takes them. An empty one says that the next may take a while.
     pub fn frames(frames: Box<dyn Iterator<Item = Bytes> + Send>) -> Self {
+        let frames = Frames { pieces: frames, spent: Duration::ZERO };
         Self { data: Data::Frames(frames), held: None }
     }
 
@@ -57,13 +96,12 @@ impl hyper::body::Body for Body {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let frame = match &mut self.data {
             Data::Empty => None,
             Data::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
-            // An empty frame would end a chunked body early.
-            Data::Frames(frames) => frames.find(|frame| !frame.is_empty()),
+            Data::Frames(frames) => ready!(frames.poll(cx)),
         };
         if frame.is_none() {
             self.data = Data::Empty;
@@ -102,6 +140,30 @@ mod tests {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Others have their turn while a body has no bytes yet, and nothing is produced for a client that has gone.
+    #[tokio::test]
+    async fn a_piece_without_bytes_gives_way() {
+        let pulled = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&pulled);
+        let pieces = std::iter::repeat_with(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Bytes::new()
+        });
+        let mut body = Body::frames(Box::new(pieces.take(3).chain([Bytes::from_static(b"end")])));
+        for turns in 1..=3 {
+            let frame = poll_once(&mut body);
+            assert!(frame.is_pending(), "turn {turns}");
+            assert_eq!(pulled.load(Ordering::Relaxed), turns);
+        }
+        // Woken without anybody else's doing.
+        assert_eq!(body.collect().await.expect("infallible").to_bytes(), "end");
+    }
+
+    fn poll_once(body: &mut Body) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        hyper::body::Body::poll_frame(Pin::new(body), &mut cx)
     }
 
     #[tokio::test]

@@ -382,6 +382,10 @@ impl Write for TimedStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A client that is gone shows when something is written to it. A body that has no bytes for a while only flushes.
+        if let Some(error) = self.stream.take_error()? {
+            return Poll::Ready(Err(error));
+        }
         // hyper comes here when its own buffer is empty.
         self.deadlines.flushed();
         Poll::Ready(Ok(()))

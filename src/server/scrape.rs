@@ -12,7 +12,7 @@ use super::query::{self, Filters};
 use super::response::{self, Response};
 use super::router::Call;
 use crate::exposition::negotiate::{self, Choice, Dialect, Media, ProtobufEncoding};
-use crate::exposition::prototext::{Layout, Texts};
+use crate::exposition::prototext::Layout;
 use crate::exposition::{DeflatePart, Format, ScrapeQuery, Source, deflate};
 
 /// The last line of an OpenMetrics body.
@@ -67,10 +67,8 @@ impl Scrape {
         // The body of a HEAD is never looked at, so it is not produced.
         let wanted = call.head.method != Method::HEAD;
         let (choice, body) = match choice.media {
-            Media::Protobuf(encoding) => match self.protobuf(&query) {
-                Some(frames) if wanted => {
-                    (choice, protobuf_body(encoded(frames, encoding), compressed))
-                }
+            Media::Protobuf(encoding) => match self.protobuf(encoding, &query) {
+                Some(frames) if wanted => (choice, protobuf_body(frames, compressed)),
                 Some(_) => (choice, Body::empty()),
                 None => self.text(choice.or_text(), &query, compressed, wanted),
             },
@@ -110,20 +108,15 @@ impl Scrape {
         (choice, body)
     }
 
-    /// The protobuf form, if every source has one.
-    fn protobuf(&self, query: &ScrapeQuery) -> Option<Frames> {
-        let bodies: Option<Vec<Frames>> =
-            self.sources.iter().map(|source| source.protobuf_frames(query)).collect();
+    /// A protobuf form, if every source has one.
+    fn protobuf(&self, encoding: ProtobufEncoding, query: &ScrapeQuery) -> Option<Frames> {
+        let body = |source: &Arc<dyn Source>| match encoding {
+            ProtobufEncoding::Delimited => source.protobuf_frames(query),
+            ProtobufEncoding::Text => source.prototext_frames(Layout::Lines, query),
+            ProtobufEncoding::CompactText => source.prototext_frames(Layout::Compact, query),
+        };
+        let bodies: Option<Vec<Frames>> = self.sources.iter().map(body).collect();
         bodies.map(|bodies| Box::new(bodies.into_iter().flatten()) as Frames)
-    }
-}
-
-/// The form of the messages that the client named.
-fn encoded(frames: Frames, encoding: ProtobufEncoding) -> Frames {
-    match encoding {
-        ProtobufEncoding::Delimited => frames,
-        ProtobufEncoding::Text => Box::new(Texts::new(frames, Layout::Lines)),
-        ProtobufEncoding::CompactText => Box::new(Texts::new(frames, Layout::Compact)),
     }
 }
 

@@ -1,6 +1,9 @@
 //! A metric family: what all series of one name share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::observer::Falls;
 
 /// What the series of a family are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +51,8 @@ pub(crate) struct Family {
     live: AtomicU32,
     pub(crate) kind: Kind,
     has_nan: AtomicBool,
+    /// Told by its observers; no other kind has it.
+    falls: Option<Arc<Falls>>,
 }
 
 impl Family {
@@ -60,6 +65,7 @@ impl Family {
             live: AtomicU32::new(0),
             kind,
             has_nan: AtomicBool::new(false),
+            falls: kind.is_observer().then(Arc::default),
         }
     }
 
@@ -86,5 +92,15 @@ impl Family {
     /// Whether a counter of this family may be NaN.
     pub(crate) fn has_nan(&self) -> bool {
         self.has_nan.load(Ordering::Relaxed)
+    }
+
+    /// What its observers tell whether their sums may fall.
+    pub(crate) fn falls(&self) -> Arc<Falls> {
+        self.falls.as_ref().map_or_else(Arc::default, Arc::clone)
+    }
+
+    /// Whether a sum of this family may fall, so that it is no counter.
+    pub(crate) fn may_fall(&self) -> bool {
+        self.falls.as_ref().is_some_and(|falls| falls.get())
     }
 }

@@ -13,6 +13,7 @@ use super::mapper::Mapper;
 use super::metrics::{Context, Listener, Metrics};
 use super::registry::{Registry, Reserved};
 use super::scrape::Scrape;
+use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery};
 
 /// How lines are read and kept.
@@ -124,6 +125,15 @@ impl Offline {
         query: &ScrapeQuery,
     ) -> impl Iterator<Item = Bytes> + Send + use<> {
         self.scrape(query).protobuf()
+    }
+
+    /// The series as protobuf text.
+    pub fn prototext_frames(
+        &self,
+        layout: Layout,
+        query: &ScrapeQuery,
+    ) -> impl Iterator<Item = Bytes> + Send + use<> {
+        self.scrape(query).prototext(layout)
     }
 
     /// What the pipeline says about itself after these lines, as text 0.0.4.

@@ -27,6 +27,7 @@ use super::registry::{Registry, Reserved};
 use super::relay::{Relay, RelayConfig};
 use super::scrape::Scrape;
 use super::{tcp, tree};
+use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source};
 
 /// Which metrics about itself a pipeline adds to the users' series.
@@ -485,6 +486,14 @@ impl Source for Pipeline {
         query: &ScrapeQuery,
     ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
         Some(Box::new(self.scrape(query).protobuf()))
+    }
+
+    fn prototext_frames(
+        &self,
+        layout: Layout,
+        query: &ScrapeQuery,
+    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
+        Some(Box::new(self.scrape(query).prototext(layout)))
     }
 }
 

@@ -90,16 +90,15 @@ enum Spec {
 }
 
 impl Spec {
-    fn new(aggregation: &Aggregation<'_>) -> Self {
+    fn new(aggregation: &Aggregation<'_>, family: &Family) -> Self {
         match aggregation {
             Aggregation::Counter | Aggregation::Gauge => Self::Scalar,
-            Aggregation::Summary(options) => Self::Summary(Arc::new(SummarySpec::new(options))),
+            Aggregation::Summary(options) => {
+                Self::Summary(Arc::new(SummarySpec::new(options).telling(family.falls())))
+            }
             Aggregation::Histogram { bounds, native_factor, native_max_buckets } => {
-                Self::Histogram(Arc::new(HistogramSpec::new(
-                    bounds,
-                    *native_factor,
-                    *native_max_buckets,
-                )))
+                let spec = HistogramSpec::new(bounds, *native_factor, *native_max_buckets);
+                Self::Histogram(Arc::new(spec.telling(family.falls())))
             }
             Aggregation::Set(options) => {
                 Self::Set(Arc::new(SetSpec::new(&SummarySpec::new(options))))
@@ -232,12 +231,13 @@ impl std::fmt::Debug for Registry {
 }
 
 /// What a scrape needs: the membership of one moment and access to the cells.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct View {
     pub(crate) pages: Snapshot,
     pub(crate) helps: Arc<Vec<Arc<str>>>,
     pub(crate) scalars: cell::View<Scalar>,
     pub(crate) observers: cell::View<ObserverCell>,
+    pub(crate) reserved: Reserved,
 }
 
 impl Registry {
@@ -289,6 +289,7 @@ impl Registry {
             helps: Arc::clone(&members.helps),
             scalars: self.scalars.view(),
             observers: self.observers.view(),
+            reserved: Arc::clone(&self.reserved),
         }
     }
 
@@ -458,11 +459,11 @@ impl Registry {
             // Rules of one mapping that share a set share what the first of them says; a reload makes it anew for the
             // series to come.
             if set.generation != generation {
-                (set.generation, set.spec) = (generation, Spec::new(aggregation));
+                (set.generation, set.spec) = (generation, Spec::new(aggregation, family));
             }
             return set.spec.clone();
         }
-        let spec = Spec::new(aggregation);
+        let spec = Spec::new(aggregation, family);
         sets.push(LabelSet { names, live: 1, generation, spec: spec.clone() });
         debug_assert_eq!(kind, aggregation.kind());
         self.pair_made(members, family, names);

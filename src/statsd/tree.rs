@@ -109,6 +109,13 @@ impl Page {
         })
     }
 
+    /// One series of this page, with the rest of its label text.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<(&Entry, &[u8])> {
+        let entry = self.entries.get(index)?;
+        Some((entry, self.text.get(self.start_of(index)..entry.end as usize)?))
+    }
+
     fn len(&self) -> usize {
         self.entries.len()
     }

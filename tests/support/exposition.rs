@@ -191,9 +191,81 @@ pub fn check_text(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a body is valid OpenMetrics, but for the trailer that the server adds.
+/// A `# HELP` of OpenMetrics: quotes are escaped, as in label values.
+fn check_help(line: &str) -> Result<(), String> {
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        let fine = match character {
+            '"' => false,
+            '\\' => matches!(characters.next(), Some('\\' | '"' | 'n')),
+            _ => true,
+        };
+        if !fine {
+            return Err(format!("a quote or an escape in {line:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The series of one metric stand together.
+fn check_groups(family: &Family) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    let mut present = None;
+    for (name, labels, _) in &family.samples {
+        let own = match (family.kind.as_str(), name.strip_prefix(&family.name)) {
+            ("histogram", Some("_bucket")) => "le",
+            ("summary", Some("")) => "quantile",
+            _ => "",
+        };
+        let mut group: Vec<_> = labels.iter().filter(|(label, _)| label != own).collect();
+        group.sort();
+        if present.as_ref() != Some(&group) {
+            if !seen.insert(group.clone()) {
+                return Err(format!("the series of {} are mixed up", family.name));
+            }
+            present = Some(group);
+        }
+    }
+    Ok(())
+}
+
+/// What a histogram of OpenMetrics may say of its sum: with buckets below 0 nothing, else all or nothing with its count.
+fn check_sums(family: &Family) -> Result<(), String> {
+    type Parts = (bool, bool, bool);
+    let mut metrics: BTreeMap<Vec<&(String, String)>, Parts> = BTreeMap::new();
+    for (name, labels, _) in &family.samples {
+        let mut group: Vec<_> = labels.iter().filter(|(label, _)| label != "le").collect();
+        group.sort();
+        let (below, sum, count) = metrics.entry(group).or_default();
+        match name.strip_prefix(&family.name) {
+            Some("_sum") => *sum = true,
+            Some("_count") => *count = true,
+            _ => {
+                let bound = labels.iter().find(|(label, _)| label == "le");
+                let bound: f64 = bound
+                    .and_then(|(_, bound)| bound.parse().ok())
+                    .filter(|bound: &f64| !bound.is_nan())
+                    .ok_or_else(|| format!("a bucket of {} without a bound", family.name))?;
+                *below |= bound < 0.0;
+            }
+        }
+    }
+    for (below, sum, count) in metrics.into_values() {
+        if sum != count {
+            return Err(format!("{} has a sum ({sum}) or a count ({count}) alone", family.name));
+        }
+        if below && sum {
+            return Err(format!("{} has a sum beside buckets below 0", family.name));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a body is valid OpenMetrics, but for the trailer that the server adds. The rules are those of the format's
+/// text and of `prometheus_client.openmetrics.parser`, its reference implementation.
 pub fn check_open_metrics(text: &str) -> Result<(), String> {
     let families = check(text, true)?;
+    text.lines().filter_map(|line| line.strip_prefix("# HELP ")).try_for_each(check_help)?;
     let mut owned: BTreeMap<String, &str> = BTreeMap::new();
     for family in &families {
         let reserved: &[&str] = match family.kind.as_str() {
@@ -211,11 +283,25 @@ pub fn check_open_metrics(text: &str) -> Result<(), String> {
                 ));
             }
         }
+        check_groups(family)?;
+        if family.kind == "histogram" {
+            check_sums(family)?;
+        }
         for (name, labels, value) in &family.samples {
             let suffix = name.strip_prefix(&family.name).unwrap_or_default();
             let counts = ["_total", "_sum", "_count", "_bucket"].contains(&suffix);
             if counts && !(*value >= 0.0) {
                 return Err(format!("{name} is {value}"));
+            }
+            if ["_count", "_bucket"].contains(&suffix) && value.fract() != 0.0 {
+                return Err(format!("{name} is {value}"));
+            }
+            if family.kind == "summary" && suffix.is_empty() {
+                let rank = labels.iter().find(|(label, _)| label == "quantile");
+                let rank: Option<f64> = rank.and_then(|(_, rank)| rank.parse().ok());
+                if *value < 0.0 || !rank.is_some_and(|rank| (0.0..=1.0).contains(&rank)) {
+                    return Err(format!("quantile {rank:?} of {name} is {value}"));
+                }
             }
             let bound = labels.iter().find(|(label, _)| {
                 (label == "le" && family.kind == "histogram")
@@ -474,21 +560,25 @@ fn key<'a>(name: &str, labels: impl Iterator<Item = (&'a str, &'a str)>) -> Stri
     format!("{name}{{{}}}", labels.join(","))
 }
 
-/// Every sample of a text body.
+/// The value of a label as a number that is written alike in every format, if it is a bound. Families of type `unknown`
+/// have such labels too: they are what an observer was, or were sent with them.
+fn plain_bound(label: &str, value: &str) -> String {
+    match value.parse::<f64>() {
+        Ok(number) if label == "quantile" || label == "le" => number.to_string(),
+        _ => value.to_owned(),
+    }
+}
+
+/// Every sample of a text body in either format.
 pub fn text_samples(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut out = BTreeMap::new();
     for family in families(text)? {
         for (name, labels, value) in family.samples {
-            let bound = |label: &str| match family.kind.as_str() {
-                "summary" => label == "quantile",
-                "histogram" => label == "le",
-                _ => false,
-            };
             let labels: Vec<(String, String)> = labels
                 .into_iter()
-                .map(|(label, value)| match value.parse::<f64>() {
-                    Ok(number) if bound(&label) => (label, number.to_string()),
-                    _ => (label, value),
+                .map(|(label, value)| {
+                    let value = plain_bound(&label, &value);
+                    (label, value)
                 })
                 .collect();
             let labels = labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -506,7 +596,12 @@ pub fn protobuf_samples(body: &[u8]) -> BTreeMap<String, String> {
         for metric in &family.metrics {
             let mut add = |suffix: &str, bound: Option<(&str, f64)>, value: f64| {
                 let bound = bound.map(|(name, value)| (name, value.to_string()));
-                let labels = metric.labels.iter().map(|label| (label.name(), label.value()));
+                let labels: Vec<(&str, String)> = metric
+                    .labels
+                    .iter()
+                    .map(|label| (label.name(), plain_bound(label.name(), label.value())))
+                    .collect();
+                let labels = labels.iter().map(|(name, value)| (*name, value.as_str()));
                 let bound = bound.iter().map(|(name, value)| (*name, value.as_str()));
                 let name = format!("{}{suffix}", family.name());
                 // Text knows one zero.

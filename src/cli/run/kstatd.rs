@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::upkeep::{Beginning, Upkeep};
 use super::{Telemetry, block_on, dump, signals, unless_asked_again};
+use crate::cache::MetricKind;
 use crate::cli::config::{self, Config, StatsdConfig};
 use crate::cli::kube_side::{self, KubeSide};
 use crate::cli::listeners::{Listeners, Role, Routers};
@@ -120,12 +121,19 @@ fn start_statsd(
     Ok(Some((pipeline, statsd.clone())))
 }
 
-/// The names of all families of Kubernetes objects, watched now or after a reload: a StatsD client that
-/// sent one would make the common exposition invalid.
+/// The names of all families of Kubernetes objects, watched now or after a reload, and those that OpenMetrics
+/// reserves around them: a StatsD client that sent one would make the common exposition invalid.
 fn reserved(with_kube: bool) -> Reserved {
     let resources = crate::resources::registry().iter().filter(|_| with_kube);
-    let names: BTreeSet<&'static str> =
-        resources.flat_map(|resource| resource.families()).map(|family| family.name).collect();
+    let mut names = BTreeSet::new();
+    for family in resources.flat_map(|resource| resource.families()) {
+        names.insert(family.name.to_owned());
+        let base = family.name.strip_suffix("_total");
+        if let (MetricKind::Counter, Some(base)) = (family.kind, base) {
+            names.insert(base.to_owned());
+            names.insert(format!("{base}_created"));
+        }
+    }
     Arc::new(move |name| names.contains(name))
 }
 
@@ -137,4 +145,26 @@ fn hold_until_ready(readiness: &Readiness, side: &KubeSide) {
         handle.ready().await;
         drop(latch);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_kubernetes_families_are_reserved_with_what_open_metrics_adds() {
+        let with = reserved(true);
+        for (name, want) in [
+            ("kube_pod_status_ready", true),
+            ("kube_pod_container_status_restarts_total", true),
+            ("kube_pod_container_status_restarts", true),
+            ("kube_pod_container_status_restarts_created", true),
+            // No family of these names can be in the way of a gauge.
+            ("kube_pod_status_ready_total", false),
+            ("kube_pod_status_ready_created", false),
+        ] {
+            assert_eq!(with(name), want, "{name}");
+            assert!(!reserved(false)(name), "{name}");
+        }
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::add_weighted;
 use super::native::{Native, NativeView, schema_of};
+use super::{Falls, add_weighted};
 use crate::exposition::float;
 
 /// What all series of a histogram share.
@@ -12,6 +12,7 @@ pub(crate) struct HistogramSpec {
     bounds: Vec<f64>,
     labels: Vec<Box<[u8]>>,
     native: Option<(i32, u32)>,
+    falls: Arc<Falls>,
 }
 
 impl HistogramSpec {
@@ -34,7 +35,14 @@ impl HistogramSpec {
                 text.into_boxed_slice()
             })
             .collect();
-        Self { bounds: kept, labels, native: schema_of(factor).map(|schema| (schema, max_buckets)) }
+        let native = schema_of(factor).map(|schema| (schema, max_buckets));
+        Self { bounds: kept, labels, native, falls: Arc::default() }
+    }
+
+    /// Tells `falls` whether a sum may fall.
+    pub(crate) fn telling(self, falls: Arc<Falls>) -> Self {
+        self.bounds.iter().for_each(|&bound| falls.observe(bound));
+        Self { falls, ..self }
     }
 
     /// Upper bounds without `+Inf`, each with the text of its label value.
@@ -82,6 +90,7 @@ impl Histogram {
         if weight == 0 {
             return;
         }
+        self.spec.falls.observe(value);
         self.count = self.count.saturating_add(weight);
         add_weighted(&mut self.sum, value, weight);
         let bucket = self.spec.bounds.partition_point(|&bound| !(bound >= value));

@@ -14,7 +14,30 @@ pub(crate) use histogram::{Histogram, HistogramSpec};
 pub(crate) use native::{NativeView, ZERO_THRESHOLD};
 pub(crate) use summary::{Summary, SummarySpec};
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::clock::Moment;
+
+/// Whether a sum may fall: a negative value or NaN was observed, or buckets reach below 0. A format in which sums are
+/// counters cannot show such observers as what they are. It stays so for as long as the family lives, so that a type
+/// does not change with every value.
+#[derive(Debug, Default)]
+pub(crate) struct Falls(AtomicBool);
+
+impl Falls {
+    /// Takes note of an observed value.
+    #[inline]
+    fn observe(&self, value: f64) {
+        if !(value >= 0.0) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it does.
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// The aggregate of one series.
 #[derive(Debug)]

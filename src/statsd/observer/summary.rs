@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::add_weighted;
 use super::quantile::{Sketch, Target, order};
+use super::{Falls, add_weighted};
 use crate::exposition::float;
 use crate::statsd::clock::Moment;
 use crate::statsd::mapper::SummaryOptions;
@@ -29,6 +29,7 @@ pub(crate) struct SummarySpec {
     /// Nanoseconds between two starts.
     interval: u64,
     age_buckets: u32,
+    falls: Arc<Falls>,
 }
 
 impl SummarySpec {
@@ -69,7 +70,13 @@ impl SummarySpec {
             labels,
             interval: u64::try_from(interval).unwrap_or(u64::MAX).max(1),
             age_buckets,
+            falls: Arc::default(),
         }
+    }
+
+    /// Tells `falls` whether a sum may fall.
+    pub(crate) fn telling(self, falls: Arc<Falls>) -> Self {
+        Self { falls, ..self }
     }
 
     /// Quantiles in ascending order, each with the text of its label value.
@@ -148,6 +155,7 @@ impl Summary {
             return;
         }
         self.rotate(now);
+        self.spec.falls.observe(value);
         self.count = self.count.saturating_add(weight);
         add_weighted(&mut self.sum, value, weight);
         if self.spec.targets.is_empty() {

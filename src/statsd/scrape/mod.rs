@@ -1,21 +1,28 @@
-//! From the registry to exposition bytes: text 0.0.4, OpenMetrics and protobuf, in frames.
+//! From the registry to exposition bytes: text 0.0.4, OpenMetrics and the protobuf forms, in pieces.
 //!
 //! A [`Scrape`] takes one snapshot of the membership and then writes as it is read, holding no lock: families by name
 //! (the user's and our own merged), within a family by number of labels and label values. A series is coherent in
 //! itself; its numbers are read when its frame is written, so two series of one body may be as far apart in time as
 //! their bytes, as with Prometheus' own client library, which also collects metric by metric.
+//!
+//! Whoever asks for the next piece waits for a bounded amount of work, however many series a family has: a piece is a
+//! frame of bytes, or what could be done of one, or empty where the work has no bytes yet. Formats that must know more
+//! of a family before they begin than its first series tells go through its series in several [passes](Writer::begin).
 
 mod names;
 mod protobuf;
+mod recording;
 mod text;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::vec::IntoIter;
 
 use bytes::Bytes;
 
+use self::recording::Recording;
 use super::clock::{Clock, Moment};
 use super::family::{Family, Kind};
 use super::metrics::SelfFamily;
@@ -23,11 +30,16 @@ use super::observer::{HistogramSpec, NativeView, Observer, SummarySpec};
 use super::registry::View;
 use super::tree::{Assembly, Entry, Page};
 use crate::exposition::Format;
+use crate::exposition::prototext::Layout;
 
 /// A frame is handed on once it has this many bytes.
 const FRAME: usize = 48 * 1024;
 /// Room for the series that crosses the line.
 const SLACK: usize = 8 * 1024;
+/// Pages of the registry that one piece goes through at most.
+const PAGES: usize = 16;
+/// Work on one piece ends with the series that crosses this.
+const PIECE: Duration = Duration::from_millis(1);
 
 /// One body being written.
 pub(crate) struct Scrape {
@@ -36,26 +48,54 @@ pub(crate) struct Scrape {
     /// Families to write, `None` for all.
     wanted: Option<BTreeSet<String>>,
     clock: Clock,
-    page: usize,
-    entry: usize,
+    at: Place,
     /// The family whose series are being written, by its address: the view keeps all families of its pages.
     family: usize,
-    /// Whether that family has been announced; it is when its first living series comes.
-    announced: bool,
-    /// Whether that family is to be written at all.
-    selected: bool,
-    /// Values of that family read ahead, for a writer that must know its size before it begins.
-    ahead: Option<VecDeque<Option<f64>>>,
+    /// Where its series begin.
+    start: Place,
+    passes: Passes,
+    /// The present pass.
+    pass: u8,
+    /// The numbers of that family, if all passes must see the same.
+    recording: Recording,
     scratch: Scratch,
+}
+
+/// A series of the snapshot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    page: usize,
+    entry: usize,
+}
+
+/// How a writer goes through the series of a family.
+#[derive(Clone, Copy, Debug)]
+struct Passes {
+    /// How often; 0 leaves the family out.
+    count: u8,
+    /// Every pass sees the numbers that the first one read.
+    same: bool,
+}
+
+impl Passes {
+    const NONE: Self = Self { count: 0, same: false };
+    const ONE: Self = Self { count: 1, same: false };
 }
 
 /// Buffers kept from series to series.
 #[derive(Default)]
 struct Scratch {
     values: Vec<Option<f64>>,
-    quantiles: Vec<f64>,
-    counts: Vec<u64>,
+    numbers: Numbers,
     labels: Assembly,
+}
+
+/// The numbers of an observer that go with its spec.
+#[derive(Debug, Default, PartialEq)]
+struct Numbers {
+    quantiles: Vec<f64>,
+    /// Cumulative.
+    counts: Vec<u64>,
 }
 
 /// The numbers of one observer, taken under its lock.
@@ -65,10 +105,24 @@ enum Reading {
     Histogram { spec: Arc<HistogramSpec>, count: u64, sum: f64, native: Option<NativeView> },
 }
 
+/// A series of an observer.
+struct Series<'a> {
+    labels: &'a [u8],
+    reading: &'a Reading,
+    numbers: &'a Numbers,
+    created: u32,
+}
+
 /// Receives what a scrape meets, in exposition order.
 trait Writer {
-    /// A family begins.
-    fn family(&mut self, scrape: &View, family: &Family, out: &mut Vec<u8>);
+    /// Says how often the series of a family are gone through.
+    fn passes(&mut self, view: &View, family: &Family) -> Passes;
+    /// A pass through the series of a family begins; all may turn out to be gone.
+    fn begin(&mut self, view: &View, family: &Family, pass: u8);
+    /// Whether this pass needs quantiles and buckets.
+    fn needs_numbers(&self) -> bool {
+        true
+    }
     /// A counter or gauge of that family.
     fn scalar(
         &mut self,
@@ -79,23 +133,11 @@ trait Writer {
         out: &mut Vec<u8>,
     );
     /// Any other series of that family.
-    fn observer(
-        &mut self,
-        family: &Family,
-        labels: &[u8],
-        reading: &Reading,
-        numbers: (&[f64], &[u64]),
-        created: u32,
-        out: &mut Vec<u8>,
-    );
-    /// One of our own families.
-    fn own(&mut self, scrape: &View, family: &SelfFamily, out: &mut Vec<u8>);
-    /// The family is complete.
+    fn observer(&mut self, family: &Family, series: &Series<'_>, out: &mut Vec<u8>);
+    /// The pass ends.
     fn end(&mut self, out: &mut Vec<u8>);
-    /// Whether [`Writer::plan`] is to be called for all counters or gauges of a family before it begins.
-    const PLANS: bool = false;
-    /// A counter or gauge that will be written with [`Writer::scalar`].
-    fn plan(&mut self, _family: &Family, _labels: &[u8], _value: f64, _created: u32) {}
+    /// One of our own families.
+    fn own(&mut self, view: &View, family: &SelfFamily, out: &mut Vec<u8>);
 }
 
 impl Scrape {
@@ -116,12 +158,12 @@ impl Scrape {
             own: own.into_iter().peekable(),
             wanted,
             clock,
-            page: 0,
-            entry: 0,
+            at: Place::default(),
             family: 0,
-            announced: false,
-            selected: false,
-            ahead: None,
+            start: Place::default(),
+            passes: Passes::NONE,
+            pass: 0,
+            recording: Recording::default(),
             scratch: Scratch::default(),
         }
     }
@@ -133,154 +175,152 @@ impl Scrape {
 
     /// The body as length-delimited protobuf messages.
     pub(crate) fn protobuf(self) -> impl Iterator<Item = Bytes> + Send {
-        let writer = protobuf::ProtobufWriter::new(self.clock.clone());
+        let writer = protobuf::DelimitedWriter::new(self.clock.clone());
+        self.frames(writer)
+    }
+
+    /// The body as protobuf text.
+    pub(crate) fn prototext(self, layout: Layout) -> impl Iterator<Item = Bytes> + Send {
+        let writer = protobuf::ProtoTextWriter::new(self.clock.clone(), layout);
         self.frames(writer)
     }
 
     fn frames<W: Writer + Send>(self, writer: W) -> impl Iterator<Item = Bytes> + Send {
-        Frames { scrape: self, writer, rest: Bytes::new() }
+        Frames { scrape: self, writer, out: Vec::new(), rest: Bytes::new(), more: true }
     }
 
-    /// Writes until `enough` says so or everything is written; returns whether there may be more.
-    fn fill(&mut self, writer: &mut impl Writer, out: &mut Vec<u8>, enough: usize) -> bool {
+    /// Writes a piece; returns whether there may be more.
+    fn piece(&mut self, writer: &mut impl Writer, out: &mut Vec<u8>) -> bool {
         let view = self.view.clone();
-        while let Some(page) = view.pages.page(self.page) {
-            if !self.fill_page(&view, page, writer, out, enough) {
+        let started = Instant::now();
+        for _ in 0..PAGES {
+            if out.len() >= FRAME || started.elapsed() >= PIECE {
                 return true;
             }
-            self.page += 1;
-            self.entry = 0;
+            match view.pages.page(self.at.page) {
+                Some(page) => self.page(&view, page, writer, out, started),
+                None if self.end_pass(&view, writer, out) => {}
+                None => {
+                    self.own_before(None, &view, writer, out);
+                    return false;
+                }
+            }
         }
-        self.finish_family(writer, out);
-        self.own_before(None, &view, writer, out);
-        false
+        true
     }
 
-    /// Writes the rest of a page; returns whether it is complete.
-    fn fill_page<W: Writer>(
+    /// Writes the rest of a page, or as much of it as belongs to this piece or as there is before an earlier page has to
+    /// be gone through again.
+    fn page<W: Writer>(
         &mut self,
         view: &View,
         page: &Page,
         writer: &mut W,
         out: &mut Vec<u8>,
-        enough: usize,
-    ) -> bool {
+        started: Instant,
+    ) {
         let now = self.clock.now();
+        let here = self.at.page;
         let mut scratch = std::mem::take(&mut self.scratch);
-        // Cells and families lie scattered. Touching those of a page in one go lets the processor wait for many of them
-        // at once; one after the other they would cost several times the rest of the work.
-        scratch.values.clear();
-        let mut family = self.family;
-        let mut touched = 0u8;
-        scratch.values.extend(page.iter().skip(self.entry).map(|(entry, _)| {
-            let here = address(&entry.family);
-            if family != here {
-                family = here;
-                touched ^= entry.family.name.as_bytes().first().copied().unwrap_or_default();
-            }
-            let handle = entry.handle;
-            if handle.slot.is_observer() {
-                return None;
-            }
-            view.scalars.get(handle.slot)?.read(handle.generation)
-        }));
-        std::hint::black_box(touched);
-        let values = std::mem::take(&mut scratch.values);
-        let mut complete = true;
-        let mut assembly = std::mem::take(&mut scratch.labels);
-        assembly.begin(page);
-        for ((entry, rest), value) in page.iter().skip(self.entry).zip(&values) {
-            if out.len() >= enough {
-                complete = false;
+        scratch.labels.begin(page);
+        let first = self.at.entry;
+        let mut are_read = false;
+        while let Some((entry, rest)) = page.get(self.at.entry) {
+            if out.len() >= FRAME {
                 break;
             }
-            let at = self.entry;
-            self.entry += 1;
-            if !self.follows(entry) {
-                self.finish_family(writer, out);
+            if self.family != address(&entry.family) {
+                if self.end_pass(view, writer, out) {
+                    if self.at.page != here || self.at.entry < first {
+                        break;
+                    }
+                    continue;
+                }
                 self.own_before(Some(&entry.family.name), view, writer, out);
-                let wanted = self.wanted.as_ref();
-                self.selected = wanted.is_none_or(|wanted| wanted.contains(&*entry.family.name));
-                self.family = address(&entry.family);
-                self.ahead = (W::PLANS && self.selected && !entry.handle.slot.is_observer())
-                    .then(|| self.read_ahead(view, at, &entry.family, writer));
+                self.begin_family(view, &entry.family, writer);
             }
-            if !self.selected {
+            let index = self.at.entry;
+            self.at.entry += 1;
+            if self.passes.count == 0 {
                 continue;
             }
             let family = &*entry.family;
-            let labels = assembly.labels(rest);
-            let value = match &mut self.ahead {
-                Some(ahead) => ahead.pop_front().flatten(),
-                None => *value,
-            };
+            let labels = scratch.labels.labels(rest);
+            let replays = self.passes.same && self.pass > 0;
             if entry.handle.slot.is_observer() {
-                let Some((reading, created)) = read(view, entry, now, &mut scratch) else {
-                    continue;
+                let numbers = &mut scratch.numbers;
+                let read = if replays {
+                    self.recording.observer(numbers)
+                } else {
+                    let read = read(view, entry, now, writer.needs_numbers(), numbers);
+                    if self.passes.same {
+                        self.recording.keep_observer(read.as_ref(), numbers);
+                    }
+                    read
                 };
-                self.announce(view, family, writer, out);
-                let numbers = (&*scratch.quantiles, &*scratch.counts);
-                writer.observer(family, labels, &reading, numbers, created, out);
-            } else if let Some(value) = value {
-                self.announce(view, family, writer, out);
-                writer.scalar(family, labels, value, created(view, entry), out);
+                if let Some((reading, created)) = &read {
+                    let series = Series { labels, reading, numbers, created: *created };
+                    writer.observer(family, &series, out);
+                }
+                if started.elapsed() >= PIECE {
+                    break;
+                }
+            } else {
+                let read = if replays {
+                    self.recording.scalar()
+                } else {
+                    if !are_read {
+                        prefetch(view, page, first, &mut scratch.values);
+                        are_read = true;
+                    }
+                    let value = scratch.values.get(index - first).copied().flatten();
+                    let read = value.map(|value| (value, created(view, entry)));
+                    if self.passes.same {
+                        self.recording.keep_scalar(read);
+                    }
+                    read
+                };
+                if let Some((value, created)) = read {
+                    writer.scalar(family, labels, value, created, out);
+                }
             }
         }
-        scratch.values = values;
-        scratch.labels = assembly;
         self.scratch = scratch;
-        complete
-    }
-
-    /// Reads all values of a family, whose first entry is `at` on the present page, and tells the writer of them.
-    fn read_ahead(
-        &self,
-        view: &View,
-        at: usize,
-        family: &Arc<Family>,
-        writer: &mut impl Writer,
-    ) -> VecDeque<Option<f64>> {
-        let mut values = VecDeque::new();
-        let mut skip = at;
-        let mut assembly = Assembly::default();
-        for page in (self.page..).map_while(|index| view.pages.page(index)) {
-            assembly.begin(page);
-            for (entry, rest) in page.iter().skip(std::mem::take(&mut skip)) {
-                if !Arc::ptr_eq(&entry.family, family) {
-                    return values;
-                }
-                let cell = view.scalars.get(entry.handle.slot);
-                let value = cell.and_then(|cell| cell.read(entry.handle.generation));
-                if let Some(value) = value {
-                    writer.plan(family, assembly.labels(rest), value, created(view, entry));
-                }
-                values.push_back(value);
-            }
-        }
-        values
-    }
-
-    fn follows(&self, entry: &Entry) -> bool {
-        self.family == address(&entry.family)
-    }
-
-    fn announce(
-        &mut self,
-        view: &View,
-        family: &Family,
-        writer: &mut impl Writer,
-        out: &mut Vec<u8>,
-    ) {
-        if !self.announced {
-            self.announced = true;
-            writer.family(view, family, out);
+        if self.at.page == here && page.get(self.at.entry).is_none() {
+            self.at = Place { page: here + 1, entry: 0 };
         }
     }
 
-    fn finish_family(&mut self, writer: &mut impl Writer, out: &mut Vec<u8>) {
-        if std::mem::take(&mut self.announced) {
-            writer.end(out);
+    fn begin_family(&mut self, view: &View, family: &Arc<Family>, writer: &mut impl Writer) {
+        self.family = address(family);
+        self.start = self.at;
+        self.pass = 0;
+        let selected = self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&*family.name));
+        self.passes = if selected { writer.passes(view, family) } else { Passes::NONE };
+        if self.passes.count > 0 {
+            self.recording.clear();
+            writer.begin(view, family, 0);
         }
+    }
+
+    /// Ends the present pass, if there is one; returns whether the family's series have to be gone through again, for
+    /// which they are begun anew.
+    fn end_pass(&mut self, view: &View, writer: &mut impl Writer, out: &mut Vec<u8>) -> bool {
+        if self.passes.count == 0 {
+            return false;
+        }
+        writer.end(out);
+        self.pass += 1;
+        if self.pass >= self.passes.count {
+            self.passes = Passes::NONE;
+            return false;
+        }
+        self.at = self.start;
+        let family = view.pages.page(self.at.page).and_then(|page| page.get(self.at.entry));
+        if let Some((entry, _)) = family {
+            writer.begin(view, &entry.family, self.pass);
+        }
+        true
     }
 
     /// Writes our own families that come before `name`, or all that are left.
@@ -293,13 +333,35 @@ impl Scrape {
     ) {
         while let Some(family) = self.own.next_if(|own| name.is_none_or(|name| own.name < name)) {
             writer.own(view, &family, out);
-            writer.end(out);
         }
     }
 }
 
 fn address(family: &Arc<Family>) -> usize {
     Arc::as_ptr(family).addr()
+}
+
+/// Reads the counters and gauges of a page from entry `first` on.
+///
+/// Cells and families lie scattered. Touching those of a page in one go lets the processor wait for many of them at once;
+/// one after the other they would cost several times the rest of the work.
+fn prefetch(view: &View, page: &Page, first: usize, values: &mut Vec<Option<f64>>) {
+    let mut family = 0;
+    let mut touched = 0u8;
+    values.clear();
+    values.extend(page.iter().skip(first).map(|(entry, _)| {
+        let here = address(&entry.family);
+        if family != here {
+            family = here;
+            touched ^= entry.family.name.as_bytes().first().copied().unwrap_or_default();
+        }
+        let handle = entry.handle;
+        if handle.slot.is_observer() {
+            return None;
+        }
+        view.scalars.get(handle.slot)?.read(handle.generation)
+    }));
+    std::hint::black_box(touched);
 }
 
 /// Tick in which a counter was created; 0 for a gauge, which has no such time.
@@ -310,17 +372,25 @@ fn created(view: &View, entry: &Entry) -> u32 {
     }
 }
 
-/// Takes the numbers of an observer.
-fn read(view: &View, entry: &Entry, now: Moment, scratch: &mut Scratch) -> Option<(Reading, u32)> {
+/// Takes the numbers of an observer: count and sum, and the others if they are needed.
+fn read(
+    view: &View,
+    entry: &Entry,
+    now: Moment,
+    needs_numbers: bool,
+    numbers: &mut Numbers,
+) -> Option<(Reading, u32)> {
     let handle = entry.handle;
     let mut cell = view.observers.get(handle.slot)?.lock(handle.generation)?;
     let created = cell.created;
-    scratch.quantiles.clear();
-    scratch.counts.clear();
+    numbers.quantiles.clear();
+    numbers.counts.clear();
     let reading = match &mut **cell.observer.as_mut()? {
         Observer::Distinct(set) => Reading::Value(set.estimate(now)),
         Observer::Summary(summary) => {
-            summary.quantiles(now, &mut scratch.quantiles);
+            if needs_numbers {
+                summary.quantiles(now, &mut numbers.quantiles);
+            }
             Reading::Summary {
                 spec: Arc::clone(summary.spec()),
                 count: summary.count(),
@@ -328,12 +398,14 @@ fn read(view: &View, entry: &Entry, now: Moment, scratch: &mut Scratch) -> Optio
             }
         }
         Observer::Histogram(histogram) => {
-            histogram.cumulative(&mut scratch.counts);
+            if needs_numbers {
+                histogram.cumulative(&mut numbers.counts);
+            }
             Reading::Histogram {
                 spec: Arc::clone(histogram.spec()),
                 count: histogram.count(),
                 sum: histogram.sum(),
-                native: histogram.native(),
+                native: histogram.native().filter(|_| needs_numbers),
             }
         }
     };
@@ -343,8 +415,11 @@ fn read(view: &View, entry: &Entry, now: Moment, scratch: &mut Scratch) -> Optio
 struct Frames<W> {
     scrape: Scrape,
     writer: W,
+    /// Where the next frame is written.
+    out: Vec<u8>,
     /// Written, but too much for one frame.
     rest: Bytes,
+    more: bool,
 }
 
 impl<W: Writer> Iterator for Frames<W> {
@@ -352,15 +427,23 @@ impl<W: Writer> Iterator for Frames<W> {
 
     fn next(&mut self) -> Option<Bytes> {
         if self.rest.is_empty() {
-            let mut out = Vec::with_capacity(FRAME + SLACK);
-            while self.scrape.fill(&mut self.writer, &mut out, FRAME) && out.is_empty() {}
-            self.rest = Bytes::from(out);
+            if !self.more {
+                return None;
+            }
+            self.out.reserve(FRAME + SLACK);
+            self.more = self.scrape.piece(&mut self.writer, &mut self.out);
+            if self.out.is_empty() {
+                return self.more.then(Bytes::new);
+            }
+            self.rest = Bytes::from(std::mem::take(&mut self.out));
         }
         let length = match self.rest.len() {
             length if length <= 2 * FRAME => length,
             _ => FRAME,
         };
-        let frame = self.rest.split_to(length);
-        (!frame.is_empty()).then_some(frame)
+        Some(self.rest.split_to(length))
     }
 }
+
+#[cfg(test)]
+mod tests;

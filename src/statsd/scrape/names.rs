@@ -1,13 +1,17 @@
 //! Which OpenMetrics type and name a family can have without clashing with another one.
 //!
 //! OpenMetrics reserves names around a typed family: a counter `x` owns `x_total` and `x_created`, a summary `x_sum`,
-//! `x_count` and `x_created`, a histogram `x_bucket` besides. StatsD counters mostly have no suffix. Renaming them would
-//! make a series change its name with the format it is scraped in, so a counter is a counter only if its name ends in
-//! `_total` and nothing around it is taken; otherwise it is of type `unknown`, under its own name.
+//! `x_count` and `x_created`, a histogram `x_bucket` besides. StatsD names mostly have no suffix, and a series must not
+//! change its name with the format it is scraped in. So where a type would claim a name that another family has, or
+//! where its rules do not allow the values, the family is of type `unknown`, with the same samples under the same names:
+//!
+//! - a counter is a counter only if its name ends in `_total` and nothing around it is taken;
+//! - an observer whose sum may fall, because it has seen a negative value or NaN, whose buckets reach below 0, or whose
+//!   `_created` is taken, is one family of type `unknown` for each name that its samples have.
 
 use crate::statsd::family::{Family, Kind};
 use crate::statsd::metrics::{SelfFamily, is_own_name};
-use crate::statsd::tree::Snapshot;
+use crate::statsd::registry::View;
 
 /// How a family appears in OpenMetrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,53 +21,56 @@ pub(super) struct OpenMetricsName<'a> {
     pub(super) kind: &'static str,
 }
 
-fn is_taken(pages: &Snapshot, name: &str) -> bool {
-    pages.family(name).is_some() || is_own_name(name)
+/// The word of a family that promises nothing.
+pub(super) const UNKNOWN: &str = "unknown";
+
+/// Whether a family of this name is in the same exposition: a user's, one of our own or somebody else's.
+fn is_taken(view: &View, name: &str) -> bool {
+    view.pages.family(name).is_some() || is_own_name(name) || (view.reserved)(name)
 }
 
 /// Whether `name` is one that an observer of the snapshot owns.
-fn is_derived(pages: &Snapshot, name: &str, suffixes: &[&str]) -> bool {
+fn is_derived(view: &View, name: &str, suffixes: &[&str]) -> bool {
     suffixes.iter().any(|suffix| {
         name.strip_suffix(suffix)
-            .and_then(|base| pages.family(base))
+            .and_then(|base| view.pages.family(base))
             .is_some_and(|family| family.kind.is_observer())
     })
 }
 
-fn counter<'a>(pages: &Snapshot, name: &'a str, has_nan: bool) -> OpenMetricsName<'a> {
+fn counter<'a>(view: &View, name: &'a str, has_nan: bool) -> OpenMetricsName<'a> {
     let base = name.strip_suffix("_total").filter(|base| {
         !base.is_empty()
             && !has_nan
             && !base.ends_with("_created")
-            && !is_taken(pages, base)
-            && !is_taken(pages, &format!("{base}_created"))
-            && !is_derived(pages, base, &["_sum", "_count", "_bucket"])
+            && !is_taken(view, base)
+            && !is_taken(view, &format!("{base}_created"))
+            && !is_derived(view, base, &["_sum", "_count", "_bucket"])
     });
     match base {
         Some(base) => OpenMetricsName { family: base, kind: "counter" },
-        None => OpenMetricsName { family: name, kind: "unknown" },
+        None => OpenMetricsName { family: name, kind: UNKNOWN },
     }
 }
 
-/// The name of a user's family; `None` if it cannot appear, because an observer owns its name.
-pub(super) fn of_family<'a>(pages: &Snapshot, family: &'a Family) -> Option<OpenMetricsName<'a>> {
+/// Whether an observer can have its own type.
+pub(super) fn is_typed(view: &View, family: &Family) -> bool {
+    !family.may_fall() && !is_taken(view, &format!("{}_created", family.name))
+}
+
+/// The name of a user's family that is no observer.
+pub(super) fn of_scalar<'a>(view: &View, family: &'a Family) -> OpenMetricsName<'a> {
     let name = &*family.name;
-    if is_derived(pages, name, &["_created"]) {
-        return None;
+    match family.kind {
+        Kind::Counter => counter(view, name, family.has_nan()),
+        _ => OpenMetricsName { family: name, kind: "gauge" },
     }
-    let kind = match family.kind {
-        Kind::Counter => return Some(counter(pages, name, family.has_nan())),
-        Kind::Gauge | Kind::Set => "gauge",
-        Kind::Summary => "summary",
-        Kind::Histogram => "histogram",
-    };
-    Some(OpenMetricsName { family: name, kind })
 }
 
 /// The name of one of our own families.
-pub(super) fn of_own(pages: &Snapshot, family: &SelfFamily) -> OpenMetricsName<'static> {
+pub(super) fn of_own(view: &View, family: &SelfFamily) -> OpenMetricsName<'static> {
     match family.kind {
-        Kind::Counter => counter(pages, family.name, false),
+        Kind::Counter => counter(view, family.name, false),
         _ => OpenMetricsName { family: family.name, kind: "gauge" },
     }
 }

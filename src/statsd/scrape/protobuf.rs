@@ -1,10 +1,11 @@
-//! Length-delimited `io.prometheus.client.MetricFamily` messages.
+//! `io.prometheus.client.MetricFamily` messages: length-delimited, or as protobuf text.
 //!
-//! Source: `io/prometheus/client/metrics.proto` of Prometheus' client model (proto2: repeated numbers are not packed).
-//! A message begins with its length. Counters and gauges have a length that does not depend on their values, so a large
-//! family is measured first and then streamed; the observers of one family are gathered before they are sent.
+//! A delimited message begins with its length, so the series of a family are gone through twice: first they are read,
+//! measured and [recorded](super::recording), then written. Text has no length and is written as it is read.
 
-use super::{Reading, Writer};
+use super::{Numbers, Passes, Reading, Series, Writer};
+use crate::exposition::protobuf::{Binary, Field, Length, Sink, fields, varint};
+use crate::exposition::prototext::{Cursor, Layout, Text};
 use crate::statsd::clock::Clock;
 use crate::statsd::family::{Family, Kind};
 use crate::statsd::labels;
@@ -12,91 +13,43 @@ use crate::statsd::metrics::SelfFamily;
 use crate::statsd::observer::{NativeView, ZERO_THRESHOLD};
 use crate::statsd::registry::View;
 
-const VARINT: u64 = 0;
-const FIXED64: u64 = 1;
-const BYTES: u64 = 2;
-
-/// Writes protobuf messages.
-pub(super) struct ProtobufWriter {
+/// Writes binary messages, each after its length.
+pub(super) struct DelimitedWriter {
     clock: Clock,
-    /// Length of the counters or gauges planned for the next family.
-    planned: usize,
-    /// Metrics of the present family, if it is one of observers.
-    body: Vec<u8>,
-    /// Fields of the present family that come before its metrics.
+    /// Length of the series of the present family.
+    series: Length,
+    /// It is known.
+    is_measured: bool,
+    /// Fields of the present family that come before its series, until the first of them comes.
     head: Vec<u8>,
-    metric: Vec<u8>,
-    inner: Vec<u8>,
 }
 
-impl ProtobufWriter {
+impl DelimitedWriter {
     pub(super) fn new(clock: Clock) -> Self {
-        Self {
-            clock,
-            planned: 0,
-            body: Vec::new(),
-            head: Vec::new(),
-            metric: Vec::new(),
-            inner: Vec::new(),
-        }
+        Self { clock, series: Length::default(), is_measured: false, head: Vec::new() }
     }
 
-    fn begin(&mut self, name: &str, help: &str, kind: Kind) {
-        self.head.clear();
-        bytes(&mut self.head, 1, name.as_bytes());
-        bytes(&mut self.head, 2, help.as_bytes());
-        let number = match kind {
-            Kind::Counter => 0,
-            Kind::Gauge | Kind::Set => 1,
-            Kind::Summary => 2,
-            Kind::Histogram => 4,
-        };
-        unsigned(&mut self.head, 3, number);
-    }
-
-    /// Encodes one metric, whose value field `number` is in `inner`, into `metric`.
-    fn wrap(&mut self, labels: &[u8], number: u64) {
-        self.metric.clear();
-        let mut pair = Vec::new();
-        for (name, value) in labels::iter(labels) {
-            pair.clear();
-            bytes(&mut pair, 1, name);
-            bytes(&mut pair, 2, &labels::plain(value));
-            bytes(&mut self.metric, 1, &pair);
-        }
-        bytes(&mut self.metric, number, &self.inner);
-    }
-
-    fn encode_scalar(&mut self, kind: Kind, labels: &[u8], value: f64, created: u32) {
-        self.inner.clear();
-        double(&mut self.inner, 1, value);
-        match kind {
-            Kind::Counter => {
-                if created > 0 {
-                    timestamp(&mut self.inner, 3, &self.clock, created);
-                }
-                self.wrap(labels, 3);
-            }
-            _ => self.wrap(labels, 2),
+    #[inline]
+    fn announce(&mut self, out: &mut Vec<u8>) {
+        if !self.head.is_empty() {
+            varint(out, (self.head.len() + self.series.0) as u64);
+            out.append(&mut self.head);
         }
     }
 }
 
-impl Writer for ProtobufWriter {
-    const PLANS: bool = true;
-
-    fn plan(&mut self, family: &Family, labels: &[u8], value: f64, created: u32) {
-        self.encode_scalar(family.kind, labels, value, created);
-        self.planned += field_length(4, self.metric.len());
+impl Writer for DelimitedWriter {
+    fn passes(&mut self, _view: &View, _family: &Family) -> Passes {
+        Passes { count: 2, same: true }
     }
 
-    fn family(&mut self, view: &View, family: &Family, out: &mut Vec<u8>) {
-        let help = view.helps.get(family.help as usize).map_or("", |help| help);
-        self.begin(&family.name, help, family.kind);
-        let planned = std::mem::take(&mut self.planned);
-        if matches!(family.kind, Kind::Counter | Kind::Gauge) {
-            varint(out, (self.head.len() + planned) as u64);
-            out.append(&mut self.head);
+    fn begin(&mut self, view: &View, family: &Family, pass: u8) {
+        self.is_measured = pass > 0;
+        if pass == 0 {
+            self.series = Length::default();
+            let help = view.helps.get(family.help as usize).map_or("", |help| help);
+            self.head.clear();
+            head(&mut Binary(&mut self.head), &family.name, help, family.kind);
         }
     }
 
@@ -108,88 +61,199 @@ impl Writer for ProtobufWriter {
         created: u32,
         out: &mut Vec<u8>,
     ) {
-        self.encode_scalar(family.kind, labels, value, created);
-        bytes(out, 4, &self.metric);
-    }
-
-    fn observer(
-        &mut self,
-        _family: &Family,
-        labels: &[u8],
-        reading: &Reading,
-        (quantiles, counts): (&[f64], &[u64]),
-        created: u32,
-        _out: &mut Vec<u8>,
-    ) {
-        self.inner.clear();
-        let number = match reading {
-            Reading::Value(value) => {
-                double(&mut self.inner, 1, *value);
-                2
-            }
-            Reading::Summary { spec, count, sum } => {
-                unsigned(&mut self.inner, 1, *count);
-                double(&mut self.inner, 2, *sum);
-                for ((quantile, _), value) in spec.quantiles().zip(quantiles) {
-                    self.metric.clear();
-                    double(&mut self.metric, 1, quantile);
-                    double(&mut self.metric, 2, *value);
-                    bytes(&mut self.inner, 3, &self.metric);
-                }
-                timestamp(&mut self.inner, 4, &self.clock, created);
-                4
-            }
-            Reading::Histogram { spec, count, sum, native } => {
-                unsigned(&mut self.inner, 1, *count);
-                double(&mut self.inner, 2, *sum);
-                for ((bound, _), cumulative) in spec.bounds().zip(counts) {
-                    self.metric.clear();
-                    unsigned(&mut self.metric, 1, *cumulative);
-                    double(&mut self.metric, 2, bound);
-                    bytes(&mut self.inner, 3, &self.metric);
-                }
-                if let Some(native) = native {
-                    encode_native(&mut self.inner, native);
-                }
-                timestamp(&mut self.inner, 15, &self.clock, created);
-                7
-            }
-        };
-        self.wrap(labels, number);
-        bytes(&mut self.body, 4, &self.metric);
-    }
-
-    fn own(&mut self, _view: &View, family: &SelfFamily, _out: &mut Vec<u8>) {
-        self.begin(family.name, family.help, family.kind);
-        for (labels, value) in &family.samples {
-            self.encode_scalar(family.kind, labels, *value, 0);
-            bytes(&mut self.body, 4, &self.metric);
+        if self.is_measured {
+            self.announce(out);
+            scalar(&mut Binary(out), &self.clock, family.kind, labels, value, created);
+        } else {
+            scalar(&mut self.series, &self.clock, family.kind, labels, value, created);
         }
     }
 
-    fn end(&mut self, out: &mut Vec<u8>) {
-        // Counters and gauges have been written already and left nothing here.
-        if !self.head.is_empty() {
-            varint(out, (self.head.len() + self.body.len()) as u64);
-            out.append(&mut self.head);
-            out.append(&mut self.body);
+    fn observer(&mut self, _family: &Family, series: &Series<'_>, out: &mut Vec<u8>) {
+        if self.is_measured {
+            self.announce(out);
+            observer(&mut Binary(out), &self.clock, series);
+        } else {
+            observer(&mut self.series, &self.clock, series);
         }
+    }
+
+    fn end(&mut self, _out: &mut Vec<u8>) {}
+
+    fn own(&mut self, _view: &View, family: &SelfFamily, out: &mut Vec<u8>) {
+        let mut length = Length::default();
+        own(&mut length, &self.clock, family);
+        varint(out, length.0 as u64);
+        own(&mut Binary(out), &self.clock, family);
     }
 }
 
-fn encode_native(out: &mut Vec<u8>, native: &NativeView) {
-    signed(out, 5, i64::from(native.schema));
-    double(out, 6, ZERO_THRESHOLD);
-    unsigned(out, 7, native.zero);
-    encode_buckets(out, 9, &native.negative);
-    encode_buckets(out, 12, &native.positive);
+/// Writes messages as text.
+pub(super) struct ProtoTextWriter {
+    clock: Clock,
+    layout: Layout,
+    /// Fields of the present family that come before its series, until the first of them comes.
+    head: Vec<u8>,
+    cursor: Cursor,
+}
+
+impl ProtoTextWriter {
+    pub(super) fn new(clock: Clock, layout: Layout) -> Self {
+        Self { clock, layout, head: Vec::new(), cursor: Cursor::new(layout) }
+    }
+}
+
+impl Writer for ProtoTextWriter {
+    fn passes(&mut self, _view: &View, _family: &Family) -> Passes {
+        Passes::ONE
+    }
+
+    fn begin(&mut self, view: &View, family: &Family, _pass: u8) {
+        let help = view.helps.get(family.help as usize).map_or("", |help| help);
+        self.head.clear();
+        let mut text = Text::new(&mut self.head, Cursor::new(self.layout));
+        head(&mut text, &family.name, help, family.kind);
+        self.cursor = text.cursor();
+    }
+
+    fn scalar(
+        &mut self,
+        family: &Family,
+        labels: &[u8],
+        value: f64,
+        created: u32,
+        out: &mut Vec<u8>,
+    ) {
+        out.append(&mut self.head);
+        let mut text = Text::new(out, self.cursor);
+        scalar(&mut text, &self.clock, family.kind, labels, value, created);
+    }
+
+    fn observer(&mut self, _family: &Family, series: &Series<'_>, out: &mut Vec<u8>) {
+        out.append(&mut self.head);
+        observer(&mut Text::new(out, self.cursor), &self.clock, series);
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) {
+        // A family whose series are all gone has not begun.
+        if self.head.is_empty() {
+            Text::new(out, self.cursor).end();
+        }
+        self.head.clear();
+    }
+
+    fn own(&mut self, _view: &View, family: &SelfFamily, out: &mut Vec<u8>) {
+        let mut text = Text::new(out, Cursor::new(self.layout));
+        own(&mut text, &self.clock, family);
+        text.end();
+    }
+}
+
+fn head(sink: &mut impl Sink, name: &str, help: &str, kind: Kind) {
+    sink.text(fields::FAMILY_NAME, name.as_bytes());
+    sink.text(fields::FAMILY_HELP, help.as_bytes());
+    let (number, word) = match kind {
+        Kind::Counter => (0, "COUNTER"),
+        Kind::Gauge | Kind::Set => (1, "GAUGE"),
+        Kind::Summary => (2, "SUMMARY"),
+        Kind::Histogram => (4, "HISTOGRAM"),
+    };
+    sink.word(fields::FAMILY_TYPE, number, word);
+}
+
+fn own(sink: &mut impl Sink, clock: &Clock, family: &SelfFamily) {
+    head(sink, family.name, family.help, family.kind);
+    for (labels, value) in &family.samples {
+        scalar(sink, clock, family.kind, labels, *value, 0);
+    }
+}
+
+#[inline]
+fn label_pairs(metric: &mut impl Sink, text: &[u8]) {
+    for (name, value) in labels::iter(text) {
+        metric.message(fields::LABEL, |label| {
+            label.text(fields::LABEL_NAME, name);
+            label.text(fields::LABEL_VALUE, &labels::plain(value));
+        });
+    }
+}
+
+/// A counter or gauge; `created` 0 is unknown.
+#[inline]
+fn scalar<S: Sink>(
+    sink: &mut S,
+    clock: &Clock,
+    kind: Kind,
+    labels: &[u8],
+    value: f64,
+    created: u32,
+) {
+    sink.message(fields::FAMILY_METRIC, |metric| {
+        label_pairs(metric, labels);
+        if kind == Kind::Counter {
+            metric.message(fields::COUNTER, |counter| {
+                counter.double(fields::VALUE, value);
+                if created > 0 {
+                    timestamp(counter, fields::COUNTER_CREATED, clock, created);
+                }
+            });
+        } else {
+            metric.message(fields::GAUGE, |gauge| gauge.double(fields::VALUE, value));
+        }
+    });
+}
+
+fn observer<S: Sink>(sink: &mut S, clock: &Clock, series: &Series<'_>) {
+    let &Series { labels, reading, numbers: Numbers { quantiles, counts }, created } = series;
+    sink.message(fields::FAMILY_METRIC, |metric| {
+        label_pairs(metric, labels);
+        match reading {
+            Reading::Value(value) => {
+                metric.message(fields::GAUGE, |gauge| gauge.double(fields::VALUE, *value));
+            }
+            Reading::Summary { spec, count, sum } => metric.message(fields::SUMMARY, |summary| {
+                summary.unsigned(fields::SAMPLE_COUNT, *count);
+                summary.double(fields::SAMPLE_SUM, *sum);
+                for ((quantile, _), value) in spec.quantiles().zip(quantiles) {
+                    summary.message(fields::QUANTILES, |inner| {
+                        inner.double(fields::QUANTILE, quantile);
+                        inner.double(fields::QUANTILE_VALUE, *value);
+                    });
+                }
+                timestamp(summary, fields::SUMMARY_CREATED, clock, created);
+            }),
+            Reading::Histogram { spec, count, sum, native } => {
+                metric.message(fields::HISTOGRAM, |histogram| {
+                    histogram.unsigned(fields::SAMPLE_COUNT, *count);
+                    histogram.double(fields::SAMPLE_SUM, *sum);
+                    for ((bound, _), cumulative) in spec.bounds().zip(counts) {
+                        histogram.message(fields::BUCKET, |bucket| {
+                            bucket.unsigned(fields::CUMULATIVE_COUNT, *cumulative);
+                            bucket.double(fields::UPPER_BOUND, bound);
+                        });
+                    }
+                    if let Some(native) = native {
+                        native_buckets(histogram, native);
+                    }
+                    timestamp(histogram, fields::HISTOGRAM_CREATED, clock, created);
+                });
+            }
+        }
+    });
+}
+
+fn native_buckets(histogram: &mut impl Sink, native: &NativeView) {
+    histogram.signed(fields::SCHEMA, i64::from(native.schema));
+    histogram.double(fields::ZERO_THRESHOLD, ZERO_THRESHOLD);
+    histogram.unsigned(fields::ZERO_COUNT, native.zero);
+    buckets(histogram, [fields::NEGATIVE_SPAN, fields::NEGATIVE_DELTA], &native.negative);
+    buckets(histogram, [fields::POSITIVE_SPAN, fields::POSITIVE_DELTA], &native.positive);
 }
 
 /// Gaps of up to this many empty buckets are written as zeros, which is shorter than another span.
 const FILLED_GAP: i32 = 2;
 
-/// Spans as field `number`, deltas as the next one.
-fn encode_buckets(out: &mut Vec<u8>, number: u64, buckets: &[(i32, u64)]) {
+fn buckets(histogram: &mut impl Sink, [span, delta]: [Field; 2], buckets: &[(i32, u64)]) {
     let mut spans: Vec<(i32, u32)> = Vec::new();
     let mut deltas: Vec<i64> = Vec::with_capacity(buckets.len());
     let mut previous = 0i64;
@@ -211,61 +275,24 @@ fn encode_buckets(out: &mut Vec<u8>, number: u64, buckets: &[(i32, u64)]) {
         previous = count;
         next = index + 1;
     }
-    let mut span = Vec::new();
     for (offset, length) in spans {
-        span.clear();
-        signed(&mut span, 1, i64::from(offset));
-        unsigned(&mut span, 2, u64::from(length));
-        bytes(out, number, &span);
+        histogram.message(span, |span| {
+            span.signed(fields::OFFSET, i64::from(offset));
+            span.unsigned(fields::LENGTH, u64::from(length));
+        });
     }
-    for delta in deltas {
-        signed(out, number + 1, delta);
+    for value in deltas {
+        histogram.signed(delta, value);
     }
 }
 
-fn timestamp(out: &mut Vec<u8>, number: u64, clock: &Clock, tick: u32) {
+#[inline]
+fn timestamp<S: Sink>(message: &mut S, field: Field, clock: &Clock, tick: u32) {
     let time = clock.wall(tick);
-    let mut message = Vec::with_capacity(16);
-    unsigned(&mut message, 1, time.as_secs());
-    unsigned(&mut message, 2, u64::from(time.subsec_nanos()));
-    bytes(out, number, &message);
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn varint_length(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
-}
-
-/// Bytes that field `number` takes with content of `length`.
-fn field_length(number: u64, length: usize) -> usize {
-    varint_length(number << 3) + varint_length(length as u64) + length
-}
-
-fn unsigned(out: &mut Vec<u8>, number: u64, value: u64) {
-    varint(out, number << 3 | VARINT);
-    varint(out, value);
-}
-
-fn signed(out: &mut Vec<u8>, number: u64, value: i64) {
-    unsigned(out, number, ((value << 1) ^ (value >> 63)) as u64);
-}
-
-fn double(out: &mut Vec<u8>, number: u64, value: f64) {
-    varint(out, number << 3 | FIXED64);
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
-fn bytes(out: &mut Vec<u8>, number: u64, content: &[u8]) {
-    varint(out, number << 3 | BYTES);
-    varint(out, content.len() as u64);
-    out.extend_from_slice(content);
+    message.message(field, |timestamp| {
+        timestamp.unsigned(fields::SECONDS, time.as_secs());
+        timestamp.unsigned(fields::NANOS, u64::from(time.subsec_nanos()));
+    });
 }
 
 #[cfg(test)]
@@ -273,29 +300,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_are_as_long_as_measured() {
-        for value in
-            (0..64).map(|shift| 1u64 << shift).flat_map(|power| [power - 1, power, power + 1])
-        {
-            let mut out = Vec::new();
-            varint(&mut out, value);
-            assert_eq!(out.len(), varint_length(value), "{value}");
-        }
-    }
-
-    #[test]
     fn small_gaps_are_filled_and_large_ones_start_a_span() {
         let mut out = Vec::new();
-        encode_buckets(&mut out, 12, &[(-3, 2), (-1, 5), (0, 5), (4, 1)]);
+        let fields = [fields::POSITIVE_SPAN, fields::POSITIVE_DELTA];
+        buckets(&mut Binary(&mut out), fields, &[(-3, 2), (-1, 5), (0, 5), (4, 1)]);
         let mut want = Vec::new();
+        let mut sink = Binary(&mut want);
         for (offset, length) in [(-3, 4), (3, 1)] {
-            let mut span = Vec::new();
-            signed(&mut span, 1, offset);
-            unsigned(&mut span, 2, length);
-            bytes(&mut want, 12, &span);
+            sink.message(fields[0], |span| {
+                span.signed(super::fields::OFFSET, offset);
+                span.unsigned(super::fields::LENGTH, length);
+            });
         }
         for delta in [2, -2, 5, 0, -4] {
-            signed(&mut want, 13, delta);
+            sink.signed(fields[1], delta);
         }
         assert_eq!(out, want);
     }

@@ -1,33 +1,53 @@
 //! Text 0.0.4 and OpenMetrics text.
 
-use super::{Reading, Writer, names};
-use crate::exposition::{Format, escape, float};
+use super::{Numbers, Passes, Reading, Series, Writer, names};
+use crate::exposition::{Format, float, header};
 use crate::statsd::family::{Family, Kind};
 use crate::statsd::metrics::SelfFamily;
+use crate::statsd::observer::{HistogramSpec, SummarySpec};
 use crate::statsd::registry::View;
 
 /// Writes either text format.
 pub(super) struct TextWriter {
     format: Format,
-    /// The present family cannot appear in this format.
-    hidden: bool,
-    /// The help text written last, by its number and escaped: most families have the same.
-    help: Option<(u32, Vec<u8>)>,
+    /// What the present pass writes of an observer.
+    part: Part,
+    /// The lines before the first series of the present pass, until that comes.
+    head: Vec<u8>,
+    /// The present family is a counter by its type.
+    is_counter: bool,
+}
+
+/// Samples of an observer that one pass writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// All of them, under one type.
+    Whole,
+    Quantiles,
+    Buckets,
+    Sum,
+    Count,
+}
+
+impl Part {
+    /// The part that has a family to itself in pass `pass`, and what its name ends in.
+    const fn apart(kind: Kind, pass: u8) -> (Self, &'static str) {
+        match (pass, kind) {
+            (0, Kind::Histogram) => (Self::Buckets, "_bucket"),
+            (0, _) => (Self::Quantiles, ""),
+            (1, _) => (Self::Sum, "_sum"),
+            _ => (Self::Count, "_count"),
+        }
+    }
+
+    const fn has(self, part: Self) -> bool {
+        matches!(self, Self::Whole) || self as u8 == part as u8
+    }
 }
 
 impl TextWriter {
     pub(super) fn new(format: Format) -> Self {
-        Self { format, hidden: false, help: None }
-    }
-
-    fn escaped(&self, help: &str) -> Vec<u8> {
-        let mut out = Vec::with_capacity(help.len());
-        match self.format {
-            Format::Text => escape::help(&mut out, help),
-            // OpenMetrics escapes quotes in help texts as in label values.
-            Format::OpenMetrics => escape::label_value(&mut out, help),
-        }
-        out
+        Self { format, part: Part::Whole, head: Vec::new(), is_counter: false }
     }
 
     /// Appends the text of a `le` or `quantile`; OpenMetrics wants whole numbers with a point.
@@ -39,23 +59,60 @@ impl TextWriter {
         }
     }
 
-    /// Whether a sum may be written: OpenMetrics allows neither NaN nor negative ones.
-    fn shows_sum(&self, sum: f64) -> bool {
-        self.format == Format::Text || sum >= 0.0
+    /// Whether the present type forbids a value below 0 or NaN. A family in which such a value has just turned up, after
+    /// its type was written, lacks it in this one body.
+    fn forbids(&self, value: f64) -> bool {
+        self.format == Format::OpenMetrics && self.part == Part::Whole && !(value >= 0.0)
     }
-}
 
-/// The head of a family; `help` is escaped.
-fn announce(out: &mut Vec<u8>, name: &str, kind: &str, help: &[u8]) {
-    out.extend_from_slice(b"# HELP ");
-    out.extend_from_slice(name.as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(help);
-    out.extend_from_slice(b"\n# TYPE ");
-    out.extend_from_slice(name.as_bytes());
-    out.push(b' ');
-    out.extend_from_slice(kind.as_bytes());
-    out.push(b'\n');
+    #[inline]
+    fn announce(&mut self, out: &mut Vec<u8>) {
+        if !self.head.is_empty() {
+            out.append(&mut self.head);
+        }
+    }
+
+    fn summary(
+        &self,
+        name: &str,
+        labels: &[u8],
+        spec: &SummarySpec,
+        quantiles: &[f64],
+        out: &mut Vec<u8>,
+    ) {
+        for ((_, label), &value) in spec.quantiles().zip(quantiles) {
+            // An empty window is NaN, which a quantile may be.
+            if self.forbids(value) && !value.is_nan() {
+                continue;
+            }
+            begin(out, name, "", labels);
+            last_label(out, labels, "quantile");
+            self.bound(out, label);
+            out.extend_from_slice(b"\"} ");
+            float::write(out, value);
+            out.push(b'\n');
+        }
+    }
+
+    fn buckets(
+        &self,
+        name: &str,
+        labels: &[u8],
+        spec: &HistogramSpec,
+        (counts, count): (&[u64], u64),
+        out: &mut Vec<u8>,
+    ) {
+        let bounds = spec.bounds().zip(counts);
+        let last: (&[u8], u64) = (b"+Inf", count);
+        for (label, number) in bounds.map(|((_, label), &number)| (label, number)).chain([last]) {
+            begin(out, name, "_bucket", labels);
+            last_label(out, labels, "le");
+            self.bound(out, label);
+            out.extend_from_slice(b"\"} ");
+            float::write(out, number as f64);
+            out.push(b'\n');
+        }
+    }
 }
 
 /// `name{labels`, with `more` as an additional last label still to be closed by the caller.
@@ -88,27 +145,37 @@ fn sample(out: &mut Vec<u8>, name: &str, suffix: &str, labels: &[u8], value: f64
 }
 
 impl Writer for TextWriter {
-    fn family(&mut self, view: &View, family: &Family, out: &mut Vec<u8>) {
-        let (name, kind) = match self.format {
-            Format::Text => (&*family.name, kind_word(family.kind)),
-            Format::OpenMetrics => match names::of_family(&view.pages, family) {
-                Some(name) => (name.family, name.kind),
-                None => {
-                    self.hidden = true;
-                    return;
-                }
-            },
-        };
-        self.hidden = false;
-        match &self.help {
-            Some((number, help)) if *number == family.help => announce(out, name, kind, help),
-            _ => {
-                let help = view.helps.get(family.help as usize).map_or("", |help| help);
-                let help = self.escaped(help);
-                announce(out, name, kind, &help);
-                self.help = Some((family.help, help));
-            }
+    fn passes(&mut self, view: &View, family: &Family) -> Passes {
+        let is_observer = family.kind.is_observer();
+        let apart =
+            self.format == Format::OpenMetrics && is_observer && !names::is_typed(view, family);
+        self.part = if apart { Part::Quantiles } else { Part::Whole };
+        Passes { count: if apart { 3 } else { 1 }, ..Passes::ONE }
+    }
+
+    fn begin(&mut self, view: &View, family: &Family, pass: u8) {
+        let help = view.helps.get(family.help as usize).map_or("", |help| help);
+        let (head, format) = (&mut self.head, self.format);
+        head.clear();
+        self.is_counter = false;
+        if self.part != Part::Whole {
+            let (part, suffix) = Part::apart(family.kind, pass);
+            self.part = part;
+            let name = format!("{}{suffix}", family.name);
+            return header::write(head, format, &name, names::UNKNOWN, help);
         }
+        match format {
+            Format::OpenMetrics if !family.kind.is_observer() => {
+                let name = names::of_scalar(view, family);
+                self.is_counter = name.kind == "counter";
+                header::write(head, format, name.family, name.kind, help);
+            }
+            _ => header::write(head, format, &family.name, kind_word(family.kind), help),
+        }
+    }
+
+    fn needs_numbers(&self) -> bool {
+        !matches!(self.part, Part::Sum | Part::Count)
     }
 
     #[inline]
@@ -120,74 +187,67 @@ impl Writer for TextWriter {
         _created: u32,
         out: &mut Vec<u8>,
     ) {
-        if !self.hidden {
-            sample(out, &family.name, "", labels, value);
-        }
-    }
-
-    fn observer(
-        &mut self,
-        family: &Family,
-        labels: &[u8],
-        reading: &Reading,
-        (quantiles, counts): (&[f64], &[u64]),
-        _created: u32,
-        out: &mut Vec<u8>,
-    ) {
-        if self.hidden {
+        if self.is_counter && self.forbids(value) {
             return;
         }
+        self.announce(out);
+        sample(out, &family.name, "", labels, value);
+    }
+
+    fn observer(&mut self, family: &Family, series: &Series<'_>, out: &mut Vec<u8>) {
         let name = &*family.name;
-        let (count, sum) = match reading {
-            Reading::Value(value) => return sample(out, name, "", labels, *value),
+        let &Series { labels, numbers: Numbers { quantiles, counts }, .. } = series;
+        let (count, sum) = match series.reading {
+            Reading::Value(value) => {
+                self.announce(out);
+                return sample(out, name, "", labels, *value);
+            }
             Reading::Summary { spec, count, sum } => {
-                for ((_, label), value) in spec.quantiles().zip(quantiles) {
-                    begin(out, name, "", labels);
-                    last_label(out, labels, "quantile");
-                    self.bound(out, label);
-                    out.extend_from_slice(b"\"} ");
-                    float::write(out, *value);
-                    out.push(b'\n');
+                if self.part.has(Part::Quantiles) && !quantiles.is_empty() {
+                    self.announce(out);
+                    self.summary(name, labels, spec, quantiles, out);
                 }
                 (*count, *sum)
             }
             Reading::Histogram { spec, count, sum, .. } => {
-                let bounds = spec.bounds().zip(counts);
-                let last: (&[u8], u64) = (b"+Inf", *count);
-                for (label, number) in
-                    bounds.map(|((_, label), &number)| (label, number)).chain([last])
-                {
-                    begin(out, name, "_bucket", labels);
-                    last_label(out, labels, "le");
-                    self.bound(out, label);
-                    out.extend_from_slice(b"\"} ");
-                    float::write(out, number as f64);
-                    out.push(b'\n');
+                if self.part.has(Part::Buckets) {
+                    self.announce(out);
+                    self.buckets(name, labels, spec, (counts, *count), out);
+                    // A histogram has both or neither.
+                    if self.forbids(*sum) {
+                        return;
+                    }
                 }
                 (*count, *sum)
             }
         };
-        if self.shows_sum(sum) {
+        if self.part.has(Part::Sum) && !self.forbids(sum) {
+            self.announce(out);
             sample(out, name, "_sum", labels, sum);
         }
-        sample(out, name, "_count", labels, count as f64);
+        if self.part.has(Part::Count) {
+            self.announce(out);
+            sample(out, name, "_count", labels, count as f64);
+        }
+    }
+
+    fn end(&mut self, _out: &mut Vec<u8>) {
+        self.head.clear();
     }
 
     fn own(&mut self, view: &View, family: &SelfFamily, out: &mut Vec<u8>) {
         let (name, kind) = match self.format {
             Format::Text => (family.name, kind_word(family.kind)),
             Format::OpenMetrics => {
-                let name = names::of_own(&view.pages, family);
+                let name = names::of_own(view, family);
                 (name.family, name.kind)
             }
         };
-        announce(out, name, kind, &self.escaped(family.help));
+        header::write(out, self.format, name, kind, family.help);
         for (labels, value) in &family.samples {
             sample(out, family.name, "", labels, *value);
         }
     }
-
-    fn end(&mut self, _out: &mut Vec<u8>) {}
 }
 
 const fn kind_word(kind: Kind) -> &'static str {

@@ -1,0 +1,34 @@
+//! The two lines before the series of a family.
+
+use super::{Format, escape};
+
+/// Appends `# HELP` and `# TYPE` of the family `name`; `help` is plain text, `kind` the word of the format.
+pub fn write(out: &mut Vec<u8>, format: Format, name: &str, kind: &str, help: &str) {
+    out.extend_from_slice(b"# HELP ");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b' ');
+    escape::help(out, format, help);
+    out.extend_from_slice(b"\n# TYPE ");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(kind.as_bytes());
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_are_escaped_in_open_metrics_alone() {
+        for (format, help) in [
+            (Format::Text, "Say \"no\" \\\\ \\n"),
+            (Format::OpenMetrics, "Say \\\"no\\\" \\\\ \\n"),
+        ] {
+            let mut out = Vec::new();
+            write(&mut out, format, "up", "gauge", "Say \"no\" \\ \n");
+            let want = format!("# HELP up {help}\n# TYPE up gauge\n");
+            assert_eq!(String::from_utf8(out).unwrap(), want);
+        }
+    }
+}
