@@ -14,6 +14,20 @@ use crate::exposition::Format;
 /// more for objects with many series). Frames of 16–64 KiB cost the least CPU in the server.
 const FRAME: usize = 40 * 1024;
 
+/// Pages without a line of a family that are passed over in one go.
+const PASSED: usize = if cfg!(test) { 3 } else { 2_000 };
+
+/// Where a walk is after it has gone on.
+#[derive(Debug)]
+pub(super) enum Walked {
+    /// Here something is to be written.
+    To(Step),
+    /// Past many pages that have nothing.
+    OverNothing,
+    /// At the end.
+    Out,
+}
+
 /// What comes next in the exposition of a snapshot.
 #[derive(Debug)]
 pub(super) struct Step {
@@ -55,12 +69,16 @@ impl Walk {
         &self.resources[step.resource].schema.families[step.family]
     }
 
-    pub(super) fn next(&mut self) -> Option<Step> {
-        loop {
-            let at = self.at.as_mut()?;
+    /// Goes on by a bounded number of pages.
+    pub(super) fn next(&mut self) -> Walked {
+        let mut passed = 0;
+        while passed < PASSED {
+            let Some(at) = self.at.as_mut() else {
+                return Walked::Out;
+            };
             let Some(resource) = self.resources.get(at.resource) else {
                 self.at = None;
-                return None;
+                return Walked::Out;
             };
             let Some(family) = resource.schema.families.get(at.family) else {
                 *at = Position { resource: at.resource + 1, family: 0, store: 0, page: 0 };
@@ -75,7 +93,11 @@ impl Walk {
                 at.page = 1;
                 let first = self.claimed.insert(family.name.clone());
                 if first && resource.stores.iter().any(|store| !store.pages.is_empty()) {
-                    return Some(Step { resource: at.resource, family: at.family, page: None });
+                    return Walked::To(Step {
+                        resource: at.resource,
+                        family: at.family,
+                        page: None,
+                    });
                 }
             }
             let Some(store) = resource.stores.get(at.store) else {
@@ -89,9 +111,11 @@ impl Walk {
             at.page += 1;
             if page.family(at.family).is_some() {
                 let page = Some(Arc::clone(page));
-                return Some(Step { resource: at.resource, family: at.family, page });
+                return Walked::To(Step { resource: at.resource, family: at.family, page });
             }
+            passed += 1;
         }
+        Walked::OverNothing
     }
 }
 
@@ -138,11 +162,11 @@ impl Iterator for Body {
     fn next(&mut self) -> Option<Bytes> {
         let mut frame = Vec::new();
         while frame.len() < FRAME {
-            let Some(step) = self.walk.next() else {
-                if frame.is_empty() {
-                    return None;
-                }
-                break;
+            let step = match self.walk.next() {
+                Walked::To(step) => step,
+                Walked::OverNothing => break,
+                Walked::Out if frame.is_empty() => return None,
+                Walked::Out => break,
             };
             let family = self.walk.family(&step);
             match &step.page {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::body::{Step, Walk, expand};
+use super::body::{Step, Walk, Walked, expand};
 use super::catalog::Resource;
 use super::crc::Checksum;
 use super::huffman::{BitWriter, Code, Histogram, Joined, Run, Symbols};
@@ -119,7 +119,16 @@ impl Iterator for Deflate {
         }
         let mut sum = Checksum::default();
         while self.writer.len() < PART {
-            let Some(step) = self.walk.next() else {
+            let step = match self.walk.next() {
+                Walked::To(step) => Some(step),
+                // A body that stays without text is no block at all.
+                Walked::OverNothing if self.state == State::Fresh => {
+                    return Some(DeflatePart { bytes: Bytes::new(), crc: 0, text_len: 0 });
+                }
+                Walked::OverNothing => break,
+                Walked::Out => None,
+            };
+            let Some(step) = step else {
                 let empty = self.state == State::Fresh;
                 self.state = State::Done;
                 if empty {

@@ -20,7 +20,39 @@ pub fn write(out: &mut Vec<u8>, value: f64) {
     if value.abs() < 9_007_199_254_740_992.0 && value.trunc() == value {
         return integer(out, value as i64);
     }
-    general(out, value);
+    if !thousandths(out, value) {
+        general(out, value);
+    }
+}
+
+/// Appends a number of at most three decimal places, of the size that is written plainly; tells whether it is one.
+///
+/// The quotient of two integers that doubles hold exactly is what their decimal text is parsed to. No other text of up to
+/// 15 digits is parsed to the same double, so there is no shorter one.
+#[inline]
+fn thousandths(out: &mut Vec<u8>, value: f64) -> bool {
+    let magnitude = value.abs();
+    if !(0.001..1e6).contains(&magnitude) {
+        return false;
+    }
+    let count = (magnitude * 1e3 + 0.5) as u32;
+    if f64::from(count) / 1e3 != magnitude {
+        return false;
+    }
+    if value < 0.0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(itoa::Buffer::new().format(count / 1_000).as_bytes());
+    let places = count % 1_000;
+    let digit = |place: u32| b'0' + (places / place % 10) as u8;
+    let digits = [b'.', digit(100), digit(10), digit(1)];
+    let length = match (places % 10, places % 100) {
+        (_, 0) => 2,
+        (0, _) => 3,
+        _ => 4,
+    };
+    out.extend_from_slice(digits.get(..length).unwrap_or_default());
+    true
 }
 
 /// Appends a whole number in the same layout; `magnitude` below 2^53.
@@ -151,6 +183,16 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn few_places_are_written_as_any_number_is(count: i32, ulps in -1i64..=1) {
+            let value = f64::from(count) / 1e3;
+            let value = f64::from_bits(value.to_bits().wrapping_add_signed(ulps));
+            proptest::prop_assume!(value.is_finite() && value.trunc() != value);
+            let mut plain = Vec::new();
+            general(&mut plain, value);
+            proptest::prop_assert_eq!(text(value), String::from_utf8(plain).unwrap());
+        }
+
         #[test]
         fn every_double_round_trips(bits: u64) {
             let value = f64::from_bits(bits);
