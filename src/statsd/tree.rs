@@ -291,15 +291,33 @@ impl Snapshot {
 
     /// The family called `name`, if it has series.
     pub(crate) fn family(&self, name: &str) -> Option<&Arc<Family>> {
-        let from = self.page_of(name);
-        self.0.iter().skip(from).take(2).find_map(|numbered| {
-            numbered
-                .page
-                .entries
-                .iter()
-                .map(|entry| &entry.family)
-                .find(|family| *family.name == *name)
-        })
+        self.family_near(name, self.page_of(name))
+    }
+
+    /// The same, found faster if its series begin on page `near`.
+    pub(crate) fn family_near(&self, name: &str, near: usize) -> Option<&Arc<Family>> {
+        let key = Key { name, labels: b"", label_count: 0 };
+        let begins_before = |page: &&Page| page.compare(0, &key).is_le();
+        let (index, page) = match self.page(near).filter(begins_before) {
+            Some(page) => (near, page),
+            None => {
+                let index = self.page_of(name);
+                (index, self.page(index)?)
+            }
+        };
+        let (Ok(at) | Err(at)) = page.search(&key);
+        let entry = match page.entries.get(at) {
+            Some(entry) => entry,
+            // It may begin with any page from here on, of which `near` may be far before the right one.
+            None => {
+                let next = self.page_of(name).max(index);
+                let page = self.page(next)?;
+                let (Ok(at) | Err(at)) = page.search(&key);
+                let first_of_next = || self.page(next + 1)?.entries.first();
+                page.entries.get(at).or_else(first_of_next)?
+            }
+        };
+        (*entry.family.name == *name).then_some(&entry.family)
     }
 }
 
@@ -599,5 +617,31 @@ mod tests {
         assert_eq!(tree.snapshot().page(0).map(Page::len), Some(2));
         assert!(tree.snapshot().family("b").is_some());
         assert!(before.family("b").is_none());
+    }
+
+    #[test]
+    fn families_are_found_from_anywhere() {
+        let mut tree = Tree::default();
+        let mut places = HashMap::new();
+        for index in 0..1_000 {
+            insert(&mut tree, &mut places, &format!("m{index:04}"), None, index);
+        }
+        for index in 0..500 {
+            let value = format!("{index:04}");
+            insert(&mut tree, &mut places, "n", Some(&value), 1_000 + index);
+        }
+        let snapshot = tree.snapshot();
+        for name in ["a", "m0000", "m0159", "m0160", "m0160x", "m0555", "m0999", "n", "o"] {
+            let want = (name.starts_with('m') && name.len() == 5) || name == "n";
+            for near in 0..=snapshot.len() {
+                let found = snapshot.family_near(name, near);
+                assert_eq!(
+                    found.is_some_and(|family| *family.name == *name),
+                    want,
+                    "{name} {near}"
+                );
+                assert_eq!(found.is_some(), want, "{name} {near}");
+            }
+        }
     }
 }

@@ -612,7 +612,8 @@ pub fn protobuf_samples(body: &[u8]) -> BTreeMap<String, String> {
             }
             if let Some(counter) = &metric.counter {
                 assert_eq!(family.kind, Some(0));
-                let own = family.name.as_ref().is_some_and(|name| name.starts_with("statsd_"));
+                let prefixes = ["statsd_", "kstatd_", "promhttp_", "process_", "http_", "go_"];
+                let own = prefixes.iter().any(|prefix| family.name().starts_with(prefix));
                 assert!(own || counter.created.is_some(), "no creation time");
             }
             if let Some(summary) = &metric.summary {

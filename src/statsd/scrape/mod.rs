@@ -115,8 +115,8 @@ struct Series<'a> {
 
 /// Receives what a scrape meets, in exposition order.
 trait Writer {
-    /// Says how often the series of a family are gone through.
-    fn passes(&mut self, view: &View, family: &Family) -> Passes;
+    /// Says how often the series of a family, which begin on page `near`, are gone through.
+    fn passes(&mut self, view: &View, near: usize, family: &Family) -> Passes;
     /// A pass through the series of a family begins; all may turn out to be gone.
     fn begin(&mut self, view: &View, family: &Family, pass: u8);
     /// Whether this pass needs quantiles and buckets.
@@ -296,7 +296,8 @@ impl Scrape {
         self.start = self.at;
         self.pass = 0;
         let selected = self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&*family.name));
-        self.passes = if selected { writer.passes(view, family) } else { Passes::NONE };
+        self.passes =
+            if selected { writer.passes(view, self.at.page, family) } else { Passes::NONE };
         if self.passes.count > 0 {
             self.recording.clear();
             writer.begin(view, family, 0);

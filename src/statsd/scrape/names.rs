@@ -25,8 +25,8 @@ pub(super) struct OpenMetricsName<'a> {
 pub(super) const UNKNOWN: &str = "unknown";
 
 /// Whether a family of this name is in the same exposition: a user's, one of our own or somebody else's.
-fn is_taken(view: &View, name: &str) -> bool {
-    view.pages.family(name).is_some() || is_own_name(name) || (view.reserved)(name)
+fn is_taken(view: &View, near: usize, name: &str) -> bool {
+    view.pages.family_near(name, near).is_some() || is_own_name(name) || (view.reserved)(name)
 }
 
 /// Whether `name` is one that an observer of the snapshot owns.
@@ -38,13 +38,13 @@ fn is_derived(view: &View, name: &str, suffixes: &[&str]) -> bool {
     })
 }
 
-fn counter<'a>(view: &View, name: &'a str, has_nan: bool) -> OpenMetricsName<'a> {
+fn counter<'a>(view: &View, near: usize, name: &'a str, has_nan: bool) -> OpenMetricsName<'a> {
     let base = name.strip_suffix("_total").filter(|base| {
         !base.is_empty()
             && !has_nan
             && !base.ends_with("_created")
-            && !is_taken(view, base)
-            && !is_taken(view, &format!("{base}_created"))
+            && !is_taken(view, near, base)
+            && !is_taken(view, near, &format!("{base}_created"))
             && !is_derived(view, base, &["_sum", "_count", "_bucket"])
     });
     match base {
@@ -53,16 +53,16 @@ fn counter<'a>(view: &View, name: &'a str, has_nan: bool) -> OpenMetricsName<'a>
     }
 }
 
-/// Whether an observer can have its own type.
-pub(super) fn is_typed(view: &View, family: &Family) -> bool {
-    !family.may_fall() && !is_taken(view, &format!("{}_created", family.name))
+/// Whether an observer, whose series begin on page `near`, can have its own type.
+pub(super) fn is_typed(view: &View, near: usize, family: &Family) -> bool {
+    !family.may_fall() && !is_taken(view, near, &format!("{}_created", family.name))
 }
 
-/// The name of a user's family that is no observer.
-pub(super) fn of_scalar<'a>(view: &View, family: &'a Family) -> OpenMetricsName<'a> {
+/// The name of a user's family that is no observer and whose series begin on page `near`.
+pub(super) fn of_scalar<'a>(view: &View, near: usize, family: &'a Family) -> OpenMetricsName<'a> {
     let name = &*family.name;
     match family.kind {
-        Kind::Counter => counter(view, name, family.has_nan()),
+        Kind::Counter => counter(view, near, name, family.has_nan()),
         _ => OpenMetricsName { family: name, kind: "gauge" },
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn of_scalar<'a>(view: &View, family: &'a Family) -> OpenMetricsName<
 /// The name of one of our own families.
 pub(super) fn of_own(view: &View, family: &SelfFamily) -> OpenMetricsName<'static> {
     match family.kind {
-        Kind::Counter => counter(view, family.name, false),
+        Kind::Counter => counter(view, view.pages.page_of(family.name), family.name, false),
         _ => OpenMetricsName { family: family.name, kind: "gauge" },
     }
 }

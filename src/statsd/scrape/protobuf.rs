@@ -39,7 +39,7 @@ impl DelimitedWriter {
 }
 
 impl Writer for DelimitedWriter {
-    fn passes(&mut self, _view: &View, _family: &Family) -> Passes {
+    fn passes(&mut self, _view: &View, _near: usize, _family: &Family) -> Passes {
         Passes { count: 2, same: true }
     }
 
@@ -104,7 +104,7 @@ impl ProtoTextWriter {
 }
 
 impl Writer for ProtoTextWriter {
-    fn passes(&mut self, _view: &View, _family: &Family) -> Passes {
+    fn passes(&mut self, _view: &View, _near: usize, _family: &Family) -> Passes {
         Passes::ONE
     }
 

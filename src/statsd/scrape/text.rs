@@ -16,6 +16,8 @@ pub(super) struct TextWriter {
     head: Vec<u8>,
     /// The present family is a counter by its type.
     is_counter: bool,
+    /// The page on which its series begin.
+    near: usize,
 }
 
 /// Samples of an observer that one pass writes.
@@ -47,7 +49,7 @@ impl Part {
 
 impl TextWriter {
     pub(super) fn new(format: Format) -> Self {
-        Self { format, part: Part::Whole, head: Vec::new(), is_counter: false }
+        Self { format, part: Part::Whole, head: Vec::new(), is_counter: false, near: 0 }
     }
 
     /// Appends the text of a `le` or `quantile`; OpenMetrics wants whole numbers with a point.
@@ -145,10 +147,12 @@ fn sample(out: &mut Vec<u8>, name: &str, suffix: &str, labels: &[u8], value: f64
 }
 
 impl Writer for TextWriter {
-    fn passes(&mut self, view: &View, family: &Family) -> Passes {
+    fn passes(&mut self, view: &View, near: usize, family: &Family) -> Passes {
         let is_observer = family.kind.is_observer();
-        let apart =
-            self.format == Format::OpenMetrics && is_observer && !names::is_typed(view, family);
+        let apart = self.format == Format::OpenMetrics
+            && is_observer
+            && !names::is_typed(view, near, family);
+        self.near = near;
         self.part = if apart { Part::Quantiles } else { Part::Whole };
         Passes { count: if apart { 3 } else { 1 }, ..Passes::ONE }
     }
@@ -166,7 +170,7 @@ impl Writer for TextWriter {
         }
         match format {
             Format::OpenMetrics if !family.kind.is_observer() => {
-                let name = names::of_scalar(view, family);
+                let name = names::of_scalar(view, self.near, family);
                 self.is_counter = name.kind == "counter";
                 header::write(head, format, name.family, name.kind, help);
             }
