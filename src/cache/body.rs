@@ -12,7 +12,7 @@ use crate::exposition::Format;
 
 /// A frame is sent when it has this many bytes; the segment that fills it comes on top (about 10 KiB,
 /// more for objects with many series). Frames of 16–64 KiB cost the least CPU in the server.
-const FRAME: usize = 40 * 1024;
+pub(super) const FRAME: usize = 40 * 1024;
 
 /// Pages without a line of a family that are passed over in one go.
 const PASSED: usize = if cfg!(test) { 3 } else { 2_000 };

@@ -5,10 +5,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 
 use super::body::Body;
-use super::gzip::{Codes, Deflate};
+use super::codes::Codes;
+use super::gzip::Deflate;
 use super::schema::Schema;
 use super::store::{Snapshot, Store};
-use crate::exposition::{DeflatePart, Format, ScrapeQuery, Source};
+use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 
 /// One resource: its families and its stores, one for each watched namespace.
 #[derive(Clone, Debug)]
@@ -126,7 +127,7 @@ impl Source for Catalog {
         &self,
         format: Format,
         query: &ScrapeQuery,
-    ) -> Box<dyn Iterator<Item = DeflatePart> + Send> {
+    ) -> Box<dyn Iterator<Item = Piece> + Send> {
         Box::new(Deflate::new(self.snapshot(query), format, query.names.clone(), &self.0.codes))
     }
 }

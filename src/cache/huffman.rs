@@ -17,6 +17,11 @@ pub(super) trait Symbols {
 
     /// The same as `literals(bytes)`, where the bits of these are known.
     fn known(&mut self, bits: Run<'_>, bytes: &[u8]);
+
+    /// Whether what was taken is enough for now.
+    fn full(&self) -> bool {
+        false
+    }
 }
 
 /// The bits of some literals: whole words, and the bits that are left over.
@@ -28,6 +33,8 @@ pub(super) struct Run<'a> {
     pub(super) last: u32,
 }
 
+/// A part is handed out when it has this many bytes.
+const PART: usize = 32 * 1024;
 /// The longest copy.
 const LONGEST: usize = 258;
 /// Literals, end of block and lengths.
@@ -38,6 +45,9 @@ const END: usize = 256;
 /// The longest code; deflate allows 15. With 14, four literals and the bits of an unfinished byte fit
 /// into 64 bits, as does a length with its distance.
 const MAX_BITS: u8 = 14;
+
+/// What the head of a block costs, in bits.
+pub(super) const HEAD_BITS: u64 = 3 + 14 + 19 * 3 + 4 * (LITERALS + DISTANCES) as u64;
 
 /// The symbol of a length, its number of extra bits and their value.
 fn length_symbol(len: usize) -> (usize, u32, u32) {
@@ -80,9 +90,13 @@ impl Histogram {
 }
 
 impl Histogram {
-    /// Number of symbols counted.
-    pub(super) fn symbols(&self) -> u64 {
-        self.literals.iter().map(|&count| u64::from(count)).sum::<u64>() - LITERALS as u64
+    /// How many bits what was counted takes in `code`, apart from extra bits, which are the same in any.
+    pub(super) fn size_in(&self, code: &Code) -> u64 {
+        // Each count is one too high.
+        let size = |counts: &[u32], bits: &[Bits]| -> u64 {
+            counts.iter().zip(bits).map(|(&n, bits)| u64::from(n - 1) * u64::from(bits.len)).sum()
+        };
+        size(&self.literals, &code.literals) + size(&self.distances, &code.distances)
     }
 
     /// Counts of copy lengths (and the end of a block), most frequent first, each with its symbol.
@@ -142,7 +156,7 @@ impl Code {
     ///
     /// In a canonical code the bits of a symbol depend on how many symbols have each code length, not on
     /// which: so the codes may give the same code lengths to different copy lengths.
-    pub(super) fn agreeing(histograms: &[Histogram]) -> (Self, Vec<Self>) {
+    pub(super) fn agreeing(histograms: &[&Histogram]) -> (Self, Vec<Self>) {
         let mut sum = Histogram::new();
         histograms.iter().for_each(|histogram| sum.add(histogram));
         // What is shared are the code lengths of the most frequent copy length of each, the next one of
@@ -158,10 +172,14 @@ impl Code {
             *count = rank.max(1);
         }
         let lengths = code_lengths(&counts);
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id = next_id();
         let adapted = |histogram: &Histogram| Self::adapted(&lengths, histogram, id);
-        (adapted(&sum), histograms.iter().map(adapted).collect())
+        (adapted(&sum), histograms.iter().map(|histogram| adapted(histogram)).collect())
+    }
+
+    /// The best code for one kind of text, which agrees with no other.
+    pub(super) fn alone(histogram: &Histogram) -> Self {
+        Self::adapted(&code_lengths(&histogram.literals), histogram, next_id())
     }
 
     /// A code with these literals, and with the other code lengths given out anew.
@@ -204,6 +222,12 @@ impl Code {
         words.push(word);
         filled
     }
+}
+
+/// A number that no code of the process has yet; 0 is none's.
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Code lengths of a Huffman code (Huffman 1952) over `counts`, none longer than [`MAX_BITS`].
@@ -364,9 +388,9 @@ impl BitWriter {
         &self.code
     }
 
-    /// Bytes written so far and not yet taken.
-    pub(super) fn len(&self) -> usize {
-        self.at
+    /// Whether there are enough bytes for a part.
+    pub(super) fn is_full(&self) -> bool {
+        self.at >= PART
     }
 
     /// Takes the bytes that are complete.
@@ -463,6 +487,10 @@ impl Symbols for BitWriter {
         self.filled += bits.last;
         self.flush();
     }
+
+    fn full(&self) -> bool {
+        self.is_full()
+    }
 }
 
 #[cfg(test)]
@@ -491,7 +519,7 @@ mod tests {
                     (a, b) = (b, a + b);
                 }
             }
-            let (code, _) = Code::agreeing(&[histogram]);
+            let (code, _) = Code::agreeing(&[&histogram]);
             let mut writer = BitWriter::new(Arc::new(code));
             let mut text: Vec<u8> = Vec::new();
             let mut random = 1u32;
@@ -524,7 +552,7 @@ mod tests {
             }
             histogram
         });
-        let (all, codes) = Code::agreeing(&histograms);
+        let (all, codes) = Code::agreeing(&histograms.each_ref());
         let mut words = Vec::new();
         let last = all.run(b"feed-beef", &mut words);
         let mut writer = BitWriter::new(Arc::new(all));

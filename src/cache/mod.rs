@@ -14,12 +14,16 @@
 
 mod body;
 mod catalog;
+mod codes;
 mod crc;
 mod gzip;
 mod huffman;
+mod lines;
 mod page;
 mod schema;
+mod search;
 mod store;
+mod tails;
 
 pub use catalog::Catalog;
 pub use page::PAGE;

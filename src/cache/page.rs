@@ -13,9 +13,9 @@ use std::sync::{Arc, LazyLock};
 use arc_swap::ArcSwapOption;
 
 use super::crc::Checksum;
-use super::gzip::Tails;
 use super::huffman::Code;
 use super::schema::Rendered;
+use super::tails::Tails;
 
 /// Objects in a page.
 pub const PAGE: usize = 64;
@@ -266,11 +266,27 @@ impl Page {
             Some(tails) if tails.are_of(code) => tails,
             _ => {
                 let identities = self.identities.iter().flat_map(Segment::iter);
-                let tails = Arc::new(Tails::new(code, identities));
+                let tails = Arc::new(Tails::new(Some(code), identities));
                 self.tails.0.store(Some(Arc::clone(&tails)));
                 tails
             }
         }
+    }
+
+    /// The identities' tails without the bits of any code, which is not noted.
+    pub(super) fn shape(&self) -> Tails {
+        Tails::new(None, self.identities.iter().flat_map(Segment::iter))
+    }
+
+    /// The length in bytes of a family's text.
+    pub(super) fn text_len(&self, name: &str, family: usize) -> usize {
+        let Some(segment) = self.family(family) else { return 0 };
+        let mut identities = self.identities.iter().flat_map(Segment::iter);
+        let lens = segment.iter().map(|lines| {
+            let head = name.len() + identities.next().map_or(0, <[u8]>::len);
+            lines.len() + head * memchr::memchr_iter(b'\n', lines).count()
+        });
+        lens.sum()
     }
 
     /// The checksum of a family's text: the known one, or else what `compute` tells.

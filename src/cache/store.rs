@@ -229,7 +229,7 @@ mod tests {
 
     use super::super::{Catalog, Family, MetricKind};
     use super::*;
-    use crate::exposition::{Format, ScrapeQuery, Source};
+    use crate::exposition::{DeflatePart, Format, Piece, ScrapeQuery, Source};
 
     fn schema() -> Arc<Schema> {
         let family = |name: &str| Family {
@@ -260,21 +260,35 @@ mod tests {
         body.lines().map(str::to_owned).collect()
     }
 
-    /// The text that the deflate parts hold, each checked against its own checksum and length.
+    /// The text of a gzip body, each run of deflate parts checked against its own checksum and length.
     fn inflated(catalog: &Catalog) -> Vec<u8> {
-        let parts: Vec<_> = catalog.deflated(Format::Text, &ScrapeQuery::default()).collect();
+        let mut text = Vec::new();
+        let mut run = Vec::new();
+        for piece in catalog.deflated(Format::Text, &ScrapeQuery::default()) {
+            match piece {
+                Piece::Text(bytes) => {
+                    inflate(&std::mem::take(&mut run), &mut text);
+                    text.extend_from_slice(&bytes);
+                }
+                Piece::Deflated(part) => run.push(part),
+            }
+        }
+        inflate(&run, &mut text);
+        text
+    }
+
+    fn inflate(parts: &[DeflatePart], text: &mut Vec<u8>) {
         let mut stream: Vec<u8> = parts.iter().flat_map(|part| part.bytes.clone()).collect();
         stream.extend_from_slice(&[3, 0]);
-        let mut text = Vec::new();
-        flate2::read::DeflateDecoder::new(&stream[..]).read_to_end(&mut text).unwrap();
-        let mut rest = &text[..];
+        let mut own = Vec::new();
+        flate2::read::DeflateDecoder::new(&stream[..]).read_to_end(&mut own).unwrap();
+        let mut sum = crc32fast::Hasher::new();
         for part in parts {
-            let (own, behind) = rest.split_at(part.text_len as usize);
-            assert_eq!(crc32fast::hash(own), part.crc);
-            rest = behind;
+            sum.combine(&crc32fast::Hasher::new_with_initial_len(part.crc, part.text_len));
         }
-        assert!(rest.is_empty());
-        text
+        assert_eq!(sum.finalize(), crc32fast::hash(&own));
+        assert_eq!(parts.iter().map(|part| part.text_len).sum::<u64>(), own.len() as u64);
+        text.extend_from_slice(&own);
     }
 
     fn expected(model: &BTreeMap<u16, (u32, [u8; 3])>) -> Vec<String> {

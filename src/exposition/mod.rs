@@ -14,4 +14,4 @@ pub mod protobuf;
 pub mod prototext;
 mod source;
 
-pub use source::{DeflatePart, Format, ScrapeQuery, Source, deflate};
+pub use source::{DeflatePart, Format, Piece, ScrapeQuery, Source};

@@ -1,13 +1,16 @@
-//! One gzip member out of deflate pieces that were compressed apart.
+//! One gzip member out of text and of deflate parts that were compressed elsewhere.
 //!
-//! RFC 1952 frames a deflate stream with a header, the CRC-32 of the text and its length. The pieces of
-//! [`DeflatePart`] end on a byte boundary without a final block, so they can follow each other; the CRC
-//! of the whole is combined from theirs without looking at the text again. Several members in a row would
-//! be simpler, but curl, reqwest and httpx stop after the first.
+//! RFC 1952 frames a deflate stream with a header, the CRC-32 of the text and its length. What
+//! [`Deflater`] makes of text and the parts of [`Piece::Deflated`] end on a byte boundary without a final
+//! block, so they can follow each other; the CRC of the whole is combined from theirs without looking at
+//! the text again. Several members in a row would be simpler, but curl, reqwest and httpx stop after the
+//! first. Text of several sources that comes in a row is one stream, so that a short body has one Huffman
+//! code and no text twice.
 
 use bytes::Bytes;
 
-use crate::exposition::DeflatePart;
+use super::deflate::Deflater;
+use crate::exposition::Piece;
 
 /// No name, no time stamp, unknown system, fastest algorithm.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
@@ -15,9 +18,10 @@ const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 /// An empty final block with fixed Huffman codes.
 const FINAL_BLOCK: [u8; 2] = [0x03, 0x00];
 
-/// Yields the member piece by piece.
+/// Yields the member in frames, of which some may be empty.
 pub struct Member {
-    parts: Box<dyn Iterator<Item = DeflatePart> + Send>,
+    pieces: Box<dyn Iterator<Item = Piece> + Send>,
+    deflater: Deflater,
     crc: crc32fast::Hasher,
     text_len: u64,
     state: State,
@@ -25,14 +29,26 @@ pub struct Member {
 
 enum State {
     Header,
-    Parts,
+    Pieces,
     Done,
 }
 
 impl Member {
-    /// Frames `parts`.
-    pub fn new(parts: Box<dyn Iterator<Item = DeflatePart> + Send>) -> Self {
-        Self { parts, crc: crc32fast::Hasher::new(), text_len: 0, state: State::Header }
+    /// Frames `pieces`.
+    pub fn new(pieces: Box<dyn Iterator<Item = Piece> + Send>) -> Self {
+        Self {
+            pieces,
+            deflater: Deflater::default(),
+            crc: crc32fast::Hasher::new(),
+            text_len: 0,
+            state: State::Header,
+        }
+    }
+
+    fn sum(&mut self, crc: u32, text_len: u64) {
+        self.crc.combine(&crc32fast::Hasher::new_with_initial_len(crc, text_len));
+        // The format keeps the length modulo 2^32.
+        self.text_len = self.text_len.wrapping_add(text_len);
     }
 }
 
@@ -40,47 +56,37 @@ impl Iterator for Member {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
+        let mut out = Vec::new();
         match self.state {
             State::Header => {
-                self.state = State::Parts;
-                Some(Bytes::from_static(&HEADER))
+                self.state = State::Pieces;
+                return Some(Bytes::from_static(&HEADER));
             }
-            State::Parts => match self.parts.next() {
-                Some(part) => {
-                    let piece = crc32fast::Hasher::new_with_initial_len(part.crc, part.text_len);
-                    self.crc.combine(&piece);
-                    self.text_len = self.text_len.wrapping_add(part.text_len);
-                    Some(part.bytes)
+            State::Pieces => match self.pieces.next() {
+                Some(Piece::Text(text)) if text.is_empty() => return Some(text),
+                Some(Piece::Text(text)) => {
+                    self.sum(crc32fast::hash(&text), text.len() as u64);
+                    self.deflater.add(&text, &mut out);
+                }
+                Some(Piece::Deflated(part)) => {
+                    self.sum(part.crc, part.text_len);
+                    self.deflater.end(&mut out);
+                    if out.is_empty() {
+                        return Some(part.bytes);
+                    }
+                    out.extend_from_slice(&part.bytes);
                 }
                 None => {
                     self.state = State::Done;
-                    let mut end = Vec::with_capacity(10);
-                    end.extend_from_slice(&FINAL_BLOCK);
-                    end.extend_from_slice(&self.crc.clone().finalize().to_le_bytes());
-                    // The format keeps the length modulo 2^32.
-                    end.extend_from_slice(&(self.text_len as u32).to_le_bytes());
-                    Some(Bytes::from(end))
+                    self.deflater.end(&mut out);
+                    out.extend_from_slice(&FINAL_BLOCK);
+                    out.extend_from_slice(&self.crc.clone().finalize().to_le_bytes());
+                    out.extend_from_slice(&(self.text_len as u32).to_le_bytes());
                 }
             },
-            State::Done => None,
+            State::Done => return None,
         }
-    }
-}
-
-/// `text` as a stored block: for the few bytes that the server itself adds to a body.
-///
-/// A stored block holds at most 65535 bytes; what the server adds is far below.
-pub fn stored(text: &'static [u8]) -> DeflatePart {
-    let len = text.len() as u16;
-    let mut bytes = Vec::with_capacity(text.len() + 5);
-    bytes.push(0);
-    bytes.extend_from_slice(&len.to_le_bytes());
-    bytes.extend_from_slice(&(!len).to_le_bytes());
-    bytes.extend_from_slice(text);
-    DeflatePart {
-        bytes: Bytes::from(bytes),
-        crc: crc32fast::hash(text),
-        text_len: text.len() as u64,
+        Some(Bytes::from(out))
     }
 }
 
@@ -98,7 +104,7 @@ pub fn compress(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exposition::{Format, ScrapeQuery, Source};
+    use crate::exposition::{DeflatePart, Format, ScrapeQuery, Source};
     use std::io::Read;
 
     struct Fixed(Vec<Bytes>);
@@ -116,23 +122,27 @@ mod tests {
         text
     }
 
+    /// Text, a part that was compressed elsewhere, text again.
     #[test]
-    fn parts_of_two_sources_and_a_stored_end_are_one_member() {
+    fn text_and_parts_of_several_sources_are_one_member() {
         let first = Fixed(vec![Bytes::from("a 1\n".repeat(9000)), Bytes::from("b 2\n".repeat(3))]);
         let second = Fixed(vec![Bytes::from("a 1\n".repeat(50))]);
         let query = ScrapeQuery::default();
-        let parts = first
+        let part = || {
+            let mut bytes = vec![0, 8, 0, !8, !0];
+            bytes.extend_from_slice(b"a 1\na 1\n");
+            let crc = crc32fast::hash(&bytes[5..]);
+            Piece::Deflated(DeflatePart { bytes: bytes.into(), crc, text_len: 8 })
+        };
+        let pieces = first
             .deflated(Format::OpenMetrics, &query)
+            .chain([part(), part()])
             .chain(second.deflated(Format::OpenMetrics, &query))
-            .chain(std::iter::once(stored(b"# EOF\n")));
-        let member: Vec<u8> = Member::new(Box::new(parts)).flatten().collect();
-        let text = inflate(&member);
-        assert_eq!(
-            text,
-            ["a 1\n".repeat(9000), "b 2\n".repeat(3), "a 1\n".repeat(50), "# EOF\n".into()]
-                .concat()
-                .into_bytes()
-        );
+            .chain([part(), Piece::Text(Bytes::from_static(b"# EOF\n"))]);
+        let member: Vec<u8> = Member::new(Box::new(pieces)).flatten().collect();
+        let [part, two] = ["a 1\n".repeat(2), "a 1\n".repeat(4)];
+        let text = ["a 1\n".repeat(9000), "b 2\n".repeat(3), two, "a 1\n".repeat(50), part];
+        assert_eq!(inflate(&member), (text.concat() + "# EOF\n").into_bytes());
     }
 
     #[test]

@@ -10,13 +10,14 @@
 //! | [`serve`], [`admission`] | accepting, room for connections, graceful end |
 //! | [`connection`] | deadlines of a connection |
 //! | [`router`] | paths to handlers |
-//! | [`scrape`], [`gzip`], [`body`] | metrics bodies |
+//! | [`scrape`], [`gzip`], `deflate`, [`body`] | metrics bodies |
 //! | [`readiness`], [`shutdown`] | the process's state as the server sees it |
 //! | [`pprof`] | profiles |
 
 mod admission;
 pub mod body;
 pub mod connection;
+mod deflate;
 pub mod gzip;
 pub mod landing;
 pub mod listen;

@@ -7,13 +7,13 @@ use hyper::Method;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 
 use super::body::Body;
-use super::gzip::{self, Member};
+use super::gzip::Member;
 use super::query::{self, Filters};
 use super::response::{self, Response};
 use super::router::Call;
 use crate::exposition::negotiate::{self, Choice, Dialect, Media, ProtobufEncoding};
 use crate::exposition::prototext::Layout;
-use crate::exposition::{DeflatePart, Format, ScrapeQuery, Source, deflate};
+use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 
 /// The last line of an OpenMetrics body.
 const EOF: &[u8] = b"# EOF\n";
@@ -43,7 +43,7 @@ pub struct Scrape {
 }
 
 type Frames = Box<dyn Iterator<Item = Bytes> + Send>;
-type Parts = Box<dyn Iterator<Item = DeflatePart> + Send>;
+type Pieces = Box<dyn Iterator<Item = Piece> + Send>;
 
 impl Scrape {
     /// Answers one scrape. The snapshot is taken here; the body is produced while the client reads.
@@ -96,10 +96,11 @@ impl Scrape {
         let body = if !wanted {
             Body::empty()
         } else if compressed {
-            let bodies: Vec<Parts> =
+            let bodies: Vec<Pieces> =
                 self.sources.iter().map(|source| source.deflated(format, query)).collect();
-            let parts = bodies.into_iter().flatten().chain(end.map(gzip::stored));
-            Body::frames(Box::new(Member::new(Box::new(parts))))
+            let end = end.map(|end| Piece::Text(Bytes::from_static(end)));
+            let pieces = bodies.into_iter().flatten().chain(end);
+            Body::frames(Box::new(Member::new(Box::new(pieces))))
         } else {
             let bodies: Vec<Frames> =
                 self.sources.iter().map(|source| source.frames(format, query)).collect();
@@ -122,7 +123,7 @@ impl Scrape {
 
 fn protobuf_body(frames: Frames, compressed: bool) -> Body {
     if compressed {
-        Body::frames(Box::new(Member::new(deflate(frames))))
+        Body::frames(Box::new(Member::new(Box::new(frames.map(Piece::Text)))))
     } else {
         Body::frames(frames)
     }

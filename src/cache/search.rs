@@ -1,0 +1,207 @@
+//! Finding again, within deflate's window, text that the template did not foretell.
+//!
+//! The template says where most of a line has been before. What it does not foretell (a label that only
+//! some objects have, a value like that of another object) is looked up here by the hash of its first
+//! bytes, as a general compressor does for every byte.
+
+/// How far back deflate can copy from.
+pub(super) const WINDOW: u64 = 32 * 1024;
+/// The shortest text that is worth being found: fewer bytes cost about as little as literals.
+const SHORTEST: usize = 5;
+/// A text this short is taken only from so near, where distances are cheap.
+const NEAR: usize = 1024;
+/// Bytes that are hashed at the start of a label: its name and the beginning of its value.
+const LABEL: usize = 14;
+/// A text this long is good enough not to look for a longer one.
+const LONG: usize = 48;
+/// Places that are kept for one hash.
+const WAYS: usize = 4;
+const HASH_BITS: u32 = 12;
+
+/// A place where a text stood before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// Where.
+    pub(super) at: u64,
+    /// How many bytes are the same.
+    pub(super) len: usize,
+}
+
+/// The text of the family that is being written, and where its pieces are.
+#[derive(Debug)]
+pub(super) struct Search {
+    text: Vec<u8>,
+    /// Where in the whole text `text` begins.
+    base: u64,
+    /// For each hash, the last places that have it, cut to 32 bits. Nothing is ever taken out: bytes are
+    /// compared, so an old place can do no harm.
+    places: Vec<[u32; WAYS]>,
+}
+
+impl Search {
+    pub(super) fn new() -> Self {
+        Self { text: Vec::new(), base: 0, places: vec![[0; WAYS]; 1 << HASH_BITS] }
+    }
+
+    /// Where the next text is added.
+    pub(super) fn end(&self) -> u64 {
+        self.base + self.text.len() as u64
+    }
+
+    /// Forgets everything; what is added next stands at `at`.
+    pub(super) fn restart(&mut self, at: u64) {
+        self.text.clear();
+        self.base = at;
+    }
+
+    /// Adds the text that comes next.
+    pub(super) fn push(&mut self, text: &[u8]) {
+        self.text.extend_from_slice(text);
+    }
+
+    /// Lets text go that is out of reach for all that is added from now on.
+    pub(super) fn trim(&mut self) {
+        let kept = WINDOW as usize;
+        if self.text.len() > 4 * kept {
+            let gone = self.text.len() - kept;
+            self.text.drain(..gone);
+            self.base += gone as u64;
+        }
+    }
+
+    /// The longest known text that goes on like the one at `at`.
+    #[inline]
+    pub(super) fn find(&self, at: u64) -> Option<Found> {
+        let (here, bytes) = self.bytes::<8>(at)?;
+        let found = self.longest(here, hash(u64::from_le_bytes(*bytes) << 24))?;
+        let near = here - (found.at - self.base) as usize <= NEAR;
+        (found.len > SHORTEST || found.len == SHORTEST && near).then_some(found)
+    }
+
+    /// The longest known text that goes on like the label at `at`.
+    #[inline]
+    pub(super) fn find_label(&self, at: u64) -> Option<Found> {
+        let (here, bytes) = self.bytes::<LABEL>(at)?;
+        self.longest(here, hash_label(bytes)).filter(|found| found.len > SHORTEST)
+    }
+
+    /// Makes the text at `at` known.
+    #[inline]
+    pub(super) fn insert(&mut self, at: u64) {
+        if let Some((_, bytes)) = self.bytes::<8>(at) {
+            let hash = hash(u64::from_le_bytes(*bytes) << 24);
+            self.add(hash, at);
+        }
+    }
+
+    /// Makes the label at `at` known.
+    #[inline]
+    pub(super) fn insert_label(&mut self, at: u64) {
+        if let Some((_, bytes)) = self.bytes::<LABEL>(at) {
+            let hash = hash_label(bytes);
+            self.add(hash, at);
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, hash: usize, at: u64) {
+        let places = &mut self.places[hash];
+        places.copy_within(..WAYS - 1, 1);
+        places[0] = at as u32;
+    }
+
+    /// The bytes at `at`, and where they are in `text`.
+    #[inline]
+    fn bytes<const N: usize>(&self, at: u64) -> Option<(usize, &[u8; N])> {
+        let here = usize::try_from(at.checked_sub(self.base)?).ok()?;
+        Some((here, self.text.get(here..)?.first_chunk()?))
+    }
+
+    #[inline]
+    fn longest(&self, here: usize, hash: usize) -> Option<Found> {
+        let at = (self.base + here as u64) as u32;
+        let mut best: Option<(usize, usize)> = None;
+        for &place in &self.places[hash] {
+            let distance = at.wrapping_sub(place) as usize;
+            if distance == 0 || distance > here || distance as u64 > WINDOW {
+                continue;
+            }
+            let len = common(&self.text[here..], &self.text[here - distance..]);
+            if best.is_none_or(|(longest, _)| len > longest) {
+                best = Some((len, distance));
+                if len >= LONG {
+                    break;
+                }
+            }
+        }
+        let (len, distance) = best?;
+        Some(Found { at: self.base + (here - distance) as u64, len })
+    }
+}
+
+#[inline]
+fn hash(word: u64) -> usize {
+    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HASH_BITS)) as usize
+}
+
+#[inline]
+fn hash_label(bytes: &[u8; LABEL]) -> usize {
+    let half = |at: usize| word(&bytes[at..]);
+    hash(half(0).rotate_left(29).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ half(LABEL - 8))
+}
+
+/// How many bytes at the start of both are equal.
+#[inline]
+pub(super) fn common(a: &[u8], b: &[u8]) -> usize {
+    let mut len = 0;
+    for (x, y) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
+        let difference = word(x) ^ word(y);
+        if difference != 0 {
+            return len + (difference.trailing_zeros() / 8) as usize;
+        }
+        len += 8;
+    }
+    len + a[len..].iter().zip(&b[len..]).take_while(|(x, y)| x == y).count()
+}
+
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever is found is there, within the window, before the place that was asked about.
+    #[test]
+    fn what_is_found_is_the_same_text() {
+        let mut search = Search::new();
+        let mut random = 1u32;
+        let mut next = |below: u32| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) % below
+        };
+        let (mut whole, start) = (Vec::new(), u64::from(u32::MAX) - 100_000);
+        search.restart(start);
+        let mut found_any = 0;
+        for _ in 0..4_000 {
+            search.trim();
+            let line = format!(",label_{}=\"value-{}\"", next(30), next(9_000));
+            let at = search.end();
+            search.push(line.as_bytes());
+            whole.extend_from_slice(line.as_bytes());
+            for at in at..search.end() {
+                for found in [search.find(at), search.find_label(at)].into_iter().flatten() {
+                    assert!(found.at < at && at - found.at <= WINDOW);
+                    let text = |at: u64| &whole[(at - start) as usize..][..found.len];
+                    assert!(text(found.at) == text(at));
+                    found_any += 1;
+                }
+                search.insert(at);
+                search.insert_label(at);
+            }
+        }
+        assert!(found_any > 10_000 && search.text.len() < 5 * WINDOW as usize);
+    }
+}

@@ -1,0 +1,231 @@
+//! How the identities of a page's objects differ from each other: the same in every family, and the bulk
+//! of what is new in most.
+//!
+//! An identity is written as bytes of its own and copies from identities of the same page. That is worked
+//! out once and noted with the page, along with the bits of the bytes of its own in the code of the
+//! resource.
+
+use std::cell::RefCell;
+
+use super::huffman::{Code, Run};
+use super::page::PAGE;
+use super::search::common;
+
+/// A copy costs about as much as four literals.
+const SHORTEST: usize = 4;
+/// From any other place than the one at hand, a copy costs as much as six.
+const SHORTEST_FOUND: usize = 7;
+const HASH_BITS: u32 = 11;
+
+/// For each object of a page, how its identity is written.
+#[derive(Debug)]
+pub(super) struct Tails {
+    /// The code that the bits are of.
+    code: u64,
+    words: Box<[u64]>,
+    pieces: Box<[Piece]>,
+    /// Where the pieces of each object end.
+    ends: Box<[u16]>,
+}
+
+/// Bytes of an identity's own, then bytes that an identity before it has too.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    own: u16,
+    /// Where in `words` the bits of these end, and how many bits the last word holds.
+    own_end: u16,
+    own_last: u8,
+    /// How many objects before.
+    back: u8,
+    /// How many bytes are copied, and where in that identity they begin.
+    len: u16,
+    from: u16,
+}
+
+/// A piece of an identity, as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part<'a> {
+    /// Number of bytes of its own.
+    pub(super) own: usize,
+    /// The bits of these, if they are known.
+    pub(super) bits: Option<Run<'a>>,
+    /// How many objects before the one is whose identity goes on like this one.
+    pub(super) back: usize,
+    /// Where in that identity.
+    pub(super) from: usize,
+    /// For how many bytes.
+    pub(super) len: usize,
+}
+
+impl Tails {
+    /// Of these identities; those too long to be noted are left out with all behind them. Without a code
+    /// no bits are noted.
+    pub(super) fn new<'p>(
+        code: Option<&Code>,
+        identities: impl Iterator<Item = &'p [u8]>,
+    ) -> Self {
+        let id = code.map_or(0, Code::id);
+        let mut noted = Noted { code, words: Vec::new(), pieces: Vec::new() };
+        let mut ends = Vec::new();
+        let mut known: Vec<&[u8]> = Vec::new();
+        PLACES.with_borrow_mut(|places| {
+            places.clear();
+            for identity in identities.take(PAGE) {
+                if noted.identity(identity, &known, places).is_none() {
+                    break;
+                }
+                let Ok(end) = u16::try_from(noted.pieces.len()) else { break };
+                ends.push(end);
+                known.push(identity);
+            }
+        });
+        let Noted { words, pieces, .. } = noted;
+        Self { code: id, words: words.into(), pieces: pieces.into(), ends: ends.into() }
+    }
+
+    /// Whether the bits are of this code.
+    pub(super) fn are_of(&self, code: &Code) -> bool {
+        self.code == code.id()
+    }
+
+    /// The identity of `slot`, which there is only if it was noted. `code` is what is written with.
+    pub(super) fn get(&self, slot: usize, code: u64) -> Option<impl Iterator<Item = Part<'_>>> {
+        let end = usize::from(*self.ends.get(slot)?);
+        let start = slot.checked_sub(1).map_or(0, |before| usize::from(self.ends[before]));
+        let mut words =
+            start.checked_sub(1).map_or(0, |before| usize::from(self.pieces[before].own_end));
+        let known = code == self.code && code != 0;
+        Some(self.pieces[start..end].iter().map(move |piece| {
+            let from = std::mem::replace(&mut words, usize::from(piece.own_end));
+            let bits = Run { words: &self.words[from..words], last: u32::from(piece.own_last) };
+            Part {
+                own: usize::from(piece.own),
+                bits: known.then_some(bits),
+                back: usize::from(piece.back),
+                from: usize::from(piece.from),
+                len: usize::from(piece.len),
+            }
+        }))
+    }
+}
+
+struct Noted<'c> {
+    code: Option<&'c Code>,
+    words: Vec<u64>,
+    pieces: Vec<Piece>,
+}
+
+impl Noted<'_> {
+    /// Notes how `new` is written, which comes behind the identities that are `known`.
+    fn identity(&mut self, new: &[u8], known: &[&[u8]], places: &mut Places) -> Option<()> {
+        let old = known.last().copied().unwrap_or_default();
+        // The first copy takes the name before the identity with it and is noted whatever its length.
+        let (mut i, mut j) = (common(new, old), 0);
+        self.piece(b"", (1, 0), i)?;
+        j += i;
+        while i < new.len() {
+            let start = i;
+            let mut written = i;
+            // Up to the next quote, at which both begin a name or a value again.
+            let stop = quote(new, i).unwrap_or(new.len());
+            while i < stop {
+                let found = places.find(&new[i..], known);
+                places.insert(&new[i..], known.len(), i);
+                match found {
+                    Some((slot, from, len)) => {
+                        self.piece(&new[written..i], (known.len() - slot, from), len)?;
+                        (1..len).for_each(|at| places.insert(&new[i + at..], known.len(), i + at));
+                        i += len;
+                        written = i;
+                    }
+                    None => i += 1,
+                }
+            }
+            let passed = memchr::memchr_iter(b'"', &new[start..i]).count();
+            if i < new.len() && new[i] != b'"' {
+                // In the middle of a later label.
+                self.piece(&new[written..i], (0, 0), 0)?;
+                j = skip(old, j, passed).unwrap_or(old.len());
+                continue;
+            }
+            j = skip(old, j, passed).unwrap_or(old.len());
+            let again = common(&new[i..], &old[j..]);
+            if again < SHORTEST {
+                let end = (i + again.max(1)).min(new.len());
+                self.piece(&new[written..end], (0, 0), 0)?;
+                (i, j) = (end, j + again);
+            } else {
+                self.piece(&new[written..i], (1, j), again)?;
+                (i, j) = (i + again, j + again);
+            }
+        }
+        Some(())
+    }
+
+    fn piece(
+        &mut self,
+        own: &[u8],
+        (back, from): (usize, usize),
+        len: usize,
+    ) -> Option<()> {
+        if own.is_empty() && len == 0 && back != 1 {
+            return Some(());
+        }
+        let own_last = match self.code {
+            Some(code) if !own.is_empty() => code.run(own, &mut self.words) as u8,
+            _ => 0,
+        };
+        self.pieces.push(Piece {
+            own: own.len().try_into().ok()?,
+            own_end: self.words.len().try_into().ok()?,
+            own_last,
+            back: back.try_into().ok()?,
+            len: len.try_into().ok()?,
+            from: from.try_into().ok()?,
+        });
+        Some(())
+    }
+}
+
+fn quote(text: &[u8], from: usize) -> Option<usize> {
+    memchr::memchr(b'"', &text[from..]).map(|at| from + at)
+}
+
+/// The place of quote number `passed` (0 for the first) of `text` from `from` on.
+fn skip(text: &[u8], from: usize, passed: usize) -> Option<usize> {
+    memchr::memchr_iter(b'"', &text[from..]).nth(passed).map(|at| from + at)
+}
+
+/// Where, in the identities of a page, the text is that no neighbour foretold.
+struct Places(Vec<Option<(u8, u16)>>);
+
+thread_local! {
+    static PLACES: RefCell<Places> = const { RefCell::new(Places(Vec::new())) };
+}
+
+impl Places {
+    fn clear(&mut self) {
+        self.0.clear();
+        self.0.resize(1 << HASH_BITS, None);
+    }
+
+    fn hash(text: &[u8]) -> Option<usize> {
+        let word = u64::from_le_bytes(*text.first_chunk()?) << 8;
+        Some((word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HASH_BITS)) as usize)
+    }
+
+    fn insert(&mut self, text: &[u8], slot: usize, at: usize) {
+        if let (Some(hash), Ok(slot), Ok(at)) = (Self::hash(text), slot.try_into(), at.try_into())
+        {
+            self.0[hash] = Some((slot, at));
+        }
+    }
+
+    /// Which of the `known` identities goes on like `text`, where in it, and for how long.
+    fn find(&self, text: &[u8], known: &[&[u8]]) -> Option<(usize, usize, usize)> {
+        let (slot, at) = self.0[Self::hash(text)?]?;
+        let (slot, at) = (usize::from(slot), usize::from(at));
+        let len = common(text, known.get(slot)?.get(at..)?);
+        (len >= SHORTEST_FOUND).then_some((slot, at, len))
+    }
+}
