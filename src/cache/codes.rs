@@ -17,9 +17,15 @@ use super::lines::{Lines, Manner};
 /// Pages of a resource that its codes are made from.
 const SAMPLE: usize = 16;
 /// A resource whose text is shorter (in bytes) is left to a general compressor.
-const SMALL: usize = 256 * 1024;
-/// What searching, or a code without noted bits, must leave of the size of a family, at most.
-const WORTH_ITS_TIME: f64 = 0.97;
+const SHORT: usize = 256 * 1024;
+/// So is one with so few pages and at most so much text: as a family of it fits into deflate's window, the
+/// text of an object can be found in the family before.
+const FEW: usize = 5;
+const FEW_OBJECTS_TEXT: usize = 3 * 1024 * 1024;
+/// What searching must leave of the size of a family, at most: it takes several times the time.
+const WORTH_SEARCHING: f64 = 0.92;
+/// What a code must leave of it with which no noted bits can be written.
+const WORTH_A_CODE: f64 = 0.97;
 
 /// How a family is written.
 #[derive(Clone, Debug)]
@@ -61,7 +67,7 @@ impl ResourceCodes {
             };
             let (plain, searched) = (sampled(false), sampled(true));
             let sizes = [&plain, &searched].map(|sample| sample.size_in(&Code::alone(sample)));
-            let search = (sizes[1] as f64) < sizes[0] as f64 * WORTH_ITS_TIME;
+            let search = (sizes[1] as f64) < sizes[0] as f64 * WORTH_SEARCHING;
             samples.push((if search { searched } else { plain }, search));
         }
         // Whoever is better off with a code of its own has no say in the common one.
@@ -70,22 +76,23 @@ impl ResourceCodes {
         for (at, (sample, _)) in samples.iter().enumerate() {
             let alone = sample.size_in(&Code::alone(sample));
             apart[at] = worth_a_block(sample.size_in(&codes[at]), alone, every)
-                && (alone as f64) < sample.size_in(&codes[at]) as f64 * WORTH_ITS_TIME;
+                && (alone as f64) < sample.size_in(&codes[at]) as f64 * WORTH_A_CODE;
         }
         if apart.contains(&true) {
             (any, codes) = agreeing(&samples, &apart);
         }
         let any = Arc::new(any);
-        let families = samples.iter().zip(codes).zip(apart).map(|(((sample, search), code), apart)| {
-            let code = if apart {
-                Arc::new(Code::alone(sample))
-            } else if worth_a_block(sample.size_in(&any), sample.size_in(&code), every) {
-                Arc::new(code)
-            } else {
-                Arc::clone(&any)
-            };
-            FamilyCode { code, search: *search }
-        });
+        let families =
+            samples.iter().zip(codes).zip(apart).map(|(((sample, search), code), apart)| {
+                let code = if apart {
+                    Arc::new(Code::alone(sample))
+                } else if worth_a_block(sample.size_in(&any), sample.size_in(&code), every) {
+                    Arc::new(code)
+                } else {
+                    Arc::clone(&any)
+                };
+                FamilyCode { code, search: *search }
+            });
         let families = families.collect();
         Self { any, families, fresh: AtomicU64::new(0), outdated: false.into() }
     }
@@ -109,8 +116,11 @@ fn worth_a_block(without: u64, with: u64, every: usize) -> bool {
 /// A code for each family, and one for all of them that are not `apart`.
 fn agreeing(samples: &[(Histogram, bool)], apart: &[bool]) -> (Code, Vec<Code>) {
     let none = Histogram::new();
-    let samples: Vec<&Histogram> =
-        samples.iter().zip(apart).map(|((own, _), apart)| if *apart { &none } else { own }).collect();
+    let samples: Vec<&Histogram> = samples
+        .iter()
+        .zip(apart)
+        .map(|((own, _), apart)| if *apart { &none } else { own })
+        .collect();
     Code::agreeing(&samples)
 }
 
@@ -120,6 +130,7 @@ fn pages(resource: &Resource) -> usize {
 
 /// Whether the wanted families of a resource have little text.
 fn is_small(resource: &Resource, wanted: impl Fn(&str) -> bool) -> bool {
+    let small = if pages(resource) <= FEW { FEW_OBJECTS_TEXT } else { SHORT };
     let mut text = 0;
     for (at, family) in resource.schema.families.iter().enumerate() {
         if !wanted(&family.name) {
@@ -127,7 +138,7 @@ fn is_small(resource: &Resource, wanted: impl Fn(&str) -> bool) -> bool {
         }
         for page in resource.stores.iter().flat_map(|store| store.pages.iter()) {
             text += page.text_len(&family.name, at);
-            if text >= SMALL {
+            if text >= small {
                 return false;
             }
         }
@@ -171,9 +182,7 @@ impl Codes {
         self.kept().remove(resource);
     }
 
-    fn kept(
-        &self,
-    ) -> MutexGuard<'_, HashMap<String, (usize, Arc<ResourceCodes>)>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<String, (usize, Arc<ResourceCodes>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -272,7 +272,14 @@ impl Text {
         out: &mut impl Symbols,
     ) {
         let Head { name, identity, slot, tails } = head;
-        match tails.and_then(|manner| manner.tails.get(slot, manner.code)) {
+        let mut parts =
+            tails.and_then(|manner| manner.tails.get(slot, manner.code)).map(Iterator::peekable);
+        let like = parts.as_mut().and_then(|parts| slot.checked_sub(parts.peek()?.back));
+        let near = like.is_some_and(|like| {
+            let start = starts[like];
+            start != NOWHERE && self.at - start <= WINDOW
+        });
+        match parts.filter(|_| near) {
             Some(parts) => self.identity(head, parts, starts, out),
             None => {
                 let old = (start + name.len() as u64, old);
@@ -470,4 +477,3 @@ fn counterpart(new: &[u8], i: usize, other: &[u8]) -> Option<usize> {
 fn shares_more(new: &[u8], old: &[u8], last: &[u8]) -> bool {
     new == old || common(new, old) >= common(new, last)
 }
-

@@ -60,10 +60,7 @@ pub(super) struct Part<'a> {
 impl Tails {
     /// Of these identities; those too long to be noted are left out with all behind them. Without a code
     /// no bits are noted.
-    pub(super) fn new<'p>(
-        code: Option<&Code>,
-        identities: impl Iterator<Item = &'p [u8]>,
-    ) -> Self {
+    pub(super) fn new<'p>(code: Option<&Code>, identities: impl Iterator<Item = &'p [u8]>) -> Self {
         let id = code.map_or(0, Code::id);
         let mut noted = Noted { code, words: Vec::new(), pieces: Vec::new() };
         let mut ends = Vec::new();
@@ -118,11 +115,18 @@ struct Noted<'c> {
 impl Noted<'_> {
     /// Notes how `new` is written, which comes behind the identities that are `known`.
     fn identity(&mut self, new: &[u8], known: &[&[u8]], places: &mut Places) -> Option<()> {
-        let old = known.last().copied().unwrap_or_default();
+        // The one before, unless another begins with more of it: objects may stand in any order.
+        let (mut back, mut i) = (1, known.last().map_or(0, |old| common(new, old)));
+        for (at, old) in known.iter().rev().enumerate().skip(1) {
+            let same = common(new, old);
+            if same > i + SHORTEST {
+                (back, i) = (at + 1, same);
+            }
+        }
+        let old = known.len().checked_sub(back).map_or(&[][..], |slot| known[slot]);
         // The first copy takes the name before the identity with it and is noted whatever its length.
-        let (mut i, mut j) = (common(new, old), 0);
-        self.piece(b"", (1, 0), i)?;
-        j += i;
+        self.piece(b"", (back, 0), i)?;
+        let mut j = i;
         while i < new.len() {
             let start = i;
             let mut written = i;
@@ -155,20 +159,15 @@ impl Noted<'_> {
                 self.piece(&new[written..end], (0, 0), 0)?;
                 (i, j) = (end, j + again);
             } else {
-                self.piece(&new[written..i], (1, j), again)?;
+                self.piece(&new[written..i], (back, j), again)?;
                 (i, j) = (i + again, j + again);
             }
         }
         Some(())
     }
 
-    fn piece(
-        &mut self,
-        own: &[u8],
-        (back, from): (usize, usize),
-        len: usize,
-    ) -> Option<()> {
-        if own.is_empty() && len == 0 && back != 1 {
+    fn piece(&mut self, own: &[u8], (back, from): (usize, usize), len: usize) -> Option<()> {
+        if own.is_empty() && len == 0 && back == 0 {
             return Some(());
         }
         let own_last = match self.code {
@@ -215,8 +214,7 @@ impl Places {
     }
 
     fn insert(&mut self, text: &[u8], slot: usize, at: usize) {
-        if let (Some(hash), Ok(slot), Ok(at)) = (Self::hash(text), slot.try_into(), at.try_into())
-        {
+        if let (Some(hash), Ok(slot), Ok(at)) = (Self::hash(text), slot.try_into(), at.try_into()) {
             self.0[hash] = Some((slot, at));
         }
     }

@@ -91,7 +91,8 @@ mod tests {
             match random >> 30 {
                 0 => text.extend_from_slice(&random.to_le_bytes()),
                 1 => text.resize(text.len() + (random >> 20) as usize % 2_000, b' '),
-                _ => text.extend_from_slice(format!("series{{n=\"{}\"}} 1\n", random >> 16).as_bytes()),
+                _ => text
+                    .extend_from_slice(format!("series{{n=\"{}\"}} 1\n", random >> 16).as_bytes()),
             }
         }
         for (len, step) in [(0, 1), (1, 1), (5_000, 7), (300_000, 40_000), (text.len(), 50_001)] {

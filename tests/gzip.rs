@@ -1,0 +1,116 @@
+//! The size of gzip bodies, short and long, beside that of a general compressor given the same text.
+//!
+//! The measure is zlib at its highest level, which leaves no more than Go's compress/gzip does at its
+//! default level: whoever keeps within a tenth of the one keeps within a tenth of the other.
+
+mod common;
+#[path = "../benches/fixture/foreign.rs"]
+mod foreign;
+
+use std::io::{Read, Write};
+
+use common::{Program, request, until};
+use foreign::Foreign;
+use kstatd::cache::Catalog;
+use kstatd::exposition::{Format, ScrapeQuery, Source};
+use kstatd::server::gzip::Member;
+use kstatd::tools::double::{Double, Options};
+
+/// What zlib makes of `text`.
+fn reference(text: &[u8]) -> usize {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(text).expect("a Vec takes everything");
+    encoder.finish().expect("a Vec takes everything").len()
+}
+
+fn inflate(member: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut decoder = flate2::read::GzDecoder::new(member);
+    decoder.read_to_end(&mut text).expect("one valid member");
+    assert!(decoder.into_inner().is_empty(), "bytes after the member");
+    text
+}
+
+fn assert_small(what: &str, member: &[u8], text: &[u8]) {
+    assert!(inflate(member) == text, "{what}: another text");
+    let (ours, reference) = (member.len(), reference(text));
+    assert!(ours * 10 <= reference * 11, "{what}: {ours} bytes, zlib {reference}");
+}
+
+fn body(catalog: &Catalog) -> (Vec<u8>, Vec<u8>) {
+    let query = ScrapeQuery::default();
+    let member = Member::new(catalog.deflated(Format::Text, &query)).flatten().collect();
+    (member, catalog.frames(Format::Text, &query).flatten().collect())
+}
+
+/// What other people's clusters hold: more objects than a general compressor could be given.
+#[test]
+fn text_that_no_template_foretells_is_compressed_as_well_as_by_searching() {
+    for kind in Foreign::ALL {
+        for pods in [20, 400, 1_500] {
+            let catalog = foreign::catalog(kind, pods);
+            let (member, text) = body(&catalog);
+            assert_small(&format!("{kind:?}, {pods} pods"), &member, &text);
+        }
+    }
+}
+
+/// Codes that were made for one kind of text are given up when another kind has come.
+#[test]
+fn codes_follow_the_text() {
+    let catalog = foreign::catalog(Foreign::Hashes, 1_000);
+    body(&catalog);
+    foreign::refill(&catalog, Foreign::Random, 1_000);
+    body(&catalog);
+    let (member, text) = body(&catalog);
+    assert_small("random after hashes", &member, &text);
+}
+
+/// From outside: a cluster with hardly anything in it, and one that is a little larger.
+#[test]
+fn short_answers_are_as_small_as_the_originals() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("runtime");
+    for pods in [1, 15, 120] {
+        let options = Options { pods, ..Options::default() };
+        let double = runtime.block_on(Double::start(&options)).expect("double");
+        let apiserver = format!("--apiserver={}", double.url());
+        let fixed = ["--port=0", "--telemetry-port=0", "--host=127.0.0.1"];
+        let flags = [&[apiserver.as_str(), "--enable-gzip-encoding"], &fixed[..]].concat();
+        let program = Program::start("kube-state-metrics", flags);
+        let main = program.address(&["Started metrics server"], "address");
+        let ask = |path: &str, headers: &[(&str, &str)]| {
+            request(main, "GET", path, headers).expect("answer")
+        };
+        until("all pods are there", || {
+            let text = ask("/metrics?resources=pods", &[]).text();
+            let count = text.lines().filter(|line| line.starts_with("kube_pod_info{")).count();
+            (count == double.objects_of("pods")).then_some(())
+        });
+        for path in ["/metrics", "/metrics?resources=pods", "/metrics?resources=nodes,services"] {
+            let member = ask(path, &[("Accept-Encoding", "gzip")]).body;
+            assert_small(&format!("{path}, {pods} pods"), &member, &inflate(&member));
+        }
+    }
+}
+
+/// The same on the side of StatsD, where own metrics and series of several sources are one body.
+#[test]
+fn short_answers_of_statsd_are_as_small_as_the_originals() {
+    let flags = [
+        "--web.listen-address=127.0.0.1:0",
+        "--statsd.listen-udp=127.0.0.1:0",
+        "--statsd.listen-tcp=",
+    ];
+    let program = Program::start("statsd_exporter", flags);
+    let web = program.address(&["Accepting Prometheus Requests"], "addr");
+    for path in ["/metrics", "/kstatd/metrics"] {
+        // Own metrics change from one answer to the next, so its own text is what it is held against.
+        let member =
+            request(web, "GET", path, &[("Accept-Encoding", "gzip")]).expect("answer").body;
+        assert_small(path, &member, &inflate(&member));
+    }
+}
