@@ -15,7 +15,7 @@ use super::huffman::{Code, HEAD_BITS, Histogram};
 use super::lines::{Lines, Manner};
 
 /// Pages of a resource that its codes are made from.
-const SAMPLE: usize = 16;
+const SAMPLE: usize = 8;
 /// A resource whose text is shorter (in bytes) is left to a general compressor.
 const SHORT: usize = 256 * 1024;
 /// So is one with so few pages and at most so much text: as a family of it fits into deflate's window, the
@@ -24,6 +24,8 @@ const FEW: usize = 5;
 const FEW_OBJECTS_TEXT: usize = 3 * 1024 * 1024;
 /// What searching must leave of the size of a family, at most: it takes several times the time.
 const WORTH_SEARCHING: f64 = 0.92;
+/// What searching must save of the size of a resource, at least.
+const WORTH_SEARCHING_AT_ALL: f64 = 0.03;
 /// What a code must leave of it with which no noted bits can be written.
 const WORTH_A_CODE: f64 = 0.97;
 
@@ -52,14 +54,17 @@ impl ResourceCodes {
     /// From a sample of the pages.
     fn new(resource: &Resource) -> Self {
         let every = (pages(resource) / SAMPLE).max(1);
+        let every_page = resource.stores.iter().flat_map(|store| store.pages.iter());
+        let sampled_pages: Vec<_> =
+            every_page.step_by(every).map(|page| (page, page.shape())).collect();
         let mut samples = Vec::with_capacity(resource.schema.families.len());
+        let (mut all, mut saved) = (0, 0);
         for (family, head) in resource.schema.families.iter().enumerate() {
             let sampled = |search: bool| {
                 let mut histogram = Histogram::new();
                 let mut lines = Lines::default();
-                let pages = resource.stores.iter().flat_map(|store| store.pages.iter());
-                for page in pages.step_by(every) {
-                    let manner = Manner { tails: &page.shape(), code: 0, search };
+                for (page, tails) in &sampled_pages {
+                    let manner = Manner { tails, code: 0, search };
                     lines.segment(head.name.as_bytes(), page, (family, 0), manner, &mut histogram);
                 }
                 lines.flush(&mut histogram);
@@ -67,9 +72,22 @@ impl ResourceCodes {
             };
             let (plain, searched) = (sampled(false), sampled(true));
             let sizes = [&plain, &searched].map(|sample| sample.size_in(&Code::alone(sample)));
-            let search = (sizes[1] as f64) < sizes[0] as f64 * WORTH_SEARCHING;
-            samples.push((if search { searched } else { plain }, search));
+            all += sizes[0];
+            let worth = (sizes[1] as f64) < sizes[0] as f64 * WORTH_SEARCHING;
+            if worth {
+                saved += sizes[0] - sizes[1];
+            }
+            samples.push((plain, worth.then_some(searched)));
         }
+        // Where little is to be had from the resource as a whole, none of it is searched.
+        let search = saved as f64 > all as f64 * WORTH_SEARCHING_AT_ALL;
+        let samples: Vec<(Histogram, bool)> = samples
+            .into_iter()
+            .map(|(plain, searched)| match searched.filter(|_| search) {
+                Some(searched) => (searched, true),
+                None => (plain, false),
+            })
+            .collect();
         // Whoever is better off with a code of its own has no say in the common one.
         let mut apart = vec![false; samples.len()];
         let (mut any, mut codes) = agreeing(&samples, &apart);

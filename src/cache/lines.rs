@@ -7,6 +7,10 @@ use super::tails::{Part, Tails};
 
 /// A copy costs about as much as four literals.
 const SHORTEST: usize = 4;
+/// A copy this long is taken without a look at the next place.
+const ENOUGH: usize = 16;
+/// So many places without a find make the search for text hastier.
+const PATIENCE: usize = 8;
 /// A copy from the same place of the line compared with is taken without a search if it is this long.
 const LONG: usize = 24;
 
@@ -399,6 +403,7 @@ impl Text {
     ) -> (usize, usize) {
         let line = self.at - i as u64;
         let (mut at, mut written, mut apart) = (i, i, apart.max(i));
+        let mut missed = 0;
         loop {
             let stop = memchr::memchr(b'"', &new[apart..]).map_or(new.len(), |quote| apart + quote);
             while at < stop {
@@ -409,16 +414,19 @@ impl Text {
                     search.insert_label(here);
                 }
                 if let Some(first) = found
-                    && first.len < LONG
+                    && first.len < ENOUGH
                     && let Some(next) = search.find(here + 1)
                     && next.len > first.len + 1
                 {
                     found = None;
                 }
                 let Some(Found { at: from, len }) = found else {
-                    at += 1;
+                    // In text that nothing is found of, such as a hash, fewer and fewer places are tried.
+                    missed += 1;
+                    at = (at + 1 + missed / PATIENCE).min(stop);
                     continue;
                 };
+                missed = 0;
                 let len = len.min(new.len() - at);
                 self.literals(&new[written..at], out);
                 self.copy(from, b"", &new[at..at + len], out);

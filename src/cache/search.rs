@@ -13,7 +13,7 @@ const NEAR: usize = 1024;
 /// Bytes that are hashed at the start of a label: its name and the beginning of its value.
 const LABEL: usize = 14;
 /// A text this long is good enough not to look for a longer one.
-const LONG: usize = 48;
+const LONG: usize = 24;
 /// Places that are kept for one hash.
 const WAYS: usize = 4;
 const HASH_BITS: u32 = 12;
