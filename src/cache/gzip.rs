@@ -145,9 +145,8 @@ impl Deflate {
         let (code, search) = own.map_or((&codes.any, false), |own| (&own.code, own.search));
         // One that agrees on literals and is at hand will do for a family that has no code of its own.
         let at_hand = block.writer.code();
-        let change = !Arc::ptr_eq(code, at_hand)
-            && !(Arc::ptr_eq(code, &codes.any) && at_hand.id() == code.id());
-        if change {
+        let agrees = Arc::ptr_eq(code, &codes.any) && at_hand.id() == code.id();
+        if !agrees && !Arc::ptr_eq(code, at_hand) {
             block.lines.flush(&mut block.writer);
             block.writer.change(Arc::clone(code));
         }

@@ -430,10 +430,10 @@ impl Text {
                 let len = len.min(new.len() - at);
                 self.literals(&new[written..at], out);
                 self.copy(from, b"", &new[at..at + len], out);
-                for at in at + 1..at + len {
-                    search.insert(line + at as u64);
-                    if new[at] == b'"' {
-                        search.insert_label(line + at as u64);
+                for (behind, byte) in (here + 1..).zip(&new[at + 1..at + len]) {
+                    search.insert(behind);
+                    if *byte == b'"' {
+                        search.insert_label(behind);
                     }
                 }
                 at += len;
