@@ -18,6 +18,10 @@ pub struct StatsdArgs {
     pub listen_udp: String,
     /// `--statsd.listen-tcp`, empty is off
     pub listen_tcp: String,
+    /// `--statsd.udp-sockets`
+    pub udp_sockets: i64,
+    /// `--statsd.tcp-idle-timeout` in nanoseconds, 0 is none
+    pub tcp_idle_timeout: i64,
     /// `--statsd.listen-unixgram`, empty is off
     pub listen_unixgram: String,
     /// `--statsd.unixsocket-mode`, octal text
@@ -70,6 +74,8 @@ impl Default for StatsdArgs {
             web_telemetry_path: "/metrics".to_owned(),
             listen_udp: ":9125".to_owned(),
             listen_tcp: ":9125".to_owned(),
+            udp_sockets: 1,
+            tcp_idle_timeout: 0,
             listen_unixgram: String::new(),
             unixsocket_mode: "755".to_owned(),
             mapping_config: String::new(),
@@ -183,7 +189,7 @@ pub const FLAGS: &[Flag<StatsdArgs>] = &[
     value(
         "statsd.read-buffer",
         "",
-        "Receive buffer of the UDP and Unix sockets in bytes; 0 leaves the default of the system, net.core.rmem_max is the limit.",
+        "Receive buffer of the UDP and Unix sockets in bytes; 0 is 16 MiB. Without CAP_NET_ADMIN the system gives no more than net.core.rmem_max.",
         |args, text| int(text).map(|size| args.read_buffer = size),
     ),
     value(
@@ -276,6 +282,18 @@ pub const FLAGS: &[Flag<StatsdArgs>] = &[
     value("log.format", "logfmt", "Form of the log: logfmt or json.", |args, text| {
         format(text).map(|json| args.log_json = json)
     }),
+    value(
+        "statsd.udp-sockets",
+        "1",
+        "UDP sockets that share the address, each with a thread. With more than 1, lines from different senders take effect in any order.",
+        |args, text| udp_sockets(text).map(|sockets| args.udp_sockets = sockets),
+    ),
+    value(
+        "statsd.tcp-idle-timeout",
+        "0s",
+        "How long a TCP connection may be silent before it is closed; 0 for any time. Those silent longest are closed in any case when open files run out.",
+        |args, text| idle_timeout(text).map(|nanos| args.tcp_idle_timeout = nanos),
+    ),
     switch(
         "statsd.sets",
         "Count the distinct values of sets (type s), estimated. Off by default: statsd_exporter refuses sets.",
@@ -321,6 +339,23 @@ fn flush_interval(text: &str) -> Result<i64, String> {
     }
 }
 
+/// Most UDP sockets: one for each thread that a large host has.
+const MAX_SOCKETS: i64 = 256;
+
+fn udp_sockets(text: &str) -> Result<i64, String> {
+    match int(text)? {
+        number @ 1..=MAX_SOCKETS => Ok(number),
+        _ => Err(format!("value {text} must be from 1 to {MAX_SOCKETS}")),
+    }
+}
+
+fn idle_timeout(text: &str) -> Result<i64, String> {
+    match go::parse_long_duration(text)? {
+        nanos if nanos < 0 => Err(format!("timeout {text} must not be negative")),
+        nanos => Ok(nanos),
+    }
+}
+
 fn level(text: &str) -> Result<Level, String> {
     match text.to_ascii_lowercase().as_str() {
         "debug" => Ok(Level::DEBUG),
@@ -350,6 +385,28 @@ mod tests {
             let mut args = StatsdArgs::default();
             (flag.set)(&mut args, flag.default.trim_matches('"')).expect("valid default");
             assert_eq!(args, StatsdArgs::default(), "--{}", flag.name);
+        }
+    }
+
+    #[test]
+    fn sockets_and_timeouts_have_a_range() {
+        let set = |name: &str, text: &str| {
+            let mut args = StatsdArgs::default();
+            let flag = find(FLAGS, name).expect("flag");
+            (flag.set)(&mut args, text).map(|()| (args.udp_sockets, args.tcp_idle_timeout))
+        };
+        assert_eq!(set("statsd.udp-sockets", "4"), Ok((4, 0)));
+        assert_eq!(set("statsd.tcp-idle-timeout", "1m"), Ok((1, 60_000_000_000)));
+        assert_eq!(set("statsd.tcp-idle-timeout", "0"), Ok((1, 0)));
+        for (name, text) in [
+            ("statsd.udp-sockets", "0"),
+            ("statsd.udp-sockets", "-1"),
+            ("statsd.udp-sockets", "257"),
+            ("statsd.udp-sockets", "x"),
+            ("statsd.tcp-idle-timeout", "-1s"),
+            ("statsd.tcp-idle-timeout", "10"),
+        ] {
+            assert!(set(name, text).is_err(), "{name}={text}");
         }
     }
 

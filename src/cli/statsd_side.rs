@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::services;
 use super::statsd_flags::StatsdArgs;
@@ -12,9 +13,6 @@ use crate::statsd::{
     CacheKind, Pipeline, PipelineConfig, RelayConfig, Reserved, SelfMetrics, StartError,
 };
 use crate::telemetry::VERSION;
-
-/// Most UDP sockets that share the address; beyond it the kernel's side is the bottleneck.
-const MAX_SOCKETS: usize = 4;
 
 /// Why the StatsD side does not start. The text says it all.
 #[derive(Debug, thiserror::Error)]
@@ -158,7 +156,7 @@ pub fn start(
              process uses it"
         )));
     }
-    let sockets = udp_sockets();
+    let sockets = usize::try_from(args.udp_sockets).unwrap_or(1);
     if let Some(address) = udp.filter(|address| sockets > 1 && address.port() != 0) {
         // Sockets that share an address would share it with another exporter too, and each would see a
         // part of the lines. A socket that does not share finds out whether somebody is there.
@@ -169,6 +167,7 @@ pub fn start(
         udp,
         udp_sockets: sockets,
         tcp,
+        tcp_idle: duration(args.tcp_idle_timeout),
         unixgram_mode: unixgram.as_ref().and_then(|_| socket_mode(&args.unixsocket_mode)),
         unixgram,
         read_buffer: usize::try_from(args.read_buffer).unwrap_or(0),
@@ -176,6 +175,10 @@ pub fn start(
             .filter(|path| !path.as_os_str().is_empty()),
         flags: parser_flags(args),
         cache_size: usize::try_from(args.cache_size).unwrap_or(0),
+        event_flush: (
+            u64::try_from(args.event_flush_threshold).unwrap_or(0),
+            duration(args.event_flush_interval).unwrap_or(Duration::MAX),
+        ),
         cache_kind: if args.cache_type == "random" { CacheKind::Random } else { CacheKind::Lru },
         relay: relay.map(|address| RelayConfig {
             address: address.clone(),
@@ -201,6 +204,11 @@ pub fn start(
     Ok(Arc::new(pipeline))
 }
 
+/// A flag's nanoseconds; 0 is none.
+fn duration(nanos: i64) -> Option<Duration> {
+    u64::try_from(nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
+}
+
 /// What is looked up for an address: without a port it is port 0, which can be looked up, though never sent to.
 fn relay_target(address: &str) -> String {
     match address.strip_suffix(':') {
@@ -223,10 +231,6 @@ fn listen_error(
         "failed to start {protocol} listener: listen {listener} {address}: bind: {source} (set by \
          --statsd.listen-{listener})"
     ))
-}
-
-fn udp_sockets() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_SOCKETS)
 }
 
 /// At least one listener has to be on.

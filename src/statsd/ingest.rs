@@ -1,6 +1,6 @@
 //! From bytes of a listener to changed series, on the thread that received them.
 //!
-//! A [`Worker`] belongs to one listening thread. A line of the dominant shape whose key it knows costs one look-up and
+//! A [`Worker`] belongs to one listening thread, whichever listeners that thread reads from. A line of the dominant shape whose key it knows costs one look-up and
 //! one change of a cell; everything else is parsed, mapped and resolved, and remembered if it can be. Each line and each
 //! sample ends in exactly one outcome of the ledger. Sockets are the business of [`super::net`] and [`super::tcp`],
 //! membership that of the registry.
@@ -17,7 +17,7 @@ use super::line::{self, Event, ParserFlags, SampleError, SimpleKind, SimpleLine,
 use super::line_log;
 use super::mapcache::CacheKind;
 use super::mapper::Mapper;
-use super::metrics::{Count, EventType, LineOutcome, Listener, Metrics, SampleOutcome, bump};
+use super::metrics::{Count, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
 use super::registry::Registry;
 use super::relay::Relay;
 use crate::exposition::go_float;
@@ -153,8 +153,25 @@ impl Worker {
                 core.cache_length = length;
             }
         }
-        bump(&metrics.flushes);
+        metrics.queue.add(core.tally.mapped_events(), core.now);
         metrics.drain(&mut core.tally, core.listener);
+    }
+
+    /// Counts for this listener what comes from here on.
+    pub(crate) fn serve(&mut self, listener: Listener) {
+        if self.core.listener != listener {
+            self.end();
+            self.core.listener = listener;
+        }
+    }
+
+    /// Puts the worker in order after a panic in the midst of a line: what it remembered goes, what it counted stays.
+    pub(crate) fn recover(&mut self) {
+        self.forget();
+        if let Some(cache) = &mut self.core.cache {
+            cache.clear();
+        }
+        self.end();
     }
 
     /// A datagram: lines between line feeds.

@@ -12,9 +12,11 @@ use super::line::SampleError;
 use super::registry::Rejection;
 
 mod families;
+mod queue;
 
 pub use families::is_own_name;
 pub(crate) use families::{Context, KernelDrops, SelfFamily};
+pub(crate) use queue::EventQueue;
 
 /// Different (type, name) pairs kept in `events_conflict_total`; names beyond are counted together.
 const MAX_CONFLICT_NAMES: usize = 10_000;
@@ -192,6 +194,14 @@ impl Tally {
         self.events[kind as usize] += by;
     }
 
+    /// Events that went through the mapping.
+    pub(crate) fn mapped_events(&self) -> u64 {
+        [Count::ActionMap, Count::ActionDrop, Count::Unmapped, Count::EmptyName]
+            .map(|count| self.counts[count as usize])
+            .iter()
+            .sum()
+    }
+
     pub(crate) fn sample_error(&mut self, reason: SampleError, by: u64) {
         self.errors[reason as usize] += by;
     }
@@ -222,11 +232,19 @@ pub(crate) struct Metrics {
     lines: [Counters<{ LineOutcome::ALL.len() }>; Listener::ALL.len()],
     samples: Counters<{ SampleOutcome::COUNT }>,
     conflicts: Mutex<BTreeMap<(EventType, Box<str>), u64>>,
-    pub(crate) flushes: AtomicU64,
+    /// What the event queue of the original would have done.
+    pub(crate) queue: EventQueue,
     pub(crate) tcp_connections: AtomicU64,
     pub(crate) tcp_connection_errors: AtomicU64,
     pub(crate) tcp_too_long_lines: AtomicU64,
     pub(crate) tcp_open: AtomicI64,
+    /// Connections closed because their descriptors were needed.
+    pub(crate) tcp_displaced: AtomicU64,
+    /// Connections closed because they were silent for too long.
+    pub(crate) tcp_idle: AtomicU64,
+    /// Panics of the threads that take lines, and of the one that removes expired series.
+    pub(crate) intake_restarts: AtomicU64,
+    pub(crate) expiry_restarts: AtomicU64,
     pub(crate) accept_errors: AtomicU64,
     pub(crate) reloads_ok: AtomicU64,
     pub(crate) reloads_failed: AtomicU64,
@@ -246,11 +264,15 @@ impl Default for Metrics {
             lines: [const { counters() }; Listener::ALL.len()],
             samples: counters(),
             conflicts: Mutex::default(),
-            flushes: AtomicU64::new(0),
+            queue: EventQueue::default(),
             tcp_connections: AtomicU64::new(0),
             tcp_connection_errors: AtomicU64::new(0),
             tcp_too_long_lines: AtomicU64::new(0),
             tcp_open: AtomicI64::new(0),
+            tcp_displaced: AtomicU64::new(0),
+            tcp_idle: AtomicU64::new(0),
+            intake_restarts: AtomicU64::new(0),
+            expiry_restarts: AtomicU64::new(0),
             accept_errors: AtomicU64::new(0),
             reloads_ok: AtomicU64::new(0),
             reloads_failed: AtomicU64::new(0),
@@ -277,6 +299,11 @@ fn drain<const N: usize>(from: &mut [u64; N], into: &Counters<N>) {
 }
 
 impl Metrics {
+    /// Nothing counted, with an event queue that would be handed on like this.
+    pub(crate) fn new(queue: EventQueue) -> Self {
+        Self { queue, ..Self::default() }
+    }
+
     /// Adds what a thread counted.
     pub(crate) fn drain(&self, tally: &mut Tally, listener: Listener) {
         drain(&mut tally.counts, &self.counts);

@@ -1,7 +1,7 @@
-//! Datagram sockets: many datagrams with one system call, and what the kernel dropped.
+//! Sockets: many datagrams with one system call, when each reached this host, and what the kernel dropped.
 //!
-//! Unsafe code is in this module (and in `cli::startup_code`, for one call): `recvmmsg` and three socket options that no safe wrapper
-//! offers. It moves bytes and knows nothing of lines.
+//! Unsafe code is in this module (and in `cli::startup_code` and `descriptors`, for a call each): `recvmmsg`, `recvmsg`
+//! and socket options that no safe wrapper offers. It moves bytes and knows nothing of lines.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,8 +9,9 @@ use std::mem::{size_of, size_of_val, zeroed};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 /// Datagrams taken with one call.
 const BATCH: usize = 64;
@@ -18,12 +19,40 @@ const BATCH: usize = 64;
 const DATAGRAM: usize = 65_535;
 /// Distance of buffers. Not a power of two, or the beginnings of all of them would compete for the same cache lines.
 const STRIDE: usize = DATAGRAM + 1 + 1_408;
-/// Words of control data for each datagram: room for one 32-bit counter.
-const CONTROL_WORDS: usize = 4;
+/// Words of control data for each read: room for a time (4 words) and a 32-bit counter (3).
+const CONTROL_WORDS: usize = 8;
+/// Words before the data of a control message: its length, level and type.
+const CONTROL_HEAD: usize = 2;
+/// Connections that the kernel completes before they are accepted; capped by `net.core.somaxconn`.
+const BACKLOG: i32 = 1_024;
+/// Probes of idle TCP connections as Go programs send them, so that a peer that is gone is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Receive buffer that is asked for when the configuration says nothing.
 const DEFAULT_READ_BUFFER: usize = 16 << 20;
 /// `SK_MEMINFO_DROPS`, the place of the drop counter in what `SO_MEMINFO` gives.
 const MEMINFO_DROPS: usize = 8;
+
+/// When something reached this host: nanoseconds of its wall clock, as the kernel notes it for each packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stamp(u64);
+
+impl Stamp {
+    /// Later than everything.
+    pub(crate) const MAX: Self = Self(u64::MAX);
+    /// Earlier than everything.
+    pub(crate) const MIN: Self = Self(0);
+
+    /// The present time, by the clock that stamps packets.
+    pub(crate) fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn at(nanos: u64) -> Self {
+        Self(nanos)
+    }
+}
 
 /// Opens a UDP socket. `read_buffer` is in bytes, 0 for as much as the system allows.
 ///
@@ -39,8 +68,29 @@ pub(crate) fn bind_udp(
         socket.set_reuse_port(true)?;
     }
     prepare(&socket, read_buffer);
+    stamp(&socket);
     socket.bind(&address.into())?;
     Ok(socket)
+}
+
+/// Opens a TCP listener that does not block. What it accepts stamps what it receives and probes its peer.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A restart must not wait for connections in TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    // Accepted sockets inherit both.
+    stamp(&socket);
+    let probes = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(9);
+    if let Err(error) = socket.set_tcp_keepalive(&probes) {
+        tracing::debug!(%error, "idle connections are not probed");
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Opens a Unix datagram socket; a name that begins with `@` is an abstract one.
@@ -70,6 +120,13 @@ fn prepare(socket: &Socket, read_buffer: usize) {
     // Where the kernel does not count for us there is nothing to report.
     if let Err(error) = set_option(socket, libc::SO_RXQ_OVFL, 1) {
         tracing::debug!(%error, "the kernel does not report drops");
+    }
+}
+
+/// Has the kernel say when each packet came. Where it does not, order between sockets is that of reading.
+fn stamp(socket: &Socket) {
+    if let Err(error) = set_option(socket, libc::SO_TIMESTAMPNS, 1) {
+        tracing::debug!(%error, "the kernel does not stamp packets");
     }
 }
 
@@ -109,7 +166,38 @@ pub(crate) fn kernel_drops(socket: &Socket) -> Option<u32> {
     info.get(MEMINFO_DROPS).copied()
 }
 
-/// Buffers for one batch of datagrams. Stays on the thread that made it.
+/// Reads from a stream what is there, without waiting: the number of bytes, and when the last of them came.
+///
+/// # Errors
+/// What the system call says, `WouldBlock` if there is nothing; interrupted calls are repeated.
+pub(crate) fn receive(
+    stream: &impl AsRawFd,
+    space: &mut [u8],
+) -> io::Result<(usize, Option<Stamp>)> {
+    let mut control = [0u64; CONTROL_WORDS];
+    let mut vector = libc::iovec { iov_base: space.as_mut_ptr().cast(), iov_len: space.len() };
+    loop {
+        // SAFETY: all fields of `msghdr` are integers and pointers, for which zero is a valid value.
+        let mut header: libc::msghdr = unsafe { zeroed() };
+        header.msg_iov = &raw mut vector;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control);
+        // SAFETY: the header points to `space` and `control` with their true lengths; both are borrowed exclusively and
+        // outlive the call. The descriptor is open.
+        let received =
+            unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+        if let Ok(length) = usize::try_from(received) {
+            return Ok((length, control_stamp(&control, header.msg_controllen)));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Buffers for one batch of datagrams, which are taken one after the other.
 pub(crate) struct Batch {
     buffers: Vec<u8>,
     /// What the kernel is pointed at; the pointers lead into `buffers`, `vectors` and `control`, which never move.
@@ -117,7 +205,12 @@ pub(crate) struct Batch {
     _vectors: Vec<libc::iovec>,
     control: Vec<u64>,
     filled: usize,
+    /// Number of the next datagram to be taken.
+    next: usize,
 }
+
+// SAFETY: the pointers in `headers` lead into vectors that the batch owns and nobody else knows, and go where it goes.
+unsafe impl Send for Batch {}
 
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -147,22 +240,21 @@ impl Batch {
                 header
             })
             .collect();
-        Self { buffers, headers, _vectors: vectors, control, filled: 0 }
+        Self { buffers, headers, _vectors: vectors, control, filled: 0, next: 0 }
     }
 
-    /// Waits for a datagram and takes all that are there, up to a batch; with `wait` false it does not wait.
+    /// Reads all datagrams that are there, up to a batch, without waiting. Those of the batch before are gone.
     ///
     /// # Errors
-    /// What the system call says; interrupted calls are repeated.
-    pub(crate) fn receive(&mut self, socket: &Socket, wait: bool) -> io::Result<usize> {
+    /// What the system call says, `WouldBlock` if there is none; interrupted calls are repeated.
+    pub(crate) fn receive(&mut self, socket: &Socket) -> io::Result<usize> {
         let descriptor: RawFd = socket.as_raw_fd();
         // The kernel wrote into those alone.
         for header in self.headers.iter_mut().take(self.filled) {
             header.msg_hdr.msg_flags = 0;
             header.msg_hdr.msg_controllen = CONTROL_WORDS * size_of::<u64>();
         }
-        self.filled = 0;
-        let flags = if wait { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
+        (self.filled, self.next) = (0, 0);
         loop {
             // SAFETY: each of the `BATCH` headers points to an `iovec` over its own part of `buffers` and to its own
             // part of `control`, with their true lengths. Those vectors are never resized, so the pointers hold; no
@@ -172,7 +264,7 @@ impl Batch {
                     descriptor,
                     self.headers.as_mut_ptr(),
                     self.headers.len() as u32,
-                    flags as _,
+                    libc::MSG_DONTWAIT as _,
                     std::ptr::null_mut(),
                 )
             };
@@ -187,17 +279,28 @@ impl Batch {
         }
     }
 
-    /// The datagrams of the last [`Batch::receive`].
-    pub(crate) fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
-        self.headers.iter().take(self.filled).zip(self.buffers.chunks_exact(STRIDE)).map(
-            |(header, buffer)| {
-                let length = (header.msg_len as usize).min(DATAGRAM);
-                buffer.get(..length).unwrap_or_default()
-            },
-        )
+    /// Whether every datagram has been taken.
+    pub(crate) fn is_done(&self) -> bool {
+        self.next >= self.filled
     }
 
-    /// The sum of their lengths.
+    /// When the next datagram came, if there is one and the kernel says so.
+    pub(crate) fn next_stamp(&self) -> Option<Stamp> {
+        let header = self.headers.get(..self.filled)?.get(self.next)?;
+        let words = self.control.chunks_exact(CONTROL_WORDS).nth(self.next)?;
+        control_stamp(words, header.msg_hdr.msg_controllen)
+    }
+
+    /// Takes the next datagram.
+    pub(crate) fn take(&mut self) -> Option<&[u8]> {
+        let header = self.headers.get(..self.filled)?.get(self.next)?;
+        let length = (header.msg_len as usize).min(DATAGRAM);
+        let start = self.next * STRIDE;
+        self.next += 1;
+        self.buffers.get(start..start + length)
+    }
+
+    /// The sum of the lengths of all datagrams of the batch.
     pub(crate) fn bytes(&self) -> usize {
         self.headers.iter().take(self.filled).map(|header| header.msg_len as usize).sum()
     }
@@ -221,25 +324,42 @@ impl Batch {
         let last = self.filled.checked_sub(1)?;
         let header = self.headers.get(last)?;
         let words = self.control.chunks_exact(CONTROL_WORDS).nth(last)?;
-        control_counter(words, header.msg_hdr.msg_controllen)
+        control_messages(words, header.msg_hdr.msg_controllen)
+            .find(|(option, _)| *option == libc::SO_RXQ_OVFL)
+            .and_then(|(_, data)| Some(*data.first()? as u32))
     }
 }
 
-/// Reads a `SO_RXQ_OVFL` counter from control data: a `cmsghdr` (length, level, type) and 32 bits.
-fn control_counter(words: &[u64], length: usize) -> Option<u32> {
-    let [size, kind, value, ..] = *words else {
-        return None;
-    };
-    let [level, option] = [kind as u32 as i32, (kind >> 32) as u32 as i32];
-    let complete = length >= 20 && size >= 20;
-    (complete && level == libc::SOL_SOCKET && option == libc::SO_RXQ_OVFL).then_some(value as u32)
+fn control_stamp(words: &[u64], length: usize) -> Option<Stamp> {
+    control_messages(words, length).find(|(option, _)| *option == libc::SCM_TIMESTAMPNS).and_then(
+        |(_, data)| match data {
+            [seconds, nanos, ..] => {
+                Some(Stamp(seconds.checked_mul(1_000_000_000)?.checked_add(*nanos)?))
+            }
+            _ => None,
+        },
+    )
+}
+
+/// Control messages of the socket level: type and data. Each is a `cmsghdr` (length, level, type), then the data, up to
+/// a full word. `length` is in bytes.
+fn control_messages(words: &[u64], length: usize) -> impl Iterator<Item = (i32, &[u64])> {
+    let mut rest = words.get(..(length / size_of::<u64>()).min(words.len())).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let [size, kind, ..] = *rest else { return None };
+        let end = (size as usize).div_ceil(size_of::<u64>());
+        let data = rest.get(CONTROL_HEAD..end)?;
+        rest = rest.get(end..)?;
+        Some(([kind as u32 as i32, (kind >> 32) as u32 as i32], data))
+    })
+    .filter(|([level, _], _)| *level == libc::SOL_SOCKET)
+    .map(|([_, option], data)| (option, data))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::UdpSocket;
-    use std::time::Duration;
 
     fn local() -> Socket {
         bind_udp("127.0.0.1:0".parse().expect("address"), 0, false).expect("bind")
@@ -261,14 +381,17 @@ mod tests {
         let mut batch = Batch::new();
         let mut received: Vec<Vec<u8>> = Vec::new();
         while received.len() < sent.len() {
-            batch.receive(&socket, true).expect("received");
+            // Over the loopback a datagram is there when its sender goes on.
+            batch.receive(&socket).expect("received");
             assert_eq!(batch.truncated(), 0);
-            received.extend(batch.datagrams().map(<[u8]>::to_vec));
+            while let Some(datagram) = batch.take() {
+                received.push(datagram.to_vec());
+            }
         }
         assert_eq!(received, sent);
-        let error = batch.receive(&socket, false).expect_err("nothing is left");
+        let error = batch.receive(&socket).expect_err("nothing is left");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        assert_eq!(batch.datagrams().count(), 0);
+        assert!(batch.is_done() && batch.take().is_none());
     }
 
     #[test]
@@ -283,30 +406,51 @@ mod tests {
         assert!(dropped > 0, "a tiny buffer holds no 2000 datagrams");
         let mut batch = Batch::new();
         let mut received = 0;
-        while let Ok(count) = batch.receive(&socket, false) {
+        while let Ok(count) = batch.receive(&socket) {
             received += count as u32;
         }
         assert_eq!(received + dropped, SENT);
         // A datagram that comes after drops says how many there were.
         sender.send_to(b"after", address(&socket)).expect("sent");
-        batch.receive(&socket, true).expect("received");
+        batch.receive(&socket).expect("received");
         assert_eq!(batch.drops(), Some(dropped));
     }
 
     #[test]
-    fn shutting_down_ends_a_wait() {
-        let socket = std::sync::Arc::new(local());
-        let waiting = std::sync::Arc::clone(&socket);
-        let (started, begun) = std::sync::mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let mut batch = Batch::new();
-            started.send(()).expect("sent");
-            batch.receive(&waiting, true).map(|_| batch.datagrams().map(<[u8]>::len).sum::<usize>())
-        });
-        begun.recv_timeout(Duration::from_secs(10)).expect("started");
-        // An unconnected socket reports that it is not connected and wakes its reader all the same.
-        let _ = socket.shutdown(std::net::Shutdown::Read);
-        assert_eq!(thread.join().expect("joined").ok(), Some(0));
+    fn datagrams_and_bytes_say_when_they_came() {
+        let socket = local();
+        let listener = bind_tcp("127.0.0.1:0".parse().expect("address")).expect("bind");
+        let mut stream = std::net::TcpStream::connect(listener.local_addr().expect("address"))
+            .expect("connected");
+        let (accepted, _) = listener.accept().expect("accepted");
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        let mut batch = Batch::new();
+        let mut space = [0; 100];
+        let mut last = Stamp(0);
+        // The kernel begins to stamp a moment after it is told to, so the first few may be read unstamped.
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        let mut stamped = 0;
+        while stamped < 100 {
+            assert!(std::time::Instant::now() < end, "packets are not stamped");
+            sender.send_to(b"u", address(&socket)).expect("sent");
+            std::io::Write::write_all(&mut stream, b"t").expect("sent");
+            batch.receive(&socket).expect("received");
+            let first = batch.next_stamp().expect("a stamp");
+            assert_eq!(batch.take(), Some(&b"u"[..]));
+            let (length, second) = receive(&accepted, &mut space).expect("received");
+            assert_eq!(space.get(..length), Some(&b"t"[..]));
+            let Some(second) = second else { continue };
+            if stamped > 0 {
+                assert!(last <= first && first <= second && second <= Stamp::now());
+            }
+            (last, stamped) = (second, stamped + 1);
+        }
+        assert_eq!(
+            receive(&accepted, &mut space).expect_err("nothing is left").kind(),
+            io::ErrorKind::WouldBlock
+        );
+        drop(stream);
+        assert_eq!(receive(&accepted, &mut space).expect("the end").0, 0);
     }
 
     #[test]
@@ -320,8 +464,8 @@ mod tests {
             let sender = Socket::new(Domain::UNIX, Type::DGRAM, None).expect("socket");
             sender.send_to(b"a:1|c", &socket.local_addr().expect("address")).expect("sent");
             let mut batch = Batch::new();
-            assert_eq!(batch.receive(&socket, true).expect("received"), 1);
-            assert_eq!(batch.datagrams().next(), Some(&b"a:1|c"[..]));
+            assert_eq!(batch.receive(&socket).expect("received"), 1);
+            assert_eq!(batch.take(), Some(&b"a:1|c"[..]));
             assert_eq!(
                 bind_unixgram(name, 0).expect_err("in use").kind(),
                 io::ErrorKind::AddrInUse

@@ -143,6 +143,7 @@ impl Offline {
             relay: None,
             has_cache: true,
             kernel_drops: Vec::new(),
+            now: self.shared.registry.clock.now(),
             build: ("", ""),
         };
         let mut own = self.shared.metrics.original(&context);

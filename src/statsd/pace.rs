@@ -47,6 +47,11 @@ impl Pace {
         }
     }
 
+    /// Takes note that the socket was found empty. Returns how long to stay away from it.
+    pub(crate) fn empty(&mut self, now: Instant) -> Option<Duration> {
+        if self.datagrams == 0 { None } else { self.after(0, 0, false, now) }
+    }
+
     /// Takes note of a read that ended at `now`: so many datagrams of so many bytes, and whether the socket may hold
     /// more. Returns how long to stay away from it.
     pub(crate) fn after(
@@ -106,6 +111,10 @@ mod tests {
         assert_eq!(pace.after(36, 36 * 40, false, at(1_000)), Some(LONGEST));
         // Those before the nap do not count twice.
         assert_eq!(pace.after(1, 40, false, at(2_000)), None);
+        // The last of them may have filled a batch, so that only the next read shows that there were no more.
+        assert_eq!(pace.after(64, 64 * 40, true, at(2_500)), None);
+        assert_eq!(pace.empty(at(2_501)), Some(LONGEST));
+        assert_eq!(pace.empty(at(2_502)), None);
     }
 
     #[test]

@@ -6,29 +6,30 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use tokio::sync::watch;
 
-use super::clock::{Clock, TICK_NANOS, TICKS_PER_SECOND};
-use super::datagram::DatagramListener;
+use super::clock::Clock;
 use super::ingest::{Loaded, Shared};
+use super::intake::Intake;
 use super::line::ParserFlags;
 use super::mapcache::CacheKind;
 use super::mapper::{Mapper, Problem, Severity};
-use super::metrics::{Context, Listener, Metrics, SelfFamily, bump, is_own_name};
-use super::net;
+use super::metrics::{Context, EventQueue, Listener, Metrics, SelfFamily, bump, is_own_name};
 use super::registry::{Registry, Reserved};
 use super::relay::{Relay, RelayConfig};
 use super::scrape::Scrape;
-use super::{tcp, tree};
+use super::tree;
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source};
+
+mod threads;
+
+use threads::{Expiry, Signal, Threads};
 
 /// Which metrics about itself a pipeline adds to the users' series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,9 +49,13 @@ pub struct PipelineConfig {
     /// UDP address, `None` for no UDP.
     pub udp: Option<SocketAddr>,
     /// UDP sockets (and threads) that share the address by `SO_REUSEPORT`; senders are spread by the kernel. 0 is 1.
+    /// With one, lines take effect in the order in which they reach this host; with more there is no order between two
+    /// of them.
     pub udp_sockets: usize,
     /// TCP address, `None` for no TCP.
     pub tcp: Option<SocketAddr>,
+    /// How long a TCP connection may be silent before it is closed; `None` for any time.
+    pub tcp_idle: Option<Duration>,
     /// Path of a Unix datagram socket, or `@` and an abstract name.
     pub unixgram: Option<String>,
     /// Mode of that socket's file; `None` leaves what the umask gives.
@@ -67,6 +72,9 @@ pub struct PipelineConfig {
     pub cache_kind: CacheKind,
     /// Keys of known lines that each listening thread remembers, at 25 to 50 bytes each; 0 for none.
     pub key_cache_size: usize,
+    /// Events after which the original's queue would be handed on, and the interval at which it would be in any case:
+    /// what `statsd_exporter_event_queue_flushed_total` counts. There is no such queue here.
+    pub event_flush: (u64, Duration),
     /// Series allowed; new ones beyond are refused and counted. 0 for any number.
     pub max_series: u64,
     /// Relay, if any.
@@ -88,6 +96,7 @@ impl Default for PipelineConfig {
             udp: None,
             udp_sockets: 1,
             tcp: None,
+            tcp_idle: None,
             unixgram: None,
             unixgram_mode: None,
             read_buffer: 0,
@@ -96,6 +105,7 @@ impl Default for PipelineConfig {
             cache_size: 1_000,
             cache_kind: CacheKind::Lru,
             key_cache_size: 4 << 20,
+            event_flush: (1_000, Duration::from_millis(200)),
             max_series: 0,
             relay: None,
             reserved: Arc::new(|_| false),
@@ -191,12 +201,9 @@ fn load(path: &Path) -> Result<Mapper, ReloadError> {
 /// The running StatsD side.
 pub struct Pipeline {
     shared: Arc<Shared>,
-    datagrams: Vec<DatagramListener>,
+    threads: Arc<Threads>,
     udp_address: Option<SocketAddr>,
-    tcp: Option<Tcp>,
-    /// File of the Unix socket, to be removed at the end.
-    unix_file: Option<PathBuf>,
-    expiry: Option<Expiry>,
+    tcp_address: Option<SocketAddr>,
     mapping_file: Option<PathBuf>,
     loads: AtomicU64,
     self_metrics: SelfMetrics,
@@ -212,14 +219,8 @@ impl std::fmt::Debug for Pipeline {
     }
 }
 
-struct Tcp {
-    address: SocketAddr,
-    stop: watch::Sender<bool>,
-    task: Mutex<Option<tokio::task::JoinHandle<()>>>,
-}
-
 impl Pipeline {
-    /// Loads the mapping, opens the listeners and begins to receive. With TCP it must be called within a tokio runtime.
+    /// Loads the mapping, opens the listeners and begins to receive.
     ///
     /// # Errors
     /// The first step that failed: mapping, relay, then UDP, TCP and Unix listener. Nothing is left running then.
@@ -246,7 +247,8 @@ impl Pipeline {
             config.max_series,
             Box::new(move || waker.wake()),
         );
-        let metrics = Metrics::default();
+        let (threshold, interval) = config.event_flush;
+        let metrics = Metrics::new(EventQueue::new(threshold, interval));
         metrics.loaded_mappings.store(mapper.rules().len() as u64, Ordering::Relaxed);
         let shared = Arc::new(Shared {
             registry,
@@ -258,86 +260,28 @@ impl Pipeline {
             key_cache_size: config.key_cache_size,
             relay,
         });
-        let mut pipeline = Self {
-            shared,
-            datagrams: Vec::new(),
-            udp_address: None,
-            tcp: None,
+        // From here on dropping them stops what was started.
+        let mut threads = Threads {
+            shared: Arc::clone(&shared),
+            intakes: Vec::new(),
             unix_file: None,
             expiry: None,
+        };
+        let (udp_address, tcp_address) = threads.listen(&config)?;
+        if !clock.is_manual() {
+            let expiry = Expiry::start(Arc::clone(&shared), signal);
+            threads.expiry = Some(expiry.map_err(StartError::Thread)?);
+        }
+        Ok(Self {
+            shared,
+            threads: Arc::new(threads),
+            udp_address,
+            tcp_address,
             mapping_file: config.mapping_file.clone(),
             loads: AtomicU64::new(0),
             self_metrics: config.self_metrics,
             build: config.build.clone(),
-        };
-        // From here on dropping the pipeline stops what was started.
-        pipeline.listen(&config)?;
-        if !clock.is_manual() {
-            let shared = Arc::clone(&pipeline.shared);
-            pipeline.expiry = Some(Expiry::start(shared, signal).map_err(StartError::Thread)?);
-        }
-        Ok(pipeline)
-    }
-
-    fn listen(&mut self, config: &PipelineConfig) -> Result<(), StartError> {
-        let failed = |listener: Listener, address: &dyn ToString| {
-            let (listener, address) = (listener.as_str(), address.to_string());
-            move |source| StartError::Listen { listener, address, source }
-        };
-        if let Some(mut address) = config.udp {
-            let (buffer, several) = (config.read_buffer, config.udp_sockets > 1);
-            for number in 0..config.udp_sockets.max(1) {
-                let socket = net::bind_udp(address, buffer, several)
-                    .map_err(failed(Listener::Udp, &address))?;
-                // With port 0 the first socket decides for the others.
-                let bound = socket.local_addr().ok().and_then(|bound| bound.as_socket());
-                address = bound.unwrap_or(address);
-                self.udp_address = Some(address);
-                let open = Box::new(move || net::bind_udp(address, buffer, several));
-                self.datagrams.push(
-                    DatagramListener::start(&self.shared, Listener::Udp, number, socket, open)
-                        .map_err(StartError::Thread)?,
-                );
-            }
-        }
-        if let Some(address) = config.tcp {
-            self.tcp =
-                Some(Tcp::start(&self.shared, address).map_err(failed(Listener::Tcp, &address))?);
-        }
-        if let Some(name) = &config.unixgram {
-            self.listen_unix(name, config).map_err(failed(Listener::Unixgram, name))?;
-        }
-        Ok(())
-    }
-
-    fn listen_unix(&mut self, name: &str, config: &PipelineConfig) -> io::Result<()> {
-        let file = (!name.starts_with('@')).then(|| PathBuf::from(name));
-        let (buffer, mode) = (config.read_buffer, config.unixgram_mode);
-        let (path, name) = (file.clone(), name.to_owned());
-        let open = move || {
-            let socket = net::bind_unixgram(&name, buffer)?;
-            if let (Some(path), Some(mode)) = (&path, mode) {
-                set_mode(path, mode)?;
-            }
-            Ok(socket)
-        };
-        let socket = open()?;
-        self.unix_file.clone_from(&file);
-        let reopen = move || {
-            if let Some(file) = &file {
-                // The file of our own old socket; a new one cannot be bound while it is there.
-                let _ = std::fs::remove_file(file);
-            }
-            open()
-        };
-        self.datagrams.push(DatagramListener::start(
-            &self.shared,
-            Listener::Unixgram,
-            0,
-            socket,
-            Box::new(reopen),
-        )?);
-        Ok(())
+        })
     }
 
     /// The UDP address in use, with the real port where 0 was asked for.
@@ -349,7 +293,7 @@ impl Pipeline {
     /// The TCP address in use, with the real port where 0 was asked for.
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        self.tcp.as_ref().map(|tcp| tcp.address)
+        self.tcp_address
     }
 
     /// Reads the mapping file again and swaps the mapping for every line received from now on. Existing series keep
@@ -408,7 +352,8 @@ impl Pipeline {
             registry: &self.shared.registry.counts,
             relay: self.shared.relay.as_ref(),
             has_cache: self.shared.cache_size > 0,
-            kernel_drops: self.datagrams.iter().map(DatagramListener::kernel_drops).collect(),
+            kernel_drops: self.threads.intakes.iter().flat_map(Intake::kernel_drops).collect(),
+            now: self.shared.registry.clock.now(),
             build: (&self.build.0, &self.build.1),
         };
         let metrics = &self.shared.metrics;
@@ -431,45 +376,13 @@ impl Pipeline {
     }
 
     /// Stops the listeners after they have taken what they had received, then the relay after it has sent it.
-    /// Series can be scraped still.
+    /// Series can be scraped still. The runtime goes on meanwhile, whatever a thread waits for.
     pub async fn shutdown(&self) {
-        if let Some(tcp) = &self.tcp {
-            tcp.shutdown().await;
-        }
-        self.stop_threads();
-    }
-
-    fn stop_threads(&self) {
-        for listener in &self.datagrams {
-            listener.shutdown();
-        }
-        if let Some(relay) = &self.shared.relay {
-            relay.shutdown();
-        }
-        if let Some(expiry) = &self.expiry {
-            expiry.shutdown();
-        }
-        if let Some(file) = &self.unix_file
-            && let Err(error) = std::fs::remove_file(file)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(file = %file.display(), %error, "the socket file stays behind");
+        let threads = Arc::clone(&self.threads);
+        if let Err(error) = tokio::task::spawn_blocking(move || threads.stop()).await {
+            tracing::error!(%error, "stopping the StatsD side failed");
         }
     }
-}
-
-impl Drop for Pipeline {
-    fn drop(&mut self) {
-        if let Some(tcp) = &self.tcp {
-            tcp.stop.send_replace(true);
-        }
-        self.stop_threads();
-    }
-}
-
-fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o777))
 }
 
 impl Source for Pipeline {
@@ -531,106 +444,3 @@ impl Source for SelfSource {
     }
 }
 
-impl Tcp {
-    fn start(shared: &Arc<Shared>, address: SocketAddr) -> io::Result<Self> {
-        let runtime = tokio::runtime::Handle::try_current()
-            .map_err(|error| io::Error::other(format!("TCP needs a tokio runtime: {error}")))?;
-        let listener = std::net::TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let listener = {
-            let _inside = runtime.enter();
-            tokio::net::TcpListener::from_std(listener)?
-        };
-        let (stop, stopped) = watch::channel(false);
-        let task = runtime.spawn(tcp::run(Arc::clone(shared), listener, stopped));
-        Ok(Self { address, stop, task: Mutex::new(Some(task)) })
-    }
-
-    async fn shutdown(&self) {
-        self.stop.send_replace(true);
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(task) = task
-            && let Err(error) = task.await
-        {
-            tracing::error!(%error, "the TCP listener failed");
-        }
-    }
-}
-
-/// Wakes the expiry thread.
-#[derive(Debug, Default)]
-struct Signal {
-    state: Mutex<SignalState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct SignalState {
-    woken: bool,
-    stopping: bool,
-}
-
-impl Signal {
-    fn set(&self, change: impl FnOnce(&mut SignalState)) {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
-        self.changed.notify_all();
-    }
-
-    fn wake(&self) {
-        self.set(|state| state.woken = true);
-    }
-
-    /// Waits until woken or for `timeout`; returns whether to stop.
-    fn wait(&self, timeout: Option<Duration>) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = |state: &mut SignalState| !state.woken && !state.stopping;
-        let mut state = match timeout {
-            None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
-            Some(timeout) => {
-                let waited = self.changed.wait_timeout_while(state, timeout, idle);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-        };
-        state.woken = false;
-        state.stopping
-    }
-}
-
-/// The thread that removes expired series. It sleeps while nothing can expire.
-struct Expiry {
-    signal: Arc<Signal>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Expiry {
-    fn start(shared: Arc<Shared>, signal: Arc<Signal>) -> io::Result<Self> {
-        let mine = Arc::clone(&signal);
-        let thread =
-            std::thread::Builder::new().name("statsd-expiry".to_owned()).spawn(move || {
-                loop {
-                    let timeout = shared.registry.next_expiry().map(|second| {
-                        let due = u64::from(second) * u64::from(TICKS_PER_SECOND) * TICK_NANOS;
-                        Duration::from_nanos(
-                            due.saturating_sub(shared.registry.clock.now().nanos()),
-                        )
-                    });
-                    if mine.wait(timeout) {
-                        return;
-                    }
-                    shared.registry.expire();
-                }
-            })?;
-        Ok(Self { signal, thread: Mutex::new(Some(thread)) })
-    }
-
-    fn shutdown(&self) {
-        self.signal.set(|state| state.stopping = true);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("the expiry thread panicked");
-        }
-    }
-}

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::metrics::bump;
+use super::supervise;
 
 /// Lines waiting to be sent, in bytes.
 const QUEUE_BYTES: usize = 8 << 20;
@@ -76,6 +77,8 @@ pub(crate) struct RelayCounts {
     pub(crate) errors: std::sync::atomic::AtomicU64,
     /// Lines of datagrams that were not sent.
     pub(crate) lost_lines: std::sync::atomic::AtomicU64,
+    /// Panics of that thread.
+    pub(crate) restarts: std::sync::atomic::AtomicU64,
 }
 
 impl Relay {
@@ -98,9 +101,12 @@ impl Relay {
             counts: Arc::clone(&counts),
         };
         let left = Arc::clone(&queued);
-        let thread = std::thread::Builder::new()
-            .name("statsd-relay".to_owned())
-            .spawn(move || outlet.run(&receiver, &left))?;
+        let restarts = Arc::clone(&counts);
+        let thread = supervise::spawn(
+            "statsd-relay",
+            move || bump(&restarts.restarts),
+            move || outlet.run(&receiver, &left),
+        )?;
         Ok(Self {
             target: config.address.clone(),
             packet_length: config.packet_length,

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
+use crate::statsd::clock::Moment;
 use crate::statsd::family::Kind;
 use crate::statsd::labels;
 use crate::statsd::line::SampleError;
@@ -32,6 +33,7 @@ pub(crate) struct Context<'a> {
     /// Whether there is a mapping cache.
     pub(crate) has_cache: bool,
     pub(crate) kernel_drops: Vec<KernelDrops>,
+    pub(crate) now: Moment,
     /// Version and revision for `build_info`.
     pub(crate) build: (&'a str, &'a str),
 }
@@ -98,7 +100,9 @@ const OWN_NAMES: &[&str] = &[
     "kstatd_statsd_relay_errors_total",
     "kstatd_statsd_samples_total",
     "kstatd_statsd_series",
+    "kstatd_statsd_tcp_closed_connections_total",
     "kstatd_statsd_tcp_open_connections",
+    "kstatd_statsd_thread_restarts_total",
     "kstatd_statsd_truncated_datagrams_total",
     "statsd_exporter_build_info",
     "statsd_exporter_config_reloads_total",
@@ -190,9 +194,9 @@ impl Metrics {
             .nonzero(),
             one(
                 "statsd_exporter_event_queue_flushed_total",
-                "Times a batch of events was handed on.",
+                "Times the buffer of events was full or its interval over.",
                 Counter,
-                get(&self.flushes),
+                self.queue.flushed(context.now) as f64,
             ),
             SelfFamily::by(
                 "statsd_exporter_events_actions_total",
@@ -291,9 +295,14 @@ impl Metrics {
             ),
             one(
                 "statsd_exporter_udp_packet_drops_total",
-                "UDP datagrams received and not parsed. There is no queue that could drop them.",
+                "UDP datagrams the kernel dropped because a socket's buffer was full.",
                 Counter,
-                0.0,
+                context
+                    .kernel_drops
+                    .iter()
+                    .filter(|drops| drops.listener == Listener::Udp)
+                    .map(|drops| drops.dropped as f64)
+                    .sum(),
             ),
             one(
                 "statsd_exporter_udp_packets_total",
@@ -476,11 +485,31 @@ impl Metrics {
                 "type",
                 by_kind(&context.registry.live),
             ),
+            SelfFamily::by(
+                "kstatd_statsd_tcp_closed_connections_total",
+                "TCP connections closed from this side: their descriptors were needed, or they were idle.",
+                Counter,
+                "reason",
+                [("displaced", get(&self.tcp_displaced)), ("idle", get(&self.tcp_idle))],
+            ),
             one(
                 "kstatd_statsd_tcp_open_connections",
                 "TCP connections open now.",
                 Gauge,
                 self.tcp_open.load(Ordering::Relaxed).max(0) as f64,
+            ),
+            SelfFamily::by(
+                "kstatd_statsd_thread_restarts_total",
+                "Times a thread panicked and was started again.",
+                Counter,
+                "thread",
+                [
+                    ("expiry", Some(&self.expiry_restarts)),
+                    ("intake", Some(&self.intake_restarts)),
+                    ("relay", context.relay.map(|relay| &relay.counts.restarts)),
+                ]
+                .into_iter()
+                .filter_map(|(thread, restarts)| Some((thread, get(restarts?)))),
             ),
             SelfFamily::by(
                 "kstatd_statsd_truncated_datagrams_total",
@@ -560,6 +589,7 @@ mod tests {
             relay: Some(relay),
             has_cache: true,
             kernel_drops: vec![KernelDrops { listener: Listener::Udp, socket: 0, dropped: 3 }],
+            now: Moment::default(),
             build: ("1.2.3", "abc"),
         }
     }
