@@ -87,7 +87,7 @@ fn listener_cpu() -> Duration {
     for thread in threads {
         let read =
             |file: &str| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
-        if read("comm").trim() == "statsd-udp-0" {
+        if read("comm").trim() == "statsd-in-0" {
             let spent = read("schedstat");
             let nanos = spent.split(' ').next().and_then(|nanos| nanos.parse().ok());
             return Duration::from_nanos(nanos.unwrap_or_default());

@@ -1,96 +1,190 @@
-//! What the StatsD listeners do when the system gives them nothing more.
+//! What the StatsD side does when the system gives it nothing more, when a part of it fails, and when it is told to end.
 
 mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use common::{DEADLINE, Program, until};
+use common::{DEADLINE, Program, get, until};
+use kstatd::exposition::{Format, ScrapeQuery, Source as _};
+use kstatd::statsd::{Pipeline, PipelineConfig, SelfMetrics};
 
 /// Descriptors the program may have.
-const DESCRIPTORS: usize = 64;
+const DESCRIPTORS: usize = 256;
 
-/// An HTTP connection that stays open, as a new one would need a descriptor.
-struct Scraper(TcpStream);
-
-impl Scraper {
-    fn new(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("connect");
-        stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
-        Self(stream)
-    }
-
-    fn get(&mut self, path: &str) -> String {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
-        self.0.write_all(request.as_bytes()).expect("sent");
-        let mut bytes = Vec::new();
-        let mut buffer = [0; 16 * 1024];
-        // Chunks end with an empty one; a short body may come with its length instead.
-        until("the answer is complete", || {
-            let length = self.0.read(&mut buffer).expect("read");
-            assert!(length > 0, "the connection ended");
-            bytes.extend_from_slice(&buffer[..length]);
-            let text = String::from_utf8_lossy(&bytes);
-            let (head, body) = text.split_once("\r\n\r\n")?;
-            let declared = head.lines().find_map(|line| {
-                let (name, value) = line.split_once(':')?;
-                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
-            });
-            let complete = match declared {
-                Some(length) => body.len() >= length,
-                None => body.ends_with("0\r\n\r\n"),
-            };
-            complete.then(|| body.to_owned())
-        })
-    }
-
-    /// Sum of the samples that begin with `series`.
-    fn sum(&mut self, series: &str) -> f64 {
-        let ours = series.starts_with("kstatd_");
-        let body = self.get(if ours { "/kstatd/metrics" } else { "/metrics" });
-        let lines = body.lines().filter(|line| line.starts_with(series));
-        lines.filter_map(|line| line.rsplit_once(' ')?.1.trim().parse::<f64>().ok()).sum()
-    }
+/// Sum of the samples of `path` that begin with `series`.
+fn sum(web: SocketAddr, series: &str) -> f64 {
+    let ours = series.starts_with("kstatd_");
+    let body = get(web, if ours { "/kstatd/metrics" } else { "/metrics" }).text();
+    sum_of(&body, series)
 }
 
-#[test]
-fn without_descriptors_udp_goes_on_and_tcp_comes_back() {
-    let script = format!("ulimit -n {DESCRIPTORS}; exec \"$0\" \"$@\"");
+fn sum_of(body: &str, series: &str) -> f64 {
+    let lines = body.lines().filter(|line| line.starts_with(series));
+    lines.filter_map(|line| line.rsplit_once(' ')?.1.trim().parse::<f64>().ok()).sum()
+}
+
+/// The program under a limit of descriptors, and its addresses: web, UDP, TCP.
+fn limited(descriptors: usize, more: &[&str]) -> (Program, SocketAddr, SocketAddr, SocketAddr) {
+    let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
     let program = Program::spawn(
         Command::new("sh")
             .args(["-c", &script, env!("CARGO_BIN_EXE_kstatd"), "statsd_exporter"])
             .args(["--web.listen-address=127.0.0.1:0", "--statsd.listen-udp=127.0.0.1:0"])
             .args(["--statsd.listen-tcp=127.0.0.1:0"])
+            .args(more)
             .stdin(Stdio::null()),
     );
     let web = program.address(&["Accepting Prometheus Requests"], "addr");
     let traffic = ["Accepting StatsD Traffic"];
     let (udp, tcp) = (program.address(&traffic, "udp"), program.address(&traffic, "tcp"));
-    let mut scraper = Scraper::new(web);
-    let accept_errors = "kstatd_statsd_accept_errors_total ";
-    assert_eq!(scraper.sum(accept_errors), 0.0);
+    (program, web, udp, tcp)
+}
 
-    // The kernel completes connections that nobody accepts.
-    let connections: Vec<TcpStream> =
-        (0..2 * DESCRIPTORS).map(|_| TcpStream::connect(tcp).expect("connect")).collect();
-    until("accepting fails", || (scraper.sum(accept_errors) >= 2.0).then_some(()));
-    let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
-    sender.send_to(b"over_udp:1|c", udp).expect("sent");
-    until("UDP goes on", || (scraper.sum("over_udp ") == 1.0).then_some(()));
-    // The pauses grow to a second; a loop without them would have failed thousands of times by now.
-    until("accepting fails again", || (scraper.sum(accept_errors) >= 5.0).then_some(()));
-    assert!(scraper.sum(accept_errors) < 100.0);
+#[test]
+fn idle_senders_leave_descriptors_for_scrapes_and_make_room_for_others() {
+    for descriptors in [64, DESCRIPTORS] {
+        let (program, web, udp, tcp) = limited(descriptors, &[]);
+        let senders = descriptors * 3 / 2;
+        let mut connections: Vec<TcpStream> = (0..senders)
+            .map(|number| {
+                let mut stream = TcpStream::connect(tcp).expect("connect");
+                // Some say something, some do not.
+                if number % 2 == 0 {
+                    stream.write_all(b"hello:1|c\n").expect("sent");
+                }
+                stream
+            })
+            .collect();
+        // Every request has a connection of its own.
+        for path in ["/metrics", "/-/healthy", "/-/ready"] {
+            assert_eq!(get(web, path).status, 200, "{path}");
+        }
+        until("each sender is heard", || {
+            (sum(web, "hello ") == senders.div_ceil(2) as f64).then_some(())
+        });
+        assert_eq!(sum(web, "statsd_exporter_tcp_connections_total "), senders as f64);
+        let displaced = "kstatd_statsd_tcp_closed_connections_total{reason=\"displaced\"}";
+        let open = sum(web, "kstatd_statsd_tcp_open_connections ");
+        assert!(open > 0.0 && open < descriptors as f64);
+        assert_eq!(sum(web, displaced), senders as f64 - open);
+        assert_eq!(sum(web, "kstatd_statsd_accept_errors_total "), 0.0);
+        program.line(&["the limit of open files", &format!("limit={descriptors}")]);
+        // Those that were silent longest have gone, the last one has not.
+        let first = connections.first_mut().expect("connection");
+        first.set_read_timeout(Some(DEADLINE)).expect("timeout");
+        assert_eq!(first.read(&mut [0; 1]).expect("closed"), 0);
+        let last = connections.last_mut().expect("connection");
+        last.write_all(b"last:1|c\n").expect("sent");
+        until("the last one is heard", || (sum(web, "last ") == 1.0).then_some(()));
+        UdpSocket::bind("127.0.0.1:0").expect("bind").send_to(b"over_udp:1|c", udp).expect("sent");
+        until("UDP goes on", || (sum(web, "over_udp ") == 1.0).then_some(()));
+        drop(connections);
+        until("none is open", || {
+            (sum(web, "kstatd_statsd_tcp_open_connections ") == 0.0).then_some(())
+        });
+    }
+}
 
-    drop(connections);
+#[test]
+fn silent_connections_are_closed_after_the_time_of_the_flag() {
+    let (_program, web, _, tcp) = limited(DESCRIPTORS, &["--statsd.tcp-idle-timeout=200ms"]);
     let mut stream = TcpStream::connect(tcp).expect("connect");
-    stream.write_all(b"over_tcp:1|c\n").expect("sent");
-    until("TCP comes back", || (scraper.sum("over_tcp ") == 1.0).then_some(()));
-    let accepted = 2.0 * DESCRIPTORS as f64 + 1.0;
-    until("each connection is accepted in the end", || {
-        (scraper.sum("statsd_exporter_tcp_connections_total ") == accepted).then_some(())
+    stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
+    stream.write_all(b"said:1|c\nunfinished:1|c").expect("sent");
+    assert_eq!(stream.read(&mut [0; 1]).expect("closed"), 0);
+    assert_eq!(sum(web, "said "), 1.0);
+    assert_eq!(sum(web, "unfinished "), 1.0);
+    let idle = "kstatd_statsd_tcp_closed_connections_total{reason=\"idle\"}";
+    until("it is counted", || (sum(web, idle) == 1.0).then_some(()));
+}
+
+#[test]
+fn a_panic_costs_its_line_and_is_counted() {
+    let local = Some(([127, 0, 0, 1], 0).into());
+    let pipeline = Pipeline::start(PipelineConfig {
+        udp: local,
+        tcp: local,
+        reserved: Arc::new(|name| {
+            assert_ne!(name, "boom");
+            false
+        }),
+        self_metrics: SelfMetrics::All,
+        ..PipelineConfig::default()
+    })
+    .expect("started");
+    let text = || {
+        let frames = pipeline.frames(Format::Text, &ScrapeQuery::default());
+        String::from_utf8(frames.flat_map(|frame| frame.to_vec()).collect()).expect("UTF-8")
+    };
+    let mut stream = TcpStream::connect(pipeline.tcp_address().expect("address")).expect("connect");
+    stream.write_all(b"before:1|c\n").expect("sent");
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let udp = pipeline.udp_address().expect("address");
+    for line in ["boom:1|c", "after:1|c", "boom:1|c", "after:1|c"] {
+        sender.send_to(line.as_bytes(), udp).expect("sent");
+    }
+    until("the datagrams after it are counted", || {
+        (sum_of(&text(), "after ") == 2.0).then_some(())
     });
-    until("none but ours is open", || {
-        (scraper.sum("kstatd_statsd_tcp_open_connections ") == 1.0).then_some(())
+    let restarts = "kstatd_statsd_thread_restarts_total{thread=\"intake\"}";
+    assert_eq!(sum_of(&text(), restarts), 2.0);
+    // Connections outlive it.
+    stream.write_all(b"before:1|c\n").expect("sent");
+    until("the connection goes on", || (sum_of(&text(), "before ") == 2.0).then_some(()));
+    assert_eq!(sum_of(&text(), "statsd_exporter_udp_packets_total "), 4.0);
+}
+
+#[test]
+fn what_the_kernel_drops_is_counted_under_the_name_of_the_original() {
+    let (program, web, udp, _) = limited(1_024, &["--statsd.read-buffer=4096"]);
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    const SENT: u64 = 5_000;
+    // It cannot read meanwhile.
+    program.signal("STOP");
+    for _ in 0..SENT {
+        sender.send_to(b"a:1|c", udp).expect("sent");
+    }
+    program.signal("CONT");
+    until("each datagram is received or dropped", || {
+        let body = get(web, "/metrics").text();
+        let of = |name| sum_of(&body, name);
+        let received = of("statsd_exporter_udp_packets_total ");
+        let dropped = of("statsd_exporter_udp_packet_drops_total ");
+        (dropped > 0.0 && received + dropped == SENT as f64).then_some(())
     });
+}
+
+#[test]
+fn the_queue_of_the_original_would_have_been_handed_on_so_often() {
+    let (_program, web, udp, _) =
+        limited(1_024, &["--statsd.event-flush-interval=1h", "--statsd.event-flush-threshold=10"]);
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    for _ in 0..25 {
+        sender.send_to(b"a:1|c\nb:1|g", udp).expect("sent");
+    }
+    until("all is counted", || (sum(web, "statsd_exporter_events_total") == 50.0).then_some(()));
+    assert_eq!(sum(web, "statsd_exporter_event_queue_flushed_total "), 5.0);
+}
+
+#[test]
+fn a_second_signal_ends_it_whatever_it_is_doing() {
+    let directory = tempfile::tempdir().expect("directory");
+    let mapping = directory.path().join("mapping.yml");
+    std::fs::write(&mapping, "mappings: []").expect("written");
+    let flag = format!("--statsd.mapping-config={}", mapping.display());
+    let (mut program, web, _, _) = limited(1_024, &[&flag]);
+    assert_eq!(get(web, "/metrics").status, 200);
+    // A reload of what nobody ever writes does not end.
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    std::fs::rename(&pipe, &mapping).expect("renamed");
+    program.signal("HUP");
+    program.line(&["attempting reload"]);
+    program.signal("TERM");
+    // The system may take two signals of a kind for one.
+    program.signal("INT");
+    assert_eq!(program.ended().code(), Some(0));
 }

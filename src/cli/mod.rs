@@ -5,6 +5,8 @@
 //! and stores; [`config`] turns what was stored, and the options file, into one [`config::Config`];
 //! [`run`] starts what the configuration says. Nothing else in the crate knows this module.
 
+mod at_once;
+
 pub mod clap_table;
 pub mod completion;
 pub mod config;

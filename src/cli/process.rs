@@ -75,6 +75,7 @@ impl Signals {
     ///
     /// When the system refuses a handler.
     pub fn new() -> io::Result<Self> {
+        super::at_once::watch();
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,

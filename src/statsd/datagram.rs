@@ -115,8 +115,7 @@ impl DatagramSource {
         registry: &Registry,
         token: Token,
     ) -> io::Result<Self> {
-        let port =
-            Port { listener, number, socket: Mutex::new(None), drops: Mutex::default() };
+        let port = Port { listener, number, socket: Mutex::new(None), drops: Mutex::default() };
         let mut source = Self {
             port: Arc::new(port),
             token,

@@ -48,6 +48,8 @@ const CONNECTIONS: usize = 16;
 const EVENTS: usize = 256;
 /// Rounds after the stop: far more than what had come by then can take.
 const LAST_ROUNDS: usize = 1_000;
+/// So long after a line over TCP or a Unix socket there are no naps: what gathers of them has no times of its own.
+const MIXED: Duration = Duration::from_millis(20);
 /// Pause after a failed question to the kernel.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -93,6 +95,7 @@ impl Preparation {
             arrivals: Vec::new(),
             fresh: Vec::new(),
             items: VecDeque::new(),
+            mixed: None,
         };
         Ok(Self { reader, ports: Vec::new() })
     }
@@ -232,6 +235,8 @@ struct Reader {
     fresh: Vec<(Key, What)>,
     /// What is to be applied, in order. What is beyond the horizon stays for the next round.
     items: VecDeque<Item>,
+    /// When something came that was no UDP datagram.
+    mixed: Option<Instant>,
 }
 
 /// What a round came to.
@@ -257,7 +262,9 @@ impl Reader {
                 // Once more, so that the kernel's list begins anew: a socket that was read after it was listed would
                 // keep its place there for what comes later.
                 nap = round.nap;
-            } else if let Some(nap) = nap.take() {
+            } else if let Some(nap) = nap.take()
+                && self.mixed.is_none_or(|at| at.elapsed() > MIXED)
+            {
                 std::thread::sleep(nap);
             } else {
                 let timeout = self.timeout();
@@ -354,11 +361,7 @@ impl Reader {
                 match token {
                     WAKER => {}
                     TCP => {
-                        tcp.accept(
-                            &self.shared.metrics,
-                            self.poll.registry(),
-                            &mut self.arrivals,
-                        );
+                        tcp.accept(&self.shared.metrics, self.poll.registry(), &mut self.arrivals);
                     }
                     Token(number) => tcp.read(number - CONNECTIONS, &mut self.arrivals),
                 }
@@ -371,6 +374,9 @@ impl Reader {
         // Those of the last round that wait came before the horizon by now.
         for item in &mut self.items {
             item.key = item.key.min(horizon);
+        }
+        if self.fresh.iter().any(|(_, what)| !matches!(what, What::Mark(_))) {
+            self.mixed = Some(Instant::now());
         }
         let whats = self.fresh.iter().map(|(_, what)| *what);
         let keys = order::places(self.fresh.iter().map(|(key, _)| *key));
@@ -478,5 +484,153 @@ fn enter(fresh: &mut Vec<(Key, What)>, arrivals: &mut Vec<Arrival>, horizon: Sta
             None => Key::Until(horizon),
         };
         fresh.push((key, What::Piece(arrival)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arc_swap::ArcSwap;
+    use socket2::{Domain, SockAddr, Type};
+    use std::net::UdpSocket;
+    use std::os::unix::net::UnixDatagram;
+
+    use crate::statsd::clock::Clock;
+    use crate::statsd::ingest::Loaded;
+    use crate::statsd::line::ParserFlags;
+    use crate::statsd::mapcache::CacheKind;
+    use crate::statsd::mapper::Mapper;
+    use crate::statsd::metrics::Metrics;
+    use crate::statsd::net::{bind_udp, bind_unixgram};
+    use crate::statsd::registry::Registry;
+
+    fn shared() -> Arc<Shared> {
+        let reserved = Arc::new(|_: &str| false);
+        Arc::new(Shared {
+            registry: Registry::new(Clock::system(), reserved, 0, Box::new(|| {})),
+            metrics: Metrics::default(),
+            mapping: ArcSwap::from_pointee(Loaded { mapper: Mapper::default(), generation: 0 }),
+            flags: ParserFlags::default(),
+            cache_size: 0,
+            cache_kind: CacheKind::Lru,
+            key_cache_size: 16,
+            relay: None,
+        })
+    }
+
+    fn until(what: &str, mut probe: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !probe() {
+            assert!(Instant::now() < end, "waited in vain: {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn start(shared: &Arc<Shared>, listener: Listener, socket: Socket, open: Open) -> Intake {
+        let mut preparation = Preparation::new(shared).expect("prepared");
+        preparation.datagrams(listener, 0, socket, open).expect("watched");
+        preparation.start(0).expect("started")
+    }
+
+    fn dropped(intake: &Intake) -> u64 {
+        intake.kernel_drops().map(|drops| drops.dropped).sum()
+    }
+
+    fn read_errors(shared: &Shared, listener: Listener) -> u64 {
+        let counter = shared.metrics.read_errors.get(listener as usize).expect("counter");
+        counter.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_udp_socket_that_fails_is_opened_again_at_its_address() {
+        let shared = shared();
+        let socket = bind_udp("127.0.0.1:0".parse().expect("address"), 0, false).expect("bind");
+        let address = socket.local_addr().ok().and_then(|address| address.as_socket());
+        let address = address.expect("address");
+        // A peer that refuses what is sent to it is an error of the next read.
+        let closed = UdpSocket::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
+        socket.connect(&closed.into()).expect("connected");
+        socket.send(b"refused").expect("sent");
+        let open = Box::new(move || bind_udp(address, 0, false));
+        let intake = start(&shared, Listener::Udp, socket, open);
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        until("lines are counted again", || {
+            sender.send_to(b"a:1|c\nb:1|c", address).expect("sent");
+            shared.metrics.lines(Some(Listener::Udp)) >= 2
+        });
+        assert_eq!(read_errors(&shared, Listener::Udp), 1);
+        intake.shutdown();
+    }
+
+    #[test]
+    fn a_socket_with_an_abstract_name_that_fails_is_opened_again() {
+        let shared = shared();
+        let name = format!("@kstatd-intake-{}", std::process::id());
+        let socket = bind_unixgram(&name, 0).expect("bind");
+        let address = socket.local_addr().expect("address");
+        let directory = tempfile::tempdir().expect("directory");
+        let path = |file: &str| directory.path().join(file);
+        let peer = UnixDatagram::bind(path("peer")).expect("bind");
+        let _other = UnixDatagram::bind(path("other")).expect("bind");
+        // A peer that turns away from what it has not read is an error of the next read.
+        socket.connect(&SockAddr::unix(path("peer")).expect("address")).expect("connected");
+        socket2::SockRef::from(&peer).connect(&address).expect("connected");
+        socket.send(b"unread").expect("sent");
+        peer.connect(path("other")).expect("connected");
+        let open = Box::new(move || bind_unixgram(&name, 0));
+        let intake = start(&shared, Listener::Unixgram, socket, open);
+        let sender = Socket::new(Domain::UNIX, Type::DGRAM, None).expect("socket");
+        until("lines are counted again", || {
+            // There is nobody between two sockets.
+            let _ = sender.send_to(b"a:1|c", &address);
+            shared.metrics.lines(Some(Listener::Unixgram)) >= 1
+        });
+        assert_eq!(read_errors(&shared, Listener::Unixgram), 1);
+        intake.shutdown();
+    }
+
+    #[test]
+    fn a_socket_that_cannot_be_opened_is_tried_again() {
+        let shared = shared();
+        // Reading from a stream socket without a peer fails, whatever reads.
+        let broken = || Socket::new(Domain::IPV4, Type::STREAM, None);
+        let good = bind_udp("127.0.0.1:0".parse().expect("address"), 0, false).expect("bind");
+        let address = good.local_addr().ok().and_then(|address| address.as_socket());
+        let address = address.expect("address");
+        let mut sockets = vec![Some(good), None, broken().ok()];
+        let sockets = Mutex::new(std::iter::from_fn(move || sockets.pop()));
+        let open = move || {
+            let next = sockets.lock().expect("sockets").next().flatten();
+            next.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))
+        };
+        let intake = start(&shared, Listener::Udp, broken().expect("socket"), Box::new(open));
+        // What comes while there is no reader waits in the socket.
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        sender.send_to(b"a:1|c\nb:1|c", address).expect("sent");
+        until("the lines are counted", || shared.metrics.lines(Some(Listener::Udp)) == 2);
+        assert!(read_errors(&shared, Listener::Udp) >= 2);
+        intake.shutdown();
+    }
+
+    #[test]
+    fn what_gathers_during_naps_is_not_lost() {
+        const DATAGRAMS: u64 = 20_000;
+        let shared = shared();
+        let socket = bind_udp("127.0.0.1:0".parse().expect("address"), 0, false).expect("bind");
+        let address = socket.local_addr().ok().and_then(|address| address.as_socket());
+        let open = Box::new(|| Err(io::Error::other("never closed")));
+        let intake = start(&shared, Listener::Udp, socket, open);
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        for _ in 0..DATAGRAMS {
+            sender.send_to(b"a:1|c", address.expect("address")).expect("sent");
+        }
+        // What the buffer could not hold, where the system allows but a small one, the kernel has counted.
+        until("each datagram is accounted for", || {
+            shared.metrics.lines(Some(Listener::Udp)) + dropped(&intake) == DATAGRAMS
+        });
+        intake.shutdown();
+        let received = shared.metrics.lines(Some(Listener::Udp));
+        assert_eq!(received + dropped(&intake), DATAGRAMS);
+        assert!(received > 0);
     }
 }

@@ -443,4 +443,3 @@ impl Source for SelfSource {
         Some(Box::new(self.scrape(query).protobuf()))
     }
 }
-

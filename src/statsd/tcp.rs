@@ -183,7 +183,9 @@ impl TcpSource {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_momentary(&error) => bump(&metrics.accept_errors),
-                Err(error) if is_full(&error) && may_displace && self.displace(metrics, arrivals) => {
+                Err(error)
+                    if is_full(&error) && may_displace && self.displace(metrics, arrivals) =>
+                {
                     may_displace = false;
                 }
                 Err(error) => {
@@ -355,9 +357,7 @@ impl TcpSource {
         let mut lines = std::mem::take(&mut connection.lines);
         // Nothing behind a line that is too long counts.
         if !matches!(connection.end, Some(End::TooLong))
-            && lines
-                .take(arrival.bytes, |line| worker.stream_line(strip_return(line)))
-                .is_err()
+            && lines.take(arrival.bytes, |line| worker.stream_line(strip_return(line))).is_err()
         {
             connection.end = Some(End::TooLong);
         }

@@ -60,7 +60,7 @@ impl Telemetry {
 async fn unless_asked_again(signals: &mut Signals, end: impl Future<Output = ()>) {
     tokio::select! {
         () = end => {}
-        signal = ended(signals) => tracing::warn!(signal, "ending at once"),
+        signal = ended(signals) => super::at_once::end(signal),
     }
 }
 

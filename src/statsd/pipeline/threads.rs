@@ -42,8 +42,8 @@ impl Threads {
         let mut udp = config.udp;
         for number in 0..config.udp_sockets.max(1) {
             let Some(address) = udp else { break };
-            let socket = net::bind_udp(address, buffer, several)
-                .map_err(failed(Listener::Udp, &address))?;
+            let socket =
+                net::bind_udp(address, buffer, several).map_err(failed(Listener::Udp, &address))?;
             // With port 0 the first socket decides for the others.
             let bound = socket.local_addr().ok().and_then(|bound| bound.as_socket());
             let address = bound.unwrap_or(address);
@@ -73,8 +73,7 @@ impl Threads {
             tcp = Some(listen(&mut first).map_err(failed(Listener::Tcp, &address))?);
         }
         if let Some(name) = &config.unixgram {
-            self.listen_unix(name, config, &mut first)
-                .map_err(failed(Listener::Unixgram, name))?;
+            self.listen_unix(name, config, &mut first).map_err(failed(Listener::Unixgram, name))?;
         }
         prepared.insert(0, first);
         for (number, preparation) in prepared.into_iter().enumerate() {
