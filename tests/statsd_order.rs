@@ -115,7 +115,8 @@ trait Sender {
 }
 
 struct Udp(SocketAddr);
-struct FreshTcp(SocketAddr, Vec<TcpStream>);
+/// A connection for each line; it stays open, or is closed behind the line.
+struct FreshTcp(SocketAddr, Vec<TcpStream>, bool);
 struct Tcp(TcpStream);
 struct Unixgram<'a>(&'a Path);
 
@@ -129,11 +130,7 @@ impl Sender for FreshTcp {
     fn send(&mut self, line: &str) {
         let mut stream = TcpStream::connect(self.0).expect("connected");
         stream.write_all(format!("{line}\n").as_bytes()).expect("sent");
-        self.1.push(stream);
-        // Some stay open for a while, as those of agents do.
-        if self.1.len() > 100 {
-            self.1.clear();
-        }
+        self.1.extend(self.2.then_some(stream));
     }
 }
 
@@ -151,7 +148,7 @@ impl Sender for Unixgram<'_> {
 
 /// Sends pairs, first by one, then by the other; with `alone` each pair is over before the next one.
 fn pairs(room: &Room, name: &str, first: &mut dyn Sender, second: &mut dyn Sender, alone: bool) {
-    const PAIRS: u64 = 500;
+    const PAIRS: u64 = 150;
     let before = room.pipeline.lines(None);
     let counted = |lines: u64| {
         until("the lines are counted", || {
@@ -180,7 +177,8 @@ fn lines_of_different_listeners_keep_their_order() {
     let room = Room::new();
     let udp = || Udp(room.pipeline.udp_address().expect("address"));
     let tcp = room.pipeline.tcp_address().expect("address");
-    let fresh = || FreshTcp(tcp, Vec::new());
+    let fresh = || FreshTcp(tcp, Vec::new(), true);
+    let closed = || FreshTcp(tcp, Vec::new(), false);
     let open = || Tcp(TcpStream::connect(tcp).expect("connected"));
     let unixgram = || Unixgram(&room.unixgram);
     // The kernel begins to stamp packets a moment after it is told to.
@@ -189,6 +187,9 @@ fn lines_of_different_listeners_keep_their_order() {
     pairs(&room, "udp_fresh", &mut udp(), &mut fresh(), false);
     pairs(&room, "fresh_udp", &mut fresh(), &mut udp(), false);
     pairs(&room, "fresh_fresh", &mut fresh(), &mut fresh(), false);
+    pairs(&room, "udp_closed", &mut udp(), &mut closed(), false);
+    pairs(&room, "closed_udp", &mut closed(), &mut udp(), false);
+    pairs(&room, "closed_closed", &mut closed(), &mut closed(), false);
     pairs(&room, "udp_open", &mut udp(), &mut open(), true);
     pairs(&room, "open_udp", &mut open(), &mut udp(), true);
     pairs(&room, "open_fresh", &mut open(), &mut fresh(), true);
@@ -207,7 +208,7 @@ fn the_stop_keeps_the_order_too() {
     for _ in 0..20 {
         let room = Room::new();
         let udp = room.pipeline.udp_address().expect("address");
-        let mut fresh = FreshTcp(room.pipeline.tcp_address().expect("address"), Vec::new());
+        let mut fresh = FreshTcp(room.pipeline.tcp_address().expect("address"), Vec::new(), true);
         for pair in 0..50 {
             over_udp(udp, &format!("a_{pair}:5|g"));
             fresh.send(&format!("a_{pair}:0|g"));

@@ -11,8 +11,10 @@
 //! - Unix datagrams have no stamps, and several lines of one TCP connection share the last one's. They take effect before
 //!   everything of the sockets that became ready after theirs.
 //!
-//! It cannot be known whether a datagram came between two lines that one connection sent while the thread was away, or
-//! what came first when the wall clock is set meanwhile. Sockets that share an address (`udp_sockets`) have a thread each,
+//! It cannot be known whether a datagram came between two lines that one connection sent while the thread was away, nor
+//! when a line came whose connection was closed meanwhile: the kernel puts the time of the last packet in the place of
+//! those before. The same goes for the moment in which the wall clock is set, and for the first milliseconds, until the
+//! kernel stamps. Sockets that share an address (`udp_sockets`) have a thread each,
 //! and no order between them.
 //!
 //! Under load the thread gathers datagrams by naps (see [`super::pace`]); at rest it waits and nothing is polled. A panic
