@@ -217,7 +217,13 @@ impl<'p> Translator<'p> {
             if low > MAX_REPEAT || high.is_some_and(|high| high > MAX_REPEAT || high < low) {
                 return Err(format!("invalid repeat count {op}"));
             }
-            repeats = high.unwrap_or(low).saturating_mul(below.max(1));
+            repeats = match high {
+                // Nothing is left to be repeated.
+                Some(0) => 0,
+                Some(high) => high.saturating_mul(below.max(1)),
+                // Without an end the start counts, and what is inside at least once.
+                None => low.max(1).saturating_mul(below.max(1)),
+            };
             if repeats > MAX_REPEAT {
                 return Err(format!(
                     "invalid repeat count {op}: more than {MAX_REPEAT} with those inside"
