@@ -13,6 +13,7 @@
 
 pub mod cache;
 pub mod cli;
+mod config_file;
 mod cursor;
 pub mod descriptors;
 pub mod exposition;

@@ -215,7 +215,6 @@ fn render_kube_names_what_is_wrong() {
     for (args, input, parts) in [
         (vec!["-f", "/none.yaml"], "", vec!["/none.yaml", "No such file"]),
         (vec![], "a: b: c\n", vec!["standard input, document 1", "line 1"]),
-        (vec![], "kind: Foo\napiVersion: v1\n", vec!["document 1", "Foo"]),
         (vec!["--resources=foo"], POD, vec!["resource foo does not exist"]),
         (vec!["--metric-allowlist=("], POD, vec!["--metric-allowlist"]),
         (vec!["--metric-allowlist=info*+"], POD, vec!["--metric-allowlist", "character 6"]),
@@ -234,6 +233,146 @@ fn render_kube_names_what_is_wrong() {
     let restricted = ["render", "kube", "--resources=pods"];
     let output = run_with_input("kstatd", restricted, b"kind: Foo\napiVersion: v1\n");
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert_eq!(output.stderr, "skipped 1 object: no metrics for Foo of v1 (1)\n");
+}
+
+/// What `helm template` prints: comments, empty documents, kinds without metrics, kinds that are off.
+#[test]
+fn render_kube_takes_the_output_of_helm() {
+    let chart = "---\n# Source: a/templates/empty.yaml\n---\n# Source: a/templates/crd.yaml\n\
+                 apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
+                 metadata: {name: foos.example.com}\nspec: {group: example.com}\n---\n\
+                 apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: ns}\n---\n\
+                 apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n\
+                 metadata: {name: r}\n---\n\
+                 apiVersion: example.com/v1\nkind: Foo\nmetadata: {name: f}\n---\n\
+                 apiVersion: extensions/v1beta1\nkind: Ingress\nmetadata: {name: i}\n---\n\
+                 apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  \
+                 metadata: {name: p, namespace: ns}\n- {apiVersion: example.com/v1, kind: Foo}\n---\n";
+    let families = |args: &[&str]| {
+        let output = run_with_input("kstatd", args, chart.as_bytes());
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        let prefixes = common::valid_text(&output.stdout)
+            .iter()
+            .map(|sample| sample.split('_').take(2).collect::<Vec<_>>().join("_"))
+            .collect::<std::collections::BTreeSet<_>>();
+        (Vec::from_iter(prefixes), output.stderr)
+    };
+    let (found, said) = families(&["render", "kube", "-f", "-"]);
+    assert_eq!(found, ["kube_pod"]);
+    assert_eq!(
+        said,
+        "skipped 6 objects: no metrics for CustomResourceDefinition of apiextensions.k8s.io/v1 (1); \
+         Foo of example.com/v1 (2); Ingress of extensions/v1beta1, only of networking.k8s.io/v1 (1); \
+         off unless --resources names them: clusterroles (1), serviceaccounts (1)\n"
+    );
+    let (found, said) = families(&["render", "kube", "--resources=serviceaccounts,clusterroles"]);
+    assert_eq!(found, ["kube_clusterrole", "kube_serviceaccount"]);
+    assert!(said.starts_with("skipped 4 objects: ") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn render_kube_takes_the_charts() {
+    let charts = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/charts");
+    for entry in std::fs::read_dir(charts).expect("charts") {
+        let chart = entry.expect("entry").path();
+        let output = run("kstatd", ["render", "kube", "-f", chart.to_str().expect("path")]);
+        assert!(output.status.success(), "{}: {}", chart.display(), output.stderr);
+        assert!(!common::valid_text(&output.stdout).is_empty(), "{}", chart.display());
+        assert!(output.stderr.lines().count() <= 1, "{}", output.stderr);
+    }
+}
+
+/// A run of `check-config` about an options file with this text.
+fn check_options(text: &str) -> (common::Output, String) {
+    let file = tempfile::NamedTempFile::new().expect("file");
+    std::fs::write(file.path(), text).expect("write");
+    let path = file.path().display().to_string();
+    (run("kstatd", ["check-config".to_owned(), format!("--config={path}")]), path)
+}
+
+#[test]
+fn check_config_prints_every_problem_of_an_options_file() {
+    let (output, path) = check_options(
+        "resources:\n  pods: {}\n  foo: {}\nport: x\nauth_filter: true\ntls_config: web.yml\n\
+         metric_allowlist: {\"(\": }\nresorces: {}\nlabels_allow_list: {pods: [\"a*b*\"]}\n\
+         node: a\nnode: b\ncustom_resource_state_config_file: f\n",
+    );
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    for (line, (severity, place, part)) in lines.iter().zip([
+        ("error", "line 3, column 3", "resource foo does not exist"),
+        ("error", "line 4, column 7", "port is x"),
+        ("error", "line 5, column 14", "auth_filter is set"),
+        ("error", "line 6, column 13", "tls_config is set"),
+        ("error", "line 7, column 20", "pattern \"(\""),
+        ("warning", "line 8, column 1", "write resources"),
+        ("error", "line 9, column 28", "more than one *"),
+        ("error", "line 11, column 1", "occurs twice"),
+        ("error", "line 12, column 36", "custom resource metrics"),
+    ]) {
+        assert!(line.starts_with(&format!("{path}: {severity}: {place}: ")), "{line}");
+        assert!(line.contains(part), "{part:?} in {line}");
+    }
+    assert_eq!(lines.len(), 10, "{}", output.stdout);
+    assert_eq!(lines[9], format!("{path}: errors: 8, warnings: 1"));
+}
+
+/// The files that a start refuses, and no others, are refused; the place and the reason are the same.
+#[test]
+fn check_config_and_start_agree_about_options_files() {
+    for text in [
+        "auth_filter: true\n",
+        "tls_config: web.yml\n",
+        "custom_resource_config: 'kind: x'\n",
+        "custom_resource_config_file: f\n",
+        "custom_resource_state_config_file: f\n",
+        "custom_resources_only: true\n",
+        "pod: p\nnamespace: n\n",
+        "resources: {foo: {}}\n",
+        "resources: [pods]\n",
+        "labels_allow_list: {foo: [a]}\n",
+        "annotations_allow_list: {pods: ['a*b*']}\n",
+        "metric_allowlist: {a: }\nmetric_denylist: {b: }\n",
+        "metric_denylist: {'(': }\n",
+        "metric_opt_in_list: {'(?!a)': }\n",
+        "port: 65536\n",
+        "port: -1\n",
+        "port: 8081\n",
+        "telemetry_port: 8080\n",
+        "apiserver: 'ftp://x'\n",
+        "shard: 4294967296\n",
+        "server_read_timeout: 5\n",
+        "node: [n]\n",
+        "\tnode: n\n",
+        "{{\n",
+        "- a\n",
+        "port: 1\nport: 1\n",
+    ] {
+        let (checked, path) = check_options(text);
+        assert_eq!(checked.status.code(), Some(1), "{text:?}: {checked:?}");
+        let first = checked.stdout.lines().find(|line| line.contains(": error: ")).expect(text);
+        std::fs::write(&path, text).expect("write");
+        let started = run(KSM, [format!("--config={path}")]);
+        std::fs::remove_file(&path).expect("remove");
+        assert_eq!(started.status.code(), Some(1), "{text:?}: {started:?}");
+        let reason = first.split_once(": error: ").expect(first).1;
+        let said = started.stderr.lines().last().unwrap_or_default();
+        // What two keys do together is said in the words of the flags.
+        let words = reason.split_once(": ").map_or(reason, |(_, words)| words);
+        let quoted = |text: &str| text.replace('\\', "").replace('"', "");
+        assert!(quoted(said).contains(&quoted(words)), "{text:?}: {words:?} in {said}");
+    }
+    for text in [
+        "",
+        "# nothing\n",
+        "resources: {pods: {}}\nunknown: 1\n",
+        "continue_without_config: true\n",
+    ] {
+        let (checked, _) = check_options(text);
+        assert!(checked.status.success(), "{text:?}: {checked:?}");
+        assert!(checked.stdout.contains(": valid, resources: "), "{}", checked.stdout);
+    }
 }
 
 #[test]
@@ -256,4 +395,26 @@ fn check_config_prints_every_problem() {
     for part in ["line 2, column ", "line 3, column ", "bad name", "foo"] {
         assert!(broken.stdout.contains(part), "{part:?} in {broken:?}");
     }
+}
+
+#[test]
+fn render_statsd_names_each_refused_line_with_its_cause() {
+    let input = "ok:1|c\nq:1|c|#__x:1\nbad\nok:1|g\nx:100|g\nx:+1|g\nfall:-1|c\n";
+    let output = run_with_input("kstatd", ["render", "statsd"], input.as_bytes());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(common::valid_text(&output.stdout), ["ok 1", "x 101"]);
+    let said: Vec<&str> = output.stderr.lines().collect();
+    for (said, begin) in said.iter().zip([
+        "standard input, line 2: invalid_label_name (",
+        "standard input, line 3: malformed_line (",
+        "standard input, line 4: other_kind (",
+        "standard input, line 7: illegal_negative_counter (",
+        "error: 4 of 7 lines were refused",
+    ]) {
+        assert!(said.starts_with(begin), "{begin:?} in {said}");
+    }
+    assert_eq!(said.len(), 5, "{}", output.stderr);
+    // However many there are.
+    let many = run_with_input("kstatd", ["render", "statsd"], "bad\n".repeat(5_000).as_bytes());
+    assert_eq!(many.stderr.lines().count(), 5_001);
 }

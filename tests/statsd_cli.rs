@@ -571,6 +571,117 @@ fn relays() {
     });
 }
 
+/// Lines relayed, lines dropped by the relay, and its errors.
+fn relay_ledger(exporter: &Exporter, target: &str) -> [u64; 3] {
+    let text = get(exporter.web, "/metrics").text() + &get(exporter.web, "/kstatd/metrics").text();
+    [
+        "statsd_exporter_relay_lines_relayed_total",
+        "kstatd_statsd_relay_dropped_lines_total",
+        "kstatd_statsd_relay_errors_total",
+    ]
+    .map(|name| {
+        let series = format!("{name}{{target=\"{target}\"}} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&series)).expect(name);
+        value.parse::<f64>().expect("a number") as u64
+    })
+}
+
+#[test]
+fn a_relay_target_that_is_down_shows_and_loses_nothing_once_it_is_back() {
+    let target = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let address = target.local_addr().expect("address").to_string();
+    drop(target);
+    let exporter = exporter(&[format!("--statsd.relay.address={address}")], None);
+    let lines: Vec<String> = (0..5_000).map(|number| format!("down.{number}:1|c")).collect();
+    exporter.send(&lines);
+    until("every line is accounted for", || {
+        let [relayed, dropped, _] = relay_ledger(&exporter, &address);
+        (relayed + dropped == 5_000).then_some(())
+    });
+    let [relayed, dropped, errors] = relay_ledger(&exporter, &address);
+    assert_eq!((relayed, dropped), (0, 5_000));
+    assert!(errors > 10, "{errors} errors");
+    let log = exporter.program.line(&["relaying failed"]);
+    assert!(log.contains("WARN"), "{log}");
+
+    let target = UdpSocket::bind(&address).expect("bind again");
+    target.set_read_timeout(Some(common::DEADLINE)).expect("timeout");
+    let lines: Vec<String> = (0..50).map(|number| format!("up.{number}:1|c")).collect();
+    exporter.send(&lines);
+    let mut received = String::new();
+    while received.matches('\n').count() < 50 {
+        let mut datagram = [0; 65_536];
+        let size = target.recv(&mut datagram).expect("a datagram");
+        received.push_str(std::str::from_utf8(&datagram[..size]).expect("text"));
+    }
+    let expected: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    assert_eq!(received, expected, "nothing is lost to the failures before");
+    until("they are counted", || {
+        (relay_ledger(&exporter, &address)[..2] == [50, 5_000]).then_some(())
+    });
+}
+
+#[test]
+fn the_reload_that_was_asked_for_last_wins() {
+    use std::io::Write;
+    use std::sync::mpsc::channel;
+    let mapping = |name: &str| format!("mappings:\n- {{match: \"a.*\", name: {name}}}\n");
+    let exporter = exporter(&["--web.enable-lifecycle".to_owned()], Some(&mapping("first")));
+    let (file, new) = (exporter.dir.path().join("m.yml"), exporter.dir.path().join("new.yml"));
+    std::fs::write(&new, mapping("new")).expect("write");
+    std::fs::remove_file(&file).expect("remove");
+    let made = std::process::Command::new("mkfifo").arg(&file).status().expect("mkfifo");
+    assert!(made.success());
+    let web = exporter.web;
+    let reload = move || request(web, "POST", "/-/reload", &[]).expect("answer").status;
+    std::thread::scope(|scope| {
+        let earlier = scope.spawn(reload);
+        // Opens once somebody reads: the earlier reload is under way, with the old content.
+        let mut pipe = std::fs::OpenOptions::new().write(true).open(&file).expect("open");
+        std::fs::rename(&new, &file).expect("rename");
+        let (answered, answer) = channel();
+        let later = scope.spawn(move || {
+            let _ = answered.send(reload());
+        });
+        // Where reloads do not take turns, the later one is done before the earlier one.
+        let _ = answer.recv_timeout(std::time::Duration::from_secs(2));
+        pipe.write_all(mapping("old").as_bytes()).expect("write");
+        drop(pipe);
+        assert_eq!(earlier.join().expect("earlier"), 200);
+        later.join().expect("later");
+    });
+    exporter.send(&["a.b:1|c".to_owned()]);
+    assert_eq!(Vec::from_iter(exporter.user_series()), ["new 1"]);
+}
+
+#[test]
+fn a_failed_reload_is_an_error_in_the_log() {
+    let exporter = exporter(&["--web.enable-lifecycle".to_owned()], Some("mappings: []\n"));
+    std::fs::write(exporter.dir.path().join("m.yml"), "mappings: x\n").expect("write");
+    request(exporter.web, "POST", "/-/reload", &[]).expect("answer");
+    let line = exporter.program.line(&["Error reloading config"]);
+    assert!(line.contains("level=ERROR") && line.contains("line 1, column 11"), "{line}");
+}
+
+#[test]
+fn check_config_names_every_problem_in_the_order_of_the_file() {
+    let file = tempfile::NamedTempFile::new().expect("file");
+    std::fs::write(
+        file.path(),
+        "mappings:\n- {match: 'a.(', name: x}\n- {match: b, name: x, foo: 1}\n\
+         - {match: c, name: 'a b'}\n- {match: d, name: x, ttl: y}\n",
+    )
+    .expect("write");
+    let mapping = format!("--statsd.mapping-config={}", file.path().display());
+    let output = run(NAME, ["--check-config", &mapping]);
+    assert_eq!(output.status.code(), Some(1));
+    let line = output.stderr.lines().last().expect("a line");
+    let places: Vec<usize> =
+        (2..=5).map(|number| line.find(&format!("line {number}, column")).expect(line)).collect();
+    assert!(places.is_sorted(), "{line}");
+    assert_eq!(line.matches(", column ").count(), 4, "{line}");
+}
+
 #[test]
 fn the_path_that_the_chart_probes_answers() {
     let exporter = exporter(&[], None);

@@ -1,7 +1,7 @@
 //! From flags to what the program uses: everything that can be checked without talking to anybody is
 //! checked here, once.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use super::native::{LogArgs, LogStyle, RunArgs};
 use super::options_file;
 use super::services;
 use super::statsd_flags::StatsdArgs;
+use crate::config_file::{self, Problem, ProblemClass, Severity};
 use crate::kube::selector;
 use crate::kube::shard::Shard;
 use crate::resources::filter::{FamilyFilter, FilterError};
@@ -316,18 +317,6 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
     })
 }
 
-/// Tells what the start under the name kube-state-metrics would make of an options file: the number of
-/// resources.
-///
-/// # Errors
-///
-/// Everything for which it would refuse to start.
-pub fn check(path: &str) -> Result<usize, ConfigErrors> {
-    let args = KubeArgs { config: path.to_owned(), ..KubeArgs::default() };
-    let config = kube_state_metrics(&args, Load::Again)?;
-    Ok(config.kube.map_or(0, |kube| kube.resources.len()))
-}
-
 fn none(problems: Vec<ConfigError>) -> Result<(), ConfigErrors> {
     if problems.is_empty() { Ok(()) } else { Err(ConfigErrors(problems)) }
 }
@@ -393,34 +382,41 @@ fn main_limits(args: &KubeArgs) -> Limits {
 ///
 /// # Errors
 ///
-/// When it cannot be read or understood, unless this is the start and the flags say to go on without it.
+/// When it cannot be used, with `args` as they were, unless this is the start, the file cannot even be read
+/// and the flags say to go on without it.
 fn merge_options_file(
     args: &mut KubeArgs,
     load: Load,
 ) -> Result<Option<OptionsFile>, ConfigErrors> {
+    let path = args.config.clone();
     let tolerant = args.continue_without_config && load == Load::First;
+    let without = |error: &ConfigErrors| {
+        tracing::warn!(%error, "running without the options file until it is usable");
+        Ok(Some(OptionsFile { path: path.clone(), content: None }))
+    };
     let mut merged = args.clone();
-    let file = read_options_file(&mut merged).and_then(|read| match read {
-        Some(read) if read.wildcards.is_empty() => Ok(Some(read)),
-        Some(ReadOptions { path, wildcards, .. }) => {
-            let error = |reason| ConfigError::OptionsFile { path: path.clone(), reason };
-            Err(ConfigErrors(wildcards.into_iter().map(error).collect()))
-        }
-        None => Ok(None),
-    });
-    match file {
-        Ok(read) => {
+    match read_options_file(&mut merged) {
+        Err(error) if tolerant => without(&error.into()),
+        Err(error) => Err(error.into()),
+        Ok(None) => Ok(None),
+        Ok(Some(ReadOptions { path, content, problems })) => {
+            let (errors, warnings): (Vec<Problem>, Vec<Problem>) =
+                problems.into_iter().partition(|problem| problem.severity == Severity::Error);
+            if !errors.is_empty() {
+                let of_form = errors.iter().all(|problem| problem.class.is_of_form());
+                let error = |problem: Problem| {
+                    let reason = problem.to_string();
+                    ConfigError::OptionsFile { path: path.clone(), reason }
+                };
+                let errors = ConfigErrors(errors.into_iter().map(error).collect());
+                return if of_form && tolerant { without(&errors) } else { Err(errors) };
+            }
+            for problem in &warnings {
+                tracing::warn!(file = path, "{problem}");
+            }
             *args = merged;
-            Ok(read.map(|ReadOptions { path, content, .. }| OptionsFile {
-                path,
-                content: Some(content),
-            }))
+            Ok(Some(OptionsFile { path, content: Some(content) }))
         }
-        Err(error) if tolerant => {
-            tracing::warn!(%error, "running without the options file until it is usable");
-            Ok(Some(OptionsFile { path: args.config.clone(), content: None }))
-        }
-        Err(error) => Err(error),
     }
 }
 
@@ -430,32 +426,34 @@ pub struct ReadOptions {
     pub path: String,
     /// Its content.
     pub content: Vec<u8>,
-    /// Label keys that select nothing because they have more than one `*`, in words.
-    pub wildcards: Vec<String>,
+    /// What is against its use, though it can be read: errors for a start, and warnings.
+    pub problems: Vec<Problem>,
 }
 
 /// Reads the options file, if one is named, into `args`.
 ///
 /// # Errors
 ///
-/// When it cannot be read or understood.
-pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<ReadOptions>, ConfigErrors> {
+/// When it cannot be read or understood. What it says may still be nothing to start with.
+pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<ReadOptions>, ConfigError> {
     if args.config.is_empty() {
         return Ok(None);
     }
     let path = args.config.clone();
-    let loaded = std::fs::read_to_string(&path).map_err(|error| error.to_string());
-    let mut merged = args.clone();
-    let applied = loaded.and_then(|text| {
-        options_file::apply(&text, &mut merged).map(|wildcards| (text, wildcards))
-    });
-    match applied {
-        Ok((text, wildcards)) => {
-            *args = merged;
-            Ok(Some(ReadOptions { path, content: text.into_bytes(), wildcards }))
-        }
-        Err(reason) => Err(ConfigError::OptionsFile { path, reason }.into()),
+    let text = match config_file::read(Path::new(&path)) {
+        Ok(text) => text,
+        Err(reason) => return Err(ConfigError::OptionsFile { path, reason }),
+    };
+    let merged = options_file::merge(&text, args);
+    // A label key with several * selects nothing; all else of the file is understood.
+    let unread = |problem: &&Problem| {
+        problem.class.is_of_form() && problem.class != ProblemClass::SeveralWildcards
+    };
+    if let Some(problem) = merged.problems.iter().find(unread) {
+        return Err(ConfigError::OptionsFile { path, reason: problem.to_string() });
     }
+    *args = merged.args;
+    Ok(Some(ReadOptions { path, content: text.into_bytes(), problems: merged.problems }))
 }
 
 /// Everything about flags, with the options file merged, for which no personality starts. Ports are not
@@ -490,7 +488,7 @@ pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
 
 /// The flags whose features are not in this version. A flag that is accepted and then ignored would be
 /// worse than an error: its user would believe in it.
-fn unavailable(args: &KubeArgs) -> impl Iterator<Item = ConfigError> {
+pub(crate) fn unavailable(args: &KubeArgs) -> impl Iterator<Item = ConfigError> + use<> {
     let automatic = !args.pod.is_empty() && !args.pod_namespace.is_empty();
     let custom = "custom resource metrics";
     let checks = [

@@ -9,8 +9,10 @@ use clap::Parser;
 use super::native::{
     CheckArgs, Cli, CliCommand, DocsCommand, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
 };
-use super::{complain, completion, config, demo, print, run, statsd_side};
+use super::{complain, completion, config, demo, options_file, print, run, statsd_side};
+use crate::config_file;
 use crate::exposition::Format;
+use crate::statsd::mapper::{ProblemClass, Severity};
 use crate::telemetry::VERSION;
 use crate::tools::{check_config, manifests, render_kube, render_statsd};
 
@@ -74,24 +76,30 @@ fn render(args: &RenderKubeArgs) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut kube = args.kube.0.clone();
     let file = config::read_options_file(&mut kube).map_err(|error| text(&error))?;
-    for key in file.iter().flat_map(|file| &file.wildcards) {
-        complain(&format!("warning: {key}; it selects nothing here, the exporter refuses it"));
+    for problem in file.iter().flat_map(|file| &file.problems) {
+        // What is against a start alone does not matter here.
+        match problem.class {
+            ProblemClass::SeveralWildcards => complain(&format!(
+                "warning: {problem}; it selects nothing here, the exporter refuses it"
+            )),
+            _ if problem.severity == Severity::Warning => complain(&format!("warning: {problem}")),
+            _ => {}
+        }
     }
     let manifests = manifests::load(&args.files).map_err(|error| text(&error))?;
     if manifests.is_empty() {
         complain("warning: there is no object in the input");
     }
-    // Without --resources every kind of the input counts, so each must be known.
-    let kinds = if kube.resources.is_empty() {
-        render_kube::resources_of(&manifests).map_err(|error| text(&error))?
-    } else {
-        Vec::new()
-    };
     let selection = render_kube::Selection {
-        resources: config::rendering(&kube, || kinds.clone()).map_err(|error| text(&error))?,
+        resources: config::rendering(&kube, config::default_resources)
+            .map_err(|error| text(&error))?,
         namespaces: config::namespaces(&kube),
-        namespaces_denylist: kube.namespaces_denylist,
+        namespaces_denylist: kube.namespaces_denylist.clone(),
     };
+    let named = !kube.resources.is_empty();
+    if let Some(line) = render_kube::skipped(&manifests, &selection, named) {
+        complain(&line);
+    }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match render_kube::render(&manifests, &selection, format(args.openmetrics), &mut out) {
         Err(render_kube::RenderError::Output(error))
@@ -112,13 +120,14 @@ fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
     let flags = statsd_side::parser_flags(statsd);
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let input = std::io::stdin().lock();
-    match render_statsd::render(mapper, flags, input, format(args.openmetrics), &mut out) {
-        Err(render_statsd::RenderError::Io(error))
-            if error.kind() == std::io::ErrorKind::BrokenPipe =>
-        {
-            Ok(())
+    let format = format(args.openmetrics);
+    match render_statsd::render(mapper, flags, input, format, &mut out, complain) {
+        Ok(render_statsd::Summary { refused: 0, .. }) => Ok(()),
+        Ok(render_statsd::Summary { refused, lines }) => {
+            Err(format!("{refused} of {lines} lines were refused"))
         }
-        result => result.map_err(|error| error.to_string()),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -134,17 +143,33 @@ fn check(args: &CheckArgs) -> Result<(), String> {
         broken.extend(report.failed.then(|| path.display().to_string()));
     }
     if let Some(path) = &args.options {
-        match config::check(&path.to_string_lossy()) {
-            Ok(count) => {
-                print(&format!("{}: valid, {count} resources\n", path.display()));
+        let report = options(path);
+        print(&report.text);
+        broken.extend(report.failed.then(|| path.display().to_string()));
+    }
+    if broken.is_empty() { Ok(()) } else { Err(format!("{} cannot be used", broken.join(", "))) }
+}
+
+/// Checks an options file as a start with it and nothing else would.
+fn options(path: &Path) -> check_config::Report {
+    let text = match config_file::read(path) {
+        Ok(text) => text,
+        Err(reason) => return check_config::Report::unreadable(path, &reason),
+    };
+    let mut merged = options_file::merge(&text, &super::kube_flags::KubeArgs::default());
+    let mut contents = String::new();
+    if merged.error().is_none() {
+        match config::kube_state_metrics(&merged.args, config::Load::First) {
+            Ok(config) => {
+                let resources = config.kube.map_or(0, |kube| kube.resources.len());
+                contents = format!("resources: {resources}");
             }
             Err(errors) => {
-                let lines: Vec<String> =
-                    errors.0.iter().map(|error| format!("{error}\n")).collect();
-                print(&lines.concat());
-                broken.push(path.display().to_string());
+                let problems = errors.0.iter().map(|error| merged.unusable(error));
+                let problems: Vec<_> = problems.collect();
+                merged.problems.extend(problems);
             }
         }
     }
-    if broken.is_empty() { Ok(()) } else { Err(format!("{} cannot be used", broken.join(", "))) }
+    check_config::Report::new(path, merged.problems, &contents)
 }

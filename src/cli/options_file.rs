@@ -1,198 +1,484 @@
 //! The options file of kube-state-metrics (`--config`): YAML whose keys override flags.
+//!
+//! [`merge`] reads a text over the flags and says everything that is against it, each with its place; start, reload and
+//! `check-config` all go through it, so they cannot differ in what they refuse. [`values`] knows which notation fits
+//! which type, this module which key is what and what its value must satisfy.
 
 mod values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
-
-use self::values::{Duration, Flag, Float, Given, Int, Keys, Marker};
+use self::values::Reader;
+use super::config::{self, ConfigError};
 use super::kube_flags::KubeArgs;
+use crate::config_file::{Document, Node, Place, Problem, ProblemClass, Severity, nearest};
+use crate::kube::check_url;
+use crate::resources;
+use crate::resources::filter::FamilyFilter;
+use crate::resources::selection::AllowLists;
 
-/// The file as it is written. Keys that are absent stay `None`; unknown keys are ignored.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct OptionsFile {
-    annotations_allow_list: Given<BTreeMap<String, Keys>>,
-    labels_allow_list: Given<BTreeMap<String, Keys>>,
-    metric_allowlist: Given<Set>,
-    metric_denylist: Given<Set>,
-    metric_opt_in_list: Given<Set>,
-    resources: Given<Set>,
-    apiserver: Option<String>,
-    kubeconfig: Option<String>,
-    custom_resource_config: Option<String>,
-    custom_resource_state_config_file: Option<String>,
-    custom_resource_config_file: Option<String>,
-    continue_without_custom_resource_state_config_file: Option<Flag>,
-    custom_resources_only: Option<Flag>,
-    continue_without_config: Option<Flag>,
-    host: Option<String>,
-    port: Option<Int<i64>>,
-    telemetry_host: Option<String>,
-    telemetry_port: Option<Int<i64>>,
-    namespace: Option<String>,
-    pod: Option<String>,
-    node: Option<String>,
-    tls_config: Option<String>,
-    namespaces: Given<Keys>,
-    namespaces_denylist: Given<Keys>,
-    shard: Option<Int<i32>>,
-    total_shards: Option<Int<i64>>,
-    track_unscheduled_pods: Option<Flag>,
-    server_read_timeout: Option<Duration>,
-    server_write_timeout: Option<Duration>,
-    server_idle_timeout: Option<Duration>,
-    server_read_header_timeout: Option<Duration>,
-    enable_gzip_encoding: Option<Flag>,
-    use_api_server_cache: Option<Flag>,
-    object_limit: Option<Int<i64>>,
-    auth_filter: Option<Flag>,
-    #[serde(rename = "auto-gomemlimit")]
-    auto_gomemlimit: Option<Flag>,
-    #[serde(rename = "auto-gomemlimit-ratio")]
-    auto_gomemlimit_ratio: Option<Float>,
-    help: Option<Flag>,
+/// The field of the flags that a key sets.
+type Field<T> = fn(&mut KubeArgs) -> &mut T;
+
+/// What the value of a key is.
+enum Target {
+    Text(Field<String>),
+    /// A path, of which an empty one does not count.
+    Path(Field<String>),
+    /// The URL of an API server, or nothing.
+    Url(Field<String>),
+    Flag(Field<bool>),
+    Int(Field<i64>),
+    ShortInt(Field<i32>),
+    /// A number of a TCP port.
+    Port(Field<i64>),
+    Float(Field<f64>),
+    Duration(Field<i64>),
+    /// A list of texts.
+    Names(Field<Vec<String>>),
+    /// A set of resources.
+    Resources(Field<BTreeSet<String>>),
+    /// A set of patterns for names of metrics.
+    Patterns(Field<BTreeSet<String>>, PatternList),
+    /// For each resource a list of label keys.
+    Labels(Field<AllowLists>),
 }
 
-/// A set is written as a mapping with empty values: `{pods: {}, nodes: {}}`.
-type Set = BTreeMap<String, Marker>;
+/// The list that a pattern is for, which decides its dialect.
+#[derive(Clone, Copy)]
+enum PatternList {
+    Allow,
+    Deny,
+    OptIn,
+}
 
-/// Overrides `args` by what the text of an options file sets. Label keys that select nothing because they
-/// have more than one `*` are returned, in words.
-///
-/// # Errors
-///
-/// When the text is not YAML or a key has the wrong type; the place is named as far as the YAML reader
-/// knows it.
-pub fn apply(text: &str, args: &mut KubeArgs) -> Result<Vec<String>, String> {
-    refuse_leading_tab(text)?;
-    let mut bytes = text.as_bytes();
-    let first: Option<Result<Option<OptionsFile>, _>> =
-        serde_saphyr::read_with_options(&mut bytes, yaml()).next();
-    let file = first.transpose().map_err(|error| error.without_snippet().render())?;
-    let Some(file) = file.flatten() else {
-        return Ok(Vec::new());
+/// A key of the file.
+struct Key {
+    name: &'static str,
+    /// The flag that it overrides.
+    flag: &'static str,
+    target: Target,
+}
+
+const fn key(name: &'static str, flag: &'static str, target: Target) -> Key {
+    Key { name, flag, target }
+}
+
+/// The old name of `custom_resource_state_config_file`.
+const OLD_CUSTOM_RESOURCE_FILE: &str = "custom_resource_config_file";
+
+/// All keys, in the order in which they are applied: the second of two for one flag wins.
+const KEYS: &[Key] = &[
+    key(
+        "annotations_allow_list",
+        "metric-annotations-allowlist",
+        Target::Labels(|args| &mut args.annotations_allowlist),
+    ),
+    key(
+        "labels_allow_list",
+        "metric-labels-allowlist",
+        Target::Labels(|args| &mut args.labels_allowlist),
+    ),
+    key(
+        "metric_allowlist",
+        "metric-allowlist",
+        Target::Patterns(|args| &mut args.metric_allowlist, PatternList::Allow),
+    ),
+    key(
+        "metric_denylist",
+        "metric-denylist",
+        Target::Patterns(|args| &mut args.metric_denylist, PatternList::Deny),
+    ),
+    key(
+        "metric_opt_in_list",
+        "metric-opt-in-list",
+        Target::Patterns(|args| &mut args.metric_opt_in_list, PatternList::OptIn),
+    ),
+    key("resources", "resources", Target::Resources(|args| &mut args.resources)),
+    key("apiserver", "apiserver", Target::Url(|args| &mut args.apiserver)),
+    key("kubeconfig", "kubeconfig", Target::Text(|args| &mut args.kubeconfig)),
+    key(
+        "custom_resource_config",
+        "custom-resource-state-config",
+        Target::Text(|args| &mut args.custom_resource_config),
+    ),
+    key(
+        OLD_CUSTOM_RESOURCE_FILE,
+        "custom-resource-state-config-file",
+        Target::Text(|args| &mut args.custom_resource_config_file),
+    ),
+    key(
+        "custom_resource_state_config_file",
+        "custom-resource-state-config-file",
+        Target::Path(|args| &mut args.custom_resource_config_file),
+    ),
+    key(
+        "continue_without_custom_resource_state_config_file",
+        "continue-without-custom-resource-state-config-file",
+        Target::Flag(|args| &mut args.continue_without_custom_resource_config),
+    ),
+    key(
+        "custom_resources_only",
+        "custom-resource-state-only",
+        Target::Flag(|args| &mut args.custom_resources_only),
+    ),
+    key(
+        "continue_without_config",
+        "continue-without-config",
+        Target::Flag(|args| &mut args.continue_without_config),
+    ),
+    key("host", "host", Target::Text(|args| &mut args.host)),
+    key("port", "port", Target::Port(|args| &mut args.port)),
+    key("telemetry_host", "telemetry-host", Target::Text(|args| &mut args.telemetry_host)),
+    key("telemetry_port", "telemetry-port", Target::Port(|args| &mut args.telemetry_port)),
+    key("namespace", "pod-namespace", Target::Text(|args| &mut args.pod_namespace)),
+    key("pod", "pod", Target::Text(|args| &mut args.pod)),
+    key("node", "node", Target::Text(|args| &mut args.node)),
+    key("tls_config", "tls-config", Target::Text(|args| &mut args.tls_config)),
+    key("namespaces", "namespaces", Target::Names(|args| &mut args.namespaces)),
+    key(
+        "namespaces_denylist",
+        "namespaces-denylist",
+        Target::Names(|args| &mut args.namespaces_denylist),
+    ),
+    key("shard", "shard", Target::ShortInt(|args| &mut args.shard)),
+    key("total_shards", "total-shards", Target::Int(|args| &mut args.total_shards)),
+    key(
+        "track_unscheduled_pods",
+        "track-unscheduled-pods",
+        Target::Flag(|args| &mut args.track_unscheduled_pods),
+    ),
+    key(
+        "server_read_timeout",
+        "server-read-timeout",
+        Target::Duration(|args| &mut args.server_read_timeout),
+    ),
+    key(
+        "server_write_timeout",
+        "server-write-timeout",
+        Target::Duration(|args| &mut args.server_write_timeout),
+    ),
+    key(
+        "server_idle_timeout",
+        "server-idle-timeout",
+        Target::Duration(|args| &mut args.server_idle_timeout),
+    ),
+    key(
+        "server_read_header_timeout",
+        "server-read-header-timeout",
+        Target::Duration(|args| &mut args.server_read_header_timeout),
+    ),
+    key(
+        "enable_gzip_encoding",
+        "enable-gzip-encoding",
+        Target::Flag(|args| &mut args.enable_gzip_encoding),
+    ),
+    key(
+        "use_api_server_cache",
+        "use-apiserver-cache",
+        Target::Flag(|args| &mut args.use_apiserver_cache),
+    ),
+    key("object_limit", "object-limit", Target::Int(|args| &mut args.object_limit)),
+    key("auth_filter", "auth-filter", Target::Flag(|args| &mut args.auth_filter)),
+    key("auto-gomemlimit", "auto-gomemlimit", Target::Flag(|args| &mut args.auto_gomemlimit)),
+    key(
+        "auto-gomemlimit-ratio",
+        "auto-gomemlimit-ratio",
+        Target::Float(|args| &mut args.auto_gomemlimit_ratio),
+    ),
+    key("help", "help", Target::Flag(|args| &mut args.help)),
+];
+
+/// The flags with an options file over them.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    /// The flags; what had the wrong form left them as they were.
+    pub args: KubeArgs,
+    /// Everything that is against the file, in its order. With an error among them the file must not be used.
+    pub problems: Vec<Problem>,
+    /// Where the values of the file stand, by key.
+    places: BTreeMap<&'static str, Place>,
+}
+
+impl Merged {
+    /// The first problem that keeps the file from being used.
+    #[must_use]
+    pub fn error(&self) -> Option<&Problem> {
+        self.problems.iter().find(|problem| problem.severity == Severity::Error)
+    }
+
+    /// What keeps the name kube-state-metrics from starting with these flags though the file is fine by itself, at the
+    /// place of the keys that have to do with it.
+    #[must_use]
+    pub fn unusable(&self, error: &ConfigError) -> Problem {
+        let keys: &[&str] = match error {
+            ConfigError::SameAddress { .. } => {
+                &["telemetry_port", "port", "telemetry_host", "host"]
+            }
+            _ => &[],
+        };
+        let place = keys.iter().find_map(|key| self.places.get(key)).copied();
+        Problem::error(
+            ProblemClass::Contradiction,
+            place.unwrap_or(Place { line: 1, column: 1 }),
+            error.to_string(),
+            "",
+        )
+    }
+}
+
+/// Overrides `args` by what the text of an options file sets.
+#[must_use]
+pub fn merge(text: &str, args: &KubeArgs) -> Merged {
+    let mut merged = Merged { args: args.clone(), problems: Vec::new(), places: BTreeMap::new() };
+    if let Some(tab) = leading_tab(text) {
+        merged.problems.push(tab);
+        return merged;
+    }
+    let document = match Document::parse(text) {
+        Ok(document) => document,
+        Err(problem) => {
+            merged.problems.push(problem);
+            return merged;
+        }
     };
-    let mut wildcards = Vec::new();
-    let lists = [
-        ("labels_allow_list", &file.labels_allow_list),
-        ("annotations_allow_list", &file.annotations_allow_list),
-    ];
-    for (key, list) in lists {
-        for (resource, labels) in list.value().into_iter().flatten() {
-            let several = labels.0.iter().filter(|label| label.matches('*').count() > 1);
-            wildcards.extend(several.map(|label| {
-                format!(
-                    "{key}: {resource}: {label:?}: invalid format, only one wildcard per label \
-                     allowed"
-                )
-            }));
+    let mut reader = Reader::new(&document);
+    reader.problems.extend(document.duplicates.iter().cloned());
+    let entries = document.root().map(|root| reader.file(root)).unwrap_or_default();
+    for &((name, place), _) in &entries {
+        if !KEYS.iter().any(|key| key.name == name) {
+            reader.problems.push(unknown_key(name, place));
+        } else if name == OLD_CUSTOM_RESOURCE_FILE {
+            reader.problems.push(Problem::warning(
+                ProblemClass::Deprecated,
+                place,
+                format!("{OLD_CUSTOM_RESOURCE_FILE} is deprecated"),
+                "write custom_resource_state_config_file",
+            ));
         }
     }
-    file.apply(args);
-    Ok(wildcards)
+    let mut given = Vec::new();
+    for key in KEYS {
+        // Of two entries with one key, which is an error of its own, the last counts.
+        if let Some((_, node)) = entries.iter().rev().find(|((name, _), _)| *name == key.name) {
+            given.push((key, *node));
+            merged.places.insert(key.name, node.place);
+            apply(&mut reader, key, node, &mut merged.args);
+        }
+    }
+    let mut problems = reader.problems;
+    problems.extend(together(&merged.args, &given));
+    problems.sort_by_key(|problem| (problem.line, problem.column));
+    merged.problems = problems;
+    merged
 }
 
-/// As the original reads YAML: 010 is 8.
-fn yaml() -> serde_saphyr::Options {
-    let mut options = serde_saphyr::Options::default();
-    options.legacy_octal_numbers = true;
-    options
+/// Reads the value of a key into the flags.
+fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
+    fn put<T>(target: &mut T, value: Option<T>) {
+        if let Some(value) = value {
+            *target = value;
+        }
+    }
+    let name = key.name;
+    match &key.target {
+        Target::Text(field) => put(field(args), reader.text(node, name)),
+        Target::Path(field) => {
+            put(field(args), reader.text(node, name).filter(|path| !path.is_empty()));
+        }
+        Target::Url(field) => {
+            let text = reader.text(node, name);
+            let url = text.as_deref().filter(|url| !url.is_empty());
+            if let Some(Err(error)) = url.map(check_url) {
+                reader.problems.push(Problem::error(
+                    ProblemClass::InvalidUrl,
+                    node.place,
+                    format!("{name}: {error}"),
+                    "write a URL such as https://10.0.0.1:6443",
+                ));
+            }
+            put(field(args), text);
+        }
+        Target::Flag(field) => put(field(args), reader.flag(node, name)),
+        Target::Int(field) => put(field(args), reader.int(node, name, 64)),
+        Target::ShortInt(field) => {
+            let number = reader.int(node, name, 32);
+            put(field(args), number.and_then(|number| i32::try_from(number).ok()));
+        }
+        Target::Port(field) => {
+            let number = reader.int(node, name, 64);
+            if let Some(port) = number.filter(|port| u16::try_from(*port).is_err()) {
+                reader.problems.push(Problem::error(
+                    ProblemClass::InvalidPort,
+                    node.place,
+                    format!("{name} is {port}"),
+                    "a port must be from 0 to 65535",
+                ));
+            }
+            put(field(args), number);
+        }
+        Target::Float(field) => put(field(args), reader.float(node, name)),
+        Target::Duration(field) => put(field(args), reader.duration(node, name)),
+        Target::Names(field) => put(field(args), reader.texts(node, name)),
+        Target::Resources(field) => {
+            let Some(set) = reader.set(node, name) else { return };
+            for (resource, place) in set.iter().flatten() {
+                if resources::find(resource).is_none() {
+                    reader.problems.push(unknown_resource(name, resource, *place));
+                }
+            }
+            replace(field(args), set);
+        }
+        Target::Patterns(field, list) => {
+            let Some(set) = reader.set(node, name) else { return };
+            for (pattern, place) in set.iter().flatten() {
+                if let Err(reason) = list.check(pattern) {
+                    let message = format!("{name}: pattern {pattern:?}: {reason}");
+                    reader.problems.push(Problem::error(
+                        ProblemClass::InvalidPattern,
+                        *place,
+                        message,
+                        list.syntax(),
+                    ));
+                }
+            }
+            replace(field(args), set);
+        }
+        Target::Labels(field) => {
+            let Some(lists) = reader.lists(node, name) else { return };
+            // A list for every resource takes the place of all others.
+            let every = lists.iter().any(|((resource, _), _)| resource == "*");
+            for ((resource, place), keys) in &lists {
+                if !every && resources::find(resource).is_none() {
+                    reader.problems.push(unknown_resource(name, resource, *place));
+                }
+                for (label, place) in keys.iter().filter(|(key, _)| key.matches('*').count() > 1) {
+                    reader.problems.push(Problem::error(
+                        ProblemClass::SeveralWildcards,
+                        *place,
+                        format!("{name}: {resource}: {label:?} has more than one *"),
+                        "only one wildcard per label is allowed",
+                    ));
+                }
+            }
+            let keys = |keys: Vec<(String, Place)>| keys.into_iter().map(|(key, _)| key).collect();
+            *field(args) =
+                lists.into_iter().map(|((resource, _), list)| (resource, keys(list))).collect();
+        }
+    }
+}
+
+/// `null` empties a set, an empty set leaves the flag as it is.
+fn replace(target: &mut BTreeSet<String>, set: Option<Vec<(String, Place)>>) {
+    match set {
+        None => target.clear(),
+        Some(set) if set.is_empty() => {}
+        Some(set) => *target = set.into_iter().map(|(member, _)| member).collect(),
+    }
+}
+
+/// What is wrong with values that are fine one by one. `given` are the keys of the file.
+fn together(args: &KubeArgs, given: &[(&Key, &Node)]) -> Vec<Problem> {
+    let place = |wanted: &dyn Fn(&Key) -> bool| {
+        given.iter().rev().find(|(key, _)| wanted(key)).map(|(_, node)| node.place)
+    };
+    let mut problems = Vec::new();
+    if !args.metric_allowlist.is_empty()
+        && !args.metric_denylist.is_empty()
+        && let Some(place) =
+            place(&|key| matches!(key.name, "metric_denylist" | "metric_allowlist"))
+    {
+        problems.push(Problem::error(
+            ProblemClass::Contradiction,
+            place,
+            "metric_allowlist and metric_denylist exclude each other".to_owned(),
+            "give only one of them, as a flag or here",
+        ));
+    }
+    for error in config::unavailable(args) {
+        let ConfigError::Unavailable { flag, what } = error else { continue };
+        // Automatic sharding needs two flags, either of which may stand here.
+        let sets = |key: &Key| key.flag == flag || (flag == "pod" && key.flag == "pod-namespace");
+        let key = given.iter().rev().find(|(key, _)| sets(key));
+        if let Some((key, node)) = key {
+            problems.push(Problem::error(
+                ProblemClass::Unavailable,
+                node.place,
+                format!("{} is set, but this version cannot do {what}", key.name),
+                "remove the key to start without it",
+            ));
+        }
+    }
+    problems
+}
+
+impl PatternList {
+    /// # Errors
+    /// Why the pattern is none.
+    fn check(self, pattern: &str) -> Result<(), String> {
+        use crate::resources::filter::FilterError;
+        let one = [pattern.to_owned()];
+        let (allow, deny, opt_in): (&[String], &[String], &[String]) = match self {
+            Self::Allow => (&one, &[], &[]),
+            Self::Deny => (&[], &one, &[]),
+            Self::OptIn => (&[], &[], &one),
+        };
+        match FamilyFilter::new(allow, deny, opt_in) {
+            Ok(_) => Ok(()),
+            Err(FilterError::Pattern { reason, .. }) => Err(reason),
+            Err(other) => Err(other.to_string()),
+        }
+    }
+
+    const fn syntax(self) -> &'static str {
+        match self {
+            Self::Allow | Self::Deny => "the syntax is that of ECMAScript",
+            Self::OptIn => "the syntax is that of Go's regexp (RE2)",
+        }
+    }
+}
+
+fn unknown_resource(key: &str, resource: &str, place: Place) -> Problem {
+    let names = resources::registry().iter().map(|resource| resource.name());
+    let hint = match nearest(resource, names.clone()) {
+        Some(name) => format!("write {name}"),
+        None => format!("available are {}", names.collect::<Vec<_>>().join(", ")),
+    };
+    let message = format!("{key}: resource {resource} does not exist");
+    Problem::error(ProblemClass::UnknownResource, place, message, hint)
+}
+
+fn unknown_key(name: &str, place: Place) -> Problem {
+    let hint = match nearest(name, KEYS.iter().map(|key| key.name)) {
+        Some(known) => format!("write {known}"),
+        None => match KEYS.iter().find(|key| key.flag == name.trim_start_matches("--")) {
+            Some(key) => format!("write {}", key.name),
+            None => "remove it, or see the keys in the documentation".to_owned(),
+        },
+    };
+    let message = format!("unknown key {name:?} has no effect");
+    Problem::warning(ProblemClass::UnknownField, place, message, hint)
 }
 
 /// Indentation is of blanks; the YAML reader sees to it from the first key on.
-fn refuse_leading_tab(text: &str) -> Result<(), String> {
-    for (index, line) in text.lines().enumerate() {
-        let content = line.trim_start();
-        if line.split_at(line.len() - content.len()).0.contains('\t') {
-            return Err(format!("line {}: a tab before the first key, use blanks", index + 1));
+fn leading_tab(text: &str) -> Option<Problem> {
+    for (line, content) in (1..).zip(text.lines()) {
+        let rest = content.trim_start();
+        let indent = content.get(..content.len() - rest.len()).unwrap_or_default();
+        if let Some(tab) = indent.find('\t') {
+            let place = Place { line, column: tab as u64 + 1 };
+            return Some(Problem::error(
+                ProblemClass::YamlSyntax,
+                place,
+                "a tab before the first key".to_owned(),
+                "use blanks",
+            ));
         }
-        if !content.is_empty() && !content.starts_with('#') {
+        if !rest.is_empty() && !rest.starts_with('#') {
             break;
         }
     }
-    Ok(())
-}
-
-fn put<T>(target: &mut T, value: Option<impl Into<T>>) {
-    if let Some(value) = value {
-        *target = value.into();
-    }
-}
-
-impl OptionsFile {
-    fn apply(self, args: &mut KubeArgs) {
-        if self.custom_resource_config_file.is_some() {
-            tracing::warn!(
-                "custom_resource_config_file is deprecated, use custom_resource_state_config_file"
-            );
-        }
-        let sets = [
-            (&mut args.metric_allowlist, self.metric_allowlist),
-            (&mut args.metric_denylist, self.metric_denylist),
-            (&mut args.metric_opt_in_list, self.metric_opt_in_list),
-            (&mut args.resources, self.resources),
-        ];
-        for (target, set) in sets {
-            match set {
-                Given::Absent => {}
-                Given::Null => target.clear(),
-                Given::Value(set) if set.is_empty() => {}
-                Given::Value(set) => *target = set.into_keys().collect(),
-            }
-        }
-        let maps = [
-            (&mut args.labels_allowlist, self.labels_allow_list),
-            (&mut args.annotations_allowlist, self.annotations_allow_list),
-        ];
-        for (target, map) in maps {
-            // Unlike an empty set, an empty map takes the flag's place.
-            if let Some(map) = map.or_empty() {
-                *target = map.into_iter().map(|(resource, keys)| (resource, keys.0)).collect();
-            }
-        }
-        let lists = [
-            (&mut args.namespaces, self.namespaces),
-            (&mut args.namespaces_denylist, self.namespaces_denylist),
-        ];
-        for (target, list) in lists {
-            put(target, list.or_empty());
-        }
-        let file = self.custom_resource_state_config_file.filter(|path| !path.is_empty());
-        put(&mut args.custom_resource_config_file, file.or(self.custom_resource_config_file));
-        put(&mut args.server_read_timeout, self.server_read_timeout);
-        put(&mut args.server_write_timeout, self.server_write_timeout);
-        put(&mut args.server_idle_timeout, self.server_idle_timeout);
-        put(&mut args.server_read_header_timeout, self.server_read_header_timeout);
-        put(&mut args.apiserver, self.apiserver);
-        put(&mut args.kubeconfig, self.kubeconfig);
-        put(&mut args.custom_resource_config, self.custom_resource_config);
-        put(
-            &mut args.continue_without_custom_resource_config,
-            self.continue_without_custom_resource_state_config_file,
-        );
-        put(&mut args.custom_resources_only, self.custom_resources_only);
-        put(&mut args.continue_without_config, self.continue_without_config);
-        put(&mut args.host, self.host);
-        put(&mut args.port, self.port);
-        put(&mut args.telemetry_host, self.telemetry_host);
-        put(&mut args.telemetry_port, self.telemetry_port);
-        put(&mut args.pod_namespace, self.namespace);
-        put(&mut args.pod, self.pod);
-        put(&mut args.node, self.node);
-        put(&mut args.tls_config, self.tls_config);
-        put(&mut args.shard, self.shard);
-        put(&mut args.total_shards, self.total_shards);
-        put(&mut args.track_unscheduled_pods, self.track_unscheduled_pods);
-        put(&mut args.enable_gzip_encoding, self.enable_gzip_encoding);
-        put(&mut args.use_apiserver_cache, self.use_api_server_cache);
-        put(&mut args.object_limit, self.object_limit);
-        put(&mut args.auth_filter, self.auth_filter);
-        put(&mut args.auto_gomemlimit, self.auto_gomemlimit);
-        put(&mut args.auto_gomemlimit_ratio, self.auto_gomemlimit_ratio);
-        put(&mut args.help, self.help);
-    }
+    None
 }
 
 #[cfg(test)]
@@ -203,7 +489,15 @@ mod tests {
         let mut args = KubeArgs::default();
         args.resources.insert("jobs".into());
         args.node = "n".into();
-        apply(text, &mut args).map(|_| args)
+        merged(text, &args)
+    }
+
+    fn merged(text: &str, args: &KubeArgs) -> Result<KubeArgs, String> {
+        let merged = merge(text, args);
+        match merged.error() {
+            Some(error) => Err(error.to_string()),
+            None => Ok(merged.args),
+        }
     }
 
     #[test]
@@ -242,7 +536,7 @@ mod tests {
             args.metric_allowlist.insert("x".into());
             args.labels_allowlist =
                 [("nodes".to_owned(), vec!["*".to_owned()])].into_iter().collect();
-            apply(text, &mut args).expect(text);
+            let args = merged(text, &args).expect(text);
             (
                 args.metric_allowlist.is_empty(),
                 args.namespaces.is_empty(),
@@ -281,13 +575,94 @@ mod tests {
         assert!((args.auto_gomemlimit_ratio - 1.0).abs() < f64::EPSILON);
     }
 
+    /// Line, column and a part of the text of each problem.
+    fn places(text: &str) -> Vec<(u64, u64, ProblemClass)> {
+        let problems = merge(text, &KubeArgs::default()).problems;
+        assert!(problems.iter().all(|problem| !problem.hint.is_empty()), "{problems:?}");
+        problems.iter().map(|problem| (problem.line, problem.column, problem.class)).collect()
+    }
+
     #[test]
-    fn keys_with_several_wildcards_are_named() {
+    fn every_problem_has_its_place() {
+        use ProblemClass::*;
+        let text = "resources:\n  pods: {}\n  foo: {}\n  deployment:\nport: x\n\
+                    labels_allow_list:\n  pods: [a*, \"a*b*\"]\n  jbos: [x]\n\
+                    metric_denylist: {\"(\": }\nmetric_opt_in_list: {\"a**\": {}}\n\
+                    auth_filter: true\ntls_config: web.yml\ncustom_resource_config: \"x\"\n\
+                    telemetry_port: 65536\nresorces: {}\ncustom_resources_only: true\n\
+                    custom_resource_config_file: f\nnamespaces: a\nnamespaces: [a]\n";
+        assert_eq!(
+            places(text),
+            [
+                (3, 3, UnknownResource),
+                (4, 3, UnknownResource),
+                (5, 7, YamlType),
+                (7, 14, SeveralWildcards),
+                (8, 3, UnknownResource),
+                (9, 19, InvalidPattern),
+                (10, 22, InvalidPattern),
+                (11, 14, Unavailable),
+                (12, 13, Unavailable),
+                (13, 25, Unavailable),
+                (14, 17, InvalidPort),
+                (15, 1, UnknownField),
+                (16, 24, Unavailable),
+                (17, 1, Deprecated),
+                (17, 30, Unavailable),
+                (19, 1, DuplicateKey),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_exclude_each_other_is_found_with_the_flags_too() {
         let mut args = KubeArgs::default();
-        let text = "labels_allow_list: {pods: [a*, \"a*b*\"]}\n";
-        let named = apply(text, &mut args).expect("valid");
-        assert_eq!(named.len(), 1);
-        assert!(named[0].contains("labels_allow_list: pods: \"a*b*\""), "{named:?}");
+        let file = "port: 1\nmetric_denylist: {a: }\nnamespace: ns\n";
+        assert!(merge(file, &args).problems.is_empty());
+        args.metric_allowlist.insert("b".into());
+        args.pod = "p".into();
+        let problems = merge(file, &args).problems;
+        let lines: Vec<_> = problems.iter().map(|one| (one.line, one.class)).collect();
+        assert_eq!(lines, [(2, ProblemClass::Contradiction), (3, ProblemClass::Unavailable)]);
+        // What the flags alone say is not the file's.
+        assert!(merge("port: 1\n", &KubeArgs { auth_filter: true, ..args }).problems.is_empty());
+    }
+
+    #[test]
+    fn hints_name_what_was_meant() {
+        for (text, part) in [
+            ("resorces: {pods: }\n", "write resources"),
+            ("metric-labels-allowlist: {}\n", "write labels_allow_list"),
+            ("use-apiserver-cache: true\n", "write use_api_server_cache"),
+            ("resources: {pod: }\n", "write pods"),
+            ("resources: [pods]\n", "{pods: {}}"),
+            ("labels_allow_list: {pods: a}\n", "list"),
+            ("port: \"1\"\n", "without quotes"),
+            ("server_read_timeout: 5\n", "60s"),
+        ] {
+            let problems = merge(text, &KubeArgs::default()).problems;
+            assert_eq!(problems.len(), 1, "{text}: {problems:?}");
+            assert!(problems[0].to_string().contains(part), "{text}: {}", problems[0]);
+        }
+    }
+
+    #[test]
+    fn a_list_for_every_resource_covers_the_others() {
+        assert!(places("labels_allow_list: {\"*\": [a], foo: [b]}\n").is_empty());
+    }
+
+    #[test]
+    fn form_is_told_from_meaning() {
+        let form =
+            |text: &str| merge(text, &KubeArgs::default()).error().expect(text).class.is_of_form();
+        for text in ["{{", "port: x\n", "port: 1\nport: 1\n", "labels_allow_list: {pods: ['**']}\n"]
+        {
+            assert!(form(text), "{text}");
+        }
+        for text in ["resources: {foo: }\n", "auth_filter: true\n", "metric_allowlist: {\"(\": }\n"]
+        {
+            assert!(!form(text), "{text}");
+        }
     }
 
     #[test]

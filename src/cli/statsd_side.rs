@@ -92,14 +92,12 @@ pub fn parser_flags(args: &StatsdArgs) -> ParserFlags {
 ///
 /// # Errors
 ///
-/// When it cannot be read or is not valid; every problem is in the text.
+/// When it cannot be read or is not valid; every problem is in the text, in the order of the file.
 pub fn load_mapping(path: &Path) -> Result<Mapper, String> {
     let text =
         std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    Mapper::from_yaml(&text).map_err(|problems| {
-        let texts: Vec<String> = problems.iter().map(Problem::to_string).collect();
-        format!("{}: {}", path.display(), texts.join("; "))
-    })
+    Mapper::from_yaml(&text)
+        .map_err(|problems| format!("{}: {}", path.display(), Problem::list(&problems)))
 }
 
 /// What `--debug.dump-fsm` and `--check-config` ask for before anything listens. Returns whether that
@@ -284,7 +282,7 @@ pub fn reload(pipeline: &Pipeline, has_file: bool, trigger: Trigger) {
     match pipeline.reload() {
         Ok(rules) => tracing::info!(rules, "Config reloaded successfully"),
         Err(error) => {
-            tracing::info!(%error, "Error reloading config, the old one stays in force");
+            tracing::error!(%error, "Error reloading config, the old one stays in force");
         }
     }
 }

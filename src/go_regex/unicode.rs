@@ -292,8 +292,21 @@ mod tests {
         }
         // Of the crate: codes of scripts, scripts of later Unicode versions, properties that are no script.
         for name in [
-            "", " ", "Plrd", "Latn", "Zzzz", "Qaai", "Unknown", "Katakana_Or_Hiragana", "Garay",
-            "Todhri", "Alphabetic", "sc=Greek", "Script=Greek", "L&", "IsGreek",
+            "",
+            " ",
+            "Plrd",
+            "Latn",
+            "Zzzz",
+            "Qaai",
+            "Unknown",
+            "Katakana_Or_Hiragana",
+            "Garay",
+            "Todhri",
+            "Alphabetic",
+            "sc=Greek",
+            "Script=Greek",
+            "L&",
+            "IsGreek",
         ] {
             assert_eq!(class(name), None, "{name:?}");
         }

@@ -27,7 +27,7 @@ pub(crate) use super::connection::Body;
 use super::connection::Connections;
 use super::wire::{Encoding, Status};
 use credentials::Credentials;
-pub use options::ClientOptions;
+pub use options::{ClientOptions, check_url};
 use tls::Tls;
 
 /// How long an answer to a single request may take.

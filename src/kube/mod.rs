@@ -28,7 +28,7 @@ pub mod wire;
 mod worker;
 
 pub use backoff::{Backoff, BackoffConfig};
-pub use client::{Client, ClientError, ClientOptions};
+pub use client::{Client, ClientError, ClientOptions, check_url};
 pub use pipeline::{Pipeline, PipelineConfig, PipelineHandle, Watched};
 pub use progress::{Failure, Phase, Status};
 pub use target::Target;

@@ -141,9 +141,7 @@ impl Worker {
         if let Some(relay) = &core.shared.relay
             && !core.relayed.is_empty()
         {
-            let (count, lines) = (core.relayed.lines(), std::mem::take(&mut core.relayed));
-            let fate = if relay.send(lines) { Count::RelayLines } else { Count::RelayDropped };
-            core.tally.add(fate, count);
+            relay.send(std::mem::take(&mut core.relayed));
         }
         let metrics = &core.shared.metrics;
         if let Some(cache) = &core.cache {

@@ -1,6 +1,7 @@
 //! The mapping cache: what the mapper said about a name, for the lines that take the long way.
 //!
-//! It has the size and the replacement of the original's flags and counts as the original's does. Known lines never
+//! It has the size and the replacement of the original's flags and counts as the original's does; so that the names that
+//! clients make up cannot fill the memory, it is bounded in bytes as well. Known lines never
 //! come here ([`super::keys`]), so it only matters for names with ever new tags and for unusual lines.
 
 use std::hash::BuildHasher;
@@ -31,7 +32,19 @@ pub(crate) struct Mapping {
     pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
 }
 
+impl Mapping {
+    /// Bytes of its texts.
+    fn bytes(&self) -> usize {
+        let labels = self.labels.iter().map(|(name, value)| name.len() + value.len());
+        self.name.len() + labels.sum::<usize>()
+    }
+}
+
 const NONE: u32 = u32::MAX;
+/// Bytes of texts for each name that a cache may hold, on average; most names have a tenth of it.
+const BYTES_PER_NAME: usize = 1 << 10;
+/// What small caches may hold in any case.
+const LEAST_BYTES: usize = 1 << 18;
 
 #[derive(Debug)]
 struct Node {
@@ -48,6 +61,9 @@ struct Node {
 pub(crate) struct MapCache {
     replacement: CacheKind,
     capacity: usize,
+    /// Bytes of all texts, and how many there may be.
+    bytes: usize,
+    max_bytes: usize,
     table: HashTable<u32>,
     nodes: Vec<Node>,
     newest: u32,
@@ -62,6 +78,8 @@ impl MapCache {
         Self {
             replacement,
             capacity: capacity.clamp(1, NONE as usize - 1),
+            bytes: 0,
+            max_bytes: capacity.saturating_mul(BYTES_PER_NAME).max(LEAST_BYTES),
             table: HashTable::new(),
             nodes: Vec::new(),
             newest: NONE,
@@ -80,6 +98,7 @@ impl MapCache {
     pub(crate) fn clear(&mut self) {
         self.table.clear();
         self.nodes.clear();
+        self.bytes = 0;
         self.newest = NONE;
         self.oldest = NONE;
     }
@@ -102,28 +121,52 @@ impl MapCache {
         self.nodes.get(at as usize).map(|node| Arc::clone(&node.mapping))
     }
 
-    /// Takes a name in that is not there.
+    /// Takes a name in that is not there. One that is longer than all names together may be is not kept.
     pub(crate) fn insert(&mut self, kind: EventType, name: &str, mapping: Arc<Mapping>) {
-        let hash = self.hash(kind, name);
-        let node = Node { kind, name: name.into(), hash, mapping, newer: NONE, older: NONE };
-        let at = if self.nodes.len() < self.capacity {
-            self.nodes.push(node);
-            self.nodes.len() as u32 - 1
-        } else {
+        let bytes = name.len() + mapping.bytes();
+        if bytes > self.max_bytes {
+            return;
+        }
+        while self.nodes.len() >= self.capacity || self.bytes + bytes > self.max_bytes {
             let victim = self.victim();
-            self.unlink(victim);
-            if let Some(old) = self.nodes.get_mut(victim as usize) {
-                if let Ok(entry) = self.table.find_entry(old.hash, |&at| at == victim) {
-                    entry.remove();
-                }
-                *old = node;
-            }
-            victim
-        };
+            self.remove(victim);
+        }
+        let hash = self.hash(kind, name);
+        let at = self.nodes.len() as u32;
+        self.nodes.push(Node { kind, name: name.into(), hash, mapping, newer: NONE, older: NONE });
+        self.bytes += bytes;
         let nodes = &self.nodes;
         self.table
             .insert_unique(hash, at, |&at| nodes.get(at as usize).map_or(0, |node| node.hash));
         self.link(at);
+    }
+
+    /// Takes a name out; the last one takes its place.
+    fn remove(&mut self, victim: u32) {
+        self.unlink(victim);
+        if victim as usize >= self.nodes.len() {
+            return;
+        }
+        let last = self.nodes.len() as u32 - 1;
+        let gone = self.nodes.swap_remove(victim as usize);
+        self.bytes -= gone.name.len() + gone.mapping.bytes();
+        if let Ok(entry) = self.table.find_entry(gone.hash, |&at| at == victim) {
+            entry.remove();
+        }
+        if let Some(moved) = self.nodes.get(victim as usize) {
+            let (newer, older) = (moved.newer, moved.older);
+            if let Some(at) = self.table.find_mut(moved.hash, |&at| at == last) {
+                *at = victim;
+            }
+            match self.nodes.get_mut(newer as usize) {
+                Some(node) => node.older = victim,
+                None => self.newest = victim,
+            }
+            match self.nodes.get_mut(older as usize) {
+                Some(node) => node.newer = victim,
+                None => self.oldest = victim,
+            }
+        }
     }
 
     fn victim(&mut self) -> u32 {
@@ -226,6 +269,29 @@ mod tests {
         }
         assert_eq!(cache.len(), 8);
         assert_eq!(names.iter().filter(|name| has(&mut cache, name)).count(), 8);
+    }
+
+    #[test]
+    fn long_names_do_not_fill_the_memory() {
+        for replacement in [CacheKind::Lru, CacheKind::Random] {
+            let mut cache = MapCache::new(1_000, replacement);
+            for number in 0..3_000 {
+                let name = format!("{number}{}", "n".repeat(60_000));
+                put(&mut cache, &name);
+                assert!(has(&mut cache, &name));
+                assert!(cache.bytes <= 1_000 * BYTES_PER_NAME);
+            }
+            let huge = "n".repeat(2 << 20);
+            put(&mut cache, &huge);
+            assert!(!has(&mut cache, &huge));
+            for number in 0..1_000 {
+                put(&mut cache, &format!("m{number}"));
+            }
+            assert!(has(&mut cache, "m999") && cache.len() <= 1_000);
+            let bytes: usize =
+                cache.nodes.iter().map(|node| node.name.len() + node.mapping.bytes()).sum();
+            assert_eq!(cache.bytes, bytes);
+        }
     }
 
     #[test]

@@ -20,6 +20,10 @@ pub(crate) use queue::EventQueue;
 
 /// Different (type, name) pairs kept in `events_conflict_total`; names beyond are counted together.
 const MAX_CONFLICT_NAMES: usize = 10_000;
+/// Bytes of such a name that are kept; longer ones end in [`CUT`] and share their count with others that begin like them.
+const MAX_CONFLICT_NAME: usize = 256;
+/// What stands for the rest of a name. No metric has it in its name.
+const CUT: &str = "...";
 /// The name under which conflicts beyond the limit are counted.
 const OTHER_NAMES: &str = "_other";
 
@@ -166,12 +170,10 @@ pub(crate) enum Count {
     DogstatsdServiceChecks,
     UdpPackets,
     UnixgramPackets,
-    RelayLines,
     RelayLongLines,
-    RelayDropped,
 }
 
-const COUNTS: usize = Count::RelayDropped as usize + 1;
+const COUNTS: usize = Count::RelayLongLines as usize + 1;
 
 /// What one ingest thread counted since it was last added to the [`Metrics`].
 #[derive(Debug, Default)]
@@ -331,24 +333,45 @@ impl Metrics {
             .sum()
     }
 
-    /// Lines refused, and samples that neither changed a series nor were meant to be dropped.
-    pub(crate) fn refusals(&self) -> u64 {
-        let lines = self.lines.iter().filter_map(|lines| lines.get(LineOutcome::Refused as usize));
-        let samples = SampleOutcome::all()
+    /// Why lines and samples had no effect, by the word of the ledger: how often, so far.
+    pub(crate) fn refusals(&self) -> Vec<(&'static str, u64)> {
+        let outcomes = SampleOutcome::all()
             .filter(|outcome| {
                 !matches!(outcome, SampleOutcome::Accepted | SampleOutcome::DroppedByRule)
             })
-            .filter_map(|outcome| self.samples.get(outcome.index()));
-        lines.chain(samples).map(|count| count.load(Ordering::Relaxed)).sum()
+            .filter_map(|outcome| Some((outcome.as_str(), self.samples.get(outcome.index())?)));
+        // A line that is refused as a whole has its reason among these.
+        let lines = SampleError::ALL.into_iter().zip(&self.errors);
+        let lines = lines.map(|(error, count)| (error.as_str(), count));
+        let others = [
+            ("dogstatsd_event", Count::DogstatsdEvents),
+            ("dogstatsd_service_check", Count::DogstatsdServiceChecks),
+            ("tag_error", Count::TagErrors),
+        ];
+        let others = others
+            .into_iter()
+            .filter_map(|(word, count)| Some((word, self.counts.get(count as usize)?)));
+        outcomes
+            .chain(lines)
+            .chain(others)
+            .map(|(word, count)| (word, count.load(Ordering::Relaxed)))
+            .collect()
     }
 
     /// Counts a conflict of an event of `kind` about the metric `name`.
     pub(crate) fn conflict(&self, kind: EventType, name: &str, by: u64) {
+        let name: Box<str> = if name.len() > MAX_CONFLICT_NAME {
+            let kept = name.floor_char_boundary(MAX_CONFLICT_NAME);
+            format!("{}{CUT}", name.get(..kept).unwrap_or_default()).into()
+        } else {
+            name.into()
+        };
         let mut conflicts = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = conflicts.len() < MAX_CONFLICT_NAMES
-            || conflicts.contains_key(&(kind, Box::from(name)));
-        let name = if known { name } else { OTHER_NAMES };
-        *conflicts.entry((kind, name.into())).or_default() += by;
+        let mut key = (kind, name);
+        if conflicts.len() >= MAX_CONFLICT_NAMES && !conflicts.contains_key(&key) {
+            key.1 = OTHER_NAMES.into();
+        }
+        *conflicts.entry(key).or_default() += by;
     }
 }
 

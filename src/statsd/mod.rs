@@ -29,6 +29,7 @@ mod pace;
 mod pipeline;
 mod registry;
 mod relay;
+mod reload;
 mod scrape;
 mod supervise;
 mod tcp;

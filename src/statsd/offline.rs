@@ -83,14 +83,30 @@ impl Offline {
         Self { shared, worker }
     }
 
-    /// One line, without its line feed. Returns whether it was accepted: empty, or each of its samples changed a
-    /// series or was dropped by a rule.
-    pub fn line(&mut self, line: &[u8]) -> bool {
+    /// One line, without its line feed. Returns why it, or a part of it, had no effect: words of the ledger, each once.
+    /// `tag_error` alone says that the line counts and has lost a tag.
+    pub fn line(&mut self, line: &[u8]) -> Vec<&'static str> {
         let before = self.shared.metrics.refusals();
         self.worker.begin();
         self.worker.line(line);
         self.worker.end();
-        self.shared.metrics.refusals() == before
+        let after = self.shared.metrics.refusals();
+        let mut words: Vec<_> = before
+            .iter()
+            .zip(&after)
+            .filter(|((_, before), (_, after))| before != after)
+            .map(|(_, (word, _))| *word)
+            .collect();
+        // Reasons of samples are reasons of lines as well.
+        let mut seen = std::collections::HashSet::new();
+        words.retain(|word| seen.insert(*word));
+        words
+    }
+
+    /// Every word that [`Offline::line`] can answer.
+    #[must_use]
+    pub fn refusal_words(&self) -> Vec<&'static str> {
+        self.shared.metrics.refusals().into_iter().map(|(word, _)| word).collect()
     }
 
     /// Many lines, separated by line feeds.

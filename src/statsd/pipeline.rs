@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -22,6 +22,7 @@ use super::mapper::{Mapper, Problem, Severity};
 use super::metrics::{Context, EventQueue, Listener, Metrics, SelfFamily, bump, is_own_name};
 use super::registry::{Registry, Reserved};
 use super::relay::{Relay, RelayConfig};
+use super::reload::Reloads;
 use super::scrape::Scrape;
 use super::tree;
 use crate::exposition::prototext::Layout;
@@ -172,18 +173,13 @@ pub enum ReloadError {
         source: io::Error,
     },
     /// The file is no valid mapping.
-    #[error("mapping file {path} is not valid: {}", join(problems), path = path.display())]
+    #[error("mapping file {path} is not valid: {}", Problem::list(problems), path = path.display())]
     Invalid {
         /// The file.
         path: PathBuf,
-        /// Every problem found, in the order of the file.
+        /// Every problem found.
         problems: Vec<Problem>,
     },
-}
-
-fn join(problems: &[Problem]) -> String {
-    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    texts.join("; ")
 }
 
 fn load(path: &Path) -> Result<Mapper, ReloadError> {
@@ -205,7 +201,7 @@ pub struct Pipeline {
     udp_address: Option<SocketAddr>,
     tcp_address: Option<SocketAddr>,
     mapping_file: Option<PathBuf>,
-    loads: AtomicU64,
+    reloads: Reloads,
     self_metrics: SelfMetrics,
     build: (String, String),
 }
@@ -278,7 +274,7 @@ impl Pipeline {
             udp_address,
             tcp_address,
             mapping_file: config.mapping_file.clone(),
-            loads: AtomicU64::new(0),
+            reloads: Reloads::default(),
             self_metrics: config.self_metrics,
             build: config.build.clone(),
         })
@@ -298,7 +294,7 @@ impl Pipeline {
 
     /// Reads the mapping file again and swaps the mapping for every line received from now on. Existing series keep
     /// their help, buckets and quantiles; a series that maps elsewhere now gets no more events and ends with its time
-    /// to live. Returns the number of rules.
+    /// to live. Several at a time take turns, each with the file as it is by then. Returns the number of rules.
     ///
     /// # Errors
     /// What is wrong with the file; the mapping in use stays.
@@ -307,13 +303,15 @@ impl Pipeline {
             return Err(ReloadError::NoFile);
         };
         let metrics = &self.shared.metrics;
-        let mapper = load(path).inspect_err(|_| bump(&metrics.reloads_failed))?;
-        let rules = mapper.rules().len();
-        let generation = self.loads.fetch_add(1, Ordering::Relaxed) + 1;
-        self.shared.mapping.store(Arc::new(Loaded { mapper, generation }));
-        metrics.loaded_mappings.store(rules as u64, Ordering::Relaxed);
-        bump(&metrics.reloads_ok);
-        Ok(rules)
+        let publish = |mapper: Mapper, generation| {
+            let rules = mapper.rules().len();
+            self.shared.mapping.store(Arc::new(Loaded { mapper, generation }));
+            metrics.loaded_mappings.store(rules as u64, Ordering::Relaxed);
+            bump(&metrics.reloads_ok);
+            rules
+        };
+        let reloaded = self.reloads.run(|| load(path), publish);
+        reloaded.inspect_err(|_| bump(&metrics.reloads_failed))
     }
 
     /// Moves a manual clock and removes what has expired by then.

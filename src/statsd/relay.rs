@@ -1,12 +1,16 @@
 //! The relay: a copy of every line to another StatsD server, over UDP.
 //!
 //! Ingest threads hand over whole batches of lines and never wait: if the queue is full the batch is dropped and
-//! counted. One thread packs lines into datagrams and sends them. A failed send costs its datagram; after it the
-//! target is looked up and a socket opened anew, at a growing interval while that fails.
+//! counted. One thread ([`Outlet::run`]) packs lines into datagrams and sends them. Every line that was handed over is in
+//! the end counted once, as relayed or as dropped.
+//!
+//! The socket is connected, so that the kernel says when nobody listens at the target. It says so after the fact: the
+//! fate of a datagram is only known when the next one goes, or after [`SETTLE_AFTER`]. A failure costs its own datagram and
+//! nothing else; while there are failures the target is looked up anew, at growing intervals.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -15,12 +19,16 @@ use std::time::{Duration, Instant};
 use super::metrics::bump;
 use super::supervise;
 
-/// Lines waiting to be sent, in bytes.
+/// What waits to be sent, in bytes.
 const QUEUE_BYTES: usize = 8 << 20;
+/// What a batch costs beside its text.
+const BATCH_BYTES: usize = 64;
 /// How long a datagram waits to be filled.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+/// How long a target has to refuse a datagram.
+const SETTLE_AFTER: Duration = Duration::from_secs(1);
+const FIRST_LOOKUP: Duration = Duration::from_millis(100);
+const LAST_LOOKUP: Duration = Duration::from_secs(30);
 
 /// Where to relay to.
 #[derive(Clone, Debug)]
@@ -51,8 +59,8 @@ impl RelayBatch {
         self.lines == 0
     }
 
-    pub(crate) fn lines(&self) -> u64 {
-        self.lines
+    fn cost(&self) -> usize {
+        self.text.len() + BATCH_BYTES
     }
 }
 
@@ -62,23 +70,26 @@ pub(crate) struct Relay {
     target: String,
     packet_length: usize,
     /// Gone once the relay is being shut down.
-    queue: Mutex<Option<Sender<Vec<u8>>>>,
-    queued: Arc<AtomicUsize>,
+    queue: Mutex<Option<Sender<RelayBatch>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     pub(crate) counts: Arc<RelayCounts>,
 }
 
-/// What the sending thread counts.
+/// What the relay counts. Lines handed over are those relayed, those dropped, and those that are on their way.
 #[derive(Debug, Default)]
 pub(crate) struct RelayCounts {
+    /// Lines of datagrams that were sent and not refused.
+    pub(crate) relayed_lines: AtomicU64,
+    /// Lines that found the queue full, and lines of datagrams that could not be sent or were refused.
+    pub(crate) dropped_lines: AtomicU64,
     /// Datagrams sent, failed ones included.
-    pub(crate) packets: std::sync::atomic::AtomicU64,
-    /// Failed sends and failed look-ups.
-    pub(crate) errors: std::sync::atomic::AtomicU64,
-    /// Lines of datagrams that were not sent.
-    pub(crate) lost_lines: std::sync::atomic::AtomicU64,
-    /// Panics of that thread.
-    pub(crate) restarts: std::sync::atomic::AtomicU64,
+    pub(crate) packets: AtomicU64,
+    /// Failed sends, refusals, and failed look-ups.
+    pub(crate) errors: AtomicU64,
+    /// Panics of the sending thread.
+    pub(crate) restarts: AtomicU64,
+    /// Cost of what is in the queue.
+    queued: AtomicUsize,
 }
 
 impl Relay {
@@ -87,34 +98,47 @@ impl Relay {
     /// # Errors
     /// When the target cannot be looked up now, or no thread can be started.
     pub(crate) fn start(config: &RelayConfig) -> io::Result<Self> {
-        let (sender, receiver) = channel();
-        let queued = Arc::new(AtomicUsize::new(0));
-        let counts = Arc::new(RelayCounts::default());
-        let mut outlet = Outlet {
-            target: config.target.clone(),
-            packet_length: config.packet_length,
-            connection: Some(connect(&config.target)?),
-            retry_after: FIRST_RETRY,
-            retry_at: Instant::now(),
-            packet: Vec::new(),
-            lines: 0,
-            counts: Arc::clone(&counts),
-        };
-        let left = Arc::clone(&queued);
-        let restarts = Arc::clone(&counts);
+        let (relay, mut outlet) = Self::new(config)?;
+        let restarts = Arc::clone(&relay.counts);
         let thread = supervise::spawn(
             "statsd-relay",
             move || bump(&restarts.restarts),
-            move || outlet.run(&receiver, &left),
+            move || outlet.run(),
         )?;
-        Ok(Self {
+        *relay.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(relay)
+    }
+
+    /// Both ends, without a thread that sends.
+    ///
+    /// # Errors
+    /// When the target cannot be looked up now.
+    fn new(config: &RelayConfig) -> io::Result<(Self, Outlet)> {
+        let (sender, queue) = channel();
+        let counts = Arc::new(RelayCounts::default());
+        let outlet = Outlet {
+            queue,
+            target: config.target.clone(),
+            packet_length: config.packet_length,
+            socket: Some(connect(&config.target)?),
+            lookup: Lookup { after: FIRST_LOOKUP, not_before: Instant::now() },
+            failing: false,
+            batch: RelayBatch::default(),
+            read: 0,
+            packet: Vec::new(),
+            lines: 0,
+            flush_at: None,
+            sent: None,
+            counts: Arc::clone(&counts),
+        };
+        let relay = Self {
             target: config.address.clone(),
             packet_length: config.packet_length,
             queue: Mutex::new(Some(sender)),
-            queued,
-            thread: Mutex::new(Some(thread)),
+            thread: Mutex::new(None),
             counts,
-        })
+        };
+        Ok((relay, outlet))
     }
 
     /// The target as given.
@@ -127,15 +151,16 @@ impl Relay {
         self.packet_length == 0 || line.len() < self.packet_length
     }
 
-    /// Hands a batch over; `false` if the queue is full and the batch is dropped.
+    /// Hands a batch over; `false` if the queue is full, and the batch is dropped and counted.
     pub(crate) fn send(&self, batch: RelayBatch) -> bool {
-        let length = batch.text.len();
-        let before = self.queued.fetch_add(length, Ordering::Relaxed);
+        let (cost, lines) = (batch.cost(), batch.lines);
+        let before = self.counts.queued.fetch_add(cost, Ordering::Relaxed);
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = before + length <= QUEUE_BYTES
-            && queue.as_ref().is_some_and(|queue| queue.send(batch.text).is_ok());
+        let taken = before + cost <= QUEUE_BYTES
+            && queue.as_ref().is_some_and(|queue| queue.send(batch).is_ok());
         if !taken {
-            self.queued.fetch_sub(length, Ordering::Relaxed);
+            self.counts.queued.fetch_sub(cost, Ordering::Relaxed);
+            self.counts.dropped_lines.fetch_add(lines, Ordering::Relaxed);
         }
         taken
     }
@@ -152,130 +177,238 @@ impl Relay {
     }
 }
 
-struct Connection {
-    socket: UdpSocket,
-    target: SocketAddr,
-}
-
-fn connect(address: &str) -> io::Result<Connection> {
+/// A socket whose peer is the target.
+fn connect(address: &str) -> io::Result<UdpSocket> {
     // Without a host it is this one, as in Go's resolver.
     let named =
         if address.starts_with(':') { format!("localhost{address}") } else { address.into() };
-    let target = named.to_socket_addrs()?.next().ok_or_else(|| {
+    let found: Vec<SocketAddr> = named.to_socket_addrs()?.collect();
+    // A name with addresses of both families is one of IPv4, as there.
+    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    let target = *chosen.ok_or_else(|| {
         io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"))
     })?;
     let local: SocketAddr =
         if target.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-    // Not connected: a target that is down for a while must not turn into errors of ours.
-    Ok(Connection { socket: UdpSocket::bind(local)?, target })
+    let socket = UdpSocket::bind(local)?;
+    // Port 0 is nobody's: each send will say so.
+    if target.port() != 0 {
+        socket.connect(target)?;
+    }
+    Ok(socket)
 }
 
-/// The sending thread.
-struct Outlet {
+/// When the target may be looked up again.
+#[derive(Debug)]
+struct Lookup {
+    after: Duration,
+    not_before: Instant,
+}
+
+/// A datagram whose fate is not known yet.
+#[derive(Debug)]
+struct Sent {
+    lines: u64,
+    settle_at: Instant,
+}
+
+/// The sending end. It keeps all its state, so that after a panic [`Outlet::run`] goes on with the next line.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    queue: Receiver<RelayBatch>,
     target: String,
     packet_length: usize,
-    connection: Option<Connection>,
-    retry_after: Duration,
-    retry_at: Instant,
+    socket: Option<UdpSocket>,
+    lookup: Lookup,
+    /// The last datagram was lost.
+    failing: bool,
+    /// What was taken from the queue last, and the bytes of it that are in datagrams.
+    batch: RelayBatch,
+    read: usize,
     packet: Vec<u8>,
     /// Lines in the packet.
     lines: u64,
+    flush_at: Option<Instant>,
+    sent: Option<Sent>,
     counts: Arc<RelayCounts>,
 }
 
 impl Outlet {
-    fn run(&mut self, queue: &Receiver<Vec<u8>>, queued: &AtomicUsize) {
-        let mut flush_at = None;
+    /// Sends until the ingest side is shut down and all it handed over has gone.
+    pub(crate) fn run(&mut self) {
         loop {
-            // With nothing to flush there is nothing to wake up for.
-            let next = match flush_at {
-                None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(at) => {
-                    queue.recv_timeout(Instant::saturating_duration_since(&at, Instant::now()))
-                }
+            self.pack();
+            if self.flush_at.is_some_and(|at| at <= Instant::now()) {
+                self.flush();
+            }
+            // With nothing to flush and nothing to settle there is nothing to wake up for.
+            let settle_at = self.sent.as_ref().map(|sent| sent.settle_at);
+            let wake_at = self.flush_at.into_iter().chain(settle_at).min();
+            let next = match wake_at {
+                None => self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => self.queue.recv_timeout(at.saturating_duration_since(Instant::now())),
             };
             match next {
-                Ok(lines) => {
-                    queued.fetch_sub(lines.len(), Ordering::Relaxed);
-                    for line in lines.split_inclusive(|byte| *byte == b'\n') {
-                        self.add(line);
-                    }
-                    flush_at = match (self.packet.is_empty(), flush_at) {
-                        (true, _) => None,
-                        (false, Some(at)) => Some(at),
-                        (false, None) => Some(Instant::now() + FLUSH_AFTER),
-                    };
-                    if flush_at.is_some_and(|at| at <= Instant::now()) {
-                        self.flush();
-                        flush_at = None;
-                    }
+                Ok(batch) => {
+                    self.counts.queued.fetch_sub(batch.cost(), Ordering::Relaxed);
+                    (self.batch, self.read) = (batch, 0);
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    self.flush();
-                    flush_at = None;
+                    if settle_at.is_some_and(|at| at <= Instant::now()) {
+                        self.settle();
+                    }
                 }
-                Err(RecvTimeoutError::Disconnected) => return self.flush(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.flush();
+                    return self.settle();
+                }
             }
         }
     }
 
-    fn add(&mut self, line: &[u8]) {
-        if !self.packet.is_empty() && self.packet.len() + line.len() > self.packet_length {
-            self.flush();
+    /// Puts the lines of the batch into datagrams.
+    fn pack(&mut self) {
+        loop {
+            let rest = self.batch.text.get(self.read..).unwrap_or_default();
+            let Some(end) = memchr::memchr(b'\n', rest) else { break };
+            let line = rest.get(..=end).unwrap_or_default();
+            if !self.packet.is_empty() && self.packet.len() + line.len() > self.packet_length {
+                self.flush();
+                continue;
+            }
+            self.packet.extend_from_slice(line);
+            self.read += end + 1;
+            self.lines += 1;
+            if self.packet_length == 0 {
+                self.flush();
+            } else if self.flush_at.is_none() {
+                self.flush_at = Some(Instant::now() + FLUSH_AFTER);
+            }
         }
-        self.packet.extend_from_slice(line);
-        self.lines += 1;
-        if self.packet_length == 0 {
-            self.flush();
-        }
+        (self.batch, self.read) = (RelayBatch::default(), 0);
     }
 
     fn flush(&mut self) {
+        self.flush_at = None;
         if self.packet.is_empty() {
             return;
         }
+        self.settle();
         bump(&self.counts.packets);
-        if self.connection.is_none() && Instant::now() >= self.retry_at {
-            match connect(&self.target) {
-                Ok(connection) => self.connection = Some(connection),
-                Err(error) => self.failed(&error),
+        let lines = std::mem::take(&mut self.lines);
+        match self.transmit() {
+            Ok(()) => {
+                self.sent = Some(Sent { lines, settle_at: Instant::now() + SETTLE_AFTER });
+                // On this host a refusal is there as soon as the datagram is sent.
+                if let Some(refused) = self.refusal() {
+                    self.lose_sent(&refused);
+                }
             }
-        }
-        let sent = match &self.connection {
-            Some(connection) => connection.socket.send_to(&self.packet, connection.target),
-            // Between two attempts; the failed one has been counted.
-            None => Ok(0),
-        };
-        match sent {
-            Ok(0) => self.lose(),
-            Ok(_) => self.retry_after = FIRST_RETRY,
             Err(error) => {
-                self.connection = None;
+                self.counts.dropped_lines.fetch_add(lines, Ordering::Relaxed);
                 self.failed(&error);
-                self.lose();
             }
         }
         self.packet.clear();
-        self.lines = 0;
     }
 
-    fn lose(&self) {
-        self.counts.lost_lines.fetch_add(self.lines, Ordering::Relaxed);
+    /// Sends the packet; once more, if an earlier datagram's refusal or an old socket was in the way.
+    fn transmit(&mut self) -> io::Result<()> {
+        if self.failing || self.socket.is_none() {
+            self.look_up();
+        }
+        match self.try_send() {
+            Err(error) if is_refusal(&error) => {
+                self.lose_sent(&error);
+                self.try_send()
+            }
+            // No other socket would take a datagram of this length.
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => Err(error),
+            Err(error) => {
+                if self.look_up() {
+                    self.try_send()
+                } else {
+                    Err(error)
+                }
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
-    /// Counts a failure and sets the time of the next attempt.
+    fn try_send(&self) -> io::Result<()> {
+        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        socket.send(&self.packet).map(drop)
+    }
+
+    /// What the target has said against a datagram since the last look.
+    fn refusal(&self) -> Option<io::Error> {
+        self.socket.as_ref().and_then(|socket| socket.take_error().ok().flatten())
+    }
+
+    /// Decides about the datagram sent last.
+    fn settle(&mut self) {
+        if let Some(refused) = self.refusal() {
+            return self.lose_sent(&refused);
+        }
+        if let Some(sent) = self.sent.take() {
+            self.counts.relayed_lines.fetch_add(sent.lines, Ordering::Relaxed);
+            if std::mem::take(&mut self.failing) {
+                self.lookup.after = FIRST_LOOKUP;
+                tracing::info!(target_address = %self.target, "relaying again");
+            }
+        }
+    }
+
+    /// The datagram sent last was refused. If its lines are counted already, as a target far away may take its time,
+    /// they stay what they are.
+    fn lose_sent(&mut self, error: &io::Error) {
+        if let Some(sent) = self.sent.take() {
+            self.counts.dropped_lines.fetch_add(sent.lines, Ordering::Relaxed);
+        }
+        self.failed(error);
+    }
+
     fn failed(&mut self, error: &io::Error) {
         bump(&self.counts.errors);
-        tracing::warn!(
-            target_address = %self.target,
-            %error,
-            bytes = self.packet.len(),
-            "relaying failed, next attempt in {:?}",
-            self.retry_after
-        );
-        self.retry_at = Instant::now() + self.retry_after;
-        self.retry_after = (self.retry_after * 2).min(LAST_RETRY);
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::warn!(
+                target_address = %self.target,
+                %error,
+                bytes = self.packet.len(),
+                "relaying failed; lines are dropped and counted until it works again"
+            );
+        }
     }
+
+    /// Looks the target up and opens a socket anew, unless that was tried just now; tells whether there is a new one.
+    fn look_up(&mut self) -> bool {
+        let now = Instant::now();
+        if now < self.lookup.not_before {
+            return false;
+        }
+        self.lookup.not_before = now + self.lookup.after;
+        self.lookup.after = (self.lookup.after * 2).min(LAST_LOOKUP);
+        match connect(&self.target) {
+            Ok(socket) => {
+                self.socket = Some(socket);
+                true
+            }
+            Err(error) => {
+                bump(&self.counts.errors);
+                tracing::warn!(
+                    target_address = %self.target,
+                    %error,
+                    "the relay's target cannot be looked up, next attempt in {:?}",
+                    self.lookup.after
+                );
+                false
+            }
+        }
+    }
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
 }
 
 #[cfg(test)]
@@ -297,43 +430,54 @@ mod tests {
         (socket, address)
     }
 
+    fn config(address: &str, packet_length: usize) -> RelayConfig {
+        RelayConfig { address: address.to_owned(), target: address.to_owned(), packet_length }
+    }
+
     fn next(socket: &UdpSocket) -> String {
         let mut buffer = [0; 65_535];
         let length = socket.recv(&mut buffer).expect("a datagram");
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     }
 
+    /// Lines relayed and dropped, datagrams and errors.
+    fn counts(relay: &Relay) -> [u64; 4] {
+        let RelayCounts { relayed_lines, dropped_lines, packets, errors, .. } = &*relay.counts;
+        [relayed_lines, dropped_lines, packets, errors].map(|count| count.load(Ordering::Relaxed))
+    }
+
     #[test]
     fn lines_are_packed_and_the_rest_goes_at_shutdown() {
         let (socket, address) = receiver();
-        let relay =
-            Relay::start(&RelayConfig { target: address.clone(), address, packet_length: 20 })
-                .expect("started");
+        let relay = Relay::start(&config(&address, 20)).expect("started");
         assert!(relay.send(batch(&["aaaa:1|c", "bbbb:1|c", "cccc:1|c"])));
         assert_eq!(next(&socket), "aaaa:1|c\nbbbb:1|c\n");
         relay.shutdown();
         assert_eq!(next(&socket), "cccc:1|c\n");
-        assert_eq!(relay.counts.packets.load(Ordering::Relaxed), 2);
+        assert_eq!(counts(&relay), [3, 0, 2, 0]);
         assert!(!relay.send(batch(&["late:1|c"])));
+        assert_eq!(counts(&relay), [3, 1, 2, 0]);
     }
 
     #[test]
-    fn the_rest_goes_after_a_second_by_itself() {
+    fn the_rest_goes_after_a_second_by_itself_and_is_counted() {
         let (socket, address) = receiver();
-        let relay =
-            Relay::start(&RelayConfig { target: address.clone(), address, packet_length: 1_400 })
-                .expect("started");
+        let relay = Relay::start(&config(&address, 1_400)).expect("started");
         relay.send(batch(&["a:1|c"]));
         assert_eq!(next(&socket), "a:1|c\n");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while counts(&relay)[0] == 0 {
+            assert!(Instant::now() < deadline, "the line is not counted");
+            std::thread::yield_now();
+        }
         relay.shutdown();
+        assert_eq!(counts(&relay), [1, 0, 1, 0]);
     }
 
     #[test]
     fn length_0_sends_each_line_alone() {
         let (socket, address) = receiver();
-        let relay =
-            Relay::start(&RelayConfig { target: address.clone(), address, packet_length: 0 })
-                .expect("started");
+        let relay = Relay::start(&config(&address, 0)).expect("started");
         assert!(relay.fits(&[b'x'; 100_000]));
         relay.send(batch(&["a:1|c", "b:1|c"]));
         assert_eq!([next(&socket), next(&socket)], ["a:1|c\n", "b:1|c\n"]);
@@ -341,58 +485,107 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_send_is_survived() {
+    fn a_failed_send_costs_its_own_datagram_alone() {
         let (socket, address) = receiver();
+        let (relay, mut outlet) = Relay::new(&config(&address, 100_000)).expect("made");
         // Longer than any UDP datagram: the send fails.
-        let relay =
-            Relay::start(&RelayConfig { target: address.clone(), address, packet_length: 100_000 })
-                .expect("started");
         let long = "x".repeat(70_000);
-        assert!(relay.send(batch(&[&long])));
-        assert!(relay.send(batch(&[&"y".repeat(60_000)])));
-        let deadline = Instant::now() + Duration::from_secs(20);
-        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("timeout");
-        let mut buffer = [0; 65_535];
-        let received = loop {
-            relay.send(batch(&[&"z".repeat(60_000)]));
-            match socket.recv(&mut buffer) {
-                Ok(_) => break true,
-                Err(_) if Instant::now() < deadline => {}
-                Err(_) => break false,
-            }
-        };
-        assert!(received, "the relay sends again after a failure");
-        assert!(relay.counts.errors.load(Ordering::Relaxed) >= 1);
-        // The long line went with the datagram that failed, perhaps others while there was no socket.
-        assert!(relay.counts.lost_lines.load(Ordering::Relaxed) >= 1);
+        for line in ["a:1|c", &long, "b:1|c", &long, "c:1|c"] {
+            assert!(relay.send(batch(&[line])));
+            // Each in a datagram of its own.
+            (outlet.batch, outlet.read) = (outlet.queue.recv().expect("queued"), 0);
+            outlet.pack();
+            outlet.flush();
+        }
         relay.shutdown();
+        outlet.run();
+        assert_eq!(
+            [next(&socket), next(&socket), next(&socket)],
+            ["a:1|c\n", "b:1|c\n", "c:1|c\n"]
+        );
+        assert_eq!(counts(&relay), [3, 2, 5, 2]);
     }
 
     #[test]
-    fn a_full_queue_drops_and_does_not_wait() {
-        let relay = Relay {
-            target: String::new(),
-            packet_length: 1_400,
-            queue: Mutex::new(None),
-            queued: Arc::new(AtomicUsize::new(QUEUE_BYTES)),
-            thread: Mutex::new(None),
-            counts: Arc::default(),
-        };
-        let (sender, receiver) = channel();
-        *relay.queue.lock().expect("lock") = Some(sender);
-        assert!(!relay.send(batch(&["a:1|c"])));
-        relay.queued.store(0, Ordering::Relaxed);
-        assert!(relay.send(batch(&["a:1|c"])));
-        assert_eq!(receiver.try_recv().expect("queued"), b"a:1|c\n");
+    fn a_target_that_is_down_is_noticed_and_one_that_is_back_gets_everything() {
+        let (socket, address) = receiver();
+        let relay = Relay::start(&config(&address, 0)).expect("started");
+        relay.send(batch(&["a:1|c"]));
+        assert_eq!(next(&socket), "a:1|c\n");
+        drop(socket);
+        let mut handed = 1;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while counts(&relay)[3] < 3 {
+            assert!(Instant::now() < deadline, "nothing noticed: {:?}", counts(&relay));
+            handed += u64::from(relay.send(batch(&["b:1|c"])));
+            std::thread::yield_now();
+        }
+        let socket = UdpSocket::bind(&address).expect("bound again");
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("timeout");
+        // The first one that is sent now arrives, whatever was refused before.
+        handed += 1;
+        assert!(relay.send(batch(&["c:1|c"])));
+        let mut received = 0;
+        loop {
+            received += 1;
+            if next(&socket) == "c:1|c\n" {
+                break;
+            }
+        }
+        relay.shutdown();
+        let [relayed, dropped, packets, errors] = counts(&relay);
+        assert_eq!(relayed + dropped, handed);
+        assert_eq!((relayed, packets), (1 + received, handed));
+        assert_eq!(errors, dropped, "each refusal is an error");
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_does_not_wait_and_the_ledger_holds() {
+        let (socket, address) = receiver();
+        let (relay, mut outlet) = Relay::new(&config(&address, 60_000)).expect("made");
+        let line = "a".repeat(1_000);
+        let (mut handed, mut refused) = (0, 0);
+        while refused < 100 {
+            handed += 3;
+            refused += u64::from(!relay.send(batch(&[&line, &line, "b:1|c"])));
+        }
+        assert_eq!(counts(&relay), [0, 300, 0, 0]);
+        let reader = std::thread::spawn(move || while next(&socket) != "end:1|c\n" {});
+        relay.shutdown();
+        outlet.run();
+        let [relayed, dropped, _, errors] = counts(&relay);
+        assert_eq!((relayed + dropped, dropped, errors), (handed, 300, 0));
+        let end = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        while !reader.is_finished() {
+            end.send_to(b"end:1|c\n", &address).expect("sent");
+            std::thread::yield_now();
+        }
+        reader.join().expect("reader");
+    }
+
+    #[test]
+    fn small_batches_count_with_what_they_cost() {
+        let (_socket, address) = receiver();
+        let (relay, _outlet) = Relay::new(&config(&address, 1_400)).expect("made");
+        let mut batches = 0;
+        while relay.send(batch(&["a:1|c"])) {
+            batches += 1;
+        }
+        assert!(batches <= QUEUE_BYTES / BATCH_BYTES, "{batches}");
+    }
+
+    #[test]
+    fn a_run_that_was_cut_goes_on_where_it_was() {
+        let (socket, address) = receiver();
+        let (relay, mut outlet) = Relay::new(&config(&address, 0)).expect("made");
+        (outlet.batch, outlet.read) = (batch(&["a:1|c", "b:1|c", "c:1|c"]), 6);
+        relay.shutdown();
+        outlet.run();
+        assert_eq!([next(&socket), next(&socket)], ["b:1|c\n", "c:1|c\n"]);
     }
 
     #[test]
     fn an_unknown_target_is_an_error_at_start() {
-        let error = Relay::start(&RelayConfig {
-            address: "no-port".into(),
-            target: "no-port".into(),
-            packet_length: 1,
-        });
-        assert!(error.is_err());
+        assert!(Relay::start(&config("no-port", 1)).is_err());
     }
 }

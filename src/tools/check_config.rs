@@ -1,8 +1,9 @@
-//! `kstatd check-config`: every problem of a mapping file, not only the first.
+//! `kstatd check-config`: every problem of a file, not only the first, in the order of the file.
 
 use std::path::Path;
 
-use crate::statsd::mapper::{Mapper, Severity};
+use crate::config_file;
+use crate::statsd::mapper::{Mapper, Problem, Severity};
 
 /// What is to be said about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,36 +14,48 @@ pub struct Report {
     pub failed: bool,
 }
 
+impl Report {
+    /// About a file whose text cannot be read.
+    #[must_use]
+    pub fn unreadable(path: &Path, reason: &str) -> Self {
+        Self { text: format!("{}: error: {reason}\n", path.display()), failed: true }
+    }
+
+    /// About a file with these problems. If none of them is an error, `contents` says what is in it.
+    #[must_use]
+    pub fn new(path: &Path, mut problems: Vec<Problem>, contents: &str) -> Self {
+        let name = path.display();
+        problems.sort_by_key(|problem| (problem.line, problem.column));
+        let mut text = String::new();
+        for problem in &problems {
+            let severity = match problem.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            };
+            text.push_str(&format!("{name}: {severity}: {problem}\n"));
+        }
+        let count = |wanted| problems.iter().filter(|problem| problem.severity == wanted).count();
+        let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+        let sum =
+            if errors == 0 { format!("valid, {contents}") } else { format!("errors: {errors}") };
+        text.push_str(&format!("{name}: {sum}, warnings: {warnings}\n"));
+        Self { text, failed: errors > 0 }
+    }
+}
+
 /// Checks a mapping file of the StatsD side.
 pub fn mapping(path: &Path) -> Report {
-    let name = path.display();
-    let text = match std::fs::read_to_string(path) {
+    let text = match config_file::read(path) {
         Ok(text) => text,
-        Err(error) => return Report { text: format!("{name}: {error}\n"), failed: true },
+        Err(reason) => return Report::unreadable(path, &reason),
     };
-    let loaded = Mapper::from_yaml(&text);
-    let (mut problems, rules) = match &loaded {
-        Ok(mapper) => (mapper.warnings().to_vec(), Some(mapper.rules().len())),
-        Err(problems) => (problems.clone(), None),
-    };
-    problems.sort_by_key(|problem| (problem.line, problem.column));
-    let mut report = String::new();
-    for problem in &problems {
-        let severity = match problem.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        };
-        report.push_str(&format!("{name}: {severity}: {problem}\n"));
-    }
-    let count = |wanted| problems.iter().filter(|problem| problem.severity == wanted).count();
-    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    match rules {
-        Some(rules) => {
-            report.push_str(&format!("{name}: valid, rules: {rules}, warnings: {warnings}\n"))
+    match Mapper::from_yaml(&text) {
+        Ok(mapper) => {
+            let contents = format!("rules: {}", mapper.rules().len());
+            Report::new(path, mapper.warnings().to_vec(), &contents)
         }
-        None => report.push_str(&format!("{name}: errors: {errors}, warnings: {warnings}\n")),
+        Err(problems) => Report::new(path, problems, ""),
     }
-    Report { text: report, failed: rules.is_none() }
 }
 
 #[cfg(test)]

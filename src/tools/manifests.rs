@@ -151,8 +151,9 @@ fn options() -> serde_saphyr::Options {
     budget.max_total_scalar_bytes = usize::MAX;
     let mut options = serde_saphyr::Options::default();
     options.budget = Some(budget);
-    // As kubectl reads manifests: 010 is 8, and unquoted y, yes, on, n, no, off are booleans.
+    // As kubectl reads manifests: the last of equal keys counts, 010 is 8, and unquoted y, yes, on, n, no, off are booleans.
     options.legacy_octal_numbers = true;
+    options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
     options
 }
 
@@ -191,7 +192,13 @@ fn add(place: Place, value: Value, into: &mut Vec<Manifest>) -> Result<(), Manif
     };
     let kind = text("kind").ok_or_else(|| missing("kind"))?;
     let api_version = text("apiVersion").ok_or_else(|| missing("apiVersion"))?;
-    let is_list = kind.ends_with("List") && value.get("items").is_some_and(Value::is_array);
+    let items = value.get("items");
+    let empty = items.map_or(kind == "List", Value::is_null);
+    if kind.ends_with("List") && empty {
+        // Go writes an empty list in this way.
+        return Ok(());
+    }
+    let is_list = kind.ends_with("List") && items.is_some_and(Value::is_array);
     if !is_list {
         into.push(Manifest { place, api_version, kind, object: value });
         return Ok(());
@@ -234,6 +241,18 @@ mod tests {
         assert_eq!(seen, [("v1", "Pod"), ("apps/v1", "Deployment"), ("v1", "Node")]);
         assert_eq!(manifests[0].name(), (Some("x"), Some("a")));
         assert_eq!(manifests[1].place.item, Some(1));
+    }
+
+    #[test]
+    fn what_charts_write_is_read() {
+        let manifests = parsed(
+            "---\n# Source: a.yaml\n---\n# Source: b.yaml\napiVersion: v1\nkind: PodList\nitems:\n---\n\
+             apiVersion: v1\nkind: List\nitems: []\n---\napiVersion: v1\nkind: Pod\nmetadata:\n  \
+             labels: {a: b, a: c}\n---\napiVersion: a/v1\nkind: AllowList\nspec: {}\n---\n",
+        )
+        .expect("valid");
+        assert_eq!(manifests.len(), 2);
+        assert_eq!(manifests[0].object["metadata"]["labels"]["a"], "c");
     }
 
     #[test]

@@ -15,31 +15,6 @@ use crate::resources::{self, ObjectBytes, RenderOptions, Renderer, Resource};
 /// Why an object cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// No resource has this kind.
-    #[error(
-        "{place}: kind {kind} of {api_version} has no metrics; name the resources to render with \
-         --resources to skip it"
-    )]
-    UnknownKind {
-        /// Where.
-        place: Place,
-        /// The kind.
-        kind: String,
-        /// Its group and version.
-        api_version: String,
-    },
-    /// The kind is known in another version.
-    #[error("{place}: kind {kind} of {api_version} has no metrics, but {kind} of {known} has")]
-    OtherVersion {
-        /// Where.
-        place: Place,
-        /// The kind.
-        kind: String,
-        /// Its group and version.
-        api_version: String,
-        /// The group and version that is read.
-        known: String,
-    },
     /// The object does not have the form of its kind.
     #[error("{place} ({kind} {name}): {reason}")]
     Malformed {
@@ -57,29 +32,34 @@ pub enum RenderError {
     Output(#[from] io::Error),
 }
 
-/// The resource of a manifest.
-///
-/// # Errors
-///
-/// When no resource has its kind in its version.
-pub fn resource(manifest: &Manifest) -> Result<&'static dyn Resource, RenderError> {
+/// What has the kind of a manifest.
+enum Known {
+    /// A resource, in this version.
+    Resource(&'static dyn Resource),
+    /// A resource, but in this version.
+    OtherVersion(String),
+    Nothing,
+}
+
+fn known(manifest: &Manifest) -> Known {
     let of_kind = |resource: &&&'static dyn Resource| resource.api().kind == manifest.kind;
     let mut same_kind = resources::registry().iter().filter(of_kind);
     let exact = same_kind.clone().find(|one| api_version(**one) == manifest.api_version);
-    if let Some(resource) = exact {
-        return Ok(*resource);
+    match (exact, same_kind.next()) {
+        (Some(resource), _) => Known::Resource(*resource),
+        (None, Some(other)) if group(&api_version(*other)) == group(&manifest.api_version) => {
+            Known::OtherVersion(api_version(*other))
+        }
+        // Before it had its group, a kind was one of `extensions`.
+        (None, Some(other)) if group(&manifest.api_version) == "extensions" => {
+            Known::OtherVersion(api_version(*other))
+        }
+        _ => Known::Nothing,
     }
-    let (place, kind) = (manifest.place.clone(), manifest.kind.clone());
-    let api_version_given = manifest.api_version.clone();
-    Err(match same_kind.next() {
-        Some(known) => RenderError::OtherVersion {
-            place,
-            kind,
-            api_version: api_version_given,
-            known: api_version(*known),
-        },
-        None => RenderError::UnknownKind { place, kind, api_version: api_version_given },
-    })
+}
+
+fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 fn api_version(resource: &'static dyn Resource) -> String {
@@ -91,20 +71,6 @@ fn api_version(resource: &'static dyn Resource) -> String {
     }
 }
 
-/// Every resource that occurs in `manifests`, in byte order of the names.
-///
-/// # Errors
-///
-/// The first manifest whose kind is not known.
-pub fn resources_of(manifests: &[Manifest]) -> Result<Vec<&'static dyn Resource>, RenderError> {
-    let mut found: BTreeMap<&'static str, &'static dyn Resource> = BTreeMap::new();
-    for manifest in manifests {
-        let resource = resource(manifest)?;
-        found.insert(resource.name(), resource);
-    }
-    Ok(found.into_values().collect())
-}
-
 /// Which objects are rendered, and how.
 pub struct Selection {
     /// The resources; objects of others are left out.
@@ -113,6 +79,41 @@ pub struct Selection {
     pub namespaces: Vec<String>,
     /// Namespaces to leave out.
     pub namespaces_denylist: Vec<String>,
+}
+
+/// In a line, the objects of `manifests` that have no part in the output because of their kind: none has metrics for
+/// it, or it is off. A kind that is off is not worth a word if the resources were `named`. `None` if there are none.
+pub fn skipped(manifests: &[Manifest], selection: &Selection, named: bool) -> Option<String> {
+    let (mut foreign, mut off) = (BTreeMap::<String, u64>::new(), BTreeMap::<&str, u64>::new());
+    for manifest in manifests {
+        let Manifest { kind, api_version, .. } = manifest;
+        let what = match known(manifest) {
+            Known::Resource(resource) => {
+                let name = resource.name();
+                if !named && selection.resources.iter().all(|(one, _)| one.name() != name) {
+                    *off.entry(name).or_default() += 1;
+                }
+                continue;
+            }
+            Known::OtherVersion(known) => format!("{kind} of {api_version}, only of {known}"),
+            Known::Nothing => format!("{kind} of {api_version}"),
+        };
+        *foreign.entry(what).or_default() += 1;
+    }
+    let objects: u64 = foreign.values().chain(off.values()).sum();
+    let list = |what: String, count: &u64| format!("{what} ({count})");
+    let mut parts = Vec::new();
+    if !foreign.is_empty() {
+        let kinds: Vec<_> = foreign.iter().map(|(what, count)| list(what.clone(), count)).collect();
+        parts.push(format!("no metrics for {}", kinds.join("; ")));
+    }
+    if !off.is_empty() {
+        let names: Vec<_> =
+            off.iter().map(|(name, count)| list((*name).to_owned(), count)).collect();
+        parts.push(format!("off unless --resources names them: {}", names.join(", ")));
+    }
+    let plural = if objects == 1 { "" } else { "s" };
+    (objects > 0).then(|| format!("skipped {objects} object{plural}: {}", parts.join("; ")))
 }
 
 /// One resource being filled.
@@ -146,7 +147,7 @@ pub fn render(
     }
     let mut rendered = Rendered::default();
     for (index, manifest) in manifests.iter().enumerate() {
-        let Ok(resource) = resource(manifest) else { continue };
+        let Known::Resource(resource) = known(manifest) else { continue };
         let Some(target) = targets.get(resource.name()) else { continue };
         let stores = target.stores_for(manifest.name().0, selection);
         if stores.is_empty() {
@@ -231,10 +232,10 @@ mod tests {
     fn rendered(text: &str, namespaces: &[&str], denied: &[&str]) -> Result<String, String> {
         let mut manifests = Vec::new();
         manifests::parse("f", text, &mut manifests).map_err(|error| error.to_string())?;
-        let resources = resources_of(&manifests).map_err(|error| error.to_string())?;
+        let resources = resources::registry().iter().filter(|one| one.api().default_enabled);
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let selection = Selection {
-            resources: resources.into_iter().map(|one| (one, RenderOptions::default())).collect(),
+            resources: resources.map(|one| (*one, RenderOptions::default())).collect(),
             namespaces: owned(namespaces),
             namespaces_denylist: owned(denied),
         };
@@ -272,8 +273,6 @@ mod tests {
     #[test]
     fn errors_name_the_object() {
         for (text, part) in [
-            ("{apiVersion: v1, kind: Foo}", "f, document 1: kind Foo of v1 has no metrics"),
-            ("{apiVersion: extensions/v1beta1, kind: Deployment}", "but Deployment of apps/v1 has"),
             (
                 "{apiVersion: v1, kind: Pod, metadata: {name: p, labels: 5}}",
                 "f, document 1 (Pod p): ",
@@ -286,5 +285,36 @@ mod tests {
             let error = rendered(text, &[], &[]).expect_err(text);
             assert!(error.contains(part), "{part:?} in {error:?}");
         }
+    }
+
+    #[test]
+    fn what_has_no_part_in_the_output_is_counted() {
+        let line = |text: &str, named: &[&str]| {
+            let mut manifests = Vec::new();
+            manifests::parse("f", text, &mut manifests).expect(text);
+            let chosen = resources::registry().iter().filter(|one| match named {
+                [] => one.api().default_enabled,
+                names => names.contains(&one.name()),
+            });
+            let selection = Selection {
+                resources: chosen.map(|one| (*one, RenderOptions::default())).collect(),
+                namespaces: Vec::new(),
+                namespaces_denylist: Vec::new(),
+            };
+            skipped(&manifests, &selection, !named.is_empty())
+        };
+        let mixed = "{apiVersion: a/v1, kind: Foo}\n---\n{apiVersion: a/v1, kind: Foo}\n---\n\
+                     {apiVersion: extensions/v1beta1, kind: Deployment}\n---\n\
+                     {apiVersion: serving.knative.dev/v1, kind: Service}\n---\n\
+                     {apiVersion: rbac.authorization.k8s.io/v1, kind: Role}\n---\n\
+                     {apiVersion: v1, kind: Pod}\n";
+        assert_eq!(
+            line(mixed, &[]).expect("something"),
+            "skipped 5 objects: no metrics for Deployment of extensions/v1beta1, only of apps/v1 (1); \
+             Foo of a/v1 (2); Service of serving.knative.dev/v1 (1); off unless --resources names \
+             them: roles (1)"
+        );
+        assert!(!line(mixed, &["pods"]).expect("something").contains("roles"));
+        assert_eq!(line(TWO, &[]), None);
     }
 }

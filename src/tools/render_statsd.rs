@@ -1,53 +1,61 @@
 //! `kstatd render statsd`: the exposition after some StatsD lines, under some mapping.
 //!
-//! Lines pass through the same grammar, mapper and registry as those that come over a socket.
+//! Lines pass through the same grammar, mapper and registry as those that come over a socket; what the ledger says
+//! against a line is said here, at once and with its number.
 
 use std::io::{self, BufRead, Write};
+use std::sync::Arc;
 
 use crate::exposition::{Format, ScrapeQuery};
-use crate::statsd::line::{self, Event, ParserFlags, SampleError, Sink};
+use crate::statsd::line::ParserFlags;
 use crate::statsd::mapper::Mapper;
 use crate::statsd::{Offline, OfflineConfig};
 
-/// Why the result is not what the lines say.
-#[derive(Debug, thiserror::Error)]
-pub enum RenderError {
-    /// Lines that were refused; the exposition has been printed without them.
-    #[error("{}", .0.join("\n"))]
-    Refused(Vec<String>),
-    /// Input or output failed.
-    #[error("{0}")]
-    Io(#[from] io::Error),
+/// What became of the lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Lines read.
+    pub lines: u64,
+    /// Lines of which at least a part had no effect.
+    pub refused: u64,
 }
 
-/// Most refused lines that are named one by one.
-const MAX_NAMED: usize = 100;
-
-/// Prints the exposition after all lines of `input`.
+/// Prints the exposition after all lines of `input`. Lines that were refused, or a part of them, are told to `complain`
+/// as they come, each with the reason.
 ///
 /// # Errors
 ///
-/// Refused lines, by number, after everything else was printed; or a failure to read or write.
+/// A failure to read or write.
 pub fn render(
     mapper: Mapper,
     flags: ParserFlags,
     mut input: impl BufRead,
     format: Format,
     out: &mut impl Write,
-) -> Result<(), RenderError> {
-    let mut offline = Offline::new(mapper, OfflineConfig { flags, ..OfflineConfig::default() });
-    let mut refused = Vec::new();
-    let (mut line, mut number, mut unnamed) = (Vec::new(), 0_u64, 0_u64);
+    mut complain: impl FnMut(&str),
+) -> io::Result<Summary> {
+    let reserved = Arc::new(crate::statsd::is_own_name);
+    let config = OfflineConfig { flags, reserved, ..OfflineConfig::default() };
+    let mut offline = Offline::new(mapper, config);
+    let mut summary = Summary::default();
+    let mut line = Vec::new();
     while input.read_until(b'\n', &mut line)? > 0 {
-        number += 1;
+        summary.lines += 1;
         let content = line.strip_suffix(b"\n").unwrap_or(&line);
-        if !offline.line(content) {
-            if refused.len() < MAX_NAMED {
-                let (reason, text) = (reason(content, flags), String::from_utf8_lossy(content));
-                refused.push(format!("standard input, line {number}: {reason}: {text:?}"));
-            } else {
-                unnamed += 1;
-            }
+        let words = offline.line(content);
+        if !words.is_empty() {
+            // With a tag lost the rest of a line still counts.
+            let refused = words.iter().any(|word| *word != TAG_ERROR);
+            summary.refused += u64::from(refused);
+            let severity = if refused { "" } else { "warning: " };
+            let reasons: Vec<String> =
+                words.iter().map(|word| format!("{word} ({})", explanation(word))).collect();
+            complain(&format!(
+                "{severity}standard input, line {}: {}: {:?}",
+                summary.lines,
+                reasons.join(", "),
+                String::from_utf8_lossy(content)
+            ));
         }
         line.clear();
     }
@@ -58,83 +66,119 @@ pub fn render(
         out.write_all(b"# EOF\n")?;
     }
     out.flush()?;
-    if unnamed > 0 {
-        refused.push(format!("and {unnamed} more lines"));
-    }
-    if refused.is_empty() { Ok(()) } else { Err(RenderError::Refused(refused)) }
+    Ok(summary)
 }
 
-/// What the grammar says against a line; lines that it accepts were refused by the registry.
-fn reason(line: &[u8], flags: ParserFlags) -> String {
-    let mut reasons = Reasons::default();
-    line::parse(line, flags, &mut reasons);
-    let mut words: Vec<&str> = reasons.errors.into_iter().map(SampleError::as_str).collect();
-    if reasons.tag_errors > 0 {
-        words.push("malformed tags");
+/// The word for tags that are left out while the rest of the line counts.
+const TAG_ERROR: &str = "tag_error";
+
+/// What a word of the ledger means.
+fn explanation(word: &str) -> &'static str {
+    match word {
+        "no_event" => "its rate leaves no event of it",
+        "illegal_negative_counter" => "a counter cannot fall",
+        "malformed_line" => "not NAME:VALUE|TYPE",
+        "mixed_tagging_styles" => "tags in the name and behind the value",
+        "not_enough_parts_after_colon" => "no type behind the value",
+        "invalid_extended_aggregate_type" => "several values of a type that has one",
+        "malformed_component" => "too many or empty sections behind the type",
+        "malformed_value" => "the value is not a number",
+        "invalid_sample_factor" => "a bad sampling rate or an unknown section",
+        "malformed_container_id" => "a bad container ID",
+        "illegal_event" => "an unknown type",
+        "other_kind" => "the metric exists with another type",
+        "derived_name" => {
+            "a summary or histogram has or would have a series of the same name: _sum, _count, _bucket"
+        }
+        "reserved_name" => "the name belongs to the exporter's own metrics",
+        "reserved_label" => "summaries write quantile and histograms write le themselves",
+        "empty_metric_name" => "no name is left",
+        "invalid_metric_name" => "not a metric name for Prometheus",
+        "invalid_label_name" => {
+            "a label name that is empty, not one for Prometheus, or begins with __"
+        }
+        "series_limit" => "there are as many series as allowed",
+        "dogstatsd_event" => "events have no place in metrics",
+        "dogstatsd_service_check" => "service checks have no place in metrics",
+        TAG_ERROR => "a tag was left out",
+        _ => "refused",
     }
-    words.dedup();
-    if words.is_empty() {
-        "conflicts with an earlier line, or has no name, or is a counter that falls".to_owned()
-    } else {
-        words.join(", ")
-    }
-}
-
-#[derive(Default)]
-struct Reasons {
-    errors: Vec<SampleError>,
-    tag_errors: u64,
-}
-
-impl Sink for Reasons {
-    fn event(&mut self, _: &Event<'_>) {}
-
-    fn sample(&mut self) {}
-
-    fn sample_error(&mut self, reason: SampleError, _: u64) {
-        self.errors.push(reason);
-    }
-
-    fn tag_errors(&mut self, count: u64) {
-        self.tag_errors += count;
-    }
-
-    fn tags(&mut self) {}
-
-    fn dogstatsd_event(&mut self) {}
-
-    fn dogstatsd_service_check(&mut self) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rendered(mapping: &str, input: &str) -> (String, Option<String>) {
+    fn rendered(mapping: &str, input: &str) -> (String, String, u64) {
         let mapper = Mapper::from_yaml(mapping).expect("mapping");
         let flags = ParserFlags { dogstatsd: true, ..ParserFlags::default() };
-        let mut out = Vec::new();
-        let result = render(mapper, flags, input.as_bytes(), Format::Text, &mut out);
-        (String::from_utf8(out).expect("UTF-8"), result.err().map(|error| error.to_string()))
+        let (mut out, mut said) = (Vec::new(), String::new());
+        let complain = |text: &str| said = format!("{said}{text}\n");
+        let summary = render(mapper, flags, input.as_bytes(), Format::Text, &mut out, complain);
+        let refused = summary.expect("read and written").refused;
+        (String::from_utf8(out).expect("UTF-8"), said, refused)
     }
 
     #[test]
     fn lines_are_mapped_and_added_up() {
         let mapping = "mappings:\n- {match: a.*, name: n, labels: {ll: \"$1\"}}\n";
-        let (text, error) = rendered(mapping, "a.x:1|c\n\na.x:2|c\na.y:1|c|#t:u");
-        assert_eq!(error, None);
+        let (text, said, _) = rendered(mapping, "a.x:1|c\n\na.x:2|c\na.y:1|c|#t:u");
+        assert_eq!(said, "");
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(samples, ["n{ll=\"x\"} 3", "n{ll=\"y\",t=\"u\"} 1"]);
     }
 
     #[test]
-    fn refused_lines_are_named_and_the_rest_is_printed() {
-        let (text, error) = rendered("", "ok:1|c\nbad\nworse:x|c\nok:1|g\n");
-        assert!(text.contains("ok 1\n"), "{text}");
-        let error = error.expect("refused lines");
-        let lines: Vec<&str> = error.lines().collect();
-        assert!(lines[0].starts_with("standard input, line 2: malformed_line"), "{error}");
-        assert!(lines[1].starts_with("standard input, line 3: malformed_value"), "{error}");
-        assert!(lines[2].starts_with("standard input, line 4: conflicts"), "{error}");
+    fn refused_lines_are_named_with_their_cause_and_the_rest_is_printed() {
+        let mapping = "mappings:\n- {match: nameless.*, match_type: glob, name: \"$2\"}\n\
+                       - {match: dropped.*, name: x, action: drop}\n";
+        let lines = [
+            ("ok:1|c", ""),
+            ("bad", "malformed_line"),
+            ("worse:x|c", "malformed_value"),
+            ("ok:1|g", "other_kind"),
+            ("q:1|c|#__x:1", "invalid_label_name"),
+            ("s:1|ms|#quantile:1", "reserved_label"),
+            ("t:1|ms", ""),
+            ("t_sum:1|c", "derived_name"),
+            ("fall:-1|c", "illegal_negative_counter"),
+            ("nameless.a:1|c", "empty_metric_name"),
+            ("statsd_exporter_lines_total:1|c", "reserved_name"),
+            ("dropped.a:1|c", ""),
+            ("a:1|y", "illegal_event"),
+            ("_e{1,1}:a|b", "dogstatsd_event"),
+            ("_sc|a|0", "dogstatsd_service_check"),
+            ("tag:1|c|#:x", "tag_error"),
+            ("ok:1:2|c", ""),
+            ("two:1|c:1|x", "malformed_component"),
+            ("rate:1|c|@x", "invalid_sample_factor"),
+            ("n:1|ms|@9", "no_event"),
+        ];
+        let input: String = lines.iter().map(|(line, _)| format!("{line}\n")).collect();
+        let (text, said, refused) = rendered(mapping, &input);
+        assert!(text.contains("ok 4\n") && text.contains("tag 1\n"), "{text}");
+        let expected: Vec<_> =
+            (1..).zip(&lines).filter(|(_, (_, word))| !word.is_empty()).collect();
+        assert_eq!(said.lines().count(), expected.len(), "{said}");
+        for (said, (number, (line, word))) in said.lines().zip(&expected) {
+            let begin = format!("standard input, line {number}: {word} (");
+            assert!(said.trim_start_matches("warning: ").starts_with(&begin), "{said}");
+            assert!(said.ends_with(&format!("): {line:?}")), "{said}");
+        }
+        assert_eq!(refused, expected.len() as u64 - 1);
+    }
+
+    #[test]
+    fn values_take_effect_in_the_order_of_the_lines() {
+        let (text, ..) = rendered("", "x:100|g\nx:+1|g\ny:5|g\ny:0|g\n");
+        assert!(text.contains("x 101\n") && text.contains("y 0\n"), "{text}");
+    }
+
+    #[test]
+    fn every_word_of_the_ledger_is_explained() {
+        let offline = Offline::new(Mapper::default(), OfflineConfig::default());
+        let words = offline.refusal_words();
+        assert!(words.len() > 20);
+        assert!(words.iter().all(|word| explanation(word) != "refused"), "{words:?}");
     }
 }

@@ -1,235 +1,247 @@
 //! The values of an options file, in the types that the original decodes them to.
 //!
-//! Which notation fits which type follows Go's YAML library: a number may stand for an integer if it is cut
-//! off, a quoted number may not; a boolean may be written as YAML 1.1 has it; a duration is a text; `null`
-//! empties what is a collection and leaves what is not.
-
-use std::fmt;
-use std::marker::PhantomData;
-
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+//! Which notation fits which type follows Go's YAML library: a number may stand for an integer if it is cut off, a quoted
+//! number may not; a boolean may be written as YAML 1.1 has it; a duration is a text; `null` empties what is a collection
+//! and leaves what is not.
 
 use crate::cli::go;
+use crate::config_file::{
+    Document, Node, NodeId, Notation, Place, Problem, ProblemClass, Resolved, Value, resolve,
+};
 
-/// A collection, which `null` empties.
-#[derive(Debug, Default)]
-pub(super) enum Given<T> {
-    /// The key is not there.
-    #[default]
-    Absent,
-    /// The key has no value.
-    Null,
-    /// This value.
-    Value(T),
+/// Reads values and collects what is wrong with their form.
+pub(super) struct Reader<'d> {
+    document: &'d Document,
+    pub(super) problems: Vec<Problem>,
 }
 
-impl<T: Default> Given<T> {
-    /// The value that takes the flag's place, if one does.
-    pub(super) fn or_empty(self) -> Option<T> {
-        match self {
-            Self::Absent => None,
-            Self::Null => Some(T::default()),
-            Self::Value(value) => Some(value),
+/// A text and its place.
+pub(super) type Placed = (String, Place);
+
+/// A key with its place, and its value.
+pub(super) type Entry<'d> = ((&'d str, Place), &'d Node);
+
+/// A scalar that is not null.
+struct Scalar<'d> {
+    text: &'d str,
+    /// What it says without quotes; [`Resolved::Text`] in quotes.
+    resolved: Resolved,
+    quoted: bool,
+}
+
+const BINARY: &str = "tag:yaml.org,2002:binary";
+
+impl<'d> Reader<'d> {
+    pub(super) fn new(document: &'d Document) -> Self {
+        Self { document, problems: Vec::new() }
+    }
+
+    /// The keys of the file.
+    pub(super) fn file(&mut self, root: &'d Node) -> Vec<Entry<'d>> {
+        match &root.value {
+            Value::Mapping(entries) => self.entries(entries),
+            _ if is_null(root) => Vec::new(),
+            _ => {
+                self.wrong(root, "the file", "keys with values, such as resources: {pods: {}}");
+                Vec::new()
+            }
         }
     }
-}
 
-impl<T> Given<T> {
-    pub(super) fn value(&self) -> Option<&T> {
-        match self {
-            Self::Value(value) => Some(value),
-            Self::Absent | Self::Null => None,
+    fn entries(&self, entries: &[(NodeId, NodeId)]) -> Vec<Entry<'d>> {
+        let entry = |&(key, value): &(NodeId, NodeId)| {
+            let (key, value) = (self.document.node(key)?, self.document.node(value)?);
+            // The tree has no other keys.
+            let Value::Scalar(scalar) = &key.value else { return None };
+            Some(((scalar.text.as_str(), key.place), value))
+        };
+        entries.iter().filter_map(entry).collect()
+    }
+
+    fn items(&self, items: &[NodeId]) -> Vec<&'d Node> {
+        items.iter().filter_map(|&id| self.document.node(id)).collect()
+    }
+
+    fn wrong(&mut self, node: &Node, what: &str, wanted: &str) {
+        let got = match &node.value {
+            Value::Scalar(scalar) if scalar.notation == Notation::Plain => scalar.text.clone(),
+            Value::Scalar(scalar) => format!("{:?}", scalar.text),
+            Value::Sequence(_) => "a list".to_owned(),
+            Value::Mapping(_) => "a map".to_owned(),
+        };
+        let message = format!("{what} is {got}");
+        let hint = format!("write {wanted}");
+        self.problems.push(Problem::error(ProblemClass::YamlType, node.place, message, hint));
+    }
+
+    /// The scalar, `None` if it is null or (reported) no scalar.
+    fn scalar<'n>(&mut self, node: &'n Node, what: &str, wanted: &str) -> Option<Scalar<'n>> {
+        let Value::Scalar(scalar) = &node.value else {
+            self.wrong(node, what, wanted);
+            return None;
+        };
+        let quoted = match &scalar.notation {
+            Notation::Text => true,
+            Notation::Tagged(tag) if tag == BINARY => {
+                self.wrong(node, what, wanted);
+                return None;
+            }
+            Notation::Plain | Notation::Tagged(_) => false,
+        };
+        let resolved = if quoted { Resolved::Text } else { resolve(&scalar.text) };
+        (resolved != Resolved::Null).then_some(Scalar { text: &scalar.text, resolved, quoted })
+    }
+
+    /// A text, in the notation of the file: `1.50` is the text "1.50".
+    pub(super) fn text(&mut self, node: &Node, what: &str) -> Option<String> {
+        Some(self.scalar(node, what, "a text")?.text.to_owned())
+    }
+
+    /// A boolean in any notation of YAML 1.1; those that YAML 1.2 does not have may stand in quotes.
+    pub(super) fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
+        const WANTED: &str = "true or false, without quotes";
+        let scalar = self.scalar(node, what, WANTED)?;
+        match (scalar.resolved, scalar.text) {
+            (Resolved::Bool(on), _) => return Some(on),
+            (Resolved::Text, "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON") => {
+                return Some(true);
+            }
+            (Resolved::Text, "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF") => {
+                return Some(false);
+            }
+            _ => self.wrong(node, what, WANTED),
         }
+        None
     }
-}
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Given<T> {
-    fn deserialize<D: Deserializer<'de>>(yaml: D) -> Result<Self, D::Error> {
-        Ok(Option::deserialize(yaml)?.map_or(Self::Null, Self::Value))
-    }
-}
-
-/// A sequence of texts, in which `null` does not count.
-#[derive(Debug, Default)]
-pub(super) struct Keys(pub(super) Vec<String>);
-
-impl<'de> Deserialize<'de> for Keys {
-    fn deserialize<D: Deserializer<'de>>(yaml: D) -> Result<Self, D::Error> {
-        let keys = Option::<Vec<Option<String>>>::deserialize(yaml)?;
-        Ok(Self(keys.into_iter().flatten().flatten().collect()))
-    }
-}
-
-impl From<Keys> for Vec<String> {
-    fn from(keys: Keys) -> Self {
-        keys.0
-    }
-}
-
-/// What stands behind a member of a set: nothing, or a mapping, whatever is in it.
-#[derive(Debug)]
-pub(super) struct Marker;
-
-impl<'de> Deserialize<'de> for Marker {
-    fn deserialize<D: Deserializer<'de>>(yaml: D) -> Result<Self, D::Error> {
-        struct Nothing;
-        impl<'de> Visitor<'de> for Nothing {
-            type Value = Marker;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("{} or nothing: the members of a set have no values")
+    /// An integer of 64 or of 32 bits, or a number whose fraction is cut off.
+    pub(super) fn int(&mut self, node: &Node, what: &str, bits: u32) -> Option<i64> {
+        let scalar = self.scalar(node, what, "a number without quotes")?;
+        let number = match scalar.resolved {
+            Resolved::Int(number) => i64::try_from(number).ok(),
+            Resolved::Float(number) => (number <= i64::MAX as f64).then_some(number as i64),
+            _ => {
+                self.wrong(node, what, "a number without quotes");
+                return None;
             }
-            fn visit_unit<E>(self) -> Result<Marker, E> {
-                Ok(Marker)
-            }
-            fn visit_none<E>(self) -> Result<Marker, E> {
-                Ok(Marker)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Marker, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Marker)
-            }
+        };
+        let fits = |number: &i64| bits != 32 || i32::try_from(*number).is_ok();
+        let fitting = number.filter(fits);
+        if fitting.is_none() {
+            self.wrong(node, what, &format!("an integer of {bits} bits"));
         }
-        yaml.deserialize_any(Nothing)
+        fitting
     }
-}
 
-/// An integer, or a number whose fraction is cut off.
-#[derive(Debug)]
-pub(super) struct Int<T>(T);
-
-impl From<Int<Self>> for i64 {
-    fn from(int: Int<Self>) -> Self {
-        int.0
-    }
-}
-
-impl From<Int<Self>> for i32 {
-    fn from(int: Int<Self>) -> Self {
-        int.0
-    }
-}
-
-impl<'de, T: TryFrom<i64>> Deserialize<'de> for Int<T> {
-    fn deserialize<D: Deserializer<'de>>(yaml: D) -> Result<Self, D::Error> {
-        struct Number<T>(PhantomData<T>);
-        impl<T: TryFrom<i64>> Number<T> {
-            fn fit<E: de::Error>(
-                number: Option<i64>,
-                text: &dyn fmt::Display,
-            ) -> Result<Int<T>, E> {
-                let fitting = number.and_then(|number| T::try_from(number).ok());
-                fitting.map(Int).ok_or_else(|| {
-                    let bits = size_of::<T>() * 8;
-                    E::custom(format_args!("{text} is not an integer of {bits} bits"))
-                })
-            }
+    /// A number.
+    pub(super) fn float(&mut self, node: &Node, what: &str) -> Option<f64> {
+        match self.scalar(node, what, "a number without quotes")?.resolved {
+            Resolved::Int(number) => return Some(number as f64),
+            Resolved::Float(number) => return Some(number),
+            _ => self.wrong(node, what, "a number without quotes"),
         }
-        impl<T: TryFrom<i64>> Visitor<'_> for Number<T> {
-            type Value = Int<T>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number without quotes")
-            }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Int<T>, E> {
-                Self::fit(Some(number), &number)
-            }
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Int<T>, E> {
-                Self::fit(i64::try_from(number).ok(), &number)
-            }
-            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Int<T>, E> {
-                Self::fit((number <= i64::MAX as f64).then_some(number as i64), &number)
-            }
+        None
+    }
+
+    /// A text such as `1m30s`, in nanoseconds.
+    pub(super) fn duration(&mut self, node: &Node, what: &str) -> Option<i64> {
+        const WANTED: &str = "a duration with a unit, such as 60s";
+        let scalar = self.scalar(node, what, WANTED)?;
+        let duration = (scalar.resolved == Resolved::Text || scalar.quoted)
+            .then(|| go::parse_duration(scalar.text).ok())
+            .flatten();
+        if duration.is_none() {
+            self.wrong(node, what, WANTED);
         }
-        yaml.deserialize_any(Number(PhantomData))
+        duration
     }
-}
 
-/// A number.
-#[derive(Debug)]
-pub(super) struct Float(f64);
-
-impl From<Float> for f64 {
-    fn from(float: Float) -> Self {
-        float.0
+    /// A list of texts, in which null does not count; null is an empty one.
+    pub(super) fn texts(&mut self, node: &Node, what: &str) -> Option<Vec<String>> {
+        let texts = self.placed_texts(node, what)?;
+        Some(texts.into_iter().map(|(text, _)| text).collect())
     }
-}
 
-impl<'de> Deserialize<'de> for Float {
-    fn deserialize<D: Deserializer<'de>>(yaml: D) -> Result<Self, D::Error> {
-        struct Number;
-        impl Visitor<'_> for Number {
-            type Value = Float;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number without quotes")
+    fn placed_texts(&mut self, node: &Node, what: &str) -> Option<Vec<Placed>> {
+        let items = match &node.value {
+            Value::Sequence(items) => self.items(items),
+            _ if is_null(node) => Vec::new(),
+            _ => {
+                self.wrong(node, what, "a list, such as [a, b]");
+                return None;
             }
-            fn visit_i64<E>(self, number: i64) -> Result<Float, E> {
-                Ok(Float(number as f64))
-            }
-            fn visit_u64<E>(self, number: u64) -> Result<Float, E> {
-                Ok(Float(number as f64))
-            }
-            fn visit_f64<E>(self, number: f64) -> Result<Float, E> {
-                Ok(Float(number))
+        };
+        let mut texts = Vec::with_capacity(items.len());
+        for item in items {
+            let problems = self.problems.len();
+            match self.text(item, what) {
+                Some(text) => texts.push((text, item.place)),
+                None if self.problems.len() > problems => return None,
+                None => {}
             }
         }
-        yaml.deserialize_any(Number)
+        Some(texts)
     }
-}
 
-/// A boolean in any notation of YAML 1.1; those that YAML 1.2 does not have may stand in quotes.
-#[derive(Debug)]
-pub(super) struct Flag(bool);
-
-impl From<Flag> for bool {
-    fn from(flag: Flag) -> Self {
-        flag.0
-    }
-}
-
-impl<'de> Deserialize<'de> for Flag {
-    fn deserialize<D: Deserializer<'de>>(yaml: D) -> Result<Self, D::Error> {
-        struct Boolean;
-        impl Visitor<'_> for Boolean {
-            type Value = Flag;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("true or false, without quotes")
-            }
-            fn visit_bool<E>(self, on: bool) -> Result<Flag, E> {
-                Ok(Flag(on))
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Flag, E> {
-                match text {
-                    "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Ok(Flag(true)),
-                    "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Ok(Flag(false)),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                }
+    /// A set, written as a map with empty values. Null is `Some(None)`, the wrong form is `None`.
+    pub(super) fn set(&mut self, node: &Node, what: &str) -> Option<Option<Vec<Placed>>> {
+        let Some(entries) = self.mapping(node, what) else {
+            return is_null(node).then_some(None);
+        };
+        let problems = self.problems.len();
+        for ((member, _), value) in &entries {
+            if !matches!(value.value, Value::Mapping(_)) && !is_null(value) {
+                self.wrong(
+                    value,
+                    &format!("{what}: the value of {member}"),
+                    "{} or nothing: the members of a set have no values",
+                );
             }
         }
-        yaml.deserialize_any(Boolean)
+        let members =
+            entries.into_iter().map(|((member, place), _)| (member.to_owned(), place)).collect();
+        (self.problems.len() == problems).then_some(Some(members))
     }
-}
 
-/// A text such as `1m30s`, in nanoseconds.
-#[derive(Debug)]
-pub(super) struct Duration(i64);
-
-impl From<Duration> for i64 {
-    fn from(duration: Duration) -> Self {
-        duration.0
-    }
-}
-
-impl<'de> Deserialize<'de> for Duration {
-    fn deserialize<D: Deserializer<'de>>(yaml: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Duration;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration with a unit, such as 60s")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
-                go::parse_duration(text).map(Duration).map_err(E::custom)
+    /// A list of texts for each key; null is no key. `None` if the form is wrong.
+    pub(super) fn lists(&mut self, node: &Node, what: &str) -> Option<Vec<(Placed, Vec<Placed>)>> {
+        let Some(entries) = self.mapping(node, what) else {
+            return is_null(node).then(Vec::new);
+        };
+        let problems = self.problems.len();
+        let mut lists = Vec::with_capacity(entries.len());
+        for ((key, place), value) in entries {
+            if let Some(list) = self.placed_texts(value, &format!("{what}: {key}")) {
+                lists.push(((key.to_owned(), place), list));
             }
         }
-        yaml.deserialize_any(Text)
+        (self.problems.len() == problems).then_some(lists)
+    }
+
+    /// The entries of a map; `None` if it is null or (reported) something else.
+    fn mapping(&mut self, node: &Node, what: &str) -> Option<Vec<Entry<'d>>> {
+        match &node.value {
+            Value::Mapping(entries) => return Some(self.entries(entries)),
+            Value::Sequence(items) => {
+                let first = self.items(items).first().map(|item| match &item.value {
+                    Value::Scalar(scalar) => scalar.text.clone(),
+                    _ => "name".to_owned(),
+                });
+                let name = first.unwrap_or_else(|| "name".to_owned());
+                self.wrong(node, what, &format!("a map, such as {what}: {{{name}: {{}}}}"));
+            }
+            Value::Scalar(_) if is_null(node) => {}
+            Value::Scalar(_) => self.wrong(node, what, "a map"),
+        }
+        None
+    }
+}
+
+fn is_null(node: &Node) -> bool {
+    match &node.value {
+        Value::Scalar(scalar) => {
+            scalar.notation == Notation::Plain && resolve(&scalar.text) == Resolved::Null
+        }
+        _ => false,
     }
 }

@@ -198,6 +198,15 @@ fn chosen(kubeconfig: &Kubeconfig, server_given: bool) -> Result<(Cluster, User)
     Ok((cluster, user))
 }
 
+/// Whether the URL of an API server is one.
+///
+/// # Errors
+///
+/// [`ClientError::Url`].
+pub fn check_url(text: &str) -> Result<(), ClientError> {
+    parse_url(text, "http").map(drop)
+}
+
 /// A URL with a scheme and a host, and user and password apart from it.
 fn parse_url(text: &str, scheme: &str) -> Result<(Uri, Option<(String, String)>), ClientError> {
     let full = if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") };

@@ -5,15 +5,16 @@
 
 use std::time::Duration;
 
+use crate::config_file::{
+    Document, Node, NodeId, Notation, Place, Problem, ProblemClass, Resolved, Scalar, Value,
+    nearest, resolve,
+};
 use crate::exposition::go_duration;
 
 use super::config::{
     Action, Defaults, HistogramOptions, MatchType, MetricType, ObserverType, Quantile,
     SummaryOptions,
 };
-use super::problem::{Place, Problem, ProblemClass};
-use super::scalar::{self, Resolved};
-use super::yaml::{Document, Node, NodeId, Notation, Scalar, Value};
 
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,12 +40,36 @@ pub(super) struct RawRule {
     pub(super) summary_options: Option<At<SummaryOptions>>,
     pub(super) histogram_options: Option<At<HistogramOptions>>,
     pub(super) scale: Option<f64>,
+    pub(super) unclear: Unclear,
+}
+
+/// What was meant to be there and has an error of its own, so that nothing follows from its absence.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unclear {
+    pub(super) pattern: bool,
+    pub(super) name: bool,
+    pub(super) match_type: bool,
+    pub(super) observer_type: bool,
+}
+
+impl Unclear {
+    fn note(&mut self, key: &str, wrong: bool) {
+        match key {
+            "match" => self.pattern |= wrong,
+            "name" => self.name |= wrong,
+            "match_type" => self.match_type |= wrong,
+            "observer_type" => self.observer_type |= wrong,
+            _ => {}
+        }
+    }
 }
 
 /// A file as it is written; `defaults` with empty lists where it says nothing.
 #[derive(Debug, Default)]
 pub(super) struct RawFile {
     pub(super) defaults: Defaults,
+    /// Of the defaults.
+    pub(super) unclear: Unclear,
     pub(super) rules: Vec<RawRule>,
     pub(super) errors: Vec<Problem>,
     pub(super) warnings: Vec<Problem>,
@@ -74,6 +99,8 @@ pub(super) fn load(text: &str) -> RawFile {
     file.errors = reader.errors;
     file.errors.extend(document.duplicates.iter().cloned());
     file.errors.sort_by_key(|problem| (problem.line, problem.column));
+    // What is merged into several rules has its problem once.
+    file.errors.dedup();
     file.warnings = reader.warnings;
     file
 }
@@ -106,7 +133,7 @@ impl<'d> Reader<'d> {
     fn file(&mut self, root: &'d Node, file: &mut RawFile) {
         for (key, value) in self.entries(root, "the file", &["defaults", "mappings"]) {
             match key {
-                "defaults" => self.defaults(value, &mut file.defaults),
+                "defaults" => self.defaults(value, file),
                 _ => {
                     for item in self.items(value, "mappings") {
                         let rule = self.rule(item);
@@ -117,7 +144,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    fn defaults(&mut self, node: &'d Node, defaults: &mut Defaults) {
+    fn defaults(&mut self, node: &'d Node, file: &mut RawFile) {
         const KEYS: [&str; 6] = [
             "observer_type",
             "match_type",
@@ -126,7 +153,9 @@ impl<'d> Reader<'d> {
             "summary_options",
             "histogram_options",
         ];
+        let RawFile { defaults, unclear, .. } = file;
         for (key, value) in self.entries(node, "defaults", &KEYS) {
+            let errors = self.errors.len();
             match key {
                 "observer_type" => defaults.observer_type = self.observer_type(value),
                 "match_type" => defaults.match_type = self.match_type(value).unwrap_or_default(),
@@ -139,6 +168,7 @@ impl<'d> Reader<'d> {
                 }
                 _ => defaults.histogram_options = self.histogram_options(value).unwrap_or_default(),
             }
+            unclear.note(key, self.errors.len() > errors);
         }
     }
 
@@ -159,7 +189,15 @@ impl<'d> Reader<'d> {
             "scale",
         ];
         let mut rule = RawRule { place: node.place, ..RawRule::default() };
+        for key in self.unknown_keys(node, &KEYS) {
+            let meant = match key {
+                "regex" | "matches" => Some("match"),
+                key => nearest(key, KEYS),
+            };
+            rule.unclear.note(meant.unwrap_or_default(), true);
+        }
         for (key, value) in self.entries(node, "a rule", &KEYS) {
+            let errors = self.errors.len();
             let at = |text| At { value: text, place: value.place };
             match key {
                 "match" => rule.pattern = self.text(value, key).map(at),
@@ -184,8 +222,22 @@ impl<'d> Reader<'d> {
                 }
                 _ => rule.scale = self.float(value, key),
             }
+            rule.unclear.note(key, self.errors.len() > errors);
         }
+        // An item that is no map has been reported as that.
+        let empty = !matches!(&node.value, Value::Mapping(_)) && !is_null_node(node);
+        rule.unclear.note("match", empty);
+        rule.unclear.note("name", empty);
         rule
+    }
+
+    fn unknown_keys(&self, node: &'d Node, known: &[&str]) -> Vec<&'d str> {
+        let Value::Mapping(entries) = &node.value else { return Vec::new() };
+        let key = |&(key, _): &(NodeId, NodeId)| match &self.document.node(key)?.value {
+            Value::Scalar(scalar) => Some(scalar.text.as_str()),
+            _ => None,
+        };
+        entries.iter().filter_map(key).filter(|key| !known.contains(key)).collect()
     }
 
     fn labels(&mut self, node: &'d Node) -> Vec<(At<String>, At<String>)> {
@@ -418,11 +470,8 @@ impl<'d> Reader<'d> {
             self.wrong_type(node, what, wanted);
             return None;
         };
-        let resolved = if scalar.notation == Notation::Plain {
-            scalar::resolve(&scalar.text)
-        } else {
-            Resolved::Text
-        };
+        let resolved =
+            if scalar.notation == Notation::Plain { resolve(&scalar.text) } else { Resolved::Text };
         (resolved != Resolved::Null).then_some((scalar, resolved))
     }
 
@@ -530,17 +579,22 @@ impl<'d> Reader<'d> {
     }
 }
 
-fn is_null(scalar: &Scalar) -> bool {
-    scalar.notation == Notation::Plain && scalar::resolve(&scalar.text) == Resolved::Null
+fn is_null_node(node: &Node) -> bool {
+    matches!(&node.value, Value::Scalar(scalar) if is_null(scalar))
 }
 
-fn unknown_key_hint(key: &str, known: &[&str]) -> String {
-    let loose = |text: &str| text.replace(['_', '-'], "").to_lowercase();
-    if let Some(name) = known.iter().find(|name| loose(name) == loose(key)) {
-        return format!("write {name}");
+fn is_null(scalar: &Scalar) -> bool {
+    scalar.notation == Notation::Plain && resolve(&scalar.text) == Resolved::Null
+}
+
+fn unknown_key_hint(key: &str, known: &[&'static str]) -> String {
+    if let Some((_, instead)) = INSTEAD.iter().find(|(old, _)| *old == key)
+        && !known.contains(&key)
+    {
+        return (*instead).to_owned();
     }
-    match INSTEAD.iter().find(|(old, _)| *old == key) {
-        Some((_, instead)) if !known.contains(&key) => (*instead).to_owned(),
-        _ => format!("known keys are {}", known.join(", ")),
+    match nearest(key, known.iter().copied()) {
+        Some(name) => format!("write {name}"),
+        None => format!("known keys are {}", known.join(", ")),
     }
 }

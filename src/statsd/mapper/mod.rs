@@ -9,24 +9,22 @@ mod cover;
 mod dump;
 mod glob;
 mod load;
-mod problem;
 mod regexes;
-mod scalar;
 mod template;
 mod validate;
-mod yaml;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use regex::bytes::CaptureLocations;
 
+pub use crate::config_file::{Problem, ProblemClass, Severity};
 use crate::statsd::name as names;
 pub use config::{
     Action, DEFAULT_HELP, Defaults, HistogramOptions, MatchType, MetricType, ObserverType,
     Quantile, Rule, SummaryOptions,
 };
 use glob::{Globs, Search};
-pub use problem::{Problem, ProblemClass, Severity};
+
 use regexes::{Hit, Regexes};
 use template::Captures;
 

@@ -702,3 +702,32 @@ mod properties {
         }
     }
 }
+
+/// A problem is said once, and nothing that only follows from it is said at all.
+#[test]
+fn causes_are_named_and_not_what_follows_from_them() {
+    use ProblemClass::*;
+    for (text, classes) in [
+        ("mappings:\n- {match: a.*, name: [x]}\n", &[YamlType][..]),
+        ("mappings:\n- {match: [a], name: x}\n", &[YamlType]),
+        ("mappings:\n- {match: '(a)', match_type: regexp, name: x}\n", &[InvalidMatchType]),
+        ("defaults: {match_type: re}\nmappings:\n- {match: '(a)', name: x}\n", &[InvalidMatchType]),
+        (
+            "defaults: {observer_type: summary}\nmappings:\n\
+             - {match: a, name: x, observer_type: histo, histogram_options: {}}\n",
+            &[InvalidObserverType],
+        ),
+        ("mappings:\n- {mach: a.*, name: x}\n", &[UnknownField]),
+        ("mappings:\n- {match: a.*, nmae: x}\n", &[UnknownField]),
+        ("mappings:\n- {regex: a.*, name: x}\n", &[UnknownField]),
+        ("mappings:\n- a\n- b\n", &[YamlType, YamlType]),
+        ("mappings:\n- &a {match: a.*, name: x, ttl: z}\n- {<<: *a, match: b.*}\n", &[YamlType]),
+        ("mappings:\n- {name: x}\n", &[InvalidGlob]),
+        ("mappings:\n- {match: a}\n", &[MissingName]),
+        ("mappings:\n-\n", &[MissingName, InvalidGlob]),
+    ] {
+        let problems = refused(text);
+        let found: Vec<_> = problems.iter().map(|problem| problem.class).collect();
+        assert_eq!(found, classes, "{text}: {problems:?}");
+    }
+}

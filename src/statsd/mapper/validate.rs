@@ -1,14 +1,16 @@
 //! From the rules of a file to rules that can be used: what each of them must satisfy, and what is probably not meant.
 
+use std::collections::HashSet;
+
 use super::config::{
     DEFAULT_HELP, Defaults, HistogramOptions, MatchType, MetricType, ObserverType, Rule,
     SummaryOptions, Templates,
 };
 use super::glob::{self, Globs};
-use super::load::{At, RawFile, RawRule};
-use super::problem::{Place, Problem, ProblemClass};
+use super::load::{At, RawFile, RawRule, Unclear};
 use super::regexes::{Pattern, Regexes};
 use super::template::Template;
+use crate::config_file::{Place, Problem, ProblemClass};
 use crate::statsd::name::is_escaped;
 
 /// A file that can be used.
@@ -25,10 +27,11 @@ pub(super) struct Validated {
 /// # Errors
 /// Every problem: first those of the file's shape, then those of rules; within each kind in the order of the file.
 pub(super) fn validate(file: RawFile) -> Result<Validated, Vec<Problem>> {
-    let RawFile { defaults, rules: raw, mut errors, warnings } = file;
+    let RawFile { defaults, unclear, rules: raw, mut errors, warnings } = file;
     let mut builder = Builder {
         globs: Globs::new(!defaults.glob_disable_ordering),
         defaults: complete_defaults(defaults),
+        unclear,
         errors: Vec::new(),
         warnings,
     };
@@ -42,7 +45,10 @@ pub(super) fn validate(file: RawFile) -> Result<Validated, Vec<Problem>> {
             rules.push(rule);
         }
     }
-    errors.append(&mut builder.errors);
+    // What is merged into several rules has its problem once.
+    let mut seen = HashSet::new();
+    let new = |error: &Problem| seen.insert((error.line, error.column, error.message.clone()));
+    errors.extend(builder.errors.drain(..).filter(new));
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -73,6 +79,8 @@ fn complete_defaults(mut defaults: Defaults) -> Defaults {
 
 struct Builder {
     defaults: Defaults,
+    /// Of the defaults.
+    unclear: Unclear,
     globs: Globs,
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
@@ -101,7 +109,18 @@ impl Builder {
         let match_type = raw.match_type.unwrap_or(self.defaults.match_type);
         let place = raw.pattern.as_ref().map_or(raw.place, |pattern| pattern.place);
         let text = raw.pattern.as_ref().map(|pattern| pattern.value.as_str()).unwrap_or_default();
+        let unclear = raw.unclear.match_type || raw.match_type.is_none() && self.unclear.match_type;
         let pattern = match match_type {
+            _ if unclear || raw.unclear.pattern => None,
+            MatchType::Glob if raw.pattern.is_none() => {
+                self.error(
+                    ProblemClass::InvalidGlob,
+                    place,
+                    "the rule has no match".to_owned(),
+                    NO_MATCH_HINT,
+                );
+                None
+            }
             MatchType::Glob => {
                 self.check_glob(text, place);
                 None
@@ -121,8 +140,12 @@ impl Builder {
             },
         };
         let observer_type = raw.observer_type.or(self.defaults.observer_type);
-        self.check_observer(&raw, observer_type);
-        if self.errors.len() > errors {
+        let unclear =
+            raw.unclear.observer_type || raw.observer_type.is_none() && self.unclear.observer_type;
+        if !unclear {
+            self.check_observer(&raw, observer_type);
+        }
+        if self.errors.len() > errors || raw.unclear.pattern {
             return None;
         }
         let templates = self.templates(&raw, text, pattern.as_ref());
@@ -179,6 +202,7 @@ impl Builder {
 
     fn check_name(&mut self, raw: &RawRule) {
         match raw.name.as_ref().filter(|name| !name.value.is_empty()) {
+            None if raw.unclear.name => {}
             None => {
                 let hint = "every rule needs one, with action: drop as well";
                 self.error(
@@ -203,7 +227,7 @@ impl Builder {
             return;
         }
         let hint = if text.is_empty() {
-            "say what the rule matches, for instance match: \"app.*.requests\""
+            NO_MATCH_HINT
         } else if text.contains(['\\', '(', '[', '^', '+', '|']) {
             "for a regular expression add match_type: regex"
         } else {
@@ -325,6 +349,9 @@ impl Builder {
         Some(options)
     }
 }
+
+/// What to do about a rule without `match`.
+const NO_MATCH_HINT: &str = "say what the rule matches, for instance match: \"app.*.requests\"";
 
 fn is_word_start(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || byte == b'_'

@@ -377,8 +377,8 @@ impl Metrics {
         [
             by(
                 "statsd_exporter_relay_lines_relayed_total",
-                "Lines handed to the relay.",
-                self.count(Count::RelayLines) as f64,
+                "Lines sent by the relay and not refused.",
+                get(&relay.counts.relayed_lines),
             ),
             by(
                 "statsd_exporter_relay_long_lines_total",
@@ -527,12 +527,12 @@ impl Metrics {
             families.extend([
                 by(
                     "kstatd_statsd_relay_dropped_lines_total",
-                    "Lines not relayed: the queue was full, or their datagram could not be sent.",
-                    self.count(Count::RelayDropped) as f64 + get(&relay.counts.lost_lines),
+                    "Lines not relayed: the queue was full, their datagram could not be sent or was refused.",
+                    get(&relay.counts.dropped_lines),
                 ),
                 by(
                     "kstatd_statsd_relay_errors_total",
-                    "Relay datagrams that could not be sent, and target look-ups that failed.",
+                    "Relay datagrams that could not be sent or were refused, and look-ups that failed.",
                     get(&relay.counts.errors),
                 ),
             ]);
@@ -623,6 +623,21 @@ mod tests {
         }
         assert!(is_own_name("statsd_exporter_lines_total"));
         assert!(!is_own_name("statsd_exporter_lines"));
+    }
+
+    #[test]
+    fn long_names_of_conflicts_are_cut() {
+        let metrics = Metrics::default();
+        for number in 0..3_000 {
+            let name = format!("{}{number}", "n".repeat(60_000));
+            metrics.conflict(EventType::Gauge, &name, 1);
+            metrics.conflict(EventType::Gauge, &format!("{number:04}{name}"), 1);
+        }
+        let family = metrics.conflicts_by_name();
+        assert_eq!(family.samples.len(), 3_001);
+        assert!(family.samples.iter().all(|(text, _)| text.len() < 300));
+        let total: f64 = family.samples.iter().map(|sample| sample.1).sum();
+        assert_eq!(total, 6_000.0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 /// What an unquoted scalar is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Resolved {
+pub(crate) enum Resolved {
     Null,
     Bool(bool),
     /// Any integer that fits into 64 bits, signed or not.
@@ -12,7 +12,7 @@ pub(super) enum Resolved {
 }
 
 /// Resolves an unquoted scalar.
-pub(super) fn resolve(text: &str) -> Resolved {
+pub(crate) fn resolve(text: &str) -> Resolved {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Resolved::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {

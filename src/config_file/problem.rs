@@ -1,4 +1,4 @@
-//! What is wrong with a mapping file, where, and what to do about it.
+//! What is wrong with a file, where, and what to do about it.
 
 use std::fmt;
 
@@ -44,6 +44,22 @@ pub enum ProblemClass {
     ObserverOptionsConflict,
     /// Options no summary or histogram can work with (bucket order, quantile range, negative duration).
     InvalidOptions,
+    /// A resource that does not exist.
+    UnknownResource,
+    /// A pattern of metric names that is none.
+    InvalidPattern,
+    /// A label key with more than one `*`.
+    SeveralWildcards,
+    /// Something that this version cannot do.
+    Unavailable,
+    /// Two values that exclude each other.
+    Contradiction,
+    /// A port outside 0 to 65535.
+    InvalidPort,
+    /// A URL that is none.
+    InvalidUrl,
+    /// Warning: a key that has another name by now.
+    Deprecated,
     /// Warning: the rule can never match, an earlier one always wins.
     ShadowedRule,
     /// Warning: a value that probably means something else than it says.
@@ -70,22 +86,40 @@ impl ProblemClass {
             Self::InvalidMetricType => "invalid_metric_type",
             Self::ObserverOptionsConflict => "observer_options_conflict",
             Self::InvalidOptions => "invalid_options",
+            Self::UnknownResource => "unknown_resource",
+            Self::InvalidPattern => "invalid_pattern",
+            Self::SeveralWildcards => "several_wildcards",
+            Self::Unavailable => "unavailable",
+            Self::Contradiction => "contradiction",
+            Self::InvalidPort => "invalid_port",
+            Self::InvalidUrl => "invalid_url",
+            Self::Deprecated => "deprecated",
             Self::ShadowedRule => "shadowed_rule",
             Self::Suspicious => "suspicious",
         }
+    }
+
+    /// Whether the file could not be read at all, whatever it means: kube-state-metrics tells such files from those
+    /// that it reads and cannot use.
+    #[must_use]
+    pub const fn is_of_form(self) -> bool {
+        matches!(
+            self,
+            Self::YamlSyntax | Self::YamlType | Self::DuplicateKey | Self::SeveralWildcards
+        )
     }
 }
 
 /// Where something stands in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// From 1.
-    pub(super) line: u64,
+    pub(crate) line: u64,
     /// In characters, from 1.
-    pub(super) column: u64,
+    pub(crate) column: u64,
 }
 
-/// One problem of a mapping file.
+/// One problem of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Error or warning.
@@ -103,7 +137,15 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn error(
+    /// All of them in one line, in the order of the file.
+    #[must_use]
+    pub fn list(problems: &[Self]) -> String {
+        let mut sorted: Vec<&Self> = problems.iter().collect();
+        sorted.sort_by_key(|problem| (problem.line, problem.column));
+        sorted.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+
+    pub(crate) fn error(
         class: ProblemClass,
         place: Place,
         message: String,
@@ -113,7 +155,7 @@ impl Problem {
         Self { severity: Severity::Error, class, line, column, message, hint: hint.into() }
     }
 
-    pub(super) fn warning(
+    pub(crate) fn warning(
         class: ProblemClass,
         place: Place,
         message: String,

@@ -1,8 +1,8 @@
-//! A mapping file's text as a tree of nodes that know where they stand.
+//! A file's text as a tree of nodes that know where they stand.
 //!
-//! serde's data model loses what the mapping file's rules need (the source text of a number, whether a scalar was
-//! quoted, the place of every key), so this builds on the parser's events. YAML 1.1 as statsd_exporter reads it: the
-//! first document only, anchors, aliases, and merge keys that also merge the maps below them.
+//! serde's data model loses what the rules of the files need (the source text of a number, whether a scalar was quoted,
+//! the place of every key), so this builds on the parser's events. YAML 1.1 as both originals read it: the first
+//! document only, anchors, aliases, and merge keys that also merge the maps below them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,19 +15,19 @@ const ALIAS_ALLOWANCE: usize = 1_000_000;
 const GROWTH: usize = 20;
 
 /// Index of a node.
-pub(super) type NodeId = usize;
+pub(crate) type NodeId = usize;
 
 /// A value of the file.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) place: Place,
-    pub(super) value: Value,
+pub(crate) struct Node {
+    pub(crate) place: Place,
+    pub(crate) value: Value,
     /// How many nodes a walk meets below and including this one, aliases followed.
     size: usize,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Scalar(Scalar),
     Sequence(Vec<NodeId>),
     Mapping(Vec<(NodeId, NodeId)>),
@@ -35,14 +35,14 @@ pub(super) enum Value {
 
 /// A scalar and what tells its type.
 #[derive(Clone, Debug)]
-pub(super) struct Scalar {
-    pub(super) text: String,
-    pub(super) notation: Notation,
+pub(crate) struct Scalar {
+    pub(crate) text: String,
+    pub(crate) notation: Notation,
 }
 
 /// Whether the type of a scalar follows from its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Notation {
+pub(crate) enum Notation {
     /// Unquoted: null, boolean, number or string, as the text says.
     Plain,
     /// Quoted, a block, or tagged `!!str`.
@@ -53,17 +53,17 @@ pub(super) enum Notation {
 
 /// The first document of a file.
 #[derive(Debug)]
-pub(super) struct Document {
+pub(crate) struct Document {
     nodes: Vec<Node>,
     root: Option<NodeId>,
     /// Keys that occur twice in one mapping.
-    pub(super) duplicates: Vec<Problem>,
+    pub(crate) duplicates: Vec<Problem>,
 }
 
 impl Document {
     /// # Errors
     /// The first problem of syntax.
-    pub(super) fn parse(text: &str) -> Result<Self, Problem> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         check_characters(text)?;
         let mut composer = Composer::default();
@@ -78,12 +78,12 @@ impl Document {
         Ok(Self { nodes: composer.nodes, root: composer.root, duplicates: composer.duplicates })
     }
 
-    pub(super) fn root(&self) -> Option<&Node> {
+    pub(crate) fn root(&self) -> Option<&Node> {
         self.root.and_then(|root| self.nodes.get(root))
     }
 
     /// The node with this id; ids come from this document, so there always is one.
-    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
+    pub(crate) fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id)
     }
 }
