@@ -120,7 +120,8 @@ impl Relay {
             queue,
             target: config.target.clone(),
             packet_length: config.packet_length,
-            socket: Some(connect(&config.target)?),
+            peer: look_up(&config.target)?,
+            socket: None,
             lookup: Lookup { after: FIRST_LOOKUP, not_before: Instant::now() },
             failing: false,
             batch: RelayBatch::default(),
@@ -177,23 +178,26 @@ impl Relay {
     }
 }
 
-/// A socket whose peer is the target.
-fn connect(address: &str) -> io::Result<UdpSocket> {
+/// The address of a target.
+fn look_up(target: &str) -> io::Result<SocketAddr> {
     // Without a host it is this one, as in Go's resolver.
-    let named =
-        if address.starts_with(':') { format!("localhost{address}") } else { address.into() };
+    let named = if target.starts_with(':') { format!("localhost{target}") } else { target.into() };
     let found: Vec<SocketAddr> = named.to_socket_addrs()?.collect();
     // A name with addresses of both families is one of IPv4, as there.
     let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
-    let target = *chosen.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"))
-    })?;
+    chosen
+        .copied()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{target} has no address")))
+}
+
+/// A socket that sends to `peer` and hears of refusals.
+fn open(peer: SocketAddr) -> io::Result<UdpSocket> {
     let local: SocketAddr =
-        if target.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+        if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(local)?;
     // Port 0 is nobody's: each send will say so.
-    if target.port() != 0 {
-        socket.connect(target)?;
+    if peer.port() != 0 {
+        socket.connect(peer)?;
     }
     Ok(socket)
 }
@@ -218,6 +222,9 @@ pub(crate) struct Outlet {
     queue: Receiver<RelayBatch>,
     target: String,
     packet_length: usize,
+    /// The target's address, as looked up last.
+    peer: SocketAddr,
+    /// None before the first datagram, and after a failure that another socket may not have.
     socket: Option<UdpSocket>,
     lookup: Lookup,
     /// The last datagram was lost.
@@ -314,29 +321,27 @@ impl Outlet {
 
     /// Sends the packet; once more, if an earlier datagram's refusal or an old socket was in the way.
     fn transmit(&mut self) -> io::Result<()> {
-        if self.failing || self.socket.is_none() {
+        if self.failing {
             self.look_up();
         }
         match self.try_send() {
-            Err(error) if is_refusal(&error) => {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 self.lose_sent(&error);
                 self.try_send()
             }
             // No other socket would take a datagram of this length.
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => Err(error),
-            Err(error) => {
-                if self.look_up() {
-                    self.try_send()
-                } else {
-                    Err(error)
-                }
-            }
-            Ok(()) => Ok(()),
+            // The socket may be bound to an address or a route that is gone.
+            Err(_) if self.socket.take().is_some() => self.try_send(),
+            sent => sent,
         }
     }
 
-    fn try_send(&self) -> io::Result<()> {
-        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+    fn try_send(&mut self) -> io::Result<()> {
+        let socket = match &mut self.socket {
+            Some(socket) => socket,
+            none => none.insert(open(self.peer)?),
+        };
         socket.send(&self.packet).map(drop)
     }
 
@@ -380,18 +385,19 @@ impl Outlet {
         }
     }
 
-    /// Looks the target up and opens a socket anew, unless that was tried just now; tells whether there is a new one.
-    fn look_up(&mut self) -> bool {
+    /// Looks the target up anew, unless that was done just now.
+    fn look_up(&mut self) {
         let now = Instant::now();
         if now < self.lookup.not_before {
-            return false;
+            return;
         }
         self.lookup.not_before = now + self.lookup.after;
         self.lookup.after = (self.lookup.after * 2).min(LAST_LOOKUP);
-        match connect(&self.target) {
-            Ok(socket) => {
-                self.socket = Some(socket);
-                true
+        match look_up(&self.target) {
+            Ok(peer) if peer == self.peer => {}
+            Ok(peer) => {
+                tracing::info!(target_address = %self.target, %peer, "the relay's target has moved");
+                (self.peer, self.socket) = (peer, None);
             }
             Err(error) => {
                 bump(&self.counts.errors);
@@ -401,14 +407,9 @@ impl Outlet {
                     "the relay's target cannot be looked up, next attempt in {:?}",
                     self.lookup.after
                 );
-                false
             }
         }
     }
-}
-
-fn is_refusal(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::ConnectionRefused
 }
 
 #[cfg(test)]
@@ -582,6 +583,17 @@ mod tests {
         relay.shutdown();
         outlet.run();
         assert_eq!([next(&socket), next(&socket)], ["b:1|c\n", "c:1|c\n"]);
+    }
+
+    #[test]
+    fn a_target_that_no_socket_can_have_is_no_error_at_start_and_costs_its_lines() {
+        // Of a broadcast address sockets must be told before.
+        for target in ["127.255.255.255:9", "127.0.0.1:0"] {
+            let relay = Relay::start(&config(target, 0)).expect("started");
+            assert!(relay.send(batch(&["a:1|c", "b:1|c"])));
+            relay.shutdown();
+            assert_eq!(counts(&relay), [0, 2, 2, 2], "{target}");
+        }
     }
 
     #[test]
