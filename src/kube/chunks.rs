@@ -7,9 +7,9 @@
 use std::pin::Pin;
 use std::time::Duration;
 
+use super::client::Body;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use super::client::Body;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::client::causes;

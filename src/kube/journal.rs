@@ -81,7 +81,8 @@ impl Book {
             Failing { name: Arc::clone(name), reason, error: String::new(), since, told }
         });
         if failing.reason != reason {
-            (failing.reason, failing.told) = (reason, failing.told && self.said.contains_key(&reason));
+            (failing.reason, failing.told) =
+                (reason, failing.told && self.said.contains_key(&reason));
         }
         error.clone_into(&mut failing.error);
     }
@@ -109,19 +110,22 @@ impl Book {
                 None => true,
                 Some(said) if now.duration_since(said.at) >= REPEAT => true,
                 // A few failed, now it is the server.
-                Some(said) if reason.is_of_the_server() => count == total && said.count * 2 <= total,
+                Some(said) if reason.is_of_the_server() => {
+                    count == total && said.count * 2 <= total
+                }
                 Some(_) => all.clone().any(|failing| !failing.told),
             };
             if !due {
                 continue;
             }
             let again = said.is_some_and(|said| now.duration_since(said.at) >= REPEAT);
-            let told = |failing: &&Failing| {
-                reason.is_of_the_server() || again || !failing.told
-            };
+            let told = |failing: &&Failing| reason.is_of_the_server() || again || !failing.told;
             let named = all.filter(told).map(|failing| &*failing.name);
-            let (count, names) =
-                if reason.is_of_the_server() || again { (count, names(named)) } else { (named.clone().count(), names(named)) };
+            let (count, names) = if reason.is_of_the_server() || again {
+                (count, names(named))
+            } else {
+                (named.clone().count(), names(named))
+            };
             let latest = self.failing.values().rfind(|failing| failing.reason == reason);
             let error = latest.map(|failing| failing.error.clone()).unwrap_or_default();
             let since = again.then(|| now.duration_since(first));
@@ -240,15 +244,32 @@ impl Line {
                 let reason = reason.label();
                 let seconds = since.map(|since| since.as_secs());
                 if *count == total && total > 1 {
-                    tracing::warn!(reason, error, count, seconds, "the API server fails: nothing can be listed or watched");
+                    tracing::warn!(
+                        reason,
+                        error,
+                        count,
+                        seconds,
+                        "the API server fails: nothing can be listed or watched"
+                    );
                 } else {
-                    tracing::warn!(reason, error, count, resources = names, seconds, "failed to list or watch");
+                    tracing::warn!(
+                        reason,
+                        error,
+                        count,
+                        resources = names,
+                        seconds,
+                        "failed to list or watch"
+                    );
                 }
             }
             Self::Works { count, names, after } => {
                 let seconds = after.as_secs();
                 if *count == total && total > 1 {
-                    tracing::info!(count, seconds, "the API server works again: everything is listed and watched");
+                    tracing::info!(
+                        count,
+                        seconds,
+                        "the API server works again: everything is listed and watched"
+                    );
                 } else {
                     tracing::info!(count, resources = names, seconds, "listed and watched again");
                 }

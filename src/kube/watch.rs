@@ -543,7 +543,10 @@ impl Reflector {
         }
         if std::mem::take(&mut self.health.given_up) {
             let resource = self.member.name();
-            tracing::info!(resource, "listed again after it was refused for long, the objects are shown");
+            tracing::info!(
+                resource,
+                "listed again after it was refused for long, the objects are shown"
+            );
         }
     }
 
@@ -601,7 +604,12 @@ impl Reflector {
         let (objects, seconds) = (self.intake.purge(), since.elapsed().as_secs());
         if objects > 0 {
             let resource = self.member.name();
-            tracing::warn!(resource, objects, seconds, "refused for long, the objects are shown no more");
+            tracing::warn!(
+                resource,
+                objects,
+                seconds,
+                "refused for long, the objects are shown no more"
+            );
         }
         true
     }

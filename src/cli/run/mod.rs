@@ -25,7 +25,8 @@ where
     }
     let runtime = process::runtime().map_err(|error| format!("cannot start: {error}"))?;
     let outcome = runtime.block_on(async {
-        let starting = Starting::new().map_err(|error| format!("cannot handle signals: {error}"))?;
+        let starting =
+            Starting::new().map_err(|error| format!("cannot handle signals: {error}"))?;
         run(starting).await
     });
     // Threads that look up names or write profiles are not waited for.
