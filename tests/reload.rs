@@ -321,7 +321,15 @@ fn listeners_move_when_they_can() {
         third.port(),
         free.port()
     ));
-    exporter.program.line(&["Started metrics server", &format!("0.0.0.0:{}", third.port())]);
+    // Which wildcard it is depends on whether the host has IPv6.
+    until("on every address", || {
+        let moved = |line: &String| {
+            line.contains("Started metrics server")
+                && line.contains(&format!(":{}\"", third.port()))
+                && !line.contains("127.0.0.1")
+        };
+        exporter.program.log().iter().any(moved).then_some(())
+    });
     exporter.wait_gauge(true);
     assert!(exporter.count("kube_pod_info") > 0);
 }
