@@ -287,8 +287,8 @@ impl Reconciler {
         if self.leaving.is_empty() {
             return;
         }
-        let stays = self.served.iter().filter(|(name, _)| !self.leaving.contains(*name));
-        let something_stays = stays.into_iter().any(|(_, following)| following.objects() > 0);
+        let mut stays = self.served.iter().filter(|(name, _)| !self.leaving.contains(*name));
+        let something_stays = stays.any(|(_, following)| following.objects() > 0);
         let turn = self.turn.iter().map(|turn| turn.following.plan.name());
         let something_comes = self
             .queue
