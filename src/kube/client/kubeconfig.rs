@@ -156,9 +156,8 @@ impl Kubeconfig {
     pub(super) fn merged(paths: &[PathBuf]) -> Result<Self, String> {
         let mut merged = Self::default();
         for path in paths {
-            match path.try_exists() {
-                Ok(false) => continue,
-                Ok(true) | Err(_) => {}
+            if matches!(path.try_exists(), Ok(false)) {
+                continue;
             }
             let next = Self::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
             merged.add(next);

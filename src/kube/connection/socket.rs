@@ -88,10 +88,10 @@ impl Socket {
     pub(super) fn permit() -> Result<Permit<'static>, String> {
         let descriptors = descriptors::of_process();
         descriptors.take(Share::ApiServer).ok_or_else(|| {
+            // The same words each time: what is new is logged.
             format!(
-                "no file descriptor is left for another connection to the API server: {} are in use for \
-                 it, the process may have {} open files",
-                descriptors.used_by(Share::ApiServer),
+                "no file descriptor is left for another connection to the API server: the process may have {} \
+                 open files",
                 descriptors.limit()
             )
         })
