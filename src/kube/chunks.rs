@@ -164,3 +164,62 @@ impl Chunks {
         [idle, owed, self.end].into_iter().flatten().min().unwrap_or(none)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A body on which something was heard a while ago.
+    fn heard(idle: Option<Duration>, end: Option<Instant>, ago: Duration) -> Chunks {
+        let mut chunks = Chunks::new(Body::empty(), idle, end);
+        chunks.heard = chunks.heard.checked_sub(ago).expect("a machine that runs for a while");
+        chunks
+    }
+
+    #[tokio::test]
+    async fn silence_counts_where_something_has_to_come() {
+        let now = Instant::now();
+        let mut list = heard(Some(WINDOW), None, WINDOW);
+        assert!(matches!(list.alarmed(now + WINDOW), Err(Trouble::Silent(_))));
+        let mut watch = heard(None, now.checked_add(HOUR), WINDOW);
+        assert!(watch.alarmed(now + WINDOW).is_ok());
+        match watch.alarmed(now + HOUR) {
+            Err(Trouble::Over(silence)) => assert!(silence >= HOUR, "{silence:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_too_slowly_is_given_up_after_two_windows() {
+        let mut list = Chunks::whole(Body::empty(), HOUR);
+        let start = list.heard();
+        let mut window = |number: u32, bytes| {
+            list.owed.as_mut().expect("something is owed").bytes += bytes;
+            list.alarmed(start + number * WINDOW)
+        };
+        assert!(window(1, 1).is_ok());
+        assert!(window(2, ENOUGH).is_ok());
+        assert!(window(3, ENOUGH - 1).is_ok());
+        // A server that is at work is silent; that has a bound of its own.
+        assert!(window(4, 0).is_ok());
+        assert!(window(5, 5).is_ok());
+        assert!(matches!(window(6, 5), Err(Trouble::Slow)));
+    }
+
+    #[tokio::test]
+    async fn an_event_that_has_begun_has_to_come_to_its_end() {
+        let mut watch = Chunks::events(Body::empty(), None);
+        let start = watch.heard();
+        watch.owes(true);
+        assert_eq!(watch.alarm.deadline(), start + WINDOW);
+        assert!(watch.alarmed(start + WINDOW).is_ok());
+        // It comes, and the next one begins.
+        watch.owes(false);
+        assert!(watch.alarmed(start + 2 * WINDOW).is_ok());
+        watch.owes(true);
+        assert!(watch.alarmed(start + 3 * WINDOW).is_ok());
+        assert!(matches!(watch.alarmed(start + 4 * WINDOW), Err(Trouble::Slow)));
+    }
+}
