@@ -89,10 +89,15 @@ impl Book {
 
     fn works(&mut self, id: usize) {
         if let Some(failing) = self.failing.remove(&id)
-            && (failing.told || self.said.contains_key(&failing.reason))
+            && (failing.told || self.covers(failing.reason))
         {
             self.works.insert(id, (failing.name, failing.since));
         }
+    }
+
+    /// Whether a line about the server has told of all that fail for this reason.
+    fn covers(&self, reason: Reason) -> bool {
+        reason.is_of_the_server() && self.said.contains_key(&reason)
     }
 
     /// The lines that are due.
