@@ -4,6 +4,7 @@
 //! default level: whoever keeps within a tenth of the one keeps within a tenth of the other.
 
 mod common;
+#[allow(dead_code, reason = "the bench takes all of it")]
 #[path = "../benches/fixture/foreign.rs"]
 mod foreign;
 
