@@ -1,69 +1,44 @@
 //! Compressing text for a gzip body by a general compressor, as raw deflate.
-//!
-//! How hard it looks for repetitions depends on how much text has come: a short body costs no time
-//! whatever is done, a long one is mostly repetitions that are easily found.
 
 use flate2::{Compress, Compression, FlushCompress};
 
-/// Bytes of text that are compressed as well as it goes.
-const SHORT: u64 = 1024 * 1024;
-/// For text up to that.
-const THOROUGH: u32 = 8;
-/// For text behind that.
-const FAST: u32 = 6;
+/// The level of zlib-rs: within a few hundredths of the size that Go's default level leaves, above and
+/// below. The next higher ones take up to ten times the time on series that are much alike.
+const LEVEL: u32 = 6;
 /// Room for output is made in steps of so many bytes.
 const ROOM: usize = 16 * 1024;
 
 /// One stream after the other: each ends on a byte boundary without a final block, and none copies from
 /// before its beginning.
 #[derive(Debug, Default)]
-pub struct Deflater(Option<Stream>);
-
-#[derive(Debug)]
-struct Stream {
-    state: Compress,
-    thorough: bool,
-}
-
-impl Stream {
-    fn new(thorough: bool) -> Self {
-        let level = Compression::new(if thorough { THOROUGH } else { FAST });
-        Self { state: Compress::new(level, false), thorough }
-    }
-
-    /// Compresses all of `text`.
-    fn add(&mut self, mut text: &[u8], flush: FlushCompress, out: &mut Vec<u8>) {
-        loop {
-            out.reserve(ROOM);
-            let (taken, written) = (self.state.total_in(), out.len());
-            // Fails only after a final block, which is never asked for.
-            let _ = self.state.compress_vec(text, out, flush);
-            text = &text[(self.state.total_in() - taken) as usize..];
-            // With room left, nothing is held back that was asked for.
-            if text.is_empty() && out.len() < out.capacity() || out.len() == written {
-                return;
-            }
-        }
-    }
-}
+pub struct Deflater(Option<Compress>);
 
 impl Deflater {
     /// Compresses more text. Output comes when there is enough of it, so mostly later.
     pub fn add(&mut self, text: &[u8], out: &mut Vec<u8>) {
-        let long = self.0.as_ref().is_some_and(|stream| {
-            stream.thorough && stream.state.total_in() + text.len() as u64 > SHORT
-        });
-        if long {
-            self.end(out);
-        }
-        let stream = self.0.get_or_insert_with(|| Stream::new(!long));
-        stream.add(text, FlushCompress::None, out);
+        let new = || Compress::new(Compression::new(LEVEL), false);
+        compress(self.0.get_or_insert_with(new), text, FlushCompress::None, out);
     }
 
     /// Ends the stream, if one has begun.
     pub fn end(&mut self, out: &mut Vec<u8>) {
-        if let Some(mut stream) = self.0.take() {
-            stream.add(b"", FlushCompress::Sync, out);
+        if let Some(mut state) = self.0.take() {
+            compress(&mut state, b"", FlushCompress::Sync, out);
+        }
+    }
+}
+
+/// Compresses all of `text`.
+fn compress(state: &mut Compress, mut text: &[u8], flush: FlushCompress, out: &mut Vec<u8>) {
+    loop {
+        out.reserve(ROOM);
+        let (taken, written) = (state.total_in(), out.len());
+        // Fails only after a final block, which is never asked for.
+        let _ = state.compress_vec(text, out, flush);
+        text = &text[(state.total_in() - taken) as usize..];
+        // With room left, nothing is held back that was asked for.
+        if text.is_empty() && out.len() < out.capacity() || out.len() == written {
+            return;
         }
     }
 }
