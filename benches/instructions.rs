@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode};
 
 use kstatd::cache::Rendered;
 use kstatd::exposition::{Format, ScrapeQuery, Source};
+use kstatd::server::gzip::Member;
 use kstatd::statsd::mapper::{Buffer, Mapper, MetricType};
 use kstatd::statsd::{Offline, OfflineConfig};
 
@@ -74,8 +75,8 @@ fn scrape() -> Box<dyn FnMut()> {
 fn gzip() -> Box<dyn FnMut()> {
     let (catalog, _) = Pods::new(1_000, false, 0).catalog();
     let body = move || {
-        let parts = catalog.deflated(Format::Text, &ScrapeQuery::default());
-        black_box(parts.map(|part| part.bytes.len()).sum::<usize>());
+        let pieces = catalog.deflated(Format::Text, &ScrapeQuery::default());
+        black_box(Member::new(pieces).map(|frame| frame.len()).sum::<usize>());
     };
     // The first one works out what later ones reuse.
     body();

@@ -9,6 +9,7 @@ use std::hint::black_box;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use kstatd::cache::Rendered;
 use kstatd::exposition::{Format, ScrapeQuery, Source};
+use kstatd::server::gzip::Member;
 
 mod fixture;
 use fixture::{Pods, updates};
@@ -66,8 +67,9 @@ fn scrape(c: &mut Criterion) {
     group.bench_function("text", |b| {
         b.iter(|| catalog.frames(Format::Text, &query).map(|frame| frame.len()).sum::<usize>());
     });
-    let deflated =
-        || -> usize { catalog.deflated(Format::Text, &query).map(|part| part.bytes.len()).sum() };
+    let deflated = || -> usize {
+        Member::new(catalog.deflated(Format::Text, &query)).map(|frame| frame.len()).sum()
+    };
     group.bench_function("gzip", |b| b.iter(deflated));
     let updates = updates(STORED);
     let mut at = 0;

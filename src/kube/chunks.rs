@@ -173,7 +173,7 @@ mod tests {
 
     /// A body on which something was heard a while ago.
     fn heard(idle: Option<Duration>, end: Option<Instant>, ago: Duration) -> Chunks {
-        let mut chunks = Chunks::new(Body::empty(), idle, end);
+        let mut chunks = Chunks::new(Body::from(Bytes::new()), idle, end);
         chunks.heard = chunks.heard.checked_sub(ago).expect("a machine that runs for a while");
         chunks
     }
@@ -193,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_too_slowly_is_given_up_after_two_windows() {
-        let mut list = Chunks::whole(Body::empty(), HOUR);
+        let mut list = Chunks::whole(Body::from(Bytes::new()), HOUR);
         let start = list.heard();
         let mut window = |number: u32, bytes| {
             list.owed.as_mut().expect("something is owed").bytes += bytes;
@@ -210,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_that_has_begun_has_to_come_to_its_end() {
-        let mut watch = Chunks::events(Body::empty(), None);
+        let mut watch = Chunks::events(Body::from(Bytes::new()), None);
         let start = watch.heard();
         watch.owes(true);
         assert_eq!(watch.alarm.deadline(), start + WINDOW);

@@ -144,26 +144,26 @@ fn wants_text(call: &Call) -> bool {
 }
 
 /// The `seconds` of a request, if it has them.
-fn seconds(call: &Call) -> Result<Option<u64>, Response> {
+fn seconds(call: &Call) -> Result<Option<u64>, Box<Response>> {
     let Some(text) = query::first(call.query(), "seconds") else { return Ok(None) };
     match text.parse() {
         Ok(seconds @ 1..=MAX_SECONDS) => Ok(Some(seconds)),
         _ => {
             let message =
                 format!("seconds={text:?} must be a whole number from 1 to {MAX_SECONDS}\n");
-            Err(response::error(400, message))
+            Err(Box::new(response::error(400, message)))
         }
     }
 }
 
 /// The right to take a profile, or the answer to who asks while another has it.
-fn only(lock: &'static Mutex<()>, what: &str) -> Result<MutexGuard<'static, ()>, Response> {
+fn only(lock: &'static Mutex<()>, what: &str) -> Result<MutexGuard<'static, ()>, Box<Response>> {
     lock.try_lock().map_err(|_| {
         let message = format!(
             "A {what} profile is being taken, and there is one at a time: try again when it is done\n"
         );
         let busy = response::error(429, message);
-        response::header(busy, X_GO_PPROF, HeaderValue::from_static("1"))
+        Box::new(response::header(busy, X_GO_PPROF, HeaderValue::from_static("1")))
     })
 }
 
@@ -205,14 +205,14 @@ async fn aside<T: Send + 'static>(
 async fn cpu(call: Call, form: Form) -> Response {
     let seconds = match seconds(&call) {
         Ok(seconds) => seconds.unwrap_or(DEFAULT_SECONDS),
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     if call.head.method == Method::HEAD {
         return form.respond("profile", Vec::new());
     }
     let _only = match only(&CPU, "CPU") {
         Ok(only) => only,
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     let session = match cpu::Session::start() {
         Ok(session) => session,
@@ -246,7 +246,7 @@ async fn heap(call: Call, form: Form) -> Response {
     let name = call.path.strip_prefix(PREFIX).unwrap_or_default();
     let seconds = match seconds(&call) {
         Ok(seconds) => seconds,
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     if call.head.method == Method::HEAD {
         return form.respond(name, Vec::new());
@@ -256,7 +256,7 @@ async fn heap(call: Call, form: Form) -> Response {
     }
     let _only = match only(&HEAP, "heap") {
         Ok(only) => only,
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     let stacks = || {
         let dump = heap::dump().map_err(|error| error.to_string())?;
