@@ -84,14 +84,14 @@ fn files(config: &Config) -> Vec<PathBuf> {
 enum Step {
     Idle,
     /// Flags and options file are being resolved.
-    Resolving(JoinHandle<Result<Box<Config>, ConfigErrors>>),
+    Resolving(JoinHandle<Result<Config, ConfigErrors>>),
     /// Credentials for the new configuration are being read.
     Connecting(Box<Config>, JoinHandle<Result<Connection, ClientError>>),
 }
 
 /// What has come of a step.
 enum Done {
-    Resolved(Result<Result<Box<Config>, ConfigErrors>, JoinError>),
+    Resolved(Result<Result<Config, ConfigErrors>, JoinError>),
     Connected(Result<Result<Connection, ClientError>, JoinError>),
 }
 
@@ -176,7 +176,7 @@ impl Upkeep {
         }
         self.retry = None;
         let resolve = Arc::clone(&self.resolve);
-        let task = tokio::task::spawn_blocking(move || resolve(Load::Again).map(Box::new));
+        let task = tokio::task::spawn_blocking(move || resolve(Load::Again));
         self.step = Step::Resolving(task);
     }
 
@@ -226,7 +226,7 @@ impl Upkeep {
         }
     }
 
-    fn resolved(&mut self, config: Box<Config>) {
+    fn resolved(&mut self, config: Config) {
         self.watched.follow(files(&config));
         match (&config.kube, &self.side) {
             (Some(kube), Some(side)) => {
@@ -234,9 +234,9 @@ impl Upkeep {
                 let current = Some(side.connection().clone());
                 let task =
                     tokio::spawn(async move { Connection::open(&kube, personality, current).await });
-                self.step = Step::Connecting(config, task);
+                self.step = Step::Connecting(Box::new(config), task);
             }
-            (None, None) => self.accept(*config, None),
+            (None, None) => self.accept(config, None),
             _ => self.refuse(
                 &"the Kubernetes side is turned on and off at the start only, start the process anew",
                 false,
