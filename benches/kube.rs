@@ -67,8 +67,8 @@ fn scrape(c: &mut Criterion) {
     group.bench_function("text", |b| {
         b.iter(|| catalog.frames(Format::Text, &query).map(|frame| frame.len()).sum::<usize>());
     });
-    let deflated = || -> usize {
-        Member::new(catalog.deflated(Format::Text, &query)).map(|frame| frame.len()).sum()
+    let deflated = || {
+        Member::new(catalog.deflated(Format::Text, &query)).map(|part| part.len()).sum::<usize>()
     };
     group.bench_function("gzip", |b| b.iter(deflated));
     let updates = updates(STORED);
