@@ -17,6 +17,7 @@ use kstatd::statsd::mapper::Mapper;
 use kstatd::statsd::{Offline, OfflineConfig};
 use kstatd::tools::double::{self, Options};
 
+#[allow(dead_code, reason = "this bench changes nothing")]
 mod fixture;
 #[path = "fixture/foreign.rs"]
 mod foreign;
