@@ -213,7 +213,9 @@ impl Exporter {
 /// What no reader of a heap profile asks about.
 fn is_allocator(name: &str) -> bool {
     let name = name.trim_start_matches('<');
-    ["_rjem_", "__rust", "alloc::", "prof_", "imalloc"].iter().any(|part| name.starts_with(part))
+    ["_rjem_", "__rust", "alloc::", "prof_", "imalloc", "do_"]
+        .iter()
+        .any(|part| name.starts_with(part))
 }
 
 #[test]

@@ -179,24 +179,16 @@ pub(super) fn profile(interval: f64, stacks: Stacks) -> (Profile, Symbols) {
 
 /// How many frames from the innermost are the allocator's and the containers' that grow by it.
 fn frames_of_the_allocator<'a>(names: impl Iterator<Item = &'a str>) -> usize {
-    let mut inside = 0;
-    let mut is_allocator = true;
-    for (index, name) in names.enumerate() {
-        if name.starts_with(ALLOCATOR) {
-            // It never calls back, so that whatever its entry called is its own, named so or not.
-            inside = index + 1;
-            is_allocator = true;
-        } else if is_allocator && is_shim(name) {
-            inside = index + 1;
-        } else {
-            is_allocator = false;
-        }
-    }
-    inside
+    let mut in_allocator = true;
+    names
+        .take_while(|name| {
+            // The allocator is the only C code that allocates here, and it calls nobody back. Its inner
+            // functions have names without a prefix, and what is tail-called hides its caller.
+            in_allocator &= !name.contains("::");
+            in_allocator || is_shim(name)
+        })
+        .count()
 }
-
-/// The prefix of jemalloc's functions in this program.
-const ALLOCATOR: &str = "_rjem_";
 
 /// Whether a function only passes on what its caller asks of the allocator.
 fn is_shim(name: &str) -> bool {
@@ -273,6 +265,8 @@ MAPPED_LIBRARIES:
         for (stack, expected) in [
             (&["prof_backtrace_impl", "_rjem_je_prof_tctx_create", "_rjem_malloc", "a::b"][..], 3),
             (&["_rjem_mallocx", "__rustc::__rust_alloc", "alloc::raw_vec::grow", "a::b"], 3),
+            (&["do_rallocx", "__rustc::__rust_realloc", "a::b", "main"], 2),
+            (&["do_rallocx", "<kstatd::a::B>::c", "alloc::d"], 1),
             (&["_rjem_realloc", "<alloc::vec::Vec<T> as a::T>::push", "a::b", "alloc::c::d"], 2),
             (&["a::b", "alloc::c::d"], 0),
             (&["", "_rjem_malloc", "", "a::b"], 2),
