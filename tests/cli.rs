@@ -360,7 +360,7 @@ fn check_config_and_start_agree_about_options_files() {
         let said = started.stderr.lines().last().unwrap_or_default();
         // What two keys do together is said in the words of the flags.
         let words = reason.split_once(": ").map_or(reason, |(_, words)| words);
-        let quoted = |text: &str| text.replace('\\', "").replace('"', "");
+        let quoted = |text: &str| text.replace(['\\', '"'], "");
         assert!(quoted(said).contains(&quoted(words)), "{text:?}: {words:?} in {said}");
     }
     for text in [
