@@ -27,7 +27,7 @@ const STALLED: Duration = Duration::from_secs(300);
 
 /// From when on a connection may be closed for a newcomer although it has begun a request, or has an answer
 /// to take.
-const HEAD_PATIENCE: Duration = Duration::from_secs(1);
+const HEAD_PATIENCE: Duration = Duration::from_millis(250);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Limits of a server's connections; `None` is no limit.
