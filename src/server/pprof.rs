@@ -143,37 +143,56 @@ fn wants_text(call: &Call) -> bool {
         .is_some_and(|debug| debug != 0)
 }
 
+/// Why there is no profile.
+struct Refusal {
+    status: u16,
+    message: String,
+}
+
+impl Refusal {
+    fn new(status: u16, message: String) -> Self {
+        Self { status, message }
+    }
+
+    fn respond(self) -> Response {
+        let answer = response::error(self.status, self.message);
+        response::header(answer, X_GO_PPROF, HeaderValue::from_static("1"))
+    }
+}
+
+/// A profile that could not be made.
+impl From<String> for Refusal {
+    fn from(error: String) -> Self {
+        Self::new(500, format!("The profile failed: {error}\n"))
+    }
+}
+
 /// The `seconds` of a request, if it has them.
-fn seconds(call: &Call) -> Result<Option<u64>, Box<Response>> {
+fn seconds(call: &Call) -> Result<Option<u64>, Refusal> {
     let Some(text) = query::first(call.query(), "seconds") else { return Ok(None) };
     match text.parse() {
         Ok(seconds @ 1..=MAX_SECONDS) => Ok(Some(seconds)),
         _ => {
             let message =
                 format!("seconds={text:?} must be a whole number from 1 to {MAX_SECONDS}\n");
-            Err(Box::new(response::error(400, message)))
+            Err(Refusal::new(400, message))
         }
     }
 }
 
 /// The right to take a profile, or the answer to who asks while another has it.
-fn only(lock: &'static Mutex<()>, what: &str) -> Result<MutexGuard<'static, ()>, Box<Response>> {
+fn only(lock: &'static Mutex<()>, what: &str) -> Result<MutexGuard<'static, ()>, Refusal> {
     lock.try_lock().map_err(|_| {
         let message = format!(
             "A {what} profile is being taken, and there is one at a time: try again when it is done\n"
         );
-        let busy = response::error(429, message);
-        Box::new(response::header(busy, X_GO_PPROF, HeaderValue::from_static("1")))
+        Refusal::new(429, message)
     })
 }
 
 /// An answer to nobody: the client has left.
 fn left() -> Response {
     response::closing(503, "The client has left, its profile has ended\n")
-}
-
-fn failed(error: impl std::fmt::Display) -> Response {
-    response::error(500, format!("The profile failed: {error}\n"))
 }
 
 /// Waits, and says every now and then that it does; `false` when the client left meanwhile.
@@ -203,26 +222,20 @@ async fn aside<T: Send + 'static>(
 }
 
 async fn cpu(call: Call, form: Form) -> Response {
-    let seconds = match seconds(&call) {
-        Ok(seconds) => seconds.unwrap_or(DEFAULT_SECONDS),
-        Err(refusal) => return *refusal,
-    };
+    take_cpu(&call, form).await.unwrap_or_else(Refusal::respond)
+}
+
+async fn take_cpu(call: &Call, form: Form) -> Result<Response, Refusal> {
+    let seconds = seconds(call)?.unwrap_or(DEFAULT_SECONDS);
     if call.head.method == Method::HEAD {
-        return form.respond("profile", Vec::new());
+        return Ok(form.respond("profile", Vec::new()));
     }
-    let _only = match only(&CPU, "CPU") {
-        Ok(only) => only,
-        Err(refusal) => return *refusal,
-    };
-    let session = match cpu::Session::start() {
-        Ok(session) => session,
-        Err(error) => {
-            return response::error(500, format!("Could not enable CPU profiling: {error}\n"));
-        }
-    };
+    let _only = only(&CPU, "CPU")?;
+    let session = cpu::Session::start()
+        .map_err(|error| Refusal::new(500, format!("Could not enable CPU profiling: {error}\n")))?;
     let mut counts = cpu::Counts::default();
-    if !wait(&call, seconds, || session.collect(&mut counts)).await {
-        return left();
+    if !wait(call, seconds, || session.collect(&mut counts)).await {
+        return Ok(left());
     }
     let report = move || {
         let profile = session.finish(counts);
@@ -236,28 +249,24 @@ async fn cpu(call: Call, form: Form) -> Response {
             _ => Ok(super::gzip::compress(&profile.encode(&symbols))),
         }
     };
-    match aside(report).await {
-        Ok(bytes) => form.respond("profile", bytes),
-        Err(error) => failed(error),
-    }
+    Ok(form.respond("profile", aside(report).await?))
 }
 
 async fn heap(call: Call, form: Form) -> Response {
+    take_heap(&call, form).await.unwrap_or_else(Refusal::respond)
+}
+
+async fn take_heap(call: &Call, form: Form) -> Result<Response, Refusal> {
     let name = call.path.strip_prefix(PREFIX).unwrap_or_default();
-    let seconds = match seconds(&call) {
-        Ok(seconds) => seconds,
-        Err(refusal) => return *refusal,
-    };
+    let seconds = seconds(call)?;
     if call.head.method == Method::HEAD {
-        return form.respond(name, Vec::new());
+        return Ok(form.respond(name, Vec::new()));
     }
     if !heap::is_sampled() {
-        return response::error(501, "This build's allocator does not sample the heap\n");
+        let message = "This build's allocator does not sample the heap\n";
+        return Err(Refusal::new(501, message.to_owned()));
     }
-    let _only = match only(&HEAP, "heap") {
-        Ok(only) => only,
-        Err(refusal) => return *refusal,
-    };
+    let _only = only(&HEAP, "heap")?;
     let stacks = || {
         let dump = heap::dump().map_err(|error| error.to_string())?;
         heap::parse(&dump)
@@ -265,12 +274,9 @@ async fn heap(call: Call, form: Form) -> Response {
     let before = match seconds {
         None => None,
         Some(seconds) => {
-            let before = match aside(stacks).await {
-                Ok((_, before)) => before,
-                Err(error) => return failed(error),
-            };
-            if !wait(&call, seconds, || {}).await {
-                return left();
+            let (_, before) = aside(stacks).await?;
+            if !wait(call, seconds, || {}).await {
+                return Ok(left());
             }
             Some(before)
         }
@@ -293,8 +299,5 @@ async fn heap(call: Call, form: Form) -> Response {
             _ => Ok(super::gzip::compress(&profile.encode(&symbols))),
         }
     };
-    match aside(report).await {
-        Ok(bytes) => form.respond(name, bytes),
-        Err(error) => failed(error),
-    }
+    Ok(form.respond(name, aside(report).await?))
 }
