@@ -269,7 +269,8 @@ MAPPED_LIBRARIES:
             (&["do_rallocx", "<kstatd::a::B>::c", "alloc::d"], 1),
             (&["_rjem_realloc", "<alloc::vec::Vec<T> as a::T>::push", "a::b", "alloc::c::d"], 2),
             (&["a::b", "alloc::c::d"], 0),
-            (&["", "_rjem_malloc", "", "a::b"], 2),
+            // A caller without a name says less than the one behind it.
+            (&["", "_rjem_malloc", "", "a::b"], 3),
             (&[], 0),
         ] {
             assert_eq!(frames_of_the_allocator(stack.iter().copied()), expected, "{stack:?}");
