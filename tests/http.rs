@@ -556,3 +556,22 @@ fn a_changed_options_file_takes_effect_and_a_broken_one_does_not() {
     until("the failure is counted", || own().contains(&format!("{result}0\n")).then_some(()));
     assert!(families().contains("kube_node_info{"));
 }
+
+#[test]
+fn a_connection_whose_first_request_is_on_its_way_is_answered_at_the_end() {
+    let cluster = Cluster::new(5);
+    let mut exporter = exporter(&cluster, &["--resources=pods"]);
+    let mut waiting = TcpStream::connect(exporter.main).expect("connect");
+    waiting.set_read_timeout(Some(DEADLINE)).expect("timeout");
+    // Connections are accepted in turn.
+    assert_eq!(get(exporter.main, "/healthz").status, 200);
+    exporter.program.signal("TERM");
+    waiting
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .expect("request");
+    let mut answer = Vec::new();
+    waiting.read_to_end(&mut answer).expect("answer");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("kube_pod_info{"), "{answer}");
+    assert_eq!(exporter.program.ended().code(), Some(0));
+}

@@ -175,7 +175,7 @@ fn an_edit_while_the_api_server_is_away_is_applied_when_it_is_back() {
     cluster.gate.set(Passage::Cut);
     file.write("resources: {pods: {}, nodes: {}}\nmetric_denylist: {kube_pod_info: {}}\n");
     exporter.wait_gauge(false);
-    exporter.program.line(&["failed to list or watch", "resource=\"pods\""]);
+    exporter.program.line(&["the API server fails"]);
     assert_eq!((exporter.count("kube_pod_info"), exporter.count("kube_node_info")), (pods, nodes));
     cluster.gate.set(Passage::Open);
     until("the new file is in force", || {
@@ -389,13 +389,19 @@ fn features_that_are_not_there_are_refused_under_every_name() {
         (&["--pod=a", "--pod-namespace=b"], "--pod"),
     ];
     let keys = [
-        ("tls_config: x\n", "--tls-config"),
-        ("auth_filter: true\n", "--auth-filter"),
-        ("custom_resource_config: x\n", "--custom-resource-state-config"),
-        ("custom_resource_state_config_file: x\n", "--custom-resource-state-config-file"),
-        ("custom_resource_config_file: x\n", "--custom-resource-state-config-file"),
-        ("custom_resources_only: true\n", "--custom-resource-state-only"),
-        ("pod: a\nnamespace: b\n", "--pod"),
+        ("tls_config: x\n", "line 1, column 13: tls_config is set"),
+        ("auth_filter: true\n", "line 1, column 14: auth_filter is set"),
+        ("custom_resource_config: x\n", "line 1, column 25: custom_resource_config is set"),
+        (
+            "custom_resource_state_config_file: x\n",
+            "line 1, column 36: custom_resource_state_config_file is set",
+        ),
+        (
+            "custom_resource_config_file: x\n",
+            "line 1, column 30: custom_resource_config_file is set",
+        ),
+        ("custom_resources_only: true\n", "line 1, column 24: custom_resources_only is set"),
+        ("pod: a\nnamespace: b\n", "line 1, column 6: pod is set"),
     ];
     let refused = |name: &str, args: &[&str], part: &str| {
         let output = common::run(name, args);

@@ -1,7 +1,8 @@
 //! The process around a run: its runtime, its signals, its listeners.
 
 use std::io;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
@@ -103,8 +104,13 @@ impl Signals {
 /// there is nothing to end cleanly, and much that may take its time (an API server that does not answer, a
 /// program that fetches credentials, a name to be looked up), some of it without giving way to anything
 /// else on its thread.
-#[derive(Debug)]
-pub struct Starting(JoinHandle<()>);
+pub struct Starting {
+    task: JoinHandle<()>,
+    cleanup: Arc<Mutex<Option<Cleanup>>>,
+}
+
+/// What has to be ended cleanly all the same.
+type Cleanup = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Starting {
     /// Watches for signals on another thread of the runtime.
@@ -114,11 +120,17 @@ impl Starting {
     /// When the system refuses a handler.
     pub fn new() -> io::Result<Self> {
         let mut signals = Signals::new()?;
-        Ok(Self(tokio::spawn(async move {
+        let cleanup = Arc::<Mutex<Option<Cleanup>>>::default();
+        let last = Arc::clone(&cleanup);
+        let task = tokio::spawn(async move {
             loop {
                 match signals.next().await {
                     Request::End(signal) => {
                         tracing::info!(signal, "Received os signal, exiting");
+                        let cleanup = last.lock().unwrap_or_else(PoisonError::into_inner).take();
+                        if let Some(cleanup) = cleanup {
+                            cleanup.await;
+                        }
                         std::process::exit(0);
                     }
                     Request::Dump => dump(),
@@ -126,13 +138,19 @@ impl Starting {
                     Request::Reload => {}
                 }
             }
-        })))
+        });
+        Ok(Self { task, cleanup })
+    }
+
+    /// Part of the process has started already: a signal ends it cleanly before it ends the process.
+    pub fn end_first(&self, cleanup: impl Future<Output = ()> + Send + 'static) {
+        *self.cleanup.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(cleanup));
     }
 }
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 

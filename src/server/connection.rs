@@ -63,6 +63,8 @@ struct State {
     /// Since when the client takes nothing.
     stalled: Option<Instant>,
     head: HeadEnd,
+    /// Whether there was a request.
+    had_request: bool,
     /// Whether the request being answered has a body, which is read during the answer.
     has_body: bool,
     /// Closed for a newcomer.
@@ -122,6 +124,7 @@ impl Deadlines {
             write_by: None,
             stalled: None,
             head: HeadEnd::default(),
+            had_request: false,
             has_body: false,
             cut: false,
             task: None,
@@ -137,10 +140,16 @@ impl Deadlines {
     pub fn answering(&self, has_body: bool) -> Answer {
         let mut state = self.state();
         state.enter(Phase::Answering);
+        state.had_request = true;
         state.has_body = has_body;
         state.read_by = None;
         state.write_by = after(self.limits.write);
         Answer(self.clone())
+    }
+
+    /// Whether the connection has had a request.
+    pub(super) fn had_request(&self) -> bool {
+        self.state().had_request
     }
 
     /// How easily this connection can be done without at a point in time; `None` while it is of use.

@@ -1,18 +1,20 @@
 //! Accepting connections and answering on them until the process is told to end.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::TcpListener;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::body::Body as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::server::graceful::GracefulShutdown;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::admission::{self, Place};
@@ -39,6 +41,10 @@ const REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
     Connection: close\r\nContent-Length: 21\r\n\r\nToo many connections\n";
 
+/// How long the first request of a connection may be on its way when the server ends. To close one before it
+/// was answered at all would look like a server that is down.
+const FIRST_REQUEST: Duration = Duration::from_millis(500);
+
 /// Pauses after a failed accept: long enough not to spin while descriptors are short, short enough
 /// to be back at once when they are not.
 const ACCEPT_PAUSE: std::ops::RangeInclusive<Duration> =
@@ -57,7 +63,7 @@ pub async fn serve(
     shutdown: Shutdown,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let graceful = GracefulShutdown::new();
+    let (ending, told) = watch::channel(false);
     let mut stop = pin!(shutdown.wait());
     let mut pause = *ACCEPT_PAUSE.start();
     loop {
@@ -69,12 +75,9 @@ pub async fn serve(
             Ok((stream, _)) => {
                 pause = *ACCEPT_PAUSE.start();
                 let deadlines = Deadlines::new(limits);
-                let admitted = tokio::select! {
-                    admitted = admission::of_process().admit(&deadlines) => admitted,
-                    () = &mut stop => break,
-                };
-                match admitted {
-                    Some(place) => answer(stream, deadlines, place, &router, &graceful),
+                // Whoever was accepted gets an answer, also while the server ends.
+                match admission::of_process().admit(&deadlines).await {
+                    Some(place) => answer(stream, deadlines, place, &router, told.clone()),
                     None => refuse(stream),
                 }
             }
@@ -91,8 +94,9 @@ pub async fn serve(
         }
     }
     // The port is free for a successor while old answers finish.
-    drop(listener);
-    if timeout(grace, graceful.shutdown()).await.is_err() {
+    drop((listener, told));
+    ending.send_replace(true);
+    if timeout(grace, ending.closed()).await.is_err() {
         tracing::warn!(?grace, "connections still open at shutdown were cut");
     }
     Ok(())
@@ -113,7 +117,7 @@ fn answer(
     deadlines: Deadlines,
     place: Place<'static>,
     router: &Arc<Router>,
-    graceful: &GracefulShutdown,
+    mut told: watch::Receiver<bool>,
 ) {
     // Only latency suffers when this fails.
     let _ = stream.set_nodelay(true);
@@ -121,7 +125,7 @@ fn answer(
     let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
     let stream = TimedStream::new(stream, deadlines.clone());
     let peer = stream.peer();
-    let router = Arc::clone(router);
+    let (router, phases) = (Arc::clone(router), deadlines.clone());
     let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         let answer = deadlines.answering(!request.body().is_end_stream());
         request.extensions_mut().insert(peer.clone());
@@ -141,14 +145,35 @@ fn answer(
         .max_header_size(MAX_HEAD)
         .max_buf_size(MAX_BUFFERED)
         .serve_connection(stream, service);
-    let connection = graceful.watch(connection);
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            // First, so that a request that has come is seen before the question whether there is one.
+            biased;
+            ended = connection.as_mut() => ended,
+            () = time_to_end(&mut told, &phases) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
             tracing::debug!(%error, "connection ended early");
         }
-        // Only now is its descriptor free for another.
-        drop(place);
+        // Only now is its descriptor free for another, and nobody has to wait for it any more.
+        drop((place, told));
     });
+}
+
+/// Completes when the server ends and the connection has had its first request, or enough time for it.
+async fn time_to_end(told: &mut watch::Receiver<bool>, phases: &Deadlines) {
+    // An error says that the server has ended, too.
+    let _ = told.wait_for(|ending| *ending).await;
+    let mut enough = pin!(sleep(FIRST_REQUEST));
+    poll_fn(|context| match phases.had_request() {
+        true => Poll::Ready(()),
+        false => enough.as_mut().poll(context),
+    })
+    .await;
 }
 
 /// Says that there is no room. Nothing is waited for: what the client has not sent, or does not take, by now

@@ -44,6 +44,10 @@ pub async fn run_kstatd(args: &RunArgs, starting: Starting) -> Result<(), String
     let readiness = Readiness::default();
     let mut sides = Sides::default();
     let statsd = start_statsd(config, &mut sides)?;
+    if let Some((pipeline, _)) = &statsd {
+        let pipeline = Arc::clone(pipeline);
+        starting.end_first(async move { pipeline.shutdown().await });
+    }
     let side = beginning.start_side(&telemetry).await.map_err(|error| error.to_string())?;
     if let Some(side) = &side {
         sides.kubernetes = Some(Arc::new(side.catalog()) as Arc<dyn Source>);

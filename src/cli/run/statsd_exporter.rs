@@ -49,6 +49,8 @@ async fn run(args: &StatsdArgs, starting: Starting) -> Result<(), String> {
     let reserved = Arc::new(move |name: &str| names.contains(name));
     let pipeline = statsd_side::start(args, SelfMetrics::Original, reserved)
         .map_err(|error| error.to_string())?;
+    // What it receives from here on must not be lost.
+    drop(starting);
     statsd_side::announce(&pipeline, args);
     let config = config::statsd_exporter(args).map_err(|error| error.to_string())?;
     let (trigger, shutdown) = shutdown::switch();
@@ -65,7 +67,6 @@ async fn run(args: &StatsdArgs, starting: Starting) -> Result<(), String> {
         servers.start(&config.main, router, GRACE, shutdown).map_err(|error| error.to_string())?;
     tracing::info!(addr = %bound, "Accepting Prometheus Requests");
     startup_code::give_back();
-    drop(starting);
     loop {
         let request = tokio::select! {
             request = signals.next() => request,
