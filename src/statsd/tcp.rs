@@ -2,8 +2,9 @@
 //!
 //! Limits and counters are those of the original: a longer line closes its connection, lines before it count. An idle
 //! connection costs its descriptor and a few words: bytes are read into one buffer for all, and a connection keeps those
-//! alone of which no line has been made yet. Descriptors come out of the senders' share; when that is used up, the
-//! connection that has been silent longest makes room. When to read and in which order lines take effect is the business
+//! alone of which no line has been made yet. Descriptors come out of the senders' share; when that is used up, a
+//! connection that has been silent for long makes room, and until there is one new ones wait: what they send waits with
+//! them. When to read and in which order lines take effect is the business
 //! of [`super::intake`].
 
 use std::collections::BTreeMap;
@@ -27,6 +28,9 @@ const BUFFER: usize = 64 << 10;
 const ACCEPTED_AT_ONCE: usize = 1_024;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// A connection that spoke more recently than this makes no room for others: its next line would be lost, while a new
+/// one can wait.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two lines of the log about the limit.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -93,6 +97,8 @@ pub(crate) struct TcpSource {
     idle: Option<Duration>,
     descriptors: &'static Descriptors,
     accept_at: Option<Instant>,
+    /// Accepted, but without a place so far. While there is one, no other is accepted.
+    door: Option<TcpStream>,
     pause: Duration,
     /// Connections displaced since the log said so, and when it did.
     displaced: (u64, Option<Instant>),
@@ -131,6 +137,7 @@ impl TcpSource {
             idle,
             descriptors,
             accept_at: None,
+            door: None,
             pause: FIRST_PAUSE,
             displaced: (0, None),
         })
@@ -173,13 +180,20 @@ impl TcpSource {
         arrivals: &mut Vec<Arrival>,
     ) {
         self.accept_at = None;
+        if let Some(stream) = self.door.take()
+            && !self.admit(stream, metrics, registry, arrivals)
+        {
+            return;
+        }
         let mut may_displace = true;
         for _ in 0..ACCEPTED_AT_ONCE {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     (self.pause, may_displace) = (FIRST_PAUSE, true);
                     bump(&metrics.tcp_connections);
-                    self.admit(stream, metrics, registry, arrivals);
+                    if !self.admit(stream, metrics, registry, arrivals) {
+                        return;
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if is_momentary(&error) => bump(&metrics.accept_errors),
@@ -201,21 +215,25 @@ impl TcpSource {
         self.accept_at = Some(Instant::now());
     }
 
+    /// Gives a connection a place and reads from it; `false` if it has to wait for one.
     fn admit(
         &mut self,
         mut stream: TcpStream,
         metrics: &Metrics,
         registry: &Registry,
         arrivals: &mut Vec<Arrival>,
-    ) {
+    ) -> bool {
         let mut permit = self.descriptors.take(Share::Senders);
         if permit.is_none() && self.displace(metrics, arrivals) {
             permit = self.descriptors.take(Share::Senders);
         }
         let Some(permit) = permit else {
-            // Not one is ours: this one has to go.
-            bump(&metrics.tcp_displaced);
-            return self.say_limit();
+            self.door = Some(stream);
+            let longest = self.quiet.first_key_value().and_then(|(_, slot)| self.connection(*slot));
+            let latest = Instant::now() + LAST_PAUSE;
+            self.accept_at = Some(longest.map_or(latest, |longest| longest.since + PATIENCE));
+            self.say_limit(0);
+            return false;
         };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.connections.push(None);
@@ -227,7 +245,7 @@ impl TcpSource {
             bump(&metrics.accept_errors);
             tracing::warn!(%error, "a TCP connection cannot be watched, closing it");
             self.free.push(slot);
-            return;
+            return true;
         }
         metrics.tcp_open.fetch_add(1, Ordering::Relaxed);
         self.turns += 1;
@@ -243,24 +261,30 @@ impl TcpSource {
             });
         }
         self.read(slot, arrivals);
-    }
-
-    /// Closes the connection that has been silent longest; `false` if there is none.
-    fn displace(&mut self, metrics: &Metrics, arrivals: &mut Vec<Arrival>) -> bool {
-        let Some((_, slot)) = self.quiet.pop_first() else { return false };
-        self.close(slot, Reason::Displaced, metrics, arrivals);
-        self.say_limit();
         true
     }
 
-    fn say_limit(&mut self) {
+    /// Closes the connection that has been silent longest; `false` if none has been for long enough.
+    fn displace(&mut self, metrics: &Metrics, arrivals: &mut Vec<Arrival>) -> bool {
+        let Some((&turn, &slot)) = self.quiet.first_key_value() else { return false };
+        if self.connection(slot).is_some_and(|longest| longest.since.elapsed() < PATIENCE) {
+            return false;
+        }
+        self.quiet.remove(&turn);
+        self.close(slot, Reason::Displaced, metrics, arrivals);
+        self.say_limit(1);
+        true
+    }
+
+    /// Says that the limit acts, by closing so many connections or by letting one wait.
+    fn say_limit(&mut self, closed: u64) {
         let (count, said) = &mut self.displaced;
-        *count += 1;
+        *count += closed;
         if said.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             tracing::warn!(
                 closed = *count,
                 limit = self.descriptors.limit(),
-                "the limit of open files has no room for more TCP senders, those silent longest are closed"
+                "the limit of open files has no room for more TCP senders: new ones wait until others end or have been silent for {PATIENCE:?}"
             );
             self.displaced = (0, Some(Instant::now()));
         }
@@ -395,6 +419,9 @@ impl TcpSource {
                 continue;
             };
             self.free.push(slot);
+            if self.door.is_some() {
+                self.accept_at = Some(Instant::now());
+            }
             metrics.tcp_open.fetch_sub(1, Ordering::Relaxed);
             match connection.end {
                 None | Some(End::Done) => {}
