@@ -95,7 +95,7 @@ func TestGoAway(t *testing.T) {
 			t.Fatalf("status %d", answer.Status)
 		}
 	}
-	if strings.Contains(exporter.Output(), "failed to list or watch") {
+	if out := exporter.Output(); strings.Contains(out, "failed to list or watch") || strings.Contains(out, "the API server fails") {
 		t.Error("it counts as a failure")
 	}
 }
@@ -110,7 +110,7 @@ func TestFrozenServerIsNoticed(t *testing.T) {
 	exporter := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), mainSlice, "--kubeconfig="+cluster.Kubeconfig)
 	waitNames(t, exporter, "one")
 	cluster.Process().Signal(syscall.SIGSTOP)
-	exporter.WaitOutput("no sign of life from the server")
+	exporter.WaitOutput("the API server fails: nothing can be listed or watched")
 	waitNames(t, exporter, "one")
 	cluster.Process().Signal(syscall.SIGCONT)
 	cluster.Create("configmaps", configMap(t, "two"))

@@ -257,16 +257,24 @@ func TestReloadWhileServerIsAwayOrFrozen(t *testing.T) {
 		begin, end func()
 	}{
 		{"away", func() { cluster.Stop() }, func() { cluster.Start() }},
-		{"frozen", func() { cluster.Process().Signal(syscall.SIGSTOP) }, func() { cluster.Process().Signal(syscall.SIGCONT) }},
+		{"frozen", func() { cluster.Process().Freeze() }, func() { cluster.Process().Signal(syscall.SIGCONT) }},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			end := r.watch()
 			fault.begin()
+			noticed := func() int { return strings.Count(r.Output(), "Changes detected") }
+			before := noticed()
 			// The first edit is overtaken by the second.
 			r.write(bothKinds + "metric_denylist: {kube_configmap_info: {}}\n")
 			r.waitGauge("0")
 			r.write(fewerFamilies)
 			scrapes := r.scrapes.Load()
+			harness.Eventually(t, "both edits are noticed", func() error {
+				if now := noticed(); now < before+2 {
+					return fmt.Errorf("%d of 2", now-before)
+				}
+				return nil
+			})
 			harness.Eventually(t, "it is scraped meanwhile", func() error {
 				if r.scrapes.Load() < scrapes+20 {
 					return fmt.Errorf("%d scrapes", r.scrapes.Load()-scrapes)

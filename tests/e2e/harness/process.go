@@ -227,6 +227,23 @@ func Run(t testing.TB, p Program, stdin string, args ...string) (code int, stdou
 	return cmd.ProcessState.ExitCode(), out.String(), err.String()
 }
 
+// Freeze stops it, and waits until it stands still.
+func (p *Process) Freeze() {
+	p.t.Helper()
+	p.Signal(syscall.SIGSTOP)
+	Eventually(p.t, p.name+" stands still", func() error {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+		if err != nil {
+			return err
+		}
+		// The state stands behind the name, which is in brackets.
+		if _, rest, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(rest, "T") {
+			return fmt.Errorf("its state is %.1s", rest)
+		}
+		return nil
+	})
+}
+
 // OpenFiles counts its open descriptors.
 func (p *Process) OpenFiles() int {
 	p.t.Helper()
