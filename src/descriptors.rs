@@ -79,8 +79,8 @@ impl Descriptors {
     }
 
     /// How many a share has now.
-    #[must_use]
-    pub fn used_by(&self, share: Share) -> usize {
+    #[cfg(test)]
+    pub(crate) fn used_by(&self, share: Share) -> usize {
         self.used()[share as usize]
     }
 

@@ -11,16 +11,17 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
+pub mod app;
 pub mod cache;
 pub mod cli;
 mod config_file;
-mod cursor;
-pub mod descriptors;
+mod descriptors;
 pub mod exposition;
-mod go_regex;
+mod go;
 pub mod kube;
 pub mod resources;
 pub mod server;
 pub mod statsd;
-pub mod telemetry;
+mod telemetry;
 pub mod tools;
+mod wire;

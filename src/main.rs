@@ -22,5 +22,5 @@ static MALLOC_CONF: &[u8; 132] =
 dirty_decay_ms:1000,muzzy_decay_ms:0,background_thread:false\0";
 
 fn main() -> ExitCode {
-    kstatd::cli::main(std::env::args_os().collect())
+    kstatd::app::main(std::env::args_os().collect())
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use kstatd::cache::{Catalog, Rendered, Store};
 use kstatd::exposition::{Format, ScrapeQuery, Source};
-use kstatd::resources::filter::FamilyFilter;
-use kstatd::resources::selection::Selection;
+use kstatd::resources::select::filter::FamilyFilter;
+use kstatd::resources::select::selection::Selection;
 use kstatd::resources::{ObjectBytes, RenderOptions, find};
 
 /// The expected lines of every case, compared as sorted lists.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use kstatd::cache::{Rendered, Store};
-use kstatd::resources::filter::FamilyFilter;
-use kstatd::resources::selection::Selection;
+use kstatd::resources::select::filter::FamilyFilter;
+use kstatd::resources::select::selection::Selection;
 use kstatd::resources::{ObjectBytes, RenderOptions, find};
 
 use super::programs::Programs;

@@ -3,7 +3,7 @@
 //! The first byte sets the encoding and the size of the pieces.
 #![no_main]
 
-use kstatd::kube::wire::{Encoding, EventKind, ListMeta, ListReader, WatchReader};
+use kstatd::kube::frame::{Encoding, EventKind, ListMeta, ListReader, WatchReader};
 use kstatd::resources::ObjectBytes;
 use libfuzzer_sys::fuzz_target;
 

@@ -6,8 +6,8 @@
 use std::sync::{Arc, LazyLock};
 
 use kstatd::cache::Rendered;
-use kstatd::resources::filter::FamilyFilter;
-use kstatd::resources::selection::Selection;
+use kstatd::resources::select::filter::FamilyFilter;
+use kstatd::resources::select::selection::Selection;
 use kstatd::resources::{ObjectBytes, RenderOptions, Renderer, registry};
 use libfuzzer_sys::fuzz_target;
 

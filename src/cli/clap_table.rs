@@ -6,7 +6,7 @@ use clap::parser::MatchesError;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::flag::{Flag, Takes};
-use super::go;
+use crate::go::strconv;
 
 /// A choice of flags from one table.
 pub trait Choice: 'static {
@@ -65,7 +65,7 @@ pub fn arguments<A: Default + 'static>(
     arg = arg.action(ArgAction::Append);
     match flag.takes {
         Takes::Nothing => {
-            let boolean = |text: &str| go::parse_bool(text).map(|on| on.to_string());
+            let boolean = |text: &str| strconv::parse_bool(text).map(|on| on.to_string());
             arg = arg
                 .num_args(0..=1)
                 .require_equals(true)

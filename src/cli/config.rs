@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use tracing::Level;
 
-use super::go;
 use super::kube_flags::KubeArgs;
 use super::native::{LogArgs, LogStyle, RunArgs};
 use super::options_file;
 use super::services;
 use super::statsd_flags::StatsdArgs;
 use crate::config_file::{self, Problem, ProblemClass, Severity};
+use crate::go::strconv;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
-use crate::resources::filter::{FamilyFilter, FilterError};
-use crate::resources::selection::AllowLists;
+use crate::resources::select::filter::{FamilyFilter, FilterError};
+use crate::resources::select::selection::AllowLists;
 use crate::resources::{self, RenderOptions, Resource};
 use crate::server::connection::Limits;
 use crate::server::listen::ListenAddress;
@@ -50,8 +50,6 @@ pub struct Listener {
 pub struct Config {
     /// Under which name.
     pub personality: Personality,
-    /// The log.
-    pub log: LogConfig,
     /// Metrics and health.
     pub main: Listener,
     /// Own metrics and profiles; statsd_exporter has them on the main listener.
@@ -203,7 +201,8 @@ const TELEMETRY_LIMITS: Limits = Limits {
     idle: Some(Duration::from_secs(300)),
 };
 
-fn log(args: &LogArgs) -> LogConfig {
+/// The log of kstatd.
+pub fn own_log(args: &LogArgs) -> LogConfig {
     let format = match args.log_format {
         LogStyle::Text => LogFormat::Text,
         LogStyle::Json => LogFormat::Json,
@@ -225,11 +224,6 @@ pub fn klog(args: &KubeArgs) -> LogConfig {
 pub fn slog(args: &StatsdArgs) -> LogConfig {
     let format = if args.log_json { LogFormat::LogfmtJson } else { LogFormat::Logfmt };
     LogConfig { format, level: args.log_level }
-}
-
-/// The log of kstatd.
-pub fn own_log(args: &LogArgs) -> LogConfig {
-    log(args)
 }
 
 /// Resolves the flags of `kstatd run`. `configured` tells whether flags, once the options file was merged,
@@ -269,7 +263,6 @@ pub fn kstatd(
     none(problems)?;
     Ok(Config {
         personality: Personality::Kstatd,
-        log: log(&args.log),
         main,
         telemetry: Some(telemetry),
         gzip: kube_args.enable_gzip_encoding,
@@ -307,7 +300,6 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
     none(problems)?;
     Ok(Config {
         personality: Personality::KubeStateMetrics,
-        log: klog(&args),
         main,
         telemetry: Some(telemetry),
         gzip: args.enable_gzip_encoding,
@@ -342,7 +334,6 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
     };
     Ok(Config {
         personality: Personality::StatsdExporter,
-        log: slog(args),
         main: Listener { address, flag: "--web.listen-address", limits },
         telemetry: None,
         gzip: true,
@@ -367,14 +358,14 @@ fn main_limits(args: &KubeArgs) -> Limits {
     Limits {
         // The head is part of the request: the shorter of the two limits holds.
         read_header: match (
-            go::limit(args.server_read_header_timeout),
-            go::limit(args.server_read_timeout),
+            strconv::limit(args.server_read_header_timeout),
+            strconv::limit(args.server_read_timeout),
         ) {
             (Some(header), Some(whole)) => Some(header.min(whole)),
             (header, whole) => header.or(whole),
         },
-        write: go::limit(args.server_write_timeout),
-        idle: go::limit(args.server_idle_timeout),
+        write: strconv::limit(args.server_write_timeout),
+        idle: strconv::limit(args.server_idle_timeout),
     }
 }
 

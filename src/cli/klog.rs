@@ -2,8 +2,8 @@
 //! uses; those flags are parsed in full and have no effect, which the log says once.
 
 use super::flag::{Flag, Takes};
-use super::go;
 use super::kube_flags::KubeArgs;
+use crate::go::strconv;
 
 /// What the logging flags say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,7 +125,7 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         takes: Takes::Value("Level"),
         default: "",
         help: "Verbosity of the log: from 4 on debug, from 6 on trace.",
-        set: |args, text| go::parse_int(text, 32).map(|level| args.klog.verbosity = level),
+        set: |args, text| strconv::parse_int(text, 32).map(|level| args.klog.verbosity = level),
     },
     value("vmodule", "moduleSpec", "", "Accepted, no effect.", noted!("vmodule", module_spec)),
 ];
@@ -133,11 +133,11 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
 // Go's flag package, which klog uses, says less than strconv.
 
 fn boolean(text: &str) -> Result<bool, String> {
-    go::parse_bool(text).map_err(|_| "parse error".to_owned())
+    strconv::parse_bool(text).map_err(|_| "parse error".to_owned())
 }
 
 fn size(text: &str) -> Result<(), String> {
-    match go::parse_uint(text) {
+    match strconv::parse_uint(text) {
         Ok(_) => Ok(()),
         Err(error) if error.ends_with("value out of range") => Err("value out of range".to_owned()),
         Err(_) => Err("parse error".to_owned()),
@@ -159,11 +159,11 @@ fn severity(text: &str) -> Result<(), String> {
 fn decimal(text: &str) -> Result<i64, String> {
     if text.starts_with('0') && text.len() > 1 {
         // Base 10 here, where a leading zero means nothing.
-        return go::parse_int(text.trim_start_matches('0'), 32).or_else(|_| {
-            if text.bytes().all(|byte| byte == b'0') { Ok(0) } else { go::parse_int("", 32) }
+        return strconv::parse_int(text.trim_start_matches('0'), 32).or_else(|_| {
+            if text.bytes().all(|byte| byte == b'0') { Ok(0) } else { strconv::parse_int("", 32) }
         });
     }
-    go::parse_int(text, 32)
+    strconv::parse_int(text, 32)
 }
 
 /// `file.go:234`, or nothing.

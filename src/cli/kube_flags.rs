@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::flag::{Flag, Takes};
-use super::go;
 use super::klog::{self, KlogArgs};
-use crate::resources::selection::{AllowLists, comma_list};
+use crate::go::strconv;
+use crate::resources::select::selection::{AllowLists, comma_list};
 
 /// What the flags say, unresolved. The options file overrides it before anything is done with it.
 #[derive(Clone, Debug)]
@@ -197,19 +197,19 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
     switch(
         "auth-filter",
         "Let the API server authenticate and authorise requests for metrics and profiles.",
-        |args, text| go::parse_bool(text).map(|on| args.auth_filter = on),
+        |args, text| strconv::parse_bool(text).map(|on| args.auth_filter = on),
     ),
     switch(
         "auto-gomemlimit",
         "Accepted for compatibility: there is no Go runtime whose memory would need a limit.",
-        |args, text| go::parse_bool(text).map(|on| args.auto_gomemlimit = on),
+        |args, text| strconv::parse_bool(text).map(|on| args.auto_gomemlimit = on),
     ),
     value(
         "auto-gomemlimit-ratio",
         "float",
         "0.9",
         "Accepted for compatibility, see --auto-gomemlimit.",
-        |args, text| go::parse_float(text).map(|ratio| args.auto_gomemlimit_ratio = ratio),
+        |args, text| strconv::parse_float(text).map(|ratio| args.auto_gomemlimit_ratio = ratio),
     ),
     value(
         "config",
@@ -221,7 +221,7 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
     switch(
         "continue-without-config",
         "Keep running when the options file is missing or broken, and apply it when it appears.",
-        |args, text| go::parse_bool(text).map(|on| args.continue_without_config = on),
+        |args, text| strconv::parse_bool(text).map(|on| args.continue_without_config = on),
     ),
     value(
         "custom-resource-state-config",
@@ -241,18 +241,18 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         "continue-without-custom-resource-state-config-file",
         "Keep running when the file of the previous flag is missing, and apply it when it appears.",
         |args, text| {
-            go::parse_bool(text).map(|on| args.continue_without_custom_resource_config = on)
+            strconv::parse_bool(text).map(|on| args.continue_without_custom_resource_config = on)
         },
     ),
     switch(
         "custom-resource-state-only",
         "Serve custom resource metrics alone; --resources is ignored.",
-        |args, text| go::parse_bool(text).map(|on| args.custom_resources_only = on),
+        |args, text| strconv::parse_bool(text).map(|on| args.custom_resources_only = on),
     ),
     switch(
         "enable-gzip-encoding",
         "Compress /metrics for clients that accept gzip.",
-        |args, text| go::parse_bool(text).map(|on| args.enable_gzip_encoding = on),
+        |args, text| strconv::parse_bool(text).map(|on| args.enable_gzip_encoding = on),
     ),
     Flag {
         name: "help",
@@ -260,7 +260,7 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         takes: Takes::Nothing,
         default: "",
         help: "Show this text.",
-        set: |args, text| go::parse_bool(text).map(|on| args.help = on),
+        set: |args, text| strconv::parse_bool(text).map(|on| args.help = on),
     },
     value(
         "host",
@@ -270,7 +270,7 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         keep!(args, text, args.host = text.to_owned()),
     ),
     value("port", "int", "8080", "Port to serve metrics on.", |args, text| {
-        go::parse_int(text, 64).map(|port| args.port = port)
+        strconv::parse_int(text, 64).map(|port| args.port = port)
     }),
     value(
         "telemetry-host",
@@ -284,7 +284,7 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         "int",
         "8081",
         "Port to serve the metrics of this process on.",
-        |args, text| go::parse_int(text, 64).map(|port| args.telemetry_port = port),
+        |args, text| strconv::parse_int(text, 64).map(|port| args.telemetry_port = port),
     ),
     value(
         "metric-allowlist",
@@ -345,14 +345,14 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
     switch(
         "track-unscheduled-pods",
         "Watch only pods without a node; --node has no effect then.",
-        |args, text| go::parse_bool(text).map(|on| args.track_unscheduled_pods = on),
+        |args, text| strconv::parse_bool(text).map(|on| args.track_unscheduled_pods = on),
     ),
     value(
         "object-limit",
         "int",
         "",
         "Most objects to list of each resource; 0 is no limit.",
-        |args, text| go::parse_int(text, 64).map(|limit| args.object_limit = limit),
+        |args, text| strconv::parse_int(text, 64).map(|limit| args.object_limit = limit),
     ),
     value(
         "pod",
@@ -380,38 +380,40 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         "duration",
         "1m0s",
         "Longest time for reading a request.",
-        |args, text| go::parse_duration(text).map(|nanos| args.server_read_timeout = nanos),
+        |args, text| strconv::parse_duration(text).map(|nanos| args.server_read_timeout = nanos),
     ),
     value(
         "server-write-timeout",
         "duration",
         "1m0s",
         "Longest time for writing an answer; keep it above the scrape timeout of the clients.",
-        |args, text| go::parse_duration(text).map(|nanos| args.server_write_timeout = nanos),
+        |args, text| strconv::parse_duration(text).map(|nanos| args.server_write_timeout = nanos),
     ),
     value(
         "server-idle-timeout",
         "duration",
         "5m0s",
         "Longest time to wait for the next request of a connection.",
-        |args, text| go::parse_duration(text).map(|nanos| args.server_idle_timeout = nanos),
+        |args, text| strconv::parse_duration(text).map(|nanos| args.server_idle_timeout = nanos),
     ),
     value(
         "server-read-header-timeout",
         "duration",
         "5s",
         "Longest time for reading the head of a request.",
-        |args, text| go::parse_duration(text).map(|nanos| args.server_read_header_timeout = nanos),
+        |args, text| {
+            strconv::parse_duration(text).map(|nanos| args.server_read_header_timeout = nanos)
+        },
     ),
     value(
         "shard",
         "int32",
         "0",
         "Zero-based number of the shard that this instance keeps.",
-        |args, text| go::parse_int(text, 32).map(|shard| args.shard = shard as i32),
+        |args, text| strconv::parse_int(text, 32).map(|shard| args.shard = shard as i32),
     ),
     value("total-shards", "int", "1", "Shards in all; 1 is no sharding.", |args, text| {
-        go::parse_int(text, 64).map(|total| args.total_shards = total)
+        strconv::parse_int(text, 64).map(|total| args.total_shards = total)
     }),
     value(
         "tls-config",
@@ -423,19 +425,19 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
     switch(
         "use-apiserver-cache",
         "List from the API server's cache (resourceVersion=0) instead of a quorum read.",
-        |args, text| go::parse_bool(text).map(|on| args.use_apiserver_cache = on),
+        |args, text| strconv::parse_bool(text).map(|on| args.use_apiserver_cache = on),
     ),
     value(
         "staleness-limit",
         "duration",
         "10m0s",
         "How long to show objects that the API server refuses to list any more (401, 403, 404); 0 is for ever, as in kube-state-metrics.",
-        |args, text| go::parse_duration(text).map(|nanos| args.staleness_limit = nanos),
+        |args, text| strconv::parse_duration(text).map(|nanos| args.staleness_limit = nanos),
     ),
     switch(
         "compat.duplicate-series",
         "Print a series as often as its object gives rise to it, as kube-state-metrics does; otherwise only the first is kept.",
-        |args, text| go::parse_bool(text).map(|on| args.duplicate_series = on),
+        |args, text| strconv::parse_bool(text).map(|on| args.duplicate_series = on),
     ),
 ];
 

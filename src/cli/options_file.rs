@@ -14,8 +14,8 @@ use super::kube_flags::KubeArgs;
 use crate::config_file::{Document, Node, Place, Problem, ProblemClass, Severity, nearest};
 use crate::kube::check_url;
 use crate::resources;
-use crate::resources::filter::FamilyFilter;
-use crate::resources::selection::AllowLists;
+use crate::resources::select::filter::FamilyFilter;
+use crate::resources::select::selection::AllowLists;
 
 /// The field of the flags that a key sets.
 type Field<T> = fn(&mut KubeArgs) -> &mut T;
@@ -416,7 +416,7 @@ impl PatternList {
     /// # Errors
     /// Why the pattern is none.
     fn check(self, pattern: &str) -> Result<(), String> {
-        use crate::resources::filter::FilterError;
+        use crate::resources::select::filter::FilterError;
         let one = [pattern.to_owned()];
         let (allow, deny, opt_in): (&[String], &[String], &[String]) = match self {
             Self::Allow => (&one, &[], &[]),

@@ -88,7 +88,7 @@ fn set<A>(flag: &Flag<A>, into: &mut A, value: &str) -> Result<(), String> {
             Some(short) => format!("-{short}, --{}", flag.name),
             None => format!("--{}", flag.name),
         };
-        let value = crate::telemetry::log::go_quote(value);
+        let value = crate::go::strconv::quote(value);
         format!("invalid argument {value} for \"{name}\" flag: {error}")
     })
 }
@@ -156,7 +156,7 @@ fn usage<A>(flag: &Flag<A>) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::go;
+    use crate::go::strconv;
 
     #[derive(Default)]
     struct Args {
@@ -173,7 +173,7 @@ mod tests {
             takes: Takes::Value("int"),
             default: "8080",
             help: "Port.",
-            set: |args, text| go::parse_int(text, 64).map(|port| args.port = port),
+            set: |args, text| strconv::parse_int(text, 64).map(|port| args.port = port),
         },
         Flag {
             name: "name",
@@ -192,7 +192,7 @@ mod tests {
             takes: Takes::Nothing,
             default: "",
             help: "Compress.",
-            set: |args, text| go::parse_bool(text).map(|gzip| args.gzip = gzip),
+            set: |args, text| strconv::parse_bool(text).map(|gzip| args.gzip = gzip),
         },
         Flag {
             name: "v",
@@ -200,7 +200,7 @@ mod tests {
             takes: Takes::Value("Level"),
             default: "",
             help: "Verbosity.",
-            set: |args, text| go::parse_int(text, 32).map(|level| args.level = level),
+            set: |args, text| strconv::parse_int(text, 32).map(|level| args.level = level),
         },
     ];
 

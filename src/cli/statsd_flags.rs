@@ -3,7 +3,7 @@
 use tracing::Level;
 
 use super::flag::{Flag, Takes};
-use super::go;
+use crate::go::strconv;
 
 /// What the flags say.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,7 +129,7 @@ macro_rules! keep {
 /// The integer syntax of kingpin's `Int`: a float, truncated towards zero.
 fn int(text: &str) -> Result<i64, String> {
     // A cast of a float saturates, which is what is wanted of `inf`.
-    go::parse_float(text).map(|number| number as i64)
+    strconv::parse_float(text).map(|number| number as i64)
 }
 
 /// A count for which a negative number has no meaning; the original crashes on it.
@@ -210,7 +210,7 @@ pub const FLAGS: &[Flag<StatsdArgs>] = &[
         "statsd.event-queue-size",
         "10000",
         "Accepted for compatibility: there is no queue between receiving and counting.",
-        |args, text| go::parse_uint(text).map(|size| args.event_queue_size = size),
+        |args, text| strconv::parse_uint(text).map(|size| args.event_queue_size = size),
     ),
     value(
         "statsd.event-flush-threshold",
@@ -265,7 +265,7 @@ pub const FLAGS: &[Flag<StatsdArgs>] = &[
         "statsd.relay.packet-length",
         "1400",
         "Largest datagram to the relay target in bytes.",
-        |args, text| go::parse_uint(text).map(|length| args.relay_packet_length = length),
+        |args, text| strconv::parse_uint(text).map(|length| args.relay_packet_length = length),
     ),
     value(
         "statsd.udp-packet-queue-size",
@@ -333,7 +333,7 @@ pub fn check(args: &StatsdArgs) -> Result<(), String> {
 }
 
 fn flush_interval(text: &str) -> Result<i64, String> {
-    match go::parse_long_duration(text)? {
+    match strconv::parse_long_duration(text)? {
         nanos if nanos <= 0 => Err(format!("interval {text} must be greater than 0")),
         nanos => Ok(nanos),
     }
@@ -350,7 +350,7 @@ fn udp_sockets(text: &str) -> Result<i64, String> {
 }
 
 fn idle_timeout(text: &str) -> Result<i64, String> {
-    match go::parse_long_duration(text)? {
+    match strconv::parse_long_duration(text)? {
         nanos if nanos < 0 => Err(format!("timeout {text} must not be negative")),
         nanos => Ok(nanos),
     }

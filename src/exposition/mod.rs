@@ -4,14 +4,12 @@
 //! neither Kubernetes nor StatsD; it gives them the [`Source`] contract, through which the server takes
 //! what they have without knowing them.
 
-pub mod escape;
-pub mod float;
-pub mod go_duration;
-pub mod go_float;
-pub mod header;
+pub(crate) mod escape;
+pub(crate) mod float;
+pub(crate) mod header;
 pub mod negotiate;
-pub mod protobuf;
-pub mod prototext;
+pub(crate) mod protobuf;
+pub(crate) mod prototext;
 mod source;
 
 pub use source::{DeflatePart, Format, Piece, ScrapeQuery, Source};

@@ -5,13 +5,14 @@
 //! when the server refuses credentials that have been renewed meanwhile: a list/watch knows better when to
 //! ask again. Nothing here knows resources.
 
+pub(crate) mod connection;
 mod credentials;
 mod exec;
 mod files;
 mod kubeconfig;
 mod options;
-pub(super) mod proxy;
-pub(super) mod tls;
+pub(crate) mod proxy;
+pub(crate) mod tls;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -23,9 +24,9 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 
-pub(crate) use super::connection::Body;
-use super::connection::Connections;
-use super::wire::{Encoding, Status};
+pub(crate) use super::client::connection::Body;
+use super::client::connection::Connections;
+use super::frame::{Encoding, Status};
 use credentials::Credentials;
 pub use options::{ClientOptions, check_url};
 use tls::Tls;
@@ -142,7 +143,7 @@ impl Client {
 
     /// Asks for `path` (with query), in the encodings that `accept` names, over a connection that was
     /// opened after `opened_after` if that is given.
-    pub(super) async fn get(
+    pub(crate) async fn get(
         &self,
         path: &str,
         accept: &'static str,
@@ -255,18 +256,18 @@ impl Client {
 
 /// An answer other than success.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     /// The HTTP status.
-    pub(super) code: u16,
+    pub(crate) code: u16,
     /// What the server says about it.
-    pub(super) message: String,
+    pub(crate) message: String,
     /// How long the server wants to be left alone.
-    pub(super) retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Refusal {
     /// Reads the answer's body, which should be a `Status`.
-    pub(super) async fn read(response: Response<Body>) -> Self {
+    pub(crate) async fn read(response: Response<Body>) -> Self {
         let (head, body) = response.into_parts();
         let header = |name| head.headers.get(name).and_then(|value| value.to_str().ok());
         let retry_after = header(http::header::RETRY_AFTER)
@@ -298,7 +299,7 @@ fn describe(status: StatusCode, encoding: Option<Encoding>, body: &[u8]) -> Stri
 }
 
 /// An error and what caused it, in one line.
-pub(super) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::client::{Client, ClientError};
-use super::following::Plan;
-use super::progress::{Progress, Status};
-use super::reconcile::{Reconciler, Situation, Wanted};
+use super::follow::following::Plan;
+use super::follow::progress::{Progress, Status};
+use super::follow::reconcile::{Reconciler, Situation, Wanted};
+use super::follow::watch::{Shared, Timing};
+use super::follow::worker::{Pace, Worker};
 use super::shard::Shard;
 use super::target::Target;
-use super::watch::{Shared, Timing};
-use super::worker::{Pace, Worker};
 use crate::cache::Catalog;
 use crate::resources::{RenderOptions, Renderer, Resource};
 use crate::telemetry::KubeMetrics;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::machine::{ListVersion, State};
+use super::follow::machine::{ListVersion, State};
 use crate::resources::Resource;
 
 /// A resource of the API, built in or custom.

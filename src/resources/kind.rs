@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use crate::cache::{self, MetricKind, Rendered, Schema};
 
-use super::filter::FamilyFilter;
 use super::metadata::Metadata;
-use super::selection::Selection;
+use super::select::filter::FamilyFilter;
+use super::select::selection::Selection;
 use super::series::Series;
-use super::view::{DecodeError, Field, ObjectBytes, decode};
+use crate::wire::view::{DecodeError, Field, ObjectBytes, decode};
 
 /// Where a resource lives in the API, and how it is named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! `metav1.ObjectMeta`, and the families that nearly every kind derives from it.
 
-use crate::exposition::go_float;
+use crate::go;
 
 use super::kind::Object;
 use super::scalars::Time;
-use super::selection::Selection;
+use super::select::selection::Selection;
 use super::series::{Series, bool_text};
-use super::view::{Map, Str, view};
+use crate::wire::view::{Map, Str, view};
 
 view! {
     /// What metrics read of an object's metadata.
@@ -55,7 +55,7 @@ pub fn generation<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
 
 /// `metadata.resourceVersion`, where it reads as a number.
 pub fn resource_version<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
-    if let Ok(version) = go_float::parse(view.metadata().resource_version.as_bytes()) {
+    if let Ok(version) = go::float::parse(view.metadata().resource_version.as_bytes()) {
         series.value(version);
     }
 }

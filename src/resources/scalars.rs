@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{self, Deserializer, Visitor};
 
 use super::values::time::{self, Moment};
-use super::view::{DecodeError, Field, Message, Str, Wire};
+use crate::wire::view::{DecodeError, Field, Message, Str, Wire};
 
 /// `metav1.Time`, in whole unix seconds (rounded down).
 ///

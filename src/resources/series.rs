@@ -7,7 +7,7 @@ use crate::exposition::{escape, float};
 
 use super::kind::RenderOptions;
 use super::values::label_name;
-use super::view::Str;
+use crate::wire::view::Str;
 
 /// The most text that the series of one object may have, without names and identity labels, in bytes. The
 /// largest objects that clusters have in practice come to a sixteenth of it; what a few small lists in one

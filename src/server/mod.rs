@@ -15,19 +15,19 @@
 //! | [`pprof`] | profiles |
 
 mod admission;
-pub mod body;
-pub mod connection;
+pub(crate) mod body;
+pub(crate) mod connection;
 mod deflate;
 pub mod gzip;
-pub mod landing;
-pub mod listen;
-pub mod pprof;
+pub(crate) mod landing;
+pub(crate) mod listen;
+pub(crate) mod pprof;
 pub mod query;
-pub mod readiness;
-pub mod response;
-pub mod router;
-pub mod routes;
-pub mod scrape;
-pub mod serve;
-pub mod shutdown;
-pub mod validity;
+pub(crate) mod readiness;
+pub(crate) mod response;
+pub(crate) mod router;
+pub(crate) mod routes;
+pub(crate) mod scrape;
+pub(crate) mod serve;
+pub(crate) mod shutdown;
+pub(crate) mod validity;

@@ -31,7 +31,8 @@ impl Shutdown {
     }
 
     /// Whether the switch was thrown.
-    pub fn is_thrown(&self) -> bool {
+    #[cfg(test)]
+    fn is_thrown(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }
 }

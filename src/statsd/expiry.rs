@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use super::cell::Handle;
 use super::clock::TICKS_PER_SECOND;
+use super::series::cell::Handle;
 
 /// The bucket in which a deadline (in ticks) is looked at: the first full second after it.
 pub(crate) const fn second_of(deadline: u32) -> u32 {
@@ -46,7 +46,7 @@ impl Calendar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statsd::cell::SlotId;
+    use crate::statsd::series::cell::SlotId;
 
     #[test]
     fn buckets_fall_due_in_order_and_not_early() {

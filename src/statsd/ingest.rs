@@ -2,7 +2,7 @@
 //!
 //! A [`Worker`] belongs to one listening thread, whichever listeners that thread reads from. A line of the dominant shape whose key it knows costs one look-up and
 //! one change of a cell; everything else is parsed, mapped and resolved, and remembered if it can be. Each line and each
-//! sample ends in exactly one outcome of the ledger. Sockets are the business of [`super::net`] and [`super::tcp`],
+//! sample ends in exactly one outcome of the ledger. Sockets are the business of [`super::receive::net`] and [`super::receive::tcp`],
 //! membership that of the registry.
 
 use std::collections::HashMap;
@@ -11,16 +11,16 @@ use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 
-use super::cell::Handle;
-use super::keys::{KeyTable, Known, MAX_TREATMENTS};
 use super::line::{self, Event, ParserFlags, SampleError, SimpleKind, SimpleLine, split_simple};
 use super::line_log;
 use super::mapcache::CacheKind;
 use super::mapper::Mapper;
 use super::metrics::{Count, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
-use super::registry::Registry;
 use super::relay::Relay;
-use crate::exposition::go_float;
+use super::series::cell::Handle;
+use super::series::keys::{KeyTable, Known, MAX_TREATMENTS};
+use super::series::registry::Registry;
+use crate::go;
 
 mod apply;
 
@@ -235,7 +235,7 @@ impl Worker {
         let Some(treatment) = self.treatments.get(known.treatment as usize) else {
             return false;
         };
-        let Ok(number) = go_float::parse(line.value) else {
+        let Ok(number) = go::float::parse(line.value) else {
             return false;
         };
         let core = &mut self.core;
@@ -293,7 +293,7 @@ impl Worker {
     fn long_way(
         &mut self,
         line: &[u8],
-        simple: Option<(SimpleLine<'_>, super::keys::Fingerprint)>,
+        simple: Option<(SimpleLine<'_>, super::series::keys::Fingerprint)>,
     ) {
         let flags = self.core.shared.flags;
         let mut sink = Sink {
@@ -328,14 +328,14 @@ impl Worker {
     fn learn(
         &mut self,
         simple: &SimpleLine<'_>,
-        fingerprint: super::keys::Fingerprint,
+        fingerprint: super::series::keys::Fingerprint,
         learned: Learned,
         tag_errors: u32,
         has_tags: bool,
     ) {
         let divisor = match (simple.kind, simple.rate) {
             (SimpleKind::Timer, _) => 1_000.0,
-            (SimpleKind::Counter, Some(rate)) => match go_float::parse(rate) {
+            (SimpleKind::Counter, Some(rate)) => match go::float::parse(rate) {
                 Ok(rate) if rate != 0.0 => rate,
                 _ => 1.0,
             },
@@ -344,7 +344,7 @@ impl Worker {
         let treatment =
             Treatment { divisor: f64::to_bits(divisor), tag_errors, has_tags, ..learned.treatment };
         // The short way must give what the parser gave; where it does not, the line keeps to the long one.
-        let agrees = go_float::parse(simple.value)
+        let agrees = go::float::parse(simple.value)
             .is_ok_and(|number| treatment.event_value(number).to_bits() == learned.value.to_bits());
         if !agrees {
             return;

@@ -2,7 +2,7 @@
 //!
 //! It has the size and the replacement of the original's flags and counts as the original's does; so that the names that
 //! clients make up cannot fill the memory, it is bounded in bytes as well. Known lines never
-//! come here ([`super::keys`]), so it only matters for names with ever new tags and for unusual lines.
+//! come here ([`super::series::keys`]), so it only matters for names with ever new tags and for unusual lines.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;

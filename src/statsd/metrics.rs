@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::line::SampleError;
-use super::registry::Rejection;
+use super::series::registry::Rejection;
 
 mod families;
 mod queue;

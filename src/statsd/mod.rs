@@ -8,37 +8,27 @@
 
 pub mod line;
 pub mod mapper;
-pub mod name;
+pub(crate) mod name;
 
-mod cell;
 mod clock;
-mod datagram;
 mod expiry;
-mod family;
 mod ingest;
-mod intake;
-mod keys;
-mod labels;
 mod line_log;
 mod mapcache;
 mod metrics;
-mod net;
-mod observer;
 mod offline;
-mod pace;
 mod pipeline;
-mod registry;
+mod receive;
 mod relay;
 mod reload;
 mod scrape;
+mod series;
 mod supervise;
-mod tcp;
-mod tree;
 
 pub use clock::Clock;
 pub use mapcache::CacheKind;
 pub use metrics::{Listener, is_own_name};
 pub use offline::{Offline, OfflineConfig};
 pub use pipeline::{Pipeline, PipelineConfig, ReloadError, SelfMetrics, SelfSource, StartError};
-pub use registry::Reserved;
 pub use relay::RelayConfig;
+pub use series::registry::Reserved;

@@ -11,8 +11,8 @@ use super::line::ParserFlags;
 use super::mapcache::CacheKind;
 use super::mapper::Mapper;
 use super::metrics::{Context, Listener, Metrics};
-use super::registry::{Registry, Reserved};
 use super::scrape::Scrape;
+use super::series::registry::{Registry, Reserved};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery};
 
@@ -166,7 +166,7 @@ impl Offline {
         own.extend(self.shared.metrics.ours(&context));
         let registry = &self.shared.registry;
         let mut view = registry.view();
-        view.pages = super::tree::Snapshot::default();
+        view.pages = super::series::tree::Snapshot::default();
         Scrape::new(view, own, None, registry.clock.clone()).text(Format::Text)
     }
 }

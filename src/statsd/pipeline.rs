@@ -15,16 +15,16 @@ use bytes::Bytes;
 
 use super::clock::Clock;
 use super::ingest::{Loaded, Shared};
-use super::intake::Intake;
 use super::line::ParserFlags;
 use super::mapcache::CacheKind;
 use super::mapper::{Mapper, Problem, Severity};
 use super::metrics::{Context, EventQueue, Listener, Metrics, SelfFamily, bump, is_own_name};
-use super::registry::{Registry, Reserved};
+use super::receive::intake::Intake;
 use super::relay::{Relay, RelayConfig};
 use super::reload::Reloads;
 use super::scrape::Scrape;
-use super::tree;
+use super::series::registry::{Registry, Reserved};
+use super::series::tree;
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source};
 

@@ -1,5 +1,6 @@
 //! Log lines on stderr: a human form, JSON, and the forms that the originals write.
 
+use crate::go::strconv;
 use std::fmt::{self, Write as _};
 
 use tracing::field::{Field, Visit};
@@ -175,7 +176,7 @@ impl Line<'_> {
         let (time, level, message) = (utc(now), self.level, &self.fields.message);
         // A message with line breaks must not look like several log lines.
         let message = message.replace('\n', "\n    ");
-        format!("{time} {level:>5} {message}{}", self.pairs(quote_if_needed))
+        format!("{time} {level:>5} {message}{}", self.pairs(strconv::quote_if_needed))
     }
 
     fn json(&self, now: &jiff::Zoned) -> String {
@@ -213,8 +214,8 @@ impl Line<'_> {
             // Writing to a String cannot fail.
             let _ = write!(line, "{severity}{time} {process:>7} {source}] ");
         }
-        line.push_str(&go_quote(&self.fields.message));
-        line.push_str(&self.pairs(go_quote));
+        line.push_str(&strconv::quote(&self.fields.message));
+        line.push_str(&self.pairs(strconv::quote));
         line
     }
 
@@ -224,8 +225,8 @@ impl Line<'_> {
             utc(now),
             self.level_name(),
             self.source(),
-            quote_if_needed(&self.fields.message),
-            self.pairs(quote_if_needed)
+            strconv::quote_if_needed(&self.fields.message),
+            self.pairs(strconv::quote_if_needed)
         )
     }
 
@@ -249,38 +250,6 @@ impl Line<'_> {
 
 fn utc(now: &jiff::Zoned) -> String {
     format!("{:.3}", now.timestamp())
-}
-
-/// Quotes like Go's `slog`: only text that would be ambiguous otherwise.
-fn quote_if_needed(text: &str) -> String {
-    let plain = |c: char| c > ' ' && c != '"' && c != '=' && c != '\\' && !c.is_control();
-    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { go_quote(text) }
-}
-
-/// Quotes like Go's `strconv.Quote`.
-pub(crate) fn go_quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{b}' => quoted.push_str("\\v"),
-            '\u{c}' => quoted.push_str("\\f"),
-            c if (c as u32) < 0x20 || c == '\u{7f}' => {
-                quoted.push_str(&format!("\\x{:02x}", c as u32));
-            }
-            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", c as u32)),
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 #[cfg(test)]
@@ -347,8 +316,8 @@ mod tests {
 
     #[test]
     fn quotes() {
-        assert_eq!(go_quote("a\n\u{1}\u{7f}é"), "\"a\\n\\x01\\x7fé\"");
-        assert_eq!(quote_if_needed(""), "\"\"");
-        assert_eq!(quote_if_needed("a=b"), "\"a=b\"");
+        assert_eq!(strconv::quote("a\n\u{1}\u{7f}é"), "\"a\\n\\x01\\x7fé\"");
+        assert_eq!(strconv::quote_if_needed(""), "\"\"");
+        assert_eq!(strconv::quote_if_needed("a=b"), "\"a=b\"");
     }
 }

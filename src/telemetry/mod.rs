@@ -3,11 +3,11 @@
 //! Pipelines and the server increment plain structs from here; the telemetry listener serves the
 //! registry behind them. Nothing here knows the pipelines.
 
-pub mod http;
-pub mod kube;
-pub mod log;
+pub(crate) mod http;
+pub(crate) mod kube;
+pub(crate) mod log;
 mod md5;
-pub mod process;
+pub(crate) mod process;
 mod protobuf;
 mod registry;
 mod text;

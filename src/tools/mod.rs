@@ -2,10 +2,10 @@
 //!
 //! They take what they need as values and know neither argv nor the process they run in.
 
-pub mod check_config;
-pub mod demo;
+pub(crate) mod check_config;
+pub(crate) mod demo;
 pub mod docs;
 pub mod double;
-pub mod manifests;
-pub mod render_kube;
-pub mod render_statsd;
+pub(crate) mod manifests;
+pub(crate) mod render_kube;
+pub(crate) mod render_statsd;

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kstatd::cache::Rendered;
-use kstatd::resources::filter::FamilyFilter;
-use kstatd::resources::selection::Selection;
+use kstatd::resources::select::filter::FamilyFilter;
+use kstatd::resources::select::selection::Selection;
 use kstatd::resources::{ObjectBytes, RenderOptions, Renderer, find, registry};
 use rand::SeedableRng;
 use rand::rngs::StdRng;

@@ -4,10 +4,10 @@
 //! number may not; a boolean may be written as YAML 1.1 has it; a duration is a text; `null` empties what is a collection
 //! and leaves what is not.
 
-use crate::cli::go;
 use crate::config_file::{
     Document, Node, NodeId, Notation, Place, Problem, ProblemClass, Resolved, Value, resolve,
 };
+use crate::go::strconv;
 
 /// Reads values and collects what is wrong with their form.
 pub(super) struct Reader<'d> {
@@ -148,7 +148,7 @@ impl<'d> Reader<'d> {
         const WANTED: &str = "a duration with a unit, such as 60s";
         let scalar = self.scalar(node, what, WANTED)?;
         let duration = (scalar.resolved == Resolved::Text || scalar.quoted)
-            .then(|| go::parse_duration(scalar.text).ok())
+            .then(|| strconv::parse_duration(scalar.text).ok())
             .flatten();
         if duration.is_none() {
             self.wrong(node, what, WANTED);

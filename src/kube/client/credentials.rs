@@ -20,7 +20,7 @@ const EARLY: SignedDuration = SignedDuration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Where credentials come from.
-pub(super) enum Source {
+pub(crate) enum Source {
     /// There are none.
     Nothing,
     /// What does not change.
@@ -37,7 +37,7 @@ pub(super) enum Source {
 }
 
 /// The credentials of one user; for all requests.
-pub(super) struct Credentials(Mutex<State>);
+pub(crate) struct Credentials(Mutex<State>);
 
 struct State {
     source: Source,
@@ -51,7 +51,7 @@ struct State {
 
 /// What goes with a request.
 #[derive(Clone, Default)]
-pub(super) struct Authorization {
+pub(crate) struct Authorization {
     /// The header `Authorization`.
     pub header: Option<HeaderValue>,
     /// Certificate and key for the connection, from a program.
@@ -65,7 +65,7 @@ impl Credentials {
     ///
     /// # Errors
     /// The file has no token.
-    pub(super) fn new(source: Source) -> Result<Self, String> {
+    pub(crate) fn new(source: Source) -> Result<Self, String> {
         let header = match &source {
             Source::Nothing | Source::Program(_) => None,
             Source::Fixed(header) => Some(header.clone()),
@@ -86,7 +86,7 @@ impl Credentials {
     ///
     /// # Errors
     /// The program prints nothing that can be sent.
-    pub(super) async fn current(&self) -> Result<Authorization, String> {
+    pub(crate) async fn current(&self) -> Result<Authorization, String> {
         let mut state = self.state().await;
         match &state.source {
             Source::Nothing | Source::Fixed(_) => {}
@@ -102,7 +102,7 @@ impl Credentials {
     }
 
     /// Looks for others, for the server has refused these. Whether there are.
-    pub(super) async fn refused(&self, refused: &Authorization) -> bool {
+    pub(crate) async fn refused(&self, refused: &Authorization) -> bool {
         let mut state = self.state().await;
         // Others may have been here before.
         if state.now.serial == refused.serial {
@@ -197,7 +197,7 @@ fn token(file: &Watched) -> Result<HeaderValue, String> {
 ///
 /// # Errors
 /// It cannot stand in a header.
-pub(super) fn bearer(token: &str) -> Result<HeaderValue, String> {
+pub(crate) fn bearer(token: &str) -> Result<HeaderValue, String> {
     let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
         .map_err(|_| "the token has characters that cannot be sent".to_owned())?;
     value.set_sensitive(true);

@@ -26,14 +26,14 @@ const MAX_COMPLAINT: usize = 1024;
 const EXTENSION: &str = "client.authentication.k8s.io/exec";
 
 /// A program that prints credentials.
-pub(super) struct Plugin {
+pub(crate) struct Plugin {
     config: ExecConfig,
     version: String,
     info: String,
 }
 
 /// What it printed.
-pub(super) struct Printed {
+pub(crate) struct Printed {
     pub token: Option<String>,
     pub identity: Option<Arc<Identity>>,
     pub expires: Option<Timestamp>,
@@ -60,7 +60,7 @@ impl Plugin {
     ///
     /// # Errors
     /// It cannot be used here.
-    pub(super) fn new(config: ExecConfig, cluster: &Cluster) -> Result<Self, String> {
+    pub(crate) fn new(config: ExecConfig, cluster: &Cluster) -> Result<Self, String> {
         if config.command.is_empty() {
             return Err("exec: command must be specified".to_owned());
         }
@@ -92,7 +92,7 @@ impl Plugin {
     ///
     /// # Errors
     /// It cannot be run, fails, takes too long, or prints something else; with what it complained about.
-    pub(super) async fn run(&self) -> Result<Printed, String> {
+    pub(crate) async fn run(&self) -> Result<Printed, String> {
         let name = &self.config.command;
         match tokio::time::timeout(LIMIT, self.output()).await {
             Ok(Ok(output)) => {

@@ -30,7 +30,7 @@ impl Mark {
 }
 
 /// A file and what was last read from it.
-pub(super) struct Watched {
+pub(crate) struct Watched {
     path: PathBuf,
     mark: Option<Mark>,
     read: Instant,
@@ -42,19 +42,19 @@ impl Watched {
     ///
     /// # Errors
     /// It cannot be read.
-    pub(super) fn read(path: &Path) -> io::Result<Self> {
+    pub(crate) fn read(path: &Path) -> io::Result<Self> {
         let mark = Mark::of(path);
         let content = fs::read(path)?;
         Ok(Self { path: path.to_owned(), mark, read: Instant::now(), content })
     }
 
     /// What was last read.
-    pub(super) fn content(&self) -> &[u8] {
+    pub(crate) fn content(&self) -> &[u8] {
         &self.content
     }
 
     /// Its place.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -62,7 +62,7 @@ impl Watched {
     ///
     /// # Errors
     /// It cannot be read; what was read before stays.
-    pub(super) fn refresh(&mut self, now: bool) -> io::Result<bool> {
+    pub(crate) fn refresh(&mut self, now: bool) -> io::Result<bool> {
         let mark = Mark::of(&self.path);
         if !now && mark.is_some() && mark == self.mark && self.read.elapsed() < FRESH {
             return Ok(false);
@@ -75,7 +75,7 @@ impl Watched {
 }
 
 /// What is in a file, or what stands in its place.
-pub(super) enum Material {
+pub(crate) enum Material {
     /// It may change.
     File(Watched),
     /// It may not.
@@ -84,7 +84,7 @@ pub(super) enum Material {
 
 impl Material {
     /// What is in it.
-    pub(super) fn content(&self) -> &[u8] {
+    pub(crate) fn content(&self) -> &[u8] {
         match self {
             Self::File(file) => file.content(),
             Self::Inline(content) => content,
@@ -95,7 +95,7 @@ impl Material {
     ///
     /// # Errors
     /// The file, and why it cannot be read.
-    pub(super) fn refresh(&mut self, now: bool) -> Result<bool, String> {
+    pub(crate) fn refresh(&mut self, now: bool) -> Result<bool, String> {
         match self {
             Self::File(file) => {
                 file.refresh(now).map_err(|error| format!("{}: {error}", file.path().display()))

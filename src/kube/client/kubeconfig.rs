@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// A kubeconfig, or several merged.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
-pub(super) struct Kubeconfig {
+pub(crate) struct Kubeconfig {
     pub current_context: Option<String>,
     clusters: Option<Vec<NamedCluster>>,
     users: Option<Vec<NamedUser>>,
@@ -42,7 +42,7 @@ struct NamedContext {
 /// Which user acts in which cluster.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Context {
+pub(crate) struct Context {
     pub cluster: Option<String>,
     pub user: Option<String>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Context {
 /// Where an API server is, and how it proves who it is.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     pub server: Option<String>,
     pub tls_server_name: Option<String>,
     pub insecure_skip_tls_verify: Option<bool>,
@@ -63,7 +63,7 @@ pub(super) struct Cluster {
 /// Something that another program understands.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Extension {
+pub(crate) struct Extension {
     pub name: String,
     pub extension: serde_json::Value,
 }
@@ -71,7 +71,7 @@ pub(super) struct Extension {
 /// How a user proves who it is. Not `Debug`: it holds secrets.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
-pub(super) struct User {
+pub(crate) struct User {
     pub client_certificate: Option<PathBuf>,
     pub client_certificate_data: Option<String>,
     pub client_key: Option<PathBuf>,
@@ -99,14 +99,14 @@ impl std::fmt::Debug for User {
 /// A way of proving it that was once built into clients.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct AuthProvider {
+pub(crate) struct AuthProvider {
     pub name: String,
 }
 
 /// A program that prints credentials.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct ExecConfig {
+pub(crate) struct ExecConfig {
     pub command: String,
     pub args: Option<Vec<String>>,
     pub env: Option<Vec<ExecVariable>>,
@@ -119,7 +119,7 @@ pub(super) struct ExecConfig {
 /// A variable for that program.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ExecVariable {
+pub(crate) struct ExecVariable {
     pub name: String,
     pub value: String,
 }
@@ -129,7 +129,7 @@ impl Kubeconfig {
     ///
     /// # Errors
     /// It cannot be read, or is no kubeconfig.
-    pub(super) fn read(path: &Path) -> Result<Self, String> {
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         let mut config = Self::parse(&text)?;
         // "config" has the parent "", which joins to the same relative path.
@@ -153,7 +153,7 @@ impl Kubeconfig {
     ///
     /// # Errors
     /// One of them cannot be read, or is no kubeconfig.
-    pub(super) fn merged(paths: &[PathBuf]) -> Result<Self, String> {
+    pub(crate) fn merged(paths: &[PathBuf]) -> Result<Self, String> {
         let mut merged = Self::default();
         for path in paths {
             if matches!(path.try_exists(), Ok(false)) {
@@ -200,7 +200,7 @@ impl Kubeconfig {
     }
 
     /// The context of this name.
-    pub(super) fn context(&self, name: &str) -> Option<Context> {
+    pub(crate) fn context(&self, name: &str) -> Option<Context> {
         let mut contexts = self.contexts.iter().flatten();
         contexts
             .find(|named| named.name == name)
@@ -208,7 +208,7 @@ impl Kubeconfig {
     }
 
     /// The cluster of this name.
-    pub(super) fn cluster(&self, name: &str) -> Option<Cluster> {
+    pub(crate) fn cluster(&self, name: &str) -> Option<Cluster> {
         let mut clusters = self.clusters.iter().flatten();
         clusters
             .find(|named| named.name == name)
@@ -216,7 +216,7 @@ impl Kubeconfig {
     }
 
     /// The user of this name.
-    pub(super) fn user(&self, name: &str) -> Option<User> {
+    pub(crate) fn user(&self, name: &str) -> Option<User> {
         let mut users = self.users.iter().flatten();
         users.find(|named| named.name == name).map(|named| named.user.clone().unwrap_or_default())
     }

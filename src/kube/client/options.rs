@@ -43,7 +43,7 @@ enum Origin {
 }
 
 /// Everything that connections and requests are made from.
-pub(super) struct Setup {
+pub(crate) struct Setup {
     /// The server, without user and password.
     pub url: Uri,
     /// What it is called in its certificate, if not as in the URL.
@@ -95,7 +95,7 @@ impl ClientOptions {
     ///
     /// # Errors
     /// Nothing says where the server is, or something cannot be used.
-    pub(super) fn setup(&self) -> Result<Setup, ClientError> {
+    pub(crate) fn setup(&self) -> Result<Setup, ClientError> {
         let (origin, kubeconfig) = match self.origin().ok_or(ClientError::NotConfigured)? {
             Origin::File(path) => {
                 let origin = path.display().to_string();

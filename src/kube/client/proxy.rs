@@ -11,7 +11,7 @@ use http::{HeaderValue, Uri};
 
 /// A proxy.
 #[derive(Clone, PartialEq, Eq)]
-pub(in crate::kube) struct Proxy {
+pub(crate) struct Proxy {
     pub kind: Kind,
     pub host: String,
     pub port: u16,
@@ -21,7 +21,7 @@ pub(in crate::kube) struct Proxy {
 
 /// How a proxy is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::kube) enum Kind {
+pub(crate) enum Kind {
     /// HTTP, over TLS or not.
     Http {
         /// Whether the proxy itself is spoken to over TLS.
@@ -55,7 +55,7 @@ impl Proxy {
     ///
     /// # Errors
     /// It is none. The message does not show it.
-    pub(super) fn parse(text: &str, lenient: bool) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, lenient: bool) -> Result<Self, String> {
         let text = text.trim();
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
@@ -85,19 +85,19 @@ impl Proxy {
     }
 
     /// The header that proves who we are to an HTTP proxy.
-    pub(in crate::kube) fn authorization(&self) -> Option<HeaderValue> {
+    pub(crate) fn authorization(&self) -> Option<HeaderValue> {
         let (name, password) = self.user.as_ref()?;
         basic(name, password)
     }
 
     /// User and password.
-    pub(in crate::kube) fn user(&self) -> Option<(&str, &str)> {
+    pub(crate) fn user(&self) -> Option<(&str, &str)> {
         self.user.as_ref().map(|(name, password)| (name.as_str(), password.as_str()))
     }
 }
 
 /// A header for basic authentication.
-pub(super) fn basic(name: &str, password: &str) -> Option<HeaderValue> {
+pub(crate) fn basic(name: &str, password: &str) -> Option<HeaderValue> {
     let text = format!("Basic {}", BASE64_STANDARD.encode(format!("{name}:{password}")));
     let mut value = HeaderValue::from_str(&text).ok()?;
     value.set_sensitive(true);
@@ -119,7 +119,7 @@ fn host_port(text: &str, default: u16) -> Option<(String, u16)> {
 }
 
 /// Percent-decodes the name or password of a URL.
-pub(super) fn decode(text: &str) -> Result<String, String> {
+pub(crate) fn decode(text: &str) -> Result<String, String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -140,7 +140,7 @@ pub(super) fn decode(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// The variable, and what is wrong with it.
-pub(super) fn of_environment(server: &Uri) -> Result<Option<Proxy>, String> {
+pub(crate) fn of_environment(server: &Uri) -> Result<Option<Proxy>, String> {
     choose(server, |name| std::env::var(name).ok())
 }
 

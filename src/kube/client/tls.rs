@@ -23,13 +23,13 @@ use super::files::Material;
 
 /// Certificate chain and key of a client, in PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     pub certificate: Vec<u8>,
     pub key: Vec<u8>,
 }
 
 /// What the connections to one server are made from.
-pub(super) struct Tls {
+pub(crate) struct Tls {
     insecure: bool,
     state: Mutex<State>,
 }
@@ -47,7 +47,7 @@ struct State {
 
 /// Where certificates and keys come from.
 #[derive(Default)]
-pub(super) struct Files {
+pub(crate) struct Files {
     /// Certificates of the authorities that sign the server's; without them those of the system.
     pub authorities: Option<Material>,
     /// Our own certificate and its key.
@@ -56,7 +56,7 @@ pub(super) struct Files {
 
 /// A configuration, and how many were there before it.
 #[derive(Clone)]
-pub(in crate::kube) struct Built {
+pub(crate) struct Built {
     pub config: Arc<ClientConfig>,
     pub generation: u64,
 }
@@ -66,7 +66,7 @@ impl Tls {
     ///
     /// # Errors
     /// What cannot be used.
-    pub(super) fn new(files: Files, insecure: bool) -> Result<Self, String> {
+    pub(crate) fn new(files: Files, insecure: bool) -> Result<Self, String> {
         let state = State { files, identity: None, broken: false, complained: false, built: None };
         let tls = Self { insecure, state: Mutex::new(state) };
         tls.rebuild(&mut tls.state())?;
@@ -77,7 +77,7 @@ impl Tls {
     ///
     /// # Errors
     /// There is none that can be used.
-    pub(super) fn current(&self, identity: Option<&Arc<Identity>>) -> Result<Built, String> {
+    pub(crate) fn current(&self, identity: Option<&Arc<Identity>>) -> Result<Built, String> {
         let mut state = self.state();
         let mut changed = state.reread(false);
         if state.identity.as_ref() != identity {
@@ -96,7 +96,7 @@ impl Tls {
 
     /// Reads all files, for the server has refused a request on a connection of this generation. Whether
     /// there is a newer one.
-    pub(super) fn refused(&self, generation: u64) -> bool {
+    pub(crate) fn refused(&self, generation: u64) -> bool {
         let mut state = self.state();
         let known = state.built.as_ref().is_some_and(|built| built.generation == generation);
         if known && state.reread(true) {
@@ -273,7 +273,7 @@ impl ServerCertVerifier for Anyone {
 ///
 /// # Errors
 /// The system has no authorities.
-pub(in crate::kube) fn of_system() -> Result<ClientConfig, String> {
+pub(crate) fn of_system() -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| causes(&error))?;

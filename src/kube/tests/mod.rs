@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use stub::{DEADLINE, JSON, PROTOBUF, Stub, bookmark, error, event, json_pod, list, pod};
 
+use super::frame::{Encoding, Identified};
 use super::shard::Shard;
-use super::wire::{Encoding, Identified};
 use super::{
     BackoffConfig, Client, ClientOptions, Pipeline, PipelineConfig, PipelineHandle, Target, Timing,
     Watched,
 };
 use crate::cache::{Catalog, Family, MetricKind, Rendered, Schema};
 use crate::exposition::{Format, ScrapeQuery, Source};
-use crate::resources::view::{DecodeError, decode};
 use crate::resources::{ObjectBytes, Renderer};
 use crate::telemetry::{KubeMetrics, Recorder};
+use crate::wire::view::{DecodeError, decode};
 
 /// One series for each object: its name and version. `bad` does not render, `panic` panics,
 /// `torn` is nothing that a store can hold.

@@ -21,7 +21,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, ToSpan};
 use thiserror::Error;
 
-use crate::exposition::go_duration;
+use crate::go;
 
 /// Why a schedule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -56,17 +56,6 @@ const MAX_LEN: usize = 1024;
 
 /// How far ahead a match is looked for, in calendar years.
 const YEARS_AHEAD: i16 = 5;
-
-/// The next moment, in unix seconds, strictly after `base` at which `schedule` is due; `None` when it is
-/// not due within five calendar years. `zone` is that of the CronJob; without one, a zone in the schedule
-/// counts, or else that of the process.
-///
-/// # Errors
-///
-/// [`CronError`] when the schedule or the zone is invalid.
-pub fn next(schedule: &str, zone: Option<&str>, base: i64) -> Result<Option<i64>, CronError> {
-    Ok(Schedule::parse(schedule, zone)?.next(base))
-}
 
 /// A schedule in a time zone.
 #[derive(Debug, Clone)]
@@ -180,7 +169,7 @@ fn descriptor(text: &str) -> Result<Times, CronError> {
         "@hourly" => "0 * * * *",
         "@triggered" | "@manual" | "@none" => return Ok(Times::Never),
         _ => {
-            let nanos = text.strip_prefix("@every ").and_then(go_duration::parse);
+            let nanos = text.strip_prefix("@every ").and_then(go::duration::parse);
             let seconds = nanos.ok_or_else(unknown)?.div_euclid(1_000_000_000);
             return if seconds >= 1 { Ok(Times::Every(seconds)) } else { Err(unknown()) };
         }
@@ -455,6 +444,10 @@ fn a_month_later(now: DateTime) -> Option<DateTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn next(schedule: &str, zone: Option<&str>, base: i64) -> Result<Option<i64>, CronError> {
+        Ok(Schedule::parse(schedule, zone)?.next(base))
+    }
 
     fn unix(text: &str) -> i64 {
         text.parse::<Timestamp>().unwrap().as_second()

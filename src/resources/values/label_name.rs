@@ -1,7 +1,7 @@
 //! Label names made from the keys of an object's maps: labels, annotations, node selectors.
 //!
 //! In go pairs of key and value, sorted by key; out come the labels as they stand in a series, each with a
-//! comma in front. Which pairs are wanted is decided before ([`selection`](crate::resources::selection)),
+//! comma in front. Which pairs are wanted is decided before ([`selection`](crate::resources::select::selection)),
 //! and which family they stand in is not known here.
 //!
 //! A key becomes a name in three steps: characters outside `[a-zA-Z0-9_]` become underscores, an

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use super::{Loaded, Op, Shared, Treatment};
-use crate::statsd::cell::{self, Handle, Life, ObserverCell, Scalar};
 use crate::statsd::clock::{Moment, ticks};
-use crate::statsd::keys::Known;
-use crate::statsd::labels;
 use crate::statsd::line::{Event, EventKind};
 use crate::statsd::mapcache::{MapCache, Mapping};
 use crate::statsd::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, ObserverType, Rule};
 use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally};
 use crate::statsd::name;
-use crate::statsd::observer::Observer;
-use crate::statsd::registry::{Aggregation, NewSeries, Registry, Rejection, Resolved};
 use crate::statsd::relay::RelayBatch;
-use crate::statsd::tree::Key;
+use crate::statsd::series::cell;
+use crate::statsd::series::cell::{Handle, Life, ObserverCell, Scalar};
+use crate::statsd::series::keys::Known;
+use crate::statsd::series::labels;
+use crate::statsd::series::observer::Observer;
+use crate::statsd::series::registry::{Aggregation, NewSeries, Registry, Rejection, Resolved};
+use crate::statsd::series::tree::Key;
 
 /// A change of one series.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,8 @@ use memchr::memchr_iter;
 
 use super::labels::Labels;
 use super::{Event, EventKind, MAX_WEIGHT, ParserFlags, SampleError, Sink};
-use crate::exposition::go_float::{self, GoFloatError};
+use crate::go;
+use crate::go::float::GoFloatError;
 
 /// A sample has a value, a type and at most this many sections.
 const MAX_SECTIONS: usize = 4;
@@ -136,7 +137,7 @@ impl<'a, S: Sink> Line<'a, '_, S> {
         let number = if set {
             (!value.is_empty()).then_some(0.0)
         } else {
-            go_float::parse(value.as_bytes()).ok()
+            go::float::parse(value.as_bytes()).ok()
         };
         let Some(number) = number else {
             return self.sink.sample_error(SampleError::MalformedValue, 1);
@@ -224,7 +225,7 @@ impl<'a, S: Sink> Line<'a, '_, S> {
 impl Sections {
     /// A rate that is no number counts as 1, one that is too large as infinite.
     fn push_rate(&mut self, text: &str, kind: &str) {
-        let mut rate = match go_float::parse(text.as_bytes()) {
+        let mut rate = match go::float::parse(text.as_bytes()) {
             Ok(rate) => rate,
             Err(GoFloatError::Range) => {
                 self.bad_rates += 1;

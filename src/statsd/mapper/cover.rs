@@ -2,7 +2,7 @@
 //!
 //! Every answer here is a proof for some simple shapes of patterns; for all others it is "not known".
 
-use crate::go_regex;
+use crate::go;
 
 /// The text that a pattern looks for, if it is nothing but that text between any others: `foo`, `^.*foo`, `foo.*$`.
 pub(super) fn wanted_text(pattern: &str) -> Option<String> {
@@ -53,7 +53,7 @@ fn is_within_segment(pattern: &str) -> bool {
 
 /// The text that the pattern is, if it is nothing but text.
 fn literal(pattern: &str) -> Option<String> {
-    let translated = go_regex::translate(pattern).ok()?;
+    let translated = go::regex::translate(pattern).ok()?;
     translated.only_literal.then(|| translated.literals.into_iter().next()).flatten()
 }
 

@@ -9,7 +9,7 @@ use crate::config_file::{
     Document, Node, NodeId, Notation, Place, Problem, ProblemClass, Resolved, Scalar, Value,
     nearest, resolve,
 };
-use crate::exposition::go_duration;
+use crate::go;
 
 use super::config::{
     Action, Defaults, HistogramOptions, MatchType, MetricType, ObserverType, Quantile,
@@ -533,7 +533,7 @@ impl<'d> Reader<'d> {
             Resolved::Float(value) if value.abs() < 9_223_372_036_854_775_808.0 => {
                 Some(value as i64)
             }
-            Resolved::Text => go_duration::parse(&scalar.text),
+            Resolved::Text => go::duration::parse(&scalar.text),
             _ => None,
         };
         let Some(nanoseconds) = nanoseconds else {

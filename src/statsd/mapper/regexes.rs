@@ -7,7 +7,8 @@ use regex::bytes::{CaptureLocations, Regex, RegexBuilder, RegexSet, RegexSetBuil
 
 use super::config::MetricType;
 use super::cover;
-use crate::go_regex::{self, Translated};
+use crate::go;
+use crate::go::regex::Translated;
 
 /// Limit of one compiled pattern, and of a set. Go has no small limit; this keeps a mapping file from taking all memory.
 const SIZE_LIMIT: usize = 64 << 20;
@@ -36,7 +37,7 @@ impl Pattern {
     /// Why it is none, with the place in the pattern where that is known.
     pub(super) fn compile(text: &str) -> Result<Self, String> {
         let Translated { pattern, groups, literals, .. } =
-            go_regex::translate(text).map_err(|error| error.to_string())?;
+            go::regex::translate(text).map_err(|error| error.to_string())?;
         let regex =
             RegexBuilder::new(&pattern).size_limit(SIZE_LIMIT).build().map_err(|error| {
                 error.to_string().lines().last().unwrap_or_default().trim().to_owned()

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
 use crate::statsd::clock::Moment;
-use crate::statsd::family::Kind;
-use crate::statsd::labels;
 use crate::statsd::line::SampleError;
-use crate::statsd::registry::{RegistryCounts, Rejection};
 use crate::statsd::relay::Relay;
+use crate::statsd::series::family::Kind;
+use crate::statsd::series::labels;
+use crate::statsd::series::registry::{RegistryCounts, Rejection};
 
 fn get(counter: &AtomicU64) -> f64 {
     counter.load(Ordering::Relaxed) as f64

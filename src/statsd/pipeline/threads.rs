@@ -12,9 +12,10 @@ use super::{PipelineConfig, StartError};
 use crate::descriptors;
 use crate::statsd::clock::{TICK_NANOS, TICKS_PER_SECOND};
 use crate::statsd::ingest::Shared;
-use crate::statsd::intake::{Intake, Preparation};
 use crate::statsd::metrics::{Listener, bump};
-use crate::statsd::{net, supervise};
+use crate::statsd::receive::intake::{Intake, Preparation};
+use crate::statsd::receive::net;
+use crate::statsd::supervise;
 
 /// What runs. Dropping it stops it.
 pub(super) struct Threads {

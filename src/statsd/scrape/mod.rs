@@ -24,11 +24,11 @@ use bytes::Bytes;
 
 use self::recording::Recording;
 use super::clock::{Clock, Moment};
-use super::family::{Family, Kind};
 use super::metrics::SelfFamily;
-use super::observer::{HistogramSpec, NativeView, Observer, SummarySpec};
-use super::registry::View;
-use super::tree::{Assembly, Entry, Page};
+use super::series::family::{Family, Kind};
+use super::series::observer::{HistogramSpec, NativeView, Observer, SummarySpec};
+use super::series::registry::View;
+use super::series::tree::{Assembly, Entry, Page};
 use crate::exposition::Format;
 use crate::exposition::prototext::Layout;
 

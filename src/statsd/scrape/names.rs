@@ -9,9 +9,9 @@
 //! - an observer whose sum may fall, because it has seen a negative value or NaN, whose buckets reach below 0, or whose
 //!   `_created` is taken, is one family of type `unknown` for each name that its samples have.
 
-use crate::statsd::family::{Family, Kind};
 use crate::statsd::metrics::{SelfFamily, is_own_name};
-use crate::statsd::registry::View;
+use crate::statsd::series::family::{Family, Kind};
+use crate::statsd::series::registry::View;
 
 /// How a family appears in OpenMetrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use super::{Numbers, Passes, Reading, Series, Writer};
 use crate::exposition::protobuf::{Binary, Field, Length, Sink, fields, varint};
 use crate::exposition::prototext::{Cursor, Layout, Text};
 use crate::statsd::clock::Clock;
-use crate::statsd::family::{Family, Kind};
-use crate::statsd::labels;
 use crate::statsd::metrics::SelfFamily;
-use crate::statsd::observer::{NativeView, ZERO_THRESHOLD};
-use crate::statsd::registry::View;
+use crate::statsd::series::family::{Family, Kind};
+use crate::statsd::series::labels;
+use crate::statsd::series::observer::{NativeView, ZERO_THRESHOLD};
+use crate::statsd::series::registry::View;
 
 /// Writes binary messages, each after its length.
 pub(super) struct DelimitedWriter {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{Numbers, Reading};
 use crate::exposition::protobuf::{read_varint, unzigzag, varint, zigzag};
-use crate::statsd::observer::{HistogramSpec, NativeView, SummarySpec};
+use crate::statsd::series::observer::{HistogramSpec, NativeView, SummarySpec};
 
 /// A chunk takes no more series once it has this many bytes.
 const CHUNK: usize = 32 * 1024;

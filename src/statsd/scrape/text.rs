@@ -2,10 +2,10 @@
 
 use super::{Numbers, Passes, Reading, Series, Writer, names};
 use crate::exposition::{Format, float, header};
-use crate::statsd::family::{Family, Kind};
 use crate::statsd::metrics::SelfFamily;
-use crate::statsd::observer::{HistogramSpec, SummarySpec};
-use crate::statsd::registry::View;
+use crate::statsd::series::family::{Family, Kind};
+use crate::statsd::series::observer::{HistogramSpec, SummarySpec};
+use crate::statsd::series::registry::View;
 
 /// Writes either text format.
 pub(super) struct TextWriter {

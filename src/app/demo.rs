@@ -1,0 +1,94 @@
+//! `kstatd demo`: an ordinary run against the demonstration's cluster.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+use super::run;
+use crate::cli::config;
+use crate::cli::native::{DemoArgs, LogArgs, LogStyle, RunArgs};
+use crate::server::listen::ListenAddress;
+use crate::tools::demo::{Addresses, Demo, DemoOptions};
+
+/// Runs it until a signal ends it.
+///
+/// # Errors
+/// What keeps it from starting, such as a busy port.
+pub fn main(args: &DemoArgs) -> Result<(), String> {
+    let log = LogArgs { log_format: LogStyle::Text, log_level: args.log_level };
+    crate::telemetry::log::init(config::own_log(&log));
+    let addresses = Addresses {
+        metrics: reachable("--listen", &args.listen)?,
+        telemetry: reachable("--telemetry-listen", &args.telemetry_listen)?,
+        statsd: reachable("--statsd-listen", &args.statsd_listen)?,
+    };
+    let options = DemoOptions {
+        pods: args.pods,
+        events_per_second: args.churn,
+        lines_per_second: args.statsd_rate,
+    };
+    run::block_on(async |starting| {
+        let demo = Demo::start(options)
+            .await
+            .map_err(|error| format!("cannot start the simulated cluster: {error}"))?;
+        let ordinary = run_args(args, &log, demo.api_server());
+        tokio::select! {
+            biased;
+            outcome = run::run_kstatd(&ordinary, starting) => outcome,
+            shown = demo.show(addresses) => {
+                shown.map_err(|error| format!("cannot send StatsD lines: {error}"))
+            }
+        }
+    })
+}
+
+/// The flags that an ordinary run would have.
+fn run_args(args: &DemoArgs, log: &LogArgs, api_server: String) -> RunArgs {
+    let mut run = RunArgs {
+        listen: args.listen.clone(),
+        telemetry_listen: args.telemetry_listen.clone(),
+        log: log.clone(),
+        kube: Default::default(),
+        statsd: Default::default(),
+    };
+    run.kube.0.apiserver = api_server;
+    run.statsd.0.listen_udp.clone_from(&args.statsd_listen);
+    run.statsd.0.listen_tcp.clone_from(&args.statsd_listen);
+    run
+}
+
+/// An address at which a listener can be reached from here.
+fn reachable(flag: &str, text: &str) -> Result<SocketAddr, String> {
+    let fault = |reason: &dyn std::fmt::Display| format!("{flag}={text}: {reason}");
+    let ListenAddress { host, port } = ListenAddress::parse(text).map_err(|error| fault(&error))?;
+    if port == 0 {
+        return Err(fault(&"the demonstration needs a fixed port"));
+    }
+    let host = if host.is_empty() { Ipv4Addr::LOCALHOST.to_string() } else { host };
+    let mut found = (host.as_str(), port).to_socket_addrs().map_err(|error| fault(&error))?;
+    let mut address = found.next().ok_or_else(|| fault(&"the host has no address"))?;
+    match address {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => {
+            address.set_ip(Ipv4Addr::LOCALHOST.into())
+        }
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => {
+            address.set_ip(Ipv6Addr::LOCALHOST.into())
+        }
+        _ => {}
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_reached_on_loopback() {
+        let reach = |text| reachable("--listen", text).map(|address| address.to_string());
+        assert_eq!(reach(":8080").unwrap(), "127.0.0.1:8080");
+        assert_eq!(reach("[::]:8080").unwrap(), "[::1]:8080");
+        assert_eq!(reach("0.0.0.0:9").unwrap(), "127.0.0.1:9");
+        assert_eq!(reach("127.0.0.2:9").unwrap(), "127.0.0.2:9");
+        assert!(reach("127.0.0.1:0").unwrap_err().contains("--listen=127.0.0.1:0"));
+        assert!(reach("8080").is_err());
+    }
+}

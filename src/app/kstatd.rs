@@ -1,0 +1,177 @@
+//! The program under its own name.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use super::output::{complain, print};
+use super::{demo, run, statsd_side};
+use crate::cli::native::{
+    CheckArgs, Cli, CliCommand, DocsCommand, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
+};
+use crate::cli::{completion, config, options_file};
+use crate::config_file;
+use crate::exposition::Format;
+use crate::statsd::mapper::{ProblemClass, Severity};
+use crate::telemetry::VERSION;
+use crate::tools::{check_config, manifests, render_kube, render_statsd};
+
+/// Runs it.
+pub fn main(argv: Vec<OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(argv) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output and succeed, all else is an error.
+            let failed = error.use_stderr();
+            let _ = error.print();
+            return if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        }
+    };
+    let outcome = match cli.command {
+        None => run::kstatd(&cli.run),
+        Some(CliCommand::Run(args)) => run::kstatd(&args),
+        Some(CliCommand::Demo(args)) => demo::main(&args),
+        Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
+        Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
+        Some(CliCommand::CheckConfig(args)) => check(&args),
+        Some(CliCommand::Docs { what: DocsCommand::Metrics { out } }) => write_metrics_docs(&out),
+        Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),
+        Some(CliCommand::Completion { shell }) => return print(&completion::kstatd(shell)),
+        // These names are taken before this parser runs.
+        Some(CliCommand::KubeStateMetrics(foreign)) => {
+            return super::kube_state_metrics::main(&foreign.args);
+        }
+        Some(CliCommand::StatsdExporter(foreign)) => {
+            return super::statsd_exporter::main(&foreign.args);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes the reference of the Kubernetes metrics into the folder `out`.
+fn write_metrics_docs(out: &Path) -> Result<(), String> {
+    let write = |path: &Path, text: &str| {
+        std::fs::write(path, text)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))
+    };
+    std::fs::create_dir_all(out)
+        .map_err(|error| format!("cannot make {}: {error}", out.display()))?;
+    for (name, text) in crate::tools::docs::metrics_docs() {
+        write(&out.join(name), &text)?;
+    }
+    Ok(())
+}
+
+fn format(openmetrics: bool) -> Format {
+    if openmetrics { Format::OpenMetrics } else { Format::Text }
+}
+
+fn render(args: &RenderKubeArgs) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut kube = args.kube.0.clone();
+    let file = config::read_options_file(&mut kube).map_err(|error| text(&error))?;
+    for problem in file.iter().flat_map(|file| &file.problems) {
+        // What is against a start alone does not matter here.
+        match problem.class {
+            ProblemClass::SeveralWildcards => complain(&format!(
+                "warning: {problem}; it selects nothing here, the exporter refuses it"
+            )),
+            _ if problem.severity == Severity::Warning => complain(&format!("warning: {problem}")),
+            _ => {}
+        }
+    }
+    let manifests = manifests::load(&args.files).map_err(|error| text(&error))?;
+    if manifests.is_empty() {
+        complain("warning: there is no object in the input");
+    }
+    let selection = render_kube::Selection {
+        resources: config::rendering(&kube, config::default_resources)
+            .map_err(|error| text(&error))?,
+        namespaces: config::namespaces(&kube),
+        namespaces_denylist: kube.namespaces_denylist.clone(),
+    };
+    let named = !kube.resources.is_empty();
+    if let Some(line) = render_kube::skipped(&manifests, &selection, named) {
+        complain(&line);
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match render_kube::render(&manifests, &selection, format(args.openmetrics), &mut out) {
+        Err(render_kube::RenderError::Output(error))
+            if error.kind() == std::io::ErrorKind::BrokenPipe =>
+        {
+            Ok(())
+        }
+        result => result.map_err(|error| text(&error)),
+    }
+}
+
+fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
+    let statsd = &args.statsd.0;
+    let mapper = match statsd.mapping_config.as_str() {
+        "" => crate::statsd::mapper::Mapper::default(),
+        path => statsd_side::load_mapping(std::path::Path::new(path))?,
+    };
+    let flags = statsd_side::parser_flags(statsd);
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let input = std::io::stdin().lock();
+    let format = format(args.openmetrics);
+    match render_statsd::render(mapper, flags, input, format, &mut out, complain) {
+        Ok(render_statsd::Summary { refused: 0, .. }) => Ok(()),
+        Ok(render_statsd::Summary { refused, lines }) => {
+            Err(format!("{refused} of {lines} lines were refused"))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Prints every problem of the named files; the outcome says whether there was an error.
+fn check(args: &CheckArgs) -> Result<(), String> {
+    if args.mapping.is_none() && args.options.is_none() {
+        return Err("name a file with --statsd.mapping-config or --config".to_owned());
+    }
+    let mut broken = Vec::new();
+    if let Some(path) = &args.mapping {
+        let report = check_config::mapping(path);
+        print(&report.text);
+        broken.extend(report.failed.then(|| path.display().to_string()));
+    }
+    if let Some(path) = &args.options {
+        let report = options(path);
+        print(&report.text);
+        broken.extend(report.failed.then(|| path.display().to_string()));
+    }
+    if broken.is_empty() { Ok(()) } else { Err(format!("{} cannot be used", broken.join(", "))) }
+}
+
+/// Checks an options file as a start with it and nothing else would.
+fn options(path: &Path) -> check_config::Report {
+    let text = match config_file::read(path) {
+        Ok(text) => text,
+        Err(reason) => return check_config::Report::unreadable(path, &reason),
+    };
+    let mut merged = options_file::merge(&text, &crate::cli::kube_flags::KubeArgs::default());
+    let mut contents = String::new();
+    if merged.error().is_none() {
+        match config::kube_state_metrics(&merged.args, config::Load::First) {
+            Ok(config) => {
+                let resources = config.kube.map_or(0, |kube| kube.resources.len());
+                contents = format!("resources: {resources}");
+            }
+            Err(errors) => {
+                let problems = errors.0.iter().map(|error| merged.unusable(error));
+                let problems: Vec<_> = problems.collect();
+                merged.problems.extend(problems);
+            }
+        }
+    }
+    check_config::Report::new(path, merged.problems, &contents)
+}

@@ -1,0 +1,222 @@
+//! The Kubernetes side of a run: connection, pipeline and catalog, brought in line with each new
+//! configuration.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::process::startup_code;
+use crate::cache::Catalog;
+use crate::cli::config::{KubeConfig, Personality};
+use crate::cli::kube_flags::KubeArgs;
+use crate::kube::{
+    Client, ClientError, ClientOptions, Pipeline, PipelineConfig, PipelineHandle, Timing, Watched,
+};
+use crate::server::routes::LivenessProbe;
+use crate::telemetry::{KubeMetrics, VERSION};
+
+/// A running Kubernetes side.
+pub struct KubeSide {
+    catalog: Catalog,
+    pipeline: Pipeline,
+    connection: Connection,
+    client: Arc<ArcSwap<Client>>,
+    metrics: KubeMetrics,
+    /// The number of the latest change.
+    change: u64,
+}
+
+/// A client, and what it was made from: as long as that is the same, so is the client.
+#[derive(Clone)]
+pub struct Connection {
+    options: ClientOptions,
+    files: Vec<(PathBuf, Option<Vec<u8>>)>,
+    client: Arc<Client>,
+}
+
+/// Whether kstatd finds an API server: by flags, by the environment or by the pod it runs in.
+pub fn is_configured(args: &KubeArgs) -> bool {
+    let named = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let kubeconfig = named(&args.kubeconfig).map(PathBuf::from);
+    client_options(kubeconfig, named(&args.apiserver), Personality::Kstatd).is_configured()
+}
+
+/// The files from which the client of this configuration would be made.
+pub fn files(config: &KubeConfig, personality: Personality) -> Vec<PathBuf> {
+    client_files(&options(config, personality))
+}
+
+fn options(config: &KubeConfig, personality: Personality) -> ClientOptions {
+    client_options(config.kubeconfig.clone(), config.apiserver.clone(), personality)
+}
+
+fn client_options(
+    kubeconfig: Option<PathBuf>,
+    apiserver: Option<String>,
+    personality: Personality,
+) -> ClientOptions {
+    let (os, arch) = (std::env::consts::OS, crate::telemetry::go_arch());
+    let user_agent = match personality {
+        Personality::KubeStateMetrics => {
+            format!("kube-state-metrics/v{VERSION} ({os}/{arch}) kstatd")
+        }
+        _ => format!("kstatd/{VERSION} ({os}/{arch})"),
+    };
+    // kube-state-metrics knows its flags and the service account only.
+    let environment = personality == Personality::Kstatd;
+    ClientOptions { kubeconfig, apiserver, environment, user_agent }
+}
+
+fn client_files(options: &ClientOptions) -> Vec<PathBuf> {
+    match &options.kubeconfig {
+        Some(path) => vec![path.clone()],
+        None if options.apiserver.is_none() && options.environment => {
+            let variable = std::env::var_os("KUBECONFIG").unwrap_or_default();
+            std::env::split_paths(&variable).filter(|path| !path.as_os_str().is_empty()).collect()
+        }
+        None => Vec::new(),
+    }
+}
+
+impl Connection {
+    /// The client for this configuration: the `current` one, if nothing that it was made from has changed.
+    /// The server is not asked.
+    ///
+    /// # Errors
+    ///
+    /// When nothing says where the API server is, or credentials cannot be used.
+    pub async fn open(
+        config: &KubeConfig,
+        personality: Personality,
+        current: Option<Self>,
+    ) -> Result<Self, ClientError> {
+        let options = options(config, personality);
+        // Read before the client does: what changes in between is seen as a change.
+        let content = |path: PathBuf| {
+            let content = std::fs::read(&path).ok();
+            (path, content)
+        };
+        let files: Vec<_> = client_files(&options).into_iter().map(content).collect();
+        if let Some(current) = current
+            && current.options == options
+            && current.files == files
+        {
+            return Ok(current);
+        }
+        let client = Arc::new(Client::new(&options).await?);
+        Ok(Self { options, files, client })
+    }
+}
+
+impl KubeSide {
+    /// Connects and begins to list. Under the name kube-state-metrics the API server must answer now.
+    ///
+    /// # Errors
+    ///
+    /// When nothing says where the API server is, or it has to answer and does not.
+    pub async fn start(
+        config: &KubeConfig,
+        personality: Personality,
+        metrics: &KubeMetrics,
+    ) -> Result<Self, ClientError> {
+        let connection = Connection::open(config, personality, None).await?;
+        let client = &connection.client;
+        if personality == Personality::KubeStateMetrics {
+            let version = client.version().await?;
+            tracing::info!(server = %client.url(), version, "Tested communication with server");
+        } else {
+            // StatsD does not wait for the API server, nor do the listeners.
+            tokio::spawn(greet(Arc::clone(client)));
+        }
+        let catalog = match personality {
+            Personality::Kstatd => Catalog::by_the_book(),
+            _ => Catalog::new(),
+        };
+        let pipeline = Pipeline::follow(client, &pipeline_config(config), &catalog, metrics)?;
+        let handle = pipeline.handle();
+        tokio::spawn(async move {
+            handle.ready().await;
+            startup_code::give_back();
+        });
+        let client = Arc::new(ArcSwap::new(Arc::clone(client)));
+        let metrics = metrics.clone();
+        let side = Self { catalog, pipeline, connection, client, metrics, change: 1 };
+        side.note_shard(config);
+        Ok(side)
+    }
+
+    /// Follows this configuration from here on, kind by kind.
+    pub fn change(&mut self, config: &KubeConfig, connection: Connection) {
+        if !Arc::ptr_eq(&self.connection.client, &connection.client) {
+            tokio::spawn(greet(Arc::clone(&connection.client)));
+            self.client.store(Arc::clone(&connection.client));
+        }
+        self.connection = connection;
+        self.change = self.pipeline.change(&self.connection.client, &pipeline_config(config));
+        self.note_shard(config);
+    }
+
+    /// Whether all of the latest configuration is being served.
+    pub fn is_in_force(&self) -> bool {
+        self.handle().is_in_force(self.change)
+    }
+
+    /// The connection being used.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// What is being served.
+    pub fn catalog(&self) -> Catalog {
+        self.catalog.clone()
+    }
+
+    /// How the list/watches are doing.
+    pub fn handle(&self) -> PipelineHandle {
+        self.pipeline.handle()
+    }
+
+    /// Asks the API server that the side follows at that moment.
+    pub fn livez(&self) -> LivenessProbe {
+        let client = Arc::clone(&self.client);
+        Arc::new(move || {
+            let client = client.load_full();
+            Box::pin(async move { client.livez().await.map_err(|error| error.to_string()) })
+        })
+    }
+
+    /// Ends all list/watches.
+    pub async fn stop(self) {
+        self.pipeline.stop().await;
+    }
+
+    fn note_shard(&self, config: &KubeConfig) {
+        self.metrics.shard(i64::from(config.shard.index), config.shard.total);
+    }
+}
+
+fn pipeline_config(config: &KubeConfig) -> PipelineConfig {
+    let resources = config.resources.iter();
+    PipelineConfig {
+        resources: resources
+            .map(|(resource, options)| Watched::built_in(*resource, options))
+            .collect(),
+        namespaces: config.namespaces.clone(),
+        selector: config.selector.clone(),
+        object_limit: config.object_limit,
+        use_apiserver_cache: config.use_apiserver_cache,
+        shard: config.shard,
+        timing: Timing { staleness_limit: config.staleness_limit, ..Timing::default() },
+    }
+}
+
+/// Says in the log whether the API server answers.
+async fn greet(client: Arc<Client>) {
+    match client.version().await {
+        Ok(version) => tracing::info!(server = %client.url(), version, "the API server answers"),
+        Err(error) => {
+            tracing::warn!(%error, "the API server does not answer yet, asking again until it does");
+        }
+    }
+}

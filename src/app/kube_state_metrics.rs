@@ -1,0 +1,154 @@
+//! The program under the name kube-state-metrics: its commands and its errors.
+
+use std::process::ExitCode;
+
+use super::output::{complain, print};
+use super::run;
+use crate::cli::flag::Flag;
+use crate::cli::kube_flags;
+use crate::cli::kube_flags::KubeArgs;
+use crate::cli::{completion, config, native, pflag};
+
+const ABOUT: &str =
+    "Metrics for the state of Kubernetes objects, as kube-state-metrics serves them.";
+
+const PROGRAM: &str = "kube-state-metrics";
+
+/// Runs it with the words after the program's name.
+pub fn main(argv: &[String]) -> ExitCode {
+    let flags = kube_flags::all();
+    if let Some(at) = pflag::first_word(&flags, argv) {
+        let mut rest = argv.to_vec();
+        match rest.remove(at).as_str() {
+            "version" => return version(&rest),
+            "completion" | "comp" | "c" => return completions(&rest),
+            "help" => return help(&flags, &rest),
+            // Flags are judged before a word that is no command.
+            _ => {}
+        }
+    }
+    let mut args = KubeArgs::default();
+    let words = match pflag::parse(&flags, &mut args, argv) {
+        Ok(words) => words,
+        Err(error) => return usage_error(&error, &usage(&flags)),
+    };
+    if args.help {
+        return print(&format!("{ABOUT}\n\n{}", usage(&flags)));
+    }
+    if let Some(word) = words.first() {
+        return unknown_command(&flags, word);
+    }
+    crate::telemetry::log::init(config::klog(&args));
+    run::kube_state_metrics(&args)
+}
+
+fn usage(flags: &[Flag<KubeArgs>]) -> String {
+    format!(
+        "Usage:\n  {PROGRAM} [flags]\n  {PROGRAM} [command]\n\nAvailable Commands:\n  \
+         completion  Generate completion script for {PROGRAM}.\n  \
+         help        Help about any command\n  version     Print version information.\n\n\
+         Flags:\n{}\nUse \"{PROGRAM} [command] --help\" for more information about a command.\n",
+        pflag::usages(flags)
+    )
+}
+
+fn usage_error(error: &str, usage: &str) -> ExitCode {
+    complain(&format!("Error: {error}\n{}", usage.trim_end_matches('\n')));
+    ExitCode::FAILURE
+}
+
+fn unknown_command(flags: &[Flag<KubeArgs>], word: &str) -> ExitCode {
+    let word = crate::go::strconv::quote(word);
+    usage_error(&format!("unknown command {word} for \"{PROGRAM}\""), &usage(flags))
+}
+
+/// Flags of the commands that have none of their own.
+#[derive(Default)]
+struct HelpOnly {
+    help: bool,
+}
+
+fn help_flag(help: &'static str) -> [Flag<HelpOnly>; 1] {
+    [Flag {
+        name: "help",
+        short: Some('h'),
+        takes: crate::cli::flag::Takes::Nothing,
+        default: "",
+        help,
+        set: |args, text| crate::go::strconv::parse_bool(text).map(|on| args.help = on),
+    }]
+}
+
+fn version(argv: &[String]) -> ExitCode {
+    let flags = help_flag("help for version");
+    let usage = format!("Usage:\n  {PROGRAM} version [flags]\n\nFlags:\n{}", pflag::usages(&flags));
+    let mut args = HelpOnly::default();
+    match pflag::parse(&flags, &mut args, argv) {
+        Err(error) => usage_error(&error, &format!("{usage}\n")),
+        Ok(_) if args.help => print(&format!("Print version information.\n\n{usage}")),
+        Ok(_) => print(&completion::version(PROGRAM)),
+    }
+}
+
+fn completions(argv: &[String]) -> ExitCode {
+    let flags = help_flag("help for completion");
+    let usage = format!(
+        "Usage:\n  {PROGRAM} completion [bash|zsh|fish]\n\nAliases:\n  completion, comp, c\n\n\
+         Flags:\n{}",
+        pflag::usages(&flags)
+    );
+    let mut args = HelpOnly::default();
+    let words = match pflag::parse(&flags, &mut args, argv) {
+        Err(error) => return usage_error(&error, &format!("{usage}\n")),
+        Ok(_) if args.help => return print(&completion_help()),
+        Ok(words) => words,
+    };
+    let [shell] = words.as_slice() else {
+        let error = format!("accepts 1 arg(s), received {}", words.len());
+        return usage_error(&error, &format!("{usage}\n"));
+    };
+    let shell = match shell.as_str() {
+        "bash" => native::Shell::Bash,
+        "zsh" => native::Shell::Zsh,
+        "fish" => native::Shell::Fish,
+        // The original prints nothing and succeeds.
+        _ => return ExitCode::SUCCESS,
+    };
+    print(&completion::kube_state_metrics(shell))
+}
+
+/// How to use the script, for the shell of the user.
+fn completion_help() -> String {
+    let shell = std::env::var("SHELL").unwrap_or_default();
+    let shell = match shell.rsplit('/').next() {
+        Some("zsh") => "zsh",
+        Some("fish") => "fish",
+        _ => "bash",
+    };
+    let (now, always) = match shell {
+        "zsh" => (
+            format!("source <({PROGRAM} completion zsh)"),
+            format!("{PROGRAM} completion zsh > \"${{fpath[1]}}/_{PROGRAM}\""),
+        ),
+        "fish" => (
+            format!("{PROGRAM} completion fish | source"),
+            format!("{PROGRAM} completion fish > ~/.config/fish/completions/{PROGRAM}.fish"),
+        ),
+        _ => (
+            format!("source <({PROGRAM} completion bash)"),
+            format!("{PROGRAM} completion bash > /etc/bash_completion.d/{PROGRAM}"),
+        ),
+    };
+    format!(
+        "Generate the completion script for {shell}.\n\nIn this session:\n\n    {now}\n\n\
+         In every new session:\n\n    {always}\n\nUsage:\n  {PROGRAM} completion [bash|zsh|fish]\n"
+    )
+}
+
+fn help(flags: &[Flag<KubeArgs>], argv: &[String]) -> ExitCode {
+    match argv.first().map(String::as_str) {
+        Some("version") => version(&["--help".to_owned()]),
+        Some("completion" | "comp" | "c") => completions(&["--help".to_owned()]),
+        _ => print(&format!("{ABOUT}\n\n{}", usage(flags))),
+    }
+}

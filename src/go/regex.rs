@@ -1,0 +1,557 @@
+//! Regular expressions: from Go's dialect, in which mapping files and opt-in patterns are written, to that of the
+//! `regex` crate.
+//!
+//! In goes a pattern, out comes one for `regex::bytes`, or what Go has against it. Nothing here knows who matches what.
+//!
+//! Both are RE2 relatives with leftmost-first matching in linear time; they differ in what they accept and in what
+//! `\d`, `\w`, `\s` and `\b` mean. A pattern is read once, left to right, and written anew: what Go refuses is
+//! refused, what the crate would read differently is spelled out. Groups lose their names on the way, because Go lets
+//! two groups share one; the names come back beside the pattern.
+
+mod unicode;
+
+use std::fmt::Write;
+
+use crate::go::cursor::Cursor;
+
+/// Go's limit for a repeat count, nested counts multiplied.
+const MAX_REPEAT: u32 = 1000;
+
+/// A pattern for the `regex` crate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Translated {
+    pub(crate) pattern: String,
+    /// The name of each group; group 0 is the whole match and has none.
+    pub(crate) groups: Vec<Option<String>>,
+    /// Texts that lie in whatever the pattern matches. May miss some.
+    pub(crate) literals: Vec<String>,
+    /// The pattern is nothing but the first of these texts.
+    pub(crate) only_literal: bool,
+}
+
+/// Why a pattern is not one in Go's eyes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DialectError {
+    /// In characters from the start of the pattern, from 1.
+    pub(crate) at: usize,
+    pub(crate) message: String,
+}
+
+impl std::fmt::Display for DialectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at character {} of the pattern", self.message, self.at)
+    }
+}
+
+/// Translates a pattern.
+///
+/// # Errors
+/// The first thing Go would refuse.
+pub(crate) fn translate(pattern: &str) -> Result<Translated, DialectError> {
+    let mut translator = Translator {
+        input: Cursor::new(pattern),
+        out: String::with_capacity(pattern.len() + 8),
+        groups: vec![None],
+        open: vec![Scope::default()],
+        literals: Literals::default(),
+    };
+    match translator.run() {
+        Ok(()) => {
+            let Translator { out: pattern, groups, literals, .. } = translator;
+            let (literals, only_literal) = literals.finish();
+            Ok(Translated { pattern, groups, literals, only_literal })
+        }
+        Err(message) => {
+            let before = pattern.get(..translator.input.position).unwrap_or(pattern);
+            Err(DialectError { at: before.chars().count() + 1, message })
+        }
+    }
+}
+
+/// What the pattern had last in a group, which decides whether it can be repeated.
+#[derive(Clone, Copy, Default)]
+enum Last {
+    /// Nothing since the start of the group or a `|`.
+    #[default]
+    Nothing,
+    /// Something to repeat; it ends at this length of the output.
+    Atom { end: usize, repeats: u32 },
+    /// Something that has been repeated.
+    Repeated { repeats: u32 },
+}
+
+impl Last {
+    fn repeats(self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::Atom { repeats, .. } | Self::Repeated { repeats } => repeats,
+        }
+    }
+}
+
+/// The whole pattern or a group.
+#[derive(Default)]
+struct Scope {
+    last: Last,
+    /// The largest product of nested repeat counts so far.
+    repeats: u32,
+}
+
+/// Runs of plain characters outside groups.
+#[derive(Default)]
+struct Literals {
+    run: String,
+    done: Vec<String>,
+    /// Something else than plain characters has been seen.
+    mixed: bool,
+    /// With alternatives or flags, a run is no longer part of each match as it stands.
+    void: bool,
+}
+
+impl Literals {
+    fn end_run(&mut self) {
+        self.mixed = true;
+        if !self.run.is_empty() {
+            self.done.push(std::mem::take(&mut self.run));
+        }
+    }
+
+    fn finish(mut self) -> (Vec<String>, bool) {
+        if self.void {
+            return (Vec::new(), false);
+        }
+        if !self.mixed || !self.run.is_empty() {
+            self.done.push(self.run);
+        }
+        (self.done, !self.mixed)
+    }
+}
+
+struct Translator<'p> {
+    input: Cursor<'p>,
+    out: String,
+    groups: Vec<Option<String>>,
+    open: Vec<Scope>,
+    literals: Literals,
+}
+
+type Step = Result<(), String>;
+
+impl<'p> Translator<'p> {
+    fn run(&mut self) -> Step {
+        while let Some(character) = self.input.peek() {
+            match character {
+                '(' => self.open_group()?,
+                ')' => self.close_group()?,
+                '|' => {
+                    self.input.position += 1;
+                    self.out.push('|');
+                    self.literals.void |= self.open.len() == 1;
+                    self.set_last(Last::Nothing);
+                }
+                '*' | '+' | '?' => {
+                    let op = character.to_string();
+                    self.repeat(1, &op, None)?;
+                }
+                '{' => match self.counts() {
+                    Some((length, low, high)) => {
+                        let op = self.input.rest().get(..length).unwrap_or_default().to_owned();
+                        self.repeat(length, &op, Some((low, high)))?;
+                    }
+                    None => self.literal(),
+                },
+                '[' => self.class()?,
+                '.' | '^' | '$' => {
+                    self.input.position += 1;
+                    self.out.push(character);
+                    self.atom(0);
+                }
+                '\\' => self.escape()?,
+                _ => self.literal(),
+            }
+        }
+        if self.open.len() > 1 { Err("missing closing )".to_owned()) } else { Ok(()) }
+    }
+
+    fn literal(&mut self) {
+        if let Some(character) = self.input.next() {
+            self.plain(character);
+        }
+    }
+
+    /// A character that stands for itself.
+    fn plain(&mut self, character: char) {
+        push_literal(&mut self.out, character);
+        let end = self.out.len();
+        self.set_last(Last::Atom { end, repeats: 0 });
+        if self.open.len() == 1 {
+            self.literals.run.push(character);
+        }
+    }
+
+    /// The output now ends with something that can be repeated and is no plain character.
+    fn atom(&mut self, repeats: u32) {
+        self.literals.end_run();
+        let end = self.out.len();
+        self.set_last(Last::Atom { end, repeats });
+    }
+
+    fn set_last(&mut self, last: Last) {
+        if let Some(scope) = self.open.last_mut() {
+            scope.repeats = scope.repeats.max(scope.last.repeats());
+            scope.last = last;
+        }
+    }
+
+    fn repeat(&mut self, length: usize, op: &str, counts: Option<(u32, Option<u32>)>) -> Step {
+        let last = self.open.last().map(|scope| scope.last).unwrap_or_default();
+        let (end, below) = match last {
+            Last::Nothing => return Err(format!("missing argument to repetition operator {op}")),
+            Last::Repeated { .. } => {
+                return Err(format!("invalid nested repetition operator {op}"));
+            }
+            Last::Atom { end, repeats } => (end, repeats),
+        };
+        let mut repeats = below;
+        if let Some((low, high)) = counts {
+            if low > MAX_REPEAT || high.is_some_and(|high| high > MAX_REPEAT || high < low) {
+                return Err(format!("invalid repeat count {op}"));
+            }
+            repeats = match high {
+                // Nothing is left to be repeated.
+                Some(0) => 0,
+                Some(high) => high.saturating_mul(below.max(1)),
+                // Without an end the start counts, and what is inside at least once.
+                None => low.max(1).saturating_mul(below.max(1)),
+            };
+            if repeats > MAX_REPEAT {
+                return Err(format!(
+                    "invalid repeat count {op}: more than {MAX_REPEAT} with those inside"
+                ));
+            }
+        }
+        self.input.position += length;
+        self.literals.run.pop();
+        self.literals.end_run();
+        let lazy = self.input.eat("?");
+        // Flags may have been written since; the operator belongs to what was before them.
+        if lazy {
+            self.out.insert(end, '?');
+        }
+        self.out.insert_str(end, op);
+        if let Some(scope) = self.open.last_mut() {
+            scope.last = Last::Repeated { repeats };
+        }
+        Ok(())
+    }
+
+    /// `{n}`, `{n,}`, `{n,m}`: length and counts; anything else is a literal brace.
+    fn counts(&self) -> Option<(usize, u32, Option<u32>)> {
+        let inner = self.input.rest().strip_prefix('{')?;
+        let inner = inner.get(..inner.find('}')?)?;
+        let length = inner.len() + 2;
+        match inner.split_once(',') {
+            None => count(inner).map(|low| (length, low, Some(low))),
+            Some((low, "")) => count(low).map(|low| (length, low, None)),
+            Some((low, high)) => Some((length, count(low)?, Some(count(high)?))),
+        }
+    }
+
+    fn open_group(&mut self) -> Step {
+        let rest = self.input.rest();
+        let named = rest.strip_prefix("(?P<").or_else(|| rest.strip_prefix("(?<"));
+        if let Some(inner) = named {
+            let name = inner.split_once('>').map(|(name, _)| name).unwrap_or_default();
+            if name.is_empty() || !name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) {
+                return Err("invalid named capture".to_owned());
+            }
+            self.input.position += rest.len() - inner.len() + name.len() + 1;
+            self.groups.push(Some(name.to_owned()));
+            self.push_group("(");
+        } else if let Some(inner) = rest.strip_prefix("(?") {
+            return self.flags(inner);
+        } else {
+            self.input.position += 1;
+            self.groups.push(None);
+            self.push_group("(");
+        }
+        Ok(())
+    }
+
+    fn push_group(&mut self, text: &str) {
+        self.literals.end_run();
+        self.out.push_str(text);
+        self.open.push(Scope::default());
+    }
+
+    /// `(?flags)` and `(?flags:…`, with `inner` what follows `(?`.
+    fn flags(&mut self, inner: &str) -> Step {
+        let bad = || "invalid or unsupported Perl syntax".to_owned();
+        let (mut on, mut off, mut negative, mut seen) =
+            (String::new(), String::new(), false, false);
+        for (offset, character) in inner.char_indices() {
+            match character {
+                'i' | 'm' | 's' | 'U' => {
+                    // The last mention of a flag counts; the crate refuses to have one twice.
+                    on.retain(|flag| flag != character);
+                    off.retain(|flag| flag != character);
+                    if negative {
+                        off.push(character)
+                    } else {
+                        on.push(character)
+                    }
+                    seen = true;
+                }
+                '-' if !negative => (negative, seen) = (true, false),
+                ':' | ')' if !negative || seen => {
+                    self.input.position += "(?".len() + offset + 1;
+                    self.literals.void |= character == ')';
+                    let minus = if off.is_empty() { "" } else { "-" };
+                    let flags = format!("(?{on}{minus}{off}");
+                    if character == ':' {
+                        self.push_group(&format!("{flags}:"));
+                    } else if !(on.is_empty() && off.is_empty()) {
+                        self.out.push_str(&flags);
+                        self.out.push(')');
+                    }
+                    return Ok(());
+                }
+                _ => return Err(bad()),
+            }
+        }
+        Err(bad())
+    }
+
+    fn close_group(&mut self) -> Step {
+        if self.open.len() < 2 {
+            return Err("unexpected )".to_owned());
+        }
+        self.input.position += 1;
+        self.out.push(')');
+        let inside = self.open.pop().map_or(0, |scope| scope.repeats.max(scope.last.repeats()));
+        self.atom(inside);
+        Ok(())
+    }
+
+    /// A backslash outside a bracket.
+    fn escape(&mut self) -> Step {
+        if self.input.eat("\\Q") {
+            let rest = self.input.rest();
+            let (quoted, length) = match rest.split_once("\\E") {
+                Some((quoted, _)) => (quoted, quoted.len() + 2),
+                None => (rest, rest.len()),
+            };
+            for character in quoted.chars() {
+                self.plain(character);
+            }
+            self.input.position += length;
+            return Ok(());
+        }
+        let boundary = match self.input.rest().as_bytes() {
+            [b'\\', b'A', ..] => r"\A",
+            [b'\\', b'z', ..] => r"\z",
+            [b'\\', b'b', ..] => r"(?-u:\b)",
+            [b'\\', b'B', ..] => r"(?-u:\B)",
+            _ => "",
+        };
+        if boundary.is_empty() {
+            match self.class_escape()? {
+                Some(class) => {
+                    let _ = write!(self.out, "[{class}]");
+                }
+                None => {
+                    let character = self.character_escape()?;
+                    self.plain(character);
+                    return Ok(());
+                }
+            }
+        } else {
+            self.input.position += 2;
+            self.out.push_str(boundary);
+        }
+        self.atom(0);
+        Ok(())
+    }
+
+    /// `\d` and the like, `\pL` and the like: as an item of a bracket.
+    fn class_escape(&mut self) -> Result<Option<String>, String> {
+        let class = match self.input.rest().as_bytes() {
+            [b'\\', b'd', ..] => "0-9",
+            [b'\\', b'D', ..] => "[^0-9]",
+            [b'\\', b's', ..] => r"\t\n\x0C\r\x20",
+            [b'\\', b'S', ..] => r"[^\t\n\x0C\r\x20]",
+            [b'\\', b'w', ..] => "0-9A-Za-z_",
+            [b'\\', b'W', ..] => "[^0-9A-Za-z_]",
+            [b'\\', b'p' | b'P', ..] => return self.unicode_class().map(Some),
+            _ => return Ok(None),
+        };
+        self.input.position += 2;
+        Ok(Some(class.to_owned()))
+    }
+
+    fn unicode_class(&mut self) -> Result<String, String> {
+        let rest = self.input.rest();
+        let mut negative = rest.starts_with("\\P");
+        let after = rest.get(2..).unwrap_or_default();
+        let (name, length) = match after.strip_prefix('{') {
+            Some(inner) => match inner.split_once('}') {
+                Some((name, _)) => (name, name.len() + 4),
+                None => return Err("invalid character class range".to_owned()),
+            },
+            None => {
+                let length = after.chars().next().map_or(0, char::len_utf8);
+                (after.get(..length).unwrap_or_default(), length + 2)
+            }
+        };
+        let (name, caret) = name.strip_prefix('^').map_or((name, false), |name| (name, true));
+        negative ^= caret;
+        let class =
+            unicode::class(name).ok_or_else(|| format!("unknown character class {name:?}"))?;
+        self.input.position += length;
+        Ok(if negative { format!("[^{class}]") } else { class })
+    }
+
+    /// A backslash that stands for one character.
+    fn character_escape(&mut self) -> Result<char, String> {
+        let rest = self.input.rest();
+        let mut characters = rest.chars().skip(1);
+        let Some(character) = characters.next() else {
+            return Err("trailing backslash at end of expression".to_owned());
+        };
+        let invalid = || format!("invalid escape sequence \\{}", character.escape_debug());
+        let (value, length) = match character {
+            'a' => ('\x07', 2),
+            'f' => ('\x0c', 2),
+            'n' => ('\n', 2),
+            'r' => ('\r', 2),
+            't' => ('\t', 2),
+            'v' => ('\x0b', 2),
+            '0'..='7' => {
+                let digits: String =
+                    characters.take_while(|c| matches!(c, '0'..='7')).take(2).collect();
+                // A single digit but 0 would be a back-reference.
+                if character != '0' && digits.is_empty() {
+                    return Err(invalid());
+                }
+                let code = u32::from_str_radix(&format!("{character}{digits}"), 8).ok();
+                (code.and_then(char::from_u32).ok_or_else(invalid)?, 2 + digits.len())
+            }
+            'x' => {
+                let after = rest.get(2..).unwrap_or_default();
+                let (digits, length) = match after.strip_prefix('{') {
+                    Some(inner) => {
+                        let digits =
+                            inner.split_once('}').map(|(digits, _)| digits).ok_or_else(invalid)?;
+                        (digits, digits.len() + 4)
+                    }
+                    None => (after.get(..2).ok_or_else(invalid)?, 4),
+                };
+                if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                    return Err(invalid());
+                }
+                let code = u32::from_str_radix(digits, 16).ok();
+                (code.and_then(char::from_u32).ok_or_else(invalid)?, length)
+            }
+            _ if character.is_ascii() && !character.is_ascii_alphanumeric() => (character, 2),
+            _ => return Err(invalid()),
+        };
+        self.input.position += length;
+        Ok(value)
+    }
+
+    /// A bracket expression.
+    fn class(&mut self) -> Step {
+        self.input.position += 1;
+        let mut class = String::from("[");
+        if self.input.eat("^") {
+            class.push('^');
+        }
+        let mut first = true;
+        loop {
+            let Some(character) = self.input.peek() else {
+                return Err("missing closing ]".to_owned());
+            };
+            if character == ']' && !first {
+                self.input.position += 1;
+                break;
+            }
+            first = false;
+            if let Some(name) = self.posix_class()? {
+                class.push_str(&name);
+                continue;
+            }
+            if let Some(item) = self.class_escape()? {
+                class.push_str(&item);
+                continue;
+            }
+            let low = self.class_character()?;
+            push_literal(&mut class, low);
+            let mut ahead = self.input.rest().chars();
+            if ahead.next() == Some('-') && ahead.next().is_some_and(|c| c != ']') {
+                self.input.position += 1;
+                let high = self.class_character()?;
+                if high < low {
+                    return Err(format!(
+                        "invalid character class range {}-{}",
+                        low.escape_debug(),
+                        high.escape_debug()
+                    ));
+                }
+                class.push('-');
+                push_literal(&mut class, high);
+            }
+        }
+        class.push(']');
+        self.out.push_str(&class);
+        self.atom(0);
+        Ok(())
+    }
+
+    fn class_character(&mut self) -> Result<char, String> {
+        match self.input.peek() {
+            Some('\\') => self.character_escape(),
+            Some(_) => self.input.next().ok_or_else(|| "missing closing ]".to_owned()),
+            None => Err("missing closing ]".to_owned()),
+        }
+    }
+
+    /// `[:alpha:]` and the like.
+    fn posix_class(&mut self) -> Result<Option<String>, String> {
+        const NAMES: [&str; 14] = [
+            "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print",
+            "punct", "space", "upper", "word", "xdigit",
+        ];
+        let Some((name, _)) =
+            self.input.rest().strip_prefix("[:").and_then(|inner| inner.split_once(":]"))
+        else {
+            return Ok(None);
+        };
+        if !NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+            return Err(format!("unknown character class {name:?}"));
+        }
+        self.input.position += name.len() + 4;
+        Ok(Some(format!("[:{name}:]")))
+    }
+}
+
+/// A repeat count: decimal, without leading zeros.
+fn count(digits: &str) -> Option<u32> {
+    let leading_zero = digits.len() > 1 && digits.starts_with('0');
+    if digits.is_empty() || leading_zero || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // Too large for the type is too large for the limit.
+    Some(digits.parse().unwrap_or(u32::MAX))
+}
+
+fn push_literal(out: &mut String, character: char) {
+    if character.is_ascii_alphanumeric() || (!character.is_ascii() && !character.is_control()) {
+        out.push(character);
+    } else {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\\x{{{:X}}}", u32::from(character));
+    }
+}
+
+#[cfg(test)]
+mod tests;

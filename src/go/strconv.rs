@@ -1,0 +1,309 @@
+//! Values of flags in Go's syntax, with Go's error texts: what `strconv` and `time` accept and say.
+
+use std::time::Duration;
+
+use super::float::{self, GoFloatError};
+
+/// Quotes like Go's `slog`: only text that would be ambiguous otherwise.
+pub(crate) fn quote_if_needed(text: &str) -> String {
+    let plain = |c: char| c > ' ' && c != '"' && c != '=' && c != '\\' && !c.is_control();
+    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { quote(text) }
+}
+
+/// Quotes like Go's `strconv.Quote`.
+pub(crate) fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            c if (c as u32) < 0x20 || c == '\u{7f}' => {
+                quoted.push_str(&format!("\\x{:02x}", c as u32));
+            }
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", c as u32)),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn syntax(function: &str, text: &str) -> String {
+    format!("strconv.{function}: parsing {}: invalid syntax", quote(text))
+}
+
+fn range(function: &str, text: &str) -> String {
+    format!("strconv.{function}: parsing {}: value out of range", quote(text))
+}
+
+/// `strconv.ParseBool`.
+///
+/// # Errors
+///
+/// When the text is none of the accepted words.
+pub fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(syntax("ParseBool", text)),
+    }
+}
+
+/// `strconv.ParseInt` with base 0: prefixes `0x`, `0b`, `0o`, `0`, and underscores between digits.
+///
+/// # Errors
+///
+/// When the text is not such a number or does not fit into `bits`.
+pub fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
+    let (negative, digits) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let magnitude = match magnitude(digits) {
+        Ok(magnitude) => magnitude,
+        Err(Fault::Syntax) => return Err(syntax("ParseInt", text)),
+        Err(Fault::Range) => return Err(range("ParseInt", text)),
+    };
+    let limit = 1_u64 << (bits - 1);
+    match (negative, magnitude) {
+        (true, magnitude) if magnitude <= limit => Ok((magnitude as i64).wrapping_neg()),
+        (false, magnitude) if magnitude < limit => Ok(magnitude as i64),
+        _ => Err(range("ParseInt", text)),
+    }
+}
+
+/// `strconv.ParseUint` with base 0 and 64 bits.
+///
+/// # Errors
+///
+/// When the text is not such a number.
+pub fn parse_uint(text: &str) -> Result<u64, String> {
+    magnitude(text).map_err(|fault| match fault {
+        Fault::Syntax => syntax("ParseUint", text),
+        Fault::Range => range("ParseUint", text),
+    })
+}
+
+enum Fault {
+    Syntax,
+    Range,
+}
+
+fn magnitude(text: &str) -> Result<u64, Fault> {
+    let bytes = text.as_bytes();
+    let (radix, digits, prefixed) = match bytes {
+        [b'0', b'x' | b'X', rest @ ..] => (16, rest, true),
+        [b'0', b'b' | b'B', rest @ ..] => (2, rest, true),
+        [b'0', b'o' | b'O', rest @ ..] => (8, rest, true),
+        [b'0', rest @ ..] if !rest.is_empty() => (8, rest, true),
+        digits => (10, digits, false),
+    };
+    let mut value = 0_u64;
+    let mut fits = true;
+    // An underscore needs a digit, or the prefix, on its left and a digit on its right.
+    let mut after_digit = prefixed;
+    let mut any = false;
+    for &byte in digits {
+        if byte == b'_' {
+            if !after_digit {
+                return Err(Fault::Syntax);
+            }
+            after_digit = false;
+            continue;
+        }
+        let digit = (byte as char).to_digit(radix).ok_or(Fault::Syntax)?;
+        after_digit = true;
+        any = true;
+        match value.checked_mul(u64::from(radix)).and_then(|v| v.checked_add(u64::from(digit))) {
+            Some(next) => value = next,
+            None => fits = false,
+        }
+    }
+    if !any || !after_digit {
+        return Err(Fault::Syntax);
+    }
+    if fits { Ok(value) } else { Err(Fault::Range) }
+}
+
+/// `strconv.ParseFloat`.
+///
+/// # Errors
+///
+/// When the text is not a number in Go's syntax or too large.
+pub fn parse_float(text: &str) -> Result<f64, String> {
+    float::parse(text.as_bytes()).map_err(|error| match error {
+        GoFloatError::Syntax => syntax("ParseFloat", text),
+        GoFloatError::Range => range("ParseFloat", text),
+    })
+}
+
+/// Units of `time.ParseDuration` in nanoseconds.
+const UNITS: [(&str, u64); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("\u{b5}s", 1_000),
+    ("\u{3bc}s", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// What kingpin adds to them.
+const LONG_UNITS: [(&str, u64); 2] = [("d", 86_400_000_000_000), ("w", 604_800_000_000_000)];
+
+/// `time.ParseDuration`, in nanoseconds.
+///
+/// # Errors
+///
+/// When the text is empty, has no unit, an unknown unit or does not fit into 64 bits.
+pub fn parse_duration(text: &str) -> Result<i64, String> {
+    duration(text, &[])
+}
+
+/// The same with days and weeks, as kingpin's duration flags take it.
+///
+/// # Errors
+///
+/// As [`parse_duration`].
+pub fn parse_long_duration(text: &str) -> Result<i64, String> {
+    duration(text, &LONG_UNITS)
+}
+
+fn duration(text: &str, more: &[(&str, u64)]) -> Result<i64, String> {
+    let invalid = || format!("time: invalid duration {}", quote(text));
+    let (negative, mut rest) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if rest == "0" {
+        return Ok(0);
+    }
+    if rest.is_empty() {
+        return Err(invalid());
+    }
+    let mut total = 0_u64;
+    while !rest.is_empty() {
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(number_end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return Err(invalid());
+        }
+        let unit_end = tail.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        if unit.is_empty() {
+            return Err(format!("time: missing unit in duration {}", quote(text)));
+        }
+        let known = UNITS.iter().chain(more).find(|(name, _)| *name == unit);
+        let Some((_, nanos)) = known else {
+            let (unit, text) = (quote(unit), quote(text));
+            return Err(format!("time: unknown unit {unit} in duration {text}"));
+        };
+        let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
+        let mut scale = *nanos as f64;
+        let mut part = 0.0;
+        for digit in fraction.bytes() {
+            scale /= 10.0;
+            part += f64::from(digit - b'0') * scale;
+        }
+        total = whole
+            .checked_mul(*nanos)
+            .and_then(|nanos| nanos.checked_add(part as u64))
+            .and_then(|nanos| total.checked_add(nanos))
+            .filter(|nanos| *nanos <= 1 << 63)
+            .ok_or_else(invalid)?;
+        rest = tail;
+    }
+    match (negative, total) {
+        (true, total) => Ok((total as i64).wrapping_neg()),
+        (false, total) => i64::try_from(total).map_err(|_| invalid()),
+    }
+}
+
+/// A Go duration as a limit; zero and below mean that there is none.
+pub fn limit(nanos: i64) -> Option<Duration> {
+    u64::try_from(nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers() {
+        assert_eq!(parse_int("0x10", 64), Ok(16));
+        assert_eq!(parse_int("-0b11", 64), Ok(-3));
+        assert_eq!(parse_int("0o7", 64), Ok(7));
+        assert_eq!(parse_int("010", 64), Ok(8));
+        assert_eq!(parse_int("+1_000", 64), Ok(1000));
+        assert_eq!(parse_int("0x_1f", 64), Ok(31));
+        assert_eq!(parse_int("-9223372036854775808", 64), Ok(i64::MIN));
+        assert_eq!(
+            parse_int("9223372036854775808", 64),
+            Err("strconv.ParseInt: parsing \"9223372036854775808\": value out of range".into())
+        );
+        assert_eq!(parse_int("2147483647", 32), Ok(2_147_483_647));
+        assert!(parse_int("2147483648", 32).is_err_and(|e| e.ends_with("value out of range")));
+        for text in ["", "abc", "1.5", "1__0", "_1", "1_", "0x", "08", "1e3", "--1"] {
+            let expected = format!("strconv.ParseInt: parsing \"{text}\": invalid syntax");
+            assert_eq!(parse_int(text, 64), Err(expected));
+        }
+    }
+
+    #[test]
+    fn unsigned() {
+        assert_eq!(parse_uint("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(
+            parse_uint("-1"),
+            Err("strconv.ParseUint: parsing \"-1\": invalid syntax".into())
+        );
+        assert!(
+            parse_uint("18446744073709551616").is_err_and(|e| e.ends_with("value out of range"))
+        );
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(parse_duration("1m30s"), Ok(90_000_000_000));
+        assert_eq!(parse_duration("500ms"), Ok(500_000_000));
+        assert_eq!(parse_duration("-1.5h"), Ok(-5_400_000_000_000));
+        assert_eq!(parse_duration(".5s"), Ok(500_000_000));
+        assert_eq!(parse_duration("0"), Ok(0));
+        for (text, error) in [
+            ("", "time: invalid duration \"\""),
+            ("abc", "time: invalid duration \"abc\""),
+            (" 1s", "time: invalid duration \" 1s\""),
+            ("5", "time: missing unit in duration \"5\""),
+            ("5x", "time: unknown unit \"x\" in duration \"5x\""),
+            ("1d", "time: unknown unit \"d\" in duration \"1d\""),
+            ("9999999h", "time: invalid duration \"9999999h\""),
+            (".s", "time: invalid duration \".s\""),
+            ("-", "time: invalid duration \"-\""),
+        ] {
+            assert_eq!(parse_duration(text), Err(error.into()), "{text}");
+        }
+        assert_eq!(parse_long_duration("1w1d"), Ok(8 * 86_400_000_000_000));
+    }
+
+    #[test]
+    fn booleans_and_floats() {
+        assert_eq!(parse_bool("T"), Ok(true));
+        assert!(parse_bool("yes").is_err());
+        assert_eq!(parse_float("0x1p-1"), Ok(0.5));
+        assert_eq!(
+            parse_float("x"),
+            Err("strconv.ParseFloat: parsing \"x\": invalid syntax".into())
+        );
+    }
+}

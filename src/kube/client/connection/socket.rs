@@ -1,0 +1,195 @@
+//! The socket under a connection: its descriptor is paid for, and it tells when something was heard.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::descriptors::{self, Permit, Share};
+
+/// After so much silence the kernel asks whether the peer's is still there, and again at this interval.
+const KEEPALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(10)];
+/// What was sent must be acknowledged within this time, and so must the kernel's questions.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(45);
+/// Bytes read at once where many small reads would follow: TLS takes 4 KiB at a time.
+const READ_AHEAD: usize = 64 * 1024;
+
+/// What is known of a socket outside of it.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    start: Instant,
+    /// When something was last received, in microseconds since `start`.
+    heard: AtomicU64,
+    /// Whether to read ahead.
+    ahead: AtomicBool,
+    /// Bytes that may be read until [`Activity::allow`] is next called.
+    allowance: AtomicUsize,
+}
+
+impl Activity {
+    pub(crate) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            heard: AtomicU64::new(0),
+            ahead: AtomicBool::new(false),
+            allowance: AtomicUsize::new(usize::MAX),
+        }
+    }
+
+    /// When something was last received.
+    pub(crate) fn heard(&self) -> Instant {
+        self.start + Duration::from_micros(self.heard.load(Ordering::Relaxed))
+    }
+
+    fn hear(&self) {
+        let now = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.heard.store(now, Ordering::Relaxed);
+    }
+
+    /// Reads ahead from now on.
+    pub(crate) fn read_ahead(&self) {
+        self.ahead.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets so many bytes be read before others have their turn.
+    pub(crate) fn allow(&self, bytes: usize) {
+        self.allowance.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A connected socket.
+pub(crate) struct Socket {
+    stream: TcpStream,
+    activity: Arc<Activity>,
+    ahead: Option<Box<Ahead>>,
+    _permit: Permit<'static>,
+}
+
+/// What was read ahead.
+struct Ahead {
+    buffer: Vec<u8>,
+    from: usize,
+    to: usize,
+}
+
+impl Socket {
+    /// Takes a descriptor for a socket to the API server.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub(crate) fn permit() -> Result<Permit<'static>, String> {
+        let descriptors = descriptors::of_process();
+        descriptors.take(Share::ApiServer).ok_or_else(|| {
+            // The same words each time: what is new is logged.
+            format!(
+                "no file descriptor is left for another connection to the API server: the process may have {} \
+                 open files",
+                descriptors.limit()
+            )
+        })
+    }
+
+    /// Connects to an address.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(crate) async fn connect(
+        address: SocketAddr,
+        permit: Permit<'static>,
+        activity: Arc<Activity>,
+    ) -> io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(&stream);
+        let [time, interval] = KEEPALIVE;
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(time).with_interval(interval))?;
+        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+        Ok(Self { stream, activity, ahead: None, _permit: permit })
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let Some(ahead) = &mut this.ahead
+            && ahead.from < ahead.to
+        {
+            ahead.hand_out(out);
+            return Poll::Ready(Ok(()));
+        }
+        let allowance = this.activity.allowance.load(Ordering::Relaxed);
+        if allowance == 0 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let read = if this.activity.ahead.load(Ordering::Relaxed) {
+            let ahead = this.ahead.get_or_insert_with(|| {
+                Box::new(Ahead { buffer: vec![0; READ_AHEAD], from: 0, to: 0 })
+            });
+            let mut buffer = ReadBuf::new(&mut ahead.buffer);
+            ready!(Pin::new(&mut this.stream).poll_read(context, &mut buffer))?;
+            (ahead.from, ahead.to) = (0, buffer.filled().len());
+            ahead.hand_out(out);
+            ahead.to
+        } else {
+            let before = out.filled().len();
+            ready!(Pin::new(&mut this.stream).poll_read(context, out))?;
+            out.filled().len() - before
+        };
+        if read > 0 {
+            this.activity.hear();
+        }
+        this.activity.allowance.store(allowance.saturating_sub(read), Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Ahead {
+    fn hand_out(&mut self, out: &mut ReadBuf<'_>) {
+        let end = self.to.min(self.from + out.remaining());
+        out.put_slice(&self.buffer[self.from..end]);
+        self.from = end;
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

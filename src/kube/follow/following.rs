@@ -1,0 +1,296 @@
+//! One kind being followed: the list/watches of a resource, their stores, and their restarts.
+//!
+//! A [`Plan`] says what is to be followed and how; a [`Following`] is that in action. Which kinds there
+//! are and when one takes the place of another is the business of [`reconcile`](super::reconcile).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::time::Instant;
+
+use super::intake::Intake;
+use super::machine::ListOptions;
+use super::progress::Progress;
+use super::watch::{Health, Reflector, Shared, Timing};
+use super::worker::Pace;
+use crate::cache::{Schema, Store};
+use crate::kube::client::Client;
+use crate::kube::pipeline::{PipelineConfig, Watched};
+use crate::kube::shard::Shard;
+use crate::kube::target::{Scope, Target};
+use crate::telemetry::KubeMetrics;
+
+/// Objects for each page of a list, as in Go's client.
+const PAGE: u64 = 500;
+
+/// After so long without a fault the next one counts as the first.
+const FORGIVEN: Duration = Duration::from_secs(600);
+
+/// What is to be followed of one resource, and how.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    client: Arc<Client>,
+    watched: Watched,
+    schema: Arc<Schema>,
+    scopes: Vec<Arc<Scope>>,
+    shard: Shard,
+    object_limit: u64,
+    options: ListOptions,
+    timing: Timing,
+}
+
+impl Plan {
+    pub(crate) fn new(client: &Arc<Client>, config: &PipelineConfig, watched: &Watched) -> Self {
+        Self {
+            client: Arc::clone(client),
+            schema: watched.renderer.schema(),
+            scopes: scopes(config, &watched.target).into_iter().map(Arc::new).collect(),
+            watched: watched.clone(),
+            shard: config.shard,
+            object_limit: config.object_limit,
+            options: list_options(config),
+            timing: config.timing.clone(),
+        }
+    }
+
+    /// The resource's name, as the catalog has it.
+    pub(crate) fn name(&self) -> &str {
+        &self.schema.resource
+    }
+
+    /// The families of the resource.
+    pub(crate) fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Whether `other` asks the same server for the same objects and makes the same of them.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let families = |plan: &Self| -> Vec<String> {
+            plan.schema.families.iter().map(|family| family.name.clone()).collect()
+        };
+        Arc::ptr_eq(&self.client, &other.client)
+            && self.watched.target == other.watched.target
+            && self.scopes == other.scopes
+            && self.shard == other.shard
+            && self.object_limit == other.object_limit
+            && self.options == other.options
+            && self.timing == other.timing
+            && families(self) == families(other)
+            && self.watched.renderer.settings() == other.watched.renderer.settings()
+    }
+}
+
+/// The list/watches of one resource.
+fn scopes(config: &PipelineConfig, target: &Target) -> Vec<Scope> {
+    let scope = |namespace: Option<&String>, selector: &str| Scope {
+        target: target.clone(),
+        namespace: namespace.cloned(),
+        selector: selector.to_owned(),
+    };
+    if !target.namespaced {
+        vec![scope(None, "")]
+    } else if config.namespaces.is_empty() {
+        vec![scope(None, &config.selector)]
+    } else {
+        let each = config.namespaces.iter();
+        each.map(|namespace| scope(Some(namespace), &config.selector)).collect()
+    }
+}
+
+fn list_options(config: &PipelineConfig) -> ListOptions {
+    let limited = config.object_limit > 0;
+    ListOptions {
+        streaming: !limited,
+        limit: if limited { config.object_limit } else { PAGE },
+        always_limit: limited,
+        from_cache: config.use_apiserver_cache,
+    }
+}
+
+/// What list/watches run on and count into.
+pub(crate) struct Ground {
+    pub(crate) pace: Arc<Pace>,
+    pub(crate) metrics: KubeMetrics,
+    /// What they have in common.
+    pub(crate) shared: Arc<Shared>,
+    /// Told of every change of a [`Progress`].
+    pub(crate) changes: watch::Sender<usize>,
+    /// The running list/watches.
+    pub(crate) tasks: JoinSet<()>,
+    /// Which of them a task is.
+    pub(crate) owners: HashMap<Id, Place>,
+    /// Numbers the followings.
+    pub(crate) next: u64,
+}
+
+/// A list/watch: its following and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) following: u64,
+    scope: usize,
+}
+
+/// One list/watch.
+struct Part {
+    progress: Arc<Progress>,
+    store: Arc<Store>,
+    task: AbortHandle,
+    /// Ends by a fault of ours, one soon after the other.
+    faults: u32,
+    last_fault: Option<Instant>,
+    /// When to start it again.
+    restart: Option<Instant>,
+}
+
+/// A plan in action. Dropping it ends its list/watches.
+pub(crate) struct Following {
+    pub(crate) plan: Plan,
+    pub(crate) id: u64,
+    parts: Vec<Part>,
+}
+
+impl Following {
+    /// Begins to list, into stores of its own.
+    pub(crate) fn start(plan: Plan, ground: &mut Ground) -> Self {
+        ground.next += 1;
+        let mut following = Self { plan, id: ground.next, parts: Vec::new() };
+        for (number, scope) in following.plan.scopes.iter().enumerate() {
+            let store = Arc::new(Store::new(Arc::clone(&following.plan.schema)));
+            let progress = Progress::new(scope, Arc::clone(&store), ground.changes.clone());
+            let progress = Arc::new(progress);
+            let place = Place { following: following.id, scope: number };
+            let task = following.plan.spawn(place, &store, &progress, ground);
+            let (faults, last_fault, restart) = (0, None, None);
+            following.parts.push(Part { progress, store, task, faults, last_fault, restart });
+        }
+        following
+    }
+
+    /// The stores, in the order of the namespaces.
+    pub(crate) fn stores(&self) -> Vec<Arc<Store>> {
+        self.parts.iter().map(|part| Arc::clone(&part.store)).collect()
+    }
+
+    /// What can be known of each list/watch.
+    pub(crate) fn progress(&self) -> impl Iterator<Item = &Arc<Progress>> {
+        self.parts.iter().map(|part| &part.progress)
+    }
+
+    /// How many objects it has.
+    pub(crate) fn objects(&self) -> usize {
+        self.parts.iter().map(|part| part.store.len()).sum()
+    }
+
+    /// Whether it has the complete state.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.progress().all(|progress| progress.is_listed())
+    }
+
+    /// Whether it has no state at all.
+    pub(crate) fn is_blank(&self) -> bool {
+        !self.progress().any(|progress| progress.is_listed())
+    }
+
+    /// Whether it has the complete state, but for what the server refuses to give.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.progress().all(|progress| progress.is_settled())
+    }
+
+    /// Whether a list/watch has failed and waits before it tries again.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.parts.iter().any(|part| part.restart.is_some() || part.progress.is_waiting())
+    }
+
+    /// A list/watch of it has ended by itself, which only a fault of ours makes it do. Its store keeps
+    /// what it has until the list of the next one is complete.
+    pub(crate) fn ended(&mut self, place: Place, reason: &str, metrics: &KubeMetrics) {
+        let backoff = &self.plan.timing.backoff;
+        let scope = &self.plan.scopes[place.scope];
+        let part = &mut self.parts[place.scope];
+        let now = Instant::now();
+        if part.last_fault.is_some_and(|last| now.duration_since(last) > FORGIVEN) {
+            part.faults = 0;
+        }
+        let wait = backoff.initial.saturating_mul(1 << part.faults.min(16)).min(backoff.cap);
+        part.faults += 1;
+        part.last_fault = Some(now);
+        part.restart = Some(now + wait);
+        metrics.restarted(&scope.target.label);
+        part.progress.failed(reason);
+        tracing::error!(
+            resource = %scope.target.plural,
+            namespace = scope.namespace,
+            error = reason,
+            restart_in = ?wait,
+            "a list/watch ended by a fault of this program, what it had stays until it has listed anew"
+        );
+    }
+
+    /// When the next list/watch has to be started again.
+    pub(crate) fn next_restart(&self) -> Option<Instant> {
+        self.parts.iter().filter_map(|part| part.restart).min()
+    }
+
+    /// Starts again what has waited long enough.
+    pub(crate) fn restart(&mut self, now: Instant, ground: &mut Ground) {
+        for (scope, part) in self.parts.iter_mut().enumerate() {
+            if part.restart.is_some_and(|due| due <= now) {
+                part.restart = None;
+                let place = Place { following: self.id, scope };
+                part.task = self.plan.spawn(place, &part.store, &part.progress, ground);
+            }
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.parts.iter().for_each(|part| part.task.abort());
+    }
+}
+
+impl Plan {
+    /// Starts one list/watch.
+    fn spawn(
+        &self,
+        place: Place,
+        store: &Arc<Store>,
+        progress: &Arc<Progress>,
+        ground: &mut Ground,
+    ) -> AbortHandle {
+        let scope = Arc::clone(&self.scopes[place.scope]);
+        let counters = ground.metrics.reflector(&scope.target.label);
+        let namespace = scope.namespace.as_deref().unwrap_or_default();
+        let times = ground.metrics.scope(&scope.target.label, namespace);
+        let member = ground.shared.enrol(&scope);
+        let intake = Intake::new(
+            Arc::clone(&scope),
+            Arc::clone(&self.watched.renderer),
+            Arc::clone(store),
+            self.shard,
+            counters.clone(),
+        );
+        let reflector = Reflector {
+            client: Client::clone(&self.client),
+            options: self.options,
+            object_limit: (self.object_limit > 0).then_some(self.object_limit),
+            timing: self.timing.clone(),
+            pace: Arc::clone(&ground.pace),
+            intake,
+            scope,
+            progress: Arc::clone(progress),
+            calls: ground.metrics.clone(),
+            metrics: counters,
+            times,
+            member,
+            shared: Arc::clone(&ground.shared),
+            health: Health::default(),
+        };
+        let task = ground.tasks.spawn(reflector.run());
+        ground.owners.insert(task.id(), place);
+        task
+    }
+}

@@ -1,0 +1,653 @@
+//! One list/watch: asks what the state machine says, and moves what comes to the store.
+//!
+//! A body is read chunk by chunk; all events in a chunk are applied before the next is waited for.
+//!
+//! A connection that is open but dead looks like one on which nothing happens, also to the keep-alive of
+//! TCP and HTTP/2 where a proxy answers it. So a watch is asked to last for a short time only: the server
+//! ends it with a bookmark, and a watch that does not end is dead. All watches of a process end together,
+//! so that it wakes up seldom.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use tokio::time::{Instant, timeout};
+
+use super::backoff::{Backoff, BackoffConfig};
+use super::chunks::{Chunks, Trouble};
+use super::intake::Intake;
+use super::journal::{Journal, Member};
+use super::machine::{Collected, ListOptions, Machine, Outcome, State};
+use super::progress::{Phase, Progress};
+use super::retries::Retries;
+use super::worker::Pace;
+use crate::kube::client::{Body, Client, Refusal};
+use crate::kube::frame::{
+    Bookmark, Encoding, Event, EventKind, ListReader, Status, WatchReader, WireError,
+};
+use crate::kube::target::Scope;
+use crate::telemetry::KubeMetrics;
+use crate::telemetry::kube::{Reason, ReflectorMetrics, ScopeMetrics};
+use crate::wire::view::decode;
+
+/// The longest that a server's `Retry-After` is obeyed.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
+/// A dead watch has been silent for at least so long: one that only ends late has had its bookmark.
+const DEAD: Duration = Duration::from_secs(15);
+
+/// How long things may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Waiting times after failures.
+    pub backoff: BackoffConfig,
+    /// Until the head of a list's answer is there. A server sends it when the whole list is encoded, and
+    /// gives up after a minute itself.
+    pub list_answer: Duration,
+    /// Until the head of a watch's answer is there, which needs no work.
+    pub watch_answer: Duration,
+    /// Between two chunks of a list.
+    pub list_idle: Duration,
+    /// What a streaming list is asked to last, in seconds: it may be long in coming.
+    pub streaming_seconds: RangeInclusive<u64>,
+    /// How far apart the times are at which all watches end. Together with `watch_slack` and
+    /// `watch_answer` it bounds how long a dead connection goes unnoticed.
+    pub watch_cycle: Duration,
+    /// How much longer than asked for a watch may last.
+    pub watch_slack: Duration,
+    /// When events come at shorter intervals than twice this, they are looked at so often only, to take
+    /// several with one wake-up. What is shown is behind by as much.
+    pub gather: Duration,
+    /// A watch that ends sooner, without news, counts as a failure.
+    pub short_watch: Duration,
+    /// A watch that ends sooner and leads to a new list counts as a failure, with news or without: a list
+    /// is dear.
+    pub short_relist: Duration,
+    /// How long objects are shown although the server refuses (401, 403, 404) to list them; `None` for
+    /// ever.
+    pub staleness_limit: Option<Duration>,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            backoff: BackoffConfig::default(),
+            list_answer: Duration::from_secs(55),
+            watch_answer: Duration::from_secs(15),
+            list_idle: Duration::from_secs(30),
+            streaming_seconds: 300..=600,
+            watch_cycle: Duration::from_secs(36),
+            watch_slack: Duration::from_secs(5),
+            gather: Duration::from_millis(50),
+            short_watch: Duration::from_secs(1),
+            short_relist: Duration::from_secs(5),
+            staleness_limit: Some(Duration::from_secs(600)),
+        }
+    }
+}
+
+/// What all list/watches of one server share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    retries: Retries,
+    journal: Arc<Journal>,
+    /// From when the times at which watches end are counted.
+    origin: Instant,
+}
+
+impl Shared {
+    /// For list/watches that begin from now on.
+    pub(crate) fn new(timing: &Timing) -> Self {
+        Self {
+            retries: Retries::new(&timing.backoff),
+            journal: Arc::default(),
+            origin: Instant::now(),
+        }
+    }
+
+    /// One more list/watch of which the log tells.
+    pub(crate) fn enrol(&self, scope: &Scope) -> Member {
+        self.journal.enrol(scope.name())
+    }
+}
+
+/// How long a watch lasts that begins `since` the origin: to the next multiple of `cycle`, or to the one
+/// after it where that is near.
+fn span(since: Duration, cycle: Duration) -> Duration {
+    let cycle_nanos = cycle.as_nanos().max(1);
+    let into = Duration::from_nanos((since.as_nanos() % cycle_nanos) as u64);
+    let left = cycle.saturating_sub(into);
+    if left < cycle / 8 { left + cycle } else { left }
+}
+
+/// How a request came to its end.
+#[derive(Debug)]
+struct Ended {
+    outcome: Outcome,
+    /// Why it failed, if it did.
+    reason: Option<Reason>,
+    message: String,
+    retry_after: Option<Duration>,
+    /// Whether it did some good: the next one may follow at once.
+    useful: bool,
+    /// When something came over its connection for the last time, if it seems dead.
+    dead_since: Option<Instant>,
+}
+
+impl Ended {
+    fn well(outcome: Outcome, message: &str) -> Self {
+        let message = message.to_owned();
+        Self { outcome, reason: None, message, retry_after: None, useful: false, dead_since: None }
+    }
+
+    fn failed(outcome: Outcome, reason: Reason, message: String) -> Self {
+        let reason = Some(reason);
+        Self { outcome, reason, message, retry_after: None, useful: false, dead_since: None }
+    }
+
+    fn garbled(message: String) -> Self {
+        Self::failed(Outcome::Garbled, Reason::Garbled, message)
+    }
+
+    /// Something is wrong with a body, which was last `heard` of then.
+    fn troubled(trouble: Trouble, heard: Instant) -> Self {
+        let torn = Outcome::Broken { answered: true };
+        let (reason, message) = match trouble {
+            Trouble::Broken(message) => return Self::failed(torn, Reason::Broken, message),
+            Trouble::Over(silence) if silence < DEAD => {
+                return Self::well(Outcome::Closed, "watch lasts longer than asked for");
+            }
+            Trouble::Over(silence) => (
+                Reason::Frozen,
+                format!("watch does not end and has been silent for {} s", silence.as_secs()),
+            ),
+            Trouble::Silent(idle) => (Reason::Frozen, format!("nothing received for {idle:?}")),
+            Trouble::Slow => (Reason::Slow, "less than 1 KiB/s received".to_owned()),
+        };
+        Self { dead_since: Some(heard), ..Self::failed(torn, reason, message) }
+    }
+}
+
+impl From<Refusal> for Ended {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { code, message, retry_after } = refusal;
+        let message = format!("server answers {code}: {message}");
+        let reason = Reason::of_status(code);
+        Self { retry_after, ..Self::failed(Outcome::Refused { code }, reason, message) }
+    }
+}
+
+impl From<WireError> for Ended {
+    fn from(error: WireError) -> Self {
+        let (outcome, reason) = match error {
+            WireError::Truncated { .. } => (Outcome::Broken { answered: true }, Reason::Broken),
+            WireError::Status { code: code @ 400..=599, .. } => {
+                (Outcome::Refused { code }, Reason::of_status(code))
+            }
+            _ => (Outcome::Garbled, Reason::Garbled),
+        };
+        Self::failed(outcome, reason, error.to_string())
+    }
+}
+
+/// Whether a list is refused for good, or until somebody changes rights or what the server has.
+fn denied(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Refused { code: 400..=499 }
+        if !matches!(outcome, Outcome::Refused { code: 401 | 408 | 410 | 429 }))
+}
+
+/// Everything that one list/watch needs.
+pub(crate) struct Reflector {
+    pub(crate) client: Client,
+    pub(crate) scope: Arc<Scope>,
+    pub(crate) options: ListOptions,
+    /// `--object-limit`: how many objects of a page are taken.
+    pub(crate) object_limit: Option<u64>,
+    pub(crate) timing: Timing,
+    pub(crate) pace: Arc<Pace>,
+    pub(crate) intake: Intake,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) calls: KubeMetrics,
+    pub(crate) metrics: ReflectorMetrics,
+    pub(crate) times: ScopeMetrics,
+    /// What the log tells of it.
+    pub(crate) member: Member,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) health: Health,
+}
+
+/// How a list/watch has fared.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// Whether the last request failed.
+    failing: bool,
+    /// Since when the server has refused to list.
+    denied_since: Option<Instant>,
+    /// Whether the objects were given up for it.
+    given_up: bool,
+    /// When the last new state was begun, and how long it took until it was complete.
+    list_began: Option<Instant>,
+    list_took: Duration,
+    /// Connections opened before are not to be trusted.
+    dead_since: Option<Instant>,
+}
+
+impl Reflector {
+    /// Lists and watches until the task is aborted.
+    pub(crate) async fn run(mut self) {
+        let mut machine = Machine::new(self.options);
+        let mut backoff = Backoff::new(self.timing.backoff);
+        loop {
+            let ended = match machine.state() {
+                State::Listing { .. } => self.list(&machine).await,
+                State::Streaming | State::Watching { .. } => self.watch(&mut machine).await,
+            };
+            let gave_up = self.report(machine.state(), &ended);
+            let watched = matches!(machine.state(), State::Watching { .. });
+            let denied = denied(&ended.outcome);
+            let order = machine.step(ended.outcome);
+            self.settle(order.collected);
+            if gave_up {
+                machine.begin_anew();
+                self.settle(Collected::Discard);
+            }
+            if ended.useful {
+                backoff.succeeded();
+            }
+            if ended.retry_after.is_none() && (ended.useful || !order.wait) {
+                continue;
+            }
+            let now = std::time::Instant::now();
+            let mut wait = backoff.failed(now, denied, fastrand::f64());
+            if watched && order.collected == Collected::Discard {
+                // A state that is lost again and again: making it anew must not be all that happens.
+                wait = wait.max(self.health.list_took.min(self.timing.backoff.lasting_cap));
+            }
+            let asked = ended.retry_after.map(|asked| asked.min(MAX_RETRY_AFTER));
+            self.progress.phase(Phase::Waiting);
+            self.shared.retries.wait(wait, asked, denied).await;
+        }
+    }
+
+    /// Gets one page.
+    async fn list(&mut self, machine: &Machine) -> Ended {
+        self.begin_state();
+        let ended = match self.page(machine).await {
+            Ok(outcome) => Ended::well(outcome, ""),
+            Err(ended) => ended,
+        };
+        let succeeded = matches!(ended.outcome, Outcome::Page { .. });
+        self.calls.list(&self.scope.target.label, succeeded);
+        if succeeded {
+            self.succeeded();
+        }
+        ended
+    }
+
+    async fn page(&mut self, machine: &Machine) -> Result<Outcome, Ended> {
+        let _hurry = self.pace.hurry();
+        let (encoding, body) = self.send(machine, 0).await?;
+        let mut reader = ListReader::new(encoding);
+        let mut chunks = Chunks::whole(body, self.timing.list_idle);
+        let limit = self.object_limit.unwrap_or(u64::MAX);
+        let mut kept = 0;
+        loop {
+            let next = chunks.next().await;
+            let Some(chunk) = next.map_err(|trouble| Ended::troubled(trouble, chunks.heard()))?
+            else {
+                break;
+            };
+            self.received(&chunk);
+            reader.feed(chunk);
+            while let Some(item) = reader.next()? {
+                if kept < limit {
+                    kept += 1;
+                    self.intake.put(item);
+                }
+            }
+        }
+        let meta = reader.finish()?;
+        if !self.scope.target.is_list(&meta.kind) {
+            let expected = self.scope.target.kind.clone();
+            return Err(WireError::OtherKind { found: meta.kind, expected }.into());
+        }
+        if let Some(limit) = self.object_limit {
+            self.calls.listed(&self.scope.target.label, kept, limit);
+        }
+        Ok(Outcome::Page { version: meta.resource_version, token: meta.continue_token })
+    }
+
+    /// From here on objects belong to a new state.
+    fn begin_state(&mut self) {
+        self.progress.phase(Phase::Listing);
+        self.intake.collect();
+        self.health.list_began.get_or_insert_with(Instant::now);
+    }
+
+    /// Opens a watch and follows it to its end.
+    async fn watch(&mut self, machine: &mut Machine) -> Ended {
+        let (streaming, version) = match machine.state() {
+            State::Watching { version } => (false, version.clone()),
+            _ => (true, String::new()),
+        };
+        let seconds = if streaming {
+            self.begin_state();
+            fastrand::u64(self.timing.streaming_seconds.clone())
+        } else {
+            // A server takes 0 for no bound.
+            (self.span().as_secs_f64().round() as u64).max(1)
+        };
+        let sent = self.send(machine, seconds).await;
+        self.calls.watch(&self.scope.target.label, sent.is_ok());
+        let (encoding, body) = match sent {
+            Ok(answer) => answer,
+            Err(ended) => return ended,
+        };
+        let opened = Instant::now();
+        let chunks = if streaming {
+            Chunks::whole(body, self.timing.list_idle)
+        } else {
+            self.progress.resumed();
+            self.succeeded();
+            let lasts = Duration::from_secs(seconds) + self.timing.watch_slack;
+            Chunks::events(body, opened.checked_add(lasts))
+        };
+        let mut ended = match self.follow(machine, encoding, chunks).await {
+            Ok(()) => Ended::well(Outcome::Closed, "server ended the watch"),
+            Err(ended) => ended,
+        };
+        if let State::Watching { version: seen } = machine.state() {
+            let lasted = opened.elapsed();
+            ended.useful = match ended.outcome {
+                Outcome::Closed | Outcome::Broken { .. } => {
+                    streaming || *seen != version || lasted >= self.timing.short_watch
+                }
+                _ => lasted >= self.timing.short_relist,
+            };
+        }
+        ended
+    }
+
+    /// How long a watch that begins now lasts.
+    fn span(&self) -> Duration {
+        span(self.shared.origin.elapsed(), self.timing.watch_cycle)
+    }
+
+    /// Applies what comes, until the server ends it.
+    async fn follow(
+        &mut self,
+        machine: &mut Machine,
+        encoding: Encoding,
+        mut chunks: Chunks,
+    ) -> Result<(), Ended> {
+        let mut reader = WatchReader::new(encoding);
+        self.intake.forget_version();
+        let mut streaming = *machine.state() == State::Streaming;
+        let mut hurry = streaming.then(|| self.pace.hurry());
+        loop {
+            let next = match chunks.next().await {
+                // The watch that began as a list has lasted as long as any: it is opened anew, for which
+                // its connection is as good as any, unless it is dead.
+                Err(Trouble::Over(_)) if hurry.is_none() && streaming => {
+                    let ended = Ended::well(Outcome::Closed, "list has become a watch");
+                    return Err(Ended { dead_since: Some(chunks.heard()), ..ended });
+                }
+                next => next.map_err(|trouble| Ended::troubled(trouble, chunks.heard()))?,
+            };
+            let Some(chunk) = next else {
+                break;
+            };
+            self.received(&chunk);
+            reader.feed(chunk);
+            let mut any = false;
+            while let Some(event) = reader.next()? {
+                any = true;
+                self.event(machine, event)?;
+            }
+            machine.saw(self.intake.version());
+            if hurry.is_some() && *machine.state() != State::Streaming {
+                hurry = None;
+                self.succeeded();
+                chunks.owes(false);
+                chunks.lasts_until(Instant::now().checked_add(self.span()));
+            }
+            if hurry.is_none() {
+                if any {
+                    chunks.owes(false);
+                }
+                chunks.owes(reader.is_within_event());
+            }
+        }
+        streaming = *machine.state() == State::Streaming;
+        let ended = reader.finish();
+        if streaming && ended.is_ok() {
+            tracing::debug!(resource = %self.scope.target.plural, "streaming list ends before its time");
+        }
+        Ok(ended?)
+    }
+
+    /// Applies one event; an error ends the watch.
+    fn event(&mut self, machine: &mut Machine, event: Event<'_>) -> Result<(), Ended> {
+        match event.kind {
+            EventKind::Added => {
+                self.metrics.added.inc();
+                self.intake.put(event.object);
+            }
+            EventKind::Modified => {
+                self.metrics.modified.inc();
+                self.intake.put(event.object);
+            }
+            EventKind::Deleted => {
+                self.metrics.deleted.inc();
+                self.intake.remove(event.object);
+            }
+            EventKind::Bookmark => {
+                self.metrics.bookmarks.inc();
+                let bookmark: Bookmark<'_> = decode(event.object)
+                    .map_err(|error| Ended::garbled(format!("malformed bookmark: {error}")))?;
+                let version = &bookmark.metadata.resource_version;
+                if version.is_empty() {
+                    return Err(Ended::garbled("bookmark without a version".to_owned()));
+                }
+                self.intake.bookmark(version);
+                if *machine.state() == State::Streaming && bookmark.ends_initial_events() {
+                    let version = version.to_string();
+                    let order = machine.step(Outcome::Synced { version });
+                    self.settle(order.collected);
+                }
+            }
+            EventKind::Error => {
+                let status: Status<'_> = decode(event.object)
+                    .map_err(|error| Ended::garbled(format!("malformed error event: {error}")))?;
+                let code = match (u16::try_from(status.code), &*status.reason) {
+                    (_, "Expired" | "Gone") => 410,
+                    (Ok(code), _) => code,
+                    (Err(_), _) => 0,
+                };
+                let message = format!("server ends the watch with {code}: {}", &*status.message);
+                let reason = Reason::of_status(code);
+                return Err(Ended::failed(Outcome::ErrorEvent { code }, reason, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn received(&self, chunk: &Bytes) {
+        self.metrics.received.inc_by(chunk.len() as u64);
+        self.pace.received(chunk.len());
+        self.times.heard.set(unix_now());
+    }
+
+    fn settle(&mut self, order: Collected) {
+        self.intake.settle(order);
+        if order == Collected::Discard {
+            self.health.list_began = None;
+        }
+        if order == Collected::Commit {
+            let began = self.health.list_began.take();
+            self.health.list_took = began.map(|began| began.elapsed()).unwrap_or_default();
+            self.times.listed.set(unix_now());
+            self.progress.listed();
+            let status = self.progress.status();
+            tracing::debug!(
+                resource = %self.scope.target.plural,
+                namespace = self.scope.namespace,
+                objects = status.objects,
+                encoding = ?status.encoding,
+                "listed"
+            );
+        }
+    }
+
+    /// Sends the request for the machine's state, and waits for the head of the answer.
+    async fn send(&self, machine: &Machine, seconds: u64) -> Result<(Encoding, Body), Ended> {
+        // A watch that goes on shows nothing new by being answered sooner; many do so at a time.
+        let goes_on = matches!(machine.state(), State::Watching { .. });
+        let _hurry = (!goes_on).then(|| self.pace.hurry());
+        let path = self.scope.request(machine.state(), machine.limit(), seconds);
+        let after = self.health.dead_since.map(Instant::into_std);
+        let limit = match machine.state() {
+            State::Listing { .. } => self.timing.list_answer,
+            State::Streaming | State::Watching { .. } => self.timing.watch_answer,
+        };
+        let unanswered = Outcome::Broken { answered: false };
+        let sent = Instant::now();
+        let silent = || {
+            let message = format!("no answer within {limit:?}");
+            let ended = Ended::failed(unanswered.clone(), Reason::Timeout, message);
+            Ended { dead_since: Some(sent), ..ended }
+        };
+        let answer = self.client.get(&path, self.scope.target.accept(), after);
+        let response = timeout(limit, answer)
+            .await
+            .map_err(|_| silent())?
+            .map_err(|error| Ended::failed(unanswered.clone(), Reason::Broken, error))?;
+        self.times.heard.set(unix_now());
+        if !response.status().is_success() {
+            let refusal = timeout(limit, Refusal::read(response)).await;
+            return Err(refusal.map_or_else(|_| silent(), Ended::from));
+        }
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let encoding = Encoding::from_content_type(content_type)?;
+        self.progress.encoding(encoding);
+        Ok((encoding, response.into_body()))
+    }
+
+    /// A list is complete or a watch is open: what failed before does not any more.
+    fn succeeded(&mut self) {
+        self.health.denied_since = None;
+        self.health.dead_since = None;
+        if std::mem::take(&mut self.health.failing) {
+            self.member.works();
+            self.shared.retries.succeeded();
+        }
+        if std::mem::take(&mut self.health.given_up) {
+            let resource = self.member.name();
+            tracing::info!(
+                resource,
+                "listed again after it was refused for long, the objects are shown"
+            );
+        }
+    }
+
+    /// Counts what failed, and tells the log and the status page. Tells whether the objects that were known
+    /// have been given up.
+    fn report(&mut self, state: &State, ended: &Ended) -> bool {
+        let (resource, error) = (self.member.name(), &ended.message);
+        if let Some(since) = ended.dead_since {
+            self.health.dead_since = Some(since);
+        }
+        let Some(reason) = ended.reason else {
+            if !error.is_empty() {
+                tracing::debug!(resource, "{error}");
+            }
+            return false;
+        };
+        let namespace = self.scope.namespace.as_deref().unwrap_or_default();
+        self.calls.failed(&self.scope.target.label, namespace, reason);
+        tracing::debug!(resource, reason = reason.label(), error, "failed to list or watch");
+        if ended.useful {
+            // It goes on at once, with the same version or with a list in its place.
+            if !matches!(ended.outcome, Outcome::Broken { .. }) {
+                self.progress.failed(error);
+            }
+            return false;
+        }
+        if let (Outcome::Refused { code }, State::Streaming) = (&ended.outcome, state)
+            && matches!(code, 400..=499)
+            && !matches!(code, 401 | 429)
+        {
+            // An ordinary list follows, which may well succeed.
+            return false;
+        }
+        self.health.failing = true;
+        self.progress.failed(error);
+        self.member.failed(reason, error);
+        if let Outcome::Refused { code } = ended.outcome {
+            if *state != State::Streaming && matches!(code, 400 | 403..=406 | 422) {
+                self.progress.settle();
+            }
+            return matches!(code, 401 | 403 | 404) && self.deny();
+        }
+        false
+    }
+
+    /// The server refuses to list: what is shown may be long gone, and goes after a while. Tells whether it
+    /// goes now.
+    fn deny(&mut self) -> bool {
+        let since = *self.health.denied_since.get_or_insert_with(Instant::now);
+        let due = self.timing.staleness_limit.is_some_and(|limit| since.elapsed() >= limit);
+        if !due || self.health.given_up {
+            return false;
+        }
+        self.health.given_up = true;
+        let (objects, seconds) = (self.intake.purge(), since.elapsed().as_secs());
+        if objects > 0 {
+            let resource = self.member.name();
+            tracing::warn!(
+                resource,
+                objects,
+                seconds,
+                "refused for long, the objects are shown no more"
+            );
+        }
+        true
+    }
+}
+
+fn unix_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_end_together() {
+        let span = |since, cycle| {
+            let millis = span(Duration::from_millis(since), Duration::from_millis(cycle));
+            millis.as_millis()
+        };
+        assert_eq!(span(0, 40_000), 40_000);
+        assert_eq!(span(10_000, 40_000), 30_000);
+        assert_eq!(span(399_000, 40_000), 41_000);
+        assert_eq!(span(400_010, 40_000), 39_990);
+        assert_eq!(span(7, 0), 0);
+    }
+
+    /// The sum that the promise of a minute rests on.
+    #[test]
+    fn a_dead_connection_is_noticed_within_a_minute_in_every_phase() {
+        let timing = Timing::default();
+        let minute = Duration::from_secs(60);
+        let longest = timing.watch_cycle + timing.watch_cycle / 8 + timing.watch_slack;
+        assert!(longest < minute, "{longest:?}");
+        // A list that has become a watch is opened anew first, over a connection that may be dead too.
+        let anew = timing.watch_cycle + timing.watch_cycle / 8 + timing.watch_answer;
+        assert!(anew < minute, "{anew:?}");
+        assert!(timing.list_answer < minute && timing.list_idle < minute);
+    }
+}

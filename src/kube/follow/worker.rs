@@ -1,0 +1,207 @@
+//! The thread of the Kubernetes side, and how often it wakes up.
+//!
+//! All list/watches run on one thread with an event loop of its own. While they follow changes, what
+//! the loop costs is being woken for each packet, not what is in it. So when wake-ups come close upon
+//! one another, the thread sleeps for a moment without looking at its sockets, and finds all that has
+//! come in the meantime with one wake-up; what is shown is behind by that moment. While something is
+//! being listed it never does so, and a quiet cluster is followed at once.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+use tokio::sync::{Notify, oneshot};
+
+/// With more bytes than this since the last wake-up there is no need to let more gather.
+const ENOUGH: usize = 64 * 1024;
+
+/// Decides how often the thread wakes up, and when it ends.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// How long to let events gather.
+    gather: Duration,
+    start: Instant,
+    /// When the thread last had nothing to do, in microseconds since `start`.
+    idle: AtomicU64,
+    /// Bytes received since then.
+    received: AtomicUsize,
+    /// How many list/watches cannot wait.
+    hurried: AtomicUsize,
+    /// Whether it is time to end: for the thread at rest, and for its event loop.
+    ending: Mutex<bool>,
+    ended_rest: Condvar,
+    end: Notify,
+}
+
+impl Pace {
+    /// Lets events gather for so long; zero for never.
+    pub(crate) fn new(gather: Duration) -> Self {
+        Self {
+            gather,
+            start: Instant::now(),
+            idle: AtomicU64::default(),
+            received: AtomicUsize::default(),
+            hurried: AtomicUsize::default(),
+            ending: Mutex::default(),
+            ended_rest: Condvar::new(),
+            end: Notify::new(),
+        }
+    }
+
+    /// Notes that so many bytes were received.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.received.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Keeps the thread awake as long as the result lives.
+    pub(crate) fn hurry(self: &Arc<Self>) -> Hurry {
+        self.hurried.fetch_add(1, Ordering::Relaxed);
+        Hurry(Arc::clone(self))
+    }
+
+    /// Lets events gather, now that there is nothing to do.
+    fn rest(&self) {
+        let duration = self.duration();
+        if !duration.is_zero() {
+            let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+            let rested = self.ended_rest.wait_timeout_while(ending, duration, |ending| !*ending);
+            drop(rested);
+        }
+    }
+
+    /// Ends a rest, and the thread.
+    fn finish(&self) {
+        *self.ending.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.ended_rest.notify_all();
+        self.end.notify_one();
+    }
+
+    /// How long to rest now.
+    fn duration(&self) -> Duration {
+        let now = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let since = Duration::from_micros(now - self.idle.swap(now, Ordering::Relaxed).min(now));
+        let enough = self.received.swap(0, Ordering::Relaxed) > ENOUGH;
+        let hurried = self.hurried.load(Ordering::Relaxed) > 0;
+        if hurried || enough || since >= 2 * self.gather { Duration::ZERO } else { self.gather }
+    }
+}
+
+/// Something that cannot wait.
+#[derive(Debug)]
+pub(crate) struct Hurry(Arc<Pace>);
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        self.0.hurried.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A thread with its task and those that it spawns. Dropping it tells the thread to end them.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pace: Arc<Pace>,
+    stopped: oneshot::Receiver<()>,
+}
+
+impl Worker {
+    /// Runs `task` on a thread of its own until the worker is stopped or dropped.
+    ///
+    /// # Errors
+    /// The system has no thread or no event loop to give.
+    pub(crate) fn start<F>(task: F, pace: Arc<Pace>) -> io::Result<Self>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let resting = Arc::clone(&pace);
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .on_thread_park(move || resting.rest())
+            .build()?;
+        let (ended, stopped) = oneshot::channel();
+        let ending = Arc::clone(&pace);
+        thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
+            // Not in the loop's own future: that is woken after a rest only.
+            let task = runtime.spawn(task);
+            runtime.block_on(async {
+                tokio::select! {
+                    () = ending.end.notified() => {}
+                    result = task => {
+                        if let Err(error) = result {
+                            tracing::error!(%error, "the Kubernetes side has ended, what it has is stale");
+                        }
+                    }
+                }
+            });
+            // With its tasks, which give up their connections.
+            drop(runtime);
+            // Nobody waits for it when the worker was dropped.
+            let _ = ended.send(());
+        })?;
+        Ok(Self { pace, stopped })
+    }
+
+    /// Ends the tasks and waits for it.
+    pub(crate) async fn stop(mut self) {
+        self.pace.finish();
+        // An error says that the thread has ended without a message, which is an end too.
+        let _ = (&mut self.stopped).await;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.pace.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_only_when_woken_often_and_nothing_presses() {
+        let gather = Duration::from_secs(3600);
+        let pace = Arc::new(Pace::new(gather));
+        assert_eq!(pace.duration(), gather);
+        pace.received(ENOUGH);
+        assert_eq!(pace.duration(), gather);
+        pace.received(ENOUGH + 1);
+        assert_eq!(pace.duration(), Duration::ZERO);
+        assert_eq!(pace.duration(), gather);
+        let (one, two) = (pace.hurry(), pace.hurry());
+        drop(one);
+        assert_eq!(pace.duration(), Duration::ZERO);
+        drop(two);
+        assert_eq!(pace.duration(), gather);
+        assert_eq!(Pace::new(Duration::ZERO).duration(), Duration::ZERO);
+        let seldom = Pace::new(Duration::from_nanos(100));
+        while seldom.start.elapsed() < Duration::from_micros(2) {}
+        assert_eq!(seldom.duration(), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn runs_until_stopped_or_dropped() {
+        for stop in [true, false] {
+            let (alive, mut gone) = tokio::sync::mpsc::channel::<()>(1);
+            let (sender, begun) = oneshot::channel();
+            let task = async move {
+                let _ = sender.send(thread::current().name().map(str::to_owned));
+                std::future::pending::<()>().await;
+                drop(alive);
+            };
+            // Without anything to do it rests, for longer than a test may take.
+            let pace = Arc::new(Pace::new(Duration::from_secs(3600)));
+            let worker = Worker::start(task, pace).expect("a thread");
+            assert_eq!(begun.await.expect("it runs").as_deref(), Some("kubernetes"));
+            if stop {
+                worker.stop().await;
+            } else {
+                drop(worker);
+            }
+            assert_eq!(gone.recv().await, None);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! `deployments` (apps/v1 Deployment).
+
+use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::metadata::{Metadata, annotations, created, deleted, generation, labels};
+use crate::resources::scalars::IntOrString;
+use crate::resources::series::{Series, bool_value};
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of a Deployment.
+    pub struct Deployment<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: DeploymentSpec<'a> = 2 "spec",
+        status: DeploymentStatus<'a> = 3 "status",
+    }
+
+    /// `spec`.
+    pub struct DeploymentSpec<'a> {
+        replicas: Option<i32> = 1 "replicas",
+        strategy: DeploymentStrategy<'a> = 4 "strategy",
+        paused: bool = 7 "paused",
+    }
+
+    /// `spec.strategy`.
+    pub struct DeploymentStrategy<'a> {
+        rolling_update: RollingUpdate<'a> = 2 "rollingUpdate",
+    }
+
+    /// `spec.strategy.rollingUpdate`.
+    pub struct RollingUpdate<'a> {
+        max_unavailable: Option<IntOrString<'a>> = 1 "maxUnavailable",
+        max_surge: Option<IntOrString<'a>> = 2 "maxSurge",
+    }
+
+    /// `status`.
+    pub struct DeploymentStatus<'a> {
+        observed_generation: i64 = 1 "observedGeneration",
+        replicas: i32 = 2 "replicas",
+        updated_replicas: i32 = 3 "updatedReplicas",
+        available_replicas: i32 = 4 "availableReplicas",
+        unavailable_replicas: i32 = 5 "unavailableReplicas",
+        conditions: Vec<DeploymentCondition<'a>> = 6 "conditions",
+        ready_replicas: i32 = 7 "readyReplicas",
+        terminating_replicas: Option<i32> = 9 "terminatingReplicas",
+    }
+
+    /// `status.conditions[]`.
+    pub struct DeploymentCondition<'a> {
+        kind: Str<'a> = 1 "type",
+        status: Str<'a> = 2 "status",
+        reason: Str<'a> = 4 "reason",
+    }
+}
+
+impl<'a> Object<'a> for Deployment<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
+    }
+}
+
+/// The kind.
+pub struct Deployments;
+
+impl Kind for Deployments {
+    const API: Api = Api {
+        name: "deployments",
+        group: "apps",
+        version: "v1",
+        kind: "Deployment",
+        namespaced: true,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["namespace", "deployment"];
+    type View<'a> = Deployment<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        alpha(
+            "kube_deployment_owner",
+            &["owner_kind", "owner_name"],
+            "The objects that own the deployment.",
+            |deployment, s| owners(deployment, s),
+        ),
+        stable(
+            "kube_deployment_created",
+            &[],
+            "Unix time of the deployment's creation.",
+            |deployment, s| created(deployment, s),
+        ),
+        stable(
+            "kube_deployment_status_replicas",
+            &[],
+            "How many pods of the deployment there are.",
+            |deployment, s| s.value(deployment.status.replicas.into()),
+        ),
+        stable(
+            "kube_deployment_status_replicas_ready",
+            &[],
+            "How many pods of the deployment are ready.",
+            |deployment, s| s.value(deployment.status.ready_replicas.into()),
+        ),
+        stable(
+            "kube_deployment_status_replicas_available",
+            &[],
+            "How many pods of the deployment have been ready for long enough to count as available.",
+            |deployment, s| s.value(deployment.status.available_replicas.into()),
+        ),
+        stable(
+            "kube_deployment_status_replicas_unavailable",
+            &[],
+            "How many pods the deployment lacks to be fully available.",
+            |deployment, s| s.value(deployment.status.unavailable_replicas.into()),
+        ),
+        stable(
+            "kube_deployment_status_replicas_updated",
+            &[],
+            "How many pods of the deployment run its present template.",
+            |deployment, s| s.value(deployment.status.updated_replicas.into()),
+        ),
+        alpha(
+            "kube_deployment_status_terminating_replicas",
+            &[],
+            "How many pods of the deployment are shutting down.",
+            |deployment, s| {
+                if let Some(terminating) = deployment.status.terminating_replicas {
+                    s.value(terminating.into());
+                }
+            },
+        ),
+        stable(
+            "kube_deployment_status_observed_generation",
+            &[],
+            "The generation of the deployment that its controller last acted on.",
+            |deployment, s| s.value(deployment.status.observed_generation as f64),
+        ),
+        stable(
+            "kube_deployment_status_condition",
+            &["reason", "condition", "status"],
+            "The conditions of the deployment: for each, one series for each status, 1 for the present one.",
+            |deployment, s| conditions(deployment, s),
+        ),
+        stable(
+            "kube_deployment_spec_replicas",
+            &[],
+            "How many pods the deployment should have.",
+            |deployment, s| {
+                if let Some(replicas) = deployment.spec.replicas {
+                    s.value(replicas.into());
+                }
+            },
+        ),
+        stable(
+            "kube_deployment_spec_paused",
+            &[],
+            "Whether the deployment is paused: changes of its template are not rolled out.",
+            |deployment, s| s.value(bool_value(deployment.spec.paused)),
+        ),
+        stable(
+            "kube_deployment_spec_strategy_rollingupdate_max_unavailable",
+            &[],
+            "How many pods may be unavailable while the deployment rolls out a change.",
+            |deployment, s| {
+                let bound = &deployment.spec.strategy.rolling_update.max_unavailable;
+                rolling_bound(deployment, bound, f64::floor, s);
+            },
+        ),
+        stable(
+            "kube_deployment_spec_strategy_rollingupdate_max_surge",
+            &[],
+            "How many pods beyond the desired number may exist while the deployment rolls out a change.",
+            |deployment, s| {
+                let bound = &deployment.spec.strategy.rolling_update.max_surge;
+                rolling_bound(deployment, bound, f64::ceil, s);
+            },
+        ),
+        stable(
+            "kube_deployment_metadata_generation",
+            &[],
+            "How often the deployment's desired state was changed.",
+            |deployment, s| generation(deployment, s),
+        ),
+        alpha(
+            "kube_deployment_deletion_timestamp",
+            &[],
+            "Unix time at which the deployment is due to be deleted.",
+            |deployment, s| deleted(deployment, s),
+        ),
+        alpha(
+            "kube_deployment_annotations",
+            &["annotation_*"],
+            "The deployment's annotations that the allow list selects.",
+            |deployment, s| annotations(deployment, s),
+        ),
+        stable(
+            "kube_deployment_labels",
+            &["label_*"],
+            "The deployment's labels that the allow list selects.",
+            |deployment, s| labels(deployment, s),
+        ),
+    ];
+}
+
+/// As the shared owner family, without `owner_is_controller`.
+fn owners(deployment: &Deployment<'_>, s: &mut Series<'_>) {
+    let owners = &deployment.metadata.owner_references;
+    if owners.is_empty() {
+        s.with(&[("owner_kind", ""), ("owner_name", "")], 1.0);
+    }
+    for owner in owners {
+        s.with(&[("owner_kind", &owner.kind), ("owner_name", &owner.name)], 1.0);
+    }
+}
+
+fn conditions(deployment: &Deployment<'_>, s: &mut Series<'_>) {
+    // The reasons that the deployment controller gives; any other would be an unbounded label value.
+    const KNOWN: [&str; 11] = [
+        "",
+        "ReplicaSetUpdated",
+        "ReplicaSetCreateError",
+        "NewReplicaSetCreated",
+        "FoundNewReplicaSet",
+        "NewReplicaSetAvailable",
+        "ProgressDeadlineExceeded",
+        "DeploymentPaused",
+        "DeploymentResumed",
+        "MinimumReplicasAvailable",
+        "MinimumReplicasUnavailable",
+    ];
+    for condition in &deployment.status.conditions {
+        let reason = &*condition.reason;
+        let reason = if KNOWN.contains(&reason) { reason } else { "unknown" };
+        let labels = [("reason", reason), ("condition", &*condition.kind)];
+        s.condition(&labels, "status", &condition.status);
+    }
+}
+
+/// A bound of a rolling update: a number, or a percentage of the desired replicas that `round` makes
+/// whole.
+fn rolling_bound(
+    deployment: &Deployment<'_>,
+    bound: &Option<IntOrString<'_>>,
+    round: fn(f64) -> f64,
+    s: &mut Series<'_>,
+) {
+    let (Some(replicas), Some(bound)) = (deployment.spec.replicas, bound) else {
+        return;
+    };
+    match bound {
+        IntOrString::Int(number) => s.value(*number as f64),
+        IntOrString::String(text) => {
+            if let Some(percent) = text.strip_suffix('%').and_then(|t| t.parse::<i64>().ok()) {
+                s.value(round(percent as f64 * f64::from(replicas) / 100.0));
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! `endpointslices` (discovery.k8s.io/v1 EndpointSlice).
+
+use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::metadata::{Metadata, annotations, created, labels};
+use crate::resources::series::{Series, bool_text};
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of an EndpointSlice.
+    pub struct EndpointSlice<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        endpoints: Vec<Endpoint<'a>> = 2 "endpoints",
+        ports: Vec<Port<'a>> = 3 "ports",
+        address_type: Str<'a> = 4 "addressType",
+    }
+
+    /// `endpoints[]`.
+    pub struct Endpoint<'a> {
+        addresses: Vec<Str<'a>> = 1 "addresses",
+        conditions: EndpointConditions<'a> = 2 "conditions",
+        hostname: Str<'a> = 3 "hostname",
+        target: TargetReference<'a> = 4 "targetRef",
+        node_name: Str<'a> = 6 "nodeName",
+        zone: Str<'a> = 7 "zone",
+        hints: Hints<'a> = 8 "hints",
+    }
+
+    /// `endpoints[].conditions`.
+    pub struct EndpointConditions<'a> {
+        ready: Option<bool> = 1 "ready",
+        serving: Option<bool> = 2 "serving",
+        terminating: Option<bool> = 3 "terminating",
+    }
+
+    /// `endpoints[].targetRef`.
+    pub struct TargetReference<'a> {
+        kind: Str<'a> = 1 "kind",
+        namespace: Str<'a> = 2 "namespace",
+        name: Str<'a> = 3 "name",
+    }
+
+    /// `endpoints[].hints`.
+    pub struct Hints<'a> {
+        for_zones: Vec<Zone<'a>> = 1 "forZones",
+    }
+
+    /// `endpoints[].hints.forZones[]`.
+    pub struct Zone<'a> {
+        name: Str<'a> = 1 "name",
+    }
+
+    /// `ports[]`.
+    pub struct Port<'a> {
+        name: Str<'a> = 1 "name",
+        protocol: Str<'a> = 2 "protocol",
+        port: Option<i32> = 3 "port",
+    }
+}
+
+impl<'a> Object<'a> for EndpointSlice<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.extend([&*self.metadata.name, &*self.metadata.namespace]);
+    }
+}
+
+/// The kind.
+pub struct EndpointSlices;
+
+impl Kind for EndpointSlices {
+    const API: Api = Api {
+        name: "endpointslices",
+        group: "discovery.k8s.io",
+        version: "v1",
+        kind: "EndpointSlice",
+        namespaced: true,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["endpointslice", "namespace"];
+    type View<'a> = EndpointSlice<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        alpha(
+            "kube_endpointslice_info",
+            &["addresstype"],
+            "The type of the addresses in the endpoint slice.",
+            |slice, s| s.with(&[("addresstype", &slice.address_type)], 1.0),
+        ),
+        alpha(
+            "kube_endpointslice_created",
+            &[],
+            "Unix time of the endpoint slice's creation.",
+            |slice, s| created(slice, s),
+        ),
+        alpha(
+            "kube_endpointslice_endpoints_hints",
+            &["address", "for_zone"],
+            "The zones whose traffic an endpoint is meant for.",
+            |slice, s| hints(slice, s),
+        ),
+        alpha(
+            "kube_endpointslice_endpoints",
+            &[
+                "ready",
+                "serving",
+                "hostname",
+                "terminating",
+                "targetref_kind",
+                "targetref_name",
+                "targetref_namespace",
+                "endpoint_nodename",
+                "endpoint_zone",
+                "address",
+            ],
+            "The addresses in the endpoint slice, with the state of their endpoint and where it runs.",
+            |slice, s| endpoints(slice, s),
+        ),
+        alpha(
+            "kube_endpointslice_ports",
+            &["port_name", "port_protocol", "port_number"],
+            "The ports of the endpoints.",
+            |slice, s| ports(slice, s),
+        ),
+        alpha(
+            "kube_endpointslice_annotations",
+            &["annotation_*"],
+            "The endpoint slice's annotations that the allow list selects.",
+            |slice, s| annotations(slice, s),
+        ),
+        alpha(
+            "kube_endpointslice_labels",
+            &["label_*"],
+            "The endpoint slice's labels that the allow list selects.",
+            |slice, s| labels(slice, s),
+        ),
+    ];
+}
+
+fn hints(slice: &EndpointSlice<'_>, s: &mut Series<'_>) {
+    for endpoint in &slice.endpoints {
+        let Some(address) = endpoint.addresses.first() else {
+            continue;
+        };
+        for zone in &endpoint.hints.for_zones {
+            s.with(&[("address", address), ("for_zone", &zone.name)], 1.0);
+        }
+    }
+}
+
+fn endpoints(slice: &EndpointSlice<'_>, s: &mut Series<'_>) {
+    for endpoint in &slice.endpoints {
+        let conditions = &endpoint.conditions;
+        for address in &endpoint.addresses {
+            let labels = [
+                ("ready", conditions.ready.map_or("", bool_text)),
+                ("serving", conditions.serving.map_or("", bool_text)),
+                ("hostname", &*endpoint.hostname),
+                ("terminating", conditions.terminating.map_or("", bool_text)),
+                ("targetref_kind", &*endpoint.target.kind),
+                ("targetref_name", &*endpoint.target.name),
+                ("targetref_namespace", &*endpoint.target.namespace),
+                ("endpoint_nodename", &*endpoint.node_name),
+                ("endpoint_zone", &*endpoint.zone),
+                ("address", &**address),
+            ];
+            s.with(&labels, 1.0);
+        }
+    }
+}
+
+fn ports(slice: &EndpointSlice<'_>, s: &mut Series<'_>) {
+    for port in &slice.ports {
+        let mut digits = itoa::Buffer::new();
+        let labels = [
+            ("port_name", &*port.name),
+            ("port_protocol", &*port.protocol),
+            ("port_number", port.port.map_or("", |number| digits.format(number))),
+        ];
+        s.with(&labels, 1.0);
+    }
+}

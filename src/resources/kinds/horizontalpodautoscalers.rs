@@ -1,0 +1,379 @@
+//! `horizontalpodautoscalers` (autoscaling/v2 HorizontalPodAutoscaler).
+
+use super::condition::{self, Condition};
+use crate::resources::kind::{Api, Family, Kind, Object, alpha, or_labels, stable};
+use crate::resources::metadata::{Metadata, annotations, created, deleted, generation, labels};
+use crate::resources::scalars::QuantityText;
+use crate::resources::series::Series;
+use crate::resources::values::quantity::Quantity;
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of a HorizontalPodAutoscaler.
+    pub struct Autoscaler<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: AutoscalerSpec<'a> = 2 "spec",
+        status: AutoscalerStatus<'a> = 3 "status",
+    }
+
+    /// `spec`.
+    pub struct AutoscalerSpec<'a> {
+        target: ScaleTarget<'a> = 1 "scaleTargetRef",
+        min_replicas: Option<i32> = 2 "minReplicas",
+        max_replicas: i32 = 3 "maxReplicas",
+        metrics: Vec<MetricSpec<'a>> = 4 "metrics",
+        behavior: Behavior<'a> = 5 "behavior",
+    }
+
+    /// `spec.scaleTargetRef`.
+    pub struct ScaleTarget<'a> {
+        kind: Str<'a> = 1 "kind",
+        name: Str<'a> = 2 "name",
+        api_version: Str<'a> = 3 "apiVersion",
+    }
+
+    /// `spec.behavior`.
+    pub struct Behavior<'a> {
+        scale_up: ScalingRules<'a> = 1 "scaleUp",
+        scale_down: ScalingRules<'a> = 2 "scaleDown",
+    }
+
+    /// `spec.behavior.scaleUp` and `spec.behavior.scaleDown`.
+    pub struct ScalingRules<'a> {
+        tolerance: Option<QuantityText<'a>> = 4 "tolerance",
+    }
+
+    /// `spec.metrics[]`.
+    pub struct MetricSpec<'a> {
+        kind: Str<'a> = 1 "type",
+        object: Option<ObjectSource<'a>> = 2 "object",
+        pods: Option<NamedSource<'a>> = 3 "pods",
+        resource: Option<ResourceSource<'a>> = 4 "resource",
+        external: Option<NamedSource<'a>> = 5 "external",
+        container_resource: Option<ResourceSource<'a>> = 7 "containerResource",
+    }
+
+    /// `spec.metrics[].object`.
+    pub struct ObjectSource<'a> {
+        target: MetricTarget<'a> = 2 "target",
+        metric: MetricName<'a> = 3 "metric",
+    }
+
+    /// `spec.metrics[].pods` and `spec.metrics[].external`.
+    pub struct NamedSource<'a> {
+        metric: MetricName<'a> = 1 "metric",
+        target: MetricTarget<'a> = 2 "target",
+    }
+
+    /// `spec.metrics[].resource` and `spec.metrics[].containerResource`.
+    pub struct ResourceSource<'a> {
+        name: Str<'a> = 1 "name",
+        target: MetricTarget<'a> = 2 "target",
+        container: Str<'a> = 3 "container",
+    }
+
+    /// `target` of a metric.
+    pub struct MetricTarget<'a> {
+        value: Option<QuantityText<'a>> = 2 "value",
+        average_value: Option<QuantityText<'a>> = 3 "averageValue",
+        average_utilization: Option<i32> = 4 "averageUtilization",
+    }
+
+    /// `metric` of a source or status.
+    pub struct MetricName<'a> {
+        name: Str<'a> = 1 "name",
+    }
+
+    /// `status`.
+    pub struct AutoscalerStatus<'a> {
+        current_replicas: i32 = 3 "currentReplicas",
+        desired_replicas: i32 = 4 "desiredReplicas",
+        current_metrics: Vec<MetricStatus<'a>> = 5 "currentMetrics",
+        conditions: Vec<Condition<'a>> = 6 "conditions",
+    }
+
+    /// `status.currentMetrics[]`.
+    pub struct MetricStatus<'a> {
+        kind: Str<'a> = 1 "type",
+        object: Option<NamedStatus<'a>> = 2 "object",
+        pods: Option<NamedStatus<'a>> = 3 "pods",
+        resource: Option<ResourceStatus<'a>> = 4 "resource",
+        external: Option<NamedStatus<'a>> = 5 "external",
+        container_resource: Option<ResourceStatus<'a>> = 7 "containerResource",
+    }
+
+    /// `status.currentMetrics[].object`, `pods` and `external`.
+    pub struct NamedStatus<'a> {
+        metric: MetricName<'a> = 1 "metric",
+        current: MetricValue<'a> = 2 "current",
+    }
+
+    /// `status.currentMetrics[].resource` and `containerResource`.
+    pub struct ResourceStatus<'a> {
+        name: Str<'a> = 1 "name",
+        current: MetricValue<'a> = 2 "current",
+        container: Str<'a> = 3 "container",
+    }
+
+    /// `current` of a metric.
+    pub struct MetricValue<'a> {
+        value: Option<QuantityText<'a>> = 1 "value",
+        average_value: Option<QuantityText<'a>> = 2 "averageValue",
+        average_utilization: Option<i32> = 3 "averageUtilization",
+    }
+}
+
+impl<'a> Object<'a> for Autoscaler<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
+    }
+}
+
+/// The kind.
+pub struct HorizontalPodAutoscalers;
+
+impl Kind for HorizontalPodAutoscalers {
+    const API: Api = Api {
+        name: "horizontalpodautoscalers",
+        group: "autoscaling",
+        version: "v2",
+        kind: "HorizontalPodAutoscaler",
+        namespaced: true,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["namespace", "horizontalpodautoscaler"];
+    type View<'a> = Autoscaler<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        or_labels(
+            &["scaletargetref_kind", "scaletargetref_name"],
+            alpha(
+                "kube_horizontalpodautoscaler_info",
+                &["scaletargetref_api_version", "scaletargetref_kind", "scaletargetref_name"],
+                "What the autoscaler scales.",
+                |autoscaler, s| info(autoscaler, s),
+            ),
+        ),
+        stable(
+            "kube_horizontalpodautoscaler_metadata_generation",
+            &[],
+            "How often the autoscaler's desired state was changed.",
+            |autoscaler, s| generation(autoscaler, s),
+        ),
+        stable(
+            "kube_horizontalpodautoscaler_spec_max_replicas",
+            &[],
+            "The most pods that the autoscaler may ask for.",
+            |autoscaler, s| s.value(autoscaler.spec.max_replicas.into()),
+        ),
+        stable(
+            "kube_horizontalpodautoscaler_spec_min_replicas",
+            &[],
+            "The fewest pods that the autoscaler may ask for.",
+            |autoscaler, s| {
+                // What the API server fills in.
+                s.value(autoscaler.spec.min_replicas.unwrap_or(1).into());
+            },
+        ),
+        alpha(
+            "kube_horizontalpodautoscaler_spec_target_metric",
+            &["metric_name", "metric_target_type", "container"],
+            "The figures that the autoscaler steers for.",
+            |autoscaler, s| target_metrics(autoscaler, s),
+        ),
+        alpha(
+            "kube_horizontalpodautoscaler_spec_behavior_scale_down_tolerance",
+            &[],
+            "How far below its target a figure may lie before the autoscaler removes pods, as a share of the target.",
+            |autoscaler, s| tolerance(&autoscaler.spec.behavior.scale_down, s),
+        ),
+        alpha(
+            "kube_horizontalpodautoscaler_spec_behavior_scale_up_tolerance",
+            &[],
+            "How far above its target a figure may lie before the autoscaler adds pods, as a share of the target.",
+            |autoscaler, s| tolerance(&autoscaler.spec.behavior.scale_up, s),
+        ),
+        stable(
+            "kube_horizontalpodautoscaler_status_target_metric",
+            &["metric_name", "metric_target_type", "container"],
+            "The figures that the autoscaler last saw.",
+            |autoscaler, s| current_metrics(autoscaler, s),
+        ),
+        stable(
+            "kube_horizontalpodautoscaler_status_current_replicas",
+            &[],
+            "How many pods the autoscaler last saw.",
+            |autoscaler, s| s.value(autoscaler.status.current_replicas.into()),
+        ),
+        stable(
+            "kube_horizontalpodautoscaler_status_desired_replicas",
+            &[],
+            "How many pods the autoscaler last asked for.",
+            |autoscaler, s| s.value(autoscaler.status.desired_replicas.into()),
+        ),
+        alpha(
+            "kube_horizontalpodautoscaler_annotations",
+            &["annotation_*"],
+            "The autoscaler's annotations that the allow list selects.",
+            |autoscaler, s| annotations(autoscaler, s),
+        ),
+        stable(
+            "kube_horizontalpodautoscaler_labels",
+            &["label_*"],
+            "The autoscaler's labels that the allow list selects.",
+            |autoscaler, s| labels(autoscaler, s),
+        ),
+        stable(
+            "kube_horizontalpodautoscaler_status_condition",
+            &["condition", "status"],
+            "The conditions of the autoscaler: for each, one series for each status, 1 for the present one.",
+            |autoscaler, s| condition::all(&autoscaler.status.conditions, s),
+        ),
+        alpha(
+            "kube_horizontalpodautoscaler_created",
+            &[],
+            "Unix time of the autoscaler's creation.",
+            |autoscaler, s| created(autoscaler, s),
+        ),
+        alpha(
+            "kube_horizontalpodautoscaler_deletion_timestamp",
+            &[],
+            "Unix time at which the autoscaler is due to be deleted.",
+            |autoscaler, s| deleted(autoscaler, s),
+        ),
+    ];
+}
+
+fn info(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {
+    let target = &autoscaler.spec.target;
+    let labels = [
+        ("scaletargetref_api_version", &*target.api_version),
+        ("scaletargetref_kind", &*target.kind),
+        ("scaletargetref_name", &*target.name),
+    ];
+    s.with(if target.api_version.is_empty() { &labels[1..] } else { &labels }, 1.0);
+}
+
+fn tolerance(rules: &ScalingRules<'_>, s: &mut Series<'_>) {
+    if let Some(text) = &rules.tolerance
+        && let Ok(quantity) = Quantity::parse(text.text())
+    {
+        s.value(quantity.approximate());
+    }
+}
+
+/// One figure of a metric, whether steered for or seen.
+struct Figure<'v, 'a> {
+    metric: &'v str,
+    container: &'v str,
+    value: &'v Option<QuantityText<'a>>,
+    average_value: &'v Option<QuantityText<'a>>,
+    average_utilization: Option<i32>,
+}
+
+impl Figure<'_, '_> {
+    fn write(&self, s: &mut Series<'_>) {
+        let mut series = |kind, value| {
+            let labels = [
+                ("metric_name", self.metric),
+                ("metric_target_type", kind),
+                ("container", self.container),
+            ];
+            s.with(&labels, value);
+        };
+        for (kind, text) in [("value", self.value), ("average", self.average_value)] {
+            if let Some(text) = text
+                && let Ok(quantity) = Quantity::parse(text.text())
+            {
+                series(kind, quantity.converted());
+            }
+        }
+        if let Some(percent) = self.average_utilization {
+            series("utilization", percent.into());
+        }
+    }
+}
+
+impl<'a> MetricTarget<'a> {
+    fn figure<'v>(&'v self, metric: &'v str, container: &'v str) -> Figure<'v, 'a> {
+        Figure {
+            metric,
+            container,
+            value: &self.value,
+            average_value: &self.average_value,
+            average_utilization: self.average_utilization,
+        }
+    }
+}
+
+impl<'a> MetricValue<'a> {
+    fn figure<'v>(&'v self, metric: &'v str, container: &'v str) -> Figure<'v, 'a> {
+        Figure {
+            metric,
+            container,
+            value: &self.value,
+            average_value: &self.average_value,
+            average_utilization: self.average_utilization,
+        }
+    }
+}
+
+fn target_metrics(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {
+    for metric in &autoscaler.spec.metrics {
+        let named = |of: &Option<NamedSource<'_>>, s: &mut Series<'_>| {
+            if let Some(source) = of {
+                source.target.figure(&source.metric.name, "").write(s);
+            }
+        };
+        match &*metric.kind {
+            "Object" => {
+                if let Some(source) = &metric.object {
+                    source.target.figure(&source.metric.name, "").write(s);
+                }
+            }
+            "Pods" => named(&metric.pods, s),
+            "External" => named(&metric.external, s),
+            "Resource" => {
+                if let Some(source) = &metric.resource {
+                    source.target.figure(&source.name, "").write(s);
+                }
+            }
+            "ContainerResource" => {
+                if let Some(source) = &metric.container_resource {
+                    source.target.figure(&source.name, &source.container).write(s);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn current_metrics(autoscaler: &Autoscaler<'_>, s: &mut Series<'_>) {
+    for metric in &autoscaler.status.current_metrics {
+        let named = |of: &Option<NamedStatus<'_>>, s: &mut Series<'_>| {
+            if let Some(status) = of {
+                status.current.figure(&status.metric.name, "").write(s);
+            }
+        };
+        match &*metric.kind {
+            "Object" => named(&metric.object, s),
+            "Pods" => named(&metric.pods, s),
+            "External" => named(&metric.external, s),
+            "Resource" => {
+                if let Some(status) = &metric.resource {
+                    status.current.figure(&status.name, "").write(s);
+                }
+            }
+            "ContainerResource" => {
+                if let Some(status) = &metric.container_resource {
+                    status.current.figure(&status.name, &status.container).write(s);
+                }
+            }
+            _ => {}
+        }
+    }
+}

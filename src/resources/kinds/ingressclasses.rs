@@ -1,0 +1,71 @@
+//! `ingressclasses` (networking.k8s.io/v1 IngressClass).
+
+use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::metadata::{Metadata, annotations, created, labels};
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of an IngressClass.
+    pub struct IngressClass<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: IngressClassSpec<'a> = 2 "spec",
+    }
+
+    /// `spec`.
+    pub struct IngressClassSpec<'a> {
+        controller: Str<'a> = 1 "controller",
+    }
+}
+
+impl<'a> Object<'a> for IngressClass<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.push(&*self.metadata.name);
+    }
+}
+
+/// The kind.
+pub struct IngressClasses;
+
+impl Kind for IngressClasses {
+    const API: Api = Api {
+        name: "ingressclasses",
+        group: "networking.k8s.io",
+        version: "v1",
+        kind: "IngressClass",
+        namespaced: false,
+        default_enabled: false,
+    };
+    const IDENTITY: &'static [&'static str] = &["ingressclass"];
+    type View<'a> = IngressClass<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        alpha(
+            "kube_ingressclass_info",
+            &["controller"],
+            "The controller that serves the ingress class.",
+            |class, s| s.with(&[("controller", &class.spec.controller)], 1.0),
+        ),
+        alpha(
+            "kube_ingressclass_created",
+            &[],
+            "Unix time of the ingress class's creation.",
+            |class, s| created(class, s),
+        ),
+        alpha(
+            "kube_ingressclass_annotations",
+            &["annotation_*"],
+            "The ingress class's annotations that the allow list selects.",
+            |class, s| annotations(class, s),
+        ),
+        alpha(
+            "kube_ingressclass_labels",
+            &["label_*"],
+            "The ingress class's labels that the allow list selects.",
+            |class, s| labels(class, s),
+        ),
+    ];
+}

@@ -1,0 +1,206 @@
+//! `jobs` (batch/v1 Job).
+
+use crate::resources::kind::{Api, Family, Kind, Object, alpha, or_labels, stable};
+use crate::resources::metadata::{Metadata, annotations, created, labels, one, owners};
+use crate::resources::scalars::Time;
+use crate::resources::series::{Series, bool_value};
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of a Job.
+    pub struct Job<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: JobSpec<'a> = 2 "spec",
+        status: JobStatus<'a> = 3 "status",
+    }
+
+    /// `spec`.
+    pub struct JobSpec<'a> {
+        parallelism: Option<i32> = 1 "parallelism",
+        completions: Option<i32> = 2 "completions",
+        active_deadline_seconds: Option<i64> = 3 "activeDeadlineSeconds",
+    }
+
+    /// `status`.
+    pub struct JobStatus<'a> {
+        conditions: Vec<JobCondition<'a>> = 1 "conditions",
+        start_time: Option<Time> = 2 "startTime",
+        completion_time: Option<Time> = 3 "completionTime",
+        active: i32 = 4 "active",
+        succeeded: i32 = 5 "succeeded",
+        failed: i32 = 6 "failed",
+        ready: i32 = 9 "ready",
+    }
+
+    /// `status.conditions[]`.
+    pub struct JobCondition<'a> {
+        kind: Str<'a> = 1 "type",
+        status: Str<'a> = 2 "status",
+        reason: Str<'a> = 5 "reason",
+    }
+}
+
+impl<'a> Object<'a> for Job<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
+    }
+}
+
+/// The kind.
+pub struct Jobs;
+
+impl Kind for Jobs {
+    const API: Api = Api {
+        name: "jobs",
+        group: "batch",
+        version: "v1",
+        kind: "Job",
+        namespaced: true,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["namespace", "job_name"];
+    type View<'a> = Job<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        alpha(
+            "kube_job_annotations",
+            &["annotation_*"],
+            "The job's annotations that the allow list selects.",
+            |job, s| annotations(job, s),
+        ),
+        stable(
+            "kube_job_labels",
+            &["label_*"],
+            "The job's labels that the allow list selects.",
+            |job, s| labels(job, s),
+        ),
+        stable("kube_job_info", &[], "1 for each job.", |job, s| one(job, s)),
+        stable("kube_job_created", &[], "Unix time of the job's creation.", |job, s| {
+            created(job, s)
+        }),
+        stable(
+            "kube_job_spec_parallelism",
+            &[],
+            "How many pods of the job may run at a time.",
+            |job, s| {
+                if let Some(parallelism) = job.spec.parallelism {
+                    s.value(parallelism.into());
+                }
+            },
+        ),
+        stable(
+            "kube_job_spec_completions",
+            &[],
+            "How many pods of the job must succeed.",
+            |job, s| {
+                if let Some(completions) = job.spec.completions {
+                    s.value(completions.into());
+                }
+            },
+        ),
+        stable(
+            "kube_job_spec_active_deadline_seconds",
+            &[],
+            "After how many seconds the job is ended, done or not.",
+            |job, s| {
+                if let Some(seconds) = job.spec.active_deadline_seconds {
+                    s.value(seconds as f64);
+                }
+            },
+        ),
+        stable(
+            "kube_job_status_succeeded",
+            &[],
+            "How many pods of the job succeeded.",
+            |job, s| s.value(job.status.succeeded.into()),
+        ),
+        or_labels(
+            &[],
+            stable(
+                "kube_job_status_failed",
+                &["reason"],
+                "How many pods of the job failed; where the reason is known, 1 for it and 0 for the other reasons.",
+                |job, s| failed(job, s),
+            ),
+        ),
+        stable(
+            "kube_job_status_active",
+            &[],
+            "How many pods of the job are pending or running.",
+            |job, s| s.value(job.status.active.into()),
+        ),
+        alpha("kube_job_status_ready", &[], "How many pods of the job are ready.", |job, s| {
+            s.value(job.status.ready.into())
+        }),
+        stable("kube_job_complete", &["condition"], "Whether the job has completed.", |job, s| {
+            conditions(job, "Complete", s)
+        }),
+        stable("kube_job_failed", &["condition"], "Whether the job has failed.", |job, s| {
+            conditions(job, "Failed", s)
+        }),
+        stable(
+            "kube_job_status_start_time",
+            &[],
+            "Unix time at which the job was started.",
+            |job, s| {
+                if let Some(time) = job.status.start_time {
+                    s.value(time.seconds());
+                }
+            },
+        ),
+        stable(
+            "kube_job_status_completion_time",
+            &[],
+            "Unix time at which the job completed.",
+            |job, s| {
+                if let Some(time) = job.status.completion_time {
+                    s.value(time.seconds());
+                }
+            },
+        ),
+        alpha("kube_job_status_suspended", &[], "Whether the job is suspended.", |job, s| {
+            for condition in of_kind(job, "Suspended") {
+                s.value(bool_value(&*condition.status == "True"));
+            }
+        }),
+        stable(
+            "kube_job_owner",
+            &["owner_kind", "owner_name", "owner_is_controller"],
+            "The objects that own the job.",
+            |job, s| owners(job, s),
+        ),
+    ];
+}
+
+fn of_kind<'v, 'a>(
+    job: &'v Job<'a>,
+    kind: &'static str,
+) -> impl Iterator<Item = &'v JobCondition<'a>> {
+    job.status.conditions.iter().filter(move |condition| &*condition.kind == kind)
+}
+
+fn conditions(job: &Job<'_>, kind: &'static str, s: &mut Series<'_>) {
+    for condition in of_kind(job, kind) {
+        s.condition(&[], "condition", &condition.status);
+    }
+}
+
+fn failed(job: &Job<'_>, s: &mut Series<'_>) {
+    const KNOWN: [&str; 3] = ["BackoffLimitExceeded", "DeadlineExceeded", "Evicted"];
+    if job.status.failed == 0 {
+        s.value(0.0);
+        return;
+    }
+    let mut known = false;
+    for condition in of_kind(job, "Failed") {
+        s.one_of("reason", &KNOWN, &condition.reason);
+        known |= KNOWN.contains(&&*condition.reason);
+    }
+    if !known {
+        s.with(&[("reason", "")], job.status.failed.into());
+    }
+}

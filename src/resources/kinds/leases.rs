@@ -1,0 +1,90 @@
+//! `leases` (coordination.k8s.io/v1 Lease).
+
+use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::metadata::Metadata;
+use crate::resources::scalars::MicroTime;
+use crate::resources::series::{Series, or_empty};
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of a Lease.
+    pub struct Lease<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: LeaseSpec<'a> = 2 "spec",
+    }
+
+    /// `spec`.
+    pub struct LeaseSpec<'a> {
+        holder_identity: Option<Str<'a>> = 1 "holderIdentity",
+        renew_time: Option<MicroTime> = 4 "renewTime",
+    }
+}
+
+impl<'a> Object<'a> for Lease<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.push(&*self.metadata.name);
+    }
+}
+
+/// The kind.
+pub struct Leases;
+
+impl Kind for Leases {
+    const API: Api = Api {
+        name: "leases",
+        group: "coordination.k8s.io",
+        version: "v1",
+        kind: "Lease",
+        namespaced: true,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["lease"];
+    type View<'a> = Lease<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        alpha(
+            "kube_lease_owner",
+            &["owner_kind", "owner_name", "namespace", "lease_holder"],
+            "Who holds the lease, and the objects that own it.",
+            |lease, s| owners(lease, s),
+        ),
+        alpha(
+            "kube_lease_renew_time",
+            &["namespace"],
+            "Unix time at which the holder last renewed the lease.",
+            |lease, s| renew_time(lease, s),
+        ),
+    ];
+}
+
+/// Unlike other owner families, with the namespace and the holder, and without `owner_is_controller`.
+fn owners(lease: &Lease<'_>, s: &mut Series<'_>) {
+    let mut series = |kind, name| {
+        let labels = [
+            ("owner_kind", kind),
+            ("owner_name", name),
+            ("namespace", &*lease.metadata.namespace),
+            ("lease_holder", or_empty(&lease.spec.holder_identity)),
+        ];
+        s.with(&labels, 1.0);
+    };
+    let owners = &lease.metadata.owner_references;
+    if owners.is_empty() {
+        series("", "");
+    }
+    for owner in owners {
+        series(&owner.kind, &owner.name);
+    }
+}
+
+fn renew_time(lease: &Lease<'_>, s: &mut Series<'_>) {
+    if let Some(MicroTime(time)) = lease.spec.renew_time
+        && !time.is_zero()
+    {
+        s.with(&[("namespace", &lease.metadata.namespace)], time.seconds());
+    }
+}

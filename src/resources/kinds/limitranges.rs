@@ -1,0 +1,90 @@
+//! `limitranges` (v1 LimitRange).
+
+use super::resource_list::{self, ResourceList};
+use crate::resources::kind::{Api, Family, Kind, Object, stable};
+use crate::resources::metadata::{Metadata, created};
+use crate::resources::series::Series;
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of a LimitRange.
+    pub struct LimitRange<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: LimitRangeSpec<'a> = 2 "spec",
+    }
+
+    /// `spec`.
+    pub struct LimitRangeSpec<'a> {
+        limits: Vec<Limit<'a>> = 1 "limits",
+    }
+
+    /// `spec.limits[]`.
+    pub struct Limit<'a> {
+        kind: Str<'a> = 1 "type",
+        max: ResourceList<'a> = 2 "max",
+        min: ResourceList<'a> = 3 "min",
+        default: ResourceList<'a> = 4 "default",
+        default_request: ResourceList<'a> = 5 "defaultRequest",
+        max_limit_request_ratio: ResourceList<'a> = 6 "maxLimitRequestRatio",
+    }
+}
+
+impl<'a> Object<'a> for LimitRange<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
+    }
+}
+
+/// The kind.
+pub struct LimitRanges;
+
+impl Kind for LimitRanges {
+    const API: Api = Api {
+        name: "limitranges",
+        group: "",
+        version: "v1",
+        kind: "LimitRange",
+        namespaced: true,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["namespace", "limitrange"];
+    type View<'a> = LimitRange<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        stable(
+            "kube_limitrange",
+            &["resource", "type", "constraint"],
+            "The bounds and defaults that the limit range sets for a resource.",
+            |range, s| constraints(range, s),
+        ),
+        stable(
+            "kube_limitrange_created",
+            &[],
+            "Unix time of the limit range's creation.",
+            |range, s| created(range, s),
+        ),
+    ];
+}
+
+fn constraints(range: &LimitRange<'_>, s: &mut Series<'_>) {
+    for limit in &range.spec.limits {
+        let lists = [
+            ("min", &limit.min),
+            ("max", &limit.max),
+            ("default", &limit.default),
+            ("defaultRequest", &limit.default_request),
+            ("maxLimitRequestRatio", &limit.max_limit_request_ratio),
+        ];
+        for (constraint, list) in lists {
+            resource_list::verbatim(list, s, |resource, value, s| {
+                let labels =
+                    [("resource", resource), ("type", &limit.kind), ("constraint", constraint)];
+                s.with(&labels, value);
+            });
+        }
+    }
+}

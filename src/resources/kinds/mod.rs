@@ -1,0 +1,105 @@
+//! The kinds themselves: one file for each resource holds a lean [`view`](crate::wire::view) (the fields that are
+//! read) and a table of families in exposition order. What several kinds have in common (conditions, role references,
+//! resource lists) stands beside them.
+
+pub(crate) mod admission;
+pub(crate) mod condition;
+pub(crate) mod rbac;
+pub(crate) mod resource_list;
+
+pub(crate) mod certificatesigningrequests;
+pub(crate) mod clusterrolebindings;
+pub(crate) mod clusterroles;
+pub(crate) mod configmaps;
+pub(crate) mod cronjobs;
+pub(crate) mod daemonsets;
+pub(crate) mod deployments;
+pub(crate) mod endpoints;
+pub(crate) mod endpointslices;
+pub(crate) mod horizontalpodautoscalers;
+pub(crate) mod ingressclasses;
+pub(crate) mod ingresses;
+pub(crate) mod jobs;
+pub(crate) mod leases;
+pub(crate) mod limitranges;
+pub(crate) mod mutatingadmissionpolicies;
+pub(crate) mod mutatingadmissionpolicybindings;
+pub(crate) mod mutatingwebhookconfigurations;
+pub(crate) mod namespaces;
+pub(crate) mod networkpolicies;
+pub(crate) mod nodes;
+pub(crate) mod persistentvolumeclaims;
+pub(crate) mod persistentvolumes;
+pub(crate) mod poddisruptionbudgets;
+pub(crate) mod pods;
+pub(crate) mod replicasets;
+pub(crate) mod replicationcontrollers;
+pub(crate) mod resourcequotas;
+pub(crate) mod rolebindings;
+pub(crate) mod roles;
+pub(crate) mod secrets;
+pub(crate) mod serviceaccounts;
+pub(crate) mod services;
+pub(crate) mod statefulsets;
+pub(crate) mod storageclasses;
+pub(crate) mod validatingadmissionpolicies;
+pub(crate) mod validatingadmissionpolicybindings;
+pub(crate) mod validatingwebhookconfigurations;
+pub(crate) mod volumeattachments;
+
+use super::kind::{Handle, Resource};
+
+/// Every resource, in byte order of the names, which is also exposition order.
+static RESOURCES: &[&dyn Resource] = &[
+    &Handle::<certificatesigningrequests::SigningRequests>::new(),
+    &Handle::<clusterrolebindings::ClusterRoleBindings>::new(),
+    &Handle::<clusterroles::ClusterRoles>::new(),
+    &Handle::<configmaps::ConfigMaps>::new(),
+    &Handle::<cronjobs::CronJobs>::new(),
+    &Handle::<daemonsets::DaemonSets>::new(),
+    &Handle::<deployments::Deployments>::new(),
+    &Handle::<endpoints::EndpointsKind>::new(),
+    &Handle::<endpointslices::EndpointSlices>::new(),
+    &Handle::<horizontalpodautoscalers::HorizontalPodAutoscalers>::new(),
+    &Handle::<ingressclasses::IngressClasses>::new(),
+    &Handle::<ingresses::Ingresses>::new(),
+    &Handle::<jobs::Jobs>::new(),
+    &Handle::<leases::Leases>::new(),
+    &Handle::<limitranges::LimitRanges>::new(),
+    &Handle::<mutatingadmissionpolicies::MutatingAdmissionPolicies>::new(),
+    &Handle::<mutatingadmissionpolicybindings::MutatingAdmissionPolicyBindings>::new(),
+    &Handle::<mutatingwebhookconfigurations::MutatingWebhookConfigurations>::new(),
+    &Handle::<namespaces::Namespaces>::new(),
+    &Handle::<networkpolicies::NetworkPolicies>::new(),
+    &Handle::<nodes::Nodes>::new(),
+    &Handle::<persistentvolumeclaims::PersistentVolumeClaims>::new(),
+    &Handle::<persistentvolumes::PersistentVolumes>::new(),
+    &Handle::<poddisruptionbudgets::PodDisruptionBudgets>::new(),
+    &Handle::<pods::Pods>::new(),
+    &Handle::<replicasets::ReplicaSets>::new(),
+    &Handle::<replicationcontrollers::ReplicationControllers>::new(),
+    &Handle::<resourcequotas::ResourceQuotas>::new(),
+    &Handle::<rolebindings::RoleBindings>::new(),
+    &Handle::<roles::Roles>::new(),
+    &Handle::<secrets::Secrets>::new(),
+    &Handle::<serviceaccounts::ServiceAccounts>::new(),
+    &Handle::<services::Services>::new(),
+    &Handle::<statefulsets::StatefulSets>::new(),
+    &Handle::<storageclasses::StorageClasses>::new(),
+    &Handle::<validatingadmissionpolicies::ValidatingAdmissionPolicies>::new(),
+    &Handle::<validatingadmissionpolicybindings::ValidatingAdmissionPolicyBindings>::new(),
+    &Handle::<validatingwebhookconfigurations::ValidatingWebhookConfigurations>::new(),
+    &Handle::<volumeattachments::VolumeAttachments>::new(),
+];
+
+/// Every resource, in byte order of the names.
+#[must_use]
+pub fn registry() -> &'static [&'static dyn Resource] {
+    RESOURCES
+}
+
+/// The resource of this plural name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static dyn Resource> {
+    RESOURCES.iter().copied().find(|resource| resource.name() == name)
+}

@@ -1,0 +1,62 @@
+//! `mutatingadmissionpolicybindings` (admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding).
+
+use super::admission::ParamRef;
+use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::metadata::{Metadata, created};
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of a MutatingAdmissionPolicyBinding.
+    pub struct MutatingAdmissionPolicyBinding<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: BindingSpec<'a> = 2 "spec",
+    }
+
+    /// `spec`.
+    pub struct BindingSpec<'a> {
+        policy_name: Str<'a> = 1 "policyName",
+        param_ref: ParamRef<'a> = 2 "paramRef",
+
+    }
+}
+
+impl<'a> Object<'a> for MutatingAdmissionPolicyBinding<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
+    }
+}
+
+/// The kind.
+pub struct MutatingAdmissionPolicyBindings;
+
+impl Kind for MutatingAdmissionPolicyBindings {
+    const API: Api = Api {
+        name: "mutatingadmissionpolicybindings",
+        group: "admissionregistration.k8s.io",
+        version: "v1",
+        kind: "MutatingAdmissionPolicyBinding",
+        namespaced: false,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["namespace", "mutatingadmissionpolicybinding"];
+    type View<'a> = MutatingAdmissionPolicyBinding<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        alpha(
+            "kube_mutatingadmissionpolicybinding_info",
+            &["policy_name", "param_name", "param_namespace", "param_not_found_action"],
+            "The policy that the mutating admission policy binding puts into force, and its parameters.",
+            |binding, s| binding.spec.param_ref.info(&binding.spec.policy_name, s),
+        ),
+        alpha(
+            "kube_mutatingadmissionpolicybinding_created",
+            &[],
+            "Unix time of the mutating admission policy binding's creation.",
+            |binding, s| created(binding, s),
+        ),
+    ];
+}

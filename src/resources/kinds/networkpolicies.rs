@@ -1,0 +1,81 @@
+//! `networkpolicies` (networking.k8s.io/v1 NetworkPolicy).
+
+use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::metadata::{Metadata, annotations, labels};
+use crate::wire::view::{Present, view};
+
+view! {
+    /// What metrics read of a NetworkPolicy.
+    pub struct NetworkPolicy<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: NetworkPolicySpec<'a> = 2 "spec",
+    }
+
+    /// `spec`.
+    pub struct NetworkPolicySpec<'a> {
+        ingress: Vec<Present> = 2 "ingress",
+        egress: Vec<Present> = 3 "egress",
+    }
+}
+
+impl<'a> Object<'a> for NetworkPolicy<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
+    }
+}
+
+/// The kind.
+pub struct NetworkPolicies;
+
+impl Kind for NetworkPolicies {
+    const API: Api = Api {
+        name: "networkpolicies",
+        group: "networking.k8s.io",
+        version: "v1",
+        kind: "NetworkPolicy",
+        namespaced: true,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["namespace", "networkpolicy"];
+    type View<'a> = NetworkPolicy<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        alpha(
+            "kube_networkpolicy_created",
+            &[],
+            "Unix time of the network policy's creation.",
+            |policy, s| {
+                // Printed even where it is unset, unlike in all other kinds.
+                s.value(policy.metadata.creation_timestamp.seconds());
+            },
+        ),
+        alpha(
+            "kube_networkpolicy_annotations",
+            &["annotation_*"],
+            "The network policy's annotations that the allow list selects.",
+            |policy, s| annotations(policy, s),
+        ),
+        alpha(
+            "kube_networkpolicy_labels",
+            &["label_*"],
+            "The network policy's labels that the allow list selects.",
+            |policy, s| labels(policy, s),
+        ),
+        alpha(
+            "kube_networkpolicy_spec_ingress_rules",
+            &[],
+            "How many rules for incoming traffic the network policy has.",
+            |policy, s| s.value(policy.spec.ingress.len() as f64),
+        ),
+        alpha(
+            "kube_networkpolicy_spec_egress_rules",
+            &[],
+            "How many rules for outgoing traffic the network policy has.",
+            |policy, s| s.value(policy.spec.egress.len() as f64),
+        ),
+    ];
+}

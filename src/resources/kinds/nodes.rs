@@ -1,0 +1,214 @@
+//! `nodes` (v1 Node).
+
+use super::condition::{self, Condition};
+use super::resource_list::{self, ResourceList};
+use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
+use crate::resources::series::{Series, bool_value};
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of a Node.
+    pub struct Node<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: NodeSpec<'a> = 2 "spec",
+        status: NodeStatus<'a> = 3 "status",
+    }
+
+    /// `spec`.
+    pub struct NodeSpec<'a> {
+        pod_cidr: Str<'a> = 1 "podCIDR",
+        provider_id: Str<'a> = 3 "providerID",
+        unschedulable: bool = 4 "unschedulable",
+        taints: Vec<Taint<'a>> = 5 "taints",
+        pod_cidrs: Vec<Str<'a>> = 7 "podCIDRs",
+    }
+
+    /// `spec.taints[]`.
+    pub struct Taint<'a> {
+        key: Str<'a> = 1 "key",
+        value: Str<'a> = 2 "value",
+        effect: Str<'a> = 3 "effect",
+    }
+
+    /// `status`.
+    pub struct NodeStatus<'a> {
+        capacity: ResourceList<'a> = 1 "capacity",
+        allocatable: ResourceList<'a> = 2 "allocatable",
+        conditions: Vec<Condition<'a>> = 4 "conditions",
+        addresses: Vec<NodeAddress<'a>> = 5 "addresses",
+        node_info: NodeInfo<'a> = 7 "nodeInfo",
+    }
+
+    /// `status.addresses[]`.
+    pub struct NodeAddress<'a> {
+        kind: Str<'a> = 1 "type",
+        address: Str<'a> = 2 "address",
+    }
+
+    /// `status.nodeInfo`.
+    pub struct NodeInfo<'a> {
+        system_uuid: Str<'a> = 2 "systemUUID",
+        kernel_version: Str<'a> = 4 "kernelVersion",
+        os_image: Str<'a> = 5 "osImage",
+        container_runtime_version: Str<'a> = 6 "containerRuntimeVersion",
+        kubelet_version: Str<'a> = 7 "kubeletVersion",
+    }
+}
+
+impl<'a> Object<'a> for Node<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.push(&*self.metadata.name);
+    }
+}
+
+/// The kind.
+pub struct Nodes;
+
+impl Kind for Nodes {
+    const API: Api = Api {
+        name: "nodes",
+        group: "",
+        version: "v1",
+        kind: "Node",
+        namespaced: false,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["node"];
+    type View<'a> = Node<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        alpha(
+            "kube_node_annotations",
+            &["annotation_*"],
+            "The node's annotations that the allow list selects.",
+            |node, s| annotations(node, s),
+        ),
+        stable("kube_node_created", &[], "Unix time of the node's creation.", |node, s| {
+            created(node, s)
+        }),
+        alpha(
+            "kube_node_deletion_timestamp",
+            &[],
+            "Unix time at which the node is due to be deleted.",
+            |node, s| deleted(node, s),
+        ),
+        stable(
+            "kube_node_info",
+            &[
+                "kernel_version",
+                "os_image",
+                "container_runtime_version",
+                "kubelet_version",
+                "kubeproxy_version",
+                "provider_id",
+                "pod_cidr",
+                "system_uuid",
+                "internal_ip",
+            ],
+            "The software that the node runs, and how the node is known.",
+            |node, s| info(node, s),
+        ),
+        stable(
+            "kube_node_labels",
+            &["label_*"],
+            "The node's labels that the allow list selects.",
+            |node, s| labels(node, s),
+        ),
+        alpha(
+            "kube_node_role",
+            &["role"],
+            "The roles that the node has by its labels.",
+            |node, s| roles(node, s),
+        ),
+        alpha(
+            "kube_node_spec_pod_cidrs",
+            &["pod_cidr"],
+            "The address ranges that the pods of the node get theirs from.",
+            |node, s| {
+                for range in &node.spec.pod_cidrs {
+                    s.with(&[("pod_cidr", range)], 1.0);
+                }
+            },
+        ),
+        stable(
+            "kube_node_spec_taint",
+            &["key", "value", "effect"],
+            "The taints that keep pods off the node.",
+            |node, s| {
+                for taint in &node.spec.taints {
+                    let labels = [
+                        ("key", &*taint.key),
+                        ("value", &*taint.value),
+                        ("effect", &*taint.effect),
+                    ];
+                    s.with(&labels, 1.0);
+                }
+            },
+        ),
+        stable(
+            "kube_node_spec_unschedulable",
+            &[],
+            "Whether the node is closed to new pods.",
+            |node, s| s.value(bool_value(node.spec.unschedulable)),
+        ),
+        stable(
+            "kube_node_status_allocatable",
+            &["resource", "unit"],
+            "How much of a resource the node has for pods.",
+            |node, s| resource_list::of_node(&node.status.allocatable, s),
+        ),
+        stable(
+            "kube_node_status_capacity",
+            &["resource", "unit"],
+            "How much of a resource the node has in all.",
+            |node, s| resource_list::of_node(&node.status.capacity, s),
+        ),
+        stable(
+            "kube_node_status_condition",
+            &["condition", "status"],
+            "The conditions of the node: for each, one series for each status, 1 for the present one.",
+            |node, s| condition::all(&node.status.conditions, s),
+        ),
+        alpha(
+            "kube_node_status_addresses",
+            &["type", "address"],
+            "The addresses of the node.",
+            |node, s| {
+                for address in &node.status.addresses {
+                    s.with(&[("type", &address.kind), ("address", &address.address)], 1.0);
+                }
+            },
+        ),
+    ];
+}
+
+fn info(node: &Node<'_>, s: &mut Series<'_>) {
+    let info = &node.status.node_info;
+    let mut internal = node.status.addresses.iter().rev().filter(|a| &*a.kind == "InternalIP");
+    let labels = [
+        ("kernel_version", &*info.kernel_version),
+        ("os_image", &*info.os_image),
+        ("container_runtime_version", &*info.container_runtime_version),
+        ("kubelet_version", &*info.kubelet_version),
+        // Nodes no longer report it; the label stays for the queries that join on it.
+        ("kubeproxy_version", "deprecated"),
+        ("provider_id", &*node.spec.provider_id),
+        ("pod_cidr", &*node.spec.pod_cidr),
+        ("system_uuid", &*info.system_uuid),
+        ("internal_ip", internal.next().map_or("", |address| &address.address)),
+    ];
+    s.with(&labels, 1.0);
+}
+
+fn roles(node: &Node<'_>, s: &mut Series<'_>) {
+    for (key, _) in node.metadata.labels.entries().iter() {
+        if let Some(role) = key.strip_prefix("node-role.kubernetes.io/") {
+            s.with(&[("role", role)], 1.0);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `persistentvolumeclaims` (v1 PersistentVolumeClaim).
+
+use super::condition::{self, Condition};
+use super::resource_list::ResourceList;
+use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
+use crate::resources::series::Series;
+use crate::resources::values::quantity::Quantity;
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of a PersistentVolumeClaim.
+    pub struct VolumeClaim<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: VolumeClaimSpec<'a> = 2 "spec",
+        status: VolumeClaimStatus<'a> = 3 "status",
+    }
+
+    /// `spec`.
+    pub struct VolumeClaimSpec<'a> {
+        access_modes: Vec<Str<'a>> = 1 "accessModes",
+        resources: VolumeResources<'a> = 2 "resources",
+        volume_name: Str<'a> = 3 "volumeName",
+        storage_class_name: Option<Str<'a>> = 5 "storageClassName",
+        volume_mode: Str<'a> = 6 "volumeMode",
+    }
+
+    /// `spec.resources`.
+    pub struct VolumeResources<'a> {
+        requests: ResourceList<'a> = 2 "requests",
+    }
+
+    /// `status`.
+    pub struct VolumeClaimStatus<'a> {
+        phase: Str<'a> = 1 "phase",
+        conditions: Vec<Condition<'a>> = 4 "conditions",
+    }
+}
+
+impl<'a> Object<'a> for VolumeClaim<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
+    }
+}
+
+/// The kind.
+pub struct PersistentVolumeClaims;
+
+impl Kind for PersistentVolumeClaims {
+    const API: Api = Api {
+        name: "persistentvolumeclaims",
+        group: "",
+        version: "v1",
+        kind: "PersistentVolumeClaim",
+        namespaced: true,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["namespace", "persistentvolumeclaim"];
+    type View<'a> = VolumeClaim<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        stable(
+            "kube_persistentvolumeclaim_labels",
+            &["label_*"],
+            "The volume claim's labels that the allow list selects.",
+            |claim, s| labels(claim, s),
+        ),
+        alpha(
+            "kube_persistentvolumeclaim_annotations",
+            &["annotation_*"],
+            "The volume claim's annotations that the allow list selects.",
+            |claim, s| annotations(claim, s),
+        ),
+        stable(
+            "kube_persistentvolumeclaim_info",
+            &["storageclass", "volumename", "volumemode"],
+            "The storage class that the volume claim asks for and the volume that it is bound to.",
+            |claim, s| info(claim, s),
+        ),
+        stable(
+            "kube_persistentvolumeclaim_status_phase",
+            &["phase"],
+            "The phase of the volume claim: one series for each, 1 for the present one.",
+            |claim, s| {
+                if !claim.status.phase.is_empty() {
+                    s.one_of("phase", &["Lost", "Bound", "Pending"], &claim.status.phase);
+                }
+            },
+        ),
+        stable(
+            "kube_persistentvolumeclaim_resource_requests_storage_bytes",
+            &[],
+            "How much storage the volume claim asks for.",
+            |claim, s| {
+                if let Some(text) = claim.spec.resources.requests.get("storage")
+                    && let Ok(quantity) = Quantity::parse(text.text())
+                {
+                    s.value(quantity.integer() as f64);
+                }
+            },
+        ),
+        stable(
+            "kube_persistentvolumeclaim_access_mode",
+            &["access_mode"],
+            "The ways of access that the volume claim asks for.",
+            |claim, s| {
+                for mode in &claim.spec.access_modes {
+                    s.with(&[("access_mode", mode)], 1.0);
+                }
+            },
+        ),
+        alpha(
+            "kube_persistentvolumeclaim_status_condition",
+            &["condition", "status"],
+            "The conditions of the volume claim: for each, one series for each status, 1 for the present one.",
+            |claim, s| condition::all(&claim.status.conditions, s),
+        ),
+        alpha(
+            "kube_persistentvolumeclaim_created",
+            &[],
+            "Unix time of the volume claim's creation.",
+            |claim, s| created(claim, s),
+        ),
+        alpha(
+            "kube_persistentvolumeclaim_deletion_timestamp",
+            &[],
+            "Unix time at which the volume claim is due to be deleted.",
+            |claim, s| deleted(claim, s),
+        ),
+    ];
+}
+
+fn info(claim: &VolumeClaim<'_>, s: &mut Series<'_>) {
+    // The annotation is how the class was named before the field; the controller still heeds it first.
+    let annotation = claim.metadata.annotations.get("volume.beta.kubernetes.io/storage-class");
+    let class = annotation.or(claim.spec.storage_class_name.as_ref());
+    let labels = [
+        ("storageclass", class.map_or("", |class| class)),
+        ("volumename", &*claim.spec.volume_name),
+        ("volumemode", &*claim.spec.volume_mode),
+    ];
+    s.with(&labels, 1.0);
+}

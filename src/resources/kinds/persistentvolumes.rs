@@ -1,0 +1,328 @@
+//! `persistentvolumes` (v1 PersistentVolume).
+
+use super::resource_list::ResourceList;
+use crate::resources::kind::{Api, Family, Kind, Object, alpha, opt_in, stable};
+use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
+use crate::resources::series::Series;
+use crate::resources::values::quantity::Quantity;
+use crate::wire::view::{Map, Str, view};
+
+view! {
+    /// What metrics read of a PersistentVolume.
+    pub struct PersistentVolume<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: VolumeSpec<'a> = 2 "spec",
+        status: VolumeStatus<'a> = 3 "status",
+    }
+
+    /// `spec`.
+    pub struct VolumeSpec<'a> {
+        ..source: VolumeSource<'a> = 2,
+        capacity: ResourceList<'a> = 1 "capacity",
+        access_modes: Vec<Str<'a>> = 3 "accessModes",
+        claim: Option<ClaimReference<'a>> = 4 "claimRef",
+        reclaim_policy: Str<'a> = 5 "persistentVolumeReclaimPolicy",
+        storage_class_name: Str<'a> = 6 "storageClassName",
+        volume_mode: Option<Str<'a>> = 8 "volumeMode",
+    }
+
+    /// `spec.claimRef`.
+    pub struct ClaimReference<'a> {
+        namespace: Str<'a> = 2 "namespace",
+        name: Str<'a> = 3 "name",
+    }
+
+    /// Where the volume is stored.
+    pub struct VolumeSource<'a> {
+        gce_persistent_disk: Option<GcePersistentDisk<'a>> = 1 "gcePersistentDisk",
+        aws_elastic_block_store: Option<AwsElasticBlockStore<'a>> = 2 "awsElasticBlockStore",
+        host_path: Option<HostPath<'a>> = 3 "hostPath",
+        nfs: Option<Nfs<'a>> = 5 "nfs",
+        iscsi: Option<Iscsi<'a>> = 7 "iscsi",
+        fc: Option<FibreChannel<'a>> = 10 "fc",
+        azure_disk: Option<AzureDisk<'a>> = 16 "azureDisk",
+        local: Option<Local<'a>> = 20 "local",
+        csi: Option<Csi<'a>> = 22 "csi",
+    }
+
+    /// `spec.gcePersistentDisk`.
+    pub struct GcePersistentDisk<'a> {
+        name: Str<'a> = 1 "pdName",
+    }
+
+    /// `spec.awsElasticBlockStore`.
+    pub struct AwsElasticBlockStore<'a> {
+        volume_id: Str<'a> = 1 "volumeID",
+    }
+
+    /// `spec.hostPath`.
+    pub struct HostPath<'a> {
+        path: Str<'a> = 1 "path",
+        kind: Str<'a> = 2 "type",
+    }
+
+    /// `spec.nfs`.
+    pub struct Nfs<'a> {
+        server: Str<'a> = 1 "server",
+        path: Str<'a> = 2 "path",
+    }
+
+    /// `spec.iscsi`.
+    pub struct Iscsi<'a> {
+        target_portal: Str<'a> = 1 "targetPortal",
+        iqn: Str<'a> = 2 "iqn",
+        lun: i32 = 3 "lun",
+        initiator_name: Str<'a> = 12 "initiatorName",
+    }
+
+    /// `spec.fc`.
+    pub struct FibreChannel<'a> {
+        target_wwns: Vec<Str<'a>> = 1 "targetWWNs",
+        lun: Option<i32> = 2 "lun",
+        wwids: Vec<Str<'a>> = 5 "wwids",
+    }
+
+    /// `spec.azureDisk`.
+    pub struct AzureDisk<'a> {
+        name: Str<'a> = 1 "diskName",
+    }
+
+    /// `spec.local`.
+    pub struct Local<'a> {
+        path: Str<'a> = 1 "path",
+        fs_type: Str<'a> = 2 "fsType",
+    }
+
+    /// `spec.csi`.
+    pub struct Csi<'a> {
+        driver: Str<'a> = 1 "driver",
+        volume_handle: Str<'a> = 2 "volumeHandle",
+        volume_attributes: Map<'a> = 5 "volumeAttributes",
+    }
+
+    /// `status`.
+    pub struct VolumeStatus<'a> {
+        phase: Str<'a> = 1 "phase",
+    }
+}
+
+impl<'a> Object<'a> for PersistentVolume<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.push(&*self.metadata.name);
+    }
+}
+
+/// The kind.
+pub struct PersistentVolumes;
+
+impl Kind for PersistentVolumes {
+    const API: Api = Api {
+        name: "persistentvolumes",
+        group: "",
+        version: "v1",
+        kind: "PersistentVolume",
+        namespaced: false,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["persistentvolume"];
+    type View<'a> = PersistentVolume<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        stable(
+            "kube_persistentvolume_claim_ref",
+            &["name", "claim_namespace"],
+            "The volume claim that the persistent volume is kept for.",
+            |volume, s| {
+                if let Some(claim) = &volume.spec.claim {
+                    s.with(&[("name", &claim.name), ("claim_namespace", &claim.namespace)], 1.0);
+                }
+            },
+        ),
+        alpha(
+            "kube_persistentvolume_annotations",
+            &["annotation_*"],
+            "The persistent volume's annotations that the allow list selects.",
+            |volume, s| annotations(volume, s),
+        ),
+        stable(
+            "kube_persistentvolume_labels",
+            &["label_*"],
+            "The persistent volume's labels that the allow list selects.",
+            |volume, s| labels(volume, s),
+        ),
+        stable(
+            "kube_persistentvolume_status_phase",
+            &["phase"],
+            "The phase of the persistent volume: one series for each, 1 for the present one.",
+            |volume, s| {
+                if !volume.status.phase.is_empty() {
+                    let all = ["Pending", "Available", "Bound", "Released", "Failed"];
+                    s.one_of("phase", &all, &volume.status.phase);
+                }
+            },
+        ),
+        stable(
+            "kube_persistentvolume_info",
+            &[
+                "storageclass",
+                "gce_persistent_disk_name",
+                "ebs_volume_id",
+                "azure_disk_name",
+                "fc_wwids",
+                "fc_lun",
+                "fc_target_wwns",
+                "iscsi_target_portal",
+                "iscsi_iqn",
+                "iscsi_lun",
+                "iscsi_initiator_name",
+                "nfs_server",
+                "nfs_path",
+                "csi_driver",
+                "csi_volume_handle",
+                "local_path",
+                "local_fs",
+                "host_path",
+                "host_path_type",
+                "reclaim_policy",
+            ],
+            "Where the persistent volume is stored and what becomes of it when it is released.",
+            |volume, s| info(volume, s),
+        ),
+        stable(
+            "kube_persistentvolume_capacity_bytes",
+            &[],
+            "How much the persistent volume holds.",
+            |volume, s| {
+                let capacity = volume.spec.capacity.get("storage");
+                let bytes = capacity.and_then(|text| Quantity::parse(text.text()).ok());
+                s.value(bytes.map_or(0.0, |quantity| quantity.integer() as f64));
+            },
+        ),
+        alpha(
+            "kube_persistentvolume_created",
+            &[],
+            "Unix time of the persistent volume's creation.",
+            |volume, s| created(volume, s),
+        ),
+        alpha(
+            "kube_persistentvolume_deletion_timestamp",
+            &[],
+            "Unix time at which the persistent volume is due to be deleted.",
+            |volume, s| deleted(volume, s),
+        ),
+        opt_in(alpha(
+            "kube_persistentvolume_csi_attributes",
+            &["csi_mounter", "csi_map_options"],
+            "How the CSI driver is told to mount the persistent volume.",
+            |volume, s| {
+                if let Some(csi) = &volume.spec.source.csi {
+                    let attribute = |key| csi.volume_attributes.get(key).map_or("", |value| value);
+                    let labels = [
+                        ("csi_mounter", attribute("mounter")),
+                        ("csi_map_options", attribute("mapOptions")),
+                    ];
+                    s.with(&labels, 1.0);
+                }
+            },
+        )),
+        alpha(
+            "kube_persistentvolume_volume_mode",
+            &["volumemode"],
+            "Whether the persistent volume is a file system or a block device.",
+            |volume, s| {
+                let mode = volume.spec.volume_mode.as_deref().unwrap_or("Filesystem");
+                s.with(&[("volumemode", mode)], 1.0);
+            },
+        ),
+        alpha(
+            "kube_persistentvolume_access_mode",
+            &["access_mode"],
+            "The ways of access that the persistent volume allows.",
+            |volume, s| {
+                for mode in &volume.spec.access_modes {
+                    s.with(&[("access_mode", mode)], 1.0);
+                }
+            },
+        ),
+    ];
+}
+
+fn info(volume: &PersistentVolume<'_>, s: &mut Series<'_>) {
+    let mut labels = [
+        ("storageclass", &*volume.spec.storage_class_name),
+        ("gce_persistent_disk_name", ""),
+        ("ebs_volume_id", ""),
+        ("azure_disk_name", ""),
+        ("fc_wwids", ""),
+        ("fc_lun", ""),
+        ("fc_target_wwns", ""),
+        ("iscsi_target_portal", ""),
+        ("iscsi_iqn", ""),
+        ("iscsi_lun", ""),
+        ("iscsi_initiator_name", ""),
+        ("nfs_server", ""),
+        ("nfs_path", ""),
+        ("csi_driver", ""),
+        ("csi_volume_handle", ""),
+        ("local_path", ""),
+        ("local_fs", ""),
+        ("host_path", ""),
+        ("host_path_type", ""),
+        ("reclaim_policy", &*volume.spec.reclaim_policy),
+    ];
+    let mut fill = |name: &str, text| {
+        for label in labels.iter_mut().filter(|label| label.0 == name) {
+            label.1 = text;
+        }
+    };
+    let source = &volume.spec.source;
+    let mut lun = itoa::Buffer::new();
+    let (wwids, wwns);
+    // A volume has one source; should an object name several, the first of these counts.
+    if let Some(gce) = &source.gce_persistent_disk {
+        fill("gce_persistent_disk_name", &gce.name);
+    } else if let Some(ebs) = &source.aws_elastic_block_store {
+        fill("ebs_volume_id", &ebs.volume_id);
+    } else if let Some(azure) = &source.azure_disk {
+        fill("azure_disk_name", &azure.name);
+    } else if let Some(fc) = &source.fc {
+        (wwids, wwns) = (joined(&fc.wwids), joined(&fc.target_wwns));
+        fill("fc_wwids", &wwids);
+        fill("fc_lun", fc.lun.map_or("", |number| lun.format(number)));
+        fill("fc_target_wwns", &wwns);
+    } else if let Some(iscsi) = &source.iscsi {
+        fill("iscsi_target_portal", &iscsi.target_portal);
+        fill("iscsi_iqn", &iscsi.iqn);
+        fill("iscsi_lun", lun.format(iscsi.lun));
+        fill("iscsi_initiator_name", &iscsi.initiator_name);
+    } else if let Some(nfs) = &source.nfs {
+        fill("nfs_server", &nfs.server);
+        fill("nfs_path", &nfs.path);
+    } else if let Some(csi) = &source.csi {
+        fill("csi_driver", &csi.driver);
+        fill("csi_volume_handle", &csi.volume_handle);
+    } else if let Some(local) = &source.local {
+        fill("local_path", &local.path);
+        fill("local_fs", &local.fs_type);
+    } else if let Some(host) = &source.host_path {
+        fill("host_path", &host.path);
+        fill("host_path_type", &host.kind);
+    }
+    s.with(&labels, 1.0);
+}
+
+/// The items with commas between them, leading empty ones left out.
+fn joined(items: &[Str<'_>]) -> String {
+    let mut out = String::new();
+    for item in items {
+        if !out.is_empty() {
+            out.push(',');
+        }
+        out.push_str(item);
+    }
+    out
+}

@@ -1,0 +1,854 @@
+//! `pods` (v1 Pod).
+
+use super::resource_list::{self, ResourceList};
+use crate::resources::kind::{Api, Family, Kind, Object, alpha, counter, opt_in, stable};
+use crate::resources::metadata::{Metadata, annotations, created, deleted, labels, owners};
+use crate::resources::scalars::Time;
+use crate::resources::series::{Series, bool_text, bool_value, or_empty};
+use crate::resources::values::ip;
+use crate::resources::values::quantity::Quantity;
+use crate::wire::view::{Map, Present, Str, view};
+
+view! {
+    /// What metrics read of a Pod.
+    pub struct Pod<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: PodSpec<'a> = 2 "spec",
+        status: PodStatus<'a> = 3 "status",
+    }
+
+    /// `spec`.
+    pub struct PodSpec<'a> {
+        volumes: Vec<Volume<'a>> = 1 "volumes",
+        containers: Vec<Container<'a>> = 2 "containers",
+        restart_policy: Str<'a> = 3 "restartPolicy",
+        node_selector: Map<'a> = 7 "nodeSelector",
+        service_account_name: Str<'a> = 8 "serviceAccountName",
+        node_name: Str<'a> = 10 "nodeName",
+        host_network: bool = 11 "hostNetwork",
+        scheduler_name: Str<'a> = 19 "schedulerName",
+        init_containers: Vec<Container<'a>> = 20 "initContainers",
+        tolerations: Vec<Toleration<'a>> = 22 "tolerations",
+        priority_class_name: Str<'a> = 24 "priorityClassName",
+        runtime_class_name: Option<Str<'a>> = 29 "runtimeClassName",
+        overhead: ResourceList<'a> = 32 "overhead",
+        resource_claims: Vec<PodResourceClaim<'a>> = 39 "resourceClaims",
+    }
+
+    /// `spec.volumes[]`.
+    pub struct Volume<'a> {
+        ..source: VolumeSource<'a> = 2,
+        name: Str<'a> = 1 "name",
+    }
+
+    /// The source of a volume.
+    pub struct VolumeSource<'a> {
+        persistent_volume_claim: Option<ClaimSource<'a>> = 10 "persistentVolumeClaim",
+        ephemeral: Option<Present> = 29 "ephemeral",
+    }
+
+    /// `persistentVolumeClaim` of a volume.
+    pub struct ClaimSource<'a> {
+        claim_name: Str<'a> = 1 "claimName",
+        read_only: bool = 2 "readOnly",
+    }
+
+    /// `spec.containers[]` and `spec.initContainers[]`.
+    pub struct Container<'a> {
+        name: Str<'a> = 1 "name",
+        image: Str<'a> = 2 "image",
+        resources: ResourceRequirements<'a> = 8 "resources",
+        restart_policy: Option<Str<'a>> = 24 "restartPolicy",
+    }
+
+    /// `resources` of a container.
+    pub struct ResourceRequirements<'a> {
+        limits: ResourceList<'a> = 1 "limits",
+        requests: ResourceList<'a> = 2 "requests",
+    }
+
+    /// `spec.tolerations[]`.
+    pub struct Toleration<'a> {
+        key: Str<'a> = 1 "key",
+        operator: Str<'a> = 2 "operator",
+        value: Str<'a> = 3 "value",
+        effect: Str<'a> = 4 "effect",
+        toleration_seconds: Option<i64> = 5 "tolerationSeconds",
+    }
+
+    /// `spec.resourceClaims[]`.
+    pub struct PodResourceClaim<'a> {
+        name: Str<'a> = 1 "name",
+        resource_claim_name: Option<Str<'a>> = 3 "resourceClaimName",
+        resource_claim_template_name: Option<Str<'a>> = 4 "resourceClaimTemplateName",
+    }
+
+    /// `status`.
+    pub struct PodStatus<'a> {
+        phase: Str<'a> = 1 "phase",
+        conditions: Vec<PodCondition<'a>> = 2 "conditions",
+        reason: Str<'a> = 4 "reason",
+        host_ip: Str<'a> = 5 "hostIP",
+        pod_ip: Str<'a> = 6 "podIP",
+        start_time: Option<Time> = 7 "startTime",
+        container_statuses: Vec<ContainerStatus<'a>> = 8 "containerStatuses",
+        qos_class: Str<'a> = 9 "qosClass",
+        init_container_statuses: Vec<ContainerStatus<'a>> = 10 "initContainerStatuses",
+        pod_ips: Vec<PodIp<'a>> = 12 "podIPs",
+        resource_claim_statuses: Vec<PodResourceClaimStatus<'a>> = 15 "resourceClaimStatuses",
+    }
+
+    /// `status.conditions[]`.
+    pub struct PodCondition<'a> {
+        kind: Str<'a> = 1 "type",
+        status: Str<'a> = 2 "status",
+        last_transition_time: Time = 4 "lastTransitionTime",
+        reason: Str<'a> = 5 "reason",
+    }
+
+    /// `status.containerStatuses[]` and `status.initContainerStatuses[]`.
+    pub struct ContainerStatus<'a> {
+        name: Str<'a> = 1 "name",
+        state: ContainerState<'a> = 2 "state",
+        last_state: ContainerState<'a> = 3 "lastState",
+        ready: bool = 4 "ready",
+        restart_count: i32 = 5 "restartCount",
+        image: Str<'a> = 6 "image",
+        image_id: Str<'a> = 7 "imageID",
+        container_id: Str<'a> = 8 "containerID",
+    }
+
+    /// `state` and `lastState` of a container status.
+    pub struct ContainerState<'a> {
+        waiting: Option<Waiting<'a>> = 1 "waiting",
+        running: Option<Running<'a>> = 2 "running",
+        terminated: Option<Terminated<'a>> = 3 "terminated",
+    }
+
+    /// `waiting`.
+    pub struct Waiting<'a> {
+        reason: Str<'a> = 1 "reason",
+    }
+
+    /// `running`.
+    pub struct Running<'a> {
+        started_at: Time = 1 "startedAt",
+    }
+
+    /// `terminated`.
+    pub struct Terminated<'a> {
+        exit_code: i32 = 1 "exitCode",
+        reason: Str<'a> = 3 "reason",
+        started_at: Time = 5 "startedAt",
+        finished_at: Time = 6 "finishedAt",
+    }
+
+    /// `status.podIPs[]`.
+    pub struct PodIp<'a> {
+        ip: Str<'a> = 1 "ip",
+    }
+
+    /// `status.resourceClaimStatuses[]`.
+    pub struct PodResourceClaimStatus<'a> {
+        name: Str<'a> = 1 "name",
+        resource_claim_name: Option<Str<'a>> = 2 "resourceClaimName",
+    }
+}
+
+impl<'a> Object<'a> for Pod<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.extend([&*self.metadata.namespace, &*self.metadata.name, &*self.metadata.uid]);
+    }
+}
+
+/// The kind.
+pub struct Pods;
+
+impl Kind for Pods {
+    const API: Api = Api {
+        name: "pods",
+        group: "",
+        version: "v1",
+        kind: "Pod",
+        namespaced: true,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["namespace", "pod", "uid"];
+    type View<'a> = Pod<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        stable(
+            "kube_pod_completion_time",
+            &[],
+            "Unix time at which the last of the pod's containers terminated.",
+            |pod, s| completion_time(pod, s),
+        ),
+        stable(
+            "kube_pod_container_info",
+            &["container", "image_spec", "image", "image_id", "container_id"],
+            "What a container of the pod was asked to run and what it runs.",
+            |pod, s| container_info(&pod.spec.containers, &pod.status.container_statuses, false, s),
+        ),
+        stable(
+            "kube_pod_container_resource_limits",
+            &["container", "node", "resource", "unit"],
+            "The most of a resource that a container may use.",
+            |pod, s| resources(pod, &pod.spec.containers, |c| &c.resources.limits, s),
+        ),
+        stable(
+            "kube_pod_container_resource_requests",
+            &["container", "node", "resource", "unit"],
+            "How much of a resource a container asks to be reserved.",
+            |pod, s| resources(pod, &pod.spec.containers, |c| &c.resources.requests, s),
+        ),
+        stable(
+            "kube_pod_container_state_started",
+            &["container"],
+            "Unix time at which a container entered its running or terminated state.",
+            |pod, s| state_started(&pod.status.container_statuses, s),
+        ),
+        alpha(
+            "kube_pod_container_status_last_terminated_reason",
+            &["container", "reason"],
+            "Why a container ended the last time.",
+            |pod, s| last_terminated_reason(&pod.status.container_statuses, s),
+        ),
+        alpha(
+            "kube_pod_container_status_last_terminated_exitcode",
+            &["container"],
+            "The exit code with which a container ended the last time.",
+            |pod, s| last_terminated_exitcode(&pod.status.container_statuses, s),
+        ),
+        alpha(
+            "kube_pod_container_status_last_terminated_timestamp",
+            &["container"],
+            "Unix time at which a container ended the last time.",
+            |pod, s| last_terminated_timestamp(&pod.status.container_statuses, s),
+        ),
+        stable(
+            "kube_pod_container_status_ready",
+            &["container"],
+            "Whether a container passes its readiness check.",
+            |pod, s| ready(&pod.status.container_statuses, s),
+        ),
+        counter(stable(
+            "kube_pod_container_status_restarts_total",
+            &["container"],
+            "How often a container was restarted.",
+            |pod, s| restarts(&pod.status.container_statuses, s),
+        )),
+        stable(
+            "kube_pod_container_status_running",
+            &["container"],
+            "Whether a container is running.",
+            |pod, s| running(&pod.status.container_statuses, s),
+        ),
+        stable(
+            "kube_pod_container_status_terminated",
+            &["container"],
+            "Whether a container has terminated.",
+            |pod, s| terminated(&pod.status.container_statuses, s),
+        ),
+        alpha(
+            "kube_pod_container_status_terminated_reason",
+            &["container", "reason"],
+            "Why a terminated container ended.",
+            |pod, s| terminated_reason(&pod.status.container_statuses, s),
+        ),
+        stable(
+            "kube_pod_container_status_waiting",
+            &["container"],
+            "Whether a container waits to be started.",
+            |pod, s| waiting(&pod.status.container_statuses, s),
+        ),
+        stable(
+            "kube_pod_container_status_waiting_reason",
+            &["container", "reason"],
+            "Why a waiting container is not started.",
+            |pod, s| waiting_reason(&pod.status.container_statuses, s),
+        ),
+        stable("kube_pod_created", &[], "Unix time of the pod's creation.", |pod, s| {
+            created(pod, s)
+        }),
+        alpha(
+            "kube_pod_deletion_timestamp",
+            &[],
+            "Unix time at which the pod is due to be deleted.",
+            |pod, s| deleted(pod, s),
+        ),
+        stable(
+            "kube_pod_info",
+            &[
+                "host_ip",
+                "pod_ip",
+                "node",
+                "created_by_kind",
+                "created_by_name",
+                "priority_class",
+                "host_network",
+            ],
+            "Where the pod runs and what controls it.",
+            |pod, s| info(pod, s),
+        ),
+        alpha("kube_pod_ips", &["ip", "ip_family"], "The pod's addresses.", |pod, s| ips(pod, s)),
+        stable(
+            "kube_pod_init_container_info",
+            &["container", "image_spec", "image", "image_id", "container_id", "restart_policy"],
+            "What an init container of the pod was asked to run and what it runs.",
+            |pod, s| {
+                let statuses = &pod.status.init_container_statuses;
+                container_info(&pod.spec.init_containers, statuses, true, s);
+            },
+        ),
+        alpha(
+            "kube_pod_init_container_resource_limits",
+            &["container", "node", "resource", "unit"],
+            "The most of a resource that an init container may use.",
+            |pod, s| resources(pod, &pod.spec.init_containers, |c| &c.resources.limits, s),
+        ),
+        alpha(
+            "kube_pod_init_container_resource_requests",
+            &["container", "node", "resource", "unit"],
+            "How much of a resource an init container asks to be reserved.",
+            |pod, s| resources(pod, &pod.spec.init_containers, |c| &c.resources.requests, s),
+        ),
+        alpha(
+            "kube_pod_init_container_state_started",
+            &["container"],
+            "Unix time at which an init container entered its running or terminated state.",
+            |pod, s| state_started(&pod.status.init_container_statuses, s),
+        ),
+        alpha(
+            "kube_pod_init_container_status_last_terminated_reason",
+            &["container", "reason"],
+            "Why an init container ended the last time.",
+            |pod, s| last_terminated_reason(&pod.status.init_container_statuses, s),
+        ),
+        alpha(
+            "kube_pod_init_container_status_last_terminated_exitcode",
+            &["container"],
+            "The exit code with which an init container ended the last time.",
+            |pod, s| last_terminated_exitcode(&pod.status.init_container_statuses, s),
+        ),
+        alpha(
+            "kube_pod_init_container_status_last_terminated_timestamp",
+            &["container"],
+            "Unix time at which an init container ended the last time.",
+            |pod, s| last_terminated_timestamp(&pod.status.init_container_statuses, s),
+        ),
+        stable(
+            "kube_pod_init_container_status_ready",
+            &["container"],
+            "Whether an init container passes its readiness check.",
+            |pod, s| ready(&pod.status.init_container_statuses, s),
+        ),
+        counter(stable(
+            "kube_pod_init_container_status_restarts_total",
+            &["container"],
+            "How often an init container was restarted.",
+            |pod, s| restarts(&pod.status.init_container_statuses, s),
+        )),
+        stable(
+            "kube_pod_init_container_status_running",
+            &["container"],
+            "Whether an init container is running.",
+            |pod, s| running(&pod.status.init_container_statuses, s),
+        ),
+        stable(
+            "kube_pod_init_container_status_terminated",
+            &["container"],
+            "Whether an init container has terminated.",
+            |pod, s| terminated(&pod.status.init_container_statuses, s),
+        ),
+        alpha(
+            "kube_pod_init_container_status_terminated_reason",
+            &["container", "reason"],
+            "Why a terminated init container ended.",
+            |pod, s| terminated_reason(&pod.status.init_container_statuses, s),
+        ),
+        stable(
+            "kube_pod_init_container_status_waiting",
+            &["container"],
+            "Whether an init container waits to be started.",
+            |pod, s| waiting(&pod.status.init_container_statuses, s),
+        ),
+        alpha(
+            "kube_pod_init_container_status_waiting_reason",
+            &["container", "reason"],
+            "Why a waiting init container is not started.",
+            |pod, s| waiting_reason(&pod.status.init_container_statuses, s),
+        ),
+        alpha(
+            "kube_pod_annotations",
+            &["annotation_*"],
+            "The pod's annotations that the allow list selects.",
+            |pod, s| annotations(pod, s),
+        ),
+        stable(
+            "kube_pod_labels",
+            &["label_*"],
+            "The pod's labels that the allow list selects.",
+            |pod, s| labels(pod, s),
+        ),
+        alpha(
+            "kube_pod_overhead_cpu_cores",
+            &[],
+            "CPU that the runtime class adds to what the containers ask for.",
+            |pod, s| overhead(pod, "cpu", |quantity| quantity.converted(), s),
+        ),
+        alpha(
+            "kube_pod_overhead_memory_bytes",
+            &[],
+            "Memory that the runtime class adds to what the containers ask for.",
+            |pod, s| overhead(pod, "memory", |quantity| quantity.integer() as f64, s),
+        ),
+        stable(
+            "kube_pod_owner",
+            &["owner_kind", "owner_name", "owner_is_controller"],
+            "The objects that own the pod.",
+            |pod, s| owners(pod, s),
+        ),
+        alpha(
+            "kube_pod_resourceclaim_info",
+            &["claim_name", "resourceclaim_name", "resourceclaim_template_name"],
+            "The resource claims of the pod and what they refer to.",
+            |pod, s| resource_claims(pod, s),
+        ),
+        stable(
+            "kube_pod_restart_policy",
+            &["type"],
+            "When the pod's containers are restarted.",
+            |pod, s| s.with(&[("type", &pod.spec.restart_policy)], 1.0),
+        ),
+        alpha(
+            "kube_pod_runtimeclass_name_info",
+            &["runtimeclass_name"],
+            "The runtime class of the pod.",
+            |pod, s| {
+                if let Some(name) = &pod.spec.runtime_class_name {
+                    s.with(&[("runtimeclass_name", name)], 1.0);
+                }
+            },
+        ),
+        stable(
+            "kube_pod_spec_volumes_persistentvolumeclaims_info",
+            &["volume", "persistentvolumeclaim", "ephemeral"],
+            "The volume claims that the pod mounts.",
+            |pod, s| volume_claims(pod, |_| 1.0, s),
+        ),
+        stable(
+            "kube_pod_spec_volumes_persistentvolumeclaims_readonly",
+            &["volume", "persistentvolumeclaim", "ephemeral"],
+            "Whether a volume claim is mounted read-only.",
+            |pod, s| volume_claims(pod, bool_value, s),
+        ),
+        stable(
+            "kube_pod_start_time",
+            &[],
+            "Unix time at which the node took the pod on.",
+            |pod, s| {
+                if let Some(time) = pod.status.start_time {
+                    s.value(time.seconds());
+                }
+            },
+        ),
+        stable(
+            "kube_pod_status_phase",
+            &["phase"],
+            "The phase of the pod: one series for each, 1 for the present one.",
+            |pod, s| {
+                if !pod.status.phase.is_empty() {
+                    let all = ["Pending", "Succeeded", "Failed", "Unknown", "Running"];
+                    s.one_of("phase", &all, &pod.status.phase);
+                }
+            },
+        ),
+        alpha(
+            "kube_pod_status_qos_class",
+            &["qos_class"],
+            "The quality-of-service class of the pod: one series for each, 1 for its own.",
+            |pod, s| {
+                if !pod.status.qos_class.is_empty() {
+                    let all = ["BestEffort", "Burstable", "Guaranteed"];
+                    s.one_of("qos_class", &all, &pod.status.qos_class);
+                }
+            },
+        ),
+        stable(
+            "kube_pod_status_ready",
+            &["condition"],
+            "Whether the pod is ready to serve requests.",
+            |pod, s| {
+                for condition in conditions(pod, "Ready") {
+                    s.condition(&[], "condition", &condition.status);
+                }
+            },
+        ),
+        alpha(
+            "kube_pod_status_ready_time",
+            &[],
+            "Unix time at which the pod became ready.",
+            |pod, s| transition_time(pod, "Ready", "True", s),
+        ),
+        alpha(
+            "kube_pod_status_initialized_time",
+            &[],
+            "Unix time at which the pod's init containers were done.",
+            |pod, s| transition_time(pod, "Initialized", "True", s),
+        ),
+        alpha(
+            "kube_pod_status_container_ready_time",
+            &[],
+            "Unix time at which all containers of the pod were ready.",
+            |pod, s| transition_time(pod, "ContainersReady", "True", s),
+        ),
+        alpha(
+            "kube_pod_status_reason",
+            &["reason"],
+            "Why the pod is in its state, for the reasons that are present.",
+            |pod, s| reasons(pod, s),
+        ),
+        alpha(
+            "kube_pod_status_disruption_reason",
+            &["reason"],
+            "Why the pod is about to be terminated by a disruption.",
+            |pod, s| disruption_reasons(pod, s),
+        ),
+        stable(
+            "kube_pod_status_scheduled",
+            &["condition"],
+            "Whether the pod was given a node.",
+            |pod, s| {
+                for condition in conditions(pod, "PodScheduled") {
+                    s.condition(&[], "condition", &condition.status);
+                }
+            },
+        ),
+        stable(
+            "kube_pod_status_scheduled_time",
+            &[],
+            "Unix time at which the pod was given a node.",
+            |pod, s| transition_time(pod, "PodScheduled", "True", s),
+        ),
+        stable(
+            "kube_pod_status_unschedulable",
+            &[],
+            "1 for a pod that no node can take.",
+            |pod, s| {
+                for _ in conditions(pod, "PodScheduled").filter(|c| &*c.status == "False") {
+                    s.value(1.0);
+                }
+            },
+        ),
+        alpha(
+            "kube_pod_status_unscheduled_time",
+            &[],
+            "Unix time since which no node can take the pod.",
+            |pod, s| transition_time(pod, "PodScheduled", "False", s),
+        ),
+        alpha(
+            "kube_pod_tolerations",
+            &["key", "operator", "value", "effect", "toleration_seconds"],
+            "The taints that the pod tolerates.",
+            |pod, s| tolerations(pod, s),
+        ),
+        opt_in(alpha(
+            "kube_pod_nodeselectors",
+            &["nodeselector_*"],
+            "The node labels that the pod asks for.",
+            |pod, s| {
+                let entries = pod.spec.node_selector.entries();
+                let pairs = entries.iter().map(|(key, value)| (&**key, &**value));
+                s.with_object_labels(&[], "nodeselector", pairs, 1.0);
+            },
+        )),
+        alpha(
+            "kube_pod_service_account",
+            &["service_account"],
+            "The service account that the pod runs as.",
+            |pod, s| s.with(&[("service_account", &pod.spec.service_account_name)], 1.0),
+        ),
+        alpha(
+            "kube_pod_scheduler",
+            &["name"],
+            "The scheduler that the pod is left to.",
+            |pod, s| s.with(&[("name", &pod.spec.scheduler_name)], 1.0),
+        ),
+    ];
+}
+
+type Statuses<'v, 'a> = &'v [ContainerStatus<'a>];
+
+fn completion_time(pod: &Pod<'_>, s: &mut Series<'_>) {
+    let finished = pod.status.container_statuses.iter().filter_map(|c| c.state.terminated.as_ref());
+    if let Some(last) = finished.map(|t| t.finished_at).max()
+        && last.unix() > 0
+    {
+        s.value(last.seconds());
+    }
+}
+
+fn container_info(
+    specs: &[Container<'_>],
+    statuses: Statuses<'_, '_>,
+    init: bool,
+    s: &mut Series<'_>,
+) {
+    for spec in specs {
+        for status in statuses.iter().filter(|status| status.name == spec.name) {
+            let labels = [
+                ("container", &*spec.name),
+                ("image_spec", &*spec.image),
+                ("image", &*status.image),
+                ("image_id", &*status.image_id),
+                ("container_id", &*status.container_id),
+                ("restart_policy", or_empty(&spec.restart_policy)),
+            ];
+            s.with(if init { &labels } else { &labels[..5] }, 1.0);
+        }
+    }
+}
+
+fn resources<'v, 'a>(
+    pod: &'v Pod<'a>,
+    containers: &'v [Container<'a>],
+    list: fn(&'v Container<'a>) -> &'v ResourceList<'a>,
+    s: &mut Series<'_>,
+) {
+    for container in containers {
+        let labels = [("container", &*container.name), ("node", &*pod.spec.node_name)];
+        resource_list::of_pod(list(container), labels, s);
+    }
+}
+
+fn state_started(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    for status in statuses {
+        let started = match &status.state {
+            ContainerState { running: Some(running), .. } => running.started_at,
+            ContainerState { terminated: Some(terminated), .. } => terminated.started_at,
+            _ => continue,
+        };
+        s.with(&[("container", &status.name)], started.seconds());
+    }
+}
+
+fn last_terminated<'v, 'a>(
+    statuses: Statuses<'v, 'a>,
+) -> impl Iterator<Item = (&'v str, &'v Terminated<'a>)> {
+    statuses.iter().filter_map(|c| Some((&*c.name, c.last_state.terminated.as_ref()?)))
+}
+
+fn last_terminated_reason(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    for (name, terminated) in last_terminated(statuses) {
+        s.with(&[("container", name), ("reason", &terminated.reason)], 1.0);
+    }
+}
+
+fn last_terminated_exitcode(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    for (name, terminated) in last_terminated(statuses) {
+        s.with(&[("container", name)], f64::from(terminated.exit_code));
+    }
+}
+
+fn last_terminated_timestamp(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    for (name, terminated) in last_terminated(statuses) {
+        s.with(&[("container", name)], terminated.finished_at.seconds());
+    }
+}
+
+fn each(statuses: Statuses<'_, '_>, s: &mut Series<'_>, value: fn(&ContainerStatus<'_>) -> f64) {
+    for status in statuses {
+        s.with(&[("container", &status.name)], value(status));
+    }
+}
+
+fn ready(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    each(statuses, s, |status| bool_value(status.ready));
+}
+
+fn restarts(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    each(statuses, s, |status| f64::from(status.restart_count));
+}
+
+fn running(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    each(statuses, s, |status| bool_value(status.state.running.is_some()));
+}
+
+fn terminated(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    each(statuses, s, |status| bool_value(status.state.terminated.is_some()));
+}
+
+fn waiting(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    each(statuses, s, |status| bool_value(status.state.waiting.is_some()));
+}
+
+fn terminated_reason(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    for status in statuses {
+        if let Some(terminated) = &status.state.terminated {
+            s.with(&[("container", &status.name), ("reason", &terminated.reason)], 1.0);
+        }
+    }
+}
+
+fn waiting_reason(statuses: Statuses<'_, '_>, s: &mut Series<'_>) {
+    for status in statuses {
+        if let Some(waiting) = &status.state.waiting {
+            s.with(&[("container", &status.name), ("reason", &waiting.reason)], 1.0);
+        }
+    }
+}
+
+fn info(pod: &Pod<'_>, s: &mut Series<'_>) {
+    let owners = &pod.metadata.owner_references;
+    let controller = owners.iter().find(|owner| owner.controller == Some(true));
+    let labels = [
+        ("host_ip", &*pod.status.host_ip),
+        ("pod_ip", &*pod.status.pod_ip),
+        ("node", &*pod.spec.node_name),
+        ("created_by_kind", controller.map_or("", |owner| &owner.kind)),
+        ("created_by_name", controller.map_or("", |owner| &owner.name)),
+        ("priority_class", &*pod.spec.priority_class_name),
+        ("host_network", bool_text(pod.spec.host_network)),
+    ];
+    s.with(&labels, 1.0);
+}
+
+fn ips(pod: &Pod<'_>, s: &mut Series<'_>) {
+    for address in &pod.status.pod_ips {
+        if let Some(family) = ip::family(&address.ip) {
+            s.with(&[("ip", &address.ip), ("ip_family", family.text())], 1.0);
+        }
+    }
+}
+
+fn overhead(pod: &Pod<'_>, name: &str, read: fn(&Quantity) -> f64, s: &mut Series<'_>) {
+    if let Some(text) = pod.spec.overhead.get(name)
+        && let Ok(quantity) = Quantity::parse(text.text())
+    {
+        s.value(read(&quantity));
+    }
+}
+
+fn resource_claims(pod: &Pod<'_>, s: &mut Series<'_>) {
+    for claim in &pod.spec.resource_claims {
+        if claim.resource_claim_name.is_none() && claim.resource_claim_template_name.is_none() {
+            continue;
+        }
+        let statuses = pod.status.resource_claim_statuses.iter().rev();
+        let allocated = || {
+            let mut own = statuses.filter(|status| status.name == claim.name);
+            own.find_map(|status| status.resource_claim_name.as_deref())
+        };
+        let labels = [
+            ("claim_name", &*claim.name),
+            (
+                "resourceclaim_name",
+                claim.resource_claim_name.as_deref().or_else(allocated).unwrap_or(""),
+            ),
+            ("resourceclaim_template_name", or_empty(&claim.resource_claim_template_name)),
+        ];
+        s.with(&labels, 1.0);
+    }
+}
+
+fn volume_claims(pod: &Pod<'_>, value: fn(bool) -> f64, s: &mut Series<'_>) {
+    for volume in &pod.spec.volumes {
+        if let Some(claim) = &volume.source.persistent_volume_claim {
+            let labels = [
+                ("volume", &*volume.name),
+                ("persistentvolumeclaim", &*claim.claim_name),
+                ("ephemeral", "false"),
+            ];
+            s.with(&labels, value(claim.read_only));
+        } else if volume.source.ephemeral.is_some() {
+            // The claim of an ephemeral volume is named after its pod.
+            let claim = format!("{}-{}", &*pod.metadata.name, &*volume.name);
+            let labels = [
+                ("volume", &*volume.name),
+                ("persistentvolumeclaim", claim.as_str()),
+                ("ephemeral", "true"),
+            ];
+            s.with(&labels, value(false));
+        }
+    }
+}
+
+fn conditions<'v, 'a>(
+    pod: &'v Pod<'a>,
+    kind: &'static str,
+) -> impl Iterator<Item = &'v PodCondition<'a>> {
+    pod.status.conditions.iter().filter(move |condition| &*condition.kind == kind)
+}
+
+fn transition_time(pod: &Pod<'_>, kind: &'static str, status: &str, s: &mut Series<'_>) {
+    for condition in conditions(pod, kind).filter(|condition| &*condition.status == status) {
+        s.value(condition.last_transition_time.seconds());
+    }
+}
+
+fn reasons(pod: &Pod<'_>, s: &mut Series<'_>) {
+    const KNOWN: [&str; 8] = [
+        "Evicted",
+        "NodeAffinity",
+        "NodeLost",
+        "PreemptionByScheduler",
+        "SchedulingGated",
+        "Shutdown",
+        "TerminationByKubelet",
+        "UnexpectedAdmissionError",
+    ];
+    let status = &pod.status;
+    for reason in KNOWN {
+        let present = &*status.reason == reason
+            || status.conditions.iter().any(|condition| &*condition.reason == reason)
+            || status
+                .container_statuses
+                .iter()
+                .filter_map(|container| container.state.terminated.as_ref())
+                .any(|terminated| &*terminated.reason == reason);
+        if present {
+            s.with(&[("reason", reason)], 1.0);
+        }
+    }
+    if !status.reason.is_empty() && !KNOWN.contains(&&*status.reason) {
+        s.with(&[("reason", "Other")], 1.0);
+    }
+}
+
+fn disruption_reasons(pod: &Pod<'_>, s: &mut Series<'_>) {
+    const KNOWN: [&str; 5] = [
+        "PreemptionByScheduler",
+        "DeletionByTaintManager",
+        "EvictionByEvictionAPI",
+        "DeletionByPodGC",
+        "TerminationByKubelet",
+    ];
+    for condition in conditions(pod, "DisruptionTarget") {
+        let reason = &*condition.reason;
+        let reason = if KNOWN.contains(&reason) { reason } else { "Other" };
+        s.with(&[("reason", reason)], 1.0);
+    }
+}
+
+fn tolerations(pod: &Pod<'_>, s: &mut Series<'_>) {
+    // A toleration that repeats gives the same labels.
+    s.distinct();
+    for toleration in &pod.spec.tolerations {
+        let mut digits = itoa::Buffer::new();
+        let labels = [
+            ("key", &*toleration.key),
+            ("operator", &*toleration.operator),
+            ("value", &*toleration.value),
+            ("effect", &*toleration.effect),
+            (
+                "toleration_seconds",
+                toleration.toleration_seconds.map_or("", |seconds| digits.format(seconds)),
+            ),
+        ];
+        s.with(&labels, 1.0);
+    }
+}

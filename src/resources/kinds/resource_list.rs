@@ -1,0 +1,56 @@
+//! Resource lists: the amounts of CPU, memory and other resources in pods and nodes.
+
+use crate::resources::scalars::QuantityText;
+use crate::resources::series::{Label, Series};
+use crate::resources::values::quantity::Quantity;
+use crate::resources::values::resource_name;
+use crate::resources::values::resource_name::Reading;
+use crate::wire::view::Map;
+
+/// `v1.ResourceList`.
+pub type ResourceList<'a> = Map<'a, QuantityText<'a>>;
+
+/// The series of a container's limits or requests: `labels`, then `resource` and `unit`.
+pub fn of_pod(list: &ResourceList<'_>, labels: [Label<'_>; 2], series: &mut Series<'_>) {
+    for (name, text) in list.entries().iter() {
+        let Ok(quantity) = Quantity::parse(text.text()) else {
+            continue;
+        };
+        let resource = resource_name::sanitise(name);
+        for class in resource_name::classes(name) {
+            let value = match class.in_pods {
+                Some(Reading::Converted) => quantity.converted(),
+                Some(Reading::Integer) => quantity.integer() as f64,
+                None => continue,
+            };
+            let [first, second] = labels;
+            series.with(&[first, second, ("resource", &resource), ("unit", class.unit)], value);
+        }
+    }
+}
+
+/// The series of a node's capacity or allocatable amounts: `resource` and `unit`.
+pub fn of_node(list: &ResourceList<'_>, series: &mut Series<'_>) {
+    for (name, text) in list.entries().iter() {
+        let Ok(quantity) = Quantity::parse(text.text()) else {
+            continue;
+        };
+        let resource = resource_name::sanitise(name);
+        for class in resource_name::classes(name) {
+            series.with(&[("resource", &resource), ("unit", class.unit)], quantity.converted());
+        }
+    }
+}
+
+/// Calls `write` with the name, as it stands, and the converted amount of each resource.
+pub fn verbatim(
+    list: &ResourceList<'_>,
+    series: &mut Series<'_>,
+    write: impl Fn(&str, f64, &mut Series<'_>),
+) {
+    for (name, text) in list.entries().iter() {
+        if let Ok(quantity) = Quantity::parse(text.text()) {
+            write(name, quantity.converted(), series);
+        }
+    }
+}

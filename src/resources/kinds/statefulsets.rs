@@ -1,0 +1,187 @@
+//! `statefulsets` (apps/v1 StatefulSet).
+
+use crate::resources::kind::{Api, Family, Kind, Object, stable};
+use crate::resources::metadata::{Metadata, annotations, created, deleted, generation, labels};
+use crate::resources::series::Series;
+use crate::wire::view::{Str, view};
+
+view! {
+    /// What metrics read of a StatefulSet.
+    pub struct StatefulSet<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: StatefulSetSpec<'a> = 2 "spec",
+        status: StatefulSetStatus<'a> = 3 "status",
+    }
+
+    /// `spec`.
+    pub struct StatefulSetSpec<'a> {
+        replicas: Option<i32> = 1 "replicas",
+        retention_policy: RetentionPolicy<'a> = 10 "persistentVolumeClaimRetentionPolicy",
+        ordinals: Option<Ordinals<'a>> = 11 "ordinals",
+    }
+
+    /// `spec.persistentVolumeClaimRetentionPolicy`.
+    pub struct RetentionPolicy<'a> {
+        when_deleted: Str<'a> = 1 "whenDeleted",
+        when_scaled: Str<'a> = 2 "whenScaled",
+    }
+
+    /// `spec.ordinals`.
+    pub struct Ordinals<'a> {
+        start: i32 = 1 "start",
+    }
+
+    /// `status`.
+    pub struct StatefulSetStatus<'a> {
+        observed_generation: i64 = 1 "observedGeneration",
+        replicas: i32 = 2 "replicas",
+        ready_replicas: i32 = 3 "readyReplicas",
+        current_replicas: i32 = 4 "currentReplicas",
+        updated_replicas: i32 = 5 "updatedReplicas",
+        current_revision: Str<'a> = 6 "currentRevision",
+        update_revision: Str<'a> = 7 "updateRevision",
+        available_replicas: i32 = 11 "availableReplicas",
+    }
+}
+
+impl<'a> Object<'a> for StatefulSet<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
+    }
+}
+
+/// The kind.
+pub struct StatefulSets;
+
+impl Kind for StatefulSets {
+    const API: Api = Api {
+        name: "statefulsets",
+        group: "apps",
+        version: "v1",
+        kind: "StatefulSet",
+        namespaced: true,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["namespace", "statefulset"];
+    type View<'a> = StatefulSet<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        stable(
+            "kube_statefulset_created",
+            &[],
+            "Unix time of the stateful set's creation.",
+            |set, s| created(set, s),
+        ),
+        stable(
+            "kube_statefulset_status_replicas",
+            &[],
+            "How many pods of the stateful set there are.",
+            |set, s| s.value(set.status.replicas.into()),
+        ),
+        stable(
+            "kube_statefulset_status_replicas_available",
+            &[],
+            "How many pods of the stateful set have been ready for long enough to count as available.",
+            |set, s| s.value(set.status.available_replicas.into()),
+        ),
+        stable(
+            "kube_statefulset_status_replicas_current",
+            &[],
+            "How many pods of the stateful set run its current revision.",
+            |set, s| s.value(set.status.current_replicas.into()),
+        ),
+        stable(
+            "kube_statefulset_status_replicas_ready",
+            &[],
+            "How many pods of the stateful set are ready.",
+            |set, s| s.value(set.status.ready_replicas.into()),
+        ),
+        stable(
+            "kube_statefulset_status_replicas_updated",
+            &[],
+            "How many pods of the stateful set run the revision it is updated to.",
+            |set, s| s.value(set.status.updated_replicas.into()),
+        ),
+        stable(
+            "kube_statefulset_status_observed_generation",
+            &[],
+            "The generation of the stateful set that its controller last acted on.",
+            |set, s| s.value(set.status.observed_generation as f64),
+        ),
+        stable(
+            "kube_statefulset_replicas",
+            &[],
+            "How many pods the stateful set should have.",
+            |set, s| {
+                if let Some(replicas) = set.spec.replicas {
+                    s.value(replicas.into());
+                }
+            },
+        ),
+        stable(
+            "kube_statefulset_ordinals_start",
+            &[],
+            "The number of the stateful set's first pod.",
+            |set, s| {
+                if let Some(ordinals) = &set.spec.ordinals {
+                    s.value(ordinals.start.into());
+                }
+            },
+        ),
+        stable(
+            "kube_statefulset_metadata_generation",
+            &[],
+            "How often the stateful set's desired state was changed.",
+            |set, s| generation(set, s),
+        ),
+        stable(
+            "kube_statefulset_persistentvolumeclaim_retention_policy",
+            &["when_deleted", "when_scaled"],
+            "What becomes of the pods' volume claims when the stateful set is deleted or scaled down.",
+            |set, s| retention_policy(set, s),
+        ),
+        stable(
+            "kube_statefulset_annotations",
+            &["annotation_*"],
+            "The stateful set's annotations that the allow list selects.",
+            |set, s| annotations(set, s),
+        ),
+        stable(
+            "kube_statefulset_labels",
+            &["label_*"],
+            "The stateful set's labels that the allow list selects.",
+            |set, s| labels(set, s),
+        ),
+        stable(
+            "kube_statefulset_status_current_revision",
+            &["revision"],
+            "The current revision of the stateful set.",
+            |set, s| s.with(&[("revision", &set.status.current_revision)], 1.0),
+        ),
+        stable(
+            "kube_statefulset_status_update_revision",
+            &["revision"],
+            "The revision that the stateful set is updated to.",
+            |set, s| s.with(&[("revision", &set.status.update_revision)], 1.0),
+        ),
+        stable(
+            "kube_statefulset_deletion_timestamp",
+            &[],
+            "Unix time at which the stateful set is due to be deleted.",
+            |set, s| deleted(set, s),
+        ),
+    ];
+}
+
+fn retention_policy(set: &StatefulSet<'_>, s: &mut Series<'_>) {
+    let policy = &set.spec.retention_policy;
+    if !policy.when_deleted.is_empty() || !policy.when_scaled.is_empty() {
+        let labels =
+            [("when_deleted", &*policy.when_deleted), ("when_scaled", &policy.when_scaled)];
+        s.with(&labels, 1.0);
+    }
+}

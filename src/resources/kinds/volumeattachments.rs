@@ -1,0 +1,114 @@
+//! `volumeattachments` (storage.k8s.io/v1 VolumeAttachment).
+
+use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::metadata::{Metadata, created};
+use crate::resources::series::{Series, bool_value};
+use crate::wire::view::{Map, Str, view};
+
+view! {
+    /// What metrics read of a VolumeAttachment.
+    pub struct VolumeAttachment<'a> {
+        metadata: Metadata<'a> = 1 "metadata",
+        spec: AttachmentSpec<'a> = 2 "spec",
+        status: AttachmentStatus<'a> = 3 "status",
+    }
+
+    /// `spec`.
+    pub struct AttachmentSpec<'a> {
+        attacher: Str<'a> = 1 "attacher",
+        source: AttachmentSource<'a> = 2 "source",
+        node_name: Str<'a> = 3 "nodeName",
+    }
+
+    /// `spec.source`.
+    pub struct AttachmentSource<'a> {
+        persistent_volume_name: Option<Str<'a>> = 1 "persistentVolumeName",
+    }
+
+    /// `status`.
+    pub struct AttachmentStatus<'a> {
+        attached: bool = 1 "attached",
+        attachment_metadata: Map<'a> = 2 "attachmentMetadata",
+    }
+}
+
+impl<'a> Object<'a> for VolumeAttachment<'a> {
+    fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
+        values.push(&*self.metadata.name);
+    }
+}
+
+/// The kind.
+pub struct VolumeAttachments;
+
+impl Kind for VolumeAttachments {
+    const API: Api = Api {
+        name: "volumeattachments",
+        group: "storage.k8s.io",
+        version: "v1",
+        kind: "VolumeAttachment",
+        namespaced: false,
+        default_enabled: true,
+    };
+    const IDENTITY: &'static [&'static str] = &["volumeattachment"];
+    type View<'a> = VolumeAttachment<'a>;
+
+    const FAMILIES: &'static [Family<Self>] = &[
+        alpha(
+            "kube_volumeattachment_labels",
+            &["label_*"],
+            "All labels of the volume attachment, whatever the allow list says.",
+            |attachment, s| all_entries("label", &attachment.metadata.labels, s),
+        ),
+        alpha(
+            "kube_volumeattachment_info",
+            &["attacher", "node"],
+            "Who attaches the volume, and to which node.",
+            |attachment, s| {
+                let labels = [
+                    ("attacher", &*attachment.spec.attacher),
+                    ("node", &attachment.spec.node_name),
+                ];
+                s.with(&labels, 1.0);
+            },
+        ),
+        alpha(
+            "kube_volumeattachment_created",
+            &[],
+            "Unix time of the volume attachment's creation.",
+            |attachment, s| created(attachment, s),
+        ),
+        alpha(
+            "kube_volumeattachment_spec_source_persistentvolume",
+            &["volumename"],
+            "The persistent volume to be attached.",
+            |attachment, s| {
+                if let Some(volume) = &attachment.spec.source.persistent_volume_name {
+                    s.with(&[("volumename", volume)], 1.0);
+                }
+            },
+        ),
+        alpha(
+            "kube_volumeattachment_status_attached",
+            &[],
+            "Whether the volume is attached.",
+            |attachment, s| s.value(bool_value(attachment.status.attached)),
+        ),
+        alpha(
+            "kube_volumeattachment_status_attachment_metadata",
+            &["metadata_*"],
+            "What the attacher notes about the attachment.",
+            |attachment, s| all_entries("metadata", &attachment.status.attachment_metadata, s),
+        ),
+    ];
+}
+
+fn all_entries(prefix: &str, map: &Map<'_>, s: &mut Series<'_>) {
+    let entries = map.entries();
+    let pairs = entries.iter().map(|(key, value)| (&**key, &**value));
+    s.with_object_labels(&[], prefix, pairs, 1.0);
+}

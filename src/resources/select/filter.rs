@@ -1,0 +1,172 @@
+//! Which families there are: `--metric-allowlist`, `--metric-denylist` and `--metric-opt-in-list`.
+//!
+//! In go the patterns of the three lists, out comes a yes or no for a family's name. Nothing here knows
+//! which families exist.
+//!
+//! Allow and deny patterns have the syntax of ECMAScript, look-around and back references included; opt-in
+//! patterns have RE2's. All are unanchored: `kube_pod_info` also matches
+//! `my_kube_pod_info_extra`.
+
+mod ecmascript;
+
+use thiserror::Error;
+
+use crate::go;
+
+/// Why the lists cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum FilterError {
+    /// A pattern is no regular expression.
+    #[error("{list}: pattern {pattern:?}: {reason}")]
+    Pattern {
+        /// The list that holds it, named as its flag.
+        list: &'static str,
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Both the allow list and the deny list have entries.
+    #[error("--metric-allowlist and --metric-denylist exclude each other; give only one of them")]
+    Both,
+}
+
+/// The three lists, compiled.
+#[derive(Debug, Default, Clone)]
+pub struct FamilyFilter {
+    allow: Vec<fancy_regex::Regex>,
+    deny: Vec<fancy_regex::Regex>,
+    opt_in: Vec<regex::bytes::Regex>,
+}
+
+impl FamilyFilter {
+    /// Compiles the lists. An empty allow list allows every family.
+    ///
+    /// # Errors
+    ///
+    /// A pattern is no regular expression, or neither `allow` nor `deny` is empty.
+    pub fn new(allow: &[String], deny: &[String], opt_in: &[String]) -> Result<Self, FilterError> {
+        if !allow.is_empty() && !deny.is_empty() {
+            return Err(FilterError::Both);
+        }
+        Ok(Self {
+            allow: compile("--metric-allowlist", allow, ecmascript)?,
+            deny: compile("--metric-denylist", deny, ecmascript)?,
+            opt_in: compile("--metric-opt-in-list", opt_in, re2)?,
+        })
+    }
+
+    /// Whether the family `name` is exposed; `opt_in` tells that it is off unless asked for.
+    #[must_use]
+    pub fn enabled(&self, name: &str, opt_in: bool) -> bool {
+        // A pattern that exceeds the engine's bound on backtracking matches nothing.
+        let any = |list: &[fancy_regex::Regex]| {
+            list.iter().any(|pattern| pattern.is_match(name).unwrap_or(false))
+        };
+        (!opt_in || self.opt_in.iter().any(|pattern| pattern.is_match(name.as_bytes())))
+            && (self.allow.is_empty() || any(&self.allow))
+            && !any(&self.deny)
+    }
+}
+
+/// Limit of one compiled pattern in bytes. Go has no small one; this keeps a pattern from taking all memory.
+const SIZE_LIMIT: usize = 64 << 20;
+
+fn ecmascript(pattern: &str) -> Result<fancy_regex::Regex, String> {
+    let translated = ecmascript::translate(pattern)?;
+    fancy_regex::Regex::new(&translated).map_err(|error| error.to_string())
+}
+
+fn re2(pattern: &str) -> Result<regex::bytes::Regex, String> {
+    let translated = go::regex::translate(pattern).map_err(|error| error.to_string())?;
+    regex::bytes::RegexBuilder::new(&translated.pattern)
+        .size_limit(SIZE_LIMIT)
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+fn compile<R, E: ToString>(
+    list: &'static str,
+    patterns: &[String],
+    new: impl Fn(&str) -> Result<R, E>,
+) -> Result<Vec<R>, FilterError> {
+    let compile = |pattern: &String| {
+        new(pattern).map_err(|error| FilterError::Pattern {
+            list,
+            pattern: pattern.clone(),
+            reason: error.to_string(),
+        })
+    };
+    patterns.iter().map(compile).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_lists() {
+        let text = include_str!("../../../tests/conformance/ksm/metric_filters.json");
+        let data: serde_json::Value = serde_json::from_str(text).unwrap();
+        let strings = |value: &serde_json::Value| -> Vec<String> {
+            let items = value.as_array().unwrap().iter();
+            items.map(|item| item.as_str().unwrap().to_owned()).collect()
+        };
+        let names = strings(&data["names"]);
+        let cases = data["cases"].as_array().unwrap();
+        assert!(cases.len() > 30);
+        for case in cases {
+            let list = |key: &str| strings(&case[key]);
+            let filter = FamilyFilter::new(
+                &list("metric_allowlist"),
+                &list("metric_denylist"),
+                &list("metric_opt_in_list"),
+            );
+            assert_eq!(filter.is_err(), !case["error"].is_null(), "{case}: {filter:?}");
+            let Ok(filter) = filter else { continue };
+            let opt_in = ["kube_pod_nodeselectors", "kube_persistentvolume_csi_attributes"];
+            let kept: Vec<&str> = names
+                .iter()
+                .map(String::as_str)
+                .filter(|name| filter.enabled(name, opt_in.contains(name)))
+                .collect();
+            assert_eq!(kept, strings(&case["kept"]), "{case}");
+        }
+    }
+
+    #[test]
+    fn opt_in_patterns_are_of_the_dialect_of_go() {
+        let opt_in = |pattern: &str| FamilyFilter::new(&[], &[], &[pattern.to_owned()]);
+        for pattern in
+            ["a**", "x{1001}", r"\u0041", "[[:foo:]]", "(?x)n o d e", "[a--b]n", r"\Z", r"\C", "("]
+        {
+            assert!(opt_in(pattern).is_err(), "{pattern}");
+        }
+        for (pattern, kept) in [
+            (r"\Qnode\E", true),
+            (r"\bkube_pod_\B", true),
+            ("[a&&b]", true),
+            ("[^a-z&&_]", false),
+            (r"\d{2", false),
+            (r"\x{6e}odes|\pN", true),
+            ("(?i)NODESEL", true),
+        ] {
+            let filter = opt_in(pattern).unwrap();
+            assert_eq!(filter.enabled("kube_pod_nodeselectors", true), kept, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_list_and_the_pattern() {
+        let error = FamilyFilter::new(&["a(".to_owned()], &[], &[]).unwrap_err().to_string();
+        assert!(error.starts_with("--metric-allowlist: pattern \"a(\": "), "{error}");
+        let error = FamilyFilter::new(&[], &[], &["(?!x)".to_owned()]).unwrap_err().to_string();
+        assert!(error.starts_with("--metric-opt-in-list: pattern \"(?!x)\": "), "{error}");
+    }
+
+    #[test]
+    fn endless_backtracking_ends() {
+        let filter = FamilyFilter::new(&["(?=(a+)+$)b".to_owned()], &[], &[]).unwrap();
+        assert!(!filter.enabled(&"a".repeat(60), false));
+    }
+}

@@ -1,0 +1,12 @@
+//! The series: their families, label sets and numbers.
+//!
+//! The `registry` has the families, sorted for a scrape in a `tree`; a series' numbers are in a `cell` or an
+//! `observer`, and `keys` leads a known line straight to them. Nothing here knows sockets or lines.
+
+pub(crate) mod cell;
+pub(crate) mod family;
+pub(crate) mod keys;
+pub(crate) mod labels;
+pub(crate) mod observer;
+pub(crate) mod registry;
+pub(crate) mod tree;

@@ -1,0 +1,647 @@
+//! The membership of the registry in exposition order: a sorted run of pages.
+//!
+//! A page holds up to [`MAX_ENTRIES`] neighbouring series: their label text in one piece, whose beginning that all of
+//! them share is there once, and for each the family and the slot of its numbers. That is the index by which a series is found, the order in which it is written and the
+//! store of its text, all at once; a scrape copies text from front to back. Pages are shared with scrapes through
+//! `Arc`s: a [`Snapshot`] costs one reference count, and a page is copied only if it changes while a scrape holds it.
+//! Values, locks and conflicts are the business of others.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::cell::{Handle, SlotId};
+use super::family::Family;
+use super::labels::{self, Split};
+
+/// Series in a page. An insertion moves half a page of text, a look-up compares with a few entries of it.
+const MAX_ENTRIES: usize = 160;
+/// A page with more text than this is split early. It is a size class of the allocator, so that a full page has no slack.
+const MAX_TEXT: usize = 10 * 1024;
+/// Longest text that the series of a page share. It bounds what a page grows by when they share less from now on.
+const MAX_PREFIX: usize = 128;
+
+/// One series of a page.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) family: Arc<Family>,
+    pub(crate) handle: Handle,
+    /// End of its part in the text of the page.
+    end: u32,
+    label_count: u16,
+    /// What the registry numbers times to live with.
+    pub(crate) ttl: u16,
+}
+
+/// Neighbouring series.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Page {
+    entries: Vec<Entry>,
+    /// What all label texts begin with, then for each its rest.
+    text: Vec<u8>,
+    /// Bytes of the first.
+    prefix: usize,
+}
+
+/// Puts the label texts of a page together, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Assembly {
+    text: Vec<u8>,
+    prefix: usize,
+}
+
+impl Assembly {
+    /// Begins a page.
+    pub(crate) fn begin(&mut self, page: &Page) {
+        self.text.clear();
+        self.text.extend_from_slice(page.prefix());
+        self.prefix = self.text.len();
+    }
+
+    /// The label text of a series of the page, from its rest.
+    #[inline]
+    pub(crate) fn labels(&mut self, rest: &[u8]) -> &[u8] {
+        self.text.truncate(self.prefix);
+        self.text.extend_from_slice(rest);
+        &self.text
+    }
+}
+
+/// What a series is found by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'a> {
+    /// Family name.
+    pub(crate) name: &'a str,
+    /// Rendered labels.
+    pub(crate) labels: &'a [u8],
+    pub(crate) label_count: u16,
+}
+
+/// Who lives at a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tenant {
+    pub(crate) handle: Handle,
+    /// What the registry numbers times to live with.
+    pub(crate) ttl: u16,
+}
+
+/// Where a series is, or would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    page: usize,
+    entry: usize,
+}
+
+impl Page {
+    /// What the label texts of all its series begin with.
+    fn prefix(&self) -> &[u8] {
+        self.text.get(..self.prefix).unwrap_or_default()
+    }
+
+    /// The series of this page in order, with the rests of their label texts, of which an [`Assembly`] makes whole ones.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Entry, &[u8])> {
+        let mut start = self.prefix;
+        self.entries.iter().map(move |entry| {
+            let end = entry.end as usize;
+            let text = self.text.get(start..end).unwrap_or_default();
+            start = end;
+            (entry, text)
+        })
+    }
+
+    /// One series of this page, with the rest of its label text.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<(&Entry, &[u8])> {
+        let entry = self.entries.get(index)?;
+        Some((entry, self.text.get(self.start_of(index)..entry.end as usize)?))
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn start_of(&self, index: usize) -> usize {
+        match index.checked_sub(1).and_then(|before| self.entries.get(before)) {
+            Some(before) => before.end as usize,
+            None => self.prefix,
+        }
+    }
+
+    /// Writes the text anew, with `length` bytes at its beginning that all series share.
+    fn set_prefix(&mut self, length: usize) {
+        if length == self.prefix {
+            return;
+        }
+        let returned = self.text.get(length..self.prefix).unwrap_or_default();
+        let taken = length.saturating_sub(self.prefix);
+        let rests = self.text.len() - self.prefix + self.entries.len() * returned.len();
+        let size = length + rests - self.entries.len() * taken;
+        let mut text = Vec::with_capacity(size);
+        // The rest of the first series follows the prefix, so a longer one is there in one piece.
+        text.extend_from_slice(self.text.get(..length).unwrap_or_default());
+        let mut start = self.prefix;
+        for entry in &mut self.entries {
+            let end = entry.end as usize;
+            text.extend_from_slice(returned);
+            text.extend_from_slice(self.text.get(start + taken..end).unwrap_or_default());
+            entry.end = text.len() as u32;
+            start = end;
+        }
+        self.text = text;
+        self.prefix = length;
+    }
+
+    /// Lets the series share what they can.
+    fn share(&mut self) {
+        let first = self.iter().next().map(|(_, rest)| rest).unwrap_or_default();
+        let common = self.iter().fold(first.len(), |common, (_, rest)| {
+            labels::first_difference(first.get(..common).unwrap_or_default(), rest)
+        });
+        self.set_prefix((self.prefix + common).min(MAX_PREFIX));
+    }
+
+    /// Compares the series at `index` with `key`.
+    fn compare(&self, index: usize, key: &Key<'_>) -> Ordering {
+        let Some(entry) = self.entries.get(index) else {
+            return Ordering::Greater;
+        };
+        entry
+            .family
+            .name
+            .as_bytes()
+            .cmp(key.name.as_bytes())
+            .then_with(|| entry.label_count.cmp(&key.label_count))
+            .then_with(|| {
+                let rest = self.text.get(self.start_of(index)..entry.end as usize);
+                let text = Split { prefix: self.prefix(), rest: rest.unwrap_or_default() };
+                labels::compare_split(key.labels, text).reverse()
+            })
+    }
+
+    fn search(&self, key: &Key<'_>) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.compare(middle, key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Ok(middle),
+            }
+        }
+        Err(low)
+    }
+
+    fn insert(&mut self, index: usize, family: Arc<Family>, tenant: Tenant, key: &Key<'_>) {
+        if self.entries.is_empty() {
+            self.text.clear();
+            self.text.extend(key.labels.iter().take(MAX_PREFIX));
+            self.prefix = self.text.len();
+        } else {
+            self.set_prefix(labels::first_difference(self.prefix(), key.labels));
+        }
+        let rest = key.labels.get(self.prefix..).unwrap_or_default();
+        let start = self.start_of(index);
+        // Small steps: a page is long-lived and its slack is paid for every series.
+        let count = self.entries.len();
+        if count == self.entries.capacity() {
+            let room = MAX_ENTRIES.saturating_sub(count);
+            self.entries.reserve_exact((count / 8).min(room).max(1));
+        }
+        let length = self.text.len();
+        if length + rest.len() > self.text.capacity() {
+            let room = MAX_TEXT.saturating_sub(length);
+            self.text.reserve_exact((length / 8).min(room).max(rest.len()));
+        }
+        self.text.splice(start..start, rest.iter().copied());
+        for entry in self.entries.iter_mut().skip(index) {
+            entry.end += rest.len() as u32;
+        }
+        self.entries.insert(
+            index,
+            Entry {
+                family,
+                handle: tenant.handle,
+                ttl: tenant.ttl,
+                end: (start + rest.len()) as u32,
+                label_count: key.label_count,
+            },
+        );
+    }
+
+    /// Takes the entries from `index` on into a page of their own.
+    fn split_off(&mut self, index: usize) -> Page {
+        let start = self.start_of(index);
+        let mut entries = self.entries.split_off(index);
+        for entry in &mut entries {
+            entry.end = entry.end - start as u32 + self.prefix as u32;
+        }
+        let rests = self.text.split_off(start);
+        let mut tail =
+            Page { entries, text: [self.prefix(), rests.as_slice()].concat(), prefix: self.prefix };
+        tail.share();
+        self.share();
+        self.shrink();
+        tail
+    }
+
+    fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+        self.text.shrink_to_fit();
+    }
+
+    /// Appends the entries of `next`.
+    fn append(&mut self, next: &Page) {
+        let common = labels::first_difference(self.prefix(), next.prefix());
+        self.set_prefix(common);
+        for (entry, rest) in next.iter() {
+            self.text.extend_from_slice(next.prefix().get(common..).unwrap_or_default());
+            self.text.extend_from_slice(rest);
+            self.entries.push(Entry { end: self.text.len() as u32, ..entry.clone() });
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Numbered {
+    id: u32,
+    page: Arc<Page>,
+}
+
+/// All pages of one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot(Arc<Vec<Numbered>>);
+
+impl Snapshot {
+    /// Number of pages.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A page, counted from the front.
+    pub(crate) fn page(&self, index: usize) -> Option<&Page> {
+        self.0.get(index).map(|numbered| &*numbered.page)
+    }
+
+    /// Index of the page in which series of family `name` begin.
+    pub(crate) fn page_of(&self, name: &str) -> usize {
+        let key = Key { name, labels: b"", label_count: 0 };
+        page_before(&self.0, &key)
+    }
+
+    /// The family called `name`, if it has series.
+    pub(crate) fn family(&self, name: &str) -> Option<&Arc<Family>> {
+        self.family_near(name, self.page_of(name))
+    }
+
+    /// The same, found faster if its series begin on page `near`.
+    pub(crate) fn family_near(&self, name: &str, near: usize) -> Option<&Arc<Family>> {
+        let key = Key { name, labels: b"", label_count: 0 };
+        let begins_before = |page: &&Page| page.compare(0, &key).is_le();
+        let (index, page) = match self.page(near).filter(begins_before) {
+            Some(page) => (near, page),
+            None => {
+                let index = self.page_of(name);
+                (index, self.page(index)?)
+            }
+        };
+        let (Ok(at) | Err(at)) = page.search(&key);
+        let entry = match page.entries.get(at) {
+            Some(entry) => entry,
+            // It may begin with any page from here on, of which `near` may be far before the right one.
+            None => {
+                let next = self.page_of(name).max(index);
+                let page = self.page(next)?;
+                let (Ok(at) | Err(at)) = page.search(&key);
+                let first_of_next = || self.page(next + 1)?.entries.first();
+                page.entries.get(at).or_else(first_of_next)?
+            }
+        };
+        (*entry.family.name == *name).then_some(&entry.family)
+    }
+}
+
+/// Index of the last page that begins at or before `key`, or the first page.
+fn page_before(pages: &[Numbered], key: &Key<'_>) -> usize {
+    pages.partition_point(|numbered| numbered.page.compare(0, key).is_le()).saturating_sub(1)
+}
+
+/// The sorted run of pages. One writer; readers take a [`Snapshot`].
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    pages: Snapshot,
+    next_id: u32,
+    /// Changes with every change of the membership.
+    version: u64,
+}
+
+impl Tree {
+    /// The present pages.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.pages.clone()
+    }
+
+    /// Where `key` is, or as an error where it belongs.
+    pub(crate) fn find(&self, key: &Key<'_>) -> Result<Position, Position> {
+        let page = page_before(&self.pages.0, key);
+        match self.pages.page(page).map(|page| page.search(key)) {
+            Some(Ok(entry)) => Ok(Position { page, entry }),
+            Some(Err(entry)) => Err(Position { page, entry }),
+            None => Err(Position { page: 0, entry: 0 }),
+        }
+    }
+
+    /// The series at a position that [`Tree::find`] gave.
+    pub(crate) fn tenant(&self, at: Position) -> Option<Tenant> {
+        let entry = self.pages.page(at.page)?.entries.get(at.entry)?;
+        Some(Tenant { handle: entry.handle, ttl: entry.ttl })
+    }
+
+    /// A number that stays the same as long as positions hold.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn new_id(&mut self) -> u32 {
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        id
+    }
+
+    /// Inserts a series where [`Tree::find`] said it belongs. `placed` is told the page of this and every moved series.
+    pub(crate) fn insert(
+        &mut self,
+        at: Position,
+        family: &Arc<Family>,
+        tenant: Tenant,
+        key: &Key<'_>,
+        mut placed: impl FnMut(SlotId, u32),
+    ) {
+        self.version += 1;
+        let Position { mut page, mut entry } = at;
+        let full = |page: &Page| {
+            page.len() >= MAX_ENTRIES
+                || (page.len() > 1 && page.text.len() + key.labels.len() > MAX_TEXT)
+        };
+        let new_id = self.new_id();
+        let pages = Arc::make_mut(&mut self.pages.0);
+        match pages.get(page) {
+            None => pages.push(Numbered { id: new_id, page: Arc::default() }),
+            Some(here) if full(&here.page) => {
+                let at_end = entry == here.page.len();
+                if at_end && pages.get(page + 1).is_some_and(|next| !full(&next.page)) {
+                    (page, entry) = (page + 1, 0);
+                } else if at_end {
+                    // Ascending arrivals leave full pages behind them. One that a scrape holds keeps its slack.
+                    if let Some(full) =
+                        pages.get_mut(page).and_then(|here| Arc::get_mut(&mut here.page))
+                    {
+                        full.shrink();
+                    }
+                    (page, entry) = (page + 1, 0);
+                    pages.insert(page, Numbered { id: new_id, page: Arc::default() });
+                } else if let Some(here) = pages.get_mut(page) {
+                    let half = here.page.len() / 2;
+                    let tail = Arc::make_mut(&mut here.page).split_off(half);
+                    for moved in &tail.entries {
+                        placed(moved.handle.slot, new_id);
+                    }
+                    pages.insert(page + 1, Numbered { id: new_id, page: Arc::new(tail) });
+                    if entry > half {
+                        (page, entry) = (page + 1, entry - half);
+                    }
+                }
+            }
+            Some(_) => {}
+        }
+        if let Some(here) = pages.get_mut(page) {
+            Arc::make_mut(&mut here.page).insert(entry, Arc::clone(family), tenant, key);
+            placed(tenant.handle.slot, here.id);
+        }
+    }
+
+    /// Removes from the pages in `ids` what is not `alive`, telling `removed` of each, and joins pages that became
+    /// small. `placed` is told the new page of every moved series.
+    pub(crate) fn compact(
+        &mut self,
+        ids: &HashSet<u32>,
+        alive: impl Fn(&Entry) -> bool,
+        mut removed: impl FnMut(&Entry, &[u8]),
+        mut placed: impl FnMut(SlotId, u32),
+    ) {
+        self.version += 1;
+        let old = std::mem::take(Arc::make_mut(&mut self.pages.0));
+        let mut pages: Vec<Numbered> = Vec::with_capacity(old.len());
+        let mut assembly = Assembly::default();
+        for numbered in old {
+            if !ids.contains(&numbered.id) {
+                pages.push(numbered);
+                continue;
+            }
+            let prefix = numbered.page.prefix();
+            let mut kept = Page { text: prefix.to_vec(), prefix: prefix.len(), ..Page::default() };
+            assembly.begin(&numbered.page);
+            for (entry, rest) in numbered.page.iter() {
+                if alive(entry) {
+                    kept.text.extend_from_slice(rest);
+                    kept.entries.push(Entry { end: kept.text.len() as u32, ..entry.clone() });
+                } else {
+                    removed(entry, assembly.labels(rest));
+                }
+            }
+            if kept.entries.is_empty() {
+                continue;
+            }
+            kept.share();
+            kept.shrink();
+            match pages.last_mut() {
+                Some(before)
+                    if before.page.len() + kept.len() <= MAX_ENTRIES / 2
+                        && before.page.text.len() + kept.text.len() <= MAX_TEXT / 2 =>
+                {
+                    for moved in &kept.entries {
+                        placed(moved.handle.slot, before.id);
+                    }
+                    Arc::make_mut(&mut before.page).append(&kept);
+                }
+                _ => pages.push(Numbered { id: numbered.id, page: Arc::new(kept) }),
+            }
+        }
+        self.pages.0 = Arc::new(pages);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statsd::series::family::Kind;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, HashMap};
+
+    fn handle(slot: u32) -> Handle {
+        Handle { slot: SlotId::scalar(slot), generation: 0 }
+    }
+
+    fn insert(
+        tree: &mut Tree,
+        places: &mut HashMap<usize, u32>,
+        name: &str,
+        value: Option<&str>,
+        slot: u32,
+    ) {
+        let mut text = Vec::new();
+        if let Some(value) = value {
+            labels::push(&mut text, "k", value);
+        }
+        let key = Key { name, labels: &text, label_count: u16::from(value.is_some()) };
+        if let Err(at) = tree.find(&key) {
+            let family = Arc::new(Family::new(name, slot, Kind::Counter, 0, 0));
+            let tenant = Tenant { handle: handle(slot), ttl: 0 };
+            tree.insert(at, &family, tenant, &key, |slot, page| {
+                places.insert(slot.index(), page);
+            });
+        }
+    }
+
+    fn content(tree: &Tree) -> Vec<(String, String, usize)> {
+        let snapshot = tree.snapshot();
+        (0..snapshot.len())
+            .filter_map(|index| snapshot.page(index))
+            .flat_map(|page| {
+                let mut assembly = Assembly::default();
+                assembly.begin(page);
+                page.iter()
+                    .map(|(entry, rest)| {
+                        (
+                            entry.family.name.to_string(),
+                            String::from_utf8_lossy(assembly.labels(rest)).into_owned(),
+                            entry.handle.slot.index(),
+                        )
+                    })
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn the_order_and_the_places_are_right_after_any_history(
+            keys in prop::collection::vec(("[a-c]{1,2}", prop::option::of("[a-c]{0,12}")), 1..1_200),
+            gone in prop::collection::vec(any::<bool>(), 1_200),
+        ) {
+            let mut tree = Tree::default();
+            let mut places = HashMap::new();
+            let mut model: BTreeMap<(String, bool, String), usize> = BTreeMap::new();
+            for (slot, (name, value)) in keys.iter().enumerate() {
+                insert(&mut tree, &mut places, name, value.as_deref(), slot as u32);
+                model
+                    .entry((name.clone(), value.is_some(), value.clone().unwrap_or_default()))
+                    .or_insert(slot);
+            }
+            let expected = |model: &BTreeMap<(String, bool, String), usize>| {
+                let text = |labelled, value: &str| if labelled { format!("k=\"{value}\"") } else { String::new() };
+                model
+                    .iter()
+                    .map(|((name, labelled, value), slot)| (name.clone(), text(*labelled, value), *slot))
+                    .collect::<Vec<_>>()
+            };
+            prop_assert_eq!(content(&tree), expected(&model));
+
+            let before = tree.snapshot();
+            let ids: HashSet<u32> = places.values().copied().collect();
+            let dead = |slot: usize| gone[slot];
+            let mut removed = 0;
+            tree.compact(
+                &ids,
+                |entry| !dead(entry.handle.slot.index()),
+                |_, _| removed += 1,
+                |slot, page| { places.insert(slot.index(), page); },
+            );
+            model.retain(|_, slot| !dead(*slot));
+            prop_assert_eq!(content(&tree), expected(&model));
+            prop_assert_eq!(before.0.iter().map(|p| p.page.len()).sum::<usize>(), model.len() + removed);
+
+            for numbered in tree.pages.0.iter() {
+                for entry in &numbered.page.entries {
+                    prop_assert_eq!(places.get(&entry.handle.slot.index()), Some(&numbered.id));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_page_shares_is_there_once() {
+        let mut tree = Tree::default();
+        let mut places = HashMap::new();
+        let shared = "s".repeat(100);
+        for index in 0..1_000 {
+            insert(&mut tree, &mut places, "m", Some(&format!("{shared}{index:04}")), index);
+        }
+        let text =
+            |tree: &Tree| tree.pages.0.iter().map(|page| page.page.text.len()).sum::<usize>();
+        assert!(text(&tree) < 10 * 1_000, "{}", text(&tree));
+        insert(&mut tree, &mut places, "m", Some("a"), 1_000);
+        insert(&mut tree, &mut places, "m", Some("t"), 1_001);
+        let values: Vec<_> = content(&tree).into_iter().map(|entry| entry.1).collect();
+        assert_eq!(values.first().map(String::as_str), Some("k=\"a\""));
+        assert_eq!(values.get(1), Some(&format!("k=\"{shared}0000\"")));
+        assert_eq!(values.get(1_000), Some(&format!("k=\"{shared}0999\"")));
+        assert_eq!(values.last().map(String::as_str), Some("k=\"t\""));
+    }
+
+    #[test]
+    fn ascending_and_descending_arrivals_fill_pages() {
+        for descending in [false, true] {
+            let mut tree = Tree::default();
+            let mut places = HashMap::new();
+            for index in 0..10_000u32 {
+                let number = if descending { 10_000 - index } else { index };
+                insert(&mut tree, &mut places, "m", Some(&format!("{number:06}")), index);
+            }
+            let pages = tree.snapshot().len();
+            assert!(pages <= 10_000 / (MAX_ENTRIES / 2) + 1, "{pages} pages");
+            assert_eq!(content(&tree).len(), 10_000);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_stays_as_it_was() {
+        let mut tree = Tree::default();
+        let mut places = HashMap::new();
+        insert(&mut tree, &mut places, "a", None, 1);
+        let before = tree.snapshot();
+        insert(&mut tree, &mut places, "b", None, 2);
+        assert_eq!(before.page(0).map(Page::len), Some(1));
+        assert_eq!(tree.snapshot().page(0).map(Page::len), Some(2));
+        assert!(tree.snapshot().family("b").is_some());
+        assert!(before.family("b").is_none());
+    }
+
+    #[test]
+    fn families_are_found_from_anywhere() {
+        let mut tree = Tree::default();
+        let mut places = HashMap::new();
+        for index in 0..1_000 {
+            insert(&mut tree, &mut places, &format!("m{index:04}"), None, index);
+        }
+        for index in 0..500 {
+            let value = format!("{index:04}");
+            insert(&mut tree, &mut places, "n", Some(&value), 1_000 + index);
+        }
+        let snapshot = tree.snapshot();
+        for name in ["a", "m0000", "m0159", "m0160", "m0160x", "m0555", "m0999", "n", "o"] {
+            let want = (name.starts_with('m') && name.len() == 5) || name == "n";
+            for near in 0..=snapshot.len() {
+                let found = snapshot.family_near(name, near);
+                assert_eq!(
+                    found.is_some_and(|family| *family.name == *name),
+                    want,
+                    "{name} {near}"
+                );
+                assert_eq!(found.is_some(), want, "{name} {near}");
+            }
+        }
+    }
+}

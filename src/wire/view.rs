@@ -1,0 +1,579 @@
+//! Lean views: structs that hold only the fields a metric reads, decodable from both wire formats.
+//!
+//! [`view!`](crate::wire::view::view) takes one definition (field, type, protobuf tag, JSON name)
+//! and generates a decoder for the Kubernetes protobuf encoding
+//! (<https://protobuf.dev/programming-guides/encoding/>) and one for JSON through serde. Text is borrowed
+//! from the input wherever the input holds it verbatim; unknown fields are skipped; `null` reads as
+//! absent, as Go's decoder has it. Tags are those of the API's published `.proto` files.
+//!
+//! This module knows nothing of particular kinds or of metrics.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// One API object as it came over the wire.
+#[derive(Clone, Copy, Debug)]
+pub enum ObjectBytes<'a> {
+    /// A protobuf message, without the `k8s\0` envelope.
+    Protobuf(&'a [u8]),
+    /// A JSON object.
+    Json(&'a [u8]),
+}
+
+/// Why an object could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// The message ends inside a field.
+    #[error("protobuf message ends inside a field{}", place(.0))]
+    Truncated(Place),
+    /// A varint is longer than ten bytes.
+    #[error("protobuf varint longer than 10 bytes{}", place(.0))]
+    Varint(Place),
+    /// A field has another wire type than its schema says.
+    #[error("protobuf field has an unexpected wire type{}", place(.0))]
+    WireType(Place),
+    /// The JSON text is malformed, or a field has another type than its schema says.
+    #[error("JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// The path of field names from the object to the place of an error, innermost first.
+pub type Place = Vec<&'static str>;
+
+fn place(path: &Place) -> String {
+    if path.is_empty() {
+        return String::new();
+    }
+    let names: Vec<&str> = path.iter().rev().copied().collect();
+    format!(" at {}", names.join("."))
+}
+
+impl DecodeError {
+    /// Adds the name of the field whose value held the error.
+    #[must_use]
+    pub fn within(mut self, field: &'static str) -> Self {
+        if let Self::Truncated(path) | Self::Varint(path) | Self::WireType(path) = &mut self {
+            path.push(field);
+        }
+        self
+    }
+}
+
+/// Decodes `object` as `T`.
+///
+/// # Errors
+/// The input is malformed, or a field that `T` reads has another type than its schema says.
+pub fn decode<'a, T: Field<'a>>(object: ObjectBytes<'a>) -> Result<T, DecodeError> {
+    match object {
+        ObjectBytes::Protobuf(bytes) => {
+            let mut value = T::default();
+            value.merge(Wire::Bytes(bytes))?;
+            Ok(value)
+        }
+        ObjectBytes::Json(bytes) => {
+            let mut json = serde_json::Deserializer::from_slice(bytes);
+            let value = Nullable::<T>::new().deserialize(&mut json)?;
+            json.end()?;
+            Ok(value)
+        }
+    }
+}
+
+/// The value of one protobuf field.
+#[derive(Clone, Copy, Debug)]
+pub enum Wire<'a> {
+    /// Wire type 0.
+    Varint(u64),
+    /// Wire type 1; no field that is read has it.
+    Fixed64,
+    /// Wire type 2: text, bytes or a message.
+    Bytes(&'a [u8]),
+    /// Wire type 5; likewise.
+    Fixed32,
+}
+
+impl<'a> Wire<'a> {
+    fn varint(self) -> Result<u64, DecodeError> {
+        match self {
+            Self::Varint(value) => Ok(value),
+            _ => Err(DecodeError::WireType(Place::new())),
+        }
+    }
+
+    /// The bytes of a length-delimited field.
+    ///
+    /// # Errors
+    /// The field has another wire type.
+    pub fn bytes(self) -> Result<&'a [u8], DecodeError> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            _ => Err(DecodeError::WireType(Place::new())),
+        }
+    }
+}
+
+/// Walks the fields of a protobuf message.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a>(pub &'a [u8]);
+
+impl<'a> Message<'a> {
+    /// The next field's tag and value, `None` at the end.
+    ///
+    /// # Errors
+    /// The message is truncated or uses groups, which Kubernetes does not.
+    #[inline]
+    pub fn next_field(&mut self) -> Result<Option<(u32, Wire<'a>)>, DecodeError> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let key = self.varint()?;
+        let value = match key & 7 {
+            0 => Wire::Varint(self.varint()?),
+            1 => {
+                self.take(8)?;
+                Wire::Fixed64
+            }
+            2 => {
+                let len = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
+                Wire::Bytes(self.take(len)?)
+            }
+            5 => {
+                self.take(4)?;
+                Wire::Fixed32
+            }
+            _ => return Err(DecodeError::WireType(Place::new())),
+        };
+        Ok(Some(((key >> 3) as u32, value)))
+    }
+
+    #[inline]
+    fn varint(&mut self) -> Result<u64, DecodeError> {
+        if let [byte, rest @ ..] = self.0
+            && *byte < 0x80
+        {
+            self.0 = rest;
+            return Ok(u64::from(*byte));
+        }
+        let mut value = 0u64;
+        for (at, &byte) in self.0.iter().enumerate().take(10) {
+            value |= u64::from(byte & 0x7f) << (7 * at);
+            if byte < 0x80 {
+                self.0 = &self.0[at + 1..];
+                return Ok(value);
+            }
+        }
+        Err(if self.0.len() < 10 {
+            DecodeError::Truncated(Place::new())
+        } else {
+            DecodeError::Varint(Place::new())
+        })
+    }
+
+    #[inline]
+    fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) =
+            self.0.split_at_checked(len).ok_or(DecodeError::Truncated(Place::new()))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+}
+
+/// A type that can be the value of a field, in both formats.
+pub trait Field<'a>: Default + Sized {
+    /// Takes one occurrence of the field in a protobuf message: a scalar replaces, a message merges, a
+    /// list appends.
+    ///
+    /// # Errors
+    /// The bytes are malformed or of another type.
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError>;
+
+    /// Reads a JSON value that is not `null` (which stands for the default).
+    ///
+    /// # Errors
+    /// The value is malformed or of another type.
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error>;
+}
+
+/// Reads a [`Field`] from JSON with `null` as its default; what the generated visitors call.
+pub struct Nullable<T>(PhantomData<T>);
+
+impl<T> Nullable<T> {
+    /// A seed for one value.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T> Default for Nullable<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'de, T: Field<'de>> DeserializeSeed<'de> for Nullable<T> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<T, D::Error> {
+        json.deserialize_option(self)
+    }
+}
+
+impl<'de, T: Field<'de>> Visitor<'de> for Nullable<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value or null")
+    }
+
+    fn visit_none<E>(self) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, json: D) -> Result<T, D::Error> {
+        T::json(json)
+    }
+}
+
+/// A view that can stand inside another: what Go calls an embedded struct. JSON has its fields beside
+/// those of the outer one, protobuf in a message of their own.
+pub trait Inline<'a>: Field<'a> {
+    /// Takes the value of `key` if it is one of the view's own; tells whether it was.
+    ///
+    /// # Errors
+    /// The value is malformed or of another type.
+    fn json_entry<A: MapAccess<'a>>(&mut self, key: &str, map: &mut A) -> Result<bool, A::Error>;
+}
+
+impl<'a, T: Field<'a>> Field<'a> for Option<T> {
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        self.get_or_insert_default().merge(wire)
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        T::json(json).map(Some)
+    }
+}
+
+impl<'a, T: Field<'a>> Field<'a> for Vec<T> {
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        let mut item = T::default();
+        item.merge(wire)?;
+        self.push(item);
+        Ok(())
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        struct Items<T>(PhantomData<T>);
+        impl<'de, T: Field<'de>> Visitor<'de> for Items<T> {
+            type Value = Vec<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element_seed(Nullable::new())? {
+                    items.push(item);
+                }
+                Ok(items)
+            }
+        }
+        json.deserialize_seq(Items(PhantomData))
+    }
+}
+
+/// Text, borrowed from the input where the input holds it verbatim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Str<'a>(Cow<'a, str>);
+
+impl Deref for Str<'_> {
+    type Target = str;
+
+    #[inline]
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for Str<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        Self(text)
+    }
+}
+
+impl<'a> Field<'a> for Str<'a> {
+    #[inline]
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        // Go's decoder takes any bytes; replacing what is not UTF-8 keeps the object and the exposition.
+        self.0 = String::from_utf8_lossy(wire.bytes()?);
+        Ok(())
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Str<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Str<'de>, E> {
+                Ok(Str(Cow::Borrowed(text)))
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Str<'de>, E> {
+                Ok(Str(Cow::Owned(text.to_owned())))
+            }
+        }
+        json.deserialize_str(Text)
+    }
+}
+
+impl<'de> de::Deserialize<'de> for Str<'de> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        Self::json(json)
+    }
+}
+
+macro_rules! integer_field {
+    ($($int:ty),*) => {$(
+        impl<'a> Field<'a> for $int {
+            #[inline]
+            fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+                *self = wire.varint()? as $int;
+                Ok(())
+            }
+            fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+                de::Deserialize::deserialize(json)
+            }
+        }
+    )*};
+}
+integer_field!(i32, i64);
+
+impl<'a> Field<'a> for bool {
+    #[inline]
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        *self = wire.varint()? != 0;
+        Ok(())
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        de::Deserialize::deserialize(json)
+    }
+}
+
+/// A value of which only the presence or the number is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Present;
+
+impl<'a> Field<'a> for Present {
+    fn merge(&mut self, _: Wire<'a>) -> Result<(), DecodeError> {
+        Ok(())
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        de::Deserialize::deserialize(json).map(|IgnoredAny| Self)
+    }
+}
+
+/// A byte field of which only the length is read; base64 in JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteLen(pub usize);
+
+impl<'a> Field<'a> for ByteLen {
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        self.0 = wire.bytes()?.len();
+        Ok(())
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        let text = Str::json(json)?;
+        // Four characters stand for three bytes; padding and line breaks for none.
+        let digits = text.bytes().filter(|b| !matches!(b, b'=' | b'\r' | b'\n')).count();
+        Ok(Self(digits * 3 / 4))
+    }
+}
+
+/// A map in byte order of its keys, as Go prints maps and as the API server encodes them.
+#[derive(Clone, Debug)]
+pub struct Map<'a, V = Str<'a>> {
+    entries: Vec<(Str<'a>, V)>,
+    sorted: bool,
+}
+
+impl<V> Default for Map<'_, V> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), sorted: true }
+    }
+}
+
+impl<'a, V: Clone> Map<'a, V> {
+    /// The entries, each key once (the last occurrence counts), in byte order.
+    #[must_use]
+    pub fn entries(&self) -> Cow<'_, [(Str<'a>, V)]> {
+        if self.sorted {
+            return Cow::Borrowed(&self.entries);
+        }
+        let mut entries = self.entries.clone();
+        entries.reverse();
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.dedup_by(|later, kept| later.0 == kept.0);
+        Cow::Owned(entries)
+    }
+
+    /// The value under `key`.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&V> {
+        self.entries.iter().rev().find(|(k, _)| **k == *key).map(|(_, value)| value)
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn push(&mut self, key: Str<'a>, value: V) {
+        self.sorted &= self.entries.last().is_none_or(|(last, _)| *last < key);
+        self.entries.push((key, value));
+    }
+}
+
+impl<'a, V: Field<'a> + Clone> Field<'a> for Map<'a, V> {
+    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
+        let mut entry = Message(wire.bytes()?);
+        let (mut key, mut value) = (Str::default(), V::default());
+        while let Some((tag, wire)) = entry.next_field()? {
+            match tag {
+                1 => key.merge(wire)?,
+                2 => value.merge(wire)?,
+                _ => {}
+            }
+        }
+        self.push(key, value);
+        Ok(())
+    }
+
+    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        struct Entries<V>(PhantomData<V>);
+        impl<'de, V: Field<'de> + Clone> Visitor<'de> for Entries<V> {
+            type Value = Map<'de, V>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut out = Map::default();
+                while let Some(key) = map.next_key::<Str<'de>>()? {
+                    out.push(key, map.next_value_seed(Nullable::new())?);
+                }
+                Ok(out)
+            }
+        }
+        json.deserialize_map(Entries(PhantomData))
+    }
+}
+
+/// Defines lean views; see the module's documentation.
+///
+/// ```ignore
+/// view! {
+///     /// What the metrics read of a ConfigMap.
+///     pub struct ConfigMap<'a> {
+///         metadata: Metadata<'a> = 1 "metadata",
+///     }
+///
+///     /// A volume. A row that begins with `..` is inlined in JSON.
+///     pub struct Volume<'a> {
+///         ..source: VolumeSource<'a> = 2,
+///         name: Str<'a> = 1 "name",
+///     }
+/// }
+/// ```
+macro_rules! view {
+    ($(
+        $(#[$meta:meta])*
+        pub struct $name:ident<$lt:lifetime> {
+            $(..$inner:ident: $inner_ty:ty = $inner_tag:literal,)*
+            $($field:ident: $ty:ty = $tag:literal $json:literal),* $(,)?
+        }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default)]
+        #[allow(missing_docs)] // The fields are documented by the Kubernetes API reference.
+        pub struct $name<$lt> {
+            $(pub $inner: $inner_ty,)*
+            $(pub $field: $ty,)*
+            pub borrowed: std::marker::PhantomData<&$lt ()>,
+        }
+
+        impl<$lt> $crate::wire::view::Field<$lt> for $name<$lt> {
+            fn merge(
+                &mut self,
+                wire: $crate::wire::view::Wire<$lt>,
+            ) -> Result<(), $crate::wire::view::DecodeError> {
+                let mut message = $crate::wire::view::Message(wire.bytes()?);
+                while let Some((tag, wire)) = message.next_field()? {
+                    match tag {
+                        $($inner_tag => $crate::wire::view::Field::merge(&mut self.$inner, wire)?,)*
+                        $($tag => $crate::wire::view::Field::merge(&mut self.$field, wire)
+                            .map_err(|error| error.within($json))?,)*
+                        _ => {}
+                    }
+                }
+                Ok(())
+            }
+
+            fn json<D: serde::Deserializer<$lt>>(json: D) -> Result<Self, D::Error> {
+                struct Fields;
+                impl<'de> serde::de::Visitor<'de> for Fields {
+                    type Value = $name<'de>;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("an object")
+                    }
+
+                    fn visit_map<A: serde::de::MapAccess<'de>>(
+                        self,
+                        mut map: A,
+                    ) -> Result<Self::Value, A::Error> {
+                        let mut out = $name::default();
+                        while let Some(key) = map.next_key::<$crate::wire::view::Str<'de>>()? {
+                            use $crate::wire::view::Inline;
+                            if !out.json_entry(&key, &mut map)? {
+                                map.next_value::<serde::de::IgnoredAny>()?;
+                            }
+                        }
+                        Ok(out)
+                    }
+                }
+                json.deserialize_map(Fields)
+            }
+        }
+
+        impl<$lt> $crate::wire::view::Inline<$lt> for $name<$lt> {
+            fn json_entry<A: serde::de::MapAccess<$lt>>(
+                &mut self,
+                key: &str,
+                map: &mut A,
+            ) -> Result<bool, A::Error> {
+                match key {
+                    $($json => self.$field = map
+                        .next_value_seed($crate::wire::view::Nullable::new())?,)*
+                    _ => {
+                        return Ok(false
+                            $(|| $crate::wire::view::Inline::json_entry(&mut self.$inner, key, map)?)*);
+                    }
+                }
+                Ok(true)
+            }
+        }
+    )*};
+}
+pub(crate) use view;
