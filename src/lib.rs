@@ -5,9 +5,7 @@
 //! expands it at a scrape. The StatsD pipeline ([`statsd`]) parses lines where they lie, maps each
 //! distinct name once and aggregates. [`server`] streams what both have.
 //!
-//! Dependencies point one way: `main → cli → {kube, statsd, server, tools} → {resources, cache, exposition}`.
-//! [`exposition`] and [`cache`] know no Kubernetes; [`statsd`] and [`kube`] do not know each other; nobody
-//! imports [`cli`].
+//! Imports go down the levels that `docs/design.md` shows, which `tests/house.rs` proves.
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
+use super::process::lifetime::block_on;
 use super::run;
 use crate::cli::config;
 use crate::cli::native::{DemoArgs, LogArgs, LogStyle, RunArgs};
@@ -25,7 +26,7 @@ pub fn main(args: &DemoArgs) -> Result<(), String> {
         events_per_second: args.churn,
         lines_per_second: args.statsd_rate,
     };
-    run::block_on(async |starting| {
+    block_on(async |starting| {
         let demo = Demo::start(options)
             .await
             .map_err(|error| format!("cannot start the simulated cluster: {error}"))?;

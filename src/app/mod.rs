@@ -14,6 +14,7 @@ pub(crate) mod process;
 pub(crate) mod run;
 pub(crate) mod statsd_exporter;
 pub(crate) mod statsd_side;
+mod telemetry;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -2,6 +2,7 @@
 
 pub(crate) mod at_once;
 pub(crate) mod file_watch;
+pub(crate) mod lifetime;
 pub(crate) mod startup_code;
 
 use std::io;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tracing::Level;
 
+use super::error::unavailable;
+pub use super::error::{ConfigError, ConfigErrors};
 use super::kube_flags::KubeArgs;
 use super::native::{LogArgs, LogStyle, RunArgs};
 use super::options_file;
@@ -117,80 +119,6 @@ impl StatsdConfig {
     pub fn has_mapping(&self) -> bool {
         !self.args.mapping_config.is_empty()
     }
-}
-
-/// Everything for which the flags cannot be used; never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigErrors(pub Vec<ConfigError>);
-
-impl std::fmt::Display for ConfigErrors {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (number, error) in self.0.iter().enumerate() {
-            let separator = if number == 0 { "" } else { "; " };
-            write!(f, "{separator}{error}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ConfigErrors {}
-
-impl From<ConfigError> for ConfigErrors {
-    fn from(error: ConfigError) -> Self {
-        Self(vec![error])
-    }
-}
-
-/// A reason why the flags cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// A resource that is not known.
-    #[error("resource {name} does not exist. Available resources: {available}")]
-    UnknownResource {
-        /// The name.
-        name: String,
-        /// What there is.
-        available: String,
-    },
-    /// A flag whose feature this build does not have.
-    #[error(
-        "--{flag} is set, but this version cannot do {what}; remove the flag to start without it"
-    )]
-    Unavailable {
-        /// Its name.
-        flag: &'static str,
-        /// What it stands for.
-        what: &'static str,
-    },
-    /// A port outside 0–65535.
-    #[error("--{flag}={value}: a port must be from 0 to 65535")]
-    Port {
-        /// The flag.
-        flag: &'static str,
-        /// What it says.
-        value: i64,
-    },
-    /// Two listeners with one address.
-    #[error("--{first} and --{second} are the same address {address}; give them different ports")]
-    SameAddress {
-        /// One flag.
-        first: &'static str,
-        /// The other.
-        second: &'static str,
-        /// The address.
-        address: String,
-    },
-    /// The options file cannot be read or understood.
-    #[error("--config={path}: {reason}")]
-    OptionsFile {
-        /// Its path.
-        path: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Anything else, with the flag in the text.
-    #[error("{0}")]
-    Invalid(String),
 }
 
 /// Deadlines where no flag sets them. Without the last, a connection whose client forgot it stays for ever,
@@ -475,23 +403,6 @@ pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
         problems.extend(resolved.err().map(|error| unknown(&error.0)));
     }
     problems
-}
-
-/// The flags whose features are not in this version. A flag that is accepted and then ignored would be
-/// worse than an error: its user would believe in it.
-pub(crate) fn unavailable(args: &KubeArgs) -> impl Iterator<Item = ConfigError> + use<> {
-    let automatic = !args.pod.is_empty() && !args.pod_namespace.is_empty();
-    let custom = "custom resource metrics";
-    let checks = [
-        (args.auth_filter, "auth-filter", "authentication of requests"),
-        (!args.tls_config.is_empty(), "tls-config", "TLS and basic authentication"),
-        (!args.custom_resource_config.is_empty(), "custom-resource-state-config", custom),
-        (!args.custom_resource_config_file.is_empty(), "custom-resource-state-config-file", custom),
-        (args.custom_resources_only, "custom-resource-state-only", custom),
-        (automatic, "pod", "automatic sharding"),
-    ];
-    let set = checks.into_iter().filter(|(set, ..)| *set);
-    set.map(|(_, flag, what)| ConfigError::Unavailable { flag, what })
 }
 
 fn kube(args: &KubeArgs) -> Result<KubeConfig, ConfigErrors> {

@@ -2,19 +2,8 @@
 //! uses; those flags are parsed in full and have no effect, which the log says once.
 
 use super::flag::{Flag, Takes};
-use super::kube_flags::KubeArgs;
+use super::kube_args::KubeArgs;
 use crate::go::strconv;
-
-/// What the logging flags say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KlogArgs {
-    /// `-v`: 0–3 info, 4–5 debug, from 6 on trace.
-    pub verbosity: i64,
-    /// `--skip_headers`
-    pub skip_headers: bool,
-    /// Names of flags that were given and have no effect here.
-    pub without_effect: Vec<&'static str>,
-}
 
 type Set = fn(&mut KubeArgs, &str) -> Result<(), String>;
 

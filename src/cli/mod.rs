@@ -8,9 +8,11 @@
 pub(crate) mod clap_table;
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod error;
 pub(crate) mod flag;
 pub(crate) mod kingpin;
 pub(crate) mod klog;
+pub(crate) mod kube_args;
 pub mod kube_flags;
 pub(crate) mod native;
 pub mod options_file;

@@ -9,7 +9,7 @@ mod values;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::values::Reader;
-use super::config::{self, ConfigError};
+use super::error::{self, ConfigError};
 use super::kube_flags::KubeArgs;
 use crate::config_file::{Document, Node, Place, Problem, ProblemClass, Severity, nearest};
 use crate::kube::check_url;
@@ -395,7 +395,7 @@ fn together(args: &KubeArgs, given: &[(&Key, &Node)]) -> Vec<Problem> {
             "give only one of them, as a flag or here",
         ));
     }
-    for error in config::unavailable(args) {
+    for error in error::unavailable(args) {
         let ConfigError::Unavailable { flag, what } = error else { continue };
         // Automatic sharding needs two flags, either of which may stand here.
         let sets = |key: &Key| key.flag == flag || (flag == "pod" && key.flag == "pod-namespace");

@@ -7,6 +7,7 @@
 //! knows the StatsD side.
 
 mod client;
+mod config;
 mod follow;
 pub mod frame;
 mod pipeline;
@@ -17,8 +18,9 @@ mod target;
 mod tests;
 
 pub use client::{Client, ClientError, ClientOptions, check_url};
+pub use config::{PipelineConfig, Watched};
 pub use follow::backoff::{Backoff, BackoffConfig};
 pub use follow::progress::{Failure, Phase, Status};
 pub use follow::watch::Timing;
-pub use pipeline::{Pipeline, PipelineConfig, PipelineHandle, Watched};
+pub use pipeline::{Pipeline, PipelineHandle};
 pub use target::Target;

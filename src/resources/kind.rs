@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use crate::cache::{self, MetricKind, Rendered, Schema};
 
-use super::metadata::Metadata;
-use super::select::filter::FamilyFilter;
+pub use super::metadata::Object;
+use super::options::RenderOptions;
 use super::select::selection::Selection;
 use super::series::Series;
-use crate::wire::view::{DecodeError, Field, ObjectBytes, decode};
+use crate::wire::view::{DecodeError, ObjectBytes, decode};
 
 /// Where a resource lives in the API, and how it is named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,29 +172,6 @@ pub trait Kind: 'static {
     const FAMILIES: &'static [Family<Self>];
     /// The lean view.
     type View<'a>: Object<'a>;
-}
-
-/// A lean view of a whole object.
-pub trait Object<'a>: Field<'a> {
-    /// The object's metadata.
-    fn metadata(&self) -> &Metadata<'a>;
-
-    /// The values of the [`Kind::IDENTITY`] labels, in that order.
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>);
-}
-
-/// How objects are rendered: what the flags for labels and metrics come to for one resource.
-#[derive(Clone, Debug, Default)]
-pub struct RenderOptions {
-    /// Which object labels appear in the `_labels` family.
-    pub labels: Selection,
-    /// Which annotations appear in the `_annotations` family.
-    pub annotations: Selection,
-    /// Which families there are.
-    pub families: Arc<FamilyFilter>,
-    /// Print a series as often as the object gives rise to it (`--compat.duplicate-series`), as
-    /// kube-state-metrics does; otherwise only its first line is kept.
-    pub keep_duplicates: bool,
 }
 
 /// What, beside its families, decides what a renderer writes.

@@ -2,11 +2,10 @@
 
 use crate::go;
 
-use super::kind::Object;
 use super::scalars::Time;
 use super::select::selection::Selection;
 use super::series::{Series, bool_text};
-use crate::wire::view::{Map, Str, view};
+use crate::wire::view::{Field, Map, Str, view};
 
 view! {
     /// What metrics read of an object's metadata.
@@ -29,6 +28,15 @@ view! {
         name: Str<'a> = 3 "name",
         controller: Option<bool> = 6 "controller",
     }
+}
+
+/// A lean view of a whole object.
+pub trait Object<'a>: Field<'a> {
+    /// The object's metadata.
+    fn metadata(&self) -> &Metadata<'a>;
+
+    /// The values of the [`Kind::IDENTITY`](super::kind::Kind::IDENTITY) labels, in that order.
+    fn identity<'v>(&'v self, values: &mut Vec<&'v str>);
 }
 
 /// Creation time in unix seconds, unless unset.

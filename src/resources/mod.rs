@@ -8,11 +8,13 @@
 pub(crate) mod kind;
 pub(crate) mod kinds;
 pub(crate) mod metadata;
+pub(crate) mod options;
 pub(crate) mod scalars;
 pub mod select;
 pub(crate) mod series;
 pub(crate) mod values;
 
 pub use crate::wire::view::{DecodeError, ObjectBytes};
-pub use kind::{Api, FamilyInfo, RenderOptions, Renderer, Resource, Settings, Stability};
+pub use kind::{Api, FamilyInfo, Renderer, Resource, Settings, Stability};
 pub use kinds::{find, registry};
+pub use options::RenderOptions;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cache::Rendered;
 use crate::exposition::{escape, float};
 
-use super::kind::RenderOptions;
+use super::options::RenderOptions;
 use super::values::label_name;
 use crate::wire::view::Str;
 

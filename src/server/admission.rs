@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::connection::Deadlines;
 use crate::descriptors::{self, Descriptors, Permit, Share};
-use crate::telemetry::http::CONNECTIONS;
+use crate::telemetry::connections::CONNECTIONS;
 
 /// Most connections, however many descriptors there are: each costs memory too.
 const MOST: usize = 1_024;

@@ -1,17 +1,15 @@
 //! Metrics of the HTTP side.
 
-use std::fmt;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::AtomicI64;
 use std::time::Instant;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::Recorder;
+use super::registry::Recorder;
 
 /// The default buckets of Prometheus' clients, in seconds.
 const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -110,75 +108,6 @@ impl Drop for Timer {
         self.metrics.duration.get_or_create(&self.labels).observe(elapsed);
         self.metrics.scrapes.get_or_create(&CodeLabels { code: 200 }).inc();
         self.metrics.in_flight.dec();
-    }
-}
-
-/// The HTTP connections of this process, which all its listeners count in.
-#[derive(Debug)]
-pub(crate) struct Connections {
-    open: AtomicI64,
-    closed_for_another: AtomicU64,
-    refused: AtomicU64,
-}
-
-/// See [`Connections`].
-pub(crate) static CONNECTIONS: Connections = Connections {
-    open: AtomicI64::new(0),
-    closed_for_another: AtomicU64::new(0),
-    refused: AtomicU64::new(0),
-};
-
-impl Connections {
-    /// One was accepted and got a place.
-    pub(crate) fn opened(&self) {
-        self.open.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// One of those has ended.
-    pub(crate) fn closed(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// One was closed because another needed its place.
-    pub(crate) fn closed_for_another(&self) {
-        self.closed_for_another.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// One found no place.
-    pub(crate) fn refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Shows [`CONNECTIONS`].
-#[derive(Debug)]
-pub(super) struct ConnectionCollector;
-
-impl Collector for ConnectionCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let open = ConstGauge::new(CONNECTIONS.open.load(Ordering::Relaxed));
-        open.encode(encoder.encode_descriptor(
-            "kstatd_http_connections",
-            "HTTP connections that are open, on all listeners.",
-            None,
-            open.metric_type(),
-        )?)?;
-        for (name, help, value) in [
-            (
-                "kstatd_http_connections_closed_for_another",
-                "HTTP connections that were closed, idle or stuck, because another needed the room.",
-                &CONNECTIONS.closed_for_another,
-            ),
-            (
-                "kstatd_http_connections_refused",
-                "HTTP connections that were answered with 503 because there was no room for them.",
-                &CONNECTIONS.refused,
-            ),
-        ] {
-            let count = ConstCounter::new(value.load(Ordering::Relaxed));
-            count.encode(encoder.encode_descriptor(name, help, None, count.metric_type())?)?;
-        }
-        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::http::ConnectionCollector;
+use super::connections::ConnectionCollector;
 use super::process::ProcessCollector;
 use super::{protobuf, text};
 use crate::exposition::{Format, ScrapeQuery, Source};
@@ -61,10 +61,10 @@ impl BuildLabels {
             branch: "",
             goarch: go_arch(),
             goos: std::env::consts::OS,
-            goversion: super::TOOLCHAIN,
+            goversion: super::build::TOOLCHAIN,
             revision: option_env!("KSTATD_REVISION").unwrap_or("unknown"),
             tags: "",
-            version: super::VERSION,
+            version: super::build::VERSION,
         }
     }
 }

@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::upkeep::{Beginning, Upkeep};
-use super::{Telemetry, block_on, dump, signals, unless_asked_again};
 use crate::app::kube_side;
 use crate::app::kube_side::KubeSide;
 use crate::app::listeners::{Listeners, Role, Routers};
+use crate::app::process::dump;
+use crate::app::process::lifetime::{block_on, signals, unless_asked_again};
 use crate::app::process::{Request, Starting};
 use crate::app::statsd_side;
 use crate::app::statsd_side::Trigger;
+use crate::app::telemetry::Telemetry;
 use crate::cache::MetricKind;
 use crate::cli::config::{self, Config, StatsdConfig};
 use crate::cli::native::RunArgs;

@@ -4,9 +4,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::upkeep::{Beginning, Upkeep};
-use super::{Telemetry, block_on, dump, signals, unless_asked_again};
 use crate::app::listeners::{Listeners, Role, Routers};
+use crate::app::process::dump;
+use crate::app::process::lifetime::{block_on, signals, unless_asked_again};
 use crate::app::process::{Request, Starting};
+use crate::app::telemetry::Telemetry;
 use crate::cli::config;
 use crate::cli::kube_flags::KubeArgs;
 use crate::server::routes;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::{block_on, dump, signals, unless_asked_again};
+use crate::app::process::dump;
+use crate::app::process::lifetime::{block_on, signals, unless_asked_again};
 use crate::app::process::startup_code;
 use crate::app::process::{GRACE, Request, Servers, Starting};
 use crate::app::statsd_side;

@@ -14,11 +14,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep_until};
 
-use super::Telemetry;
 use crate::app::kube_side;
 use crate::app::kube_side::{Connection, KubeSide};
 use crate::app::listeners::Listeners;
 use crate::app::process::file_watch::FileWatch;
+use crate::app::telemetry::Telemetry;
 use crate::cli::config::{Config, ConfigErrors, Load, OptionsFile};
 use crate::kube::{ClientError, PipelineHandle};
 use crate::telemetry::KubeMetrics;

@@ -26,9 +26,9 @@ use hyper::body::Frame;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 
+use super::error::causes;
 use super::proxy::{Kind, Proxy};
 use super::tls::Built;
-use crate::kube::client::causes;
 use dial::Dialer;
 
 /// How often a request is sent again when the server has not looked at it.
@@ -301,15 +301,4 @@ fn copy(request: &Request<Bytes>) -> Request<Bytes> {
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
     copy
-}
-
-/// An error of HTTP/2 in words that do not presume to know its terms.
-fn describe(error: &h2::Error) -> String {
-    if error.is_go_away() && error.is_remote() {
-        return match error.reason() {
-            Some(h2::Reason::NO_ERROR) | None => "the server is closing the connection".to_owned(),
-            Some(reason) => format!("the server closes the connection: {reason}"),
-        };
-    }
-    error.to_string()
 }

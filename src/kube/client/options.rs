@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderName, HeaderValue, Uri};
 
-use super::ClientError;
 use super::credentials::{Credentials, Source, bearer};
+use super::error::ClientError;
 use super::exec::Plugin;
 use super::files::{Material, Watched};
 use super::kubeconfig::{Cluster, Kubeconfig, User};

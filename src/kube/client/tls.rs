@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use super::causes;
+use super::error::causes;
 use super::files::Material;
 
 /// Certificate chain and key of a client, in PEM.

@@ -18,7 +18,7 @@ use super::watch::{Health, Reflector, Shared, Timing};
 use super::worker::Pace;
 use crate::cache::{Schema, Store};
 use crate::kube::client::Client;
-use crate::kube::pipeline::{PipelineConfig, Watched};
+use crate::kube::config::{PipelineConfig, Watched};
 use crate::kube::shard::Shard;
 use crate::kube::target::{Scope, Target};
 use crate::telemetry::KubeMetrics;

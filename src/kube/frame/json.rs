@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use super::buffer::Buffer;
-use super::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
+use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
 use crate::resources::ObjectBytes;
 use crate::wire::view::{Str, decode, view};
 

@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use super::buffer::Buffer;
-use super::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
+use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
 use crate::resources::ObjectBytes;
 use crate::wire::view::{DecodeError, Message, Str, Wire, decode, view};
 
@@ -341,7 +341,7 @@ fn first_bytes(bytes: &[u8]) -> String {
 
 impl ListMeta {
     pub(super) fn decode(bytes: ObjectBytes<'_>) -> Result<Self, DecodeError> {
-        let view: super::ListMetaView<'_> = decode(bytes)?;
+        let view: super::message::ListMetaView<'_> = decode(bytes)?;
         Ok(Self {
             resource_version: view.resource_version.to_string(),
             continue_token: view.continue_token.to_string(),

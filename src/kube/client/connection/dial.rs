@@ -13,7 +13,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::socket::{Activity, Socket};
-use crate::kube::client::causes;
+use crate::kube::client::error::causes;
 use crate::kube::client::proxy::{Kind, Proxy};
 
 /// How long everything together may take.

@@ -170,7 +170,7 @@ impl Shared {
     fn explain(&self, error: &h2::Error) -> String {
         match self.end.get() {
             Some(end) if !error.is_reset() => end.clone(),
-            _ => super::describe(error),
+            _ => describe(error),
         }
     }
 }
@@ -284,7 +284,7 @@ impl Future for Driver {
         if let Poll::Ready(end) = Pin::new(&mut this.connection).poll(context) {
             let why = match end {
                 Ok(()) => "server closed the connection".to_owned(),
-                Err(error) => super::describe(&error),
+                Err(error) => describe(&error),
             };
             this.shared.ended(why);
             return Poll::Ready(());
@@ -359,4 +359,15 @@ impl Drop for Abort {
             task.abort();
         }
     }
+}
+
+/// An error of HTTP/2 in words that do not presume to know its terms.
+fn describe(error: &h2::Error) -> String {
+    if error.is_go_away() && error.is_remote() {
+        return match error.reason() {
+            Some(h2::Reason::NO_ERROR) | None => "the server is closing the connection".to_owned(),
+            Some(reason) => format!("the server closes the connection: {reason}"),
+        };
+    }
+    error.to_string()
 }

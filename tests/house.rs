@@ -1,0 +1,107 @@
+//! The house guards itself: an import goes down a level or stays in its room, and no files of a room import each
+//! other in a circle. The levels are those that `docs/design.md` shows.
+
+#[path = "house/imports.rs"]
+mod imports;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use imports::{Import, imports};
+
+/// Level of each room, read from the block in `docs/design.md` whose lines are `LEVEL  ROOM ROOM …  what for`.
+fn levels() -> BTreeMap<String, u32> {
+    let text = std::fs::read_to_string(root().join("docs/design.md")).unwrap();
+    let block = text.split("```levels\n").nth(1).expect("docs/design.md shows the levels");
+    let block = block.split("```").next().unwrap();
+    let mut levels = BTreeMap::new();
+    for line in block.lines().filter(|line| !line.trim().is_empty()) {
+        let rooms = line.split("  ").map(str::trim).filter(|part| !part.is_empty());
+        let [level, rooms, _what] = rooms.collect::<Vec<_>>()[..] else {
+            panic!("`{line}` is not `LEVEL  ROOMS  what for`");
+        };
+        for room in rooms.split(' ') {
+            let level = level.parse().unwrap_or_else(|_| panic!("`{line}` begins with no level"));
+            assert!(levels.insert(room.to_owned(), level).is_none(), "{room} is listed twice");
+        }
+    }
+    levels
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The first folder or file of a path of modules; none for the root of the crate.
+fn room(file: &str) -> Option<&str> {
+    let first = file.split('/').next()?.trim_end_matches(".rs");
+    (!matches!(first, "lib" | "main")).then_some(first)
+}
+
+#[test]
+fn imports_go_down() {
+    let levels = levels();
+    let level = |room: &str| {
+        *levels.get(room).unwrap_or_else(|| panic!("docs/design.md says no level for src/{room}"))
+    };
+    let mut wrong = Vec::new();
+    let mut seen = BTreeSet::new();
+    for Import { from, to, path } in imports(&root().join("src")) {
+        let (Some(above), Some(below)) = (room(&from), room(&to)) else { continue };
+        seen.extend([above.to_owned(), below.to_owned()]);
+        if above != below && level(below) >= level(above) {
+            wrong.push(format!("src/{from} ({}) imports {path} ({})", level(above), level(below)));
+        }
+    }
+    assert!(wrong.is_empty(), "imports that do not go down a level:\n{}", wrong.join("\n"));
+    let listed: BTreeSet<_> = levels.into_keys().collect();
+    let missing: Vec<_> = listed.difference(&seen).collect();
+    assert!(missing.is_empty(), "docs/design.md lists rooms that nothing is in: {missing:?}");
+}
+
+#[test]
+fn no_circle_between_files() {
+    let mut graph: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    for Import { from, to, path } in imports(&root().join("src")) {
+        if from != to && room(&from) == room(&to) && room(&from).is_some() {
+            graph.entry(from).or_default().insert(to, path);
+        }
+    }
+    let circles = circles(&graph);
+    assert!(circles.is_empty(), "files that import each other:\n{}", circles.join("\n"));
+}
+
+/// One line for each edge that is part of a circle.
+fn circles(graph: &BTreeMap<String, BTreeMap<String, String>>) -> Vec<String> {
+    let reach = |from: &str| {
+        let mut found = BTreeSet::new();
+        let mut open = vec![from];
+        while let Some(file) = open.pop() {
+            for next in graph.get(file).into_iter().flat_map(BTreeMap::keys) {
+                if found.insert(next.as_str()) {
+                    open.push(next);
+                }
+            }
+        }
+        found
+    };
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        graph.keys().map(|file| (file.as_str(), reach(file))).collect();
+    let edges =
+        graph.iter().flat_map(|(from, to)| to.iter().map(move |(to, path)| (from, to, path)));
+    edges
+        .filter(|(from, to, _)| {
+            reached.get(to.as_str()).is_some_and(|back| back.contains(from.as_str()))
+        })
+        .map(|(from, to, path)| format!("src/{from} -> src/{to}: {path}"))
+        .collect()
+}
+
+#[test]
+fn a_circle_is_found() {
+    let edge = |to: &str| BTreeMap::from([(to.to_owned(), format!("use of {to}"))]);
+    let mut graph = BTreeMap::from([("a".to_owned(), edge("b")), ("b".to_owned(), edge("c"))]);
+    assert_eq!(circles(&graph), Vec::<String>::new());
+    graph.insert("c".to_owned(), edge("b"));
+    assert_eq!(circles(&graph), ["src/b -> src/c: use of c", "src/c -> src/b: use of b"]);
+}
