@@ -9,92 +9,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arc_swap::ArcSwap;
-
-use super::line::{self, Event, ParserFlags, SampleError, SimpleKind, SimpleLine, split_simple};
+use super::line::{self, Event, SampleError, SimpleKind, SimpleLine, split_simple};
 use super::line_log;
-use super::mapcache::CacheKind;
-use super::mapper::Mapper;
-use super::metrics::{Count, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
-use super::relay::Relay;
+use super::metrics::{Count, EventType, LineOutcome, Listener, SampleOutcome};
 use super::series::cell::Handle;
 use super::series::keys::{KeyTable, Known, MAX_TREATMENTS};
-use super::series::registry::Registry;
 use crate::go;
 
 mod apply;
+mod shared;
 
 use apply::{Change, Core, Route, Target};
-
-/// A mapping in use.
-#[derive(Debug)]
-pub(crate) struct Loaded {
-    pub(crate) mapper: Mapper,
-    /// Differs for every load.
-    pub(crate) generation: u64,
-}
-
-/// What all workers of a pipeline share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) registry: Registry,
-    pub(crate) metrics: Metrics,
-    pub(crate) mapping: ArcSwap<Loaded>,
-    pub(crate) flags: ParserFlags,
-    /// Names in the mapping cache, 0 for none.
-    pub(crate) cache_size: usize,
-    pub(crate) cache_kind: CacheKind,
-    /// Keys a worker remembers.
-    pub(crate) key_cache_size: usize,
-    pub(crate) relay: Option<Relay>,
-}
-
-/// What a value does to its series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Op {
-    Add,
-    /// Set or change, by the sign of the text.
-    Level,
-    Observe,
-    Drop,
-}
-
-/// Everything about a known line but its series and its value. Floats are kept as bits to be comparable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Treatment {
-    op: Op,
-    divisor: u64,
-    scale: Option<u64>,
-    weight: u64,
-    /// Time to live in ticks.
-    ttl: u32,
-    tag_errors: u32,
-    has_tags: bool,
-    mapped: bool,
-}
-
-impl Treatment {
-    /// The value of an event, from the number in the line.
-    fn event_value(&self, number: f64) -> f64 {
-        number / f64::from_bits(self.divisor)
-    }
-
-    /// The value for the series, from that of the event.
-    fn series_value(&self, value: f64) -> f64 {
-        match self.scale {
-            Some(scale) => value * f64::from_bits(scale),
-            None => value,
-        }
-    }
-
-    const fn event_type(&self) -> EventType {
-        match self.op {
-            Op::Add => EventType::Counter,
-            Op::Level => EventType::Gauge,
-            Op::Observe | Op::Drop => EventType::Observer,
-        }
-    }
-}
+pub(crate) use shared::{Loaded, Shared};
+use shared::{Op, Treatment};
 
 /// The state of one ingest thread.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 //! A [`Pipeline`] is a [`Source`]: it gives the users' series and, as configured, metrics about itself. What comes in
 //! over the sockets and what the configuration says are its only inputs; HTTP, flags and signals are others' business.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,174 +12,23 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
-use super::clock::Clock;
 use super::ingest::{Loaded, Shared};
-use super::line::ParserFlags;
-use super::mapcache::CacheKind;
-use super::mapper::{Mapper, Problem, Severity};
+use super::mapper::{Mapper, Severity};
 use super::metrics::{Context, EventQueue, Listener, Metrics, SelfFamily, bump, is_own_name};
 use super::receive::intake::Intake;
-use super::relay::{Relay, RelayConfig};
+use super::relay::Relay;
 use super::reload::Reloads;
 use super::scrape::Scrape;
-use super::series::registry::{Registry, Reserved};
+use super::series::registry::Registry;
 use super::series::tree;
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source};
 
+mod config;
 mod threads;
 
+pub use config::{PipelineConfig, ReloadError, SelfMetrics, StartError};
 use threads::{Expiry, Signal, Threads};
-
-/// Which metrics about itself a pipeline adds to the users' series.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SelfMetrics {
-    /// None; they are to be had from [`Pipeline::self_source`].
-    None,
-    /// Those of the original, with its names.
-    #[default]
-    Original,
-    /// Those of the original and ours.
-    All,
-}
-
-/// What a pipeline listens to and how it reads.
-#[derive(Clone)]
-pub struct PipelineConfig {
-    /// UDP address, `None` for no UDP.
-    pub udp: Option<SocketAddr>,
-    /// UDP sockets (and threads) that share the address by `SO_REUSEPORT`; senders are spread by the kernel. 0 is 1.
-    /// With one, lines take effect in the order in which they reach this host; with more there is no order between two
-    /// of them.
-    pub udp_sockets: usize,
-    /// TCP address, `None` for no TCP.
-    pub tcp: Option<SocketAddr>,
-    /// How long a TCP connection may be silent before it is closed; `None` for any time.
-    pub tcp_idle: Option<Duration>,
-    /// Path of a Unix datagram socket, or `@` and an abstract name.
-    pub unixgram: Option<String>,
-    /// Mode of that socket's file; `None` leaves what the umask gives.
-    pub unixgram_mode: Option<u32>,
-    /// Receive buffer of datagram sockets in bytes, 0 for as much as the system allows up to 16 MiB.
-    pub read_buffer: usize,
-    /// Mapping file; read at the start and at each reload.
-    pub mapping_file: Option<PathBuf>,
-    /// Which parts of the line grammar are on.
-    pub flags: ParserFlags,
-    /// Names in the mapping cache, 0 for no cache.
-    pub cache_size: usize,
-    /// Which name leaves a full mapping cache.
-    pub cache_kind: CacheKind,
-    /// Keys of known lines that each listening thread remembers, at 25 to 50 bytes each; 0 for none.
-    pub key_cache_size: usize,
-    /// Events after which the original's queue would be handed on, and the interval at which it would be in any case:
-    /// what `statsd_exporter_event_queue_flushed_total` counts. There is no such queue here.
-    pub event_flush: (u64, Duration),
-    /// Series allowed; new ones beyond are refused and counted. 0 for any number.
-    pub max_series: u64,
-    /// Relay, if any.
-    pub relay: Option<RelayConfig>,
-    /// Names that StatsD clients may not use, because something else in the exposition has them.
-    pub reserved: Reserved,
-    /// Which metrics about itself the pipeline adds to the users' series.
-    pub self_metrics: SelfMetrics,
-    /// Version and revision for `statsd_exporter_build_info`.
-    pub build: (String, String),
-    /// Time; a manual clock for tests.
-    pub clock: Clock,
-}
-
-impl Default for PipelineConfig {
-    /// No listeners, no mapping, the defaults of the original for everything else.
-    fn default() -> Self {
-        Self {
-            udp: None,
-            udp_sockets: 1,
-            tcp: None,
-            tcp_idle: None,
-            unixgram: None,
-            unixgram_mode: None,
-            read_buffer: 0,
-            mapping_file: None,
-            flags: ParserFlags::default(),
-            cache_size: 1_000,
-            cache_kind: CacheKind::Lru,
-            key_cache_size: 4 << 20,
-            event_flush: (1_000, Duration::from_millis(200)),
-            max_series: 0,
-            relay: None,
-            reserved: Arc::new(|_| false),
-            self_metrics: SelfMetrics::Original,
-            build: (env!("CARGO_PKG_VERSION").to_owned(), String::new()),
-            clock: Clock::system(),
-        }
-    }
-}
-
-impl std::fmt::Debug for PipelineConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PipelineConfig")
-            .field("udp", &self.udp)
-            .field("tcp", &self.tcp)
-            .field("unixgram", &self.unixgram)
-            .field("mapping_file", &self.mapping_file)
-            .field("relay", &self.relay)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why a pipeline did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The mapping file could not be loaded.
-    #[error(transparent)]
-    Mapping(#[from] ReloadError),
-    /// The relay's target could not be looked up.
-    #[error("relay target {address:?}: {source}")]
-    Relay {
-        /// The target as configured.
-        address: String,
-        /// What went wrong.
-        source: io::Error,
-    },
-    /// A listener could not be opened.
-    #[error("cannot listen on {listener} {address}: {source}")]
-    Listen {
-        /// `udp`, `tcp` or `unixgram`.
-        listener: &'static str,
-        /// The address as configured.
-        address: String,
-        /// What went wrong.
-        source: io::Error,
-    },
-    /// A thread could not be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
-}
-
-/// Why a mapping was not taken up. The one in use stays.
-#[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
-    /// There is no mapping file to load.
-    #[error("no mapping file is configured")]
-    NoFile,
-    /// The file cannot be read.
-    #[error("cannot read mapping file {path}: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        source: io::Error,
-    },
-    /// The file is no valid mapping.
-    #[error("mapping file {path} is not valid: {}", Problem::list(problems), path = path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// Every problem found.
-        problems: Vec<Problem>,
-    },
-}
 
 fn load(path: &Path) -> Result<Mapper, ReloadError> {
     let text = std::fs::read_to_string(path)

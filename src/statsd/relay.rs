@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::metrics::bump;
+use super::metrics::counters::bump;
 use super::supervise;
 
 /// What waits to be sent, in bytes.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Loaded, Op, Shared, Treatment};
+use super::shared::{Loaded, Op, Shared, Treatment};
 use crate::statsd::clock::{Moment, ticks};
 use crate::statsd::line::{Event, EventKind};
 use crate::statsd::mapcache::{MapCache, Mapping};

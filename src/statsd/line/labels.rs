@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Label, ParserFlags};
+use super::event::{Label, ParserFlags};
 use crate::statsd::name;
 
 /// The label a container id gets.

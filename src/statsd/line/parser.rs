@@ -5,8 +5,8 @@
 
 use memchr::memchr_iter;
 
+use super::event::{Event, EventKind, MAX_WEIGHT, ParserFlags, SampleError, Sink};
 use super::labels::Labels;
-use super::{Event, EventKind, MAX_WEIGHT, ParserFlags, SampleError, Sink};
 use crate::go;
 use crate::go::float::GoFloatError;
 

@@ -4,7 +4,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
+use super::counters::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
 use crate::statsd::clock::Moment;
 use crate::statsd::line::SampleError;
 use crate::statsd::relay::Relay;
@@ -580,7 +580,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statsd::metrics::MAX_CONFLICT_NAMES;
+    use crate::statsd::metrics::counters::MAX_CONFLICT_NAMES;
     use crate::statsd::relay::RelayConfig;
 
     fn context<'a>(registry: &'a RegistryCounts, relay: &'a Relay) -> Context<'a> {

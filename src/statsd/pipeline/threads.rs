@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{PipelineConfig, StartError};
+use super::config::{PipelineConfig, StartError};
 use crate::descriptors;
 use crate::statsd::clock::{TICK_NANOS, TICKS_PER_SECOND};
 use crate::statsd::ingest::Shared;

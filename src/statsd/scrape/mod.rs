@@ -13,6 +13,7 @@ mod names;
 mod protobuf;
 mod recording;
 mod text;
+mod writer;
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -23,10 +24,11 @@ use std::vec::IntoIter;
 use bytes::Bytes;
 
 use self::recording::Recording;
+use self::writer::{Numbers, Passes, Reading, Series, Writer};
 use super::clock::{Clock, Moment};
 use super::metrics::SelfFamily;
 use super::series::family::{Family, Kind};
-use super::series::observer::{HistogramSpec, NativeView, Observer, SummarySpec};
+use super::series::observer::Observer;
 use super::series::registry::View;
 use super::series::tree::{Assembly, Entry, Page};
 use crate::exposition::Format;
@@ -68,76 +70,12 @@ struct Place {
     entry: usize,
 }
 
-/// How a writer goes through the series of a family.
-#[derive(Clone, Copy, Debug)]
-struct Passes {
-    /// How often; 0 leaves the family out.
-    count: u8,
-    /// Every pass sees the numbers that the first one read.
-    same: bool,
-}
-
-impl Passes {
-    const NONE: Self = Self { count: 0, same: false };
-    const ONE: Self = Self { count: 1, same: false };
-}
-
 /// Buffers kept from series to series.
 #[derive(Default)]
 struct Scratch {
     values: Vec<Option<f64>>,
     numbers: Numbers,
     labels: Assembly,
-}
-
-/// The numbers of an observer that go with its spec.
-#[derive(Debug, Default, PartialEq)]
-struct Numbers {
-    quantiles: Vec<f64>,
-    /// Cumulative.
-    counts: Vec<u64>,
-}
-
-/// The numbers of one observer, taken under its lock.
-enum Reading {
-    Value(f64),
-    Summary { spec: Arc<SummarySpec>, count: u64, sum: f64 },
-    Histogram { spec: Arc<HistogramSpec>, count: u64, sum: f64, native: Option<NativeView> },
-}
-
-/// A series of an observer.
-struct Series<'a> {
-    labels: &'a [u8],
-    reading: &'a Reading,
-    numbers: &'a Numbers,
-    created: u32,
-}
-
-/// Receives what a scrape meets, in exposition order.
-trait Writer {
-    /// Says how often the series of a family, which begin on page `near`, are gone through.
-    fn passes(&mut self, view: &View, near: usize, family: &Family) -> Passes;
-    /// A pass through the series of a family begins; all may turn out to be gone.
-    fn begin(&mut self, view: &View, family: &Family, pass: u8);
-    /// Whether this pass needs quantiles and buckets.
-    fn needs_numbers(&self) -> bool {
-        true
-    }
-    /// A counter or gauge of that family.
-    fn scalar(
-        &mut self,
-        family: &Family,
-        labels: &[u8],
-        value: f64,
-        created: u32,
-        out: &mut Vec<u8>,
-    );
-    /// Any other series of that family.
-    fn observer(&mut self, family: &Family, series: &Series<'_>, out: &mut Vec<u8>);
-    /// The pass ends.
-    fn end(&mut self, out: &mut Vec<u8>);
-    /// One of our own families.
-    fn own(&mut self, view: &View, family: &SelfFamily, out: &mut Vec<u8>);
 }
 
 impl Scrape {

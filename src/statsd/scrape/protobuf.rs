@@ -3,7 +3,7 @@
 //! A delimited message begins with its length, so the series of a family are gone through twice: first they are read,
 //! measured and [recorded](super::recording), then written. Text has no length and is written as it is read.
 
-use super::{Numbers, Passes, Reading, Series, Writer};
+use super::writer::{Numbers, Passes, Reading, Series, Writer};
 use crate::exposition::protobuf::{Binary, Field, Length, Sink, fields, varint};
 use crate::exposition::prototext::{Cursor, Layout, Text};
 use crate::statsd::clock::Clock;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{Numbers, Reading};
+use super::writer::{Numbers, Reading};
 use crate::exposition::protobuf::{read_varint, unzigzag, varint, zigzag};
 use crate::statsd::series::observer::{HistogramSpec, NativeView, SummarySpec};
 

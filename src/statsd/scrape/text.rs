@@ -1,6 +1,7 @@
 //! Text 0.0.4 and OpenMetrics text.
 
-use super::{Numbers, Passes, Reading, Series, Writer, names};
+use super::names;
+use super::writer::{Numbers, Passes, Reading, Series, Writer};
 use crate::exposition::{Format, float, header};
 use crate::statsd::metrics::SelfFamily;
 use crate::statsd::series::family::{Family, Kind};

@@ -9,4 +9,5 @@ pub(crate) mod keys;
 pub(crate) mod labels;
 pub(crate) mod observer;
 pub(crate) mod registry;
+pub(crate) mod rejection;
 pub(crate) mod tree;

@@ -26,7 +26,7 @@ use crate::statsd::mapper::SummaryOptions;
 mod admission;
 mod leave;
 
-pub(crate) use admission::Rejection;
+pub(crate) use super::rejection::Rejection;
 
 /// Says whether a metric name belongs to somebody else.
 pub type Reserved = Arc<dyn Fn(&str) -> bool + Send + Sync>;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::native::{Native, NativeView, schema_of};
-use super::{Falls, add_weighted};
+use super::sums::{Falls, add_weighted};
 use crate::exposition::float;
 
 /// What all series of a histogram share.

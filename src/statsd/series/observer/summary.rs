@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::quantile::{Sketch, Target, order};
-use super::{Falls, add_weighted};
+use super::sums::{Falls, add_weighted};
 use crate::exposition::float;
 use crate::statsd::clock::Moment;
 use crate::statsd::mapper::SummaryOptions;

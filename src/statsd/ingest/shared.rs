@@ -1,0 +1,80 @@
+//! What workers share, and what a known line does.
+
+use arc_swap::ArcSwap;
+
+use crate::statsd::line::ParserFlags;
+use crate::statsd::mapcache::CacheKind;
+use crate::statsd::mapper::Mapper;
+use crate::statsd::metrics::{EventType, Metrics};
+use crate::statsd::relay::Relay;
+use crate::statsd::series::registry::Registry;
+
+/// A mapping in use.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) mapper: Mapper,
+    /// Differs for every load.
+    pub(crate) generation: u64,
+}
+
+/// What all workers of a pipeline share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) registry: Registry,
+    pub(crate) metrics: Metrics,
+    pub(crate) mapping: ArcSwap<Loaded>,
+    pub(crate) flags: ParserFlags,
+    /// Names in the mapping cache, 0 for none.
+    pub(crate) cache_size: usize,
+    pub(crate) cache_kind: CacheKind,
+    /// Keys a worker remembers.
+    pub(crate) key_cache_size: usize,
+    pub(crate) relay: Option<Relay>,
+}
+
+/// What a value does to its series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    Add,
+    /// Set or change, by the sign of the text.
+    Level,
+    Observe,
+    Drop,
+}
+
+/// Everything about a known line but its series and its value. Floats are kept as bits to be comparable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Treatment {
+    pub(crate) op: Op,
+    pub(crate) divisor: u64,
+    pub(crate) scale: Option<u64>,
+    pub(crate) weight: u64,
+    /// Time to live in ticks.
+    pub(crate) ttl: u32,
+    pub(crate) tag_errors: u32,
+    pub(crate) has_tags: bool,
+    pub(crate) mapped: bool,
+}
+
+impl Treatment {
+    /// The value of an event, from the number in the line.
+    pub(crate) fn event_value(&self, number: f64) -> f64 {
+        number / f64::from_bits(self.divisor)
+    }
+
+    /// The value for the series, from that of the event.
+    pub(crate) fn series_value(&self, value: f64) -> f64 {
+        match self.scale {
+            Some(scale) => value * f64::from_bits(scale),
+            None => value,
+        }
+    }
+
+    pub(crate) const fn event_type(&self) -> EventType {
+        match self.op {
+            Op::Add => EventType::Counter,
+            Op::Level => EventType::Gauge,
+            Op::Observe | Op::Drop => EventType::Observer,
+        }
+    }
+}

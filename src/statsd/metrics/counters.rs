@@ -1,0 +1,377 @@
+//! The counters, and who counts what.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::queue::EventQueue;
+use crate::statsd::line::SampleError;
+use crate::statsd::series::registry::Rejection;
+
+/// Different (type, name) pairs kept in `events_conflict_total`; names beyond are counted together.
+pub(crate) const MAX_CONFLICT_NAMES: usize = 10_000;
+/// Bytes of such a name that are kept; longer ones end in [`CUT`] and share their count with others that begin like them.
+pub(crate) const MAX_CONFLICT_NAME: usize = 256;
+/// What stands for the rest of a name. No metric has it in its name.
+pub(crate) const CUT: &str = "...";
+/// The name under which conflicts beyond the limit are counted.
+pub(crate) const OTHER_NAMES: &str = "_other";
+
+/// Where lines come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Listener {
+    /// UDP datagrams.
+    Udp,
+    /// TCP connections.
+    Tcp,
+    /// Unix datagrams.
+    Unixgram,
+    /// Lines handed over in the process.
+    Direct,
+}
+
+impl Listener {
+    pub(crate) const ALL: [Self; 4] = [Self::Udp, Self::Tcp, Self::Unixgram, Self::Direct];
+
+    /// Value of the label `listener`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+            Self::Unixgram => "unixgram",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+/// The type of an event, as in the label `type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum EventType {
+    Counter,
+    Gauge,
+    Observer,
+    Set,
+}
+
+impl EventType {
+    pub(crate) const ALL: [Self; 4] = [Self::Counter, Self::Gauge, Self::Observer, Self::Set];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Observer => "observer",
+            Self::Set => "set",
+        }
+    }
+}
+
+/// How a line ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineOutcome {
+    /// Nothing between two line feeds.
+    Empty,
+    /// At least one sample was begun.
+    Sampled,
+    /// Refused before any sample.
+    Refused,
+}
+
+impl LineOutcome {
+    pub(crate) const ALL: [Self; 3] = [Self::Empty, Self::Sampled, Self::Refused];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::Sampled => "sampled",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// How a sample ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SampleOutcome {
+    /// It changed a series.
+    Accepted,
+    /// A rule with action `drop` took it.
+    DroppedByRule,
+    /// It stands for no event: a sampled observer whose rate rounds to none.
+    NoEvent,
+    /// A negative counter.
+    NegativeCounter,
+    /// It was not understood.
+    Malformed(SampleError),
+    /// It found no series.
+    Rejected(Rejection),
+}
+
+impl SampleOutcome {
+    pub(crate) const COUNT: usize = 4 + SampleError::ALL.len() + Rejection::ALL.len();
+
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::Accepted => 0,
+            Self::DroppedByRule => 1,
+            Self::NoEvent => 2,
+            Self::NegativeCounter => 3,
+            Self::Malformed(error) => 4 + error as usize,
+            Self::Rejected(rejection) => 4 + SampleError::ALL.len() + rejection as usize,
+        }
+    }
+
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        [Self::Accepted, Self::DroppedByRule, Self::NoEvent, Self::NegativeCounter]
+            .into_iter()
+            .chain(SampleError::ALL.into_iter().map(Self::Malformed))
+            .chain(Rejection::ALL.into_iter().map(Self::Rejected))
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::DroppedByRule => "dropped_by_rule",
+            Self::NoEvent => "no_event",
+            Self::NegativeCounter => "illegal_negative_counter",
+            Self::Malformed(error) => error.as_str(),
+            Self::Rejected(rejection) => rejection.as_str(),
+        }
+    }
+}
+
+/// One number of a [`Tally`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    Samples,
+    Tags,
+    TagErrors,
+    Unmapped,
+    ActionMap,
+    ActionDrop,
+    EmptyName,
+    NegativeCounter,
+    InvalidName,
+    InvalidLabel,
+    SeriesLimit,
+    CacheGets,
+    CacheHits,
+    DogstatsdEvents,
+    DogstatsdServiceChecks,
+    UdpPackets,
+    UnixgramPackets,
+    RelayLongLines,
+}
+
+pub(crate) const COUNTS: usize = Count::RelayLongLines as usize + 1;
+
+/// What one ingest thread counted since it was last added to the [`Metrics`].
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) counts: [u64; COUNTS],
+    pub(crate) events: [u64; EventType::ALL.len()],
+    pub(crate) errors: [u64; SampleError::ALL.len()],
+    pub(crate) lines: [u64; LineOutcome::ALL.len()],
+    pub(crate) samples: [u64; SampleOutcome::COUNT],
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn add(&mut self, count: Count, by: u64) {
+        self.counts[count as usize] += by;
+    }
+
+    #[inline]
+    pub(crate) fn event(&mut self, kind: EventType, by: u64) {
+        self.events[kind as usize] += by;
+    }
+
+    /// Events that went through the mapping.
+    pub(crate) fn mapped_events(&self) -> u64 {
+        [Count::ActionMap, Count::ActionDrop, Count::Unmapped, Count::EmptyName]
+            .map(|count| self.counts[count as usize])
+            .iter()
+            .sum()
+    }
+
+    pub(crate) fn sample_error(&mut self, reason: SampleError, by: u64) {
+        self.errors[reason as usize] += by;
+    }
+
+    #[inline]
+    pub(crate) fn line(&mut self, outcome: LineOutcome) {
+        self.lines[outcome as usize] += 1;
+    }
+
+    #[inline]
+    pub(crate) fn sample(&mut self, outcome: SampleOutcome) {
+        self.samples[outcome.index()] += 1;
+    }
+}
+
+pub(crate) type Counters<const N: usize> = [AtomicU64; N];
+
+pub(crate) const fn counters<const N: usize>() -> Counters<N> {
+    [const { AtomicU64::new(0) }; N]
+}
+
+/// Everything counted, for all threads.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    pub(crate) counts: Counters<COUNTS>,
+    pub(crate) events: Counters<{ EventType::ALL.len() }>,
+    pub(crate) errors: Counters<{ SampleError::ALL.len() }>,
+    pub(crate) lines: [Counters<{ LineOutcome::ALL.len() }>; Listener::ALL.len()],
+    pub(crate) samples: Counters<{ SampleOutcome::COUNT }>,
+    pub(crate) conflicts: Mutex<BTreeMap<(EventType, Box<str>), u64>>,
+    /// What the event queue of the original would have done.
+    pub(crate) queue: EventQueue,
+    pub(crate) tcp_connections: AtomicU64,
+    pub(crate) tcp_connection_errors: AtomicU64,
+    pub(crate) tcp_too_long_lines: AtomicU64,
+    pub(crate) tcp_open: AtomicI64,
+    /// Connections closed because their descriptors were needed.
+    pub(crate) tcp_displaced: AtomicU64,
+    /// Connections closed because they were silent for too long.
+    pub(crate) tcp_idle: AtomicU64,
+    /// Panics of the threads that take lines, and of the one that removes expired series.
+    pub(crate) intake_restarts: AtomicU64,
+    pub(crate) expiry_restarts: AtomicU64,
+    pub(crate) accept_errors: AtomicU64,
+    pub(crate) reloads_ok: AtomicU64,
+    pub(crate) reloads_failed: AtomicU64,
+    pub(crate) loaded_mappings: AtomicU64,
+    pub(crate) cache_length: AtomicI64,
+    pub(crate) key_evictions: AtomicU64,
+    pub(crate) read_errors: Counters<{ Listener::ALL.len() }>,
+    pub(crate) truncated: Counters<{ Listener::ALL.len() }>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            counts: counters(),
+            events: counters(),
+            errors: counters(),
+            lines: [const { counters() }; Listener::ALL.len()],
+            samples: counters(),
+            conflicts: Mutex::default(),
+            queue: EventQueue::default(),
+            tcp_connections: AtomicU64::new(0),
+            tcp_connection_errors: AtomicU64::new(0),
+            tcp_too_long_lines: AtomicU64::new(0),
+            tcp_open: AtomicI64::new(0),
+            tcp_displaced: AtomicU64::new(0),
+            tcp_idle: AtomicU64::new(0),
+            intake_restarts: AtomicU64::new(0),
+            expiry_restarts: AtomicU64::new(0),
+            accept_errors: AtomicU64::new(0),
+            reloads_ok: AtomicU64::new(0),
+            reloads_failed: AtomicU64::new(0),
+            loaded_mappings: AtomicU64::new(0),
+            cache_length: AtomicI64::new(0),
+            key_evictions: AtomicU64::new(0),
+            read_errors: counters(),
+            truncated: counters(),
+        }
+    }
+}
+
+/// Adds one to a counter.
+pub(crate) fn bump(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn drain<const N: usize>(from: &mut [u64; N], into: &Counters<N>) {
+    for (count, counter) in from.iter_mut().zip(into) {
+        if *count > 0 {
+            counter.fetch_add(std::mem::take(count), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Metrics {
+    /// Nothing counted, with an event queue that would be handed on like this.
+    pub(crate) fn new(queue: EventQueue) -> Self {
+        Self { queue, ..Self::default() }
+    }
+
+    /// Adds what a thread counted.
+    pub(crate) fn drain(&self, tally: &mut Tally, listener: Listener) {
+        drain(&mut tally.counts, &self.counts);
+        drain(&mut tally.events, &self.events);
+        drain(&mut tally.errors, &self.errors);
+        drain(&mut tally.samples, &self.samples);
+        if let Some(lines) = self.lines.get(listener as usize) {
+            drain(&mut tally.lines, lines);
+        }
+    }
+
+    /// The present value of a count, without what threads have not added yet.
+    pub(crate) fn count(&self, count: Count) -> u64 {
+        self.counts[count as usize].load(Ordering::Relaxed)
+    }
+
+    /// Lines seen, of one listener or of all.
+    pub(crate) fn lines(&self, listener: Option<Listener>) -> u64 {
+        Listener::ALL
+            .into_iter()
+            .filter(|each| listener.is_none_or(|wanted| wanted == *each))
+            .filter_map(|each| self.lines.get(each as usize))
+            .flatten()
+            .map(|lines| lines.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Why lines and samples had no effect, by the word of the ledger: how often, so far.
+    pub(crate) fn refusals(&self) -> Vec<(&'static str, u64)> {
+        let outcomes = SampleOutcome::all()
+            .filter(|outcome| {
+                !matches!(outcome, SampleOutcome::Accepted | SampleOutcome::DroppedByRule)
+            })
+            .filter_map(|outcome| Some((outcome.as_str(), self.samples.get(outcome.index())?)));
+        // A line that is refused as a whole has its reason among these.
+        let lines = SampleError::ALL.into_iter().zip(&self.errors);
+        let lines = lines.map(|(error, count)| (error.as_str(), count));
+        let others = [
+            ("dogstatsd_event", Count::DogstatsdEvents),
+            ("dogstatsd_service_check", Count::DogstatsdServiceChecks),
+            ("tag_error", Count::TagErrors),
+        ];
+        let others = others
+            .into_iter()
+            .filter_map(|(word, count)| Some((word, self.counts.get(count as usize)?)));
+        outcomes
+            .chain(lines)
+            .chain(others)
+            .map(|(word, count)| (word, count.load(Ordering::Relaxed)))
+            .collect()
+    }
+
+    /// Counts a conflict of an event of `kind` about the metric `name`.
+    pub(crate) fn conflict(&self, kind: EventType, name: &str, by: u64) {
+        let name: Box<str> = if name.len() > MAX_CONFLICT_NAME {
+            let kept = name.floor_char_boundary(MAX_CONFLICT_NAME);
+            format!("{}{CUT}", name.get(..kept).unwrap_or_default()).into()
+        } else {
+            name.into()
+        };
+        let mut conflicts = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut key = (kind, name);
+        if conflicts.len() >= MAX_CONFLICT_NAMES && !conflicts.contains_key(&key) {
+            key.1 = OTHER_NAMES.into();
+        }
+        *conflicts.entry(key).or_default() += by;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_have_one_place_each() {
+        let places: Vec<_> = SampleOutcome::all().map(SampleOutcome::index).collect();
+        assert_eq!(places, (0..SampleOutcome::COUNT).collect::<Vec<_>>());
+    }
+}
