@@ -76,6 +76,7 @@ fn help_flag(help: &'static str) -> [Flag<HelpOnly>; 1] {
         default: "",
         help,
         set: |args, text| crate::go::strconv::parse_bool(text).map(|on| args.help = on),
+        keys: None,
     }]
 }
 

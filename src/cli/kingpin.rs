@@ -322,6 +322,7 @@ mod tests {
                 args.size = text.to_owned();
                 Ok(())
             },
+            keys: None,
         },
         Flag {
             name: "kind",
@@ -333,6 +334,7 @@ mod tests {
                 args.kind = text.to_owned();
                 Ok(())
             },
+            keys: None,
         },
         Flag {
             name: "check",
@@ -344,6 +346,7 @@ mod tests {
                 args.check = Some(text == "true");
                 Ok(())
             },
+            keys: None,
         },
     ];
 

@@ -13,7 +13,7 @@ const fn switch(
     help: &'static str,
     set: Set,
 ) -> Flag<KubeArgs> {
-    Flag { name, short: None, takes: Takes::Nothing, default, help, set }
+    Flag { name, short: None, takes: Takes::Nothing, default, help, set, keys: None }
 }
 
 const fn value(
@@ -23,7 +23,7 @@ const fn value(
     help: &'static str,
     set: Set,
 ) -> Flag<KubeArgs> {
-    Flag { name, short: None, takes: Takes::Value(kind), default, help, set }
+    Flag { name, short: None, takes: Takes::Value(kind), default, help, set, keys: None }
 }
 
 /// A flag that is checked and noted.
@@ -115,6 +115,7 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         default: "",
         help: "Verbosity of the log: from 4 on debug, from 6 on trace.",
         set: |args, text| strconv::parse_int(text, 32).map(|level| args.klog.verbosity = level),
+        keys: None,
     },
     value("vmodule", "moduleSpec", "", "Accepted, no effect.", noted!("vmodule", module_spec)),
 ];

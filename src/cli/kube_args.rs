@@ -1,8 +1,11 @@
-//! What the flags of the Kubernetes side say, unresolved.
+//! The flags of the Kubernetes side with their fields, defaults and keys of the options file: the names, defaults and
+//! value syntax of kube-state-metrics.
 
 use std::collections::BTreeSet;
 
-use crate::resources::select::selection::AllowLists;
+use super::flag::{Takes, flags, kinds};
+use crate::go::strconv;
+use crate::resources::select::selection::{AllowLists, comma_list};
 
 /// What the logging flags say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,139 +18,156 @@ pub struct KlogArgs {
     pub without_effect: Vec<&'static str>,
 }
 
-/// What the flags say, unresolved. The options file overrides it before anything is done with it.
-#[derive(Clone, Debug)]
-pub struct KubeArgs {
-    /// `--apiserver`
-    pub apiserver: String,
-    /// `--kubeconfig`
-    pub kubeconfig: String,
-    /// `--auth-filter`
-    pub auth_filter: bool,
-    /// `--auto-gomemlimit`
-    pub auto_gomemlimit: bool,
-    /// `--auto-gomemlimit-ratio`
-    pub auto_gomemlimit_ratio: f64,
-    /// `--config`
-    pub config: String,
-    /// `--continue-without-config`
-    pub continue_without_config: bool,
-    /// `--custom-resource-state-config`
-    pub custom_resource_config: String,
-    /// `--custom-resource-state-config-file`
-    pub custom_resource_config_file: String,
-    /// `--continue-without-custom-resource-state-config-file`
-    pub continue_without_custom_resource_config: bool,
-    /// `--custom-resource-state-only`
-    pub custom_resources_only: bool,
-    /// `--enable-gzip-encoding`
-    pub enable_gzip_encoding: bool,
-    /// `--help`
-    pub help: bool,
-    /// `--host`
-    pub host: String,
-    /// `--port`
-    pub port: i64,
-    /// `--telemetry-host`
-    pub telemetry_host: String,
-    /// `--telemetry-port`
-    pub telemetry_port: i64,
-    /// `--metric-allowlist`
-    pub metric_allowlist: BTreeSet<String>,
-    /// `--metric-denylist`
-    pub metric_denylist: BTreeSet<String>,
-    /// `--metric-opt-in-list`
-    pub metric_opt_in_list: BTreeSet<String>,
-    /// `--metric-labels-allowlist`
-    pub labels_allowlist: AllowLists,
-    /// `--metric-annotations-allowlist`
-    pub annotations_allowlist: AllowLists,
-    /// `--namespaces`
-    pub namespaces: Vec<String>,
-    /// `--namespaces-denylist`
-    pub namespaces_denylist: Vec<String>,
-    /// `--node`
-    pub node: String,
-    /// `--track-unscheduled-pods`
-    pub track_unscheduled_pods: bool,
-    /// `--object-limit`
-    pub object_limit: i64,
-    /// `--pod`
-    pub pod: String,
-    /// `--pod-namespace`
-    pub pod_namespace: String,
-    /// `--resources`
-    pub resources: BTreeSet<String>,
-    /// `--server-read-timeout` in nanoseconds
-    pub server_read_timeout: i64,
-    /// `--server-write-timeout` in nanoseconds
-    pub server_write_timeout: i64,
-    /// `--server-idle-timeout` in nanoseconds
-    pub server_idle_timeout: i64,
-    /// `--server-read-header-timeout` in nanoseconds
-    pub server_read_header_timeout: i64,
-    /// `--shard`
-    pub shard: i32,
-    /// `--total-shards`
-    pub total_shards: i64,
-    /// `--tls-config`
-    pub tls_config: String,
-    /// `--use-apiserver-cache`
-    pub use_apiserver_cache: bool,
-    /// `--staleness-limit` in nanoseconds
-    pub staleness_limit: i64,
-    /// `--compat.duplicate-series`
-    pub duplicate_series: bool,
-    /// The logging flags.
-    pub klog: KlogArgs,
+fn words(text: &str) -> impl Iterator<Item = String> + '_ {
+    comma_list(text).map(str::to_owned)
 }
 
-const SECOND: i64 = 1_000_000_000;
+fn allow_lists(text: &str) -> Result<AllowLists, String> {
+    AllowLists::parse_flag(text).map_err(|error| error.to_string())
+}
 
-impl Default for KubeArgs {
-    fn default() -> Self {
-        Self {
-            apiserver: String::new(),
-            kubeconfig: String::new(),
-            auth_filter: false,
-            auto_gomemlimit: false,
-            auto_gomemlimit_ratio: 0.9,
-            config: String::new(),
-            continue_without_config: false,
-            custom_resource_config: String::new(),
-            custom_resource_config_file: String::new(),
-            continue_without_custom_resource_config: false,
-            custom_resources_only: false,
-            enable_gzip_encoding: false,
-            help: false,
-            host: "::".to_owned(),
-            port: 8080,
-            telemetry_host: "::".to_owned(),
-            telemetry_port: 8081,
-            metric_allowlist: BTreeSet::new(),
-            metric_denylist: BTreeSet::new(),
-            metric_opt_in_list: BTreeSet::new(),
-            labels_allowlist: AllowLists::default(),
-            annotations_allowlist: AllowLists::default(),
-            namespaces: Vec::new(),
-            namespaces_denylist: Vec::new(),
-            node: String::new(),
-            track_unscheduled_pods: false,
-            object_limit: 0,
-            pod: String::new(),
-            pod_namespace: String::new(),
-            resources: BTreeSet::new(),
-            server_read_timeout: 60 * SECOND,
-            server_write_timeout: 60 * SECOND,
-            server_idle_timeout: 300 * SECOND,
-            server_read_header_timeout: 5 * SECOND,
-            shard: 0,
-            total_shards: 1,
-            tls_config: String::new(),
-            use_apiserver_cache: false,
-            staleness_limit: 600 * SECOND,
-            duplicate_series: false,
-            klog: KlogArgs::default(),
-        }
+/// Puts what was read into the field.
+fn put<T>(into: &mut T, read: Result<T, String>) -> Result<(), String> {
+    read.map(|value| *into = value)
+}
+
+kinds! {
+    /// Any text.
+    Text: String = String::new(), Takes::Value("string"), |text, into| put(into, Ok(text.to_owned()));
+    /// The URL of an API server.
+    Url: String = String::new(), Takes::Value("string"), |text, into| put(into, Ok(text.to_owned()));
+    /// A boolean.
+    Switch: bool = false, Takes::Nothing, |text, into| put(into, strconv::parse_bool(text));
+    /// An integer.
+    Int: i64 = 0, Takes::Value("int"), |text, into| put(into, strconv::parse_int(text, 64));
+    /// An integer of 32 bits.
+    ShortInt: i32 = 0, Takes::Value("int32"),
+        |text, into| put(into, strconv::parse_int(text, 32).map(|number| number as i32));
+    /// A number of a TCP port.
+    Port: i64 = 0, Takes::Value("int"), |text, into| put(into, strconv::parse_int(text, 64));
+    /// A number.
+    Float: f64 = 0.0, Takes::Value("float"), |text, into| put(into, strconv::parse_float(text));
+    /// A duration, in nanoseconds.
+    Nanos: i64 = 0, Takes::Value("duration"), |text, into| put(into, strconv::parse_duration(text));
+    /// A list of names, which grows with each mention of the flag.
+    Names: Vec<String> = Vec::new(), Takes::Value("string"), |text, into| {
+        into.extend(words(text));
+        Ok(())
+    };
+    /// A set of resources, likewise.
+    Resources: BTreeSet<String> = BTreeSet::new(), Takes::Value("string"), |text, into| {
+        into.extend(words(text));
+        Ok(())
+    };
+    /// A set of patterns for families to serve, likewise.
+    AllowPatterns: BTreeSet<String> = BTreeSet::new(), Takes::Value("string"), |text, into| {
+        into.extend(words(text));
+        Ok(())
+    };
+    /// A set of patterns for families to leave out, likewise.
+    DenyPatterns: BTreeSet<String> = BTreeSet::new(), Takes::Value("string"), |text, into| {
+        into.extend(words(text));
+        Ok(())
+    };
+    /// A set of patterns for families that are off by default, likewise.
+    OptInPatterns: BTreeSet<String> = BTreeSet::new(), Takes::Value("string"), |text, into| {
+        into.extend(words(text));
+        Ok(())
+    };
+    /// Label keys for each resource.
+    Labels: AllowLists = AllowLists::default(), Takes::Value("string"),
+        |text, into| put(into, allow_lists(text));
+}
+
+flags! {
+    /// What the flags say, unresolved. The options file overrides it before anything is done with it.
+    #[derive(Clone, Debug)]
+    pub struct KubeArgs {
+        /// The logging flags.
+        pub klog: KlogArgs,
+    }
+
+    /// Every flag of kube-state-metrics except the logging ones.
+    FLAGS {
+        apiserver: Url, "apiserver", ["apiserver"], "",
+            "URL of the API server; overrides the server of the kubeconfig.";
+        kubeconfig: Text, "kubeconfig", ["kubeconfig"], "",
+            "Path of a kubeconfig file. Without it and without --apiserver the service account of the pod is used.";
+        auth_filter: Switch, "auth-filter", ["auth_filter"], "",
+            "Let the API server authenticate and authorise requests for metrics and profiles.";
+        auto_gomemlimit: Switch, "auto-gomemlimit", ["auto-gomemlimit"], "",
+            "Accepted for compatibility: there is no Go runtime whose memory would need a limit.";
+        auto_gomemlimit_ratio: Float, "auto-gomemlimit-ratio", ["auto-gomemlimit-ratio"], "0.9",
+            "Accepted for compatibility, see --auto-gomemlimit.";
+        config: Text, "config", "",
+            "Path of the options file (YAML). What it sets overrides the flags; it is watched for changes.";
+        continue_without_config: Switch, "continue-without-config", ["continue_without_config"], "",
+            "Keep running when the options file is missing or broken, and apply it when it appears.";
+        custom_resource_config: Text, "custom-resource-state-config", ["custom_resource_config"], "",
+            "Configuration of custom resource metrics as YAML text. Takes precedence over the file.";
+        custom_resource_config_file: Text, "custom-resource-state-config-file", ["custom_resource_config_file", "custom_resource_state_config_file"], "",
+            "Path of the configuration of custom resource metrics (YAML); it is watched for changes.";
+        continue_without_custom_resource_config: Switch, "continue-without-custom-resource-state-config-file", ["continue_without_custom_resource_state_config_file"], "",
+            "Keep running when the file of the previous flag is missing, and apply it when it appears.";
+        custom_resources_only: Switch, "custom-resource-state-only", ["custom_resources_only"], "",
+            "Serve custom resource metrics alone; --resources is ignored.";
+        enable_gzip_encoding: Switch, "enable-gzip-encoding", ["enable_gzip_encoding"], "",
+            "Compress /metrics for clients that accept gzip.";
+        help: Switch short 'h', "help", ["help"], "",
+            "Show this text.";
+        host: Text, "host", ["host"], "::",
+            "Address to serve metrics on; \"::\" is every address of both families.";
+        port: Port, "port", ["port"], "8080",
+            "Port to serve metrics on.";
+        telemetry_host: Text, "telemetry-host", ["telemetry_host"], "::",
+            "Address to serve the metrics of this process on.";
+        telemetry_port: Port, "telemetry-port", ["telemetry_port"], "8081",
+            "Port to serve the metrics of this process on.";
+        metric_allowlist: AllowPatterns, "metric-allowlist", ["metric_allowlist"], "",
+            "Comma-separated patterns (ECMAScript regular expressions, unanchored) of the families to serve. Excludes --metric-denylist.";
+        metric_denylist: DenyPatterns, "metric-denylist", ["metric_denylist"], "",
+            "Comma-separated patterns (ECMAScript regular expressions, unanchored) of the families to leave out. Excludes --metric-allowlist.";
+        metric_opt_in_list: OptInPatterns, "metric-opt-in-list", ["metric_opt_in_list"], "",
+            "Comma-separated patterns of the families to serve in addition although they are off by default.";
+        labels_allowlist: Labels, "metric-labels-allowlist", ["labels_allow_list"], "",
+            "Object labels to serve, as resource=[key,key],resource=[key]. A key may contain one *, which stands for any text; [*] selects all labels; the resource * stands for all resources.";
+        annotations_allowlist: Labels, "metric-annotations-allowlist", ["annotations_allow_list"], "",
+            "Object annotations to serve, in the form of --metric-labels-allowlist.";
+        namespaces: Names, "namespaces", ["namespaces"], "",
+            "Comma-separated namespaces to watch; all when empty.";
+        namespaces_denylist: Names, "namespaces-denylist", ["namespaces_denylist"], "",
+            "Comma-separated namespaces whose objects are left out.";
+        node: Text, "node", ["node"], "",
+            "Watch only pods of this node, for one instance on each node; meant with --resources=pods.";
+        track_unscheduled_pods: Switch, "track-unscheduled-pods", ["track_unscheduled_pods"], "",
+            "Watch only pods without a node; --node has no effect then.";
+        object_limit: Int, "object-limit", ["object_limit"], "",
+            "Most objects to list of each resource; 0 is no limit.";
+        pod: Text, "pod", ["pod"], "",
+            "Name of the own pod. With --pod-namespace it finds the shard through the StatefulSet and overrides --shard.";
+        pod_namespace: Text, "pod-namespace", ["namespace"], "",
+            "Namespace of the own pod, see --pod.";
+        resources: Resources, "resources", ["resources"], "",
+            "Comma-separated resources to watch, by their plural names. Without it every resource that kube-state-metrics watches by default.";
+        server_read_timeout: Nanos, "server-read-timeout", ["server_read_timeout"], "1m0s",
+            "Longest time for reading a request.";
+        server_write_timeout: Nanos, "server-write-timeout", ["server_write_timeout"], "1m0s",
+            "Longest time for writing an answer; keep it above the scrape timeout of the clients.";
+        server_idle_timeout: Nanos, "server-idle-timeout", ["server_idle_timeout"], "5m0s",
+            "Longest time to wait for the next request of a connection.";
+        server_read_header_timeout: Nanos, "server-read-header-timeout", ["server_read_header_timeout"], "5s",
+            "Longest time for reading the head of a request.";
+        shard: ShortInt, "shard", ["shard"], "0",
+            "Zero-based number of the shard that this instance keeps.";
+        total_shards: Int, "total-shards", ["total_shards"], "1",
+            "Shards in all; 1 is no sharding.";
+        tls_config: Text, "tls-config", ["tls_config"], "",
+            "Path of the web configuration file (TLS, basic authentication) of both ports.";
+        use_apiserver_cache: Switch, "use-apiserver-cache", ["use_api_server_cache"], "",
+            "List from the API server's cache (resourceVersion=0) instead of a quorum read.";
+        staleness_limit: Nanos, "staleness-limit", "10m0s",
+            "How long to show objects that the API server refuses to list any more (401, 403, 404); 0 is for ever, as in kube-state-metrics.";
+        duplicate_series: Switch, "compat.duplicate-series", "",
+            "Print a series as often as its object gives rise to it, as kube-state-metrics does; otherwise only the first is kept.";
     }
 }

@@ -10,38 +10,33 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::values::Reader;
 use super::error::{self, ConfigError};
-use super::kube_flags::KubeArgs;
+use super::flag::Field;
+use super::kube_args::{FLAGS, KubeArgs};
 use crate::config_file::{Document, Node, Place, Problem, ProblemClass, Severity, nearest};
 use crate::kube::check_url;
 use crate::resources;
 use crate::resources::select::filter::FamilyFilter;
-use crate::resources::select::selection::AllowLists;
 
-/// The field of the flags that a key sets.
-type Field<T> = fn(&mut KubeArgs) -> &mut T;
+/// A key of the file, which sets a flag.
+#[derive(Clone, Copy)]
+struct Key {
+    name: &'static str,
+    flag: &'static str,
+    field: Field<KubeArgs>,
+    /// Whether an empty text does not count.
+    no_blank: bool,
+}
 
-/// What the value of a key is.
-enum Target {
-    Text(Field<String>),
-    /// A path, of which an empty one does not count.
-    Path(Field<String>),
-    /// The URL of an API server, or nothing.
-    Url(Field<String>),
-    Flag(Field<bool>),
-    Int(Field<i64>),
-    ShortInt(Field<i32>),
-    /// A number of a TCP port.
-    Port(Field<i64>),
-    Float(Field<f64>),
-    Duration(Field<i64>),
-    /// A list of texts.
-    Names(Field<Vec<String>>),
-    /// A set of resources.
-    Resources(Field<BTreeSet<String>>),
-    /// A set of patterns for names of metrics.
-    Patterns(Field<BTreeSet<String>>, PatternList),
-    /// For each resource a list of label keys.
-    Labels(Field<AllowLists>),
+/// All keys, in the order of the flags; of two for one flag the second wins.
+fn keys() -> impl Iterator<Item = Key> + Clone {
+    FLAGS.iter().flat_map(|flag| {
+        let (names, field) =
+            flag.keys.map_or((&[][..], None), |keys| (keys.names, Some(keys.field)));
+        let key = move |(at, name): (usize, &&'static str)| {
+            Some(Key { name, flag: flag.name, field: field?, no_blank: at > 0 })
+        };
+        names.iter().enumerate().filter_map(key)
+    })
 }
 
 /// The list that a pattern is for, which decides its dialect.
@@ -52,142 +47,8 @@ enum PatternList {
     OptIn,
 }
 
-/// A key of the file.
-struct Key {
-    name: &'static str,
-    /// The flag that it overrides.
-    flag: &'static str,
-    target: Target,
-}
-
-const fn key(name: &'static str, flag: &'static str, target: Target) -> Key {
-    Key { name, flag, target }
-}
-
 /// The old name of `custom_resource_state_config_file`.
 const OLD_CUSTOM_RESOURCE_FILE: &str = "custom_resource_config_file";
-
-/// All keys, in the order in which they are applied: the second of two for one flag wins.
-const KEYS: &[Key] = &[
-    key(
-        "annotations_allow_list",
-        "metric-annotations-allowlist",
-        Target::Labels(|args| &mut args.annotations_allowlist),
-    ),
-    key(
-        "labels_allow_list",
-        "metric-labels-allowlist",
-        Target::Labels(|args| &mut args.labels_allowlist),
-    ),
-    key(
-        "metric_allowlist",
-        "metric-allowlist",
-        Target::Patterns(|args| &mut args.metric_allowlist, PatternList::Allow),
-    ),
-    key(
-        "metric_denylist",
-        "metric-denylist",
-        Target::Patterns(|args| &mut args.metric_denylist, PatternList::Deny),
-    ),
-    key(
-        "metric_opt_in_list",
-        "metric-opt-in-list",
-        Target::Patterns(|args| &mut args.metric_opt_in_list, PatternList::OptIn),
-    ),
-    key("resources", "resources", Target::Resources(|args| &mut args.resources)),
-    key("apiserver", "apiserver", Target::Url(|args| &mut args.apiserver)),
-    key("kubeconfig", "kubeconfig", Target::Text(|args| &mut args.kubeconfig)),
-    key(
-        "custom_resource_config",
-        "custom-resource-state-config",
-        Target::Text(|args| &mut args.custom_resource_config),
-    ),
-    key(
-        OLD_CUSTOM_RESOURCE_FILE,
-        "custom-resource-state-config-file",
-        Target::Text(|args| &mut args.custom_resource_config_file),
-    ),
-    key(
-        "custom_resource_state_config_file",
-        "custom-resource-state-config-file",
-        Target::Path(|args| &mut args.custom_resource_config_file),
-    ),
-    key(
-        "continue_without_custom_resource_state_config_file",
-        "continue-without-custom-resource-state-config-file",
-        Target::Flag(|args| &mut args.continue_without_custom_resource_config),
-    ),
-    key(
-        "custom_resources_only",
-        "custom-resource-state-only",
-        Target::Flag(|args| &mut args.custom_resources_only),
-    ),
-    key(
-        "continue_without_config",
-        "continue-without-config",
-        Target::Flag(|args| &mut args.continue_without_config),
-    ),
-    key("host", "host", Target::Text(|args| &mut args.host)),
-    key("port", "port", Target::Port(|args| &mut args.port)),
-    key("telemetry_host", "telemetry-host", Target::Text(|args| &mut args.telemetry_host)),
-    key("telemetry_port", "telemetry-port", Target::Port(|args| &mut args.telemetry_port)),
-    key("namespace", "pod-namespace", Target::Text(|args| &mut args.pod_namespace)),
-    key("pod", "pod", Target::Text(|args| &mut args.pod)),
-    key("node", "node", Target::Text(|args| &mut args.node)),
-    key("tls_config", "tls-config", Target::Text(|args| &mut args.tls_config)),
-    key("namespaces", "namespaces", Target::Names(|args| &mut args.namespaces)),
-    key(
-        "namespaces_denylist",
-        "namespaces-denylist",
-        Target::Names(|args| &mut args.namespaces_denylist),
-    ),
-    key("shard", "shard", Target::ShortInt(|args| &mut args.shard)),
-    key("total_shards", "total-shards", Target::Int(|args| &mut args.total_shards)),
-    key(
-        "track_unscheduled_pods",
-        "track-unscheduled-pods",
-        Target::Flag(|args| &mut args.track_unscheduled_pods),
-    ),
-    key(
-        "server_read_timeout",
-        "server-read-timeout",
-        Target::Duration(|args| &mut args.server_read_timeout),
-    ),
-    key(
-        "server_write_timeout",
-        "server-write-timeout",
-        Target::Duration(|args| &mut args.server_write_timeout),
-    ),
-    key(
-        "server_idle_timeout",
-        "server-idle-timeout",
-        Target::Duration(|args| &mut args.server_idle_timeout),
-    ),
-    key(
-        "server_read_header_timeout",
-        "server-read-header-timeout",
-        Target::Duration(|args| &mut args.server_read_header_timeout),
-    ),
-    key(
-        "enable_gzip_encoding",
-        "enable-gzip-encoding",
-        Target::Flag(|args| &mut args.enable_gzip_encoding),
-    ),
-    key(
-        "use_api_server_cache",
-        "use-apiserver-cache",
-        Target::Flag(|args| &mut args.use_apiserver_cache),
-    ),
-    key("object_limit", "object-limit", Target::Int(|args| &mut args.object_limit)),
-    key("auth_filter", "auth-filter", Target::Flag(|args| &mut args.auth_filter)),
-    key("auto-gomemlimit", "auto-gomemlimit", Target::Flag(|args| &mut args.auto_gomemlimit)),
-    key(
-        "auto-gomemlimit-ratio",
-        "auto-gomemlimit-ratio",
-        Target::Float(|args| &mut args.auto_gomemlimit_ratio),
-    ),
-    key("help", "help", Target::Flag(|args| &mut args.help)),
-];
 
 /// The flags with an options file over them.
 #[derive(Clone, Debug)]
@@ -246,7 +107,7 @@ pub fn merge(text: &str, args: &KubeArgs) -> Merged {
     reader.problems.extend(document.duplicates.iter().cloned());
     let entries = document.root().map(|root| reader.file(root)).unwrap_or_default();
     for &((name, place), _) in &entries {
-        if !KEYS.iter().any(|key| key.name == name) {
+        if !keys().any(|key| key.name == name) {
             reader.problems.push(unknown_key(name, place));
         } else if name == OLD_CUSTOM_RESOURCE_FILE {
             reader.problems.push(Problem::warning(
@@ -258,12 +119,12 @@ pub fn merge(text: &str, args: &KubeArgs) -> Merged {
         }
     }
     let mut given = Vec::new();
-    for key in KEYS {
+    for key in keys() {
         // Of two entries with one key, which is an error of its own, the last counts.
         if let Some((_, node)) = entries.iter().rev().find(|((name, _), _)| *name == key.name) {
             given.push((key, *node));
             merged.places.insert(key.name, node.place);
-            apply(&mut reader, key, node, &mut merged.args);
+            apply(&mut reader, &key, node, &mut merged.args);
         }
     }
     let mut problems = reader.problems;
@@ -281,12 +142,12 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
         }
     }
     let name = key.name;
-    match &key.target {
-        Target::Text(field) => put(field(args), reader.text(node, name)),
-        Target::Path(field) => {
-            put(field(args), reader.text(node, name).filter(|path| !path.is_empty()));
+    match &key.field {
+        Field::Text(field) => {
+            let text = reader.text(node, name);
+            put(field(args), text.filter(|text| !key.no_blank || !text.is_empty()));
         }
-        Target::Url(field) => {
+        Field::Url(field) => {
             let text = reader.text(node, name);
             let url = text.as_deref().filter(|url| !url.is_empty());
             if let Some(Err(error)) = url.map(check_url) {
@@ -299,13 +160,13 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
             }
             put(field(args), text);
         }
-        Target::Flag(field) => put(field(args), reader.flag(node, name)),
-        Target::Int(field) => put(field(args), reader.int(node, name, 64)),
-        Target::ShortInt(field) => {
+        Field::Switch(field) => put(field(args), reader.flag(node, name)),
+        Field::Int(field) => put(field(args), reader.int(node, name, 64)),
+        Field::ShortInt(field) => {
             let number = reader.int(node, name, 32);
             put(field(args), number.and_then(|number| i32::try_from(number).ok()));
         }
-        Target::Port(field) => {
+        Field::Port(field) => {
             let number = reader.int(node, name, 64);
             if let Some(port) = number.filter(|port| u16::try_from(*port).is_err()) {
                 reader.problems.push(Problem::error(
@@ -317,10 +178,10 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
             }
             put(field(args), number);
         }
-        Target::Float(field) => put(field(args), reader.float(node, name)),
-        Target::Duration(field) => put(field(args), reader.duration(node, name)),
-        Target::Names(field) => put(field(args), reader.texts(node, name)),
-        Target::Resources(field) => {
+        Field::Float(field) => put(field(args), reader.float(node, name)),
+        Field::Nanos(field) => put(field(args), reader.duration(node, name)),
+        Field::Names(field) => put(field(args), reader.texts(node, name)),
+        Field::Resources(field) => {
             let Some(set) = reader.set(node, name) else { return };
             for (resource, place) in set.iter().flatten() {
                 if resources::find(resource).is_none() {
@@ -329,22 +190,10 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
             }
             replace(field(args), set);
         }
-        Target::Patterns(field, list) => {
-            let Some(set) = reader.set(node, name) else { return };
-            for (pattern, place) in set.iter().flatten() {
-                if let Err(reason) = list.check(pattern) {
-                    let message = format!("{name}: pattern {pattern:?}: {reason}");
-                    reader.problems.push(Problem::error(
-                        ProblemClass::InvalidPattern,
-                        *place,
-                        message,
-                        list.syntax(),
-                    ));
-                }
-            }
-            replace(field(args), set);
-        }
-        Target::Labels(field) => {
+        Field::AllowPatterns(field) => patterns(reader, key, node, field(args), PatternList::Allow),
+        Field::DenyPatterns(field) => patterns(reader, key, node, field(args), PatternList::Deny),
+        Field::OptInPatterns(field) => patterns(reader, key, node, field(args), PatternList::OptIn),
+        Field::Labels(field) => {
             let Some(lists) = reader.lists(node, name) else { return };
             // A list for every resource takes the place of all others.
             let every = lists.iter().any(|((resource, _), _)| resource == "*");
@@ -368,6 +217,30 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
     }
 }
 
+/// Reads a set of patterns.
+fn patterns(
+    reader: &mut Reader<'_>,
+    key: &Key,
+    node: &Node,
+    into: &mut BTreeSet<String>,
+    list: PatternList,
+) {
+    let name = key.name;
+    let Some(set) = reader.set(node, name) else { return };
+    for (pattern, place) in set.iter().flatten() {
+        if let Err(reason) = list.check(pattern) {
+            let message = format!("{name}: pattern {pattern:?}: {reason}");
+            reader.problems.push(Problem::error(
+                ProblemClass::InvalidPattern,
+                *place,
+                message,
+                list.syntax(),
+            ));
+        }
+    }
+    replace(into, set);
+}
+
 /// `null` empties a set, an empty set leaves the flag as it is.
 fn replace(target: &mut BTreeSet<String>, set: Option<Vec<(String, Place)>>) {
     match set {
@@ -378,7 +251,7 @@ fn replace(target: &mut BTreeSet<String>, set: Option<Vec<(String, Place)>>) {
 }
 
 /// What is wrong with values that are fine one by one. `given` are the keys of the file.
-fn together(args: &KubeArgs, given: &[(&Key, &Node)]) -> Vec<Problem> {
+fn together(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem> {
     let place = |wanted: &dyn Fn(&Key) -> bool| {
         given.iter().rev().find(|(key, _)| wanted(key)).map(|(_, node)| node.place)
     };
@@ -449,12 +322,12 @@ fn unknown_resource(key: &str, resource: &str, place: Place) -> Problem {
 }
 
 fn unknown_key(name: &str, place: Place) -> Problem {
-    let hint = match nearest(name, KEYS.iter().map(|key| key.name)) {
+    // Who writes the name of a flag means that flag.
+    let of_flag = keys().find(|key| key.flag == name.trim_start_matches("--"));
+    let meant = of_flag.map(|key| key.name).or_else(|| nearest(name, keys().map(|key| key.name)));
+    let hint = match meant {
         Some(known) => format!("write {known}"),
-        None => match KEYS.iter().find(|key| key.flag == name.trim_start_matches("--")) {
-            Some(key) => format!("write {}", key.name),
-            None => "remove it, or see the keys in the documentation".to_owned(),
-        },
+        None => "remove it, or see the keys in the documentation".to_owned(),
     };
     let message = format!("unknown key {name:?} has no effect");
     Problem::warning(ProblemClass::UnknownField, place, message, hint)

@@ -174,6 +174,7 @@ mod tests {
             default: "8080",
             help: "Port.",
             set: |args, text| strconv::parse_int(text, 64).map(|port| args.port = port),
+            keys: None,
         },
         Flag {
             name: "name",
@@ -185,6 +186,7 @@ mod tests {
                 args.name = text.to_owned();
                 Ok(())
             },
+            keys: None,
         },
         Flag {
             name: "gzip",
@@ -193,6 +195,7 @@ mod tests {
             default: "",
             help: "Compress.",
             set: |args, text| strconv::parse_bool(text).map(|gzip| args.gzip = gzip),
+            keys: None,
         },
         Flag {
             name: "v",
@@ -201,6 +204,7 @@ mod tests {
             default: "",
             help: "Verbosity.",
             set: |args, text| strconv::parse_int(text, 32).map(|level| args.level = level),
+            keys: None,
         },
     ];
 

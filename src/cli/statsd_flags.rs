@@ -2,129 +2,8 @@
 
 use tracing::Level;
 
-use super::flag::{Flag, Takes};
+use super::flag::{Takes, flags, kinds};
 use crate::go::strconv;
-
-/// What the flags say.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StatsdArgs {
-    /// `--web.listen-address`
-    pub web_listen_address: String,
-    /// `--web.enable-lifecycle`
-    pub web_enable_lifecycle: bool,
-    /// `--web.telemetry-path`
-    pub web_telemetry_path: String,
-    /// `--statsd.listen-udp`, empty is off
-    pub listen_udp: String,
-    /// `--statsd.listen-tcp`, empty is off
-    pub listen_tcp: String,
-    /// `--statsd.udp-sockets`
-    pub udp_sockets: i64,
-    /// `--statsd.tcp-idle-timeout` in nanoseconds, 0 is none
-    pub tcp_idle_timeout: i64,
-    /// `--statsd.listen-unixgram`, empty is off
-    pub listen_unixgram: String,
-    /// `--statsd.unixsocket-mode`, octal text
-    pub unixsocket_mode: String,
-    /// `--statsd.mapping-config`, empty is none
-    pub mapping_config: String,
-    /// `--statsd.read-buffer` in bytes
-    pub read_buffer: i64,
-    /// `--statsd.cache-size`
-    pub cache_size: i64,
-    /// `--statsd.cache-type`
-    pub cache_type: String,
-    /// `--statsd.event-queue-size`
-    pub event_queue_size: u64,
-    /// `--statsd.event-flush-threshold`
-    pub event_flush_threshold: i64,
-    /// `--statsd.event-flush-interval` in nanoseconds
-    pub event_flush_interval: i64,
-    /// `--debug.dump-fsm`, empty is none
-    pub dump_fsm: String,
-    /// `--check-config`
-    pub check_config: bool,
-    /// `--statsd.parse-dogstatsd-tags`
-    pub parse_dogstatsd_tags: bool,
-    /// `--statsd.parse-influxdb-tags`
-    pub parse_influxdb_tags: bool,
-    /// `--statsd.parse-librato-tags`
-    pub parse_librato_tags: bool,
-    /// `--statsd.parse-signalfx-tags`
-    pub parse_signalfx_tags: bool,
-    /// `--statsd.relay.address`, empty is none
-    pub relay_address: String,
-    /// `--statsd.relay.packet-length` in bytes
-    pub relay_packet_length: u64,
-    /// `--statsd.udp-packet-queue-size`
-    pub udp_packet_queue_size: i64,
-    /// `--log.level`
-    pub log_level: Level,
-    /// `--log.format` is json
-    pub log_json: bool,
-    /// `--statsd.sets`
-    pub sets: bool,
-}
-
-impl Default for StatsdArgs {
-    fn default() -> Self {
-        Self {
-            web_listen_address: ":9102".to_owned(),
-            web_enable_lifecycle: false,
-            web_telemetry_path: "/metrics".to_owned(),
-            listen_udp: ":9125".to_owned(),
-            listen_tcp: ":9125".to_owned(),
-            udp_sockets: 1,
-            tcp_idle_timeout: 0,
-            listen_unixgram: String::new(),
-            unixsocket_mode: "755".to_owned(),
-            mapping_config: String::new(),
-            read_buffer: 0,
-            cache_size: 1000,
-            cache_type: "lru".to_owned(),
-            event_queue_size: 10_000,
-            event_flush_threshold: 1000,
-            event_flush_interval: 200_000_000,
-            dump_fsm: String::new(),
-            check_config: false,
-            parse_dogstatsd_tags: true,
-            parse_influxdb_tags: true,
-            parse_librato_tags: true,
-            parse_signalfx_tags: true,
-            relay_address: String::new(),
-            relay_packet_length: 1400,
-            udp_packet_queue_size: 10_000,
-            log_level: Level::INFO,
-            log_json: false,
-            sets: false,
-        }
-    }
-}
-
-type Set = fn(&mut StatsdArgs, &str) -> Result<(), String>;
-
-const fn switch(name: &'static str, help: &'static str, set: Set) -> Flag<StatsdArgs> {
-    Flag { name, short: None, takes: Takes::Nothing, default: "", help, set }
-}
-
-const fn value(
-    name: &'static str,
-    default: &'static str,
-    help: &'static str,
-    set: Set,
-) -> Flag<StatsdArgs> {
-    Flag { name, short: None, takes: Takes::Value("string"), default, help, set }
-}
-
-/// A flag whose setter cannot fail.
-macro_rules! keep {
-    ($args:ident, $text:ident, $statement:expr) => {
-        |$args, $text| {
-            $statement;
-            Ok(())
-        }
-    };
-}
 
 /// The integer syntax of kingpin's `Int`: a float, truncated towards zero.
 fn int(text: &str) -> Result<i64, String> {
@@ -140,166 +19,105 @@ fn count(text: &str) -> Result<i64, String> {
     }
 }
 
-/// Every flag in the order of the help.
-pub const FLAGS: &[Flag<StatsdArgs>] = &[
-    value(
-        "web.listen-address",
-        "\":9102\"",
-        "Address to serve the web pages and metrics on.",
-        keep!(args, text, args.web_listen_address = text.to_owned()),
-    ),
-    switch(
-        "web.enable-lifecycle",
-        "Allow reload and shutdown over HTTP.",
-        keep!(args, text, args.web_enable_lifecycle = text == "true"),
-    ),
-    value("web.telemetry-path", "\"/metrics\"", "Path to serve metrics on.", |args, text| {
-        telemetry_path(text).map(|path| args.web_telemetry_path = path)
-    }),
-    value(
-        "statsd.listen-udp",
-        "\":9125\"",
-        "UDP address to receive StatsD lines on; \"\" turns it off.",
-        keep!(args, text, args.listen_udp = text.to_owned()),
-    ),
-    value(
-        "statsd.listen-tcp",
-        "\":9125\"",
-        "TCP address to receive StatsD lines on; \"\" turns it off.",
-        keep!(args, text, args.listen_tcp = text.to_owned()),
-    ),
-    value(
-        "statsd.listen-unixgram",
-        "\"\"",
-        "Path of a Unix datagram socket to receive StatsD lines on; \"\" turns it off.",
-        keep!(args, text, args.listen_unixgram = text.to_owned()),
-    ),
-    value(
-        "statsd.unixsocket-mode",
-        "\"755\"",
-        "Mode of that socket, octal.",
-        keep!(args, text, args.unixsocket_mode = text.to_owned()),
-    ),
-    value(
-        "statsd.mapping-config",
-        "",
-        "Path of the mapping file.",
-        keep!(args, text, args.mapping_config = text.to_owned()),
-    ),
-    value(
-        "statsd.read-buffer",
-        "",
-        "Receive buffer of the UDP and Unix sockets in bytes; 0 is 16 MiB. Without CAP_NET_ADMIN the system gives no more than net.core.rmem_max.",
-        |args, text| int(text).map(|size| args.read_buffer = size),
-    ),
-    value(
-        "statsd.cache-size",
-        "1000",
-        "Entries of the mapping cache. Accepted for compatibility: mapping is done once for each series.",
-        |args, text| count(text).map(|size| args.cache_size = size),
-    ),
-    Flag {
-        name: "statsd.cache-type",
-        short: None,
-        takes: Takes::OneOf(&["lru", "random"]),
-        default: "lru",
-        help: "Kind of the mapping cache, \"lru\" or \"random\". Accepted for compatibility.",
-        set: keep!(args, text, args.cache_type = text.to_owned()),
-    },
-    value(
-        "statsd.event-queue-size",
-        "10000",
-        "Accepted for compatibility: there is no queue between receiving and counting.",
-        |args, text| strconv::parse_uint(text).map(|size| args.event_queue_size = size),
-    ),
-    value(
-        "statsd.event-flush-threshold",
-        "1000",
-        "Accepted for compatibility: events are counted as they arrive.",
-        |args, text| count(text).map(|size| args.event_flush_threshold = size),
-    ),
-    value(
-        "statsd.event-flush-interval",
-        "200ms",
-        "Accepted for compatibility: events are counted as they arrive.",
-        |args, text| flush_interval(text).map(|nanos| args.event_flush_interval = nanos),
-    ),
-    value(
-        "debug.dump-fsm",
-        "\"\"",
-        "Path of a file to write the matching automaton to, as a dot graph.",
-        keep!(args, text, args.dump_fsm = text.to_owned()),
-    ),
-    switch(
-        "check-config",
-        "Check the mapping file and exit.",
-        keep!(args, text, args.check_config = text == "true"),
-    ),
-    switch(
-        "statsd.parse-dogstatsd-tags",
-        "Read tags in DogStatsD style. On by default.",
-        keep!(args, text, args.parse_dogstatsd_tags = text == "true"),
-    ),
-    switch(
-        "statsd.parse-influxdb-tags",
-        "Read tags in InfluxDB style. On by default.",
-        keep!(args, text, args.parse_influxdb_tags = text == "true"),
-    ),
-    switch(
-        "statsd.parse-librato-tags",
-        "Read tags in Librato style. On by default.",
-        keep!(args, text, args.parse_librato_tags = text == "true"),
-    ),
-    switch(
-        "statsd.parse-signalfx-tags",
-        "Read tags in SignalFX style. On by default.",
-        keep!(args, text, args.parse_signalfx_tags = text == "true"),
-    ),
-    value(
-        "statsd.relay.address",
-        "",
-        "UDP target (host:port) that gets a copy of every line.",
-        keep!(args, text, args.relay_address = text.to_owned()),
-    ),
-    value(
-        "statsd.relay.packet-length",
-        "1400",
-        "Largest datagram to the relay target in bytes.",
-        |args, text| strconv::parse_uint(text).map(|length| args.relay_packet_length = length),
-    ),
-    value(
-        "statsd.udp-packet-queue-size",
-        "10000",
-        "Accepted for compatibility: datagrams wait in the receive buffer of the socket.",
-        |args, text| count(text).map(|size| args.udp_packet_queue_size = size),
-    ),
-    value(
-        "log.level",
-        "info",
-        "Least severity that is logged: debug, info, warn or error.",
-        |args, text| level(text).map(|level| args.log_level = level),
-    ),
-    value("log.format", "logfmt", "Form of the log: logfmt or json.", |args, text| {
-        format(text).map(|json| args.log_json = json)
-    }),
-    value(
-        "statsd.udp-sockets",
-        "1",
-        "UDP sockets that share the address, each with a thread. With more than 1, lines from different senders take effect in any order.",
-        |args, text| udp_sockets(text).map(|sockets| args.udp_sockets = sockets),
-    ),
-    value(
-        "statsd.tcp-idle-timeout",
-        "0s",
-        "How long a TCP connection may be silent before it is closed; 0 for any time. Those silent longest are closed in any case when open files run out.",
-        |args, text| idle_timeout(text).map(|nanos| args.tcp_idle_timeout = nanos),
-    ),
-    switch(
-        "statsd.sets",
-        "Count the distinct values of sets (type s), estimated. Off by default: statsd_exporter refuses sets.",
-        keep!(args, text, args.sets = text == "true"),
-    ),
-];
+/// Puts what was read into the field.
+fn put<T>(into: &mut T, read: Result<T, String>) -> Result<(), String> {
+    read.map(|value| *into = value)
+}
+
+kinds! {
+    /// Any text.
+    Text: String = String::new(), Takes::Value("string"), |text, into| put(into, Ok(text.to_owned()));
+    /// A boolean.
+    Toggle: bool = false, Takes::Nothing, |text, into| put(into, Ok(text == "true"));
+    /// An integer, as kingpin reads it.
+    WholeNumber: i64 = 0, Takes::Value("string"), |text, into| put(into, int(text));
+    /// An integer that is not negative, as kingpin reads it.
+    Count: i64 = 0, Takes::Value("string"), |text, into| put(into, count(text));
+    /// An integer that is not negative, as Go reads it.
+    Unsigned: u64 = 0, Takes::Value("string"), |text, into| put(into, strconv::parse_uint(text));
+    /// The path of the metrics.
+    TelemetryPath: String = String::new(), Takes::Value("string"),
+        |text, into| put(into, telemetry_path(text));
+    /// The kind of a cache.
+    CacheType: String = String::new(), Takes::OneOf(&["lru", "random"]),
+        |text, into| put(into, Ok(text.to_owned()));
+    /// A duration above 0, in nanoseconds.
+    FlushInterval: i64 = 0, Takes::Value("string"), |text, into| put(into, flush_interval(text));
+    /// A duration, in nanoseconds; 0 is none.
+    IdleTimeout: i64 = 0, Takes::Value("string"), |text, into| put(into, idle_timeout(text));
+    /// A number of sockets.
+    Sockets: i64 = 1, Takes::Value("string"), |text, into| put(into, udp_sockets(text));
+    /// A severity.
+    LogLevel: Level = Level::INFO, Takes::Value("string"), |text, into| put(into, level(text));
+    /// The form of the log; whether it is JSON.
+    LogFormat: bool = false, Takes::Value("string"), |text, into| put(into, format(text));
+}
+
+flags! {
+    /// What the flags say.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct StatsdArgs {}
+
+    /// Every flag in the order of the help.
+    FLAGS {
+        web_listen_address: Text, "web.listen-address", "\":9102\"",
+            "Address to serve the web pages and metrics on.";
+        web_enable_lifecycle: Toggle, "web.enable-lifecycle", "",
+            "Allow reload and shutdown over HTTP.";
+        web_telemetry_path: TelemetryPath, "web.telemetry-path", "\"/metrics\"",
+            "Path to serve metrics on.";
+        listen_udp: Text, "statsd.listen-udp", "\":9125\"",
+            "UDP address to receive StatsD lines on; \"\" turns it off.";
+        listen_tcp: Text, "statsd.listen-tcp", "\":9125\"",
+            "TCP address to receive StatsD lines on; \"\" turns it off.";
+        listen_unixgram: Text, "statsd.listen-unixgram", "\"\"",
+            "Path of a Unix datagram socket to receive StatsD lines on; \"\" turns it off.";
+        unixsocket_mode: Text, "statsd.unixsocket-mode", "\"755\"",
+            "Mode of that socket, octal.";
+        mapping_config: Text, "statsd.mapping-config", "",
+            "Path of the mapping file.";
+        read_buffer: WholeNumber, "statsd.read-buffer", "",
+            "Receive buffer of the UDP and Unix sockets in bytes; 0 is 16 MiB. Without CAP_NET_ADMIN the system gives no more than net.core.rmem_max.";
+        cache_size: Count, "statsd.cache-size", "1000",
+            "Entries of the mapping cache. Accepted for compatibility: mapping is done once for each series.";
+        cache_type: CacheType, "statsd.cache-type", "lru",
+            "Kind of the mapping cache, \"lru\" or \"random\". Accepted for compatibility.";
+        event_queue_size: Unsigned, "statsd.event-queue-size", "10000",
+            "Accepted for compatibility: there is no queue between receiving and counting.";
+        event_flush_threshold: Count, "statsd.event-flush-threshold", "1000",
+            "Accepted for compatibility: events are counted as they arrive.";
+        event_flush_interval: FlushInterval, "statsd.event-flush-interval", "200ms",
+            "Accepted for compatibility: events are counted as they arrive.";
+        dump_fsm: Text, "debug.dump-fsm", "\"\"",
+            "Path of a file to write the matching automaton to, as a dot graph.";
+        check_config: Toggle, "check-config", "",
+            "Check the mapping file and exit.";
+        parse_dogstatsd_tags: Toggle, "statsd.parse-dogstatsd-tags", "true",
+            "Read tags in DogStatsD style. On by default.";
+        parse_influxdb_tags: Toggle, "statsd.parse-influxdb-tags", "true",
+            "Read tags in InfluxDB style. On by default.";
+        parse_librato_tags: Toggle, "statsd.parse-librato-tags", "true",
+            "Read tags in Librato style. On by default.";
+        parse_signalfx_tags: Toggle, "statsd.parse-signalfx-tags", "true",
+            "Read tags in SignalFX style. On by default.";
+        relay_address: Text, "statsd.relay.address", "",
+            "UDP target (host:port) that gets a copy of every line.";
+        relay_packet_length: Unsigned, "statsd.relay.packet-length", "1400",
+            "Largest datagram to the relay target in bytes.";
+        udp_packet_queue_size: Count, "statsd.udp-packet-queue-size", "10000",
+            "Accepted for compatibility: datagrams wait in the receive buffer of the socket.";
+        log_level: LogLevel, "log.level", "info",
+            "Least severity that is logged: debug, info, warn or error.";
+        log_json: LogFormat, "log.format", "logfmt",
+            "Form of the log: logfmt or json.";
+        udp_sockets: Sockets, "statsd.udp-sockets", "1",
+            "UDP sockets that share the address, each with a thread. With more than 1, lines from different senders take effect in any order.";
+        tcp_idle_timeout: IdleTimeout, "statsd.tcp-idle-timeout", "0s",
+            "How long a TCP connection may be silent before it is closed; 0 for any time. Those silent longest are closed in any case when open files run out.";
+        sets: Toggle, "statsd.sets", "",
+            "Count the distinct values of sets (type s), estimated. Off by default: statsd_exporter refuses sets.";
+    }
+}
 
 /// A path, or `GET ` and a path as Go's `ServeMux` understands it.
 fn telemetry_path(text: &str) -> Result<String, String> {
@@ -380,12 +198,14 @@ mod tests {
     use crate::cli::flag::find;
 
     #[test]
-    fn defaults_in_the_help_are_the_defaults() {
+    fn every_default_is_a_valid_value() {
         for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
-            let mut args = StatsdArgs::default();
-            (flag.set)(&mut args, flag.default.trim_matches('"')).expect("valid default");
-            assert_eq!(args, StatsdArgs::default(), "--{}", flag.name);
+            let set = (flag.set)(&mut StatsdArgs::default(), flag.default.trim_matches('"'));
+            assert_eq!(set, Ok(()), "--{}", flag.name);
         }
+        let args = StatsdArgs::default();
+        assert_eq!((args.listen_udp.as_str(), args.cache_size), (":9125", 1000));
+        assert_eq!((args.parse_librato_tags, args.sets, args.udp_sockets), (true, false, 1));
     }
 
     #[test]
