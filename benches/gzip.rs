@@ -15,7 +15,7 @@ use kstatd::resources::{ObjectBytes, RenderOptions, registry};
 use kstatd::server::gzip::Member;
 use kstatd::statsd::mapper::Mapper;
 use kstatd::statsd::{Offline, OfflineConfig};
-use kstatd::tools::double::{self, Options};
+use kstatd_double::{self as double, Options};
 
 #[allow(dead_code, reason = "this bench changes nothing")]
 mod fixture;

@@ -15,7 +15,7 @@ use foreign::Foreign;
 use kstatd::cache::Catalog;
 use kstatd::exposition::{Format, ScrapeQuery, Source};
 use kstatd::server::gzip::Member;
-use kstatd::tools::double::{Double, Options};
+use kstatd_double::{Double, Options};
 
 /// What zlib makes of `text`.
 fn reference(text: &[u8]) -> usize {

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
 
 use common::{DEADLINE, Program, get, request, until, valid_text};
-use kstatd::tools::double::{Double, Options};
+use kstatd_double::{Double, Options};
 
 /// A synthetic cluster that lives as long as the value.
 struct Cluster {

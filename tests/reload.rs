@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use common::{DEADLINE, Gate, Passage, Program, get, request, until, valid_text};
-use kstatd::tools::double::{Double, Options};
+use kstatd_double::{Double, Options};
 
 /// A synthetic cluster that lives as long as the value, behind a gate.
 struct Cluster {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use kstatd::resources::registry;
-use kstatd::tools::double::{Double, Options};
+use kstatd_double::{Double, Options};
 use tokio::runtime::Runtime;
 
 use super::process::{Memory, Server, free_port};

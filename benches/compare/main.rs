@@ -33,7 +33,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use kstatd::tools::double::{Double, Options};
+use kstatd_double::{Double, Options};
 
 use programs::{Given, Programs};
 use rows::Size;

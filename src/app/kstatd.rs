@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use super::output::{complain, print};
-use super::{demo, run, statsd_side};
+use super::{run, statsd_side};
 use crate::cli::native::{
-    CheckArgs, Cli, CliCommand, DocsCommand, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
+    CheckArgs, Cli, CliCommand, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
 };
 use crate::cli::{completion, config, options_file};
 use crate::config_file;
@@ -32,11 +32,17 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     let outcome = match cli.command {
         None => run::kstatd(&cli.run),
         Some(CliCommand::Run(args)) => run::kstatd(&args),
-        Some(CliCommand::Demo(args)) => demo::main(&args),
+        #[cfg(feature = "demo")]
+        Some(CliCommand::Demo(args)) => super::demo::main(&args),
+        #[cfg(not(feature = "demo"))]
+        Some(CliCommand::Demo(_)) => {
+            Err("this program was built without the simulated cluster of \
+             `demo`, as container images are; in its sources, `cargo run --release -- demo` has it"
+                .to_owned())
+        }
         Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
         Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
         Some(CliCommand::CheckConfig(args)) => check(&args),
-        Some(CliCommand::Docs { what: DocsCommand::Metrics { out } }) => write_metrics_docs(&out),
         Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),
         Some(CliCommand::Completion { shell }) => return print(&completion::kstatd(shell)),
         // These names are taken before this parser runs.
@@ -54,20 +60,6 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Writes the reference of the Kubernetes metrics into the folder `out`.
-fn write_metrics_docs(out: &Path) -> Result<(), String> {
-    let write = |path: &Path, text: &str| {
-        std::fs::write(path, text)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))
-    };
-    std::fs::create_dir_all(out)
-        .map_err(|error| format!("cannot make {}: {error}", out.display()))?;
-    for (name, text) in crate::tools::docs::metrics_docs() {
-        write(&out.join(name), &text)?;
-    }
-    Ok(())
 }
 
 fn format(openmetrics: bool) -> Format {

@@ -4,6 +4,7 @@
 //! [`statsd_side`]), serves what they have on [`listeners`] and keeps to flags and files while it runs; [`process`] is
 //! what surrounds it: runtime, signals, watched files.
 
+#[cfg(feature = "demo")]
 pub(crate) mod demo;
 pub(crate) mod kstatd;
 pub(crate) mod kube_side;

@@ -55,29 +55,12 @@ pub enum CliCommand {
     },
     /// Check configuration files and print every problem
     CheckConfig(CheckArgs),
-    /// Write reference pages
-    Docs {
-        /// Which pages.
-        #[command(subcommand)]
-        what: DocsCommand,
-    },
     /// Print the version
     Version,
     /// Print a completion script
     Completion {
         /// The shell.
         shell: Shell,
-    },
-}
-
-/// Reference pages made from the program's own tables.
-#[derive(Debug, Subcommand)]
-pub enum DocsCommand {
-    /// Every Kubernetes metric with its labels, stability and meaning, a page for each resource
-    Metrics {
-        /// The folder to write the pages to; it is made if there is none.
-        #[arg(long, value_name = "DIR")]
-        out: PathBuf,
     },
 }
 

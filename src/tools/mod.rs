@@ -3,9 +3,8 @@
 //! They take what they need as values and know neither argv nor the process they run in.
 
 pub(crate) mod check_config;
+#[cfg(feature = "demo")]
 pub(crate) mod demo;
-pub mod docs;
-pub mod double;
 pub(crate) mod manifests;
 pub(crate) mod render_kube;
 pub(crate) mod render_statsd;

@@ -19,7 +19,7 @@ func TestDemo(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	web, telemetry, statsd := harness.FreePort(t), harness.FreePort(t), harness.FreePort(t)
 	at := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
-	demo := harness.Start(t, harness.Kstatd(t), "demo", "--pods=200", "--churn=50", "--statsd-rate=500",
+	demo := harness.Start(t, harness.KstatdWithDemo(t), "demo", "--pods=200", "--churn=50", "--statsd-rate=500",
 		"--listen="+at(web), "--telemetry-listen="+at(telemetry), "--statsd-listen="+at(statsd))
 	demo.WaitOutput("http://" + at(web))
 	base := "http://" + at(web)

@@ -1,6 +1,6 @@
 //! `kstatd demo`: something to look at without a cluster.
 //!
-//! An API [double](super::double) with a synthetic cluster and a StatsD client feed an ordinary run of
+//! An API double ([`kstatd_double`]) with a synthetic cluster and a StatsD client feed an ordinary run of
 //! the exporter, which the caller starts with [`Demo::api_server`] as its API server. What is shown comes
 //! from real scrapes over HTTP, as Prometheus would see it; nothing here looks into the pipelines.
 
@@ -13,9 +13,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kstatd_double::{Double, Options};
 use tokio::time::sleep;
 
-use super::double::{Double, Options};
 use crate::resources::registry;
 use summary::Summary;
 

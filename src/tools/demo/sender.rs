@@ -5,16 +5,15 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use fastrand::Rng;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep_until};
-
-use crate::tools::double::random::Random;
 
 /// Largest datagram: fits an Ethernet frame, as StatsD clients keep to.
 const DATAGRAM: usize = 1_400;
 /// Time between two wake-ups.
 const TICK: Duration = Duration::from_millis(50);
-const SERVICES: &[&str] = &["cart", "checkout", "login", "search", "shipping"];
+const SERVICES: [&str; 5] = ["cart", "checkout", "login", "search", "shipping"];
 
 /// Sends `rate` lines per second to `target`, for good.
 ///
@@ -25,7 +24,7 @@ pub async fn run(target: SocketAddr, rate: f64) -> io::Result<()> {
         return std::future::pending().await;
     }
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let mut random = Random::new(1);
+    let mut random = Rng::with_seed(1);
     let start = Instant::now();
     let mut sent = 0_u64;
     let mut datagram = String::with_capacity(DATAGRAM * 2);
@@ -45,14 +44,18 @@ pub async fn run(target: SocketAddr, rate: f64) -> io::Result<()> {
     }
 }
 
-fn write_line(out: &mut String, random: &mut Random) {
-    let service = random.pick(SERVICES);
-    let number = random.below(1_000);
+fn pick<'a, const N: usize>(random: &mut Rng, words: &[&'a str; N]) -> &'a str {
+    words[random.usize(..N)]
+}
+
+fn write_line(out: &mut String, random: &mut Rng) {
+    let service = pick(random, &SERVICES);
+    let number = random.u32(..1_000);
     // Writing to a string cannot fail.
-    let _ = match random.below(4) {
+    let _ = match random.u32(..4) {
         0 => {
-            let code = random.pick(&["200", "200", "200", "404", "500"]);
-            let method = random.pick(&["get", "post"]);
+            let code = pick(random, &["200", "200", "200", "404", "500"]);
+            let method = pick(random, &["get", "post"]);
             write!(out, "shop.{service}.requests:1|c|#code:{code},method:{method}")
         }
         1 => write!(out, "shop.{service}.latency:{}|ms", 5 + number / 4),

@@ -57,6 +57,16 @@ func Kstatd(t testing.TB) Program {
 	return Program{Name: "kstatd", Path: locate(t, "KSTATD_BIN", "target/debug/kstatd")}
 }
 
+// KstatdWithDemo is the program with the simulated cluster in it, which what is shipped has not.
+func KstatdWithDemo(t testing.TB) Program {
+	t.Helper()
+	p := Kstatd(t)
+	if os.Getenv("KSTATD_DEMO_BIN") != "" {
+		p.Path = locate(t, "KSTATD_DEMO_BIN", "")
+	}
+	return p
+}
+
 // selfCheck runs the originals on both sides: the suite's own proof that a
 // difference it reports comes from the program and not from the harness.
 func selfCheck() bool { return os.Getenv("E2E_SELF_CHECK") == "1" }

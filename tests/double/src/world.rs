@@ -14,7 +14,7 @@ use super::encode::{Encoding, Message};
 use super::envelope;
 use super::kinds::{self, Kind};
 use super::layout::{Item, Layout};
-use crate::resources::{self, Api};
+use crate::api::{APIS, Api};
 
 /// The version before the first object's, with as many digits as that of a cluster in use.
 const FIRST_VERSION: u64 = 100_000_000;
@@ -97,10 +97,8 @@ impl World {
     /// The cluster of this shape; `history` changes of each resource can be watched from.
     pub fn new(layout: Layout, history: usize) -> Self {
         let mut version = FIRST_VERSION;
-        let collections: Vec<Arc<Collection>> = resources::registry()
-            .iter()
-            .map(|resource| Arc::new(Collection::new(resource.api(), &layout, &mut version)))
-            .collect();
+        let collections: Vec<Arc<Collection>> =
+            APIS.iter().map(|api| Arc::new(Collection::new(api, &layout, &mut version))).collect();
         for collection in &collections {
             collection.lock().forgotten = version;
             collection.newest.send_replace(version);

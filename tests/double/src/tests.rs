@@ -1,4 +1,4 @@
-//! The double against its clients' decoders and over HTTP.
+//! The double against the published definitions of its objects, and over HTTP.
 
 use std::time::Duration;
 
@@ -10,8 +10,6 @@ use super::encode::Encoding;
 use super::layout::Layout;
 use super::world::World;
 use super::{Double, Options};
-use crate::cache::Rendered;
-use crate::resources::{ObjectBytes, RenderOptions, registry};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -64,31 +62,6 @@ fn published_definitions_read_the_objects() {
     assert_eq!(nodes[0].status.as_ref().unwrap().capacity.len(), 6);
     let secrets: Vec<k8s_pb::api::core::v1::Secret> = decodes(&world, "secrets");
     assert_eq!(secrets[0].data["username"], b"app");
-}
-
-#[test]
-fn both_encodings_give_the_same_series() {
-    let world = World::new(Layout::new(400, 3, 1_800_000_000), 10);
-    let mut with_objects = 0;
-    for resource in registry() {
-        let collection = world.named(resource.name()).unwrap();
-        let renderer = resource.renderer(&RenderOptions::default());
-        let (mut from_protobuf, mut from_json) = (Rendered::default(), Rendered::default());
-        let items = collection.items();
-        with_objects += usize::from(!items.is_empty());
-        for item in items {
-            let (mut protobuf, mut json) = (Vec::new(), Vec::new());
-            collection.encode(&world.layout, &item, Encoding::Protobuf, false, &mut protobuf);
-            collection.encode(&world.layout, &item, Encoding::Json, true, &mut json);
-            renderer.render(ObjectBytes::Protobuf(&protobuf), &mut from_protobuf).unwrap();
-            renderer.render(ObjectBytes::Json(&json), &mut from_json).unwrap();
-            let text = |rendered: &Rendered| String::from_utf8(rendered.lines.clone()).unwrap();
-            assert_eq!(text(&from_protobuf), text(&from_json), "{}", resource.name());
-            assert_eq!(from_protobuf.uid, from_json.uid);
-            assert_eq!(from_protobuf.resource_version, from_json.resource_version);
-        }
-    }
-    assert!(with_objects > 5);
 }
 
 async fn open(double: &Double, path: &str, accept: &str) -> http::Response<hyper::body::Incoming> {

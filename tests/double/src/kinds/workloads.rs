@@ -1,8 +1,8 @@
 //! What creates pods: deployments, replica sets, stateful sets, daemon sets, jobs and cron jobs.
 
-use crate::tools::double::encode::Message;
-use crate::tools::double::layout::{Controller, Item, Layout, REVISIONS, Workload};
-use crate::tools::double::random::suffix;
+use crate::encode::Message;
+use crate::layout::{Controller, Item, Layout, REVISIONS, Workload};
+use crate::random::suffix;
 
 use super::meta::{
     Condition, Managed, Meta, Name, Owner, app_selector, each_workload, is_deployment,

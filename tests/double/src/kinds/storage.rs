@@ -1,8 +1,8 @@
 //! The storage of stateful pods: a claim, a volume and an attachment for each, and the classes.
 
-use crate::tools::double::encode::Message;
-use crate::tools::double::layout::{Controller, Item, Layout};
-use crate::tools::double::random::hex;
+use crate::encode::Message;
+use crate::layout::{Controller, Item, Layout};
+use crate::random::hex;
 
 use super::meta::{Meta, Name};
 use super::pods;

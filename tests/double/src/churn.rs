@@ -193,7 +193,7 @@ impl Churn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::double::layout::Layout;
+    use crate::layout::Layout;
 
     #[test]
     fn every_step_is_one_change_and_pods_come_back() {

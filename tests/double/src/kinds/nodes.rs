@@ -1,8 +1,8 @@
 //! Nodes with their leases, and namespaces with their quotas, limits and network policies.
 
-use crate::tools::double::encode::Message;
-use crate::tools::double::layout::{Item, Layout};
-use crate::tools::double::random::hex;
+use crate::encode::Message;
+use crate::layout::{Item, Layout};
+use crate::random::hex;
 
 use super::meta::{Condition, Managed, Meta, Name};
 

@@ -1,8 +1,8 @@
 //! Pods: one for each place of each workload.
 
-use crate::tools::double::encode::Message;
-use crate::tools::double::layout::{Container, Controller, Item, Layout, Phase, Workload};
-use crate::tools::double::random::{Random, hex, mix, suffix};
+use crate::encode::Message;
+use crate::layout::{Container, Controller, Item, Layout, Phase, Workload};
+use crate::random::{Random, hex, mix, suffix};
 
 use super::meta::{Condition, Managed, Meta, Name, Owner, status_of, workload_labels};
 use super::pod_spec::{self, Bound};

@@ -1,7 +1,7 @@
 //! `metadata` of every object, and the references and selectors that kinds share.
 
-use crate::tools::double::encode::Message;
-use crate::tools::double::layout::{Controller, Item, Layout, Workload};
+use crate::encode::Message;
+use crate::layout::{Controller, Item, Layout, Workload};
 
 /// Where an object lives.
 pub struct Name<'a> {

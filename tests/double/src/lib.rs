@@ -2,13 +2,16 @@
 //!
 //! It is a real HTTP/1.1 server on loopback that answers LIST (paged, with the API's rules for resource
 //! versions and 410 for what has expired), WATCH and WatchList (initial events, bookmarks, timeouts) in
-//! protobuf and JSON for every resource of the [registry](crate::resources::registry), checked against
-//! the bytes of kube-apiserver. The cluster has a given number of pods and, in the proportions of
+//! protobuf and JSON for every resource of [`APIS`], checked against the bytes of kube-apiserver. The cluster has a given number of pods and, in the proportions of
 //! clusters in use, what belongs to them; the same seed gives the same cluster and the same changes.
 //! Objects are kept as a few numbers and encoded when they are read: 100,000 pods take about 20 MB.
 //!
-//! It serves anybody on loopback without authentication, and it is read-only.
+//! It serves anybody on loopback without authentication, and it is read-only. It knows nothing of kstatd, which is
+//! tried with it.
+#![warn(missing_docs)]
+#![forbid(unsafe_code)]
 
+mod api;
 mod body;
 mod churn;
 mod encode;
@@ -17,7 +20,7 @@ mod http;
 mod kinds;
 mod layout;
 mod query;
-pub(super) mod random;
+mod random;
 mod world;
 
 #[cfg(test)]
@@ -31,6 +34,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+pub use api::{APIS, Api};
+pub use random::Random;
 
 use churn::Churn;
 use encode::Encoding;

@@ -1,9 +1,9 @@
 //! What a workload has beside its pods: services and endpoints, configuration, accounts, autoscalers,
 //! disruption budgets and routes.
 
-use crate::tools::double::encode::Message;
-use crate::tools::double::layout::{Item, Layout};
-use crate::tools::double::random::hex;
+use crate::encode::Message;
+use crate::layout::{Item, Layout};
+use crate::random::hex;
 
 use super::meta::{
     Condition, Meta, Name, Owner, app_selector, each_workload, is_deployment, is_service,

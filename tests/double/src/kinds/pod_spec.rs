@@ -1,7 +1,7 @@
 //! `PodSpec`, in pods and in the templates of what creates them.
 
-use crate::tools::double::encode::Message;
-use crate::tools::double::layout::{Container, Controller, Workload};
+use crate::encode::Message;
+use crate::layout::{Container, Controller, Workload};
 
 use super::meta::app_selector;
 
