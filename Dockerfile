@@ -5,29 +5,39 @@
 #   docker build -t statsd-exporter --target statsd_exporter .        in place of statsd_exporter
 #
 # They differ in the entry point alone: under the name of an original the program takes the original's flags, so its
-# manifests and charts work with the image changed. Each image holds both links.
+# manifests and charts work with the image changed. Each image holds both links. The line tables, for a debugger:
+#
+#   docker build --target debug --output . .                          ./kstatd.debug
+#
+# .ci/build-stage runs the stage `build` without an engine; it knows COPY and RUN.
 
-FROM rust:1.95.0-bookworm AS build
+FROM rust:1.95.0-bookworm AS toolchain
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 # The image's own toolchain is the pinned one; rustup need not fetch what only developers use.
 ENV RUSTUP_TOOLCHAIN=1.95.0
-COPY . .
-# Naming the target keeps the static flag away from build scripts and procedural macros.
-RUN target=$(rustc --version --verbose | sed -n 's/^host: //p') \
- && RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --release --bin kstatd --target "$target" \
- && mkdir -p /root-fs/bin /root-fs/etc/ssl/certs \
- && cp "target/$target/release/kstatd" /root-fs/kstatd \
- && ldd /root-fs/kstatd 2>&1 | grep -Eq 'statically linked|not a dynamic executable' \
- && ln -s /kstatd /root-fs/kube-state-metrics \
- && ln -s /kstatd /root-fs/bin/statsd_exporter \
- && cp /etc/ssl/certs/ca-certificates.crt /root-fs/etc/ssl/certs/ca-certificates.crt \
- && cp LICENSE /root-fs/LICENSE
+
+FROM toolchain AS build
+COPY Cargo.toml Cargo.lock ./
+COPY tests/double/Cargo.toml tests/double/Cargo.toml
+COPY deploy/build.sh deploy/build.sh
+RUN deploy/build.sh dependencies
+COPY src src
+RUN deploy/build.sh shipped
+COPY LICENSE LICENSE
+RUN mkdir -p root-fs/bin root-fs/etc/ssl/certs \
+ && cp shipped/kstatd LICENSE root-fs/ \
+ && ln -s /kstatd root-fs/kube-state-metrics \
+ && ln -s /kstatd root-fs/bin/statsd_exporter \
+ && cp /etc/ssl/certs/ca-certificates.crt root-fs/etc/ssl/certs/
+
+FROM scratch AS debug
+COPY --from=build /src/shipped/kstatd.debug /
 
 FROM scratch AS root
-COPY --from=build /root-fs/ /
+COPY --from=build /src/root-fs/ /
 USER 65534:65534
 
 FROM root AS kube-state-metrics

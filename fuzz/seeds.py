@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).resolve().parent
 STATSD = ROOT.parent / "tests/conformance/statsd"
@@ -119,10 +120,67 @@ def headers():
         put("http", text.encode())
 
 
+def patterns_and_schedules():
+    def recorded(name):
+        return json.loads((KSM / name).read_text())
+
+    filters = recorded("metric_filters.json")
+    for case in filters["cases"]:
+        for pattern in case["metric_allowlist"] + case["metric_denylist"] + case["metric_opt_in_list"]:
+            put("metric_filter", f"{pattern}\n{filters['names'][0]}".encode())
+    for case in recorded("label_allowlist_flag.json")["cases"]:
+        for value in case["values"]:
+            put("allow_lists", value.encode())
+    for case in recorded("cron.json")["cases"]:
+        zone = f"\n{case['timezone']}" if case["timezone"] else ""
+        put("cron", (1 << 30).to_bytes(8, "little") + (case["schedule"] + zone).encode())
+
+
+def messages():
+    """A family of each type, as clients of protobuf get them."""
+    def number(tag):
+        return bytes([tag << 3 | 1]) + bytes(6) + b"\xf0\x3f"
+
+    count = b"\x08\x05"
+    values = {
+        0: field(3, number(1)),
+        1: field(2, number(1)),
+        2: field(4, count + number(2) + field(3, number(1) + number(2))),
+        3: field(5, number(1)),
+        4: field(7, count + number(2) + field(3, count + number(2))),
+    }
+    label = field(1, field(1, b"code") + field(2, b"200 \n"))
+    stream = b""
+    for kind, value in values.items():
+        head = field(1, b"up") + field(2, b"help") + b"\x18" + bytes([kind])
+        family = head + field(4, label + value) * 2
+        stream += varint(len(family)) + family
+    for how in (0, 1, 14, 15):
+        put("prototext", bytes([how]) + stream)
+
+
+def regular_expressions_and_options():
+    for case in json.loads((STATSD / "mapper.json").read_text()):
+        for pattern in re.findall(r"""match: ["']?(\S*[(\[^|+]\S*?)["']?\n""", case.get("mapping") or ""):
+            # Two texts, as libFuzzer's `arbitrary` takes them apart.
+            size = len(pattern.encode())
+            if size < 200:
+                put("mapper_regex", pattern.encode() + b"a.b.c" + bytes([size]))
+    for text in (
+        "resources: {pods: {}, nodes: {}}\nshard: 1\ntotal_shards: 3\n",
+        "metric_allowlist:\n  kube_pod_info: {}\nnamespaces: {default: {}}\nport: 8080\n",
+        "labels_allow_list: {pods: [app, team], nodes: ['*']}\ntelemetry_host: '::'\n",
+    ):
+        put("options_file", text.encode())
+
+
 statsd_lines()
 mappings_and_packets()
 lists_and_watches()
 objects()
 headers()
+patterns_and_schedules()
+messages()
+regular_expressions_and_options()
 for folder in sorted((ROOT / "corpus").iterdir()):
     print(folder.name, len(list(folder.iterdir())))

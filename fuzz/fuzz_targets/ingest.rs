@@ -1,4 +1,4 @@
-//! Any datagrams under a small mapping: all three expositions are valid and say the same, every line and every sample has
+//! Any datagrams under a small mapping: all expositions are valid and say the same, every line and every sample has
 //! one outcome, and known lines do what unknown ones do.
 //!
 //! The first byte chooses the mapping and the flags; a NUL ends a datagram, after which time goes on.
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kstatd::exposition::prototext::{Layout, Texts};
 use kstatd::exposition::{Format, ScrapeQuery};
 use kstatd::statsd::line::ParserFlags;
 use kstatd::statsd::mapper::Mapper;
@@ -91,6 +92,11 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(plain, text(long.frames(Format::Text, &query)));
     let protobuf = body(short.protobuf_frames(&query));
     assert_eq!(exposition::text_samples(&plain), Ok(exposition::protobuf_samples(&protobuf)));
+
+    for layout in [Layout::Lines, Layout::Compact] {
+        let translated = Texts::new([Bytes::from(protobuf.clone())].into_iter(), layout);
+        assert_eq!(text(short.prototext_frames(layout, &query)), text(translated));
+    }
 
     let own = text(short.self_metrics());
     assert_eq!(own, text(long.self_metrics()));

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Builds what is shipped: a static program without the simulated cluster of `demo`. The Dockerfile and .ci/run use it.
+#
+#   deploy/build.sh DIR            writes DIR/kstatd, with the names of its functions (profiles and backtraces need
+#                                  them), and DIR/kstatd.debug, the line tables that gdb, perf and addr2line look for
+#   deploy/build.sh dependencies   compiles only what Cargo.lock names: a layer that outlives every edit of src
+#
+# Of the sources it needs Cargo.toml, Cargo.lock, tests/double/Cargo.toml and src (for `dependencies` no src).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Bytes that the program may have.
+most=22000000
+
+# Naming the target keeps the static flag away from build scripts and procedural macros.
+target=$(rustc --version --verbose | sed -n 's/^host: //p')
+export RUSTFLAGS='-C target-feature=+crt-static'
+build() {
+  cargo "$@" --locked --profile dist --target "$target" --package kstatd
+}
+
+# Cargo wants every file that a manifest names, whether it is built or not.
+manifest_files() {
+  echo src/lib.rs src/main.rs tests/double/src/lib.rs benches/compare/main.rs
+  sed -n '/^\[\[bench\]\]/,/^name/s|^name = "\(.*\)"|benches/\1.rs|p' Cargo.toml
+}
+stand_in() {
+  local file
+  for file in $(manifest_files); do
+    [ -e "$file" ] && continue
+    mkdir -p "$(dirname "$file")"
+    echo 'fn main() {}' >"$file"
+  done
+}
+
+case ${1:-} in
+'')
+  sed -n '2,/^$/s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+  ;;
+dependencies)
+  stand_in
+  build build --no-default-features --lib
+  # What was compiled of the stand-ins must not be taken for the program when its older files arrive.
+  build clean
+  ;;
+*)
+  stand_in
+  build build --no-default-features --bin kstatd
+  mkdir -p "$1"
+  out=$(cd "$1" && pwd)
+  built=${CARGO_TARGET_DIR:-target}/$target/dist/kstatd
+  objcopy --only-keep-debug "$built" "$out/kstatd.debug"
+  # The link to the debug file has no folder, so it is made where that file is.
+  (built=$(realpath "$built") && cd "$out" &&
+    objcopy --strip-debug --add-gnu-debuglink=kstatd.debug "$built" kstatd)
+  chmod 644 "$out/kstatd.debug"
+
+  linkage=$(ldd "$out/kstatd" 2>&1 || true)
+  grep -Eq 'statically linked|not a dynamic executable' <<<"$linkage" ||
+    { echo "$out/kstatd is not static: $linkage" >&2; exit 1; }
+  sections=$(readelf --section-headers --wide "$out/kstatd")
+  grep -q ' \.symtab ' <<<"$sections" || { echo "$out/kstatd has no names of functions" >&2; exit 1; }
+  size=$(stat --format=%s "$out/kstatd")
+  [ "$size" -le "$most" ] || { echo "$out/kstatd has $size bytes, more than $most" >&2; exit 1; }
+  echo "$out/kstatd: $size bytes, static; $out/kstatd.debug: $(stat --format=%s "$out/kstatd.debug") bytes"
+  ;;
+esac

@@ -1,0 +1,20 @@
+//! Any text as the schedule and the time zone of a CronJob: refused, or due after the moment that is asked about.
+//!
+//! The zone stands after a line break.
+#![no_main]
+
+use kstatd::resources::values::cron::Schedule;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (i64, &str)| {
+    let (base, text) = input;
+    let (text, zone) = text.split_once('\n').map_or((text, None), |(text, zone)| (text, Some(zone)));
+    match Schedule::parse(text, zone) {
+        Ok(schedule) => {
+            for base in [base, base % 100_000_000_000, 0] {
+                assert!(schedule.next(base).is_none_or(|next| next > base));
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});

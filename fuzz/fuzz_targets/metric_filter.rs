@@ -1,0 +1,22 @@
+//! Any text as a pattern of the lists of metrics: refused by name, or a yes or no for any family.
+//!
+//! What stands after the last line break is the family's name.
+#![no_main]
+
+use kstatd::resources::filter::{FamilyFilter, FilterError};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let (pattern, name) = text.rsplit_once('\n').unwrap_or((text, "kube_pod_info"));
+    let list = [pattern.to_owned()];
+    match (FamilyFilter::new(&list, &[], &[]), FamilyFilter::new(&[], &list, &[])) {
+        // What one list takes the other leaves out.
+        (Ok(allow), Ok(deny)) => assert_ne!(allow.enabled(name, false), deny.enabled(name, false)),
+        (Err(FilterError::Pattern { pattern: named, .. }), Err(_)) => assert_eq!(named, pattern),
+        other => panic!("{other:?}"),
+    }
+    if let Ok(opt_in) = FamilyFilter::new(&[], &[], &list) {
+        assert!(opt_in.enabled(name, false));
+        opt_in.enabled(name, true);
+    }
+});
