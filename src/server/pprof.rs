@@ -17,8 +17,8 @@
 //!
 //! | Part | For |
 //! |---|---|
-//! | [`cpu`] | samples of the CPU's time |
-//! | [`heap`] | samples of the heap |
+//! | [`mod@cpu`] | samples of the CPU's time |
+//! | [`mod@heap`] | samples of the heap |
 //! | [`symbols`], [`elf`] | names for addresses |
 //! | [`profile`] | the forms of a profile |
 

@@ -1,6 +1,6 @@
 //! The StatsD pipeline: lines in, Prometheus series out.
 //!
-//! [`line`] reads the grammar, [`name`] escapes, [`mapper`] applies the mapping file. The rest lies between the socket
+//! [`mod@line`] reads the grammar, [`name`] escapes, [`mapper`] applies the mapping file. The rest lies between the socket
 //! and the exposition: one thread (`intake`) takes what the sockets hold (`datagram`, `tcp`, with `net` below them) in the order in which it
 //! came and hands it to an ingest worker (`ingest`), which leads a known line straight to its numbers (`keys`, `cell`) and asks the `registry` about a new one; `scrape`
 //! writes what is there. A [`Pipeline`] ties them together; [`Offline`] does the same without sockets. This module

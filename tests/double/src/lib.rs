@@ -36,7 +36,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use api::{APIS, Api};
-pub use random::Random;
 
 use churn::Churn;
 use encode::Encoding;
