@@ -29,7 +29,7 @@ stand_in() {
   for file in $(manifest_files); do
     [ -e "$file" ] && continue
     mkdir -p "$(dirname "$file")"
-    echo 'fn main() {}' >"$file"
+    echo 'pub fn main() {}' >"$file"
   done
 }
 
