@@ -1,6 +1,6 @@
 //! What to ask the API server next: the list/watch protocol as a state machine without I/O.
 //!
-//! [`Machine::request`] says what to send, [`Machine::step`] takes what came of it and says what to do
+//! [`Machine::state`] says what to send, [`Machine::step`] takes what came of it and says what to do
 //! with the objects collected so far and when to go on. The protocol: one streaming list
 //! (`sendInitialEvents`) that goes on as the watch; a paged list and then a watch where the server
 //! refuses that; a new start from an empty version when a version or a token has expired.
