@@ -59,6 +59,25 @@ fn listed_text_that_no_template_foretells_is_compressed_as_well_as_by_searching(
     }
 }
 
+/// As clusters are after months: objects in any order cost as little as in that of a list.
+#[test]
+fn objects_in_any_order_are_compressed_as_well_as_listed_ones() {
+    for pods in [800, 2_000] {
+        let (member, text) = body(&foreign::catalog(Foreign::Shuffled, pods));
+        assert_small(&format!("{pods} pods in any order"), &member, &text);
+        // The lines as they came, as a server prints them that keeps no order.
+        let mut lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+        let mut numbers = foreign::Numbers::new(1);
+        let headers = |line: &&[u8]| line.starts_with(b"#");
+        for family in lines.split_mut(headers).filter(|family| !family.is_empty()) {
+            for at in (1..family.len()).rev() {
+                family.swap(at, numbers.below(at + 1));
+            }
+        }
+        assert!(member.len() <= reference(&lines.concat()), "{pods} pods");
+    }
+}
+
 /// Codes that were made for one kind of text are given up when another kind has come.
 #[test]
 fn codes_follow_the_text() {

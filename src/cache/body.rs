@@ -69,6 +69,11 @@ impl Walk {
         &self.resources[step.resource].schema.families[step.family]
     }
 
+    /// Whether a family of this name is asked for.
+    pub(super) fn wants(&self, name: &str) -> bool {
+        wants(self.names.as_ref(), name)
+    }
+
     /// Goes on by a bounded number of pages.
     pub(super) fn next(&mut self) -> Walked {
         let mut passed = 0;
@@ -85,7 +90,7 @@ impl Walk {
                 continue;
             };
             if at.store == 0 && at.page == 0 {
-                if self.names.as_ref().is_some_and(|names| !names.contains(&family.name)) {
+                if !wants(self.names.as_ref(), &family.name) {
                     at.family += 1;
                     continue;
                 }
@@ -117,6 +122,10 @@ impl Walk {
         }
         Walked::OverNothing
     }
+}
+
+fn wants(names: Option<&BTreeSet<String>>, name: &str) -> bool {
+    names.is_none_or(|names| names.contains(name))
 }
 
 /// Appends the series of one family of one page.

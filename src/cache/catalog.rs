@@ -32,7 +32,7 @@ pub struct Catalog(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     entries: RwLock<Vec<Entry>>,
-    codes: Codes,
+    codes: Arc<Codes>,
     by_the_book: bool,
 }
 
@@ -82,21 +82,6 @@ impl Catalog {
         entries.iter().map(|entry| (entry.schema.resource.clone(), count(entry))).collect()
     }
 
-    /// Every resource with the bytes of templated text it holds.
-    #[must_use]
-    pub fn sizes(&self) -> Vec<(String, usize)> {
-        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let size = |entry: &Entry| entry.stores.iter().map(|store| store.size()).sum();
-        entries.iter().map(|entry| (entry.schema.resource.clone(), size(entry))).collect()
-    }
-
-    /// Whether a family of this name is being served.
-    #[must_use]
-    pub fn has_family(&self, name: &str) -> bool {
-        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.iter().any(|entry| entry.schema.families.iter().any(|family| family.name == name))
-    }
-
     fn snapshot(&self, query: &ScrapeQuery) -> Vec<Resource> {
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries
@@ -128,6 +113,11 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
-        Box::new(Deflate::new(self.snapshot(query), format, query.names.clone(), &self.0.codes))
+        Box::new(Deflate::new(
+            self.snapshot(query),
+            format,
+            query.names.clone(),
+            Arc::clone(&self.0.codes),
+        ))
     }
 }

@@ -13,19 +13,30 @@ use super::catalog::Resource;
 use super::crc::Checksum;
 use super::huffman::{Code, HEAD_BITS, Histogram};
 use super::lines::{Lines, Manner};
+use super::page::Page;
+use super::tails::Tails;
 
 /// Pages of a resource that its codes are made from.
 const SAMPLE: usize = 8;
+/// Text of a family (in bytes) that is enough of a sample.
+const SAMPLE_TEXT: usize = 1 << 20;
+/// Text that is sampled in one step: a millisecond or so when it is searched.
+const STEP: usize = 64 * 1024;
+/// Text whose sampling takes about as long as to make a code.
+const CODE: usize = 4 * 1024;
 /// A resource whose text is shorter (in bytes) is left to a general compressor.
 const SHORT: usize = 256 * 1024;
 /// So is one with so few pages and at most so much text: as a family of it fits into deflate's window, the
 /// text of an object can be found in the family before.
 const FEW: usize = 5;
 const FEW_OBJECTS_TEXT: usize = 3 * 1024 * 1024;
-/// What searching must leave of the size of a family, at most: it takes several times the time.
+/// What searching must leave of the size of a family, at most: it takes several times the time when a page
+/// is new, and the memory of its bits until it changes.
 const WORTH_SEARCHING: f64 = 0.92;
 /// What searching must save of the size of a resource, at least.
-const WORTH_SEARCHING_AT_ALL: f64 = 0.03;
+const WORTH_SEARCHING_AT_ALL: f64 = 0.01;
+/// What it may leave of one whose code agrees with no other.
+const WORTH_NOTING: f64 = 1.03;
 /// What a code must leave of it with which no noted bits can be written.
 const WORTH_A_CODE: f64 = 0.97;
 
@@ -34,7 +45,8 @@ const WORTH_A_CODE: f64 = 0.97;
 pub(super) struct FamilyCode {
     /// The code of its block.
     pub(super) code: Arc<Code>,
-    /// Whether text that the template does not foretell is searched for.
+    /// Whether text that the template does not foretell is searched for, page by page. The bits are noted with
+    /// the page.
     pub(super) search: bool,
 }
 
@@ -51,66 +63,21 @@ pub(super) struct ResourceCodes {
 }
 
 impl ResourceCodes {
-    /// From a sample of the pages.
-    fn new(resource: &Resource) -> Self {
-        let every = (pages(resource) / SAMPLE).max(1);
-        let every_page = resource.stores.iter().flat_map(|store| store.pages.iter());
-        let sampled_pages: Vec<_> =
-            every_page.step_by(every).map(|page| (page, page.shape())).collect();
-        let mut samples = Vec::with_capacity(resource.schema.families.len());
-        let (mut all, mut saved) = (0, 0);
-        for (family, head) in resource.schema.families.iter().enumerate() {
-            let sampled = |search: bool| {
-                let mut histogram = Histogram::new();
-                let mut lines = Lines::default();
-                for (page, tails) in &sampled_pages {
-                    let manner = Manner { tails, code: 0, search };
-                    lines.segment(head.name.as_bytes(), page, (family, 0), manner, &mut histogram);
-                }
-                lines.flush(&mut histogram);
-                histogram
-            };
-            let (plain, searched) = (sampled(false), sampled(true));
-            let sizes = [&plain, &searched].map(|sample| sample.size_in(&Code::alone(sample)));
-            all += sizes[0];
-            let worth = (sizes[1] as f64) < sizes[0] as f64 * WORTH_SEARCHING;
-            if worth {
-                saved += sizes[0] - sizes[1];
-            }
-            samples.push((plain, worth.then_some(searched)));
-        }
-        // Where little is to be had from the resource as a whole, none of it is searched.
-        let search = saved as f64 > all as f64 * WORTH_SEARCHING_AT_ALL;
-        let samples: Vec<(Histogram, bool)> = samples
-            .into_iter()
-            .map(|(plain, searched)| match searched.filter(|_| search) {
-                Some(searched) => (searched, true),
-                None => (plain, false),
-            })
-            .collect();
-        // Whoever is better off with a code of its own has no say in the common one.
-        let mut apart = vec![false; samples.len()];
-        let (mut any, mut codes) = agreeing(&samples, &apart);
-        for (at, (sample, _)) in samples.iter().enumerate() {
-            let alone = sample.size_in(&Code::alone(sample));
-            apart[at] = worth_a_block(sample.size_in(&codes[at]), alone, every)
-                && (alone as f64) < sample.size_in(&codes[at]) as f64 * WORTH_A_CODE;
-        }
-        if apart.contains(&true) {
-            (any, codes) = agreeing(&samples, &apart);
-        }
+    /// From samples of all families; one for each of `every` pages was taken.
+    fn new(samples: &[Sample], every: usize) -> Self {
+        let (any, codes) = agreeing(samples);
         let any = Arc::new(any);
-        let families =
-            samples.iter().zip(codes).zip(apart).map(|(((sample, search), code), apart)| {
-                let code = if apart {
-                    Arc::new(Code::alone(sample))
-                } else if worth_a_block(sample.size_in(&any), sample.size_in(&code), every) {
-                    Arc::new(code)
-                } else {
-                    Arc::clone(&any)
-                };
-                FamilyCode { code, search: *search }
-            });
+        let families = samples.iter().zip(codes).map(|(sample, code)| {
+            let counts = sample.counts();
+            let code = if sample.apart {
+                Arc::new(Code::alone(counts))
+            } else if worth_a_block(counts.size_in(&any), counts.size_in(&code), every) {
+                Arc::new(code)
+            } else {
+                Arc::clone(&any)
+            };
+            FamilyCode { code, search: sample.search }
+        });
         let families = families.collect();
         Self { any, families, fresh: AtomicU64::new(0), outdated: false.into() }
     }
@@ -126,19 +93,161 @@ impl ResourceCodes {
     }
 }
 
+/// A family's part of the sampled pages.
+#[derive(Debug)]
+struct Sample {
+    /// As the template foretells it, and by search.
+    histograms: [Histogram; 2],
+    /// What these come to in codes of their own.
+    sizes: [u64; 2],
+    search: bool,
+    /// Whether its code agrees with no other.
+    apart: bool,
+}
+
+impl Sample {
+    fn new() -> Self {
+        let histograms = [Histogram::new(), Histogram::new()];
+        Self { histograms, sizes: [0; 2], search: false, apart: false }
+    }
+
+    fn is_searched_in(&self, part: f64) -> bool {
+        (self.sizes[1] as f64) < self.sizes[0] as f64 * part
+    }
+
+    /// What there is to write.
+    fn counts(&self) -> &Histogram {
+        &self.histograms[usize::from(self.search)]
+    }
+}
+
+/// Decides which families are searched, and which get codes that agree with no other.
+fn decide(samples: &mut [Sample], every: usize) {
+    let all: u64 = samples.iter().map(|sample| sample.sizes[0]).sum();
+    let worth = |sample: &&mut Sample| sample.is_searched_in(WORTH_SEARCHING);
+    let saved = samples.iter_mut().filter(worth);
+    let saved: u64 = saved.map(|sample| sample.sizes[0] - sample.sizes[1]).sum();
+    // Where little is to be had from the resource as a whole, none of it is searched.
+    if saved as f64 > all as f64 * WORTH_SEARCHING_AT_ALL {
+        samples.iter_mut().filter(worth).for_each(|sample| sample.search = true);
+    }
+    // Those with much text count for no more than others here: else one of them would bend the common code,
+    // and the many would leave it. A quarter of the families have more, mostly a line for each object or more.
+    let mut weights: Vec<u64> = samples.iter().map(|sample| sample.counts().weight()).collect();
+    weights.sort_unstable();
+    let enough = weights.get(weights.len() * 3 / 4).copied().unwrap_or(0);
+    let alike: Vec<_> = samples.iter().map(|sample| sample.counts().scaled(enough)).collect();
+    let (_, codes) = Code::agreeing(&alike.iter().collect::<Vec<_>>());
+    for (sample, code) in samples.iter_mut().zip(codes) {
+        let common = sample.counts().size_in(&code);
+        let alone = sample.sizes[usize::from(sample.search)];
+        sample.apart =
+            worth_a_block(common, alone, every) && (alone as f64) < common as f64 * WORTH_A_CODE;
+        // In such a code no noted identities can be used: if searching costs no size, it saves that time.
+        sample.search |= sample.apart && sample.is_searched_in(WORTH_NOTING);
+    }
+}
+
+/// The making of the codes of a resource, in steps: others have their turn in between.
+#[derive(Debug)]
+pub(super) struct Making {
+    resource: String,
+    names: Vec<String>,
+    /// Pages of the resource, and one of how many is sampled.
+    pages: usize,
+    every: usize,
+    sampled: Vec<(Arc<Page>, Tails)>,
+    /// Those of families that are done, and the one at hand.
+    samples: Vec<Sample>,
+    sample: Sample,
+    lines: Lines,
+    /// Whether the family at hand is being searched, the page at hand, and the object to go on with.
+    search: bool,
+    page: usize,
+    from: usize,
+    decided: bool,
+}
+
+impl Making {
+    pub(super) fn new(resource: &Resource) -> Self {
+        let pages = pages(resource);
+        let every = (pages / SAMPLE).max(1);
+        let every_page = resource.stores.iter().flat_map(|store| store.pages.iter());
+        Self {
+            resource: resource.schema.resource.clone(),
+            names: resource.schema.families.iter().map(|family| family.name.clone()).collect(),
+            pages,
+            every,
+            sampled: every_page
+                .step_by(every)
+                .map(|page| (Arc::clone(page), page.shape()))
+                .collect(),
+            samples: Vec::new(),
+            sample: Sample::new(),
+            lines: Lines::default(),
+            search: false,
+            page: 0,
+            from: 0,
+            decided: false,
+        }
+    }
+
+    /// A bounded piece of the work; the codes when it is done, which are kept.
+    pub(super) fn go_on(&mut self, codes: &Codes) -> Option<Arc<ResourceCodes>> {
+        let mut left = STEP;
+        while self.samples.len() < self.names.len() {
+            left = left.checked_sub(self.part(left)).filter(|left| *left > 0)?;
+        }
+        if !std::mem::replace(&mut self.decided, true) {
+            decide(&mut self.samples, self.every);
+            return None;
+        }
+        let made = Arc::new(ResourceCodes::new(&self.samples, self.every));
+        codes.keep(&self.resource, self.pages, Arc::clone(&made));
+        Some(made)
+    }
+
+    /// The next page of the family at hand, or some of it; tells how much text that was.
+    fn part(&mut self, at_most: usize) -> usize {
+        let family = self.samples.len();
+        let histogram = &mut self.sample.histograms[usize::from(self.search)];
+        let before = histogram.text();
+        let page = self.sampled.get(self.page).filter(|_| before < SAMPLE_TEXT);
+        if let Some((page, tails)) = page {
+            histogram.take_on(at_most);
+            if self.search && self.from == 0 {
+                self.lines.part();
+            }
+            let manner = Manner { tails, code: 0, search: self.search };
+            let name = self.names[family].as_bytes();
+            let rest = self.lines.segment(name, page, (family, self.from), manner, &mut *histogram);
+            self.page += usize::from(rest.is_none());
+            self.from = rest.unwrap_or(0);
+            // A page without text is work, too.
+            return (histogram.text() - before).max(64);
+        }
+        self.lines.flush(histogram);
+        self.sample.sizes[usize::from(self.search)] = histogram.size_in(&Code::alone(histogram));
+        (self.page, self.from) = (0, 0);
+        if self.search {
+            self.samples.push(std::mem::replace(&mut self.sample, Sample::new()));
+        }
+        self.search = !self.search;
+        self.lines.part();
+        CODE
+    }
+}
+
 fn worth_a_block(without: u64, with: u64, every: usize) -> bool {
     // Its own head and that of the block behind it.
     without > with && (without - with) * every as u64 > 2 * HEAD_BITS
 }
 
-/// A code for each family, and one for all of them that are not `apart`.
-fn agreeing(samples: &[(Histogram, bool)], apart: &[bool]) -> (Code, Vec<Code>) {
+/// A code for each family, and one for all of them that are not apart.
+fn agreeing(samples: &[Sample]) -> (Code, Vec<Code>) {
     let none = Histogram::new();
-    let samples: Vec<&Histogram> = samples
-        .iter()
-        .zip(apart)
-        .map(|((own, _), apart)| if *apart { &none } else { own })
-        .collect();
+    let samples: Vec<&Histogram> =
+        samples.iter().map(|sample| if sample.apart { &none } else { sample.counts() }).collect();
     Code::agreeing(&samples)
 }
 
@@ -146,8 +255,8 @@ fn pages(resource: &Resource) -> usize {
     resource.stores.iter().map(|store| store.pages.len()).sum()
 }
 
-/// Whether the wanted families of a resource have little text.
-fn is_small(resource: &Resource, wanted: impl Fn(&str) -> bool) -> bool {
+/// Whether the wanted families of a resource have so little text that it is worth no codes.
+pub(super) fn is_small(resource: &Resource, wanted: impl Fn(&str) -> bool) -> bool {
     let small = if pages(resource) <= FEW { FEW_OBJECTS_TEXT } else { SHORT };
     let mut text = 0;
     for (at, family) in resource.schema.families.iter().enumerate() {
@@ -169,30 +278,15 @@ fn is_small(resource: &Resource, wanted: impl Fn(&str) -> bool) -> bool {
 pub(super) struct Codes(Mutex<HashMap<String, (usize, Arc<ResourceCodes>)>>);
 
 impl Codes {
-    /// The codes of each resource; none for one that has too little text to be worth codes.
-    pub(super) fn of(
-        &self,
-        resources: &[Resource],
-        wanted: impl Fn(&str) -> bool,
-    ) -> Vec<Option<Arc<ResourceCodes>>> {
-        let get = |resource: &Resource| {
-            let pages = pages(resource);
-            let known = self.kept().get(&resource.schema.resource).cloned();
-            let fits = |made_of: usize| (made_of / 2..=made_of * 2).contains(&pages);
-            if let Some((made_of, codes)) = known
-                && fits(made_of)
-                && !codes.outdated.load(Ordering::Relaxed)
-            {
-                return codes;
-            }
-            // Without the lock: other scrapes need not wait for the sample.
-            let codes = Arc::new(ResourceCodes::new(resource));
-            let entry = (pages, Arc::clone(&codes));
-            self.kept().insert(resource.schema.resource.clone(), entry);
-            codes
-        };
-        let codes = |resource| (!is_small(resource, &wanted)).then(|| get(resource));
-        resources.iter().map(codes).collect()
+    /// The codes of a resource, if some were made that still fit.
+    pub(super) fn known(&self, resource: &Resource) -> Option<Arc<ResourceCodes>> {
+        let (made_of, codes) = self.kept().get(&resource.schema.resource).cloned()?;
+        let fits = (made_of / 2..=made_of * 2).contains(&pages(resource));
+        (fits && !codes.outdated.load(Ordering::Relaxed)).then_some(codes)
+    }
+
+    fn keep(&self, resource: &str, pages: usize, codes: Arc<ResourceCodes>) {
+        self.kept().insert(resource.to_owned(), (pages, codes));
     }
 
     /// The resource has other families from here on, or is gone.

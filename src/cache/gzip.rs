@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use super::body::{FRAME, Step, Walk, Walked, expand};
 use super::catalog::Resource;
-use super::codes::{Codes, ResourceCodes};
+use super::codes::{Codes, Making, ResourceCodes, is_small};
 use super::crc::Checksum;
 use super::huffman::BitWriter;
 use super::lines::{Lines, Manner};
@@ -30,8 +30,13 @@ pub(super) struct Deflate {
     format: Format,
     /// Whether the body has all families.
     whole: bool,
-    /// For each resource, the codes of its text if it is not left as text.
-    codes: Vec<Option<Arc<ResourceCodes>>>,
+    resources: Arc<[Resource]>,
+    /// What is known of all resources.
+    known: Arc<Codes>,
+    /// The resource at hand, and the codes of its text if it is not left as text.
+    codes: Option<(usize, Option<Arc<ResourceCodes>>)>,
+    /// These codes while they are made.
+    making: Option<Making>,
     /// The step at hand and the object to go on with, if the last piece ended within it.
     rest: Option<(Step, usize)>,
     /// Text that is handed on.
@@ -83,14 +88,16 @@ impl Deflate {
         resources: Vec<Resource>,
         format: Format,
         names: Option<BTreeSet<String>>,
-        codes: &Codes,
+        known: Arc<Codes>,
     ) -> Self {
         let resources: Arc<[Resource]> = resources.into();
-        let wanted = |name: &str| names.as_ref().is_none_or(|names| names.contains(name));
         Self {
-            codes: codes.of(&resources, wanted),
             whole: names.is_none(),
-            walk: Walk::new(resources, names),
+            walk: Walk::new(Arc::clone(&resources), names),
+            resources,
+            known,
+            codes: None,
+            making: None,
             format,
             rest: None,
             text: Vec::new(),
@@ -108,6 +115,30 @@ impl Deflate {
         }
     }
 
+    /// Decides how a resource is written, or does a piece of the work that this takes.
+    fn choose(&mut self, at: usize) -> Option<Option<Arc<ResourceCodes>>> {
+        if let Some((_, codes)) = self.codes.as_ref().filter(|(of, _)| *of == at) {
+            return Some(codes.clone());
+        }
+        let resource = &self.resources[at];
+        let codes = if let Some(making) = &mut self.making {
+            Some(making.go_on(&self.known)?)
+        } else if is_small(resource, |name| self.walk.wants(name)) {
+            None
+        } else {
+            match self.known.known(resource) {
+                Some(codes) => Some(codes),
+                None => {
+                    self.making = Some(Making::new(resource));
+                    return None;
+                }
+            }
+        };
+        self.making = None;
+        self.codes = Some((at, codes.clone()));
+        Some(codes)
+    }
+
     /// Adds one step to the text that is handed on.
     fn hand_on(&mut self, step: &Step) {
         let family = self.walk.family(step);
@@ -123,7 +154,7 @@ impl Deflate {
         block.lines.flush(&mut block.writer);
         block.writer.finish();
         let piece = block.take();
-        if let Some(codes) = self.codes[block.resource].as_ref().filter(|_| self.whole) {
+        if let Some((_, Some(codes))) = self.codes.as_ref().filter(|_| self.whole) {
             codes.came_to(block.compressed, block.text);
         }
         Some(piece)
@@ -143,27 +174,48 @@ impl Deflate {
         };
         let own = codes.families.get(step.family);
         let (code, search) = own.map_or((&codes.any, false), |own| (&own.code, own.search));
+        let noted = search && page.is_noted(step.family);
         // One that agrees on literals and is at hand will do for a family that has no code of its own.
         let at_hand = block.writer.code();
-        let agrees = Arc::ptr_eq(code, &codes.any) && at_hand.id() == code.id();
+        let agrees = !noted && Arc::ptr_eq(code, &codes.any) && at_hand.id() == code.id();
         if !agrees && !Arc::ptr_eq(code, at_hand) {
             block.lines.flush(&mut block.writer);
             block.writer.change(Arc::clone(code));
         }
-        let (name, tails) = (family.name.as_bytes(), page.tails(&codes.any));
+        let name = family.name.as_bytes();
+        let scratch = &mut self.scratch;
+        let mut sum = || {
+            page.checksum(step.family, |page| {
+                scratch.clear();
+                expand(name, page, step.family, scratch);
+                Checksum::of(scratch)
+            })
+        };
+        if noted {
+            let sum = sum();
+            block.lines.flush(&mut block.writer);
+            let encoded = page.encoded(step.family, code, || {
+                let tails = page.tails(&codes.any);
+                let manner = Manner { tails: &tails, code: code.id(), search };
+                let mut writer = BitWriter::apart(Arc::clone(code));
+                let mut apart = Lines::default();
+                apart.segment(name, page, (step.family, 0), manner, &mut writer);
+                apart.flush(&mut writer);
+                writer.encoded()
+            });
+            block.writer.append(&encoded);
+            block.lines.pass(sum.len);
+            block.add(sum);
+            return None;
+        }
+        let tails = page.tails(&codes.any);
         let manner = Manner { tails: &tails, code: block.writer.code().id(), search };
         let position = (step.family, from);
         let rest = block.lines.segment(name, page, position, manner, &mut block.writer);
-        if rest.is_some() {
-            return rest;
+        if rest.is_none() {
+            block.add(sum());
         }
-        let scratch = &mut self.scratch;
-        block.add(page.checksum(step.family, |page| {
-            scratch.clear();
-            expand(name, page, step.family, scratch);
-            Checksum::of(scratch)
-        }));
-        None
+        rest
     }
 }
 
@@ -194,7 +246,11 @@ impl Iterator for Deflate {
                 self.rest = Some((step, from));
                 return self.close();
             }
-            match self.codes[step.resource].clone() {
+            let Some(codes) = self.choose(step.resource) else {
+                self.rest = Some((step, from));
+                return Some(self.so_far());
+            };
+            match codes {
                 None => self.hand_on(&step),
                 Some(_) if !self.text.is_empty() => {
                     self.rest = Some((step, from));

@@ -33,6 +33,28 @@ pub(super) struct Run<'a> {
     pub(super) last: u32,
 }
 
+/// All the bits of a text in one code, which copies from nothing before it.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    code: u64,
+    bits: usize,
+    /// The bits, first ones lowest, and eight bytes more.
+    bytes: Box<[u8]>,
+}
+
+impl Encoded {
+    /// Whether the bits are of this very code.
+    pub(super) fn is_in(&self, code: &Code) -> bool {
+        self.code == code.serial
+    }
+
+    /// Bytes that it takes.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
 /// A part is handed out when it has this many bytes.
 const PART: usize = 32 * 1024;
 /// The longest copy.
@@ -80,12 +102,17 @@ fn distance_symbol(distance: usize) -> (usize, u32, u32) {
 pub(super) struct Histogram {
     literals: [u32; LITERALS],
     distances: [u32; DISTANCES],
+    /// Bytes of text that the symbols stand for.
+    text: usize,
+    /// Enough text for now.
+    enough: usize,
 }
 
 impl Histogram {
     pub(super) fn new() -> Self {
         // Once at least: a code must have every symbol.
-        Self { literals: [1; LITERALS], distances: [1; DISTANCES] }
+        let (literals, distances) = ([1; LITERALS], [1; DISTANCES]);
+        Self { literals, distances, text: 0, enough: usize::MAX }
     }
 }
 
@@ -97,6 +124,32 @@ impl Histogram {
             counts.iter().zip(bits).map(|(&n, bits)| u64::from(n - 1) * u64::from(bits.len)).sum()
         };
         size(&self.literals, &code.literals) + size(&self.distances, &code.distances)
+    }
+
+    /// Bytes of text that were counted.
+    pub(super) fn text(&self) -> usize {
+        self.text
+    }
+
+    /// Is full when so many bytes more were counted.
+    pub(super) fn take_on(&mut self, text: usize) {
+        self.enough = self.text.saturating_add(text);
+    }
+
+    /// How many symbols were counted.
+    pub(super) fn weight(&self) -> u64 {
+        self.literals.iter().map(|&count| u64::from(count - 1)).sum()
+    }
+
+    /// The same with about `weight` symbols, if there are more.
+    pub(super) fn scaled(&self, weight: u64) -> Self {
+        let own = self.weight().max(weight).max(1);
+        let scale = |count: &mut u32| {
+            *count = 1 + (u64::from(*count - 1) * weight.max(1) / own) as u32;
+        };
+        let mut scaled = Self { literals: self.literals, distances: self.distances, ..*self };
+        scaled.literals.iter_mut().chain(&mut scaled.distances).for_each(scale);
+        scaled
     }
 
     /// Counts of copy lengths (and the end of a block), most frequent first, each with its symbol.
@@ -120,15 +173,21 @@ impl Symbols for Histogram {
         for &byte in bytes {
             self.literals[usize::from(byte)] += 1;
         }
+        self.text += bytes.len();
     }
 
     fn copy(&mut self, len: usize, distance: usize) {
+        self.text += len;
         self.literals[length_symbol(len).0] += 1;
         self.distances[distance_symbol(distance).0] += 1;
     }
 
     fn known(&mut self, _: Run<'_>, bytes: &[u8]) {
         self.literals(bytes);
+    }
+
+    fn full(&self) -> bool {
+        self.text >= self.enough
     }
 }
 
@@ -148,6 +207,8 @@ pub(super) struct Code {
     lengths: Vec<Bits>,
     /// Tells its literals from those of other codes of the process.
     id: u64,
+    /// Tells it from every other code of the process.
+    serial: u64,
 }
 
 impl Code {
@@ -198,7 +259,7 @@ impl Code {
             let code = literals[symbol];
             *bits = Bits { bits: code.bits | value << code.len, len: code.len + extra as u8 };
         }
-        Self { literals, distances, lengths, id }
+        Self { literals, distances, lengths, id, serial: next_id() }
     }
 
     /// A number that codes of the process have in common if they agree on every literal.
@@ -304,6 +365,8 @@ pub(super) struct BitWriter {
     filled: u32,
     /// The distance of the last copy and its bits: one copy after the other has the same.
     distance: (usize, Bits),
+    /// How many bytes are enough for a part.
+    enough: usize,
 }
 
 /// Joins copies that go on where the last one ended: the rest of a line and the head of the next one are
@@ -343,10 +406,42 @@ impl Joined {
 impl BitWriter {
     /// Begins a block that is not the last of its stream.
     pub(super) fn new(code: Arc<Code>) -> Self {
-        let distance = (0, Bits::default());
-        let mut writer = Self { code, out: Vec::new(), at: 0, pending: 0, filled: 0, distance };
+        let mut writer = Self { enough: PART, ..Self::apart(code) };
         writer.begin();
         writer
+    }
+
+    /// Begins bits that are to stand within a block.
+    pub(super) fn apart(code: Arc<Code>) -> Self {
+        let distance = (0, Bits::default());
+        let (pending, filled, enough) = (0, 0, usize::MAX);
+        Self { code, out: Vec::new(), at: 0, pending, filled, distance, enough }
+    }
+
+    /// The bits since [`BitWriter::apart`].
+    pub(super) fn encoded(mut self) -> Encoded {
+        let bits = self.at * 8 + self.filled as usize;
+        self.make_room(16);
+        self.filled = 8;
+        self.flush();
+        self.out.truncate(self.at + 8);
+        Encoded { code: self.code.serial, bits, bytes: self.out.into() }
+    }
+
+    /// Writes bits that were made before in the code at hand.
+    pub(super) fn append(&mut self, text: &Encoded) {
+        /// Bytes that fit beside the bits of an unfinished one.
+        const STEP: usize = 7;
+        self.make_room(text.bytes.len() + 16);
+        let (mut left, mut rest) = (text.bits, &text.bytes[..]);
+        while let Some(eight) = rest.first_chunk().filter(|_| left > 0) {
+            let bits = left.min(STEP * 8);
+            self.pending |= (u64::from_le_bytes(*eight) & ((1 << bits) - 1)) << self.filled;
+            self.filled += bits as u32;
+            self.flush();
+            left -= bits;
+            rest = &rest[STEP..];
+        }
     }
 
     /// Goes on with another code, in another block.
@@ -390,7 +485,7 @@ impl BitWriter {
 
     /// Whether there are enough bytes for a part.
     pub(super) fn is_full(&self) -> bool {
-        self.at >= PART
+        self.at >= self.enough
     }
 
     /// Takes the bytes that are complete.

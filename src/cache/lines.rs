@@ -79,6 +79,20 @@ impl Lines {
         self.text.literals(text, out);
     }
 
+    /// Nothing that comes is to copy from what was written so far.
+    pub(super) fn part(&mut self) {
+        self.previous.rests.clear();
+        if let Some(search) = &mut self.search {
+            search.restart(self.text.at);
+        }
+    }
+
+    /// So much text is written without these lines; nothing that comes copies from it.
+    pub(super) fn pass(&mut self, text: u64) {
+        self.text.at += text;
+        self.part();
+    }
+
     /// Writes what is held back.
     pub(super) fn flush(&mut self, out: &mut impl Symbols) {
         self.text.joined.flush(out);

@@ -19,6 +19,7 @@ mod crc;
 mod gzip;
 mod huffman;
 mod lines;
+mod objects;
 mod page;
 mod schema;
 mod search;

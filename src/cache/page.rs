@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 use arc_swap::ArcSwapOption;
 
 use super::crc::Checksum;
-use super::huffman::Code;
+use super::huffman::{Code, Encoded};
 use super::schema::Rendered;
 use super::tails::Tails;
 
@@ -31,6 +31,12 @@ pub const PAGE: usize = 64;
 /// little endian.
 #[derive(Clone, Debug)]
 pub(super) struct Segment(Arc<[u8]>);
+
+/// The pieces of a segment for so many objects, of which the last ones may have come after it.
+fn padded(segment: Option<&Segment>, len: usize) -> impl Iterator<Item = &[u8]> {
+    let pieces = segment.into_iter().flat_map(Segment::iter);
+    pieces.chain(std::iter::repeat(&[][..])).take(len)
+}
 
 /// The width in bytes of a length.
 fn width(longest: usize) -> u8 {
@@ -191,6 +197,9 @@ impl Segment {
     }
 }
 
+/// The longest segment, in bytes, whose bits are noted: to search it takes a millisecond or two.
+const NOTED: usize = 128 * 1024;
+
 /// Families that share a mark.
 const GROUP: usize = 4;
 
@@ -230,17 +239,36 @@ pub(super) struct Page {
     marks: Vec<Mark>,
     /// For each family, what is known of the checksum of its text.
     sums: Vec<KnownSum>,
-    /// What gzip scrapes know of the identities.
-    tails: KnownTails,
+    /// What gzip scrapes know of the identities: their tails in some code.
+    tails: Known<Tails>,
+    /// What they know of families that are searched: all of their bits.
+    encoded: Known<Vec<(usize, Arc<Encoded>)>>,
 }
 
-/// The identities' tails in some code, once a gzip scrape has asked for them.
-#[derive(Debug, Default)]
-struct KnownTails(ArcSwapOption<Tails>);
+/// What scrapes note with a page; nothing at first.
+#[derive(Debug)]
+struct Known<T>(ArcSwapOption<T>);
 
-impl Clone for KnownTails {
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self(ArcSwapOption::empty())
+    }
+}
+
+impl<T> Clone for Known<T> {
     fn clone(&self) -> Self {
         Self(ArcSwapOption::new(self.0.load_full()))
+    }
+}
+
+impl Known<Vec<(usize, Arc<Encoded>)>> {
+    fn forget(&mut self, family: usize) {
+        let old = self.0.load_full();
+        if let Some(old) = old.filter(|old| old.iter().any(|(other, _)| *other == family)) {
+            let mut kept = Vec::clone(&old);
+            kept.retain(|(other, _)| *other != family);
+            self.0.store((!kept.is_empty()).then(|| Arc::new(kept)));
+        }
     }
 }
 
@@ -271,6 +299,40 @@ impl Page {
                 tails
             }
         }
+    }
+
+    /// Whether the text of a family is short enough to be made into bits in one go.
+    pub(super) fn is_noted(&self, family: usize) -> bool {
+        self.family(family).is_some_and(|segment| segment.size() <= NOTED)
+    }
+
+    /// The bits of a whole family in `code`: the noted ones, or else what `encode` makes of it.
+    pub(super) fn encoded(
+        &self,
+        family: usize,
+        code: &Code,
+        encode: impl FnOnce() -> Encoded,
+    ) -> Arc<Encoded> {
+        let noted = self.encoded.0.load();
+        let noted = noted.iter().flat_map(|noted| noted.iter());
+        let known = noted.clone().find(|(other, known)| *other == family && known.is_in(code));
+        if let Some((_, known)) = known {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(encode());
+        self.encoded.0.rcu(|noted| {
+            let others = noted.iter().flat_map(|noted| noted.iter());
+            let others = others.filter(|(other, _)| *other != family).cloned();
+            Some(Arc::new(others.chain([(family, Arc::clone(&new))]).collect()))
+        });
+        new
+    }
+
+    /// Bytes of the noted bits.
+    #[cfg(test)]
+    pub(super) fn noted(&self) -> usize {
+        let noted = self.encoded.0.load();
+        noted.iter().flat_map(|noted| noted.iter()).map(|(_, encoded)| encoded.len()).sum()
     }
 
     /// The identities' tails without the bits of any code, which is not noted.
@@ -324,29 +386,109 @@ impl Page {
         self.identities.as_ref()
     }
 
-    /// Bytes that the page's segments occupy.
-    pub(super) fn size(&self) -> usize {
-        let segments = self.families.iter().flatten().chain(&self.identities);
-        segments.map(Segment::size).sum()
+    /// The identity of the object in `slot`; empty if there is none.
+    pub(super) fn identity(&self, slot: usize) -> &[u8] {
+        self.identities.as_ref().map_or(&[], |identities| identities.piece(slot))
     }
 
-    /// Puts an object into `slot`, which is one that exists or the next one.
+    /// The slot behind those whose identities come before this one.
+    pub(super) fn slot_for(&self, identity: &[u8]) -> usize {
+        padded(self.identities.as_ref(), self.len).take_while(|other| *other <= identity).count()
+    }
+
+    /// Puts an object into the place of the one in `slot`.
     pub(super) fn put(&mut self, slot: usize, object: &Rendered, scratch: &mut Scratch) {
-        self.len = self.len.max(slot + 1);
         if set(&mut self.identities, self.len, slot, &object.identity, scratch) {
-            self.tails = KnownTails::default();
-            self.sums.fill(KnownSum::default());
+            self.forget();
         }
-        let groups = self.families.len().div_ceil(GROUP);
+        let groups = self.groups();
         for (group, mark) in marks(object).enumerate() {
-            let at = slot * groups + group;
-            match self.marks.get_mut(at) {
-                Some(old) if *old == mark => continue,
-                Some(old) => *old = mark,
-                None => self.marks.push(mark),
+            match self.marks.get_mut(slot * groups + group) {
+                Some(old) if *old != mark => *old = mark,
+                _ => continue,
             }
             self.put_group(group, slot, object, scratch);
         }
+    }
+
+    /// Inserts an object before the one in `slot`.
+    pub(super) fn insert(&mut self, slot: usize, object: &Rendered, scratch: &mut Scratch) {
+        let (len, groups) = (self.len, self.groups());
+        self.len += 1;
+        self.forget();
+        self.marks.splice(slot * groups..slot * groups, marks(object));
+        let families = (0..).map(|family| object.family(family));
+        let pieces = std::iter::once(&object.identity[..]).chain(families);
+        let segments = std::iter::once(&mut self.identities).chain(&mut self.families);
+        for (segment, piece) in segments.zip(pieces) {
+            let old = segment.as_ref();
+            // A segment need not have the empty pieces at its end.
+            if !piece.is_empty() || old.is_some_and(|old| old.pieces() > slot) {
+                let (before, behind) = (padded(old, slot), padded(old, len).skip(slot));
+                *segment = Segment::new(before.chain([piece]).chain(behind), scratch);
+            }
+        }
+    }
+
+    /// Takes the object in `slot` away.
+    pub(super) fn remove(&mut self, slot: usize, scratch: &mut Scratch) {
+        let groups = self.groups();
+        self.len -= 1;
+        self.forget();
+        self.marks.drain(slot * groups..(slot + 1) * groups);
+        for segment in self.segments_mut() {
+            if let Some(old) = segment.as_ref().filter(|old| old.pieces() > slot) {
+                let others = old.iter().enumerate().filter(|(at, _)| *at != slot);
+                *segment = Segment::new(others.map(|(_, piece)| piece), scratch);
+            }
+        }
+    }
+
+    /// Takes the objects from slot `at` on out, as another page.
+    pub(super) fn split_off(&mut self, at: usize, scratch: &mut Scratch) -> Self {
+        let mut upper = Self::new(self.families.len());
+        upper.len = self.len - at;
+        upper.marks = self.marks.split_off(at * self.groups());
+        self.len = at;
+        self.forget();
+        for (segment, upper) in self.segments_mut().zip(upper.segments_mut()) {
+            if let Some(old) = segment.as_ref().filter(|old| old.pieces() > at) {
+                *upper = Segment::new(old.iter().skip(at), scratch);
+                *segment = Segment::new(old.iter().take(at), scratch);
+            }
+        }
+        upper
+    }
+
+    /// Adds the objects of another page behind those of this one.
+    pub(super) fn append(&mut self, other: &Self, scratch: &mut Scratch) {
+        let len = self.len;
+        self.len += other.len;
+        self.forget();
+        self.marks.extend_from_slice(&other.marks);
+        let others = std::iter::once(&other.identities).chain(&other.families);
+        for (segment, other) in self.segments_mut().zip(others) {
+            if let Some(other) = other {
+                let pieces = padded(segment.as_ref(), len).chain(other.iter());
+                *segment = Segment::new(pieces, scratch);
+            }
+        }
+    }
+
+    /// Identities first, then the families.
+    fn segments_mut(&mut self) -> impl Iterator<Item = &mut Option<Segment>> {
+        std::iter::once(&mut self.identities).chain(&mut self.families)
+    }
+
+    /// How many marks an object has.
+    fn groups(&self) -> usize {
+        self.families.len().div_ceil(GROUP)
+    }
+
+    /// Forgets what scrapes noted: the objects are no longer those of before.
+    fn forget(&mut self) {
+        (self.tails, self.encoded) = Default::default();
+        self.sums.fill(KnownSum::default());
     }
 
     fn put_group(&mut self, group: usize, slot: usize, object: &Rendered, scratch: &mut Scratch) {
@@ -356,6 +498,7 @@ impl Page {
             let segment = &mut self.families[family];
             if set(segment, self.len, slot, object.family(family), scratch) {
                 self.sums[family] = KnownSum::default();
+                self.encoded.forget(family);
             }
         }
     }
@@ -371,22 +514,6 @@ impl Page {
                 object.lines.extend_from_slice(segment.piece(slot));
             }
             object.ends.push(object.lines.len() as u32);
-        }
-    }
-
-    /// Takes the last object away.
-    pub(super) fn pop(&mut self, scratch: &mut Scratch) {
-        let Some(len) = self.len.checked_sub(1) else {
-            return;
-        };
-        self.len = len;
-        self.marks.truncate(len * self.families.len().div_ceil(GROUP));
-        self.sums.fill(KnownSum::default());
-        self.tails = KnownTails::default();
-        for segment in self.families.iter_mut().chain([&mut self.identities]) {
-            if let Some(old) = segment.as_ref().filter(|old| old.pieces() > len) {
-                *segment = Segment::new(old.iter().take(len), scratch);
-            }
         }
     }
 }
@@ -454,10 +581,6 @@ impl PageBuilder {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     /// Adds an object; the caller takes the page when [`PAGE`] are in.
     pub(super) fn push(&mut self, object: &Rendered) {
         self.len += 1;
@@ -494,7 +617,7 @@ impl PageBuilder {
         let len = std::mem::take(&mut self.len);
         let marks = self.marks.to_vec();
         self.marks.clear();
-        Page { len, identities, families, marks, sums, tails: KnownTails::default() }
+        Page { len, identities, families, marks, sums, ..Page::default() }
     }
 }
 

@@ -3,9 +3,8 @@
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hashbrown::HashMap;
-
-use super::page::{PAGE, Page, PageBuilder, Scratch};
+use super::objects::{Filling, Key, Objects};
+use super::page::Page;
 use super::schema::{Rendered, Schema};
 
 /// The objects of one list/watch, each present in exactly one version.
@@ -25,10 +24,8 @@ pub(super) struct Snapshot {
     pub(super) pages: Vec<Arc<Page>>,
 }
 
-/// A uid as two independently seeded 64-bit hashes; with a seed of the process's own, two of a million
-/// objects share one with a probability below 2^-88.
-type Key = u128;
-
+/// Makes a key of a uid: two independently seeded 64-bit hashes. With a seed of the process's own, two of a
+/// million objects share one with a probability below 2^-88.
 #[derive(Clone, Debug, Default)]
 struct Keys(foldhash::quality::RandomState, foldhash::quality::RandomState);
 
@@ -36,16 +33,6 @@ impl Keys {
     fn key(&self, uid: &[u8]) -> Key {
         u128::from(self.0.hash_one(uid)) << 64 | u128::from(self.1.hash_one(uid))
     }
-}
-
-#[derive(Debug, Default)]
-struct Objects {
-    pages: Vec<Arc<Page>>,
-    /// The key of the object at each place; the page is the place divided by [`PAGE`].
-    keys: Vec<Key>,
-    places: HashMap<Key, u32, foldhash::fast::FixedState>,
-    scratch: Scratch,
-    moved: Rendered,
 }
 
 impl Store {
@@ -75,7 +62,7 @@ impl Store {
     /// How many objects there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.lock().keys.len()
+        self.lock().len()
     }
 
     /// Whether there is none.
@@ -84,25 +71,14 @@ impl Store {
         self.len() == 0
     }
 
-    /// Bytes of templated text held.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        let pages = self.lock().pages.clone();
-        pages.iter().map(|page| page.size()).sum()
-    }
-
     /// Begins to build the content anew, beside the present one.
     #[must_use]
     pub fn replace(self: &Arc<Self>) -> Replacement {
-        Replacement {
-            store: Arc::clone(self),
-            objects: Objects::default(),
-            tail: PageBuilder::new(self.schema.families.len()),
-        }
+        Replacement { store: Arc::clone(self), filling: Filling::new(self.schema.families.len()) }
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot { pages: self.lock().pages.clone() }
+        Snapshot { pages: self.lock().pages() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects> {
@@ -111,89 +87,28 @@ impl Store {
     }
 }
 
-impl Objects {
-    fn apply(&mut self, key: Key, object: &Rendered, families: usize) {
-        let place = match self.places.get(&key) {
-            Some(&place) => place as usize,
-            None => {
-                let place = self.keys.len();
-                self.keys.push(key);
-                self.places.insert(key, place as u32);
-                if place.is_multiple_of(PAGE) {
-                    self.pages.push(Arc::new(Page::new(families)));
-                }
-                place
-            }
-        };
-        let page = Arc::make_mut(&mut self.pages[place / PAGE]);
-        page.put(place % PAGE, object, &mut self.scratch);
-    }
-
-    /// Removes an object by moving the last one into its place, so that pages stay full.
-    fn delete(&mut self, key: Key) -> bool {
-        let Some(place) = self.places.remove(&key) else {
-            return false;
-        };
-        let place = place as usize;
-        let last = self.keys.len() - 1;
-        self.keys.swap_remove(place);
-        if place != last {
-            self.pages[last / PAGE].copy_out(last % PAGE, &mut self.moved);
-            let page = Arc::make_mut(&mut self.pages[place / PAGE]);
-            page.put(place % PAGE, &self.moved, &mut self.scratch);
-            self.places.insert(self.keys[place], place as u32);
-        }
-        let page = Arc::make_mut(&mut self.pages[last / PAGE]);
-        page.pop(&mut self.scratch);
-        if page.len() == 0 {
-            self.pages.pop();
-        }
-        // A kind that emptied gives the memory of its index back.
-        if self.keys.len() < self.keys.capacity() / 4 {
-            self.keys.shrink_to(self.keys.len() * 2);
-            self.places.shrink_to(self.places.len() * 2);
-        }
-        true
-    }
-}
-
 /// The content of a store being built by a list, to take the place of the old one as a whole.
 #[derive(Debug)]
 pub struct Replacement {
     store: Arc<Store>,
-    objects: Objects,
-    /// The last page while it grows; its objects are already in the index.
-    tail: PageBuilder,
+    filling: Filling,
 }
 
 impl Replacement {
     /// Adds an object, or replaces the one with the same uid.
     pub fn push(&mut self, object: &Rendered) {
-        let key = self.store.hasher.key(&object.uid);
-        let partial = self.tail.len() == 0 && !self.objects.keys.len().is_multiple_of(PAGE);
-        if partial || self.objects.places.contains_key(&key) {
-            self.flush();
-            return self.objects.apply(key, object, self.store.schema.families.len());
-        }
-        let place = self.objects.keys.len() as u32;
-        self.objects.keys.push(key);
-        self.objects.places.insert(key, place);
-        self.tail.push(object);
-        if self.tail.len() == PAGE {
-            self.flush();
-        }
+        self.filling.push(self.store.hasher.key(&object.uid), object);
     }
 
     /// Removes an object that was added before.
     pub fn delete(&mut self, uid: &[u8]) -> bool {
-        self.flush();
-        self.objects.delete(self.store.hasher.key(uid))
+        self.filling.delete(self.store.hasher.key(uid))
     }
 
     /// How many objects were added.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.objects.keys.len()
+        self.filling.len()
     }
 
     /// Whether none was added.
@@ -203,20 +118,13 @@ impl Replacement {
     }
 
     /// Makes what was added the content of the store.
-    pub fn commit(mut self) {
-        self.flush();
-        self.objects.keys.shrink_to_fit();
+    pub fn commit(self) {
+        let new = self.filling.end();
         let mut objects = self.store.lock();
-        let old = std::mem::replace(&mut *objects, self.objects);
+        let old = std::mem::replace(&mut *objects, new);
         drop(objects);
         // Freeing a large kind takes a while: not under the lock.
         drop(old);
-    }
-
-    fn flush(&mut self) {
-        if self.tail.len() > 0 {
-            self.objects.pages.push(Arc::new(self.tail.take()));
-        }
     }
 }
 
@@ -423,6 +331,55 @@ mod tests {
             let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
             assert!(inflated(&catalog) == frames.flatten().collect::<Vec<_>>());
         }
+    }
+
+    /// Families whose bits are noted, while objects come, change and go.
+    #[test]
+    fn noted_bits_are_those_of_the_present_objects() {
+        let schema = schema();
+        let store = Arc::new(Store::new(Arc::clone(&schema)));
+        let catalog = Catalog::new();
+        catalog.register(schema, vec![Arc::clone(&store)]);
+        let mut random = 1u32;
+        let mut next = move |below: u32| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) % below
+        };
+        let mut words = move |uid: u16| {
+            let mut pod = object(uid, 0, [1, 0, 0]);
+            for _ in 0..6 + next(20) {
+                let label = format!(",key_{}=\"some-{}-words-{}\"", next(60), next(40), next(30));
+                pod.lines.extend_from_slice(label.as_bytes());
+            }
+            pod.lines.extend_from_slice(b"} 1\n");
+            pod.ends[1] = pod.lines.len() as u32;
+            pod.ends[2] = pod.lines.len() as u32;
+            pod
+        };
+        let scrape = || {
+            let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
+            assert!(inflated(&catalog) == frames.flatten().collect::<Vec<_>>());
+            let pages = store.snapshot().pages;
+            pages.iter().map(|page| page.noted()).sum::<usize>()
+        };
+        (0..800).for_each(|uid| store.apply(&words(uid)));
+        assert!(scrape() > 10_000);
+        let noted = scrape();
+        for round in 0..6 {
+            for at in 0..40 {
+                store.apply(&words(at * 19));
+                store.delete(format!("uid-{}", at * 17 + round).as_bytes());
+                store.apply(&words(1_000 + at * 7 + round));
+            }
+            assert!(scrape() > noted / 2);
+        }
+        // An object that did not change costs its page nothing.
+        let one = words(1);
+        store.apply(&one);
+        let noted = scrape();
+        store.apply(&one);
+        let pages = store.snapshot().pages;
+        assert_eq!(pages.iter().map(|page| page.noted()).sum::<usize>(), noted);
     }
 
     #[test]
