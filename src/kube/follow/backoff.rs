@@ -12,10 +12,12 @@ pub struct BackoffConfig {
     pub cap: Duration,
     /// The cap where the server refuses a request for good, such as for want of rights.
     pub denied_cap: Duration,
-    /// The cap after so much refusing that nobody is about to change it.
-    pub lasting_cap: Duration,
-    /// How much that is.
+    /// After so much refusing nobody is about to change it.
     pub lasting: Duration,
+    /// How far apart the times are at which all that is refused for so long is asked for, so that the
+    /// process wakes up once for all of it. Rights may return at any time, and what is shown has to be
+    /// right ten seconds later.
+    pub lasting_cycle: Duration,
     /// The least time between two attempts of all list/watches together while none succeeds.
     pub spacing: Duration,
     /// Within which time all try again when one has succeeded.
@@ -28,8 +30,8 @@ impl Default for BackoffConfig {
             initial: Duration::from_millis(250),
             cap: Duration::from_secs(2),
             denied_cap: Duration::from_secs(4),
-            lasting_cap: Duration::from_secs(30),
             lasting: Duration::from_secs(600),
+            lasting_cycle: Duration::from_secs(7),
             spacing: Duration::from_millis(200),
             spread: Duration::from_millis(500),
         }
@@ -56,16 +58,17 @@ impl Backoff {
     /// Notes a failure at `now`; how long to wait, with up to its double as `jitter` (0 to 1) says.
     /// `denied` tells that the server has refused for good.
     pub fn failed(&mut self, now: Instant, denied: bool, jitter: f64) -> Duration {
-        let since = *self.since.get_or_insert(now);
-        let lasting = now.duration_since(since) >= self.config.lasting;
-        let cap = match (denied, lasting) {
-            (false, _) => self.config.cap,
-            (true, false) => self.config.denied_cap,
-            (true, true) => self.config.lasting_cap,
-        };
-        let wait = self.next.min(cap);
-        self.next = (wait * 2).min(self.config.lasting_cap.max(cap));
+        self.since.get_or_insert(now);
+        let BackoffConfig { cap, denied_cap, .. } = self.config;
+        let wait = self.next.min(if denied { denied_cap } else { cap });
+        self.next = (wait * 2).min(denied_cap.max(cap));
         wait + wait.mul_f64(jitter.clamp(0.0, 1.0))
+    }
+
+    /// Whether failures have lasted so long that nobody is about to end them.
+    #[must_use]
+    pub fn is_lasting(&self, now: Instant) -> bool {
+        self.since.is_some_and(|since| now.duration_since(since) >= self.config.lasting)
     }
 
     /// Something came of the last attempt: the next failure is the first again.
@@ -94,16 +97,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_for_long_is_asked_for_seldom() {
+    fn failures_in_a_row_come_to_last() {
         let mut backoff = Backoff::new(BackoffConfig::default());
         let start = Instant::now();
-        for _ in 0..9 {
-            backoff.failed(start, true, 0.0);
+        let later = |seconds| start + Duration::from_secs(seconds);
+        assert!(!backoff.is_lasting(later(10_000)));
+        for seconds in [0, 300, 599] {
+            backoff.failed(later(seconds), true, 0.0);
+            assert!(!backoff.is_lasting(later(seconds)));
         }
-        let later = start + Duration::from_secs(600);
-        let waits: Vec<_> = (0..4).map(|_| backoff.failed(later, true, 0.0).as_secs()).collect();
-        assert_eq!(waits, [8, 16, 30, 30]);
-        assert_eq!(backoff.failed(later, false, 0.0).as_secs(), 2);
+        assert!(backoff.is_lasting(later(600)));
+        backoff.succeeded();
+        assert!(!backoff.is_lasting(later(601)));
     }
 
     #[test]

@@ -34,6 +34,8 @@ use crate::wire::view::decode;
 
 /// The longest that a server's `Retry-After` is obeyed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
+/// The longest wait for the sake of a list that took long and was lost at once.
+const MAX_RELIST_WAIT: Duration = Duration::from_secs(30);
 /// A dead watch has been silent for at least so long: one that only ends late has had its bookmark.
 const DEAD: Duration = Duration::from_secs(15);
 
@@ -57,7 +59,8 @@ pub struct Timing {
     /// How much longer than asked for a watch may last.
     pub watch_slack: Duration,
     /// When events come at shorter intervals than twice this, they are looked at so often only, to take
-    /// several with one wake-up. What is shown is behind by as much.
+    /// several with one wake-up. What is shown is behind by as much, and by six times as much when nothing
+    /// but bookmarks and ends of watches came before.
     pub gather: Duration,
     /// A watch that ends sooner, without news, counts as a failure.
     pub short_watch: Duration,
@@ -119,6 +122,20 @@ fn span(since: Duration, cycle: Duration) -> Duration {
     let into = Duration::from_nanos((since.as_nanos() % cycle_nanos) as u64);
     let left = cycle.saturating_sub(into);
     if left < cycle / 8 { left + cycle } else { left }
+}
+
+/// How long to wait after a failure. What is refused for long is asked for together, at times that are
+/// counted from the origin as well.
+fn pause(
+    backoff: &mut Backoff,
+    config: &BackoffConfig,
+    now: std::time::Instant,
+    denied: bool,
+    since: Duration,
+) -> Duration {
+    let own = backoff.failed(now, denied, fastrand::f64());
+    let together = denied && backoff.is_lasting(now);
+    if together { span(since, config.lasting_cycle) } else { own }
 }
 
 /// How a request came to its end.
@@ -259,10 +276,16 @@ impl Reflector {
                 continue;
             }
             let now = std::time::Instant::now();
-            let mut wait = backoff.failed(now, denied, fastrand::f64());
+            let mut wait = pause(
+                &mut backoff,
+                &self.timing.backoff,
+                now,
+                denied,
+                self.shared.origin.elapsed(),
+            );
             if watched && order.collected == Collected::Discard {
                 // A state that is lost again and again: making it anew must not be all that happens.
-                wait = wait.max(self.health.list_took.min(self.timing.backoff.lasting_cap));
+                wait = wait.max(self.health.list_took.min(MAX_RELIST_WAIT));
             }
             let asked = ended.retry_after.map(|asked| asked.min(MAX_RETRY_AFTER));
             self.progress.phase(Phase::Waiting);
@@ -429,6 +452,9 @@ impl Reflector {
 
     /// Applies one event; an error ends the watch.
     fn event(&mut self, machine: &mut Machine, event: Event<'_>) -> Result<(), Ended> {
+        if matches!(event.kind, EventKind::Added | EventKind::Modified | EventKind::Deleted) {
+            self.pace.changed();
+        }
         match event.kind {
             EventKind::Added => {
                 self.metrics.added.inc();
@@ -636,6 +662,31 @@ mod tests {
         assert_eq!(span(399_000, 40_000), 41_000);
         assert_eq!(span(400_010, 40_000), 39_990);
         assert_eq!(span(7, 0), 0);
+    }
+
+    /// Rights that return are noticed within eight seconds, also after weeks, and what is refused for long is
+    /// asked for with one wake-up.
+    #[test]
+    fn what_is_refused_for_long_is_asked_for_together_and_soon() {
+        let config = BackoffConfig::default();
+        let (now, begun) = (std::time::Instant::now(), Duration::from_millis(12_345));
+        let mut one = Backoff::new(config);
+        let mut other = Backoff::new(config);
+        pause(&mut other, &config, now, true, begun);
+        for hour in 0..1_000 {
+            let later = Duration::from_millis(3_600_100 * hour);
+            let (now, since) = (now + later, begun + later);
+            let wait = pause(&mut one, &config, now, true, since);
+            assert!(wait <= Duration::from_secs(8), "{wait:?}");
+            if hour > 0 {
+                // A little later than the first.
+                let late = Duration::from_millis(3);
+                let second = pause(&mut other, &config, now + late, true, since + late);
+                assert_eq!(since + wait, since + late + second);
+            }
+        }
+        // A server that is away for long is another matter.
+        assert!(pause(&mut one, &config, now + config.lasting, false, begun) <= 2 * config.cap);
     }
 
     /// The sum that the promise of a minute rests on.

@@ -3,11 +3,12 @@
 //! All list/watches run on one thread with an event loop of its own. While they follow changes, what
 //! the loop costs is being woken for each packet, not what is in it. So when wake-ups come close upon
 //! one another, the thread sleeps for a moment without looking at its sockets, and finds all that has
-//! come in the meantime with one wake-up; what is shown is behind by that moment. While something is
-//! being listed it never does so, and a quiet cluster is followed at once.
+//! come in the meantime with one wake-up; what is shown is behind by that moment. It sleeps for longer
+//! when nothing came that is shown: before watches end together, servers send each its bookmark, one by
+//! one. While something is being listed it never sleeps, and a quiet cluster is followed at once.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ use tokio::sync::{Notify, oneshot};
 /// With more bytes than this since the last wake-up there is no need to let more gather.
 const ENOUGH: usize = 64 * 1024;
 
+/// How many times as long to sleep when nothing came that is shown.
+const LULL: u32 = 6;
+
 /// Decides how often the thread wakes up, and when it ends.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -26,8 +30,9 @@ pub(crate) struct Pace {
     start: Instant,
     /// When the thread last had nothing to do, in microseconds since `start`.
     idle: AtomicU64,
-    /// Bytes received since then.
+    /// Bytes received since then, and whether objects were among them.
     received: AtomicUsize,
+    news: AtomicBool,
     /// How many list/watches cannot wait.
     hurried: AtomicUsize,
     /// Whether it is time to end: for the thread at rest, and for its event loop.
@@ -44,6 +49,7 @@ impl Pace {
             start: Instant::now(),
             idle: AtomicU64::default(),
             received: AtomicUsize::default(),
+            news: AtomicBool::default(),
             hurried: AtomicUsize::default(),
             ending: Mutex::default(),
             ended_rest: Condvar::new(),
@@ -54,6 +60,11 @@ impl Pace {
     /// Notes that so many bytes were received.
     pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that an object has come or gone.
+    pub(super) fn changed(&self) {
+        self.news.store(true, Ordering::Relaxed);
     }
 
     /// Keeps the thread awake as long as the result lives.
@@ -85,7 +96,9 @@ impl Pace {
         let since = Duration::from_micros(now - self.idle.swap(now, Ordering::Relaxed).min(now));
         let enough = self.received.swap(0, Ordering::Relaxed) > ENOUGH;
         let hurried = self.hurried.load(Ordering::Relaxed) > 0;
-        if hurried || enough || since >= 2 * self.gather { Duration::ZERO } else { self.gather }
+        let news = self.news.swap(false, Ordering::Relaxed);
+        let rest = if news { self.gather } else { self.gather * LULL };
+        if hurried || enough || since >= 2 * rest { Duration::ZERO } else { rest }
     }
 }
 
@@ -165,17 +178,23 @@ mod tests {
     fn rests_only_when_woken_often_and_nothing_presses() {
         let gather = Duration::from_secs(3600);
         let pace = Arc::new(Pace::new(gather));
-        assert_eq!(pace.duration(), gather);
+        let duration = |pace: &Pace| {
+            pace.changed();
+            pace.duration()
+        };
+        assert_eq!(duration(&pace), gather);
+        assert_eq!(pace.duration(), LULL * gather);
+        pace.changed();
         pace.received(ENOUGH);
         assert_eq!(pace.duration(), gather);
         pace.received(ENOUGH + 1);
-        assert_eq!(pace.duration(), Duration::ZERO);
-        assert_eq!(pace.duration(), gather);
+        assert_eq!(duration(&pace), Duration::ZERO);
+        assert_eq!(duration(&pace), gather);
         let (one, two) = (pace.hurry(), pace.hurry());
         drop(one);
-        assert_eq!(pace.duration(), Duration::ZERO);
+        assert_eq!(duration(&pace), Duration::ZERO);
         drop(two);
-        assert_eq!(pace.duration(), gather);
+        assert_eq!(duration(&pace), gather);
         assert_eq!(Pace::new(Duration::ZERO).duration(), Duration::ZERO);
         let seldom = Pace::new(Duration::from_nanos(100));
         while seldom.start.elapsed() < Duration::from_micros(2) {}

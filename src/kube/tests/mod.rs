@@ -70,7 +70,7 @@ fn config() -> PipelineConfig {
         initial: millis(1),
         cap: millis(4),
         denied_cap: millis(4),
-        lasting_cap: millis(4),
+        lasting_cycle: millis(4),
         spacing: millis(1),
         spread: Duration::ZERO,
         ..BackoffConfig::default()
