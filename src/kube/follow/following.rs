@@ -294,3 +294,47 @@ impl Plan {
         task
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::resources::find;
+
+    /// One list/watch for each namespace that is named, as often as it is, else one for all; a kind outside
+    /// of namespaces knows neither them nor the selector.
+    #[test]
+    fn recorded_namespaces() {
+        let cases = include_str!("../../tests/conformance/ksm/field_selectors.json");
+        let data: Value = serde_json::from_str(cases).expect("JSON");
+        let cases = data["cases"].as_array().expect("cases");
+        assert!(cases.len() > 10);
+        let strings = |value: &Value| -> Vec<String> {
+            serde_json::from_value(value.clone()).expect("strings")
+        };
+        for case in cases {
+            let config = PipelineConfig {
+                resources: Vec::new(),
+                namespaces: strings(&case["namespaces"]),
+                selector: case["field_selector"].as_str().expect("a selector").to_owned(),
+                shard: Shard::WHOLE,
+                object_limit: 0,
+                use_apiserver_cache: false,
+                timing: Timing::default(),
+            };
+            let target = |name: &str| Target::built_in(find(name).expect("a kind"));
+            let watched: Vec<_> = scopes(&config, &target("pods"))
+                .into_iter()
+                .map(|scope| {
+                    assert_eq!(scope.selector, config.selector, "{case}");
+                    scope.namespace.unwrap_or_default()
+                })
+                .collect();
+            assert_eq!(watched, strings(&case["watched_namespaces"]), "{case}");
+            let nodes = scopes(&config, &target("nodes"));
+            let alone = |scope: &Scope| scope.namespace.is_none() && scope.selector.is_empty();
+            assert!(nodes.len() == 1 && alone(&nodes[0]), "{case}");
+        }
+    }
+}
