@@ -84,12 +84,8 @@ impl Tls {
             state.identity = identity.cloned();
             changed = true;
         }
-        if changed && let Err(error) = self.rebuild(&mut state) {
-            // A certificate may be there before its key.
-            tracing::warn!(
-                error,
-                "cannot use the new TLS certificates, going on with the old ones"
-            );
+        if changed {
+            self.replace(&mut state);
         }
         state.built.clone().ok_or_else(|| "no TLS configuration".to_owned())
     }
