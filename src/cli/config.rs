@@ -293,7 +293,11 @@ fn main_limits(args: &KubeArgs) -> Limits {
             (header, whole) => header.or(whole),
         },
         write: strconv::limit(args.server_write_timeout),
-        idle: strconv::limit(args.server_idle_timeout),
+        // Go's server takes the limit of a request where none is given for the time between two.
+        idle: strconv::limit(match args.server_idle_timeout {
+            0 => args.server_read_timeout,
+            idle => idle,
+        }),
     }
 }
 

@@ -58,6 +58,8 @@ struct State {
     phase: Phase,
     /// Begin of the phase.
     since: Instant,
+    /// When the last bytes came.
+    heard: Instant,
     read_by: Option<Instant>,
     write_by: Option<Instant>,
     /// Since when the client takes nothing.
@@ -120,6 +122,7 @@ impl Deadlines {
         let state = State {
             phase: Phase::Head,
             since: Instant::now(),
+            heard: Instant::now(),
             read_by: after(limits.read_header.or(limits.idle)),
             write_by: None,
             stalled: None,
@@ -152,6 +155,12 @@ impl Deadlines {
         self.state().had_request
     }
 
+    /// Whether a request has begun of which nothing more has come for so long.
+    pub(super) fn is_left_half(&self, quiet: Duration) -> bool {
+        let state = self.state();
+        state.phase == Phase::Head && state.heard.elapsed() >= quiet
+    }
+
     /// How easily this connection can be done without at a point in time; `None` while it is of use.
     pub(crate) fn dispensable(&self, now: Instant) -> Option<Dispensable> {
         self.state().dispensable(now)
@@ -174,6 +183,7 @@ impl Deadlines {
     /// Bytes have arrived; the number of them that belong to the request at hand.
     fn arrived(&self, bytes: &[u8]) -> usize {
         let mut state = self.state();
+        state.heard = Instant::now();
         if state.phase == Phase::Idle {
             state.enter(Phase::Head);
             state.read_by = after(self.limits.read_header);

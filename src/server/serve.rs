@@ -45,6 +45,9 @@ const REFUSAL: &[u8] =
 /// was answered at all would look like a server that is down.
 const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
+/// How long nothing may come of a request that has begun when the server ends.
+const HALF_REQUEST: Duration = Duration::from_millis(500);
+
 /// Pauses after a failed accept: long enough not to spin while descriptors are short, short enough
 /// to be back at once when they are not.
 const ACCEPT_PAUSE: std::ops::RangeInclusive<Duration> =
@@ -153,7 +156,10 @@ fn answer(
             ended = connection.as_mut() => ended,
             () = time_to_end(&mut told, &phases) => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                tokio::select! {
+                    ended = connection => ended,
+                    () = left_half(&phases) => Ok(()),
+                }
             }
         };
         if let Err(error) = ended {
@@ -176,6 +182,16 @@ async fn time_to_end(told: &mut watch::Receiver<bool>, phases: &Deadlines) {
     .await;
 }
 
+/// Completes when nothing more comes of a request that has begun: the process need not wait for it.
+async fn left_half(phases: &Deadlines) {
+    loop {
+        sleep(HALF_REQUEST).await;
+        if phases.is_left_half(HALF_REQUEST) {
+            return;
+        }
+    }
+}
+
 /// Says that there is no room. Nothing is waited for: what the client has not sent, or does not take, by now
 /// is not worth a descriptor.
 fn refuse(stream: TcpStream) {
@@ -190,6 +206,39 @@ fn refuse(stream: TcpStream) {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
+
+    /// The first request of a connection, and one after another.
+    #[tokio::test]
+    async fn half_a_request_does_not_hold_up_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        listener.set_nonblocking(true).expect("nonblocking");
+        let address = listener.local_addr().expect("address");
+        let (trigger, shutdown) = super::super::shutdown::switch();
+        let limits = Limits { read_header: None, write: None, idle: None };
+        let hours = Duration::from_secs(36_000);
+        let server = serve(listener, Arc::new(Router::default()), limits, hours, shutdown);
+        let server = tokio::spawn(server);
+        let clients = tokio::task::spawn_blocking(move || {
+            let connect = || std::net::TcpStream::connect(address).expect("connect");
+            let (mut first, mut second) = (connect(), connect());
+            second.write_all(b"GET /none HTTP/1.1\r\nHost: test\r\n\r\n").expect("request");
+            let answered = second.read(&mut [0; 4 << 10]).expect("answer") > 0;
+            for client in [&mut first, &mut second] {
+                client.write_all(b"GET /none HTT").expect("half a request");
+            }
+            (first, second, answered)
+        });
+        let (mut first, second, answered) = clients.await.expect("clients");
+        assert!(answered);
+        trigger.fire();
+        timeout(Duration::from_secs(60), server)
+            .await
+            .expect("an end")
+            .expect("no panic")
+            .expect("ok");
+        assert_eq!(first.read(&mut [0; 16]).unwrap_or(0), 0);
+        drop(second);
+    }
 
     #[tokio::test]
     async fn a_refused_client_is_told_so() {
