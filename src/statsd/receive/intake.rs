@@ -8,14 +8,15 @@
 //!   all of them, and applies by the kernel's stamps what came until the horizon; what came later waits for the next
 //!   round. A line that was in its socket before another one was stamped is therefore read in the same round or an
 //!   earlier one, and applied first.
-//! - Unix datagrams have no stamps, and several lines of one TCP connection share the last one's. They take effect before
-//!   everything of the sockets that became ready after theirs.
+//! - Datagrams and packets of a TCP connection have a stamp each. Where the kernel has joined packets of a connection
+//!   that waited unread (from other hosts, or more than some 500 bytes of them; see [`super::net::keep_apart`]), they
+//!   share the last one's. The last line came then. Those before take effect before everything of the sockets that became
+//!   ready after theirs.
 //!
-//! It cannot be known whether a datagram came between two lines that one connection sent while the thread was away, nor
-//! when a line came whose connection was closed meanwhile: the kernel puts the time of the last packet in the place of
-//! those before. The same goes for the moment in which the wall clock is set, and for the first milliseconds, until the
-//! kernel stamps. Sockets that share an address (`udp_sockets`) have a thread each,
-//! and no order between them.
+//! It cannot be known whether something came between two packets that the kernel has joined, nor when a line came whose
+//! connection was closed before it was accepted: the kernel puts the time of the last packet in the place of those
+//! before. The same goes for the moment in which the wall clock is set, and for the first milliseconds, until the kernel
+//! stamps. Sockets that share an address (`udp_sockets`) have a thread each, and no order between them.
 //!
 //! Under load the thread gathers datagrams by naps (see [`super::pace`]); at rest it waits and nothing is polled. A panic
 //! costs the datagram, or the piece of a connection, that caused it (see [`crate::statsd::supervise`]).
@@ -50,7 +51,8 @@ const CONNECTIONS: usize = 16;
 const EVENTS: usize = 256;
 /// Rounds after the stop: far more than what had come by then can take.
 const LAST_ROUNDS: usize = 1_000;
-/// So long after a line over TCP or a Unix socket there are no naps: what gathers of them has no times of its own.
+/// So long after a line over TCP or a Unix socket there are no naps: the kernel joins packets of a connection that wait
+/// for long, and senders to a Unix socket wait while its short queue is full.
 const MIXED: Duration = Duration::from_millis(20);
 /// Pause after a failed question to the kernel.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -92,6 +94,7 @@ impl Preparation {
             poll,
             events: Events::with_capacity(EVENTS),
             ready: Vec::new(),
+            behind: Vec::new(),
             datagrams: Vec::new(),
             tcp: None,
             arrivals: Vec::new(),
@@ -185,11 +188,6 @@ struct Datagrams {
 }
 
 impl Datagrams {
-    /// Whether its datagrams have a place of their own each, and not one for all that a round finds.
-    fn is_stamped(&self) -> bool {
-        self.source.listener() == Listener::Udp
-    }
-
     /// When the next datagram came, as far as is known; `None` without one.
     fn next(&self, horizon: Stamp) -> Option<Stamp> {
         if self.source.is_done() {
@@ -203,20 +201,19 @@ impl Datagrams {
     }
 }
 
-/// Something to be applied.
+/// A piece of a connection that is to be applied.
 #[derive(Debug)]
 struct Item {
     key: Stamp,
-    what: What,
+    piece: Arrival,
 }
 
+/// What a socket gave.
 #[derive(Clone, Copy, Debug)]
 enum What {
     /// A piece of a connection.
     Piece(Arrival),
-    /// All that a socket without stamps holds.
-    Batch(usize),
-    /// The first datagram of a socket with stamps: a mark for the others, it is not applied itself.
+    /// The first datagram of a socket: a mark for the others, it is not applied itself.
     Mark(usize),
 }
 
@@ -229,6 +226,8 @@ struct Reader {
     events: Events,
     /// What the kernel said to have something, in the order in which that came about.
     ready: Vec<Token>,
+    /// What had something again when all had been read. It is read in the next round; nobody knows after what it came.
+    behind: Vec<Token>,
     worker: Worker,
     datagrams: Vec<Datagrams>,
     tcp: Option<TcpSource>,
@@ -307,7 +306,10 @@ impl Reader {
     /// Asks the kernel which sockets have something.
     fn ask(&mut self, timeout: Option<Duration>) {
         match self.poll.poll(&mut self.events, timeout) {
-            Ok(()) => self.ready.extend(self.events.iter().map(mio::event::Event::token)),
+            Ok(()) => {
+                let tokens = self.events.iter().map(mio::event::Event::token);
+                self.ready.extend(tokens.filter(|token| *token != WAKER));
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 tracing::error!(%error, "the sockets cannot be watched, trying again");
@@ -327,9 +329,23 @@ impl Reader {
         round
     }
 
+    /// Whether all that came until now came over one connection.
+    fn is_alone(&self) -> bool {
+        let connections = self.tcp.iter().flat_map(|tcp| &tcp.unread);
+        let connections = connections.map(|slot| Token(CONNECTIONS + slot));
+        let tokens = self.behind.iter().chain(&self.ready).copied();
+        let mut tokens = connections.chain(tokens);
+        let first = tokens.next();
+        // The listener may have several.
+        first.is_some_and(|Token(number)| number >= CONNECTIONS)
+            && tokens.all(|token| Some(token) == first)
+            && self.items.is_empty()
+            && self.datagrams.iter().all(|each| each.source.is_done() && !each.source.unread)
+    }
+
     /// Reads from every socket that has something, and finds the places of what was read.
     fn read(&mut self, horizon: Stamp, round: &mut Round) {
-        let ready = std::mem::take(&mut self.ready);
+        let alone = if self.is_alone() { horizon } else { Stamp::MIN };
         // What is left from the last round came first.
         for number in 0..self.datagrams.len() {
             let Some(each) = self.datagrams.get_mut(number) else { continue };
@@ -340,52 +356,76 @@ impl Reader {
             }
         }
         if let Some(tcp) = &mut self.tcp {
+            tcp.alone = alone;
             for slot in std::mem::take(&mut tcp.unread) {
                 tcp.read(slot, &mut self.arrivals);
             }
             tcp.tick(&self.shared.metrics, self.poll.registry(), &mut self.arrivals);
-            enter(&mut self.fresh, &mut self.arrivals, horizon);
         }
-        for token in ready.iter().copied() {
-            if let Some(number) =
-                self.datagrams.iter().position(|each| each.source.token() == token)
-            {
-                if let Some(each) = self.datagrams.get_mut(number) {
-                    each.source.unread = true;
-                }
-                let is_marked = self.fresh.iter().any(|(_, what)| {
-                    matches!(what, What::Batch(marked) | What::Mark(marked) if *marked == number)
-                });
-                if !is_marked {
-                    self.prime(number, horizon, round);
-                }
-            } else if let Some(tcp) = &mut self.tcp {
-                match token {
-                    WAKER => {}
-                    TCP => {
-                        tcp.accept(&self.shared.metrics, self.poll.registry(), &mut self.arrivals);
-                    }
-                    Token(number) => tcp.read(number - CONNECTIONS, &mut self.arrivals),
-                }
-                enter(&mut self.fresh, &mut self.arrivals, horizon);
-            }
+        for token in std::mem::take(&mut self.behind) {
+            self.read_from(token, horizon, round);
+        }
+        enter(&mut self.fresh, &mut self.arrivals, |stamp| Key::At(stamp.min(horizon)), horizon);
+        let mut ready = std::mem::take(&mut self.ready);
+        for token in ready.drain(..) {
+            self.read_from(token, horizon, round);
+            let until = |stamp: Stamp| Key::Until(stamp.min(horizon));
+            enter(&mut self.fresh, &mut self.arrivals, until, horizon);
         }
         self.ready = ready;
-        self.ready.clear();
         round.was_busy |= !self.fresh.is_empty();
+        let is_mixed = |what: &What| match what {
+            What::Piece(_) => true,
+            What::Mark(number) => self
+                .datagrams
+                .get(*number)
+                .is_some_and(|each| each.source.listener() != Listener::Udp),
+        };
+        if self.fresh.iter().any(|(_, what)| is_mixed(what)) {
+            self.mixed = Some(Instant::now());
+        }
+        if self.fresh.iter().any(|(_, what)| matches!(what, What::Piece(_))) {
+            // The kernel's list begins anew: a connection that has got something since it was listed would keep that
+            // place for what comes later.
+            self.ask(Some(Duration::ZERO));
+            std::mem::swap(&mut self.ready, &mut self.behind);
+        }
+        self.place(horizon);
+    }
+
+    /// Finds the places of what was read.
+    fn place(&mut self, horizon: Stamp) {
         // Those of the last round that wait came before the horizon by now.
         for item in &mut self.items {
             item.key = item.key.min(horizon);
         }
-        if self.fresh.iter().any(|(_, what)| !matches!(what, What::Mark(_))) {
-            self.mixed = Some(Instant::now());
-        }
-        let whats = self.fresh.iter().map(|(_, what)| *what);
         let keys = order::places(self.fresh.iter().map(|(key, _)| *key));
-        let placed = whats.zip(keys).filter(|(what, _)| !matches!(what, What::Mark(_)));
-        self.items.extend(placed.map(|(what, key)| Item { key, what }));
+        for ((_, what), key) in self.fresh.iter().zip(keys) {
+            if let What::Piece(piece) = *what {
+                self.items.push_back(Item { key, piece });
+            }
+        }
         self.fresh.clear();
         self.items.make_contiguous().sort_by_key(|item| item.key);
+    }
+
+    /// Reads from a socket that has something.
+    fn read_from(&mut self, token: Token, horizon: Stamp, round: &mut Round) {
+        if let Some(number) = self.datagrams.iter().position(|each| each.source.token() == token) {
+            if let Some(each) = self.datagrams.get_mut(number) {
+                each.source.unread = true;
+            }
+            let is_marked =
+                |(_, what): &(Key, What)| matches!(what, What::Mark(marked) if *marked == number);
+            if !self.fresh.iter().any(is_marked) {
+                self.prime(number, horizon, round);
+            }
+        } else if let Some(tcp) = &mut self.tcp {
+            match token {
+                TCP => tcp.accept(&self.shared.metrics, self.poll.registry(), &mut self.arrivals),
+                Token(number) => tcp.read(number - CONNECTIONS, &mut self.arrivals),
+            }
+        }
     }
 
     /// Reads the first batch of a datagram socket, unless there is some of one left, and marks its place.
@@ -393,12 +433,9 @@ impl Reader {
         self.fill(number, round);
         let Some(each) = self.datagrams.get(number) else { return };
         round.was_busy |= each.source.unread;
-        let Some(stamp) = each.next(horizon) else { return };
-        self.fresh.push(if each.is_stamped() {
-            (Key::At(stamp), What::Mark(number))
-        } else {
-            (Key::Until(horizon), What::Batch(number))
-        });
+        if let Some(stamp) = each.next(horizon) {
+            self.fresh.push((Key::At(stamp), What::Mark(number)));
+        }
     }
 
     /// Reads the next batch of a datagram socket if there is one and the last one is done.
@@ -418,25 +455,23 @@ impl Reader {
         self.worker.begin();
         loop {
             let item = self.items.front().map_or(Stamp::MAX, |item| item.key);
-            let stamped = self.datagrams.iter().position(Datagrams::is_stamped);
-            let datagram = stamped.and_then(|number| {
-                let key = self.datagrams.get(number)?.next(horizon)?;
-                (key < item).then_some((number, key))
-            });
-            match datagram {
-                Some((_, key)) if key > horizon => break,
-                Some((number, key)) => self.apply_datagram(number, key, round),
-                None if item > horizon => break,
-                None => match self.items.pop_front() {
-                    Some(Item { what: What::Piece(arrival), .. }) => {
-                        self.worker.serve(Listener::Tcp);
-                        if let Some(tcp) = &mut self.tcp {
-                            tcp.apply(&arrival, &mut self.worker);
-                        }
+            let datagrams = self.datagrams.iter().enumerate();
+            let next = datagrams.filter_map(|(number, each)| Some((each.next(horizon)?, number)));
+            match next.min() {
+                Some((key, number)) if key < item => {
+                    if key > horizon {
+                        break;
                     }
-                    Some(Item { what: What::Batch(number), .. }) => self.apply_all(number, round),
-                    Some(Item { what: What::Mark(_), .. }) | None => {}
-                },
+                    self.apply_datagram(number, key, round);
+                }
+                _ if item > horizon => break,
+                _ => {
+                    let Some(Item { piece, .. }) = self.items.pop_front() else { break };
+                    self.worker.serve(Listener::Tcp);
+                    if let Some(tcp) = &mut self.tcp {
+                        tcp.apply(&piece, &mut self.worker);
+                    }
+                }
             }
         }
         self.worker.end();
@@ -460,30 +495,20 @@ impl Reader {
             self.worker.begin();
         }
     }
-
-    /// Applies all that a socket without stamps holds; more may keep coming, so that others have their turn in the end.
-    fn apply_all(&mut self, number: usize, round: &mut Round) {
-        for _ in 0..LAST_ROUNDS {
-            let Some(each) = self.datagrams.get_mut(number) else { return };
-            self.worker.serve(each.source.listener());
-            while let Some(datagram) = each.source.take() {
-                self.worker.datagram(datagram);
-            }
-            if !each.source.unread {
-                return;
-            }
-            self.fill(number, round);
-        }
-    }
 }
 
-/// Enters what connections gave.
-fn enter(fresh: &mut Vec<(Key, What)>, arrivals: &mut Vec<Arrival>, horizon: Stamp) {
+/// Enters what connections gave; `not_exact` says what is known of something that came with the last byte or before.
+fn enter(
+    fresh: &mut Vec<(Key, What)>,
+    arrivals: &mut Vec<Arrival>,
+    not_exact: impl Fn(Stamp) -> Key,
+    horizon: Stamp,
+) {
     for arrival in arrivals.drain(..) {
         let key = match arrival.stamp {
-            Some(stamp) if arrival.is_one => Key::At(stamp),
-            Some(stamp) => Key::Until(stamp.min(horizon)),
-            None => Key::Until(horizon),
+            Some(stamp) if arrival.is_exact => Key::At(stamp),
+            Some(stamp) => not_exact(stamp),
+            None => not_exact(horizon),
         };
         fresh.push((key, What::Piece(arrival)));
     }

@@ -100,6 +100,7 @@ pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<std::net::TcpListener>
 pub(crate) fn bind_unixgram(name: &str, read_buffer: usize) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
     prepare(&socket, read_buffer);
+    stamp(&socket);
     let address = match name.strip_prefix('@') {
         Some(rest) => SockAddr::unix(Path::new(&format!("\0{rest}")))?,
         None => SockAddr::unix(Path::new(name))?,
@@ -112,30 +113,44 @@ fn prepare(socket: &Socket, read_buffer: usize) {
     let wanted = if read_buffer == 0 { DEFAULT_READ_BUFFER } else { read_buffer };
     let wanted = i32::try_from(wanted).unwrap_or(i32::MAX);
     // With the right to do so the limit of the system does not apply. Without, the kernel takes what it allows.
-    if set_option(socket, libc::SO_RCVBUFFORCE, wanted).is_err()
+    if set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err()
         && let Err(error) = socket.set_recv_buffer_size(wanted as usize)
     {
         tracing::warn!(%error, bytes = wanted, "the receive buffer keeps its size");
     }
     // Where the kernel does not count for us there is nothing to report.
-    if let Err(error) = set_option(socket, libc::SO_RXQ_OVFL, 1) {
+    if let Err(error) = set_option(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1) {
         tracing::debug!(%error, "the kernel does not report drops");
     }
 }
 
 /// Has the kernel say when each packet came. Where it does not, order between sockets is that of reading.
 fn stamp(socket: &Socket) {
-    if let Err(error) = set_option(socket, libc::SO_TIMESTAMPNS, 1) {
+    if let Err(error) = set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1) {
         tracing::debug!(%error, "the kernel does not stamp packets");
     }
 }
 
-fn set_option(socket: &Socket, option: i32, value: i32) -> io::Result<()> {
+/// Acknowledges what a TCP connection has received, and has the kernel wait with the acknowledgement of what comes next.
+///
+/// The kernel joins a packet to the one before it in the receive queue, and puts its stamp in the place of the other's,
+/// unless the sender of this host still holds the one before, to repeat it. It holds it until it is acknowledged. So this
+/// keeps the stamps of packets that wait unread (for 40 ms, and for some 500 bytes); a sender that waits for
+/// acknowledgements (Nagle) goes on as soon as what it sent has been read. Packets from other hosts are joined all the same.
+pub(crate) fn keep_apart(stream: &impl AsRawFd) {
+    // An even value acknowledges at once; it delays the next one, but only if there was one to be sent.
+    for value in [2, 0] {
+        // Where the kernel knows no such thing, packets are joined.
+        let _ = set_option(stream, libc::IPPROTO_TCP, libc::TCP_QUICKACK, value);
+    }
+}
+
+fn set_option(socket: &impl AsRawFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     // SAFETY: the pointer and the length describe `value`, which outlives the call; the descriptor is open.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_SOCKET,
+            level,
             option,
             (&raw const value).cast(),
             size_of_val(&value) as libc::socklen_t,
@@ -166,6 +181,15 @@ pub(crate) fn kernel_drops(socket: &Socket) -> Option<u32> {
     info.get(MEMINFO_DROPS).copied()
 }
 
+/// Whether what is read from a stream stays there, to be read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// It stays.
+    Peek,
+    /// It is taken.
+    Take,
+}
+
 /// Reads from a stream what is there, without waiting: the number of bytes, and when the last of them came.
 ///
 /// # Errors
@@ -173,7 +197,12 @@ pub(crate) fn kernel_drops(socket: &Socket) -> Option<u32> {
 pub(crate) fn receive(
     stream: &impl AsRawFd,
     space: &mut [u8],
+    read: Read,
 ) -> io::Result<(usize, Option<Stamp>)> {
+    let flags = match read {
+        Read::Peek => libc::MSG_DONTWAIT | libc::MSG_PEEK,
+        Read::Take => libc::MSG_DONTWAIT,
+    };
     let mut control = [0u64; CONTROL_WORDS];
     let mut vector = libc::iovec { iov_base: space.as_mut_ptr().cast(), iov_len: space.len() };
     loop {
@@ -185,8 +214,7 @@ pub(crate) fn receive(
         header.msg_controllen = size_of_val(&control);
         // SAFETY: the header points to `space` and `control` with their true lengths; both are borrowed exclusively and
         // outlive the call. The descriptor is open.
-        let received =
-            unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
+        let received = unsafe { libc::recvmsg(stream.as_raw_fd(), &raw mut header, flags) };
         if let Ok(length) = usize::try_from(received) {
             return Ok((length, control_stamp(&control, header.msg_controllen)));
         }
@@ -437,7 +465,7 @@ mod tests {
             batch.receive(&socket).expect("received");
             let first = batch.next_stamp().expect("a stamp");
             assert_eq!(batch.take(), Some(&b"u"[..]));
-            let (length, second) = receive(&accepted, &mut space).expect("received");
+            let (length, second) = receive(&accepted, &mut space, Read::Take).expect("received");
             assert_eq!(space.get(..length), Some(&b"t"[..]));
             let Some(second) = second else { continue };
             if stamped > 0 {
@@ -446,11 +474,11 @@ mod tests {
             (last, stamped) = (second, stamped + 1);
         }
         assert_eq!(
-            receive(&accepted, &mut space).expect_err("nothing is left").kind(),
+            receive(&accepted, &mut space, Read::Take).expect_err("nothing is left").kind(),
             io::ErrorKind::WouldBlock
         );
         drop(stream);
-        assert_eq!(receive(&accepted, &mut space).expect("the end").0, 0);
+        assert_eq!(receive(&accepted, &mut space, Read::Take).expect("the end").0, 0);
     }
 
     #[test]

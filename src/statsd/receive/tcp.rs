@@ -20,8 +20,11 @@ use crate::descriptors::{Descriptors, Permit, Share};
 use crate::statsd::ingest::Worker;
 use crate::statsd::metrics::{Metrics, bump};
 
-/// Longest line with its line feed.
-const MAX_LINE: usize = 4_096;
+mod lines;
+mod pieces;
+
+use lines::{LineBuffer, MAX_LINE};
+
 /// Bytes read at once.
 const BUFFER: usize = 64 << 10;
 /// Connections accepted before others have their turn; the backlog holds no more.
@@ -43,8 +46,8 @@ pub(crate) struct Arrival {
     pub(crate) bytes: usize,
     /// When the last of them came.
     pub(crate) stamp: Option<Stamp>,
-    /// There is one line at most, which came when `stamp` says; the others of more may have come before.
-    pub(crate) is_one: bool,
+    /// All of it came when `stamp` says, as far as anybody can tell; otherwise some may have come before.
+    pub(crate) is_exact: bool,
 }
 
 /// How a connection ended.
@@ -90,6 +93,8 @@ pub(crate) struct TcpSource {
     quiet: BTreeMap<u64, usize>,
     turns: u64,
     space: Vec<u8>,
+    /// What a connection has got until then is the only thing that has come; [`Stamp::MIN`] if there may be more.
+    pub(crate) alone: Stamp,
     /// Connections that may hold more than has been read.
     pub(crate) unread: Vec<usize>,
     /// Ended; they are closed when what they gave can be scraped.
@@ -132,6 +137,7 @@ impl TcpSource {
             quiet: BTreeMap::new(),
             turns: 0,
             space: Vec::new(),
+            alone: Stamp::MIN,
             unread: Vec::new(),
             ended: Vec::new(),
             idle,
@@ -247,6 +253,7 @@ impl TcpSource {
             self.free.push(slot);
             return true;
         }
+        net::keep_apart(&stream);
         metrics.tcp_open.fetch_add(1, Ordering::Relaxed);
         self.turns += 1;
         self.quiet.insert(self.turns, slot);
@@ -338,28 +345,41 @@ impl TcpSource {
         if self.space.is_empty() {
             self.space = vec![0; BUFFER];
         }
-        let mut heard = false;
-        while let Some((stream, _)) = &connection.open {
-            match net::receive(stream, &mut self.space) {
-                Ok((0, _)) => connection.end(slot, End::Done, arrivals),
-                Ok((length, stamp)) => {
-                    let bytes = self.space.get(..length).unwrap_or_default();
-                    let is_one = memchr::memchr_iter(b'\n', bytes).nth(1).is_none();
-                    connection.lines.bytes.extend_from_slice(bytes);
-                    connection.waiting += 1;
-                    arrivals.push(Arrival { slot, bytes: length, stamp, is_one });
-                    heard = true;
-                    if length < BUFFER {
-                        continue;
-                    }
-                    // Others have their turn first.
-                    self.unread.push(slot);
+        let first = arrivals.len();
+        if let Some((stream, _)) = &connection.open {
+            let (lines, waiting) = (&mut connection.lines, &mut connection.waiting);
+            let taken = pieces::take(stream, &mut self.space, self.alone, |bytes, stamp| {
+                lines.extend(bytes);
+                *waiting += 1;
+                arrivals.push(Arrival { slot, bytes: bytes.len(), stamp, is_exact: true });
+            });
+            let more = match taken {
+                Ok(0) => Ok(0),
+                Ok(_) => {
+                    net::keep_apart(stream);
+                    // The end may have been there, of which no other event tells.
+                    self.space
+                        .get_mut(..1)
+                        .map_or(Ok(0), |byte| Ok(net::receive(stream, byte, net::Read::Peek)?.0))
                 }
+                Err(error) => Err(error),
+            };
+            match more {
+                Ok(0) => connection.end(slot, End::Done, arrivals),
+                // Others have their turn first.
+                Ok(_) => self.unread.push(slot),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => connection.end(slot, End::Failed(error), arrivals),
             }
-            break;
         }
+        let fresh = arrivals.get_mut(first..).unwrap_or_default();
+        // The kernel may have joined the first packets, or all of them: only the last line came with the last one then.
+        let stamp = fresh.first().and_then(|arrival| arrival.stamp);
+        let joined = fresh.iter().take_while(|each| each.bytes > 0 && each.stamp == stamp).count();
+        for arrival in fresh.iter_mut().take(joined.saturating_sub(1)) {
+            arrival.is_exact = false;
+        }
+        let heard = joined > 0;
         if heard {
             self.turns += 1;
             self.quiet.remove(&connection.turn);
@@ -456,7 +476,7 @@ impl Connection {
     fn end(&mut self, slot: usize, end: End, arrivals: &mut Vec<Arrival>) {
         self.end = Some(end);
         self.waiting += 1;
-        arrivals.push(Arrival { slot, bytes: 0, stamp: None, is_one: false });
+        arrivals.push(Arrival { slot, bytes: 0, stamp: None, is_exact: false });
     }
 }
 
@@ -477,91 +497,4 @@ fn is_full(error: &io::Error) -> bool {
 
 fn strip_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
-}
-
-/// A line does not fit.
-struct TooLong;
-
-/// Bytes of a stream on their way to being lines.
-#[derive(Debug, Default)]
-struct LineBuffer {
-    bytes: Vec<u8>,
-    /// How many of them may take effect.
-    released: usize,
-}
-
-impl LineBuffer {
-    /// What may take effect and has no line feed yet.
-    fn rest(&self) -> &[u8] {
-        self.bytes.get(..self.released).unwrap_or_default()
-    }
-
-    /// Releases so many bytes and takes the complete lines out.
-    fn take(&mut self, bytes: usize, mut each: impl FnMut(&[u8])) -> Result<(), TooLong> {
-        // No line feed was in what had been released before.
-        let fresh = self.released;
-        self.released = (self.released + bytes).min(self.bytes.len());
-        let mut start = 0;
-        let ends = memchr::memchr_iter(b'\n', self.rest().get(fresh..).unwrap_or_default());
-        for end in ends.map(|end| end + fresh) {
-            let line = self.rest().get(start..end).unwrap_or_default();
-            if line.len() >= MAX_LINE {
-                return Err(TooLong);
-            }
-            each(line);
-            start = end + 1;
-        }
-        self.released -= start;
-        if start > 0 {
-            self.bytes.drain(..start);
-            // A quiet connection keeps no more than its unfinished line.
-            self.bytes.shrink_to_fit();
-        }
-        if self.released >= MAX_LINE { Err(TooLong) } else { Ok(()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Feeds `stream` in pieces of `size` and returns the lines and whether one was too long.
-    fn lines(stream: &[u8], size: usize) -> (Vec<Vec<u8>>, Vec<u8>, bool) {
-        let mut buffer = LineBuffer::default();
-        let mut out = Vec::new();
-        let mut rest = stream;
-        while !rest.is_empty() {
-            let length = rest.len().min(size);
-            buffer.bytes.extend_from_slice(&rest[..length]);
-            rest = &rest[length..];
-            if buffer.take(length, |line| out.push(line.to_vec())).is_err() {
-                return (out, Vec::new(), true);
-            }
-        }
-        (out, buffer.rest().to_vec(), false)
-    }
-
-    #[test]
-    fn lines_do_not_depend_on_how_they_arrive() {
-        let longest = vec![b'n'; MAX_LINE - 1];
-        let stream = [b"a\n\nb\r\n", &longest[..], b"\nrest"].concat();
-        for size in [1, 2, 7, 4_095, 4_096, 4_097, 100_000] {
-            let (out, rest, too_long) = lines(&stream, size);
-            assert_eq!(out, [&b"a"[..], b"", b"b\r", &longest], "pieces of {size}");
-            assert_eq!(rest, b"rest");
-            assert!(!too_long);
-        }
-    }
-
-    #[test]
-    fn a_line_of_4096_bytes_is_too_long() {
-        for tail in [&b"\n"[..], b"", b"\nmore\n"] {
-            let stream = [b"before\n", &vec![b'n'; MAX_LINE][..], tail].concat();
-            for size in [1, 4_096, 100_000] {
-                let (out, _, too_long) = lines(&stream, size);
-                assert_eq!(out, [b"before"]);
-                assert!(too_long);
-            }
-        }
-    }
 }
