@@ -202,7 +202,6 @@ fn a_file_that_cannot_be_used_changes_the_gauge_and_nothing_else() {
             "resources: [pods]\n",
             "metric_allowlist: {\"kube_(\": {}}\n",
             "tls_config: x\n",
-            "auth_filter: true\n",
             "custom_resource_state_config_file: x\n",
             "namespace: a\npod: b\n",
             "port: 70000\n",
@@ -380,17 +379,14 @@ fn changes_of_the_files_in_the_variable_kubeconfig_are_applied() {
 fn features_that_are_not_there_are_refused_under_every_name() {
     let cluster = Cluster::new(5, Passage::Open);
     let server = format!("--apiserver={}", cluster.url());
-    let flags: [(&[&str], &str); 6] = [
+    let flags: [(&[&str], &str); 4] = [
         (&["--tls-config=x"], "--tls-config"),
-        (&["--auth-filter"], "--auth-filter"),
         (&["--custom-resource-state-config=x"], "--custom-resource-state-config"),
         (&["--custom-resource-state-config-file=x"], "--custom-resource-state-config-file"),
         (&["--custom-resource-state-only"], "--custom-resource-state-only"),
-        (&["--pod=a", "--pod-namespace=b"], "--pod"),
     ];
     let keys = [
-        ("tls_config: x\n", "line 1, column 13: tls_config is set"),
-        ("auth_filter: true\n", "line 1, column 14: auth_filter is set"),
+        ("tls_config: x\n", "line 1, column 13: web configuration x: No such file"),
         ("custom_resource_config: x\n", "line 1, column 25: custom_resource_config is set"),
         (
             "custom_resource_state_config_file: x\n",
@@ -401,7 +397,6 @@ fn features_that_are_not_there_are_refused_under_every_name() {
             "line 1, column 30: custom_resource_config_file is set",
         ),
         ("custom_resources_only: true\n", "line 1, column 24: custom_resources_only is set"),
-        ("pod: a\nnamespace: b\n", "line 1, column 6: pod is set"),
     ];
     let refused = |name: &str, args: &[&str], part: &str| {
         let output = common::run(name, args);

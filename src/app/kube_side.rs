@@ -5,14 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::process::startup_code;
 use crate::cache::Catalog;
 use crate::cli::config::{KubeConfig, Personality};
 use crate::cli::kube_flags::KubeArgs;
+use crate::kube::autosharding::{self, Autosharding, Detected, PodName, Resharding};
+use crate::kube::shard::Shard;
 use crate::kube::{
-    Client, ClientError, ClientOptions, Pipeline, PipelineConfig, PipelineHandle, Timing, Watched,
+    Account, Client, ClientError, ClientOptions, Judgement, Pipeline, PipelineConfig,
+    PipelineHandle, Timing, Watched,
 };
+use crate::server::authorisation::{Access, Action, Caller, Review, Reviews};
 use crate::server::routes::LivenessProbe;
 use crate::telemetry::{KubeMetrics, VERSION};
 
@@ -23,8 +29,27 @@ pub struct KubeSide {
     connection: Connection,
     client: Arc<ArcSwap<Client>>,
     metrics: KubeMetrics,
+    config: KubeConfig,
+    /// Where the pod decides about the shard.
+    sharding: Option<Sharding>,
     /// The number of the latest change.
     change: u64,
+}
+
+/// What is known of the StatefulSet of the pod, and how far it is followed.
+struct Sharding {
+    _source: Autosharding,
+    detected: watch::Receiver<Detected>,
+    way: Resharding,
+}
+
+impl Sharding {
+    async fn start(client: &Arc<ArcSwap<Client>>, pod: PodName) -> Result<Self, ClientError> {
+        let source = Autosharding::start(Arc::clone(client), pod).await?;
+        let mut detected = source.detected();
+        let way = Resharding::new(*detected.borrow_and_update());
+        Ok(Self { _source: source, detected, way })
+    }
 }
 
 /// A client, and what it was made from: as long as that is the same, so is the client.
@@ -133,17 +158,76 @@ impl KubeSide {
             Personality::Kstatd => Catalog::by_the_book(),
             _ => Catalog::new(),
         };
-        let pipeline = Pipeline::follow(client, &pipeline_config(config), &catalog, metrics)?;
+        let current = Arc::new(ArcSwap::new(Arc::clone(client)));
+        let sharding = match config.pod.clone() {
+            Some(pod) => Some(Sharding::start(&current, pod).await?),
+            None => None,
+        };
+        let shard = sharding.as_ref().map(|sharding| sharding.way.share());
+        let mut first = pipeline_config(config);
+        first.shard = shard.unwrap_or(first.shard);
+        let pipeline = Pipeline::follow(client, &first, &catalog, metrics)?;
         let handle = pipeline.handle();
         tokio::spawn(async move {
             handle.ready().await;
             startup_code::give_back();
         });
-        let client = Arc::new(ArcSwap::new(Arc::clone(client)));
-        let metrics = metrics.clone();
-        let side = Self { catalog, pipeline, connection, client, metrics, change: 1 };
-        side.note_shard(config);
+        let (metrics, config, client) = (metrics.clone(), config.clone(), current);
+        let side =
+            Self { catalog, pipeline, connection, client, metrics, config, sharding, change: 1 };
+        side.note_shard();
         Ok(side)
+    }
+
+    /// The pod that decides about the shard.
+    pub fn pod(&self) -> Option<&PodName> {
+        self.config.pod.as_ref()
+    }
+
+    /// Follows the StatefulSet of the pod: completes when there is another share to be shown, which then is on its way.
+    /// It may be dropped at any time.
+    pub async fn reshard(&mut self) {
+        let Some(sharding) = &mut self.sharding else { return std::future::pending().await };
+        let handle = self.pipeline.handle();
+        loop {
+            let in_force = handle.is_in_force(self.change);
+            let now = Instant::now();
+            if sharding.way.due(in_force, now) {
+                break;
+            }
+            let wake = sharding.way.wake_at(in_force, now);
+            let mut further = handle.clone();
+            tokio::select! {
+                Ok(()) = sharding.detected.changed() => {
+                    let detected = *sharding.detected.borrow_and_update();
+                    if sharding.way.found(detected) {
+                        break;
+                    }
+                }
+                () = further.changed(), if !in_force => {}
+                () = autosharding::until(wake) => {}
+                else => return std::future::pending().await,
+            }
+        }
+        let shard = sharding.way.share();
+        tracing::info!(
+            shard = shard.index,
+            of = shard.total,
+            "Following another share of the objects"
+        );
+        self.follow();
+    }
+
+    /// Follows what the configuration and the share say.
+    fn follow(&mut self) {
+        let mut config = pipeline_config(&self.config);
+        config.shard = self.shard();
+        self.change = self.pipeline.change(&self.connection.client, &config);
+        self.note_shard();
+    }
+
+    fn shard(&self) -> Shard {
+        self.sharding.as_ref().map_or(self.config.shard, |sharding| sharding.way.share())
     }
 
     /// Follows this configuration from here on, kind by kind.
@@ -153,8 +237,8 @@ impl KubeSide {
             self.client.store(Arc::clone(&connection.client));
         }
         self.connection = connection;
-        self.change = self.pipeline.change(&self.connection.client, &pipeline_config(config));
-        self.note_shard(config);
+        self.config = config.clone();
+        self.follow();
     }
 
     /// Whether all of the latest configuration is being served.
@@ -186,13 +270,45 @@ impl KubeSide {
         })
     }
 
+    /// Asks the API server that the side follows at that moment about callers.
+    pub fn reviews(&self) -> Arc<dyn Reviews> {
+        Arc::new(Reviewer(Arc::clone(&self.client)))
+    }
+
     /// Ends all list/watches.
     pub async fn stop(self) {
         self.pipeline.stop().await;
     }
 
-    fn note_shard(&self, config: &KubeConfig) {
-        self.metrics.shard(i64::from(config.shard.index), config.shard.total);
+    fn note_shard(&self) {
+        let shard = self.shard();
+        self.metrics.shard(i64::from(shard.index), shard.total);
+    }
+}
+
+/// Asks an API server about those who ask us.
+struct Reviewer(Arc<ArcSwap<Client>>);
+
+impl Reviews for Reviewer {
+    fn caller(&self, token: &str) -> Review<Option<Caller>> {
+        let (client, token) = (self.0.load_full(), token.to_owned());
+        Box::pin(async move {
+            let Some(account) = client.review_token(&token).await? else { return Ok(None) };
+            let identity = serde_json::to_string(&account).map_err(|error| error.to_string())?;
+            Ok(Some(Caller { name: account.name, identity: identity.into() }))
+        })
+    }
+
+    fn access(&self, caller: &Caller, action: &Action) -> Review<Access> {
+        let (client, action) = (self.0.load_full(), action.clone());
+        let identity = Arc::clone(&caller.identity);
+        Box::pin(async move {
+            let account: Account =
+                serde_json::from_str(&identity).map_err(|error| error.to_string())?;
+            let Judgement { allowed, denied } =
+                client.review_access(&account, &action.path, &action.verb).await?;
+            Ok(Access { allowed, denied })
+        })
     }
 }
 

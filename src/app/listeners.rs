@@ -16,10 +16,12 @@ use tokio::time::{Instant, sleep_until};
 
 use super::process::GRACE;
 use crate::cli::config::{Config, Listener};
+use crate::server::authorisation::{Authorisation, Reviews};
 use crate::server::listen::{self, BindError, ListenAddress};
 use crate::server::router::Router;
 use crate::server::serve::serve;
 use crate::server::shutdown::{self, Trigger};
+use crate::server::web_config::{WebConfig, WebConfigError};
 
 /// The first pause before an address that could not be had is tried again, which doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -47,6 +49,24 @@ pub type Routers = Box<dyn Fn(Role, bool) -> Router + Send + Sync>;
 struct Wanted {
     listener: Listener,
     gzip: bool,
+    web: Option<Arc<WebConfig>>,
+    authorised: bool,
+}
+
+/// Why the listeners of a process cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// An address cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The web configuration cannot be used.
+    #[error(transparent)]
+    Web(#[from] WebConfigError),
+    /// Callers are to be authorised, and nobody can be asked about them.
+    #[error(
+        "--auth-filter asks an API server about callers, and none is configured; set --kubeconfig or --apiserver, or remove the flag"
+    )]
+    NobodyToAsk,
 }
 
 /// A listener at work. Dropping it lets the answers in flight end and closes the rest.
@@ -67,6 +87,11 @@ struct Server {
 /// The listeners of a process.
 pub struct Listeners {
     routers: Routers,
+    /// The configuration that is wanted; what is made of it follows.
+    config: Config,
+    web: Option<Arc<WebConfig>>,
+    /// Each listener has a memory of its own; none without an API server.
+    filters: BTreeMap<Role, Arc<Authorisation>>,
     wanted: BTreeMap<Role, Wanted>,
     open: BTreeMap<Role, Open>,
     servers: JoinSet<io::Result<()>>,
@@ -82,7 +107,10 @@ impl Open {
     fn serves(&self, wanted: &Wanted) -> bool {
         let limits = wanted.listener.limits;
         let same = |server: &Server| {
-            server.wanted.listener.limits == limits && server.wanted.gzip == wanted.gzip
+            server.wanted.listener.limits == limits
+                && server.wanted.gzip == wanted.gzip
+                && server.wanted.authorised == wanted.authorised
+                && same_web(&server.wanted.web, &wanted.web)
         };
         self.server.as_ref().is_some_and(same)
     }
@@ -93,11 +121,27 @@ impl Listeners {
     ///
     /// # Errors
     ///
-    /// The first address that cannot be bound.
-    pub fn start(config: &Config, routers: Routers) -> Result<Self, BindError> {
+    /// The web configuration or the first address that cannot be had.
+    pub fn start(
+        config: &Config,
+        routers: Routers,
+        reviews: Option<Arc<dyn Reviews>>,
+    ) -> Result<Self, ListenError> {
+        if config.auth_filter && reviews.is_none() {
+            return Err(ListenError::NobodyToAsk);
+        }
+        let filter = |role| {
+            let reviews = reviews.clone()?;
+            Some((role, Arc::new(Authorisation::new(reviews))))
+        };
+        let filters = [Role::Main, Role::Telemetry].into_iter().filter_map(filter).collect();
+        let web = load(config)?;
         let mut listeners = Self {
             routers,
-            wanted: wanted(config),
+            wanted: wanted(config, web.as_ref()),
+            config: config.clone(),
+            web,
+            filters,
             open: BTreeMap::new(),
             servers: JoinSet::new(),
             failures: 0,
@@ -112,14 +156,19 @@ impl Listeners {
 
     /// Listens as this configuration says, as far as that can be had now.
     pub fn change(&mut self, config: &Config) {
-        self.wanted = wanted(config);
+        self.config = config.clone();
         self.failures = 0;
         self.adjust();
     }
 
     /// Whether all listeners are as the latest configuration says.
     pub fn is_in_force(&self) -> bool {
-        self.wanted.iter().all(|(role, wanted)| self.open.get(role).is_some_and(|o| o.is(wanted)))
+        self.has_web()
+            && (!self.config.auth_filter || !self.filters.is_empty())
+            && self
+                .wanted
+                .iter()
+                .all(|(role, wanted)| self.open.get(role).is_some_and(|o| o.is(wanted)))
     }
 
     /// Looks after the listeners: completes when something was tried again. It may be dropped at any time.
@@ -177,11 +226,30 @@ impl Listeners {
         self.retry = Some(Instant::now() + pause);
     }
 
+    /// Whether the web configuration is the one that is wanted.
+    fn has_web(&self) -> bool {
+        self.web.as_ref().map(|web| web.path()) == self.config.web_config.as_deref()
+    }
+
     /// Makes what can be made now as it is wanted.
     fn adjust(&mut self) {
         self.retry = None;
         let mut left = Vec::new();
         let mut failed = false;
+        if !self.has_web() {
+            match load(&self.config) {
+                Ok(web) => self.web = web,
+                Err(error) => {
+                    tracing::error!(%error, "the old web configuration stays until the new one can be used");
+                    failed = true;
+                }
+            }
+        }
+        if self.config.auth_filter && self.filters.is_empty() {
+            tracing::error!(error = %ListenError::NobodyToAsk, "the listeners stay as they are");
+            return;
+        }
+        self.wanted = wanted(&self.config, self.web.as_ref());
         if self.are_crossed() {
             // Each has the address of the other.
             let mut sockets: Vec<(ListenAddress, TcpListener)> = std::mem::take(&mut self.open)
@@ -310,7 +378,11 @@ impl Listeners {
         let accepting = socket.try_clone().map_err(fault)?;
         let bound = socket.local_addr().map_err(fault)?;
         let (trigger, shutdown) = shutdown::switch();
-        let router = Arc::new((self.routers)(role, wanted.gzip));
+        let filter = self.filters.get(&role).filter(|_| wanted.authorised);
+        let router = (self.routers)(role, wanted.gzip)
+            .for_the_authorised(filter.cloned())
+            .behind(wanted.web.clone());
+        let router = Arc::new(router);
         let task = self
             .servers
             .spawn(serve(accepting, router, wanted.listener.limits, GRACE, shutdown))
@@ -332,11 +404,30 @@ fn announce(role: Role, address: SocketAddr) {
     }
 }
 
-fn wanted(config: &Config) -> BTreeMap<Role, Wanted> {
-    let main = Wanted { listener: config.main.clone(), gzip: config.gzip };
-    let telemetry = config.telemetry.iter().map(|listener| {
-        // Always by the wishes of the client there.
-        (Role::Telemetry, Wanted { listener: listener.clone(), gzip: true })
-    });
+fn load(config: &Config) -> Result<Option<Arc<WebConfig>>, WebConfigError> {
+    let web = config.web_config.as_deref().map(WebConfig::load).transpose()?;
+    if let Some(web) = &web {
+        let (tls, http2) = (web.is_tls(), web.is_http2());
+        tracing::info!(file = %web.path().display(), tls, http2, "Using a web configuration");
+    }
+    Ok(web.map(Arc::new))
+}
+
+fn same_web(one: &Option<Arc<WebConfig>>, other: &Option<Arc<WebConfig>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+fn wanted(config: &Config, web: Option<&Arc<WebConfig>>) -> BTreeMap<Role, Wanted> {
+    let wanted = |listener: &Listener, gzip| {
+        let (listener, web) = (listener.clone(), web.cloned());
+        Wanted { listener, gzip, web, authorised: config.auth_filter }
+    };
+    let main = wanted(&config.main, config.gzip);
+    // Always by the wishes of the client there.
+    let telemetry =
+        config.telemetry.iter().map(|listener| (Role::Telemetry, wanted(listener, true)));
     std::iter::once((Role::Main, main)).chain(telemetry).collect()
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tracing::Level;
 
-use super::error::unavailable;
 pub use super::error::{ConfigError, ConfigErrors};
+use super::error::{named, unavailable, web_problem};
 use super::kube_flags::KubeArgs;
 use super::native::{LogArgs, LogStyle, RunArgs};
 use super::options_file;
@@ -16,6 +16,7 @@ use super::services;
 use super::statsd_flags::StatsdArgs;
 use crate::config_file::{self, Problem, ProblemClass, Severity};
 use crate::go::strconv;
+use crate::kube::autosharding::PodName;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
 use crate::resources::select::filter::{FamilyFilter, FilterError};
@@ -56,6 +57,10 @@ pub struct Config {
     pub main: Listener,
     /// Own metrics and profiles; statsd_exporter has them on the main listener.
     pub telemetry: Option<Listener>,
+    /// The file that says how all listeners speak TLS and whom they answer.
+    pub web_config: Option<PathBuf>,
+    /// Whether the API server decides who may see metrics and profiles.
+    pub auth_filter: bool,
     /// Whether bodies of the main listener may be compressed.
     pub gzip: bool,
     /// The Kubernetes side, whether or not a cluster is in reach.
@@ -103,8 +108,10 @@ pub struct KubeConfig {
     pub use_apiserver_cache: bool,
     /// How long objects are shown that may not be listed any more, `None` for ever.
     pub staleness_limit: Option<Duration>,
-    /// The shard that is kept.
+    /// The shard that is kept, unless the pod decides.
     pub shard: Shard,
+    /// The pod of a StatefulSet whose number and replicas decide what is kept.
+    pub pod: Option<PodName>,
 }
 
 /// The StatsD side.
@@ -188,11 +195,22 @@ pub fn kstatd(
         limits: TELEMETRY_LIMITS,
     };
     problems.extend(same_address(&main, &telemetry, "listen", "telemetry-listen"));
+    let web_config = match (named(&kube_args.tls_config), named(&args.statsd.0.web_config_file)) {
+        (Some(one), Some(other)) if one != other => {
+            problems.push(ConfigError::Invalid(format!(
+                "--tls-config={one} and --web.config.file={other} are one setting; leave one of them out"
+            )));
+            None
+        }
+        (one, other) => one.or(other).map(PathBuf::from),
+    };
     none(problems)?;
     Ok(Config {
         personality: Personality::Kstatd,
         main,
         telemetry: Some(telemetry),
+        web_config,
+        auth_filter: kube_args.auth_filter,
         gzip: kube_args.enable_gzip_encoding,
         kube: kubernetes.then(|| kube(&kube_args)).transpose()?,
         statsd: Some(StatsdConfig { args: args.statsd.0.clone() }),
@@ -230,6 +248,8 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
         personality: Personality::KubeStateMetrics,
         main,
         telemetry: Some(telemetry),
+        web_config: named(&args.tls_config).map(PathBuf::from),
+        auth_filter: args.auth_filter,
         gzip: args.enable_gzip_encoding,
         kube: Some(kube(&args)?),
         statsd: None,
@@ -264,6 +284,8 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
         personality: Personality::StatsdExporter,
         main: Listener { address, flag: "--web.listen-address", limits },
         telemetry: None,
+        web_config: named(&args.web_config_file).map(PathBuf::from),
+        auth_filter: false,
         gzip: true,
         kube: None,
         statsd: Some(StatsdConfig { args: args.clone() }),
@@ -383,6 +405,9 @@ pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<ReadOptions>, Con
 /// among it: which of them count is the personality's.
 pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
     let mut problems: Vec<ConfigError> = unavailable(args).collect();
+    if let Some(error) = web_problem(args) {
+        problems.push(ConfigError::Invalid(format!("--tls-config: {error}")));
+    }
     problems.extend(selected(args, Vec::new).err().into_iter().flat_map(|errors| errors.0));
     let lists =
         [(&args.metric_allowlist, 0), (&args.metric_denylist, 1), (&args.metric_opt_in_list, 2)];
@@ -410,7 +435,6 @@ pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
 }
 
 fn kube(args: &KubeArgs) -> Result<KubeConfig, ConfigErrors> {
-    let named = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Ok(KubeConfig {
         kubeconfig: named(&args.kubeconfig).map(PathBuf::from),
         apiserver: named(&args.apiserver),
@@ -427,7 +451,10 @@ fn kube(args: &KubeArgs) -> Result<KubeConfig, ConfigErrors> {
             .ok()
             .filter(|nanos| *nanos > 0)
             .map(Duration::from_nanos),
-        shard: Shard { index: args.shard, total: args.total_shards },
+        shard: Shard::new(args.shard, args.total_shards),
+        pod: named(&args.pod)
+            .zip(named(&args.pod_namespace))
+            .map(|(name, namespace)| PodName { namespace, name }),
     })
 }
 
@@ -554,10 +581,7 @@ mod tests {
             (vec!["--metric-allowlist=("], "--metric-allowlist: pattern \"(\""),
             (vec!["--port=65536"], "--port=65536"),
             (vec!["--port=8081"], "--port and --telemetry-port are the same address"),
-            (vec!["--auth-filter"], "--auth-filter"),
-            (vec!["--tls-config=x"], "--tls-config"),
             (vec!["--custom-resource-state-config-file=x"], "--custom-resource-state-config-file"),
-            (vec!["--pod=a", "--pod-namespace=b"], "--pod"),
             (vec!["--config=/none"], "--config=/none: "),
         ] {
             let text = error(&argv);
@@ -572,7 +596,7 @@ mod tests {
         let config = config.unwrap_or_else(|error| panic!("{error}"));
         let kube = config.kube.expect("kube");
         assert_eq!(kube.selector, "spec.nodeName=n");
-        assert_eq!((kube.object_limit, kube.shard), (0, Shard { index: 5, total: 1 }));
+        assert_eq!((kube.object_limit, kube.shard), (0, Shard::new(5, 1)));
         let names: Vec<&str> = kube.resources.iter().map(|(one, _)| one.name()).collect();
         assert_eq!(names, ["nodes", "pods"]);
         assert_eq!(config.main.address.to_string(), "[::]:8080");
@@ -612,18 +636,16 @@ mod tests {
             "--resources=pods,foo,bar",
             "--metric-allowlist=(",
             "--metric-opt-in-list=)",
-            "--auth-filter",
-            "--tls-config=x",
             "--port=-1",
         ]);
-        for part in ["foo", "bar", "\"(\"", "\")\"", "--auth-filter", "--tls-config", "--port=-1"] {
+        for part in ["foo", "bar", "\"(\"", "\")\"", "--port=-1"] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }
 
     #[test]
     fn what_protects_is_refused_without_a_cluster_too() {
-        for flag in ["tls_config", "custom_resource_config_file"] {
+        for flag in ["custom_resource_config_file"] {
             let file = tempfile::NamedTempFile::new().expect("file");
             std::fs::write(file.path(), format!("{flag}: x\n")).expect("write");
             let mut run = RunArgs::default();
@@ -634,6 +656,26 @@ mod tests {
             run.kube.0.continue_without_config = true;
             assert!(kstatd(&run, Load::First, |_| false).is_err(), "{flag}");
         }
+    }
+
+    #[test]
+    fn the_web_configuration_has_two_names_and_needs_no_cluster() {
+        let mut run = RunArgs::default();
+        (run.listen, run.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
+        let file = tempfile::NamedTempFile::new().expect("file");
+        let web = file.path().display().to_string();
+        run.kube.0.tls_config = web.clone();
+        let path =
+            |run: &RunArgs| kstatd(run, Load::First, |_| false).map(|config| config.web_config);
+        assert_eq!(path(&run), Ok(Some(PathBuf::from(&web))));
+        run.statsd.0.web_config_file = web.clone();
+        assert_eq!(path(&run), Ok(Some(PathBuf::from(&web))));
+        run.statsd.0.web_config_file = "other.yml".to_owned();
+        assert!(path(&run).is_err());
+        run.kube.0.tls_config = String::new();
+        assert_eq!(path(&run), Ok(Some(PathBuf::from("other.yml"))));
+        run.kube.0.tls_config = format!("{web}.absent");
+        assert!(path(&run).is_err());
     }
 
     #[test]

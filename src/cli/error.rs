@@ -1,6 +1,9 @@
 //! What keeps a configuration from being used.
 
+use std::path::Path;
+
 use super::kube_args::KubeArgs;
+use crate::server::web_config::{WebConfig, WebConfigError};
 
 /// Everything for which the flags cannot be used; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,16 +82,23 @@ pub enum ConfigError {
 /// The flags whose features are not in this version. A flag that is accepted and then ignored would be
 /// worse than an error: its user would believe in it.
 pub(crate) fn unavailable(args: &KubeArgs) -> impl Iterator<Item = ConfigError> + use<> {
-    let automatic = !args.pod.is_empty() && !args.pod_namespace.is_empty();
     let custom = "custom resource metrics";
     let checks = [
-        (args.auth_filter, "auth-filter", "authentication of requests"),
-        (!args.tls_config.is_empty(), "tls-config", "TLS and basic authentication"),
         (!args.custom_resource_config.is_empty(), "custom-resource-state-config", custom),
         (!args.custom_resource_config_file.is_empty(), "custom-resource-state-config-file", custom),
         (args.custom_resources_only, "custom-resource-state-only", custom),
-        (automatic, "pod", "automatic sharding"),
     ];
     let set = checks.into_iter().filter(|(set, ..)| *set);
     set.map(|(_, flag, what)| ConfigError::Unavailable { flag, what })
+}
+
+/// Why the web configuration that is named cannot be used.
+pub(crate) fn web_problem(args: &KubeArgs) -> Option<WebConfigError> {
+    let path = named(&args.tls_config)?;
+    WebConfig::load(Path::new(&path)).err()
+}
+
+/// What a flag names, unless it is empty.
+pub(crate) fn named(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }

@@ -273,7 +273,7 @@ impl Choice for RenderKube {
     }
 }
 
-/// The StatsD flags of `run`: all but the web server and the log, which are shared there.
+/// The StatsD flags of `run`: all but the addresses of the web server and the log, which are shared there.
 #[derive(Debug)]
 pub struct RunStatsd;
 
@@ -284,7 +284,7 @@ impl Choice for RunStatsd {
 
     fn flags() -> Vec<Flag<StatsdArgs>> {
         select(statsd_flags::FLAGS, |name| {
-            name.starts_with("statsd.") || name.starts_with("debug.")
+            name.starts_with("statsd.") || name.starts_with("debug.") || name == "web.config.file"
         })
     }
 }

@@ -268,6 +268,16 @@ fn together(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem> {
             "give only one of them, as a flag or here",
         ));
     }
+    if let Some(place) = place(&|key| key.name == "tls_config")
+        && let Some(error) = error::web_problem(args)
+    {
+        problems.push(Problem::error(
+            ProblemClass::InvalidOptions,
+            place,
+            error.to_string(),
+            "name a file that can be used",
+        ));
+    }
     for error in error::unavailable(args) {
         let ConfigError::Unavailable { flag, what } = error else { continue };
         // Automatic sharding needs two flags, either of which may stand here.
@@ -474,8 +484,7 @@ mod tests {
                 (8, 3, UnknownResource),
                 (9, 19, InvalidPattern),
                 (10, 22, InvalidPattern),
-                (11, 14, Unavailable),
-                (12, 13, Unavailable),
+                (12, 13, InvalidOptions),
                 (13, 25, Unavailable),
                 (14, 17, InvalidPort),
                 (15, 1, UnknownField),
@@ -496,7 +505,7 @@ mod tests {
         args.pod = "p".into();
         let problems = merge(file, &args).problems;
         let lines: Vec<_> = problems.iter().map(|one| (one.line, one.class)).collect();
-        assert_eq!(lines, [(2, ProblemClass::Contradiction), (3, ProblemClass::Unavailable)]);
+        assert_eq!(lines, [(2, ProblemClass::Contradiction)]);
         // What the flags alone say is not the file's.
         assert!(merge("port: 1\n", &KubeArgs { auth_filter: true, ..args }).problems.is_empty());
     }

@@ -114,6 +114,8 @@ flags! {
             "UDP sockets that share the address, each with a thread. With more than 1, lines from different senders take effect in any order.";
         tcp_idle_timeout: IdleTimeout, "statsd.tcp-idle-timeout", "0s",
             "How long a TCP connection may be silent before it is closed; 0 for any time. Those silent longest are closed in any case when open files run out.";
+        web_config_file: Text, "web.config.file", "\"\"",
+            "File with TLS certificates, users and headers of the web server, in the format of the Prometheus exporter toolkit.";
         sets: Toggle, "statsd.sets", "",
             "Count the distinct values of sets (type s), estimated. Off by default: statsd_exporter refuses sets.";
     }

@@ -105,6 +105,32 @@ impl Client {
         self.send(request, opened_after).await
     }
 
+    /// Creates an object of JSON at `path`, and returns what the server makes of it, or how it refuses.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(super) async fn create(
+        &self,
+        path: &str,
+        object: Bytes,
+    ) -> Result<Result<Bytes, Refusal>, String> {
+        let mut request = Request::post(self.uri(path)?)
+            .header(ACCEPT, "application/json, */*")
+            .header(ACCEPT_ENCODING, "identity")
+            .header(CONTENT_TYPE, "application/json")
+            .body(object)
+            .map_err(|error| causes(&error))?;
+        for (name, value) in &self.0.headers {
+            request.headers_mut().append(name, value.clone());
+        }
+        let response = self.send(request, None).await?;
+        if !response.status().is_success() {
+            return Ok(Err(Refusal::read(response).await));
+        }
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        body.map(|body| Ok(body.to_bytes())).map_err(|error| causes(&*error))
+    }
+
     /// Sends a request with credentials, and once more if the server refuses them and there are others.
     async fn send(
         &self,
@@ -173,7 +199,7 @@ impl Client {
         self.fetch("/livez").await.map(|_| ())
     }
 
-    async fn fetch(&self, path: &str) -> Result<Bytes, ClientError> {
+    pub(super) async fn fetch(&self, path: &str) -> Result<Bytes, ClientError> {
         let unreachable =
             |reason: String| ClientError::Unreachable { url: self.place(path), reason };
         let answer = async {

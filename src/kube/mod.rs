@@ -6,11 +6,13 @@
 //! never outlive the chunk they came in. Nothing here knows families or how text is served, and nothing
 //! knows the StatsD side.
 
+pub(crate) mod autosharding;
 mod client;
 mod config;
 mod follow;
 pub mod frame;
 mod pipeline;
+mod reviews;
 pub(crate) mod selector;
 pub(crate) mod shard;
 mod target;
@@ -23,4 +25,5 @@ pub use follow::backoff::{Backoff, BackoffConfig};
 pub use follow::progress::{Failure, Phase, Status};
 pub use follow::watch::Timing;
 pub use pipeline::{Pipeline, PipelineHandle};
+pub use reviews::{Account, Judgement};
 pub use target::Target;

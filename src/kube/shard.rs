@@ -35,6 +35,8 @@ pub struct Shard {
     pub index: i32,
     /// How many there are. None keeps anything when this is not positive.
     pub total: i64,
+    /// The number and the total of before, while what they kept is kept too.
+    before: Option<(i32, i64)>,
 }
 
 impl Default for Shard {
@@ -45,15 +47,37 @@ impl Default for Shard {
 
 impl Shard {
     /// The only shard: keeps everything.
-    pub const WHOLE: Self = Self { index: 0, total: 1 };
+    pub const WHOLE: Self = Self::new(0, 1);
+
+    /// One of `total`.
+    #[must_use]
+    pub const fn new(index: i32, total: i64) -> Self {
+        Self { index, total, before: None }
+    }
+
+    /// This shard together with what another keeps.
+    #[must_use]
+    pub fn joined(self, before: Self) -> Self {
+        let whole = [self, before].iter().any(|one| one.index == 0 && one.total == 1);
+        match whole {
+            true => Self { before: (self != Self::WHOLE).then_some((0, 1)), ..self },
+            false => Self { before: Some((before.index, before.total)), ..self },
+        }
+    }
 
     /// Whether the object of this UID is one of this shard.
     #[inline]
     #[must_use]
     pub fn keeps(&self, uid: &[u8]) -> bool {
+        if *self == Self::WHOLE {
+            return true;
+        }
+        let hash = fnv1a64(uid);
         // Without buckets every hash is -1, which is nobody's number.
-        let own = |bucket| self.index >= 0 && bucket == i64::from(self.index);
-        *self == Self::WHOLE || own(jump_hash(fnv1a64(uid), self.total))
+        let is = |(index, total): (i32, i64)| {
+            index >= 0 && ((index, total) == (0, 1) || jump_hash(hash, total) == i64::from(index))
+        };
+        is((self.index, self.total)) || self.before.is_some_and(is)
     }
 }
 
@@ -103,7 +127,7 @@ mod tests {
                 let index = i32::try_from(index.as_i64().unwrap()).unwrap();
                 assert_eq!(jump_hash(fnv1a64(uid), total), i64::from(index), "{sample}");
                 for other in 0..=i32::try_from(total).unwrap() {
-                    assert_eq!(Shard { index: other, total }.keeps(uid), other == index);
+                    assert_eq!(Shard::new(other, total).keeps(uid), other == index);
                 }
             }
         }
@@ -113,7 +137,7 @@ mod tests {
     fn shards_that_keep_nothing() {
         for (index, total) in [(0, 0), (-1, 0), (0, -1), (1, 1), (5, 3), (-1, 3)] {
             let kept = (0..200)
-                .filter(|uid: &i32| Shard { index, total }.keeps(uid.to_string().as_bytes()));
+                .filter(|uid: &i32| Shard::new(index, total).keeps(uid.to_string().as_bytes()));
             assert_eq!(kept.count(), 0, "{index} of {total}");
         }
     }

@@ -4,17 +4,18 @@
 //! writing. The originals tell the phases apart: waiting for a request, reading its head, answering.
 //! [`Deadlines`] carries the phase; [`TimedStream`] fails reads and writes that outlast it, and hands over
 //! one head at a time, so that bytes of the next request do not hide in hyper's buffer where no clock sees
-//! them. [`Peer`] tells a long answer whether anybody waits for it.
+//! them. [`Peer`] tells a long answer whether anybody waits for it. With HTTP/2, where requests come side by
+//! side, a connection is in use while any of them is, and idle after the last.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
-use tokio::io::Interest;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -24,6 +25,9 @@ const READ: usize = 4 << 10;
 /// An answer of which the client takes nothing for so long is given up, where no limit says otherwise. The
 /// originals wait for ever; no reader that lives pauses that long.
 const STALLED: Duration = Duration::from_secs(300);
+
+/// How long a handshake may take where nothing else limits it.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// From when on a connection may be closed for a newcomer although it has begun a request, or has an answer
 /// to take.
@@ -71,6 +75,10 @@ struct State {
     has_body: bool,
     /// Closed for a newcomer.
     cut: bool,
+    /// Whether requests come side by side, whose heads nobody but HTTP/2 can find.
+    is_http2: bool,
+    /// Answers under way.
+    answers: usize,
     /// Whoever polls the connection.
     task: Option<Waker>,
 }
@@ -130,6 +138,8 @@ impl Deadlines {
             had_request: false,
             has_body: false,
             cut: false,
+            is_http2: false,
+            answers: 0,
             task: None,
         };
         Self { limits, state: Arc::new(Mutex::new(state)) }
@@ -143,11 +153,44 @@ impl Deadlines {
     pub fn answering(&self, has_body: bool) -> Answer {
         let mut state = self.state();
         state.enter(Phase::Answering);
+        state.answers += 1;
         state.had_request = true;
         state.has_body = has_body;
         state.read_by = None;
         state.write_by = after(self.limits.write);
         Answer(self.clone())
+    }
+
+    /// From here on requests come side by side: while any is answered, the connection is.
+    pub(super) fn speaks_http2(&self) {
+        self.state().is_http2 = true;
+    }
+
+    /// Runs what comes before the first request, at most until the connection is closed for a newcomer or its
+    /// time is over.
+    ///
+    /// # Errors
+    ///
+    /// That of `work`, or that it was not done in time.
+    pub(super) async fn before_requests<T>(
+        &self,
+        work: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
+        let (mut work, mut timer) = (pin!(work), Timer::default());
+        poll_fn(|cx| {
+            if let Poll::Ready(result) = work.as_mut().poll(cx) {
+                return Poll::Ready(result);
+            }
+            let deadline = {
+                let mut state = self.state();
+                state.watch(cx);
+                state.read_by.unwrap_or(state.since + HANDSHAKE)
+            };
+            timer
+                .poll(Some(deadline), cx)
+                .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "no handshake in time")))
+        })
+        .await
     }
 
     /// Whether the connection has had a request.
@@ -184,6 +227,9 @@ impl Deadlines {
     fn arrived(&self, bytes: &[u8]) -> usize {
         let mut state = self.state();
         state.heard = Instant::now();
+        if state.is_http2 {
+            return bytes.len();
+        }
         if state.phase == Phase::Idle {
             state.enter(Phase::Head);
             state.read_by = after(self.limits.read_header);
@@ -197,7 +243,7 @@ impl Deadlines {
     fn withholds(&self, cx: &Context<'_>) -> bool {
         let mut state = self.state();
         state.watch(cx);
-        state.phase == Phase::Sending && !state.has_body
+        state.phase == Phase::Sending && !state.has_body && !state.is_http2
     }
 
     /// Everything that was written has been taken over by the system.
@@ -253,7 +299,11 @@ pub struct Answer(Deadlines);
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.0.state().enter(Phase::Sending);
+        let mut state = self.0.state();
+        state.answers -= 1;
+        if state.answers == 0 {
+            state.enter(Phase::Sending);
+        }
     }
 }
 
@@ -275,9 +325,9 @@ impl Peer {
     }
 }
 
-/// A TCP stream that fails when its [`Deadlines`] pass.
-pub struct TimedStream {
-    stream: Arc<TcpStream>,
+/// A stream that fails when its [`Deadlines`] pass.
+pub struct TimedStream<S> {
+    stream: S,
     deadlines: Deadlines,
     /// What was read behind the end of a head.
     ahead: Vec<u8>,
@@ -303,25 +353,18 @@ impl Timer {
     }
 }
 
-impl TimedStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> TimedStream<S> {
     /// Watches over `stream`.
-    pub fn new(stream: TcpStream, deadlines: Deadlines) -> Self {
+    pub fn new(stream: S, deadlines: Deadlines) -> Self {
         let (reading, writing) = (Timer::default(), Timer::default());
-        Self { stream: Arc::new(stream), deadlines, ahead: Vec::new(), reading, writing }
+        Self { stream, deadlines, ahead: Vec::new(), reading, writing }
     }
 
-    /// The other side.
-    pub fn peer(&self) -> Peer {
-        Peer(Arc::downgrade(&self.stream))
-    }
-
-    /// Bytes of the system; fails when they do not come in time.
+    /// Bytes of the stream; fails when they do not come in time.
     fn poll_bytes(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
-        while let Poll::Ready(ready) = self.stream.poll_read_ready(cx) {
-            match ready.and_then(|()| self.stream.try_read(bytes)) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
-            }
+        let mut buf = ReadBuf::new(bytes);
+        if let Poll::Ready(result) = Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+            return Poll::Ready(result.map(|()| buf.filled().len()));
         }
         let deadline = self.deadlines.state().read_by;
         self.reading
@@ -329,20 +372,15 @@ impl TimedStream {
             .map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "no complete request in time")))
     }
 
-    /// Writes; fails when the client does not take it in time.
-    fn poll_out(
+    /// Gives something to the stream; fails when the client does not take it in time.
+    fn poll_out<T>(
         &mut self,
         cx: &mut Context<'_>,
-        write: impl Fn(&TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        while let Poll::Ready(ready) = self.stream.poll_write_ready(cx) {
-            match ready.and_then(|()| write(&self.stream)) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => {
-                    self.deadlines.state().stalled = None;
-                    return Poll::Ready(result);
-                }
-            }
+        give: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(result) = give(Pin::new(&mut self.stream), cx) {
+            self.deadlines.state().stalled = None;
+            return Poll::Ready(result);
         }
         let deadline = {
             let mut state = self.deadlines.state();
@@ -356,7 +394,14 @@ impl TimedStream {
     }
 }
 
-impl Read for TimedStream {
+impl Peer {
+    /// The other side of `stream`.
+    pub(super) fn of(stream: &Arc<TcpStream>) -> Self {
+        Self(Arc::downgrade(stream))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Read for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -391,32 +436,28 @@ impl Read for TimedStream {
     }
 }
 
-impl Write for TimedStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> Write for TimedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_out(cx, |stream| stream.try_write(buf))
+        self.poll_out(cx, |stream, cx| stream.poll_write(cx, buf))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A client that is gone shows when something is written to it. A body that has no bytes for a while only flushes.
-        if let Some(error) = self.stream.take_error()? {
-            return Poll::Ready(Err(error));
-        }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_out(cx, |stream, cx| stream.poll_flush(cx)))?;
         // hyper comes here when its own buffer is empty.
         self.deadlines.flushed();
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let socket = socket2::SockRef::from(&*self.stream);
-        Poll::Ready(socket.shutdown(std::net::Shutdown::Write))
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_out(cx, |stream, cx| stream.poll_shutdown(cx))
     }
 
     fn is_write_vectored(&self) -> bool {
-        true
+        self.stream.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -424,7 +465,7 @@ impl Write for TimedStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_out(cx, |stream| stream.try_write_vectored(bufs))
+        self.poll_out(cx, |stream, cx| stream.poll_write_vectored(cx, bufs))
     }
 }
 

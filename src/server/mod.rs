@@ -10,15 +10,19 @@
 //! | [`serve`], [`admission`] | accepting, room for connections, graceful end |
 //! | [`connection`] | deadlines of a connection |
 //! | [`router`] | paths to handlers |
+//! | [`authorisation`] | tokens and rights, as the API server sees them |
+//! | [`web_config`], `handshake`, `socket` | TLS, users, headers and limits from a file |
 //! | [`scrape`], [`gzip`], `deflate`, [`body`] | metrics bodies |
 //! | [`readiness`], [`shutdown`] | the process's state as the server sees it |
 //! | [`pprof`] | profiles |
 
 mod admission;
+pub(crate) mod authorisation;
 pub(crate) mod body;
 pub(crate) mod connection;
 mod deflate;
 pub mod gzip;
+mod handshake;
 pub(crate) mod landing;
 pub(crate) mod listen;
 pub(crate) mod pprof;
@@ -30,4 +34,6 @@ pub(crate) mod routes;
 pub(crate) mod scrape;
 pub(crate) mod serve;
 pub(crate) mod shutdown;
+mod socket;
 pub(crate) mod validity;
+pub(crate) mod web_config;

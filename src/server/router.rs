@@ -10,8 +10,10 @@ use hyper::Method;
 use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
 
+use super::authorisation::Authorisation;
 use super::query;
 use super::response::{self, Response};
+use super::web_config::{Guard, WebConfig};
 
 /// What a handler gets: the head of a request. Bodies are never read.
 #[derive(Debug)]
@@ -55,12 +57,16 @@ type Handler = Arc<dyn Fn(Call) -> Answering + Send + Sync>;
 #[derive(Default)]
 pub struct Router {
     routes: Vec<Route>,
+    guard: Option<Guard>,
+    authorisation: Option<Arc<Authorisation>>,
 }
 
 struct Route {
     path: String,
     methods: Methods,
     handler: Handler,
+    /// Whether it says something that not everybody may know.
+    protected: bool,
 }
 
 impl Router {
@@ -86,7 +92,8 @@ impl Router {
         F: Future<Output = Response> + Send + 'static,
     {
         let handler: Handler = Arc::new(move |call| Box::pin(handler(call)));
-        self.routes.push(Route { path: path.to_owned(), methods, handler });
+        let route = Route { path: path.to_owned(), methods, handler, protected: false };
+        self.routes.push(route);
         self
     }
 
@@ -101,10 +108,45 @@ impl Router {
         self
     }
 
+    /// Lets only those use metrics and profiles whom the filter admits. What there is to be seen is
+    /// the same for every method then, so that nobody learns from a refusal what there is.
+    pub fn for_the_authorised(mut self, authorisation: Option<Arc<Authorisation>>) -> Self {
+        if authorisation.is_none() {
+            return self;
+        }
+        for route in &mut self.routes {
+            let path = route.path.as_str();
+            route.protected =
+                path == "/metrics" || path.starts_with("/metrics/") || path.starts_with("/debug/");
+            if route.protected {
+                route.methods = Methods::Any;
+            }
+        }
+        self.authorisation = authorisation;
+        self
+    }
+
+    /// Puts all routes behind a web configuration.
+    pub fn behind(mut self, web: Option<Arc<WebConfig>>) -> Self {
+        self.guard = web.map(Guard::new);
+        self
+    }
+
+    /// The web configuration that stands before the routes.
+    pub fn web(&self) -> Option<&Arc<WebConfig>> {
+        self.guard.as_ref().map(Guard::config)
+    }
+
     /// Answers one request.
     pub async fn dispatch(&self, head: Parts) -> Response {
         let is_head = head.method == Method::HEAD;
-        let mut response = self.answer(head).await;
+        let mut response = match &self.guard {
+            None => self.answer(head).await,
+            Some(guard) => match guard.admit(&head).await {
+                Ok(headers) => headers.put(self.answer(head).await),
+                Err(refusal) => *refusal,
+            },
+        };
         if is_head {
             // A body that was not written, because nobody would see it, says nothing about its length.
             let size = hyper::body::Body::size_hint(response.body()).exact();
@@ -131,7 +173,14 @@ impl Router {
         }
         let path = clean.into_owned();
         match self.find(&path, &head.method) {
-            Found::Handler(handler) => handler(Call { head, path }).await,
+            Found::Route(route) => {
+                if let Some(filter) = self.authorisation.as_ref().filter(|_| route.protected)
+                    && let Err(refusal) = filter.admit(&head, &path).await
+                {
+                    return *refusal;
+                }
+                (route.handler)(Call { head, path }).await
+            }
             Found::Subtree => {
                 let target = with_query(&format!("{path}/"), head.uri.query());
                 response::redirect(&head.method, &target)
@@ -147,7 +196,7 @@ impl Router {
         };
         let routes = || self.routes.iter().filter(answers);
         if let Some(route) = routes().find(|route| route.path == path) {
-            return Found::Handler(&route.handler);
+            return Found::Route(route);
         }
         let is_subtree = |route: &Route| route.path.len() > 1 && route.path.ends_with('/');
         let covers = |route: &&Route| {
@@ -158,14 +207,14 @@ impl Router {
             return Found::Subtree;
         }
         match routes().filter(covers).max_by_key(|route| route.path.len()) {
-            Some(route) => Found::Handler(&route.handler),
+            Some(route) => Found::Route(route),
             None => Found::Nothing,
         }
     }
 }
 
 enum Found<'a> {
-    Handler(&'a Handler),
+    Route(&'a Route),
     Subtree,
     Nothing,
 }

@@ -10,17 +10,22 @@ use std::task::Poll;
 use std::time::Duration;
 
 use hyper::body::Body as _;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
+use hyper_util::rt::TokioExecutor;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::admission::{self, Place};
-use super::connection::{Deadlines, Limits, TimedStream};
+use super::connection::{Deadlines, Limits, Peer, TimedStream};
+use super::handshake;
+use super::response::Response;
 use super::router::Router;
 use super::shutdown::Shutdown;
+use super::socket::Socket;
 use super::validity;
 
 /// Largest request head, start line included.
@@ -28,6 +33,9 @@ const MAX_HEAD: usize = 64 << 10;
 
 /// What hyper may buffer of one response before it waits for the socket.
 const MAX_BUFFERED: usize = 256 << 10;
+
+/// Requests that one HTTP/2 connection may have under way, as in Go's server.
+const MAX_STREAMS: u32 = 250;
 
 /// When the system asks whether a silent peer is still there, how often it repeats the question, and after
 /// how many unanswered ones it ends the connection; as Go's server has it.
@@ -126,48 +134,115 @@ fn answer(
     let _ = stream.set_nodelay(true);
     // Without it the other limits still end a connection whose peer has vanished, only later.
     let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
-    let stream = TimedStream::new(stream, deadlines.clone());
-    let peer = stream.peer();
-    let (router, phases) = (Arc::clone(router), deadlines.clone());
-    let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        let answer = deadlines.answering(!request.body().is_end_stream());
-        request.extensions_mut().insert(peer.clone());
-        let router = Arc::clone(&router);
-        async move {
-            let (head, _) = request.into_parts();
-            let response = match validity::refusal(&head) {
-                Some(refusal) => refusal,
-                None => router.dispatch(head).await,
-            };
-            Ok::<_, Infallible>(response.map(|body| body.hold(answer)))
+    let (socket, router) = (Socket::new(stream), Arc::clone(router));
+    tokio::spawn(async move {
+        if let Err(error) = converse(socket, &deadlines, &router, &mut told).await {
+            tracing::debug!(error, "connection ended early");
         }
+        // Only now is its descriptor free for another, and nobody has to wait for it any more.
+        drop((place, told));
     });
+}
+
+/// Serves a connection from its first byte to its last.
+async fn converse(
+    socket: Socket,
+    deadlines: &Deadlines,
+    router: &Arc<Router>,
+    told: &mut watch::Receiver<bool>,
+) -> Result<(), String> {
+    let peer = Peer::of(socket.stream());
+    let Some(web) = router.web().filter(|web| web.is_tls()) else {
+        return serve_http1(socket, peer, deadlines, router, told).await;
+    };
+    let handshake = deadlines.before_requests(handshake::accept(socket, web));
+    let Some(stream) = handshake.await.map_err(|error| error.to_string())? else { return Ok(()) };
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        serve_http2(stream, peer, deadlines, router, told).await
+    } else {
+        serve_http1(stream, peer, deadlines, router, told).await
+    }
+}
+
+/// Answers one request after the other.
+async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    peer: Peer,
+    deadlines: &Deadlines,
+    router: &Arc<Router>,
+    told: &mut watch::Receiver<bool>,
+) -> Result<(), String> {
+    let stream = TimedStream::new(stream, deadlines.clone());
+    let service = service_fn(|request| reply(request, peer.clone(), deadlines, router));
     let connection = http1::Builder::new()
         // A client may close its sending side after the request and still read the answer.
         .half_close(true)
         .max_header_size(MAX_HEAD)
         .max_buf_size(MAX_BUFFERED)
         .serve_connection(stream, service);
-    tokio::spawn(async move {
-        let mut connection = pin!(connection);
-        let ended = tokio::select! {
-            // First, so that a request that has come is seen before the question whether there is one.
-            biased;
-            ended = connection.as_mut() => ended,
-            () = time_to_end(&mut told, &phases) => {
-                connection.as_mut().graceful_shutdown();
-                tokio::select! {
-                    ended = connection => ended,
-                    () = left_half(&phases) => Ok(()),
-                }
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        // First, so that a request that has come is seen before the question whether there is one.
+        biased;
+        ended = connection.as_mut() => ended,
+        () = time_to_end(told, deadlines) => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection => ended,
+                () = left_half(deadlines) => Ok(()),
             }
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "connection ended early");
         }
-        // Only now is its descriptor free for another, and nobody has to wait for it any more.
-        drop((place, told));
+    };
+    ended.map_err(|error| error.to_string())
+}
+
+/// Answers requests side by side.
+async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    peer: Peer,
+    deadlines: &Deadlines,
+    router: &Arc<Router>,
+    told: &mut watch::Receiver<bool>,
+) -> Result<(), String> {
+    deadlines.speaks_http2();
+    let stream = TimedStream::new(stream, deadlines.clone());
+    let (phases, router) = (deadlines.clone(), Arc::clone(router));
+    let service = service_fn(move |request| {
+        let (peer, phases, router) = (peer.clone(), phases.clone(), Arc::clone(&router));
+        async move { reply(request, peer, &phases, &router).await }
     });
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD as u32)
+        .max_send_buf_size(MAX_BUFFERED)
+        .serve_connection(stream, service);
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        () = time_to_end(told, deadlines) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    ended.map_err(|error| error.to_string())
+}
+
+/// The answer to one request.
+async fn reply(
+    mut request: hyper::Request<hyper::body::Incoming>,
+    peer: Peer,
+    deadlines: &Deadlines,
+    router: &Router,
+) -> Result<Response, Infallible> {
+    let answer = deadlines.answering(!request.body().is_end_stream());
+    request.extensions_mut().insert(peer);
+    let (head, _) = request.into_parts();
+    let response = match validity::refusal(&head) {
+        Some(refusal) => refusal,
+        None => router.dispatch(head).await,
+    };
+    Ok(response.map(|body| body.hold(answer)))
 }
 
 /// Completes when the server ends and the connection has had its first request, or enough time for it.

@@ -13,7 +13,7 @@ use super::response::{self, Response};
 pub fn refusal(head: &Parts) -> Option<Response> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let message = match (hosts.next(), hosts.next()) {
-        (None, _) if head.version >= Version::HTTP_11 => {
+        (None, _) if head.version == Version::HTTP_11 => {
             "400 Bad Request: missing required Host header"
         }
         (_, Some(_)) => "400 Bad Request",

@@ -282,7 +282,7 @@ spec: {containers: [{name: c, image: "c:1"}]}
 
 // refusedFlags are those of the charts that this version cannot serve yet. It says
 // so and ends, rather than leave something out silently.
-var refusedFlags = []string{"--custom-resource-state-config-file", "--pod", "--pod-namespace"}
+var refusedFlags = []string{"--custom-resource-state-config-file"}
 
 // served are the arguments without the refused ones; that those are refused is
 // checked.
@@ -305,7 +305,7 @@ func served(t *testing.T, args []string) []string {
 }
 
 // TestChartAutosharding starts all replicas of the chart's StatefulSet: each takes
-// its part, and together they have every object once. The shard is said by flags.
+// its part, and together they have every object once. The shard is that of the pod.
 func TestChartAutosharding(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	c := loadChart(t, "kube-state-metrics-autoshard.yaml")
@@ -337,7 +337,7 @@ spec: {containers: [{name: c, image: "c:1"}]}
 `, name)))
 		image := harness.NewImage(t)
 		env := inCluster(t, image, cluster, "monitoring", c.pod.ServiceAccountName)
-		c.container.Args = append(slices.Clone(args), fmt.Sprintf("--shard=%d", i), fmt.Sprintf("--total-shards=%d", replicas))
+		c.container.Args = args
 		process := c.start(t, image, home, "/kube-state-metrics", name, "monitoring", env...)
 		c.waitProbes(t, home, process)
 		waitMetrics(t, home, "http://127.0.0.1:8081/metrics", func(e harness.Exposition) error {

@@ -71,8 +71,9 @@ pub async fn run_kstatd(args: &RunArgs, starting: Starting) -> Result<(), String
         Role::Main => routes::kstatd(&sides, gzip, readiness.clone(), &http),
         Role::Telemetry => routes::telemetry(own.clone(), more.clone(), "kstatd", true),
     });
+    let reviews = side.as_ref().map(KubeSide::reviews);
     let listeners =
-        Listeners::start(&beginning.config, routers).map_err(|error| error.to_string())?;
+        Listeners::start(&beginning.config, routers, reviews).map_err(|error| error.to_string())?;
     let mut upkeep = Upkeep::new(beginning, listeners, side, &telemetry);
     drop(starting);
     let signal = loop {

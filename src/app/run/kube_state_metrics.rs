@@ -45,8 +45,8 @@ async fn run(args: &KubeArgs, starting: Starting) -> Result<(), String> {
         }
         Role::Telemetry => routes::telemetry(own.clone(), Vec::new(), "kube-state-metrics", false),
     });
-    let listeners =
-        Listeners::start(&beginning.config, routers).map_err(|error| error.to_string())?;
+    let listeners = Listeners::start(&beginning.config, routers, Some(side.reviews()))
+        .map_err(|error| error.to_string())?;
     let mut upkeep = Upkeep::new(beginning, listeners, Some(side), &telemetry);
     drop(starting);
     loop {

@@ -16,6 +16,7 @@ use crate::cli::statsd_flags::StatsdArgs;
 use crate::exposition::Source;
 use crate::server::routes::{self, Lifecycle};
 use crate::server::shutdown;
+use crate::server::web_config::WebConfig;
 use crate::statsd::{Pipeline, SelfMetrics};
 use crate::telemetry::{HttpMetrics, Recorder, TOOLCHAIN, VERSION};
 
@@ -57,13 +58,16 @@ async fn run(args: &StatsdArgs, starting: Starting) -> Result<(), String> {
     let config = config::statsd_exporter(args).map_err(|error| error.to_string())?;
     let (trigger, shutdown) = shutdown::switch();
     let quit = Arc::new(Notify::new());
+    let web = config.web_config.as_deref().map(WebConfig::load).transpose();
+    let web = web.map_err(|error| error.to_string())?.map(Arc::new);
     let router = routes::statsd_exporter(
         vec![Arc::clone(&pipeline) as Arc<dyn Source>, Arc::new(own)],
         vec![Arc::new(pipeline.self_source(SelfMetrics::All)), Arc::new(Recorder::new().finish())],
         &args.web_telemetry_path,
         args.web_enable_lifecycle.then(|| lifecycle(&pipeline, args, &quit)),
         &http,
-    );
+    )
+    .behind(web);
     let mut servers = Servers::default();
     let bound =
         servers.start(&config.main, router, GRACE, shutdown).map_err(|error| error.to_string())?;

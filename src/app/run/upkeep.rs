@@ -189,6 +189,7 @@ impl Upkeep {
             done = self.step.done() => Event::Done(done),
             () = self.listeners.attend() => Event::Further,
             () = further(&mut self.situation) => Event::Further,
+            () = resharded(&mut self.side) => Event::Further,
             () = until(retry) => Event::Retry,
         };
         match event {
@@ -230,6 +231,10 @@ impl Upkeep {
     fn resolved(&mut self, config: Config) {
         self.watched.follow(files(&config));
         match (&config.kube, &self.side) {
+            (Some(kube), Some(side)) if kube.pod.as_ref() != side.pod() => self.refuse(
+                &"automatic sharding follows the pod named at the start, start the process anew",
+                false,
+            ),
             (Some(kube), Some(side)) => {
                 let (kube, personality) = (kube.clone(), config.personality);
                 let current = Some(side.connection().clone());
@@ -306,6 +311,14 @@ impl Upkeep {
 async fn further(situation: &mut Option<PipelineHandle>) {
     match situation {
         Some(situation) => situation.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Completes when the Kubernetes side follows another share of the objects.
+async fn resharded(side: &mut Option<KubeSide>) {
+    match side {
+        Some(side) => side.reshard().await,
         None => std::future::pending().await,
     }
 }

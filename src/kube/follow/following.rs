@@ -306,7 +306,7 @@ mod tests {
     /// of namespaces knows neither them nor the selector.
     #[test]
     fn recorded_namespaces() {
-        let cases = include_str!("../../tests/conformance/ksm/field_selectors.json");
+        let cases = include_str!("../../../tests/conformance/ksm/field_selectors.json");
         let data: Value = serde_json::from_str(cases).expect("JSON");
         let cases = data["cases"].as_array().expect("cases");
         assert!(cases.len() > 10);

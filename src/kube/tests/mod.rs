@@ -514,7 +514,7 @@ async fn each_object_is_in_one_shard() {
     let items: Vec<Vec<u8>> = names.iter().map(|name| pod(name, "1")).collect();
     let mut all = Vec::new();
     for index in 0..3 {
-        let shard = Shard { index, total: 3 };
+        let shard = Shard::new(index, 3);
         let mut bench = Bench::new(&PipelineConfig { shard, ..config() }).await;
         bench.stub.streaming().await.refuse(422);
         bench.stub.next().await.answer(200, PROTOBUF, list("7", "", &items));

@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::statsd::net::{self, Read, Stamp};
+use crate::statsd::receive::net::{self, Read, Stamp};
 
 /// How far the end of a packet is looked for at first.
 const REACH: usize = 1_024;

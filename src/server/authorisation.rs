@@ -1,0 +1,344 @@
+//! Whether a caller may have what it asks for, as the API server sees it.
+//!
+//! A caller shows a bearer token; a review says whose it is, another whether its owner may use this method on this
+//! path. Answers are remembered for as long as the original remembers them; a review that fails is not, and lets nobody
+//! in. Reviews are few at once, and nobody waits longer for one than [`PATIENCE`]; who gives up waiting takes nothing
+//! from the next. Tokens are kept nowhere, only their digests. How a review is made is [`Reviews`]' business.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use hyper::Method;
+use hyper::header::AUTHORIZATION;
+use hyper::http::request::Parts;
+use ring::digest::{Context, SHA256};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use super::response::{self, Response};
+
+/// How long a caller waits for one review.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Answers that are remembered of each kind.
+const REMEMBERED: usize = 1024;
+
+/// Reviews under way at once.
+const AT_ONCE: usize = 16;
+
+/// How long it is known whose a token is, and what its owner may and may not do.
+const KNOWN: Duration = Duration::from_secs(60);
+const ALLOWED: Duration = Duration::from_secs(300);
+const DENIED: Duration = Duration::from_secs(30);
+
+/// Somebody whom the API server knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// For people.
+    pub name: String,
+    /// All that the API server said, for the next review.
+    pub identity: Arc<str>,
+}
+
+/// What a caller wants to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// A path outside the resources of the API.
+    pub path: String,
+    /// The method in small letters.
+    pub verb: String,
+}
+
+/// What the API server says of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Somebody allows it.
+    pub allowed: bool,
+    /// Somebody forbids it.
+    pub denied: bool,
+}
+
+/// What comes of a review, some time; the error is for the log.
+pub type Review<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
+
+/// Asks the API server.
+pub trait Reviews: Send + Sync {
+    /// Whose a token is, if anybody's.
+    fn caller(&self, token: &str) -> Review<Option<Caller>>;
+    /// Whether a caller may do something.
+    fn access(&self, caller: &Caller, action: &Action) -> Review<Access>;
+}
+
+type Digest = [u8; 32];
+
+/// The filter of one listener.
+pub struct Authorisation {
+    reviews: Arc<dyn Reviews>,
+    callers: Memory<Option<Caller>>,
+    accesses: Memory<Access>,
+    room: Semaphore,
+}
+
+impl Authorisation {
+    /// A filter that remembers nothing yet.
+    pub fn new(reviews: Arc<dyn Reviews>) -> Self {
+        let room = Semaphore::new(AT_ONCE);
+        Self { reviews, callers: Memory::default(), accesses: Memory::default(), room }
+    }
+
+    /// Whether a request for `path` may go on.
+    ///
+    /// # Errors
+    ///
+    /// The answer, if it may not.
+    pub(crate) async fn admit(&self, head: &Parts, path: &str) -> Result<(), Box<Response>> {
+        let refuse =
+            |status: u16, text: String| Err(Box::new(response::error(status, text + "\n")));
+        let Some(token) =
+            head.headers.get(AUTHORIZATION).and_then(|value| bearer(value.as_bytes()))
+        else {
+            return refuse(401, "Unauthorized".to_owned());
+        };
+        let caller = match self.caller(token).await {
+            Ok(Some(caller)) => caller,
+            Ok(None) => {
+                tracing::warn!(error = "the token is nobody's", "Authentication failed");
+                return refuse(500, "Authentication failed".to_owned());
+            }
+            Err(error) => {
+                tracing::warn!(error, "Authentication failed");
+                return refuse(500, "Authentication failed".to_owned());
+            }
+        };
+        let verb = verb(&head.method);
+        let action = Action { path: path.to_owned(), verb };
+        let access = self.access(&caller, &action).await.and_then(|access| {
+            let Access { allowed, denied } = access;
+            let both = "the API server both allows and denies it".to_owned();
+            if allowed && denied { Err(both) } else { Ok(allowed) }
+        });
+        let name = &caller.name;
+        match access {
+            Ok(true) => Ok(()),
+            Ok(false) => refuse(403, format!("Authorization denied for user {name}")),
+            Err(error) => {
+                tracing::warn!(user = name, error, "Authorization failed");
+                refuse(500, format!("Authorization for user {name} failed"))
+            }
+        }
+    }
+
+    async fn caller(&self, token: &str) -> Result<Option<Caller>, String> {
+        let digest = digest(&[token]);
+        let review = || self.reviews.caller(token);
+        self.remembered(&self.callers, digest, review, |_| KNOWN).await
+    }
+
+    async fn access(&self, caller: &Caller, action: &Action) -> Result<Access, String> {
+        let digest = digest(&[&caller.identity, &action.path, &action.verb]);
+        let review = || self.reviews.access(caller, action);
+        let lasts = |access: &Access| if access.allowed { ALLOWED } else { DENIED };
+        self.remembered(&self.accesses, digest, review, lasts).await
+    }
+
+    /// What is remembered, or what comes of a review; those who want the same wait for one of them.
+    async fn remembered<T: Clone>(
+        &self,
+        memory: &Memory<T>,
+        digest: Digest,
+        review: impl Fn() -> Review<T>,
+        lasts: impl Fn(&T) -> Duration,
+    ) -> Result<T, String> {
+        let answer = async {
+            if let Some(value) = memory.get(&digest) {
+                return Ok(value);
+            }
+            let turn = memory.turn(digest);
+            let _turn = turn.lock().await;
+            if let Some(value) = memory.get(&digest) {
+                return Ok(value);
+            }
+            let _room = self.room.acquire().await.map_err(|error| error.to_string())?;
+            let value = review().await?;
+            memory.put(digest, value.clone(), lasts(&value));
+            Ok(value)
+        };
+        let late = |_| Err(format!("no answer of the API server within {} s", PATIENCE.as_secs()));
+        timeout(PATIENCE, answer).await.unwrap_or_else(late)
+    }
+}
+
+/// The method as the rules of Kubernetes write it.
+fn verb(method: &Method) -> String {
+    method.as_str().to_ascii_lowercase()
+}
+
+/// The token in an `Authorization` header, read as the original reads it.
+fn bearer(value: &[u8]) -> Option<&str> {
+    let mut words = std::str::from_utf8(value).ok()?.trim().split(' ');
+    let scheme = words.next()?;
+    let token = words.next().filter(|token| !token.is_empty())?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token)
+}
+
+fn digest(parts: &[&str]) -> Digest {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_le_bytes());
+        context.update(part.as_bytes());
+    }
+    context.finish().as_ref().try_into().unwrap_or_default()
+}
+
+/// Answers, each until its time is over.
+struct Memory<T>(Mutex<Remembered<T>>);
+
+struct Remembered<T> {
+    answers: BTreeMap<Digest, (Instant, T)>,
+    /// In the order in which they came.
+    order: VecDeque<Digest>,
+    turns: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
+}
+
+impl<T> Default for Memory<T> {
+    fn default() -> Self {
+        let (answers, order, turns) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        Self(Mutex::new(Remembered { answers, order, turns }))
+    }
+}
+
+impl<T: Clone> Memory<T> {
+    fn inner(&self) -> std::sync::MutexGuard<'_, Remembered<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, digest: &Digest) -> Option<T> {
+        let inner = self.inner();
+        let (until, value) = inner.answers.get(digest)?;
+        (Instant::now() < *until).then(|| value.clone())
+    }
+
+    fn put(&self, digest: Digest, value: T, lasts: Duration) {
+        let mut inner = self.inner();
+        if inner.answers.insert(digest, (Instant::now() + lasts, value)).is_none() {
+            inner.order.push_back(digest);
+        }
+        while inner.order.len() > REMEMBERED {
+            if let Some(oldest) = inner.order.pop_front() {
+                inner.answers.remove(&oldest);
+            }
+        }
+    }
+
+    /// The lock that those share who wait for the same answer.
+    fn turn(&self, digest: Digest) -> Arc<tokio::sync::Mutex<()>> {
+        let mut inner = self.inner();
+        if let Some(turn) = inner.turns.get(&digest).and_then(Weak::upgrade) {
+            return turn;
+        }
+        inner.turns.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Arc::default();
+        inner.turns.insert(digest, Arc::downgrade(&turn));
+        turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// `good` is a token, `mute` one for which there is no answer; reads are allowed.
+    #[derive(Default)]
+    struct Stub {
+        tokens: AtomicUsize,
+        accesses: AtomicUsize,
+    }
+
+    impl Reviews for Stub {
+        fn caller(&self, token: &str) -> Review<Option<Caller>> {
+            self.tokens.fetch_add(1, Ordering::Relaxed);
+            match token {
+                "mute" => Box::pin(pending()),
+                "broken" => Box::pin(ready(Err("broken".to_owned()))),
+                "good" => {
+                    let caller = Caller { name: "me".into(), identity: "me".into() };
+                    Box::pin(ready(Ok(Some(caller))))
+                }
+                _ => Box::pin(ready(Ok(None))),
+            }
+        }
+
+        fn access(&self, _: &Caller, action: &Action) -> Review<Access> {
+            self.accesses.fetch_add(1, Ordering::Relaxed);
+            let access = Access { allowed: action.verb == "get", denied: false };
+            Box::pin(ready(Ok(access)))
+        }
+    }
+
+    fn request(method: &str, authorization: &str) -> Parts {
+        let request = hyper::Request::builder().method(method).header(AUTHORIZATION, authorization);
+        request.body(()).expect("request").into_parts().0
+    }
+
+    async fn status(filter: &Authorisation, method: &str, authorization: &str) -> u16 {
+        match filter.admit(&request(method, authorization), "/metrics").await {
+            Ok(()) => 200,
+            Err(response) => response.status().as_u16(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_are_remembered_for_their_time_and_failures_not_at_all() {
+        let stub = Arc::new(Stub::default());
+        let filter = Authorisation::new(Arc::clone(&stub) as Arc<dyn Reviews>);
+        let counts =
+            || (stub.tokens.load(Ordering::Relaxed), stub.accesses.load(Ordering::Relaxed));
+        for (after, method, authorization, want, reviews) in [
+            (0, "GET", "Bearer good", 200, (1, 1)),
+            (0, "GET", "bearer good x", 200, (1, 1)),
+            (0, "POST", "Bearer good", 403, (1, 2)),
+            (31, "POST", "Bearer good", 403, (1, 3)),
+            (30, "GET", "Bearer good", 200, (2, 3)),
+            (0, "GET", "Bearer broken", 500, (3, 3)),
+            (0, "GET", "Bearer broken", 500, (4, 3)),
+            (0, "GET", "Bearer bad", 500, (5, 3)),
+            (0, "GET", "Bearer  good", 401, (5, 3)),
+            (0, "GET", "Basic good", 401, (5, 3)),
+            (0, "GET", "Bearer mute", 500, (6, 3)),
+        ] {
+            tokio::time::advance(Duration::from_secs(after)).await;
+            assert_eq!(status(&filter, method, authorization).await, want, "{authorization}");
+            assert_eq!(counts(), reviews, "{method} {authorization}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_up_takes_nothing_from_the_next() {
+        let stub = Arc::new(Stub::default());
+        let filter = Authorisation::new(Arc::clone(&stub) as Arc<dyn Reviews>);
+        let first = timeout(Duration::from_secs(2), status(&filter, "GET", "Bearer mute")).await;
+        assert!(first.is_err());
+        assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
+        let begin = Instant::now();
+        assert_eq!(status(&filter, "GET", "Bearer mute").await, 500);
+        assert_eq!(begin.elapsed(), PATIENCE);
+        assert_eq!(stub.tokens.load(Ordering::Relaxed), 3);
+        assert!(filter.callers.inner().turns.len() <= 2);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let memory = Memory::default();
+        for number in 0..=REMEMBERED {
+            memory.put(digest(&[&number.to_string()]), number, KNOWN);
+        }
+        assert_eq!(memory.inner().answers.len(), REMEMBERED);
+        assert_eq!(memory.get(&digest(&["0"])), None);
+        assert_eq!(memory.get(&digest(&["1"])), Some(1));
+    }
+}

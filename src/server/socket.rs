@@ -1,0 +1,152 @@
+//! The socket of a connection, as TLS and HTTP read and write it.
+//!
+//! It is shared with whoever asks whether the client is still there, and it can give back what was read too early.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// The content type of an alert, and the length of one that is not encrypted.
+const ALERT: u8 = 21;
+const ALERT_LENGTH: usize = 7;
+
+/// The socket of a connection.
+#[derive(Debug)]
+pub struct Socket {
+    stream: Arc<TcpStream>,
+    /// Read already, and not taken yet.
+    ahead: Vec<u8>,
+    /// Alerts that are to go out as others, as long as nothing is encrypted.
+    alerts: Vec<(u8, u8)>,
+}
+
+impl Socket {
+    /// Of a stream.
+    pub fn new(stream: TcpStream) -> Self {
+        Self { stream: Arc::new(stream), ahead: Vec::new(), alerts: Vec::new() }
+    }
+
+    /// The stream below.
+    pub(super) fn stream(&self) -> &Arc<TcpStream> {
+        &self.stream
+    }
+
+    /// Reads until there are `count` bytes, or no more; they are there for the next reader too.
+    ///
+    /// # Errors
+    ///
+    /// When the socket fails.
+    pub(super) async fn look(&mut self, count: usize) -> io::Result<&[u8]> {
+        while self.ahead.len() < count {
+            self.stream.readable().await?;
+            let mut bytes = [0; 512];
+            match self.stream.try_read(&mut bytes) {
+                Ok(0) => break,
+                Ok(read) => self.ahead.extend_from_slice(bytes.get(..read).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(&self.ahead)
+    }
+
+    /// From here on alerts that are not encrypted go out as others.
+    pub(super) fn translate_alerts(&mut self, alerts: Vec<(u8, u8)>) {
+        self.alerts = alerts;
+    }
+
+    /// The alert that stands for this one, if `bytes` are one that is to go out as another.
+    fn translated(&self, bytes: &[u8]) -> Option<[u8; ALERT_LENGTH]> {
+        let mut record = <[u8; ALERT_LENGTH]>::try_from(bytes).ok()?;
+        let [ALERT, _, _, 0, 2, _, alert] = &mut record else { return None };
+        let (_, other) = self.alerts.iter().find(|(from, _)| from == alert)?;
+        *alert = *other;
+        Some(record)
+    }
+
+    fn poll_out(
+        &self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_write_ready(cx))?;
+            match write(&self.stream) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.ahead.is_empty() {
+            let count = self.ahead.len().min(buf.remaining());
+            buf.put_slice(self.ahead.get(..count).unwrap_or_default());
+            self.ahead.drain(..count);
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            match self.stream.try_read(buf.initialize_unfilled()) {
+                Ok(count) => {
+                    buf.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.translated(buf) {
+            Some(record) => self.poll_out(cx, |stream| stream.try_write(&record)),
+            None => self.poll_out(cx, |stream| stream.try_write(buf)),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A client that is gone shows when something is written to it. A body that has no bytes for a while only flushes.
+        Poll::Ready(match self.stream.take_error()? {
+            Some(error) => Err(error),
+            None => Ok(()),
+        })
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let socket = socket2::SockRef::from(&*self.stream);
+        Poll::Ready(socket.shutdown(std::net::Shutdown::Write))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.alerts.is_empty() {
+            return self.poll_out(cx, |stream| stream.try_write_vectored(bufs));
+        }
+        let first = bufs.iter().find(|buf| !buf.is_empty());
+        self.poll_write(cx, first.map_or(&[][..], |buf| buf))
+    }
+}

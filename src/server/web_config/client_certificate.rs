@@ -1,0 +1,208 @@
+//! Certificates of clients: whether one is asked for, who must have signed it, and whom it must name.
+//!
+//! The modes are Go's. Whatever the mode, a client proves that it has the key of the certificate that it shows.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::crypto::{
+    WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// `client_auth_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientAuth {
+    No,
+    Request,
+    RequireAny,
+    VerifyIfGiven,
+    RequireAndVerify,
+}
+
+impl ClientAuth {
+    /// # Errors
+    ///
+    /// When the word is none of them.
+    pub(super) fn named(word: &str) -> Result<Self, String> {
+        match word {
+            "" | "NoClientCert" => Ok(Self::No),
+            "RequestClientCert" => Ok(Self::Request),
+            "RequireAnyClientCert" | "RequireClientCert" => Ok(Self::RequireAny),
+            "VerifyClientCertIfGiven" => Ok(Self::VerifyIfGiven),
+            "RequireAndVerifyClientCert" => Ok(Self::RequireAndVerify),
+            _ => Err(format!(
+                "client_auth_type is {word:?}; use one of: NoClientCert, RequestClientCert, RequireAnyClientCert, \
+                 VerifyClientCertIfGiven, RequireAndVerifyClientCert"
+            )),
+        }
+    }
+
+    fn requires(self) -> bool {
+        matches!(self, Self::RequireAny | Self::RequireAndVerify)
+    }
+
+    fn verifies(self) -> bool {
+        matches!(self, Self::VerifyIfGiven | Self::RequireAndVerify)
+    }
+}
+
+/// Looks at the certificates of clients.
+pub(super) struct ClientCertificates {
+    mode: ClientAuth,
+    /// Who may have signed; nobody, where there are no CAs.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// Of which a certificate must have one.
+    names: Option<Vec<String>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl fmt::Debug for ClientCertificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("ClientCertificates");
+        debug.field("mode", &self.mode).field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl ClientCertificates {
+    /// `authorities` are certificates in PEM; those that cannot be read do not count.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be used.
+    pub(super) fn new(
+        mode: ClientAuth,
+        authorities: &[u8],
+        names: Option<Vec<String>>,
+    ) -> Result<Self, String> {
+        let provider = Arc::new(ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(
+            CertificateDer::pem_slice_iter(authorities).filter_map(Result::ok),
+        );
+        let algorithms = provider.signature_verification_algorithms;
+        let verifier = if roots.is_empty() {
+            None
+        } else {
+            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            Some(builder.build().map_err(|error| format!("client_ca: {error}"))?)
+        };
+        Ok(Self { mode, verifier, names, algorithms })
+    }
+
+    fn judge(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), CertificateError> {
+        if self.mode.verifies() {
+            let verifier = self.verifier.as_ref().ok_or(CertificateError::UnknownIssuer)?;
+            verifier
+                .verify_client_cert(certificate, intermediates, now)
+                .map_err(as_the_original)?;
+        }
+        match &self.names {
+            Some(names) if !has_one_of(certificate, names) => {
+                tracing::debug!(allowed = ?names, "the certificate of a client has none of the allowed names");
+                Err(CertificateError::BadEncoding)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The errors for which the original has alerts of their own; all others are `bad_certificate`, as `BadEncoding` is.
+fn as_the_original(error: Error) -> CertificateError {
+    tracing::debug!(%error, "the certificate of a client was refused");
+    match error {
+        Error::InvalidCertificate(error) => match error {
+            // A signature that is not that of the authority of this name is one of somebody unknown.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                CertificateError::UnknownIssuer
+            }
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => CertificateError::Expired,
+            _ => CertificateError::BadEncoding,
+        },
+        _ => CertificateError::BadEncoding,
+    }
+}
+
+/// Whether one of the certificate's alternative names is, letter by letter, one of `names`.
+fn has_one_of(certificate: &CertificateDer<'_>, names: &[String]) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else { return false };
+    extension.value.general_names.iter().any(|name| {
+        let is = |text: &str| names.iter().any(|name| name == text);
+        match name {
+            GeneralName::DNSName(name) | GeneralName::RFC822Name(name) | GeneralName::URI(name) => {
+                is(name)
+            }
+            GeneralName::IPAddress(bytes) => {
+                address(bytes).is_some_and(|address| is(&address.to_string()))
+            }
+            _ => false,
+        }
+    })
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+impl ClientCertVerifier for ClientCertificates {
+    fn client_auth_mandatory(&self) -> bool {
+        self.mode.requires()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.verifier.as_ref().map_or(&[], |verifier| verifier.root_hint_subjects())
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.judge(end_entity, intermediates, now)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

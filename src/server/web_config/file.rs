@@ -1,0 +1,506 @@
+//! The file: what its keys mean, and what is wrong with it.
+//!
+//! The format is that of the Prometheus exporter toolkit, which kube-state-metrics takes as `--tls-config`. Text goes
+//! in, [`File`] or all its problems come out. Certificates, keys and password hashes are not looked at here: whether
+//! they can be used is a question of their own, asked at other times.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper::header::{HeaderName, HeaderValue};
+
+use super::tls::names;
+use crate::config_file::{
+    Document, Node, NodeId, Notation, Place, Problem, ProblemClass, Resolved, Value, nearest,
+    resolve,
+};
+use crate::go;
+
+/// What the file says.
+#[derive(Clone, Debug)]
+pub(super) struct File {
+    /// How to speak TLS, if at all.
+    pub(super) tls: TlsSection,
+    /// Whether HTTP/2 is offered, where there is TLS.
+    pub(super) http2: bool,
+    /// Headers of every answer.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Users and the hashes of their passwords.
+    pub(super) users: BTreeMap<String, String>,
+    /// How many requests are let through.
+    pub(super) rate: Rate,
+}
+
+/// Something that is in a file of its own, or written out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Material {
+    /// Where it is; what is written out does not count then.
+    pub(super) file: Option<PathBuf>,
+    /// The text itself.
+    pub(super) text: Option<String>,
+}
+
+impl Material {
+    /// Whether there is any.
+    pub(super) fn is_some(&self) -> bool {
+        self.file.is_some() || self.text.is_some()
+    }
+}
+
+/// `tls_server_config`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TlsSection {
+    pub(super) certificate: Material,
+    pub(super) key: Material,
+    pub(super) client_ca: Material,
+    /// The word, which may be none that is known.
+    pub(super) client_auth: String,
+    /// Names of which the certificate of a client must have one.
+    pub(super) client_names: Option<Vec<String>>,
+    /// From 10 for TLS 1.0 to 13.
+    pub(super) min_version: Option<u8>,
+    pub(super) max_version: Option<u8>,
+    /// IANA names; none stands for all.
+    pub(super) suites: Vec<String>,
+    /// Go's names; none stands for all.
+    pub(super) curves: Vec<String>,
+}
+
+impl TlsSection {
+    /// Whether anything here asks for TLS. What only shapes it does not.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.certificate.is_some()
+            || self.key.is_some()
+            || self.client_ca.is_some()
+            || !self.client_auth.is_empty()
+    }
+}
+
+/// `rate_limit`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rate {
+    /// One request more each such time; none, no limit.
+    pub(super) interval: Option<Duration>,
+    /// Requests that may come at once.
+    pub(super) burst: u32,
+}
+
+/// The headers that may be set, with the values that they may have; none, any.
+const HEADERS: [(&str, &[&str]); 5] = [
+    ("Content-Security-Policy", &[]),
+    ("X-Frame-Options", &["deny", "sameorigin"]),
+    ("X-Content-Type-Options", &["nosniff"]),
+    ("X-XSS-Protection", &[]),
+    ("Strict-Transport-Security", &[]),
+];
+
+const SECTIONS: [&str; 4] =
+    ["tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"];
+
+const TLS_KEYS: [&str; 13] = [
+    "cert_file",
+    "cert",
+    "key_file",
+    "key",
+    "client_auth_type",
+    "client_ca_file",
+    "client_ca",
+    "client_allowed_sans",
+    "min_version",
+    "max_version",
+    "cipher_suites",
+    "curve_preferences",
+    "prefer_server_cipher_suites",
+];
+
+impl File {
+    /// Reads the text of a file in `directory`, from where its paths lead.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it.
+    pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, Vec<Problem>> {
+        let document = Document::parse(text).map_err(|problem| vec![problem])?;
+        let mut reader = Reader { document: &document, directory, problems: Vec::new() };
+        let file = reader.file();
+        let mut problems = reader.problems;
+        problems.extend(document.duplicates.iter().cloned());
+        if problems.is_empty() { Ok(file) } else { Err(problems) }
+    }
+}
+
+struct Reader<'d> {
+    document: &'d Document,
+    directory: &'d Path,
+    problems: Vec<Problem>,
+}
+
+type Entry<'d> = ((&'d str, Place), &'d Node);
+
+impl<'d> Reader<'d> {
+    fn file(&mut self) -> File {
+        let mut file = File {
+            tls: TlsSection::default(),
+            http2: true,
+            headers: Vec::new(),
+            users: BTreeMap::new(),
+            rate: Rate::default(),
+        };
+        let entries = match self.document.root() {
+            Some(root) => self.entries(root, "the file"),
+            None => return file,
+        };
+        for ((key, place), value) in entries.unwrap_or_default() {
+            match key {
+                "tls_server_config" => file.tls = self.tls(value),
+                "http_server_config" => (file.http2, file.headers) = self.http(value),
+                "basic_auth_users" => file.users = self.users(value),
+                "rate_limit" => file.rate = self.rate(value),
+                _ => self.unknown(key, place, &SECTIONS),
+            }
+        }
+        file
+    }
+
+    fn tls(&mut self, node: &'d Node) -> TlsSection {
+        let mut tls = TlsSection::default();
+        for ((key, place), value) in self.entries(node, "tls_server_config").unwrap_or_default() {
+            match key {
+                "cert_file" => tls.certificate.file = self.path(value, key),
+                "cert" => tls.certificate.text = self.some_text(value, key),
+                "key_file" => tls.key.file = self.path(value, key),
+                "key" => tls.key.text = self.some_text(value, key),
+                "client_ca_file" => tls.client_ca.file = self.path(value, key),
+                "client_ca" => tls.client_ca.text = self.some_text(value, key),
+                "client_auth_type" => tls.client_auth = self.text(value, key).unwrap_or_default(),
+                "client_allowed_sans" => tls.client_names = self.texts(value, key),
+                "min_version" => tls.min_version = self.version(value, key),
+                "max_version" => tls.max_version = self.version(value, key),
+                "cipher_suites" => {
+                    tls.suites = self.words(value, key, "cipher suite", &names::SUITES);
+                }
+                "curve_preferences" => {
+                    tls.curves = self.words(value, key, "curve", &names::CURVES);
+                }
+                "prefer_server_cipher_suites" => drop(self.flag(value, key)),
+                _ => self.unknown(key, place, &TLS_KEYS),
+            }
+        }
+        tls
+    }
+
+    /// Whether HTTP/2 is on, and the headers. A section that is there and null has nothing on.
+    fn http(&mut self, node: &'d Node) -> (bool, Vec<(HeaderName, HeaderValue)>) {
+        let (mut http2, mut headers) = (!is_null(node), Vec::new());
+        for ((key, place), value) in self.entries(node, "http_server_config").unwrap_or_default() {
+            match key {
+                "http2" => http2 = self.flag(value, key).unwrap_or(false),
+                "headers" => headers = self.headers(value),
+                _ => self.unknown(key, place, &["http2", "headers"]),
+            }
+        }
+        (http2, headers)
+    }
+
+    fn headers(&mut self, node: &'d Node) -> Vec<(HeaderName, HeaderValue)> {
+        let mut headers = Vec::new();
+        for ((key, place), node) in self.entries(node, "headers").unwrap_or_default() {
+            let before = self.problems.len();
+            let value = self.text(node, key).unwrap_or_default();
+            if self.problems.len() > before {
+                continue;
+            }
+            let Some((_, allowed)) = HEADERS.iter().find(|(name, _)| *name == key) else {
+                let names = HEADERS.map(|(name, _)| name);
+                self.bad(place, format!("header {key:?} cannot be set"), one_of(&names));
+                continue;
+            };
+            if !allowed.is_empty() && !allowed.contains(&value.as_str()) {
+                let message = format!("{key} is {value:?}");
+                self.bad(node.place, message, one_of(allowed));
+                continue;
+            }
+            // A header is one line.
+            let line: Vec<u8> =
+                value.bytes().map(|b| if b < b' ' || b == 127 { b' ' } else { b }).collect();
+            let name = HeaderName::from_bytes(key.as_bytes());
+            headers.extend(name.ok().zip(HeaderValue::from_bytes(line.trim_ascii()).ok()));
+        }
+        headers
+    }
+
+    fn users(&mut self, node: &'d Node) -> BTreeMap<String, String> {
+        let entries = self.entries(node, "basic_auth_users").unwrap_or_default();
+        let user = |((name, _), value): Entry<'d>| {
+            let hash = self.text(value, &format!("the hash of user {name:?}"));
+            (name.to_owned(), hash.unwrap_or_default())
+        };
+        entries.into_iter().map(user).collect()
+    }
+
+    fn rate(&mut self, node: &'d Node) -> Rate {
+        let mut rate = Rate::default();
+        for ((key, place), value) in self.entries(node, "rate_limit").unwrap_or_default() {
+            match key {
+                // Less than nothing is no limit either.
+                "interval" => {
+                    let nanos = self.duration(value, key).unwrap_or(0);
+                    let nanos = u64::try_from(nanos).ok().filter(|nanos| *nanos > 0);
+                    rate.interval = nanos.map(Duration::from_nanos);
+                }
+                "burst" => {
+                    let burst = self.int(value, key).unwrap_or(0).clamp(0, u32::MAX.into());
+                    rate.burst = u32::try_from(burst).unwrap_or(0);
+                }
+                _ => self.unknown(key, place, &["interval", "burst"]),
+            }
+        }
+        rate
+    }
+
+    /// The keys of a section; none of one that is null.
+    fn entries(&mut self, node: &'d Node, what: &str) -> Option<Vec<Entry<'d>>> {
+        let Value::Mapping(entries) = &node.value else {
+            if !is_null(node) {
+                self.wrong(node, what, "keys with values");
+            }
+            return None;
+        };
+        let entry = |&(key, value): &(NodeId, NodeId)| {
+            let (key, value) = (self.document.node(key)?, self.document.node(value)?);
+            let Value::Scalar(scalar) = &key.value else { return None };
+            Some(((scalar.text.as_str(), key.place), value))
+        };
+        Some(entries.iter().filter_map(entry).collect())
+    }
+
+    /// A text, in the notation of the file; `None` if it is null or (reported) no text.
+    fn text(&mut self, node: &Node, what: &str) -> Option<String> {
+        match &node.value {
+            _ if is_null(node) => None,
+            Value::Scalar(scalar) => Some(scalar.text.clone()),
+            _ => {
+                self.wrong(node, what, "a text");
+                None
+            }
+        }
+    }
+
+    fn some_text(&mut self, node: &Node, what: &str) -> Option<String> {
+        self.text(node, what).filter(|text| !text.is_empty())
+    }
+
+    fn path(&mut self, node: &Node, what: &str) -> Option<PathBuf> {
+        self.some_text(node, what).map(|path| self.directory.join(path))
+    }
+
+    fn texts(&mut self, node: &Node, what: &str) -> Option<Vec<String>> {
+        let items = match &node.value {
+            Value::Sequence(items) => items,
+            _ if is_null(node) => return None,
+            _ => {
+                self.wrong(node, what, "a list, such as [a, b]");
+                return None;
+            }
+        };
+        let items: Vec<&Node> = items.iter().filter_map(|&id| self.document.node(id)).collect();
+        Some(items.iter().map(|item| self.text(item, what).unwrap_or_default()).collect())
+    }
+
+    /// A list of words that have to be known. A null among them names nothing, and is no way to say all.
+    fn words(&mut self, node: &Node, key: &str, what: &str, known: &[&str]) -> Vec<String> {
+        let texts = self.texts(node, key).unwrap_or_default();
+        for text in texts.iter().filter(|text| !text.is_empty()) {
+            if !known.contains(&text.as_str()) {
+                let message = format!("unknown {what}: {text}");
+                self.bad(node.place, message, meant(text, known));
+            }
+        }
+        texts
+    }
+
+    fn version(&mut self, node: &Node, what: &str) -> Option<u8> {
+        const VERSIONS: [&str; 4] = ["TLS10", "TLS11", "TLS12", "TLS13"];
+        let text = self.text(node, what)?;
+        let version = VERSIONS.iter().zip(10_u8..).find(|(name, _)| **name == text);
+        if version.is_none() {
+            self.bad(node.place, format!("unknown TLS version: {text}"), one_of(&VERSIONS));
+        }
+        version.map(|(_, number)| number)
+    }
+
+    /// What a scalar says without quotes; `None` if it is null or (reported) no scalar.
+    fn scalar<'n>(
+        &mut self,
+        node: &'n Node,
+        what: &str,
+        wanted: &str,
+    ) -> Option<(Resolved, &'n str)> {
+        let Value::Scalar(scalar) = &node.value else {
+            self.wrong(node, what, wanted);
+            return None;
+        };
+        let resolved = match scalar.notation {
+            Notation::Text => Resolved::Text,
+            Notation::Plain | Notation::Tagged(_) => resolve(&scalar.text),
+        };
+        (resolved != Resolved::Null).then_some((resolved, scalar.text.as_str()))
+    }
+
+    fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
+        const WANTED: &str = "true or false, without quotes";
+        match self.scalar(node, what, WANTED)? {
+            (Resolved::Bool(on), _) => return Some(on),
+            // Words that only YAML 1.1 knows may stand in quotes.
+            (Resolved::Text, "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON") => {
+                return Some(true);
+            }
+            (Resolved::Text, "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF") => {
+                return Some(false);
+            }
+            _ => self.wrong(node, what, WANTED),
+        }
+        None
+    }
+
+    fn int(&mut self, node: &Node, what: &str) -> Option<i64> {
+        const WANTED: &str = "a number without quotes";
+        let number = match self.scalar(node, what, WANTED)? {
+            (Resolved::Int(number), _) => i64::try_from(number).ok(),
+            (Resolved::Float(number), _) => whole(number),
+            _ => None,
+        };
+        if number.is_none() {
+            self.wrong(node, what, WANTED);
+        }
+        number
+    }
+
+    /// In nanoseconds, which a bare number says too.
+    fn duration(&mut self, node: &Node, what: &str) -> Option<i64> {
+        const WANTED: &str = "a time such as 1s, 500ms or 1m30s";
+        let nanos = match self.scalar(node, what, WANTED)? {
+            (Resolved::Int(number), _) => i64::try_from(number).ok(),
+            (Resolved::Float(number), _) => whole(number),
+            (Resolved::Text, text) => go::duration::parse(text),
+            _ => None,
+        };
+        if nanos.is_none() {
+            self.wrong(node, what, WANTED);
+        }
+        nanos
+    }
+
+    fn wrong(&mut self, node: &Node, what: &str, wanted: &str) {
+        let got = match &node.value {
+            Value::Scalar(scalar) if scalar.notation == Notation::Plain => scalar.text.clone(),
+            Value::Scalar(scalar) => format!("{:?}", scalar.text),
+            Value::Sequence(_) => "a list".to_owned(),
+            Value::Mapping(_) => "a map".to_owned(),
+        };
+        let (message, hint) = (format!("{what} is {got}"), format!("write {wanted}"));
+        self.problems.push(Problem::error(ProblemClass::YamlType, node.place, message, hint));
+    }
+
+    fn bad(&mut self, place: Place, message: String, hint: String) {
+        self.problems.push(Problem::error(ProblemClass::InvalidOptions, place, message, hint));
+    }
+
+    fn unknown(&mut self, key: &str, place: Place, known: &[&str]) {
+        let message = format!("unknown key {key:?}");
+        let problem = Problem::error(ProblemClass::UnknownField, place, message, meant(key, known));
+        self.problems.push(problem);
+    }
+}
+
+fn is_null(node: &Node) -> bool {
+    match &node.value {
+        Value::Scalar(scalar) => {
+            scalar.notation == Notation::Plain && resolve(&scalar.text) == Resolved::Null
+        }
+        _ => false,
+    }
+}
+
+/// A number without its fraction, if that fits.
+fn whole(number: f64) -> Option<i64> {
+    // The bounds are powers of two, which a float has exactly.
+    let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number);
+    #[expect(clippy::cast_possible_truncation, reason = "the fraction is to go, and the rest fits")]
+    fits.then_some(number as i64)
+}
+
+fn one_of(words: &[&str]) -> String {
+    format!("use one of: {}", words.join(", "))
+}
+
+fn meant(word: &str, known: &[&str]) -> String {
+    match nearest(word, known.iter().copied()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => one_of(known),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<File, Vec<(u64, u64)>> {
+        File::parse(text, Path::new("/etc/web")).map_err(|problems| {
+            problems.iter().map(|problem| (problem.line, problem.column)).collect()
+        })
+    }
+
+    #[test]
+    fn paths_lead_from_the_file_and_shaping_alone_is_no_tls() {
+        let file = parse("tls_server_config: {cert_file: a/b, key_file: /k}\n").expect("valid");
+        assert_eq!(file.tls.certificate.file, Some(PathBuf::from("/etc/web/a/b")));
+        assert_eq!(file.tls.key.file, Some(PathBuf::from("/k")));
+        for text in ["", "tls_server_config: {min_version: TLS13, client_allowed_sans: [a]}"] {
+            assert!(!parse(text).expect("valid").tls.is_wanted(), "{text}");
+        }
+        for key in ["client_auth_type", "client_ca", "client_ca_file", "key", "cert"] {
+            let text = format!("tls_server_config: {{{key}: x}}");
+            assert!(parse(&text).expect("valid").tls.is_wanted(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_problem_has_its_place() {
+        let text = "tls_server_config:\n  min_version: TLS14\n  cipher_suites: [TLS_NOPE]\n\
+                    http_server_config:\n  headers: {X-A: b, X-Frame-Options: DENY}\nnope: 1\n\
+                    rate_limit: {burst: x, interval: often}\nnope: 2\n";
+        let mut places = parse(text).expect_err("invalid");
+        places.sort_unstable();
+        assert_eq!(
+            places,
+            [(2, 16), (3, 18), (5, 13), (5, 38), (6, 1), (7, 21), (7, 34), (8, 1), (8, 1)]
+        );
+    }
+
+    #[test]
+    fn values_are_read_as_the_original_reads_them() {
+        for (text, http2) in [
+            ("{}", true),
+            ("http_server_config:", false),
+            ("http_server_config: {}", true),
+            ("http_server_config: {http2: }", false),
+            ("http_server_config: {http2: n}", false),
+        ] {
+            assert_eq!(parse(text).expect(text).http2, http2, "{text}");
+        }
+        for (text, interval, burst) in [
+            ("rate_limit: {interval: 5, burst: 1.5}", Some(5), 1),
+            ("rate_limit: {interval: '10s', burst: -1}", Some(10_000_000_000), 0),
+            ("rate_limit: {interval: -1m}", None, 0),
+            ("rate_limit: {interval: 0s, burst: 2}", None, 2),
+        ] {
+            let rate = parse(text).expect(text).rate;
+            let want = Rate { interval: interval.map(Duration::from_nanos), burst };
+            assert_eq!(rate, want, "{text}");
+        }
+        let text = "http_server_config: {headers: {X-XSS-Protection: \"a\\nb\"}}";
+        assert_eq!(parse(text).expect(text).headers[0].1, "a b");
+    }
+}

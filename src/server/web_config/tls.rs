@@ -1,0 +1,281 @@
+//! From the TLS section of the file to what a handshake needs.
+//!
+//! The file may ask for what rustls refuses on purpose: TLS 1.0 and 1.1, suites with CBC, the curve P-521. It is taken
+//! as the original takes it, and what cannot be had is left out: a client that has nothing else is refused with the
+//! alert that it would get where nothing is left.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ClientHello, NoClientAuth};
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
+use tokio_rustls::rustls::{
+    AlertDescription, CipherSuite, Error, ServerConfig, SupportedCipherSuite,
+    SupportedProtocolVersion, version,
+};
+
+use super::client_certificate::{ClientAuth, ClientCertificates};
+use super::file::{Material, TlsSection};
+
+/// The words of the file for suites and curves.
+pub(super) mod names {
+    /// Those that the original knows; those of TLS 1.3 are always on.
+    pub(in super::super) const SUITES: [&str; 13] = [
+        "TLS_AES_128_GCM_SHA256",
+        "TLS_AES_256_GCM_SHA384",
+        "TLS_CHACHA20_POLY1305_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+        "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    ];
+    /// Go's names.
+    pub(in super::super) const CURVES: [&str; 4] =
+        ["CurveP256", "CurveP384", "CurveP521", "X25519"];
+}
+
+/// What HTTP/2 wants to have, unless there is nothing below TLS 1.3.
+const HTTP2_SUITES: [&str; 2] =
+    ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"];
+
+/// Suites in the order in which they are preferred: the fastest first on processors that know AES, which all servers'
+/// do, unless the client says that its own does not.
+const SUITES: [SupportedCipherSuite; 9] = [
+    ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
+    ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
+    ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ring::cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ring::cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    ring::cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ring::cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    ring::cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ring::cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+];
+
+const CHACHA: [CipherSuite; 3] = [
+    CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+    CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+];
+
+/// What a handshake needs.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    ways: Result<Ways, AlertDescription>,
+    /// Whether TLS 1.2 is on and none of its suites is.
+    old_without_suites: bool,
+    /// Whether a client without certificate is let in by its mode and kept out by the names that are asked for.
+    pub(crate) names_wanted: bool,
+}
+
+#[derive(Debug)]
+struct Ways {
+    aes_first: Arc<ServerConfig>,
+    chacha_first: Arc<ServerConfig>,
+}
+
+impl Settings {
+    /// The configuration for a client, or the alert for all of them.
+    pub(crate) fn choose(
+        &self,
+        client: &ClientHello<'_>,
+    ) -> Result<Arc<ServerConfig>, AlertDescription> {
+        let ways = self.ways.as_ref().map_err(|alert| *alert)?;
+        let known = |suite: &&CipherSuite| SUITES.iter().any(|ours| ours.suite() == **suite);
+        let first = client.cipher_suites().iter().find(known);
+        let slow = first.is_some_and(|suite| CHACHA.contains(suite));
+        Ok(Arc::clone(if slow { &ways.chacha_first } else { &ways.aes_first }))
+    }
+
+    /// Alerts that mean something else here than rustls says before the connection is encrypted: (its, ours).
+    pub(crate) fn alerts(&self) -> Vec<(u8, u8)> {
+        let refused = u8::from(AlertDescription::HandshakeFailure);
+        let mut alerts = vec![(AlertDescription::CertificateRequired.into(), refused)];
+        if self.old_without_suites {
+            alerts.push((AlertDescription::ProtocolVersion.into(), refused));
+        }
+        alerts
+    }
+}
+
+/// The files that a section names, to be read for [`build`].
+pub(super) fn files(section: &TlsSection) -> Vec<&Path> {
+    [&section.certificate, &section.key, &section.client_ca]
+        .into_iter()
+        .filter_map(|material| material.file.as_deref())
+        .collect()
+}
+
+/// Makes what a handshake needs. `read` has the files of the section.
+///
+/// # Errors
+///
+/// Why nobody can be served with this section, with the place.
+pub(super) fn build(
+    section: &TlsSection,
+    http2: bool,
+    read: impl Fn(&Path) -> Result<Vec<u8>, String>,
+) -> Result<Settings, String> {
+    if !section.certificate.is_some() {
+        return Err("missing one of cert or cert_file".to_owned());
+    }
+    if !section.key.is_some() {
+        return Err("missing one of key or key_file".to_owned());
+    }
+    let content = |material: &Material, key: &str| -> Result<(Vec<u8>, String), String> {
+        match (&material.file, &material.text) {
+            (Some(path), _) => {
+                let place = format!("{key}_file ({})", path.display());
+                let content =
+                    read(path).map_err(|error| format!("failed to read {place}: {error}"))?;
+                Ok((content, place))
+            }
+            (None, text) => Ok((text.clone().unwrap_or_default().into_bytes(), key.to_owned())),
+        }
+    };
+    let (chain, chain_place) = content(&section.certificate, "cert")?;
+    let (key, key_place) = content(&section.key, "key")?;
+    let identity =
+        Arc::new(SingleCertAndKey::from(identity(&chain, &chain_place, &key, &key_place)?));
+
+    let mode = ClientAuth::named(&section.client_auth)?;
+    let authorities = match section.client_ca.is_some() {
+        true if mode == ClientAuth::No => {
+            return Err(format!(
+                "client CAs are configured, but client_auth_type is {:?}: set it to one that asks for certificates",
+                section.client_auth
+            ));
+        }
+        true => content(&section.client_ca, "client_ca")?.0,
+        false => Vec::new(),
+    };
+
+    let (min, max) = (section.min_version.unwrap_or(12), section.max_version.unwrap_or(13));
+    let versions: Vec<&'static SupportedProtocolVersion> =
+        [(12, &version::TLS12), (13, &version::TLS13)]
+            .into_iter()
+            .filter(|(number, _)| (min..=max).contains(number))
+            .map(|(_, version)| version)
+            .collect();
+    let old = versions.iter().any(|version| **version == version::TLS12);
+    let groups = groups(&section.curves);
+    let suites = suites(&section.suites);
+    let usable = |suite: &SupportedCipherSuite| versions.contains(&suite.version());
+    let old_without_suites = old && !suites.iter().any(|suite| *suite.version() == version::TLS12);
+    let names_wanted = mode != ClientAuth::No && section.client_names.is_some();
+    let refused = if versions.is_empty() {
+        Some(AlertDescription::ProtocolVersion)
+    } else if groups.is_empty() || !suites.iter().any(usable) {
+        Some(AlertDescription::HandshakeFailure)
+    } else {
+        None
+    };
+    if let Some(alert) = refused {
+        return Ok(Settings { ways: Err(alert), old_without_suites, names_wanted });
+    }
+    let provider = |suites: Vec<SupportedCipherSuite>| {
+        let base = ring::default_provider();
+        Arc::new(CryptoProvider { cipher_suites: suites, kx_groups: groups.clone(), ..base })
+    };
+    let clients = match mode {
+        ClientAuth::No => None,
+        mode => {
+            let names = section.client_names.clone();
+            Some(Arc::new(ClientCertificates::new(mode, &authorities, names)?))
+        }
+    };
+    let config = |suites: Vec<SupportedCipherSuite>| -> Result<Arc<ServerConfig>, String> {
+        let builder = ServerConfig::builder_with_provider(provider(suites))
+            .with_protocol_versions(&versions)
+            .map_err(|error| error.to_string())?;
+        let builder = match &clients {
+            Some(clients) => builder.with_client_cert_verifier(Arc::clone(clients) as _),
+            None => builder.with_client_cert_verifier(Arc::new(NoClientAuth)),
+        };
+        let mut config = builder.with_cert_resolver(Arc::clone(&identity) as _);
+        config.ignore_client_order = true;
+        if http2 {
+            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        }
+        Ok(Arc::new(config))
+    };
+    let (chacha, aes): (Vec<_>, Vec<_>) =
+        suites.iter().copied().partition(|suite| CHACHA.contains(&suite.suite()));
+    let chacha_first = chacha.into_iter().chain(aes).collect();
+    let ways = Ways { aes_first: config(suites)?, chacha_first: config(chacha_first)? };
+    Ok(Settings { ways: Ok(ways), old_without_suites, names_wanted })
+}
+
+/// What the original refuses at its start, but not later.
+///
+/// # Errors
+///
+/// When HTTP/2 is on without a suite that it must have.
+pub(super) fn check_http2(section: &TlsSection, http2: bool) -> Result<(), String> {
+    let has = |name: &str| section.suites.iter().any(|suite| suite == name);
+    let old = section.min_version.unwrap_or(12) < 13;
+    if http2 && old && !section.suites.is_empty() && !HTTP2_SUITES.iter().any(|name| has(name)) {
+        return Err(format!(
+            "cipher_suites has none of those that HTTP/2 needs: add {}, or set http2 to false",
+            HTTP2_SUITES.join(" or ")
+        ));
+    }
+    Ok(())
+}
+
+fn identity(
+    chain: &[u8],
+    chain_place: &str,
+    key: &[u8],
+    key_place: &str,
+) -> Result<CertifiedKey, String> {
+    let chain: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(chain).filter_map(Result::ok).collect();
+    if chain.is_empty() {
+        return Err(format!("{chain_place}: no certificate in PEM"));
+    }
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|error| format!("{key_place}: no private key in PEM that can be read: {error}"))?;
+    let key = ring::default_provider()
+        .key_provider
+        .load_private_key(key)
+        .map_err(|error| format!("{key_place}: the private key cannot be used: {error}"))?;
+    let identity = CertifiedKey::new(chain, key);
+    match identity.keys_match() {
+        Ok(()) => Ok(identity),
+        Err(Error::InconsistentKeys(_)) => Err(format!(
+            "{key_place}: the private key does not fit the certificate of {chain_place}"
+        )),
+        Err(error) => Err(format!("{chain_place}: malformed certificate: {error}")),
+    }
+}
+
+fn groups(names: &[String]) -> Vec<&'static dyn SupportedKxGroup> {
+    let all = [
+        ("X25519", ring::kx_group::X25519),
+        ("CurveP256", ring::kx_group::SECP256R1),
+        ("CurveP384", ring::kx_group::SECP384R1),
+    ];
+    let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    all.into_iter().filter(|(name, _)| wanted(name)).map(|(_, group)| group).collect()
+}
+
+fn suites(names: &[String]) -> Vec<SupportedCipherSuite> {
+    let wanted = |suite: &SupportedCipherSuite| {
+        let name = suite.suite();
+        let name = name.as_str().unwrap_or_default();
+        *suite.version() == version::TLS13
+            || names.is_empty()
+            || names.iter().any(|wanted| wanted == name)
+    };
+    SUITES.into_iter().filter(wanted).collect()
+}
