@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use common::{Program, request, until};
 use foreign::Foreign;
 use kstatd::cache::Catalog;
-use kstatd::exposition::{Format, ScrapeQuery, Source};
+use kstatd::exposition::{Format, Piece, ScrapeQuery, Source};
 use kstatd::server::gzip::Member;
 use kstatd_double::{Double, Options};
 
@@ -76,6 +76,19 @@ fn objects_in_any_order_are_compressed_as_well_as_listed_ones() {
         }
         assert!(member.len() <= reference(&lines.concat()), "{pods} pods");
     }
+}
+
+/// To make the codes of a large resource takes a while: others have their turn in between.
+#[test]
+fn codes_are_made_little_by_little() {
+    let catalog = foreign::catalog(Foreign::Words, 800);
+    let turns = || {
+        let pieces = catalog.deflated(Format::Text, &ScrapeQuery::default());
+        let gives_way = |piece: &Piece| matches!(piece, Piece::Text(text) if text.is_empty());
+        pieces.take_while(gives_way).count()
+    };
+    let (first, second) = (turns(), turns());
+    assert!(first > 50 && second == 0, "{first}, {second}");
 }
 
 /// Codes that were made for one kind of text are given up when another kind has come.

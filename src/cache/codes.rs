@@ -18,6 +18,9 @@ use super::tails::Tails;
 
 /// Pages of a resource that its codes are made from.
 const SAMPLE: usize = 8;
+/// From so many pages on, a family is searched page by page and noted: it takes two hundredths of size, which
+/// those with few pages need for their codes, and saves the time that only many pages cost.
+const MANY: usize = 12;
 /// Text of a family (in bytes) that is enough of a sample.
 const SAMPLE_TEXT: usize = 1 << 20;
 /// Text that is sampled in one step: a millisecond or so when it is searched.
@@ -45,8 +48,7 @@ const WORTH_A_CODE: f64 = 0.97;
 pub(super) struct FamilyCode {
     /// The code of its block.
     pub(super) code: Arc<Code>,
-    /// Whether text that the template does not foretell is searched for, page by page. The bits are noted with
-    /// the page.
+    /// Whether text that the template does not foretell is searched for.
     pub(super) search: bool,
 }
 
@@ -56,6 +58,8 @@ pub(super) struct ResourceCodes {
     /// For text of any of its families.
     pub(super) any: Arc<Code>,
     pub(super) families: Vec<FamilyCode>,
+    /// Whether what is searched is searched page by page, and its bits noted with the page.
+    pub(super) noted: bool,
     /// Compressed bits for each 1,024 bytes of text when the codes were new; 0 if that is not known yet.
     fresh: AtomicU64,
     /// Whether the text has changed so much that other codes would do better.
@@ -64,7 +68,7 @@ pub(super) struct ResourceCodes {
 
 impl ResourceCodes {
     /// From samples of all families; one for each of `every` pages was taken.
-    fn new(samples: &[Sample], every: usize) -> Self {
+    fn new(samples: &[Sample], every: usize, noted: bool) -> Self {
         let (any, codes) = agreeing(samples);
         let any = Arc::new(any);
         let families = samples.iter().zip(codes).map(|(sample, code)| {
@@ -79,7 +83,7 @@ impl ResourceCodes {
             FamilyCode { code, search: sample.search }
         });
         let families = families.collect();
-        Self { any, families, fresh: AtomicU64::new(0), outdated: false.into() }
+        Self { any, families, noted, fresh: AtomicU64::new(0), outdated: false.into() }
     }
 
     /// Notes what the whole resource came to. Codes that were made for other text are made anew the next
@@ -122,7 +126,7 @@ impl Sample {
 }
 
 /// Decides which families are searched, and which get codes that agree with no other.
-fn decide(samples: &mut [Sample], every: usize) {
+fn decide(samples: &mut [Sample], every: usize, noted: bool) {
     let all: u64 = samples.iter().map(|sample| sample.sizes[0]).sum();
     let worth = |sample: &&mut Sample| sample.is_searched_in(WORTH_SEARCHING);
     let saved = samples.iter_mut().filter(worth);
@@ -143,8 +147,8 @@ fn decide(samples: &mut [Sample], every: usize) {
         let alone = sample.sizes[usize::from(sample.search)];
         sample.apart =
             worth_a_block(common, alone, every) && (alone as f64) < common as f64 * WORTH_A_CODE;
-        // In such a code no noted identities can be used: if searching costs no size, it saves that time.
-        sample.search |= sample.apart && sample.is_searched_in(WORTH_NOTING);
+        // In such a code no noted identities can be used: noting all saves that time, if it costs no size.
+        sample.search |= noted && sample.apart && sample.is_searched_in(WORTH_NOTING);
     }
 }
 
@@ -199,23 +203,28 @@ impl Making {
             left = left.checked_sub(self.part(left)).filter(|left| *left > 0)?;
         }
         if !std::mem::replace(&mut self.decided, true) {
-            decide(&mut self.samples, self.every);
+            let noted = self.is_noted();
+            decide(&mut self.samples, self.every, noted);
             return None;
         }
-        let made = Arc::new(ResourceCodes::new(&self.samples, self.every));
+        let made = Arc::new(ResourceCodes::new(&self.samples, self.every, self.is_noted()));
         codes.keep(&self.resource, self.pages, Arc::clone(&made));
         Some(made)
     }
 
+    fn is_noted(&self) -> bool {
+        self.pages >= MANY
+    }
+
     /// The next page of the family at hand, or some of it; tells how much text that was.
     fn part(&mut self, at_most: usize) -> usize {
-        let family = self.samples.len();
+        let (family, noted) = (self.samples.len(), self.is_noted());
         let histogram = &mut self.sample.histograms[usize::from(self.search)];
         let before = histogram.text();
         let page = self.sampled.get(self.page).filter(|_| before < SAMPLE_TEXT);
         if let Some((page, tails)) = page {
             histogram.take_on(at_most);
-            if self.search && self.from == 0 {
+            if noted && self.search && self.from == 0 {
                 self.lines.part();
             }
             let manner = Manner { tails, code: 0, search: self.search };

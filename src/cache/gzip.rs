@@ -174,7 +174,7 @@ impl Deflate {
         };
         let own = codes.families.get(step.family);
         let (code, search) = own.map_or((&codes.any, false), |own| (&own.code, own.search));
-        let noted = search && page.is_noted(step.family);
+        let noted = search && codes.noted && page.is_noted(step.family);
         // One that agrees on literals and is at hand will do for a family that has no code of its own.
         let at_hand = block.writer.code();
         let agrees = !noted && Arc::ptr_eq(code, &codes.any) && at_hand.id() == code.id();
