@@ -328,7 +328,7 @@ mod tests {
         assert_sound(&objects, model.clone());
         while let Some(n) = model.pop() {
             assert!(objects.delete(Key::from(n)) && !objects.delete(Key::from(n)));
-            if model.len() % 97 == 0 {
+            if model.len().is_multiple_of(97) {
                 assert_sound(&objects, model.clone());
             }
         }
