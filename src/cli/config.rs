@@ -690,4 +690,21 @@ mod tests {
         let content = config.options_file.expect("file").content;
         assert_eq!(content.expect("usable"), b"resources: {nodes: {}}\nport: 9\n");
     }
+
+    /// As Go's server has it: zero stands for the limit of a request, anything below for none.
+    #[test]
+    fn idle_connections_have_the_read_limit_where_none_is_given() {
+        let limit = |idle: i64, read: i64| {
+            let args = KubeArgs {
+                server_idle_timeout: idle,
+                server_read_timeout: read,
+                ..KubeArgs::default()
+            };
+            main_limits(&args).idle.map(|limit| limit.as_nanos())
+        };
+        assert_eq!(limit(7, 5), Some(7));
+        assert_eq!(limit(0, 5), Some(5));
+        assert_eq!(limit(0, 0), None);
+        assert_eq!(limit(-1, 5), None);
+    }
 }
