@@ -181,12 +181,6 @@ impl Pipeline {
         live.iter().map(|live| live.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether something other than a family of StatsD clients would clash with `name`.
-    #[must_use]
-    pub fn has_family(&self, name: &str) -> bool {
-        self.shared.registry.has_family(name)
-    }
-
     /// A source of the metrics about the pipeline alone: of the original, ours, or both.
     #[must_use]
     pub fn self_source(self: &Arc<Self>, which: SelfMetrics) -> SelfSource {

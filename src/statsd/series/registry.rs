@@ -293,11 +293,6 @@ impl Registry {
         }
     }
 
-    /// Whether a family called `name` exists.
-    pub(crate) fn has_family(&self, name: &str) -> bool {
-        self.family(&self.read(), name).is_some()
-    }
-
     /// Remembers that a counter of family `name` became NaN.
     pub(crate) fn mark_nan(&self, name: &str) {
         if let Some(family) = self.family(&self.read(), name) {
