@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::exposition::protobuf::varint;
+
 /// Field numbers of the messages, from the published schema of the Prometheus client model.
 mod tag {
     pub(super) const NAME: u64 = 1;
@@ -40,7 +42,7 @@ pub(super) fn from_text(body: &str) -> Vec<u8> {
     let mut finish = |family: Family<'_>| {
         if !family.samples.is_empty() {
             let message = encode(&family);
-            varint(message.len() as u64, &mut out);
+            varint(&mut out, message.len() as u64);
             out.extend(message);
         }
     };
@@ -200,27 +202,19 @@ fn histograms(family: &Family<'_>) -> Vec<Vec<u8>> {
     metrics.into_iter().map(encode).collect()
 }
 
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 fn number(field: u64, value: u64, out: &mut Vec<u8>) {
-    varint(field << 3, out);
-    varint(value, out);
+    varint(out, field << 3);
+    varint(out, value);
 }
 
 fn double(field: u64, value: f64, out: &mut Vec<u8>) {
-    varint((field << 3) | 1, out);
+    varint(out, (field << 3) | 1);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
 fn bytes(field: u64, value: &[u8], out: &mut Vec<u8>) {
-    varint((field << 3) | 2, out);
-    varint(value.len() as u64, out);
+    varint(out, (field << 3) | 2);
+    varint(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 

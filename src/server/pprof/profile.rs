@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::symbols::{Name, Symbols};
+use crate::exposition::protobuf;
 
 /// What was counted at one call stack.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,12 +92,8 @@ mod tag {
 struct Message(Vec<u8>);
 
 impl Message {
-    fn varint(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.0.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.0.push(number as u8);
+    fn varint(&mut self, number: u64) {
+        protobuf::varint(&mut self.0, number);
     }
 
     /// A number; 0 is what a reader takes an absent one for.
