@@ -6,31 +6,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
 
+use common::cluster::Cluster;
 use common::{DEADLINE, Program, get, request, until, valid_text};
-use kstatd_double::{Double, Options};
-
-/// A synthetic cluster that lives as long as the value.
-struct Cluster {
-    _runtime: tokio::runtime::Runtime,
-    double: Double,
-}
-
-impl Cluster {
-    fn new(pods: u32) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("runtime");
-        let options = Options { pods, ..Options::default() };
-        let double = runtime.block_on(Double::start(&options)).expect("double");
-        Self { _runtime: runtime, double }
-    }
-
-    fn flag(&self) -> String {
-        format!("--apiserver={}", self.double.url())
-    }
-}
 
 struct Exporter {
     program: Program,

@@ -9,30 +9,26 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use common::{DEADLINE, Gate, Passage, Program, get, request, until, valid_text};
-use kstatd_double::{Double, Options};
 
-/// A synthetic cluster that lives as long as the value, behind a gate.
+/// A synthetic cluster behind a gate.
 struct Cluster {
-    _runtime: tokio::runtime::Runtime,
-    double: Double,
+    cluster: common::cluster::Cluster,
     gate: Gate,
 }
 
 impl Cluster {
     fn new(pods: u32, passage: Passage) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("runtime");
-        let options = Options { pods, ..Options::default() };
-        let double = runtime.block_on(Double::start(&options)).expect("double");
-        let gate = Gate::new(double.address(), passage);
-        Self { _runtime: runtime, double, gate }
+        let cluster = common::cluster::Cluster::new(pods);
+        let gate = Gate::new(cluster.double.address(), passage);
+        Self { cluster, gate }
     }
 
     fn url(&self) -> String {
         format!("http://{}", self.gate.address())
+    }
+
+    fn double(&self) -> &kstatd_double::Double {
+        &self.cluster.double
     }
 }
 
@@ -159,7 +155,7 @@ fn an_edit_during_the_start_is_seen() {
     cluster.gate.set(Passage::Open);
     let exporter = Exporter::of(program, &file);
     until("the later content is in force", || {
-        (exporter.count("kube_pod_info") == cluster.double.objects_of("pods")).then_some(())
+        (exporter.count("kube_pod_info") == cluster.double().objects_of("pods")).then_some(())
     });
     exporter.wait_gauge(true);
     assert_eq!(exporter.count("kube_node_info"), 0);
@@ -171,7 +167,7 @@ fn an_edit_while_the_api_server_is_away_is_applied_when_it_is_back() {
     let file = File::new("resources: {pods: {}, nodes: {}}\n");
     let exporter = Exporter::start(&cluster, &file, &[]);
     exporter.wait_gauge(true);
-    let (pods, nodes) = (cluster.double.objects_of("pods"), cluster.double.objects_of("nodes"));
+    let (pods, nodes) = (cluster.double().objects_of("pods"), cluster.double().objects_of("nodes"));
     cluster.gate.set(Passage::Cut);
     file.write("resources: {pods: {}, nodes: {}}\nmetric_denylist: {kube_pod_info: {}}\n");
     exporter.wait_gauge(false);
@@ -259,7 +255,7 @@ fn compression_and_deadlines_follow_the_file_under_both_names() {
             answer.expect("no gap").header("content-encoding").map(str::to_owned)
         };
         assert_eq!(encoding(), None);
-        let delivered = cluster.double.delivered();
+        let delivered = cluster.double().delivered();
         file.write(
             "resources: {pods: {}}\nenable_gzip_encoding: true\nserver_read_header_timeout: 300ms\n",
         );
@@ -269,7 +265,7 @@ fn compression_and_deadlines_follow_the_file_under_both_names() {
         silent.set_read_timeout(Some(DEADLINE)).expect("timeout");
         assert_eq!(silent.read(&mut [0; 1]).expect("closed"), 0);
         // Nothing was listed for it.
-        assert_eq!(cluster.double.delivered(), delivered);
+        assert_eq!(cluster.double().delivered(), delivered);
         file.write("resources: {pods: {}}\n");
         until("bodies are plain", || encoding().is_none().then_some(()));
     }
@@ -364,7 +360,7 @@ fn changes_of_the_files_in_the_variable_kubeconfig_are_applied() {
         let text = get(main, "/metrics").text();
         valid_text(&text).iter().filter(|line| line.starts_with("kube_pod_info{")).count()
     };
-    let (first, second) = (one.double.objects_of("pods"), two.double.objects_of("pods"));
+    let (first, second) = (one.double().objects_of("pods"), two.double().objects_of("pods"));
     assert_ne!(first, second);
     until("the first cluster", || (pods() == first).then_some(()));
     write(&two.url());

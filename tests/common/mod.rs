@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+pub mod cluster;
+
 /// Far above what anything needs, even on a loaded machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 

@@ -1,0 +1,28 @@
+//! A synthetic cluster in the test's own process.
+
+use kstatd_double::{Double, Options};
+
+/// Lives as long as the value.
+pub struct Cluster {
+    _runtime: tokio::runtime::Runtime,
+    /// The server.
+    pub double: Double,
+}
+
+impl Cluster {
+    pub fn new(pods: u32) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("runtime");
+        let options = Options { pods, ..Options::default() };
+        let double = runtime.block_on(Double::start(&options)).expect("double");
+        Self { _runtime: runtime, double }
+    }
+
+    /// The flag that names the server.
+    pub fn flag(&self) -> String {
+        format!("--apiserver={}", self.double.url())
+    }
+}
