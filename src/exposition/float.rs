@@ -20,36 +20,38 @@ pub fn write(out: &mut Vec<u8>, value: f64) {
     if value.abs() < 9_007_199_254_740_992.0 && value.trunc() == value {
         return integer(out, value as i64);
     }
-    if !thousandths(out, value) {
+    if !millionths(out, value) {
         general(out, value);
     }
 }
 
-/// Appends a number of at most three decimal places, of the size that is written plainly; tells whether it is one.
+/// Appends a number of at most six decimal places, of the size that is written plainly; tells whether it is one.
 ///
 /// The quotient of two integers that doubles hold exactly is what their decimal text is parsed to. No other text of up to
 /// 15 digits is parsed to the same double, so there is no shorter one.
 #[inline]
-fn thousandths(out: &mut Vec<u8>, value: f64) -> bool {
+fn millionths(out: &mut Vec<u8>, value: f64) -> bool {
     let magnitude = value.abs();
-    if !(0.001..1e6).contains(&magnitude) {
+    if !(0.0001..1e6).contains(&magnitude) {
         return false;
     }
-    let count = (magnitude * 1e3 + 0.5) as u32;
-    if f64::from(count) / 1e3 != magnitude {
+    let count = (magnitude * 1e6 + 0.5) as u64;
+    if count as f64 / 1e6 != magnitude {
         return false;
     }
     if value < 0.0 {
         out.push(b'-');
     }
-    out.extend_from_slice(itoa::Buffer::new().format(count / 1_000).as_bytes());
-    let places = count % 1_000;
+    // Both are below a million.
+    let (whole, places) = ((count / 1_000_000) as u32, (count % 1_000_000) as u32);
+    out.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes());
     let digit = |place: u32| b'0' + (places / place % 10) as u8;
-    let digits = [b'.', digit(100), digit(10), digit(1)];
-    let length = match (places % 10, places % 100) {
-        (_, 0) => 2,
-        (0, _) => 3,
-        _ => 4,
+    let digits =
+        [b'.', digit(100_000), digit(10_000), digit(1_000), digit(100), digit(10), digit(1)];
+    let zeros = digits.iter().rev().take_while(|digit| **digit == b'0').count();
+    let length = match digits.len() - zeros {
+        1 => 0,
+        length => length,
     };
     out.extend_from_slice(digits.get(..length).unwrap_or_default());
     true
@@ -170,6 +172,10 @@ mod tests {
             (1_000_000.0, "1e+06"),
             (123_456.7, "123456.7"),
             (0.0001, "0.0001"),
+            (-0.000_101, "-0.000101"),
+            (0.000_099_9, "9.99e-05"),
+            (999_999.999_999, "999999.999999"),
+            (0.999_999_5, "0.9999995"),
             (0.000_01, "1e-05"),
             (1e21, "1e+21"),
             (-1_234_567.0, "-1.234567e+06"),
@@ -184,8 +190,12 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn few_places_are_written_as_any_number_is(count: i32, ulps in -1i64..=1) {
-            let value = f64::from(count) / 1e3;
+        fn few_places_are_written_as_any_number_is(
+            count in -2_000_000_000_000i64..2_000_000_000_000,
+            power in 0..9,
+            ulps in -1i64..=1,
+        ) {
+            let value = count as f64 / 10f64.powi(power);
             let value = f64::from_bits(value.to_bits().wrapping_add_signed(ulps));
             proptest::prop_assume!(value.is_finite() && value.trunc() != value);
             let mut plain = Vec::new();
