@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine;
@@ -60,14 +60,14 @@ struct Script {
 
 struct ApiServer {
     address: SocketAddr,
-    script: Arc<(Mutex<Script>, Condvar)>,
+    script: Arc<Mutex<Script>>,
 }
 
 impl ApiServer {
     fn start(known: BTreeMap<String, Value>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("address");
-        let script = Arc::new((Mutex::new(Script { known, ..Script::default() }), Condvar::new()));
+        let script = Arc::new(Mutex::new(Script { known, ..Script::default() }));
         let shared = Arc::clone(&script);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -80,7 +80,7 @@ impl ApiServer {
 }
 
 /// Answers requests of one connection; `None` when it is over.
-fn serve(stream: &TcpStream, script: &(Mutex<Script>, Condvar)) -> Option<()> {
+fn serve(stream: &TcpStream, script: &Mutex<Script>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let (mut first, mut length) = (String::new(), 0);
@@ -100,7 +100,7 @@ fn serve(stream: &TcpStream, script: &(Mutex<Script>, Condvar)) -> Option<()> {
         reader.read_exact(&mut body).ok()?;
         let mut words = first.split(' ');
         let (method, path) = (words.next()?, words.next()?);
-        let mut script = script.0.lock().expect("script");
+        let mut script = script.lock().expect("script");
         if script.down {
             return None;
         }
@@ -278,7 +278,7 @@ impl<'c> Run<'c> {
             request["client_cert"] = json!("client");
         }
         {
-            let mut script = self.api.script.0.lock().expect("script");
+            let mut script = self.api.script.lock().expect("script");
             let requests = wanted["requests"].as_array().cloned().unwrap_or_default();
             let reviews = requests.into_iter().filter(|request| request["path"] != "/livez");
             script.expected = reviews.collect();
@@ -299,7 +299,7 @@ impl<'c> Run<'c> {
             ])
         };
         let seen = tokio::time::timeout(limit, talk).await.unwrap_or_else(|_| timed_out());
-        let script = self.api.script.0.lock().expect("script");
+        let script = self.api.script.lock().expect("script");
         if !script.wrong.is_empty() {
             return Err(script.wrong.join("; "));
         }
@@ -332,7 +332,7 @@ async fn run(case: &Value, pki: &Pki, known: BTreeMap<String, Value>) -> Result<
         match step["do"].as_str().expect("what to do") {
             "start" => {}
             "api" => {
-                let mut script = run.api.script.0.lock().expect("script");
+                let mut script = run.api.script.lock().expect("script");
                 script.down = step["mode"] == "down";
             }
             "probe" => run

@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,10 +13,11 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
@@ -37,8 +40,61 @@ pub struct Connection {
     sender: Sender,
     /// What drives it, and knows why it ended.
     task: Option<JoinHandle<Result<(), hyper::Error>>>,
+    heard: Heard,
     /// What is known of it since its beginning.
     facts: Map<String, Value>,
+}
+
+/// A stream that keeps in mind which alert came over it: HTTP/2 passes on that something failed, not what.
+struct Attentive {
+    stream: TlsStream<TcpStream>,
+    alert: Heard,
+}
+
+type Heard = Arc<Mutex<Option<AlertDescription>>>;
+
+impl Attentive {
+    fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &result
+            && let Some(inner) = error.get_ref()
+            && let Some(rustls::Error::AlertReceived(alert)) = inner.downcast_ref()
+        {
+            *self.alert.lock().expect("lock") = Some(*alert);
+        }
+        result
+    }
+}
+
+impl AsyncRead for Attentive {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.note(result)
+    }
+}
+
+impl AsyncWrite for Attentive {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.note(result)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
+        self.note(result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.note(result)
+    }
 }
 
 enum Sender {
@@ -220,25 +276,26 @@ pub async fn connect(
     ] {
         facts.insert(key.to_owned(), value);
     }
-    let io = TokioIo::new(stream);
+    let heard = Heard::default();
+    let io = TokioIo::new(Attentive { stream, alert: Arc::clone(&heard) });
     let (sender, task) = if is_http2 {
         let begun = http2::handshake(TokioExecutor::new(), io).await;
         let (sender, connection) = match begun {
             Ok(begun) => begun,
-            Err(error) => return Ok(Reached::Failure(late(&error, facts))),
+            Err(error) => return Ok(Reached::Failure(late(&error, &heard, facts))),
         };
         (Sender::Many(sender), tokio::spawn(connection))
     } else {
         let (sender, connection) = http1::handshake(io).await.expect("HTTP/1");
         (Sender::One(sender), tokio::spawn(connection))
     };
-    Ok(Reached::Connection(Box::new(Connection { sender, task: Some(task), facts })))
+    Ok(Reached::Connection(Box::new(Connection { sender, task: Some(task), heard, facts })))
 }
 
 async fn plain(socket: TcpStream) -> Connection {
     let (sender, connection) = http1::handshake(TokioIo::new(socket)).await.expect("HTTP/1");
     let task = Some(tokio::spawn(connection));
-    Connection { sender: Sender::One(sender), task, facts: Map::new() }
+    Connection { sender: Sender::One(sender), task, heard: Heard::default(), facts: Map::new() }
 }
 
 fn config(offer: &Offer, request: &Value, mut provider: CryptoProvider, pki: &Pki) -> ClientConfig {
@@ -363,11 +420,16 @@ fn failure(error: &(dyn Error + 'static), at: &str) -> Map<String, Value> {
 }
 
 /// A failure after the client was done with its side of the handshake.
-fn late(error: &(dyn Error + 'static), facts: Map<String, Value>) -> Map<String, Value> {
+fn late(
+    error: &(dyn Error + 'static),
+    heard: &Heard,
+    facts: Map<String, Value>,
+) -> Map<String, Value> {
     // Until TLS 1.2 the client waits for the server.
     let at = if facts["old"] == json!(true) { "handshake" } else { "after_handshake" };
     let mut seen = facts;
-    seen.extend(failure(error, at));
+    let heard = *heard.lock().expect("lock");
+    seen.extend(heard.map_or_else(|| failure(error, at), |alert| alert_seen(alert, at)));
     seen
 }
 
@@ -415,7 +477,7 @@ impl Connection {
                 let task = self.task.take().expect("fails once");
                 let ended = tokio::time::timeout(DEADLINE, task).await.expect("in time");
                 let cause = ended.expect("no panic").err().unwrap_or(error);
-                return late(&cause, self.facts.clone());
+                return late(&cause, &self.heard, self.facts.clone());
             }
         };
         let mut seen = self.facts.clone();
