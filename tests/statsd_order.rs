@@ -185,8 +185,12 @@ fn lines_of_different_listeners_keep_their_order() {
     let closed = || FreshTcp(tcp, Vec::new(), false);
     // A sender that waits for acknowledgements keeps lines back, which come when they come.
     let open = || {
-        let stream = TcpStream::connect(tcp).expect("connected");
+        let mut stream = TcpStream::connect(tcp).expect("connected");
         stream.set_nodelay(true).expect("option");
+        // The kernel joins what comes before a connection is accepted.
+        let before = room.pipeline.lines(None);
+        stream.write_all(b"first:1|c\n").expect("sent");
+        until("the connection is accepted", || (room.pipeline.lines(None) > before).then_some(()));
         Tcp(stream)
     };
     let unixgram = || Unixgram(&room.unixgram);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use crate::cache::{Catalog, Family, MetricKind, Schema, Store};
+    use crate::cache::{Catalog, Family, MetricKind, Rendered, Schema, Store};
     use crate::exposition::{Format, Source as _};
 
     #[test]
@@ -139,11 +139,19 @@ mod tests {
         for case in cases {
             let catalog = Catalog::new();
             for name in strings(&case["available"]) {
-                // One family for each resource, so that the body says which of them there are.
+                // One family with one series for each resource, so that the body says which of them there are.
                 let family =
                     Family { name: name.clone(), help: "One.".to_owned(), kind: MetricKind::Gauge };
                 let schema = Arc::new(Schema { resource: name, families: vec![family] });
-                catalog.register(Arc::clone(&schema), vec![Arc::new(Store::new(schema))]);
+                let store = Store::new(Arc::clone(&schema));
+                let lines = b" 1\n".to_vec();
+                store.apply(&Rendered {
+                    uid: vec![1],
+                    ends: vec![3],
+                    lines,
+                    ..Rendered::default()
+                });
+                catalog.register(schema, vec![Arc::new(store)]);
             }
             let query = scrape_query(case["query"].as_str().expect("query"), Filters::Resources);
             let body: Vec<u8> = catalog.frames(Format::Text, &query).flatten().collect();
