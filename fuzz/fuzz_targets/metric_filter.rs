@@ -17,6 +17,6 @@ fuzz_target!(|text: &str| {
     }
     if let Ok(opt_in) = FamilyFilter::new(&[], &[], &list) {
         assert!(opt_in.enabled(name, false));
-        opt_in.enabled(name, true);
+        let _ = opt_in.enabled(name, true);
     }
 });
