@@ -1,5 +1,6 @@
 //! The catalog: all stores in exposition order, as one [`Source`].
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -88,8 +89,8 @@ impl Catalog {
             .iter()
             .filter(|entry| {
                 let name = &entry.schema.resource;
-                query.resources.as_ref().is_none_or(|only| only.contains(name))
-                    && !query.exclude_resources.contains(name)
+                query.resources.as_ref().is_none_or(|only| names(only, name))
+                    && !names(&query.exclude_resources, name)
             })
             .map(|entry| Resource {
                 schema: Arc::clone(&entry.schema),
@@ -97,6 +98,22 @@ impl Catalog {
             })
             .collect()
     }
+}
+
+/// Whether `names` hold a resource: by its name, or, where that is `group/version, Resource=plural`, by its plural with
+/// or without group and version. The comma separates items where names are listed, so both halves will do, too.
+fn names(names: &BTreeSet<String>, resource: &str) -> bool {
+    if names.contains(resource) {
+        return true;
+    }
+    let Some((group_version, selector)) = resource.split_once(", ") else { return false };
+    let Some(plural) = selector.strip_prefix("Resource=") else { return false };
+    let Some((group, version)) = group_version.split_once('/') else { return false };
+    names.contains(plural)
+        || names.contains(&format!("{plural}.{group}"))
+        || names.contains(&format!("{plural}.{version}.{group}"))
+        || names.contains(&format!("{group_version}/{plural}"))
+        || names.contains(selector) && names.contains(group_version)
 }
 
 impl Source for Catalog {

@@ -14,6 +14,8 @@ pub enum MetricKind {
     Total,
     /// Always 1; OpenMetrics only, text prints `gauge`.
     Info,
+    /// The same, its family named as OpenMetrics wants it: without the `_info` of its series.
+    InfoSeries,
     /// One of several states; OpenMetrics only, text prints `gauge`.
     StateSet,
 }
@@ -24,7 +26,7 @@ impl MetricKind {
     pub fn text(self, format: Format) -> &'static str {
         match (self, format) {
             (Self::Counter | Self::Total, _) => "counter",
-            (Self::Info, Format::OpenMetrics) => "info",
+            (Self::Info | Self::InfoSeries, Format::OpenMetrics) => "info",
             (Self::StateSet, Format::OpenMetrics) => "stateset",
             _ => "gauge",
         }
@@ -46,14 +48,15 @@ impl Family {
     /// Appends the HELP and TYPE lines.
     pub fn header(&self, format: Format, out: &mut Vec<u8>) {
         let name = match (self.kind, format) {
-            (MetricKind::Total, Format::OpenMetrics) => self.base_name(),
+            (MetricKind::Total | MetricKind::InfoSeries, Format::OpenMetrics) => self.base_name(),
             _ => &self.name,
         };
         header::write(out, format, name, self.kind.text(format), &self.help);
     }
 
     fn base_name(&self) -> &str {
-        self.name.strip_suffix("_total").unwrap_or(&self.name)
+        let suffix = if self.kind == MetricKind::Total { "_total" } else { "_info" };
+        self.name.strip_suffix(suffix).unwrap_or(&self.name)
     }
 }
 
@@ -73,9 +76,13 @@ impl Schema {
     pub fn by_the_book(&self) -> Self {
         let mut schema = self.clone();
         for family in &mut schema.families {
-            if family.kind == MetricKind::Counter && family.name.ends_with("_total") {
-                family.kind = MetricKind::Total;
-            }
+            family.kind = match family.kind {
+                MetricKind::Counter if family.name.ends_with("_total") => MetricKind::Total,
+                MetricKind::Info if family.name.ends_with("_info") => MetricKind::InfoSeries,
+                // The series of an info end in `_info`, and those of a state set have a label of its name.
+                MetricKind::Info | MetricKind::StateSet => MetricKind::Gauge,
+                kind => kind,
+            };
         }
         schema
     }
@@ -150,5 +157,31 @@ mod tests {
             let want = format!("# HELP {name} {help}\n# TYPE {name} counter\n");
             assert_eq!(header(schema, format), want);
         }
+    }
+
+    #[test]
+    fn types_that_open_metrics_ties_to_names_are_kept_by_the_book_where_names_fit() {
+        let family =
+            |name: &str, kind| Family { name: name.to_owned(), help: "H".to_owned(), kind };
+        let families = vec![
+            family("a_info", MetricKind::Info),
+            family("b", MetricKind::Info),
+            family("c", MetricKind::StateSet),
+        ];
+        let schema = Schema { resource: "e.io/v1, Resource=as".to_owned(), families };
+        let types = |schema: &Schema, format| -> Vec<String> {
+            let header = |family: &Family| {
+                let mut out = Vec::new();
+                family.header(format, &mut out);
+                let text = String::from_utf8(out).unwrap();
+                text.lines().nth(1).unwrap().trim_start_matches("# TYPE ").to_owned()
+            };
+            schema.families.iter().map(header).collect()
+        };
+        let book = schema.by_the_book();
+        assert_eq!(types(&schema, Format::Text), ["a_info gauge", "b gauge", "c gauge"]);
+        assert_eq!(types(&schema, Format::OpenMetrics), ["a_info info", "b info", "c stateset"]);
+        assert_eq!(types(&book, Format::Text), ["a_info gauge", "b gauge", "c gauge"]);
+        assert_eq!(types(&book, Format::OpenMetrics), ["a info", "b gauge", "c gauge"]);
     }
 }

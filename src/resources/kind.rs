@@ -183,6 +183,8 @@ pub struct Settings {
     pub annotations: Selection,
     /// Whether a series is printed as often as an object gives rise to it.
     pub keep_duplicates: bool,
+    /// What a renderer that is not made of a table of families was made from, in any form; otherwise empty.
+    pub custom: String,
 }
 
 /// A resource, whatever its view.
@@ -224,11 +226,31 @@ pub trait Renderer: Send + Sync {
         Settings::default()
     }
 
+    /// Whoever is to be told of the objects beside their lines, if anybody is.
+    fn follower(&self) -> Option<&dyn Follower> {
+        None
+    }
+
     /// Renders one object into `out`, which is cleared first.
     ///
     /// # Errors
     /// The object is malformed; `out` then holds nothing to use.
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError>;
+}
+
+/// Is told what becomes of the objects of a resource. `fresh` objects belong to a state that is being collected.
+pub trait Follower: Send + Sync {
+    /// A new state is being collected, or goes on being collected.
+    fn collect(&self);
+
+    /// What was collected is the state, or is to be forgotten.
+    fn settle(&self, is_state: bool);
+
+    /// An object is there, new or changed; it could be rendered.
+    fn put(&self, uid: &[u8], object: ObjectBytes<'_>, fresh: bool);
+
+    /// An object is gone.
+    fn delete(&self, uid: &[u8], fresh: bool);
 }
 
 /// The registry's handle of a [`Kind`].
@@ -295,6 +317,7 @@ impl<K: Kind> Renderer for KindRenderer<K> {
             labels: labels.clone(),
             annotations: annotations.clone(),
             keep_duplicates: *keep_duplicates,
+            custom: String::new(),
         }
     }
 

@@ -5,6 +5,7 @@
 //! [`cache`](crate::cache) flow out. Nothing here knows how objects are fetched or how text is served.
 //! `docs/adding-a-metric.md` walks through a change.
 
+pub mod custom;
 pub(crate) mod kind;
 pub(crate) mod kinds;
 pub(crate) mod metadata;
@@ -15,6 +16,6 @@ pub(crate) mod series;
 pub(crate) mod values;
 
 pub use crate::wire::view::{DecodeError, ObjectBytes};
-pub use kind::{Api, FamilyInfo, Renderer, Resource, Settings, Stability};
+pub use kind::{Api, FamilyInfo, Follower, Renderer, Resource, Settings, Stability};
 pub use kinds::{find, registry};
 pub use options::RenderOptions;

@@ -1,0 +1,203 @@
+//! What is against a configuration beyond its form: metrics that cannot be compiled, names that no scrape takes, and
+//! what probably means something else than it says.
+
+use std::collections::BTreeMap;
+
+use crate::config_file::{Problem, ProblemClass, nearest};
+
+use super::config::{Block, Config, Entry, LabelPaths, Metric, Spot};
+use super::metric::Kind;
+use super::path::Path;
+
+/// The types of metrics, as they are written.
+const TYPES: [&str; 3] = ["Gauge", "Info", "StateSet"];
+
+impl Config {
+    /// Everything that is against it, in the order of the file. What keeps the metrics from being made is an error,
+    /// the rest are warnings.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut families: BTreeMap<String, (&str, Spot)> = BTreeMap::new();
+        for entry in &self.entries {
+            if !entry.has_group() {
+                problems.push(Problem::warning(
+                    ProblemClass::InvalidOptions,
+                    entry.spot.0,
+                    format!("group is {:?}: the resource is left out", entry.group),
+                    "write the group in full; only version and kind may be *",
+                ));
+            }
+            if entry.metrics.is_empty() {
+                problems.push(Problem::warning(
+                    ProblemClass::Suspicious,
+                    entry.spot.0,
+                    "a resource without metrics".to_owned(),
+                    "list them below metrics",
+                ));
+            }
+            for metric in &entry.metrics {
+                metric_problems(entry, metric, &mut problems);
+                let name = entry.family_name(metric);
+                match families.get(&name) {
+                    Some((kind, first)) if !kind.eq_ignore_ascii_case(&metric.kind) => {
+                        problems.push(Problem::warning(
+                            ProblemClass::Contradiction,
+                            metric.spots[1].0,
+                            format!(
+                                "{name} is of type {} here and of type {kind} in {first}",
+                                metric.kind
+                            ),
+                            "give one of them another name",
+                        ));
+                    }
+                    Some(_) => {}
+                    None => {
+                        families.insert(name, (&metric.kind, metric.spots[1]));
+                    }
+                }
+            }
+        }
+        problems
+    }
+}
+
+fn metric_problems(entry: &Entry, metric: &Metric, problems: &mut Vec<Problem>) {
+    let name = entry.family_name(metric);
+    if metric.name.is_empty() || !is_name(&name, true) {
+        problems.push(Problem::warning(
+            ProblemClass::InvalidMetricName,
+            metric.spots[1].0,
+            format!("{name:?} is no name of a metric, no scrape takes it"),
+            "use letters, digits, _ and :, not a digit first",
+        ));
+    }
+    for labels in [&entry.common_labels, &metric.common_labels] {
+        for label in labels.keys() {
+            label_name(label, metric.spots[0], problems);
+        }
+    }
+    for paths in [&entry.labels_from_path, &metric.labels_from_path] {
+        label_paths(paths, problems);
+    }
+    let Some(kind) = Kind::of(&metric.kind) else {
+        let hint = match nearest(&metric.kind, TYPES) {
+            Some(kind) => format!("write {kind}"),
+            None => format!("types are {}", TYPES.join(", ")),
+        };
+        let message = format!("unknown metric type {:?}", metric.kind);
+        let class = ProblemClass::InvalidMetricType;
+        problems.push(Problem::error(class, metric.spots[2].0, message, hint));
+        return;
+    };
+    let block_name = kind.block_name();
+    let Some(block) = kind.block(metric) else {
+        problems.push(Problem::error(
+            ProblemClass::InvalidOptions,
+            metric.spots[2].0,
+            format!("type is {} and each.{block_name} is missing", metric.kind),
+            format!("write {block_name}: {{path: [...]}} beside the type"),
+        ));
+        return;
+    };
+    block_problems(kind, block, metric, problems);
+}
+
+fn block_problems(kind: Kind, block: &Block, metric: &Metric, problems: &mut Vec<Problem>) {
+    for path in [&block.path, &block.value_from] {
+        path_problem(&path.segments, path.spot, problems);
+    }
+    label_paths(&block.labels_from_path, problems);
+    if !block.label_from_key.is_empty() {
+        label_name(&block.label_from_key, block.path.spot, problems);
+    }
+    let mut warn = |message: &str, hint: &str| {
+        let class = ProblemClass::Suspicious;
+        problems.push(Problem::warning(class, metric.spots[2].0, message.to_owned(), hint));
+    };
+    if kind == Kind::StateSet {
+        if block.list.is_empty() {
+            warn("a state set without states has no series", "name the states in list");
+        }
+        let mut sorted = block.list.clone();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            warn("a state is listed twice", "keep one of them");
+        }
+        label_name(&block.label_name, metric.spots[2], problems);
+    }
+}
+
+fn label_paths(paths: &LabelPaths, problems: &mut Vec<Problem>) {
+    for path in paths.values() {
+        path_problem(&path.segments, path.spot, problems);
+    }
+}
+
+fn path_problem(segments: &[String], spot: Spot, problems: &mut Vec<Problem>) {
+    if let Err(bad) = Path::compile(segments) {
+        let problem = Problem::error(
+            ProblemClass::InvalidOptions,
+            spot.0,
+            format!("{bad} is no lookup in a list"),
+            "write [key=value], in quotes",
+        );
+        // Those of a resource are met once for each of its metrics.
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
+}
+
+fn label_name(label: &str, spot: Spot, problems: &mut Vec<Problem>) {
+    if !is_name(label, false) {
+        problems.push(Problem::warning(
+            ProblemClass::InvalidLabelName,
+            spot.0,
+            format!("{label:?} is no name of a label, no scrape takes it"),
+            "use letters, digits and _, not a digit first",
+        ));
+    }
+}
+
+/// Whether Prometheus takes it as a name without quotes.
+fn is_name(name: &str, colons: bool) -> bool {
+    let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || colons && c == ':';
+    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(valid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load;
+
+    #[test]
+    fn every_problem_has_its_place_and_a_hint() {
+        let text = "spec:\n  resources:\n  - groupVersionKind: {group: '*', kind: A}\n    metrics:\n\
+                    \x20   - name: a b\n      each: {type: Guage, gauge: {}}\n\
+                    \x20   - name: c\n      each: {type: Info, gauge: {}}\n\
+                    \x20   - name: c\n      each:\n        type: Gauge\n        gauge:\n          path: [a, \"[b]\"]\n\
+                    \x20   - name: d\n      commonLabels: {a-b: c}\n      each: {type: StateSet, stateSet: {labelName: x, path: [a]}}\n";
+        let loaded = load(text);
+        assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+        let problems = loaded.config.problems();
+        assert!(problems.iter().all(|problem| !problem.hint.is_empty()), "{problems:?}");
+        let places: Vec<(u64, u64, &str)> = problems
+            .iter()
+            .map(|problem| (problem.line, problem.column, problem.class.as_str()))
+            .collect();
+        assert_eq!(
+            places,
+            [
+                (3, 5, "invalid_options"),
+                (5, 13, "invalid_metric_name"),
+                (6, 20, "invalid_metric_type"),
+                (8, 20, "invalid_options"),
+                (13, 17, "invalid_options"),
+                (9, 13, "contradiction"),
+                (14, 7, "invalid_label_name"),
+                (16, 20, "suspicious"),
+            ]
+        );
+        assert_eq!(problems[2].hint, "write Gauge");
+    }
+}

@@ -1,0 +1,191 @@
+//! Labels of series: where their values come from, and how they are put together.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use crate::exposition::{escape, float};
+
+use super::config::{LabelPaths, LabelTexts};
+use super::json::Json;
+use super::mask::Mask;
+use super::path::Path;
+
+/// Where labels come from, compiled.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Sources {
+    /// What stands before the keys of maps that are copied, in byte order of how it is written.
+    copies: Vec<(String, Path)>,
+    /// Labels by their names, which are valid, and what they say where there is nothing.
+    plain: Vec<(String, Path, Option<String>)>,
+}
+
+impl Sources {
+    /// Compiles label paths.
+    ///
+    /// # Errors
+    /// The label whose path is none, and the segment.
+    pub(super) fn compile(
+        paths: &LabelPaths,
+        defaults: &LabelTexts,
+    ) -> Result<Self, (String, String)> {
+        let mut sources = Self::default();
+        for (label, text) in paths {
+            let path = Path::compile(&text.segments).map_err(|bad| (label.clone(), bad))?;
+            if let Some(prefix) = label.strip_suffix('*') {
+                sources.copies.push((prefix.to_owned(), path));
+            } else if label.starts_with('*') {
+                sources.copies.push((String::new(), path));
+            } else {
+                let default = defaults.get(label).cloned();
+                sources.plain.push((sanitised(label).into_owned(), path, default));
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Asks for what the paths need.
+    pub(super) fn ask(&self, mask: &mut Mask) {
+        let copies = self.copies.iter().map(|(_, path)| path);
+        for path in copies.chain(self.plain.iter().map(|(_, path, _)| path)) {
+            mask.follow(path, &Mask::ask_all);
+        }
+    }
+
+    /// Adds the labels that `value` has.
+    pub(super) fn add<'v>(&'v self, value: &'v Json<'_>, labels: &mut Labels<'v>) {
+        for (prefix, path) in &self.copies {
+            let Some(Json::Map(entries)) = path.get(value) else { continue };
+            for (key, value) in entries {
+                let name = if prefix.is_empty() {
+                    sanitised(key)
+                } else {
+                    Cow::Owned(sanitised(&format!("{prefix}{key}")).into_owned())
+                };
+                labels.set(name, text(value));
+            }
+        }
+        for (name, path, default) in &self.plain {
+            let value = path.get(value).map(text);
+            if let Some(value) = value.or_else(|| default.as_deref().map(Cow::Borrowed)) {
+                labels.set(Cow::Borrowed(name), value);
+            }
+        }
+    }
+}
+
+/// A label name without characters that may not stand in one.
+fn sanitised(name: &str) -> Cow<'_, str> {
+    let valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.chars().all(valid) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(name.chars().map(|c| if valid(c) { c } else { '_' }).collect())
+}
+
+/// Labels of a series, by their names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Labels<'v>(Vec<(Cow<'v, str>, Cow<'v, str>)>);
+
+impl<'v> Labels<'v> {
+    /// Adds a label, or changes its value.
+    pub(super) fn set(&mut self, name: Cow<'v, str>, value: Cow<'v, str>) {
+        match self.0.binary_search_by(|(own, _)| own.cmp(&name)) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => self.0.insert(at, (name, value)),
+        }
+    }
+
+    /// Adds fixed labels.
+    pub(super) fn set_all(&mut self, texts: &'v LabelTexts) {
+        for (name, value) in texts {
+            self.set(Cow::Borrowed(name), Cow::Borrowed(value));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forgets all of them.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Writes these labels and those of `over`, which win, in byte order of the names; without brackets.
+    pub(super) fn write(&self, over: &Labels<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        let mut own = self.0.iter().map(|(name, value)| (&**name, &**value)).peekable();
+        let mut other = over.0.iter().map(|(name, value)| (&**name, &**value)).peekable();
+        loop {
+            let next = match (own.peek(), other.peek()) {
+                (Some(a), Some(b)) if a.0 == b.0 => {
+                    own.next();
+                    other.next()
+                }
+                (Some(a), Some(b)) if a.0 < b.0 => own.next(),
+                (_, Some(_)) => other.next(),
+                _ => own.next(),
+            };
+            let Some((name, value)) = next else { return };
+            if out.len() > start {
+                out.push(b',');
+            }
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"=\"");
+            escape::label_value(out, value);
+            out.push(b'"');
+        }
+    }
+}
+
+/// A value as a label has it: what Go prints by default.
+fn text<'v>(value: &'v Json<'_>) -> Cow<'v, str> {
+    match value {
+        Json::Text(text) => Cow::Borrowed(text),
+        Json::Bool(true) => Cow::Borrowed("true"),
+        Json::Bool(false) => Cow::Borrowed("false"),
+        _ => {
+            let mut out = String::new();
+            print(value, &mut out);
+            Cow::Owned(out)
+        }
+    }
+}
+
+fn print(value: &Json<'_>, out: &mut String) {
+    match value {
+        Json::Null => out.push_str("<nil>"),
+        Json::Bool(on) => out.push_str(if *on { "true" } else { "false" }),
+        Json::Int(number) => {
+            let _ = write!(out, "{number}");
+        }
+        Json::Float(number) if *number == 0.0 && number.is_sign_negative() => out.push_str("-0"),
+        Json::Float(number) => {
+            let mut digits = Vec::new();
+            float::write(&mut digits, *number);
+            out.push_str(&String::from_utf8_lossy(&digits));
+        }
+        Json::Text(text) => out.push_str(text),
+        Json::List(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(' ');
+                }
+                print(item, out);
+            }
+            out.push(']');
+        }
+        Json::Map(entries) => {
+            out.push_str("map[");
+            for (at, (key, value)) in entries.iter().enumerate() {
+                if at > 0 {
+                    out.push(' ');
+                }
+                let _ = write!(out, "{key}:");
+                print(value, out);
+            }
+            out.push(']');
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! From the text of a configuration to its typed form, as strict as kube-state-metrics and no stricter.
+//!
+//! Unknown keys are passed over there and here, where they are worth a warning; a value of the wrong form, a key that
+//! occurs twice, or a text that is no YAML are errors. So is a text without any value. Which notation fits which type
+//! follows Go's YAML library (see also the options file).
+
+use std::collections::BTreeMap;
+
+use crate::config_file::{
+    Document, Node, NodeId, Notation, Place, Problem, ProblemClass, Resolved, Value, nearest,
+    resolve,
+};
+
+use super::config::{Block, Config, Entry, LabelPaths, LabelTexts, Metric, PathText, Spot};
+
+/// What came of a text.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// The configuration, as far as there are no errors.
+    pub config: Config,
+    /// Errors and warnings of form, in the order of the file.
+    pub problems: Vec<Problem>,
+}
+
+impl Loaded {
+    /// The errors among the problems.
+    pub fn errors(&self) -> impl Iterator<Item = &Problem> {
+        let is_error = |problem: &&Problem| problem.severity == crate::config_file::Severity::Error;
+        self.problems.iter().filter(is_error)
+    }
+}
+
+/// Reads a configuration.
+#[must_use]
+pub fn load(text: &str) -> Loaded {
+    let document = match Document::parse(text) {
+        Ok(document) => document,
+        Err(problem) => return Loaded { problems: vec![problem], ..Loaded::default() },
+    };
+    let mut reader = Reader { document: &document, problems: document.duplicates.clone() };
+    let mut config = Config::default();
+    match document.root() {
+        Some(root) => reader.file(root, &mut config),
+        None => {
+            let place = Place { line: 1, column: 1 };
+            reader.problems.push(Problem::error(
+                ProblemClass::YamlType,
+                place,
+                "there is nothing in it".to_owned(),
+                "write spec: {resources: []} for a configuration without metrics",
+            ));
+        }
+    }
+    let mut problems = reader.problems;
+    problems.sort_by_key(|problem| (problem.line, problem.column));
+    // What is merged into several places has its problem once.
+    problems.dedup();
+    Loaded { config, problems }
+}
+
+const BINARY: &str = "tag:yaml.org,2002:binary";
+
+struct Reader<'d> {
+    document: &'d Document,
+    problems: Vec<Problem>,
+}
+
+impl<'d> Reader<'d> {
+    fn file(&mut self, root: &'d Node, config: &mut Config) {
+        for (key, value) in self.entries(root, "the file", &["spec"], &["kind", "apiVersion"]) {
+            debug_assert_eq!(key, "spec");
+            for (_, value) in self.entries(value, "spec", &["resources"], &[]) {
+                for item in self.items(value, "resources") {
+                    let entry = self.entry(item);
+                    config.entries.push(entry);
+                }
+            }
+        }
+    }
+
+    fn entry(&mut self, node: &'d Node) -> Entry {
+        const KEYS: [&str; 8] = [
+            "groupVersionKind",
+            "labelsFromPath",
+            "commonLabels",
+            "labelDefaults",
+            "metricNamePrefix",
+            "resourcePlural",
+            "errorLogV",
+            "metrics",
+        ];
+        let mut entry = Entry { spot: Spot(node.place), ..Entry::default() };
+        for (key, value) in self.entries(node, "a resource", &KEYS, &[]) {
+            match key {
+                "groupVersionKind" => {
+                    const PARTS: [&str; 3] = ["group", "version", "kind"];
+                    for (part, value) in self.entries(value, key, &PARTS, &[]) {
+                        let text = self.text(value, part).unwrap_or_default();
+                        *match part {
+                            "group" => &mut entry.group,
+                            "version" => &mut entry.version,
+                            _ => &mut entry.kind,
+                        } = text;
+                    }
+                }
+                "labelsFromPath" => entry.labels_from_path = self.label_paths(value, key),
+                "commonLabels" => entry.common_labels = self.label_texts(value, key),
+                "labelDefaults" => entry.label_defaults = self.label_texts(value, key),
+                "metricNamePrefix" => entry.prefix = self.text(value, key),
+                "resourcePlural" => {
+                    self.text(value, key);
+                }
+                "errorLogV" => entry.error_log_v = self.int(value, key).unwrap_or_default(),
+                _ => {
+                    for item in self.items(value, key) {
+                        let metric = self.metric(item);
+                        entry.metrics.push(metric);
+                    }
+                }
+            }
+        }
+        entry
+    }
+
+    fn metric(&mut self, node: &'d Node) -> Metric {
+        const KEYS: [&str; 7] = [
+            "name",
+            "help",
+            "commonLabels",
+            "labelsFromPath",
+            "labelDefaults",
+            "errorLogV",
+            "each",
+        ];
+        let mut metric = Metric { spots: [Spot(node.place); 3], ..Metric::default() };
+        for (key, value) in self.entries(node, "a metric", &KEYS, &[]) {
+            match key {
+                "name" => {
+                    metric.name = self.text(value, key).unwrap_or_default();
+                    metric.spots[1] = Spot(value.place);
+                }
+                "help" => metric.help = self.text(value, key).unwrap_or_default(),
+                "commonLabels" => metric.common_labels = self.label_texts(value, key),
+                "labelsFromPath" => metric.labels_from_path = self.label_paths(value, key),
+                "labelDefaults" => metric.label_defaults = self.label_texts(value, key),
+                "errorLogV" => metric.error_log_v = self.int(value, key).unwrap_or_default(),
+                _ => self.each(value, &mut metric),
+            }
+        }
+        metric
+    }
+
+    fn each(&mut self, node: &'d Node, metric: &mut Metric) {
+        const GAUGE: [&str; 6] =
+            ["path", "labelsFromPath", "labelFromKey", "valueFrom", "nilIsZero", "labelDefaults"];
+        const INFO: [&str; 4] = ["path", "labelsFromPath", "labelFromKey", "labelDefaults"];
+        const STATE_SET: [&str; 6] =
+            ["path", "labelsFromPath", "labelName", "list", "valueFrom", "labelDefaults"];
+        metric.spots[2] = Spot(node.place);
+        for (key, value) in self.entries(node, "each", &["type", "gauge", "info", "stateSet"], &[])
+        {
+            match key {
+                "type" => {
+                    metric.kind = self.text(value, key).unwrap_or_default();
+                    metric.spots[2] = Spot(value.place);
+                }
+                "gauge" => metric.gauge = self.block(value, key, &GAUGE),
+                "info" => metric.info = self.block(value, key, &INFO),
+                _ => metric.state_set = self.block(value, key, &STATE_SET),
+            }
+        }
+    }
+
+    fn block(
+        &mut self,
+        node: &'d Node,
+        what: &'static str,
+        keys: &[&'static str],
+    ) -> Option<Block> {
+        if is_null(node) {
+            return None;
+        }
+        let mut block = Block::default();
+        for (key, value) in self.entries(node, what, keys, &[]) {
+            match key {
+                "path" => block.path = self.path(value, key),
+                "labelsFromPath" => block.labels_from_path = self.label_paths(value, key),
+                "labelDefaults" => block.label_defaults = self.label_texts(value, key),
+                "labelFromKey" => block.label_from_key = self.text(value, key).unwrap_or_default(),
+                "valueFrom" => block.value_from = self.path(value, key),
+                "nilIsZero" => block.nil_is_zero = self.flag(value, key).unwrap_or_default(),
+                "labelName" => block.label_name = self.text(value, key).unwrap_or_default(),
+                _ => block.list = self.path(value, key).segments,
+            }
+        }
+        Some(block)
+    }
+
+    /// A list of texts, in which null does not count.
+    fn path(&mut self, node: &'d Node, what: &str) -> PathText {
+        let mut path = PathText { segments: Vec::new(), spot: Spot(node.place) };
+        for item in self.items(node, what) {
+            path.segments.extend(self.text(item, what));
+        }
+        path
+    }
+
+    fn label_paths(&mut self, node: &'d Node, what: &str) -> LabelPaths {
+        let mut paths = LabelPaths::new();
+        for (key, value) in self.map(node, what) {
+            let path = self.path(value, &format!("{what}: {key}"));
+            paths.insert(key.to_owned(), path);
+        }
+        paths
+    }
+
+    fn label_texts(&mut self, node: &'d Node, what: &str) -> LabelTexts {
+        let mut texts = BTreeMap::new();
+        for (key, value) in self.map(node, what) {
+            let text = self.text(value, &format!("{what}: {key}")).unwrap_or_default();
+            texts.insert(key.to_owned(), text);
+        }
+        texts
+    }
+
+    /// The known keys of a map with their values; what is unknown is worth a warning, unless it is `allowed`.
+    fn entries(
+        &mut self,
+        node: &'d Node,
+        what: &str,
+        known: &[&'static str],
+        allowed: &[&str],
+    ) -> Vec<(&'static str, &'d Node)> {
+        let Value::Mapping(entries) = &node.value else {
+            if !is_null(node) {
+                self.wrong(node, what, "a map of keys and values");
+            }
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for (text, place, value) in self.pairs(entries) {
+            if let Some(name) = known.iter().find(|name| **name == text) {
+                found.push((*name, value));
+            } else if !allowed.contains(&text) {
+                let hint = match nearest(text, known.iter().copied()) {
+                    Some(name) => format!("write {name}"),
+                    None => format!("known keys are {}", known.join(", ")),
+                };
+                self.problems.push(Problem::warning(
+                    ProblemClass::UnknownField,
+                    place,
+                    format!("unknown key {text:?} in {what} has no effect"),
+                    hint,
+                ));
+            }
+        }
+        found
+    }
+
+    fn map(&mut self, node: &'d Node, what: &str) -> Vec<(&'d str, &'d Node)> {
+        match &node.value {
+            Value::Mapping(entries) => {
+                let pairs = self.pairs(entries).into_iter();
+                pairs.map(|(key, _, value)| (key, value)).collect()
+            }
+            _ => {
+                if !is_null(node) {
+                    self.wrong(node, what, "a map of labels");
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    fn pairs(&self, entries: &[(NodeId, NodeId)]) -> Vec<(&'d str, Place, &'d Node)> {
+        let pair = |&(key, value): &(NodeId, NodeId)| {
+            let (key, value) = (self.document.node(key)?, self.document.node(value)?);
+            // The tree has no other keys.
+            let Value::Scalar(scalar) = &key.value else { return None };
+            Some((scalar.text.as_str(), key.place, value))
+        };
+        entries.iter().filter_map(pair).collect()
+    }
+
+    /// The items of a list but for null.
+    fn items(&mut self, node: &'d Node, what: &str) -> Vec<&'d Node> {
+        match &node.value {
+            Value::Sequence(items) => {
+                let items = items.iter().filter_map(|&id| self.document.node(id));
+                items.filter(|item| !is_null(item)).collect()
+            }
+            _ => {
+                if !is_null(node) {
+                    self.wrong(node, what, "a list, such as [a, b]");
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// The text of a scalar and what it says without quotes; `None` if it is null or (reported) no scalar.
+    fn scalar(&mut self, node: &'d Node, what: &str, wanted: &str) -> Option<(&'d str, Resolved)> {
+        let Value::Scalar(scalar) = &node.value else {
+            self.wrong(node, what, wanted);
+            return None;
+        };
+        let resolved = match &scalar.notation {
+            Notation::Text => Resolved::Text,
+            Notation::Tagged(tag) if tag == BINARY => {
+                self.wrong(node, what, wanted);
+                return None;
+            }
+            Notation::Plain | Notation::Tagged(_) => resolve(&scalar.text),
+        };
+        (resolved != Resolved::Null).then_some((&scalar.text, resolved))
+    }
+
+    /// A text, in the notation of the file: `1.50` is the text "1.50".
+    fn text(&mut self, node: &'d Node, what: &str) -> Option<String> {
+        self.scalar(node, what, "a text").map(|(text, _)| text.to_owned())
+    }
+
+    /// A boolean in any notation of YAML 1.1; those that YAML 1.2 does not have may stand in quotes.
+    fn flag(&mut self, node: &'d Node, what: &str) -> Option<bool> {
+        const WANTED: &str = "true or false, without quotes";
+        match self.scalar(node, what, WANTED)? {
+            (_, Resolved::Bool(on)) => return Some(on),
+            (text, Resolved::Text) => match resolve(text) {
+                Resolved::Bool(on) if !text.eq_ignore_ascii_case("true") => {
+                    if on || !text.eq_ignore_ascii_case("false") {
+                        return Some(on);
+                    }
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        self.wrong(node, what, WANTED);
+        None
+    }
+
+    /// An integer of 32 bits, or a number whose fraction is cut off.
+    fn int(&mut self, node: &'d Node, what: &str) -> Option<i32> {
+        const WANTED: &str = "an integer of 32 bits, without quotes";
+        let number = match self.scalar(node, what, WANTED)?.1 {
+            Resolved::Int(number) => i32::try_from(number).ok(),
+            Resolved::Float(number) if number.is_finite() => i32::try_from(number as i64).ok(),
+            _ => None,
+        };
+        if number.is_none() {
+            self.wrong(node, what, WANTED);
+        }
+        number
+    }
+
+    fn wrong(&mut self, node: &Node, what: &str, wanted: &str) {
+        let got = match &node.value {
+            Value::Scalar(scalar) if scalar.notation == Notation::Plain => scalar.text.clone(),
+            Value::Scalar(scalar) => format!("{:?}", scalar.text),
+            Value::Sequence(_) => "a list".to_owned(),
+            Value::Mapping(_) => "a map".to_owned(),
+        };
+        self.problems.push(Problem::error(
+            ProblemClass::YamlType,
+            node.place,
+            format!("{what} is {got}"),
+            format!("write {wanted}"),
+        ));
+    }
+}
+
+fn is_null(node: &Node) -> bool {
+    match &node.value {
+        Value::Scalar(scalar) => {
+            scalar.notation == Notation::Plain && resolve(&scalar.text) == Resolved::Null
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GAUGE: &str = "spec: {resources: [{groupVersionKind: {group: g, version: 1, kind: K}, metrics: [{name: n, each: {type: Gauge, gauge: {path: [a], @}}}]}]}";
+
+    /// Observed of kube-state-metrics 2.20.0.
+    #[test]
+    fn what_is_refused_and_what_is_not() {
+        let gauge = |text: &str| GAUGE.replace('@', text);
+        for (text, good) in [
+            (gauge(""), true),
+            (gauge("nilIsZero: Yes"), true),
+            (gauge("nilIsZero: ON"), true),
+            (gauge("nilIsZero: \"yes\""), true),
+            (gauge("nilIsZero: \"true\""), false),
+            (gauge("nilIsZero: 1"), false),
+            (gauge("nilIsZero: null"), true),
+            (gauge("nilIsZero: {a: b}"), false),
+            (gauge("valueFrom: [a, null]"), true),
+            (gauge("valueFrom: [a, 1.50, true]"), true),
+            (gauge("valueFrom: {a: b}"), false),
+            (gauge("valueFrom: a"), false),
+            (gauge("valueFrom: [[a]]"), false),
+            (gauge("labelsFromPath: {a: null}"), true),
+            (gauge("labelsFromPath: {a: b}"), false),
+            (gauge("labelsFromPath: [b]"), false),
+            (gauge("foo: bar"), true),
+            (gauge("path: [x]"), false),
+            (gauge("foo: 1, foo: 2"), false),
+            (gauge("NilIsZero: maybe"), true),
+            (gauge("}, info: [b], x: {"), false),
+            ("".to_owned(), false),
+            ("# x\n".to_owned(), false),
+            ("null".to_owned(), true),
+            ("~".to_owned(), true),
+            ("---\n".to_owned(), true),
+            ("{}".to_owned(), true),
+            ("- a\n".to_owned(), false),
+            ("abc".to_owned(), false),
+            ("5".to_owned(), false),
+            ("---\n---\nspec: []\n".to_owned(), true),
+            ("\u{feff}spec: {}\n".to_owned(), true),
+            ("spec: []".to_owned(), false),
+            ("spec: a".to_owned(), false),
+            ("spec: null".to_owned(), true),
+            ("Spec: []".to_owned(), true),
+            ("spec: {resources: null}".to_owned(), true),
+            ("spec: {resources: [null]}".to_owned(), true),
+            ("spec: {resources: [a]}".to_owned(), false),
+            ("kind: {a: b}\nspec: {}\n".to_owned(), true),
+            ("spec: {resources: [{errorLogV: 5.7}]}".to_owned(), true),
+            ("spec: {resources: [{errorLogV: 1e2}]}".to_owned(), true),
+            ("spec: {resources: [{errorLogV: -5}]}".to_owned(), true),
+            ("spec: {resources: [{errorLogV: 0x10}]}".to_owned(), true),
+            ("spec: {resources: [{errorLogV: null}]}".to_owned(), true),
+            ("spec: {resources: [{errorLogV: \"5\"}]}".to_owned(), false),
+            ("spec: {resources: [{errorLogV: 5000000000}]}".to_owned(), false),
+            ("spec: {resources: [{errorLogV: 1e10}]}".to_owned(), false),
+            ("spec: {resources: [{errorLogV: .nan}]}".to_owned(), false),
+            ("spec: {resources: [{errorLogV: true}]}".to_owned(), false),
+            ("spec: {resources: [{metricNamePrefix: {a: b}}]}".to_owned(), false),
+            ("spec: {resources: [{metricNamePrefix: 5}]}".to_owned(), true),
+            ("spec: {resources: [{commonLabels: {a: 5, true: x}}]}".to_owned(), true),
+            ("spec: {resources: [{commonLabels: {a: {b: c}}}]}".to_owned(), false),
+            ("spec: {resources: [{commonLabels: [a]}]}".to_owned(), false),
+            ("spec: {resources: [{commonLabels: {a: b, \"a\": c}}]}".to_owned(), false),
+            ("spec: {resources: [{metrics: {a: b}}]}".to_owned(), false),
+            ("spec: {resources: [{metrics: [null]}]}".to_owned(), true),
+            ("spec: {resources: [{metrics: [{each: b}]}]}".to_owned(), false),
+            ("spec: {resources: [{metrics: [{each: {type: {a: b}}}]}]}".to_owned(), false),
+            (
+                "spec: {resources: [{metrics: [{each: {stateSet: {list: {a: b}}}}]}]}".to_owned(),
+                false,
+            ),
+            (
+                "spec: {resources: [{metrics: [{each: {stateSet: {list: [1, true]}}}]}]}"
+                    .to_owned(),
+                true,
+            ),
+            ("spec: {resources: [{metrics: [{each: {gauge: []}}]}]}".to_owned(), false),
+            ("spec: {resources: [{metrics: [{each: {gauge: null}}]}]}".to_owned(), true),
+            ("spec: {resources: [{resourcePlural: [a]}]}".to_owned(), false),
+            ("spec: {resources: [{groupVersionKind: a}]}".to_owned(), false),
+            ("spec: {resources: [{groupVersionKind: {group: {a: b}}}]}".to_owned(), false),
+            ("spec: |\n  a\n".to_owned(), false),
+            ("spec: &a [*a]\n".to_owned(), false),
+            ("spec:\n\tresources: []\n".to_owned(), false),
+        ] {
+            let loaded = load(&text);
+            assert_eq!(loaded.errors().next().is_none(), good, "{text}: {:?}", loaded.problems);
+        }
+    }
+
+    #[test]
+    fn problems_have_a_place_and_a_hint() {
+        let loaded = load("spec:\n  resources:\n  - labelFromPath: {}\n    errorLogV: x\n");
+        let texts: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "line 3, column 5: unknown key \"labelFromPath\" in a resource has no effect (write labelsFromPath)",
+                "line 4, column 16: errorLogV is x (write an integer of 32 bits, without quotes)",
+            ]
+        );
+    }
+}

@@ -1,0 +1,267 @@
+//! One metric: which series an object gives rise to.
+
+use std::borrow::Cow;
+
+use super::config::{Block, Metric};
+use super::json::Json;
+use super::label::{Labels, Sources};
+use super::mask::Mask;
+use super::number::{self, NoNumber};
+use super::path::Path;
+
+/// What a metric counts or tells, compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Each {
+    kind: Kind,
+    path: Path,
+    labels: Sources,
+    label_from_key: String,
+    value_from: Path,
+    nil_is_zero: bool,
+    label_name: String,
+    list: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gauge,
+    Info,
+    StateSet,
+}
+
+impl Kind {
+    /// The type that is written so.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        match text.to_lowercase().as_str() {
+            "gauge" => Some(Self::Gauge),
+            "info" => Some(Self::Info),
+            "stateset" => Some(Self::StateSet),
+            _ => None,
+        }
+    }
+
+    /// The key of its part of the file.
+    pub(super) fn block_name(self) -> &'static str {
+        match self {
+            Self::Gauge => "gauge",
+            Self::Info => "info",
+            Self::StateSet => "stateSet",
+        }
+    }
+
+    /// Its part of the file.
+    pub(super) fn block(self, metric: &Metric) -> Option<&Block> {
+        match self {
+            Self::Gauge => metric.gauge.as_ref(),
+            Self::Info => metric.info.as_ref(),
+            Self::StateSet => metric.state_set.as_ref(),
+        }
+    }
+}
+
+/// What comes of an object.
+pub(super) trait Sink {
+    /// A series, with labels that win over those that all series of the metric have. `false` ends the family.
+    fn series(&mut self, labels: &Labels<'_>, value: f64) -> bool;
+
+    /// A value that is none.
+    fn value_error(&mut self, reason: NoNumber, value: Option<&Json<'_>>);
+}
+
+impl Each {
+    /// Compiles a metric.
+    ///
+    /// # Errors
+    /// What it lacks, or the path that is none.
+    pub(super) fn compile(metric: &Metric) -> Result<Self, String> {
+        let kind = Kind::of(&metric.kind)
+            .ok_or_else(|| format!("unknown metric type {:?}", metric.kind.to_lowercase()))?;
+        let name = kind.block_name();
+        let Some(block) = kind.block(metric) else {
+            return Err(format!("type is {} and each.{name} is missing", metric.kind));
+        };
+        let path = |text: &[String], what: &str| {
+            Path::compile(text).map_err(|bad| format!("each.{name}.{what}: {}", lookup(&bad)))
+        };
+        let labels = Sources::compile(&block.labels_from_path, &block.label_defaults);
+        let labels = labels.map_err(|(label, bad)| {
+            format!("each.{name}.labelsFromPath: {label}: {}", lookup(&bad))
+        })?;
+        Ok(Self {
+            kind,
+            path: path(&block.path.segments, "path")?,
+            labels,
+            label_from_key: block.label_from_key.clone(),
+            value_from: path(&block.value_from.segments, "valueFrom")?,
+            nil_is_zero: block.nil_is_zero,
+            label_name: block.label_name.clone(),
+            list: block.list.clone(),
+        })
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Asks for what the metric needs of an object.
+    pub(super) fn ask(&self, mask: &mut Mask) {
+        mask.follow(&self.path, &|found| {
+            let each = found.ask_each();
+            self.labels.ask(each);
+            each.follow(&self.value_from, &|_| {});
+            self.labels.ask(found);
+            found.follow(&self.value_from, &|_| {});
+        });
+    }
+
+    /// Tells `sink` of every series of the object.
+    pub(super) fn emit(&self, object: &Json<'_>, sink: &mut impl Sink) {
+        let found = self.path.get(object);
+        match self.kind {
+            Kind::Gauge => self.gauge(found, sink),
+            Kind::Info => {
+                if let Some(found) = found {
+                    self.info(found, sink);
+                }
+            }
+            Kind::StateSet => match found {
+                Some(Json::List(items)) => {
+                    let _ = items.iter().all(|item| self.states(item, sink));
+                }
+                Some(found) => {
+                    self.states(found, sink);
+                }
+                None => {}
+            },
+        }
+    }
+
+    fn key_label<'v>(&'v self, key: &'v str, labels: &mut Labels<'v>) {
+        if !self.label_from_key.is_empty() {
+            labels.set(Cow::Borrowed(&self.label_from_key), Cow::Borrowed(key));
+        }
+    }
+
+    fn gauge(&self, found: Option<&Json<'_>>, sink: &mut impl Sink) {
+        match found {
+            Some(map @ Json::Map(entries)) => {
+                let mut labels = Labels::default();
+                for (key, element) in entries {
+                    let Some(value) = self.element_value(key, element, sink) else { continue };
+                    labels.clear();
+                    self.key_label(key, &mut labels);
+                    self.labels.add(element, &mut labels);
+                    self.labels.add(map, &mut labels);
+                    if !sink.series(&labels, value) {
+                        return;
+                    }
+                }
+            }
+            Some(Json::List(items)) => {
+                for item in items {
+                    if !self.scalar(Some(item), sink) {
+                        return;
+                    }
+                }
+            }
+            found => {
+                self.scalar(found, sink);
+            }
+        }
+    }
+
+    /// The number of an element of a map. What is no number is passed over in silence, as a map mostly has members of
+    /// several kinds; unless it is the very one that was asked for.
+    fn element_value(&self, key: &str, element: &Json<'_>, sink: &mut impl Sink) -> Option<f64> {
+        let zero = self.nil_is_zero.then_some(0.0);
+        if self.value_from.single_key() == Some(key) {
+            return match number::of(element) {
+                Ok(number) => Some(number),
+                Err(NoNumber::Null) if self.nil_is_zero => zero,
+                Err(reason) => {
+                    sink.value_error(reason, Some(element));
+                    None
+                }
+            };
+        }
+        match self.value_from.get(element) {
+            Some(value) => number::of(value).ok(),
+            None => zero,
+        }
+    }
+
+    /// A value that is no map's, or an element of a list. `false` ends the family.
+    fn scalar(&self, found: Option<&Json<'_>>, sink: &mut impl Sink) -> bool {
+        let mut labels = Labels::default();
+        let Some(found) = found.filter(|found| !matches!(found, Json::Null)) else {
+            if self.nil_is_zero {
+                return sink.series(&labels, 0.0);
+            }
+            sink.value_error(NoNumber::Null, None);
+            return true;
+        };
+        let number = match self.value_from.get(found) {
+            Some(value) => match number::of(value) {
+                Ok(number) => number,
+                Err(reason) => {
+                    sink.value_error(reason, Some(value));
+                    return true;
+                }
+            },
+            None if self.nil_is_zero => 0.0,
+            None => return true,
+        };
+        self.labels.add(found, &mut labels);
+        sink.series(&labels, number)
+    }
+
+    fn info(&self, found: &Json<'_>, sink: &mut impl Sink) {
+        let mut labels = Labels::default();
+        let elements: &[Json<'_>] = match found {
+            Json::List(items) => items,
+            other => std::slice::from_ref(other),
+        };
+        for element in elements {
+            labels.clear();
+            self.labels.add(element, &mut labels);
+            if !labels.is_empty() && !sink.series(&labels, 1.0) {
+                return;
+            }
+        }
+        let Json::Map(entries) = found else { return };
+        for (key, element) in entries {
+            labels.clear();
+            self.key_label(key, &mut labels);
+            self.labels.add(element, &mut labels);
+            if !labels.is_empty() && !sink.series(&labels, 1.0) {
+                return;
+            }
+        }
+    }
+
+    /// A series for each state. `false` ends the family.
+    fn states(&self, found: &Json<'_>, sink: &mut impl Sink) -> bool {
+        let text = match self.value_from.get(found) {
+            None => return true,
+            Some(Json::Text(text)) => text,
+            Some(other) => {
+                sink.value_error(NoNumber::Collection, Some(other));
+                return true;
+            }
+        };
+        for state in &self.list {
+            let mut labels = Labels::default();
+            labels.set(Cow::Borrowed(&self.label_name), Cow::Borrowed(state));
+            self.labels.add(found, &mut labels);
+            if !sink.series(&labels, f64::from(u8::from(text == state))) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// What is wrong with a segment in brackets.
+pub(super) fn lookup(segment: &str) -> String {
+    format!("{segment} is no lookup in a list, write [key=value]")
+}

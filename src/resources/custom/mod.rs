@@ -1,0 +1,26 @@
+//! Custom resource state metrics: families that people describe in a file instead of in code.
+//!
+//! In goes the text of a configuration ([`load`]: typed [`Config`], with every problem and its place), together with
+//! the kinds that a cluster serves ([`resolve`]); out come [renderers](crate::resources::Renderer) like those of the
+//! built-in kinds. Paths are compiled once ([`path`]), and from all of them together a [`mask`] is made of what an
+//! object has to be read for: the rest of its JSON is skipped without being looked at ([`json`]). Numbers follow the
+//! rules of kube-state-metrics ([`number`]). Nothing here asks a server or knows how kinds are found.
+
+mod check;
+pub mod config;
+mod json;
+mod label;
+mod load;
+mod mask;
+mod metric;
+mod number;
+mod path;
+mod program;
+mod render;
+pub mod resolve;
+
+pub use config::Config;
+pub use load::{Loaded, load};
+pub use program::CompileError;
+pub use render::{Reason, ValueError, ValueErrors};
+pub use resolve::{Definition, Resolution, Resolved, Twice, resolve};

@@ -1,0 +1,339 @@
+//! Objects to lines.
+//!
+//! Which labels all series of an object begin with is not known before they are written: it depends on names that
+//! people chose. So they are written in full first; what all of them begin with becomes the identity that the
+//! [cache](crate::cache) keeps once.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::de::Error as _;
+
+use crate::cache::{Rendered, Schema};
+use crate::exposition::float;
+use crate::resources::kind::{Renderer, Settings};
+use crate::resources::series::MAX_TEXT;
+use crate::wire::view::{DecodeError, ObjectBytes};
+
+use super::json::Json;
+use super::label::Labels;
+use super::metric::Sink;
+use super::number::NoNumber;
+use super::program::{Compiled, Program};
+
+/// Why a value gives no series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// There is none.
+    Nothing,
+    /// A text that is no number.
+    NotANumber,
+    /// A list or map where a scalar is wanted, or no text where one is.
+    WrongType,
+}
+
+impl Reason {
+    /// A word for it, for a label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::NotANumber => "not_a_number",
+            Self::WrongType => "wrong_type",
+        }
+    }
+}
+
+/// Values of one object that give no series, for one family and one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueError<'e> {
+    /// The resource's name in the catalog.
+    pub resource: &'e str,
+    /// The family.
+    pub family: &'e str,
+    /// Why.
+    pub reason: Reason,
+    /// The path of the metric.
+    pub path: &'e str,
+    /// The object's namespace, empty if it has none.
+    pub namespace: &'e str,
+    /// The object's name.
+    pub name: &'e str,
+    /// The first value, shortened.
+    pub value: &'e str,
+    /// How many values.
+    pub count: u64,
+    /// The log's verbosity from which on it is worth a line.
+    pub log_v: i32,
+}
+
+/// Whoever wants to know of value errors.
+pub trait ValueErrors: Send + Sync {
+    /// Takes one.
+    fn value_error(&self, error: &ValueError<'_>);
+}
+
+/// Renders the objects of one kind.
+pub(super) struct CustomRenderer {
+    schema: Arc<Schema>,
+    program: Program,
+    /// For each metric, those before it that have its name.
+    repeats: Vec<Vec<usize>>,
+    keep_duplicates: bool,
+    errors: Arc<dyn ValueErrors>,
+}
+
+impl CustomRenderer {
+    pub(super) fn new(
+        schema: Arc<Schema>,
+        program: Program,
+        keep_duplicates: bool,
+        errors: Arc<dyn ValueErrors>,
+    ) -> Self {
+        let names: Vec<&str> = program.metrics.iter().map(|metric| &*metric.name).collect();
+        let repeats = (0..names.len())
+            .map(|at| (0..at).filter(|earlier| names[*earlier] == names[at]).collect())
+            .collect();
+        Self { schema, program, repeats, keep_duplicates, errors }
+    }
+}
+
+/// A shortened value for a message.
+fn excerpt(value: Option<&Json<'_>>) -> String {
+    const LONGEST: usize = 80;
+    match value {
+        None | Some(Json::Null) => "null".to_owned(),
+        Some(Json::Text(text)) if text.chars().count() > LONGEST => {
+            format!("{:?}...", text.chars().take(LONGEST).collect::<String>())
+        }
+        Some(Json::Text(text)) => format!("{text:?}"),
+        Some(Json::List(_)) => "a list".to_owned(),
+        Some(Json::Map(_)) => "a map".to_owned(),
+        Some(Json::Bool(on)) => on.to_string(),
+        Some(Json::Int(number)) => number.to_string(),
+        Some(Json::Float(number)) => number.to_string(),
+    }
+}
+
+/// The series of one object, written in full.
+struct Lines<'b> {
+    text: Vec<u8>,
+    /// Labels, and with the value, of each series.
+    lines: Vec<(Range<usize>, usize)>,
+    /// Where each family's lines begin in `lines`.
+    family: usize,
+    base: &'b Labels<'b>,
+    errors: BTreeMap<Reason, (u64, String)>,
+    full: bool,
+}
+
+impl Sink for Lines<'_> {
+    fn series(&mut self, labels: &Labels<'_>, value: f64) -> bool {
+        let start = self.text.len();
+        self.base.write(labels, &mut self.text);
+        let end = self.text.len();
+        float::write(&mut self.text, value);
+        self.lines.push((start..end, self.text.len()));
+        self.full = self.text.len() > MAX_TEXT;
+        !self.full
+    }
+
+    fn value_error(&mut self, reason: NoNumber, value: Option<&Json<'_>>) {
+        let reason = match reason {
+            NoNumber::Null => Reason::Nothing,
+            NoNumber::Text => Reason::NotANumber,
+            NoNumber::Collection => Reason::WrongType,
+        };
+        let (count, _) = self.errors.entry(reason).or_insert_with(|| (0, excerpt(value)));
+        *count += 1;
+    }
+}
+
+impl Lines<'_> {
+    /// Takes back the lines of the current family.
+    fn take_back(&mut self) {
+        if let Some((labels, _)) = self.lines.get(self.family) {
+            self.text.truncate(labels.start);
+        }
+        self.lines.truncate(self.family);
+        self.full = false;
+    }
+
+    /// Keeps the first of equal label sets among the lines of the current family and those of `earlier` ones, which
+    /// have its name.
+    fn drop_duplicates(&mut self, earlier: &[Range<usize>]) {
+        let fresh = self.family;
+        let known: usize = earlier.iter().map(ExactSizeIterator::len).sum();
+        if self.lines.len() == fresh || known + self.lines.len() - fresh < 2 {
+            return;
+        }
+        let text = &self.text;
+        let mut seen: hashbrown::HashSet<&[u8]> = hashbrown::HashSet::new();
+        for (labels, _) in earlier.iter().flat_map(|lines| &self.lines[lines.clone()]) {
+            seen.insert(&text[labels.clone()]);
+        }
+        let mut at = 0;
+        self.lines.retain(|(labels, _)| {
+            at += 1;
+            at <= fresh || seen.insert(&text[labels.clone()])
+        });
+    }
+}
+
+impl Renderer for CustomRenderer {
+    fn schema(&self) -> Arc<Schema> {
+        Arc::clone(&self.schema)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            keep_duplicates: self.keep_duplicates,
+            custom: format!("{:?}{:?}", self.program, self.schema.families),
+            ..Settings::default()
+        }
+    }
+
+    fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {
+        out.clear();
+        let ObjectBytes::Json(bytes) = object else {
+            return Err(DecodeError::WireType(Vec::new()));
+        };
+        let object = Json::read(bytes, &self.program.mask)
+            .map_err(|error| DecodeError::Json(serde_json::Error::custom(error)))?;
+        let metadata = object.get("metadata");
+        let about = |member: &str| {
+            metadata.and_then(|metadata| metadata.get(member)?.text()).unwrap_or_default()
+        };
+        out.uid.extend_from_slice(about("uid").as_bytes());
+        out.resource_version.push_str(about("resourceVersion"));
+        let bases: Vec<Labels<'_>> = self
+            .program
+            .bases
+            .iter()
+            .map(|base| {
+                let mut labels = Labels::default();
+                labels.set_all(&base.texts);
+                base.sources.add(&object, &mut labels);
+                labels
+            })
+            .collect();
+        let nothing = Labels::default();
+        let mut lines = Lines {
+            text: Vec::with_capacity(1024),
+            lines: Vec::new(),
+            family: 0,
+            base: &nothing,
+            errors: BTreeMap::new(),
+            full: false,
+        };
+        // Where the lines of each family end.
+        let mut ends: Vec<usize> = Vec::with_capacity(self.program.metrics.len());
+        for (number, metric) in self.program.metrics.iter().enumerate() {
+            lines.family = lines.lines.len();
+            lines.base = bases.get(metric.base).unwrap_or(&nothing);
+            metric.each.emit(&object, &mut lines);
+            if lines.full {
+                lines.take_back();
+                out.oversized.get_or_insert(number);
+            }
+            if !self.keep_duplicates {
+                let repeats = self.repeats.get(number).into_iter().flatten();
+                let earlier = |at: &usize| at.checked_sub(1).map_or(0, |at| ends[at])..ends[*at];
+                let earlier: Vec<Range<usize>> = repeats.map(earlier).collect();
+                lines.drop_duplicates(&earlier);
+            }
+            ends.push(lines.lines.len());
+            if !lines.errors.is_empty() {
+                let errors = std::mem::take(&mut lines.errors);
+                self.report(metric, errors, [about("namespace"), about("name")]);
+            }
+        }
+        write(&lines, &ends, out);
+        Ok(())
+    }
+}
+
+impl CustomRenderer {
+    #[cold]
+    fn report(
+        &self,
+        metric: &Compiled,
+        errors: BTreeMap<Reason, (u64, String)>,
+        [namespace, name]: [&str; 2],
+    ) {
+        for (reason, (count, value)) in errors {
+            self.errors.value_error(&ValueError {
+                resource: &self.schema.resource,
+                family: &metric.name,
+                reason,
+                path: &metric.path,
+                namespace,
+                name,
+                value: &value,
+                count,
+                log_v: metric.error_log_v,
+            });
+        }
+    }
+}
+
+/// Writes lines as the cache keeps them.
+fn write(lines: &Lines<'_>, ends: &[usize], out: &mut Rendered) {
+    let labels = |line: usize| lines.lines.get(line).map(|(range, _)| &lines.text[range.clone()]);
+    let identity = labels(0).map_or(0, |first| {
+        let rest = lines.lines.get(1..).unwrap_or_default();
+        common(first, rest.iter().map(|(range, _)| &lines.text[range.clone()]))
+    });
+    if let Some(first) = labels(0)
+        && identity > 0
+    {
+        out.identity.push(b'{');
+        out.identity.extend_from_slice(&first[..identity]);
+    }
+    let mut line = 0;
+    for &end in ends {
+        while line < end {
+            let Some((range, value_end)) = lines.lines.get(line) else { break };
+            let rest = &lines.text[range.start + identity..range.end];
+            if identity == 0 && !rest.is_empty() {
+                out.lines.push(b'{');
+            }
+            out.lines.extend_from_slice(rest);
+            if identity > 0 || !rest.is_empty() {
+                out.lines.push(b'}');
+            }
+            out.lines.push(b' ');
+            out.lines.extend_from_slice(&lines.text[range.end..*value_end]);
+            out.lines.push(b'\n');
+            line += 1;
+        }
+        // Far below 4 GiB: see `MAX_TEXT`.
+        out.ends.push(u32::try_from(out.lines.len()).unwrap_or(u32::MAX));
+    }
+}
+
+/// How many bytes of whole labels `first` has in common with all of `others`.
+fn common<'t>(first: &[u8], others: impl Iterator<Item = &'t [u8]>) -> usize {
+    let same = others.fold(first.len(), |same, other| {
+        let pairs = first[..same].iter().zip(other);
+        pairs.take_while(|(own, other)| own == other).count()
+    });
+    // The last label that ends there: behind its quote. A quote within a value has a backslash before it, and names
+    // that people wrote may hold anything, so that only reading from the start tells.
+    let (mut within, mut escaped, mut end) = (false, false, 0);
+    for (at, byte) in first[..same].iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if within => escaped = true,
+            b'"' => {
+                within = !within;
+                if !within {
+                    end = at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    end
+}
