@@ -3,20 +3,23 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 
 use super::output::{complain, print};
 use super::{run, statsd_side};
+use crate::cli::kube_args::KubeArgs;
 use crate::cli::native::{
-    CheckArgs, Cli, CliCommand, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
+    CheckArgs, Cli, CliCommand, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
 };
 use crate::cli::{completion, config, options_file};
 use crate::config_file;
 use crate::exposition::Format;
+use crate::resources::custom;
 use crate::statsd::mapper::{ProblemClass, Severity};
 use crate::telemetry::VERSION;
-use crate::tools::{check_config, manifests, render_kube, render_statsd};
+use crate::tools::{check_config, manifests, rbac, render_kube, render_statsd};
 
 /// Runs it.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
@@ -43,6 +46,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
         Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
         Some(CliCommand::CheckConfig(args)) => check(&args),
+        Some(CliCommand::Rbac(args)) => rbac(&args),
         Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),
         Some(CliCommand::Completion { shell }) => return print(&completion::kstatd(shell)),
         // These names are taken before this parser runs.
@@ -84,13 +88,19 @@ fn render(args: &RenderKubeArgs) -> Result<(), String> {
     if manifests.is_empty() {
         complain("warning: there is no object in the input");
     }
+    let custom = custom_resources(&kube, &manifests)?;
+    let resources = if kube.custom_resources_only {
+        Vec::new()
+    } else {
+        config::rendering(&kube, config::default_resources).map_err(|error| text(&error))?
+    };
     let selection = render_kube::Selection {
-        resources: config::rendering(&kube, config::default_resources)
-            .map_err(|error| text(&error))?,
+        resources,
+        custom,
         namespaces: config::namespaces(&kube),
         namespaces_denylist: kube.namespaces_denylist.clone(),
     };
-    let named = !kube.resources.is_empty();
+    let named = !kube.resources.is_empty() || kube.custom_resources_only;
     if let Some(line) = render_kube::skipped(&manifests, &selection, named) {
         complain(&line);
     }
@@ -103,6 +113,42 @@ fn render(args: &RenderKubeArgs) -> Result<(), String> {
         }
         result => result.map_err(|error| text(&error)),
     }
+}
+
+/// Says what is wrong with values, each time.
+struct Complaints;
+
+impl custom::ValueErrors for Complaints {
+    fn value_error(&self, error: &custom::ValueError<'_>) {
+        let custom::ValueError { family, path, namespace, name, value, count, .. } = error;
+        let reason = error.reason.as_str();
+        complain(&format!(
+            "warning: {family}: {namespace}/{name}: {path}: {reason} ({value}), values: {count}"
+        ));
+    }
+}
+
+/// The custom resources that are configured, of those that the manifests define.
+fn custom_resources(
+    kube: &KubeArgs,
+    manifests: &[manifests::Manifest],
+) -> Result<Vec<custom::Resolved>, String> {
+    let configured = config::custom_resources(kube, config::Load::First);
+    let Some(configured) = configured.map_err(|error| error.to_string())? else {
+        return Ok(Vec::new());
+    };
+    let Some(entries) = &configured.config else { return Ok(Vec::new()) };
+    let served = render_kube::definitions(manifests).map_err(|error| error.to_string())?;
+    let manner = configured.manner(Arc::new(Complaints));
+    let resolution =
+        custom::resolve(entries, &served, &manner).map_err(|error| error.to_string())?;
+    for entry in &resolution.groupless {
+        complain(&format!("warning: an entry without a group is left out: {entry}"));
+    }
+    for name in &resolution.replaced {
+        complain(&format!("warning: a later entry replaces an earlier one of {name}"));
+    }
+    Ok(resolution.resources)
 }
 
 fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
@@ -125,10 +171,39 @@ fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
     }
 }
 
+/// Prints the roles that the flags need.
+fn rbac(args: &RbacArgs) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut kube = args.kube.0.clone();
+    config::read_options_file(&mut kube).map_err(|error| text(&error))?;
+    let custom = config::custom_resources(&kube, config::Load::First);
+    let custom = custom.map_err(|error| text(&error))?.and_then(|custom| custom.config);
+    let definitions = manifests::load(&args.files).map_err(|error| text(&error))?;
+    let definitions = render_kube::definitions(&definitions).map_err(|error| text(&error))?;
+    let resources = if kube.custom_resources_only {
+        Vec::new()
+    } else {
+        config::rendering(&kube, config::default_resources).map_err(|error| text(&error))?
+    };
+    let namespaces = config::namespaces(&kube);
+    let sharded = !kube.pod.is_empty() && !kube.pod_namespace.is_empty();
+    print(&rbac::manifests(&rbac::Needs {
+        resources: resources.iter().map(|(resource, _)| *resource).collect(),
+        custom: custom.as_deref(),
+        definitions: &definitions,
+        namespaces: &namespaces,
+        auth_filter: kube.auth_filter,
+        sharded_in: sharded.then_some(kube.pod_namespace.as_str()),
+    }));
+    Ok(())
+}
+
 /// Prints every problem of the named files; the outcome says whether there was an error.
 fn check(args: &CheckArgs) -> Result<(), String> {
-    if args.mapping.is_none() && args.options.is_none() {
-        return Err("name a file with --statsd.mapping-config or --config".to_owned());
+    if args.mapping.is_none() && args.options.is_none() && args.custom.is_none() {
+        return Err("name a file with --statsd.mapping-config, --config or \
+                    --custom-resource-state-config-file"
+            .to_owned());
     }
     let mut broken = Vec::new();
     if let Some(path) = &args.mapping {
@@ -138,6 +213,11 @@ fn check(args: &CheckArgs) -> Result<(), String> {
     }
     if let Some(path) = &args.options {
         let report = options(path);
+        print(&report.text);
+        broken.extend(report.failed.then(|| path.display().to_string()));
+    }
+    if let Some(path) = &args.custom {
+        let report = check_config::custom_resources(path);
         print(&report.text);
         broken.extend(report.failed.then(|| path.display().to_string()));
     }

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
@@ -13,11 +14,14 @@ use crate::cache::Catalog;
 use crate::cli::config::{KubeConfig, Personality};
 use crate::cli::kube_flags::KubeArgs;
 use crate::kube::autosharding::{self, Autosharding, Detected, PodName, Resharding};
+use crate::kube::discovery::Discovery;
 use crate::kube::shard::Shard;
+use crate::kube::value_errors::ValueErrorLog;
 use crate::kube::{
     Account, Client, ClientError, ClientOptions, Judgement, Pipeline, PipelineConfig,
     PipelineHandle, Timing, Watched,
 };
+use crate::resources::custom::resolve;
 use crate::server::authorisation::{Access, Action, Caller, Review, Reviews};
 use crate::server::routes::LivenessProbe;
 use crate::telemetry::{KubeMetrics, VERSION};
@@ -34,6 +38,80 @@ pub struct KubeSide {
     sharding: Option<Sharding>,
     /// The number of the latest change.
     change: u64,
+    custom: Option<Custom>,
+}
+
+/// What custom resources need beside their configuration.
+struct Custom {
+    discovery: Discovery,
+    /// Told some time after the cluster's definitions have changed, so that several changes are one.
+    settled: watch::Receiver<u64>,
+    errors: Arc<ValueErrorLog>,
+    /// What the log has said of the last resolution.
+    said: String,
+}
+
+/// How long the definitions of a cluster are left to settle. A new one is served a moment after it has come.
+const SETTLE: Duration = Duration::from_millis(500);
+
+impl Custom {
+    /// For this configuration, if it has custom resources.
+    fn new(config: &KubeConfig, metrics: &KubeMetrics) -> Option<Self> {
+        let custom = config.custom.as_ref()?;
+        let discovery = Discovery::new(metrics);
+        let mut changes = discovery.changes();
+        let (sender, settled) = watch::channel(0);
+        tokio::spawn(async move {
+            while changes.changed().await.is_ok() {
+                tokio::time::sleep(SETTLE).await;
+                sender.send_modify(|changes| *changes += 1);
+            }
+        });
+        let errors = Arc::new(ValueErrorLog::new(metrics.clone(), custom.verbosity));
+        Some(Self { discovery, settled, errors, said: String::new() })
+    }
+
+    /// The definitions, and the resources among them that have metrics.
+    fn watched(&mut self, config: &KubeConfig) -> Vec<Watched> {
+        let mut watched = vec![self.discovery.watched()];
+        let Some(custom) = &config.custom else { return watched };
+        let Some(entries) = &custom.config else { return watched };
+        let manner = custom.manner(Arc::clone(&self.errors) as _);
+        let said = match resolve(entries, &self.discovery.served(), &manner) {
+            Ok(resolution) => {
+                let names: Vec<String> = resolution
+                    .resources
+                    .iter()
+                    .map(|resolved| resolved.definition.resource_name())
+                    .collect();
+                watched.extend(resolution.resources.into_iter().map(Watched::custom));
+                let mut said = format!("custom resources with metrics: {names:?}");
+                if !resolution.replaced.is_empty() {
+                    let replaced = &resolution.replaced;
+                    said.push_str(&format!(
+                        "; a later entry replaces an earlier one of {replaced:?}"
+                    ));
+                }
+                if !resolution.groupless.is_empty() {
+                    let groupless = &resolution.groupless;
+                    said.push_str(&format!(
+                        "; entries without a group are left out: {groupless:?}"
+                    ));
+                }
+                Ok(said)
+            }
+            Err(error) => Err(format!("no custom resource metrics: {error}")),
+        };
+        let (Ok(text) | Err(text)) = &said;
+        if *text != self.said {
+            match &said {
+                Ok(text) => tracing::info!("{text}"),
+                Err(text) => tracing::error!("{text}"),
+            }
+            self.said.clone_from(text);
+        }
+        watched
+    }
 }
 
 /// What is known of the StatefulSet of the pod, and how far it is followed.
@@ -164,7 +242,8 @@ impl KubeSide {
             None => None,
         };
         let shard = sharding.as_ref().map(|sharding| sharding.way.share());
-        let mut first = pipeline_config(config);
+        let mut custom = Custom::new(config, metrics);
+        let mut first = pipeline_config(config, custom.as_mut());
         first.shard = shard.unwrap_or(first.shard);
         let pipeline = Pipeline::follow(client, &first, &catalog, metrics)?;
         let handle = pipeline.handle();
@@ -173,8 +252,18 @@ impl KubeSide {
             startup_code::give_back();
         });
         let (metrics, config, client) = (metrics.clone(), config.clone(), current);
-        let side =
-            Self { catalog, pipeline, connection, client, metrics, config, sharding, change: 1 };
+        let change = 1;
+        let side = Self {
+            catalog,
+            pipeline,
+            connection,
+            client,
+            metrics,
+            config,
+            sharding,
+            change,
+            custom,
+        };
         side.note_shard();
         Ok(side)
     }
@@ -215,15 +304,26 @@ impl KubeSide {
             of = shard.total,
             "Following another share of the objects"
         );
+        self.change = self.follow();
+    }
+
+    /// Follows what the cluster defines by now.
+    pub fn refresh(&mut self) {
         self.follow();
     }
 
-    /// Follows what the configuration and the share say.
-    fn follow(&mut self) {
-        let mut config = pipeline_config(&self.config);
+    /// Changes some time after the cluster's definitions of custom resources have; `None` if nobody asks for them.
+    pub fn definitions(&self) -> Option<watch::Receiver<u64>> {
+        self.custom.as_ref().map(|custom| custom.settled.clone())
+    }
+
+    /// Follows what the configuration, the share and the cluster's definitions say; the number of this change.
+    fn follow(&mut self) -> u64 {
+        let mut config = pipeline_config(&self.config, self.custom.as_mut());
         config.shard = self.shard();
-        self.change = self.pipeline.change(&self.connection.client, &config);
+        let change = self.pipeline.change(&self.connection.client, &config);
         self.note_shard();
+        change
     }
 
     fn shard(&self) -> Shard {
@@ -238,7 +338,12 @@ impl KubeSide {
         }
         self.connection = connection;
         self.config = config.clone();
-        self.follow();
+        if self.config.custom.is_none() {
+            self.custom = None;
+        } else if self.custom.is_none() {
+            self.custom = Custom::new(config, &self.metrics);
+        }
+        self.change = self.follow();
     }
 
     /// Whether all of the latest configuration is being served.
@@ -312,11 +417,12 @@ impl Reviews for Reviewer {
     }
 }
 
-fn pipeline_config(config: &KubeConfig) -> PipelineConfig {
+fn pipeline_config(config: &KubeConfig, custom: Option<&mut Custom>) -> PipelineConfig {
     let resources = config.resources.iter();
     PipelineConfig {
         resources: resources
             .map(|(resource, options)| Watched::built_in(*resource, options))
+            .chain(custom.map(|custom| custom.watched(config)).unwrap_or_default())
             .collect(),
         namespaces: config.namespaces.clone(),
         selector: config.selector.clone(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tracing::Level;
 
 pub use super::error::{ConfigError, ConfigErrors};
-use super::error::{named, unavailable, web_problem};
+use super::error::{named, web_problem};
 use super::kube_flags::KubeArgs;
 use super::native::{LogArgs, LogStyle, RunArgs};
 use super::options_file;
@@ -19,6 +19,7 @@ use crate::go::strconv;
 use crate::kube::autosharding::PodName;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
+use crate::resources::custom;
 use crate::resources::select::filter::{FamilyFilter, FilterError};
 use crate::resources::select::selection::AllowLists;
 use crate::resources::{self, RenderOptions, Resource};
@@ -112,6 +113,35 @@ pub struct KubeConfig {
     pub shard: Shard,
     /// The pod of a StatefulSet whose number and replicas decide what is kept.
     pub pod: Option<PodName>,
+    /// Custom resources, if they are configured.
+    pub custom: Option<CustomResources>,
+}
+
+/// Metrics of custom resources.
+#[derive(Clone)]
+pub struct CustomResources {
+    /// What is to be made of them; `None` while the file that says so may be missing, and is.
+    pub config: Option<Arc<custom::Config>>,
+    /// The file, if it does not stand in a flag.
+    pub file: Option<OptionsFile>,
+    /// Which families there are.
+    pub families: Arc<FamilyFilter>,
+    /// Whether what is there twice is shown as kube-state-metrics shows it.
+    pub as_original: bool,
+    /// The log's verbosity.
+    pub verbosity: i64,
+}
+
+impl CustomResources {
+    /// How objects are rendered.
+    pub fn manner(&self, errors: Arc<dyn custom::ValueErrors>) -> custom::resolve::Manner {
+        custom::resolve::Manner {
+            families: Arc::clone(&self.families),
+            keep_duplicates: self.as_original,
+            twice: if self.as_original { custom::Twice::Last } else { custom::Twice::Both },
+            errors,
+        }
+    }
 }
 
 /// The StatsD side.
@@ -177,6 +207,10 @@ pub fn kstatd(
     let options_file = merge_options_file(&mut kube_args, load)?;
     let kubernetes = configured(&kube_args);
     let mut problems = problems(&kube_args);
+    let custom = custom_resources(&kube_args, load).unwrap_or_else(|errors| {
+        problems.extend(errors.0);
+        None
+    });
     let mut address = |flag: &'static str, text: &str| {
         let parsed = ListenAddress::parse(text);
         parsed.unwrap_or_else(|error| {
@@ -212,7 +246,7 @@ pub fn kstatd(
         web_config,
         auth_filter: kube_args.auth_filter,
         gzip: kube_args.enable_gzip_encoding,
-        kube: kubernetes.then(|| kube(&kube_args)).transpose()?,
+        kube: kubernetes.then(|| kube(&kube_args, custom)).transpose()?,
         statsd: Some(StatsdConfig { args: args.statsd.0.clone() }),
         options_file,
     })
@@ -227,6 +261,10 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
     let mut args = args.clone();
     let options_file = merge_options_file(&mut args, load)?;
     let mut problems = problems(&args);
+    let custom = custom_resources(&args, load).unwrap_or_else(|errors| {
+        problems.extend(errors.0);
+        None
+    });
     let mut listener = |flag: &'static str, named, host: &str, port: i64, limits| {
         let number = u16::try_from(port).unwrap_or_else(|_| {
             problems.push(ConfigError::Port { flag, value: port });
@@ -251,7 +289,7 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
         web_config: named(&args.tls_config).map(PathBuf::from),
         auth_filter: args.auth_filter,
         gzip: args.enable_gzip_encoding,
-        kube: Some(kube(&args)?),
+        kube: Some(kube(&args, custom)?),
         statsd: None,
         options_file,
     })
@@ -404,7 +442,7 @@ pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<ReadOptions>, Con
 /// Everything about flags, with the options file merged, for which no personality starts. Ports are not
 /// among it: which of them count is the personality's.
 pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
-    let mut problems: Vec<ConfigError> = unavailable(args).collect();
+    let mut problems = Vec::new();
     if let Some(error) = web_problem(args) {
         problems.push(ConfigError::Invalid(format!("--tls-config: {error}")));
     }
@@ -434,11 +472,76 @@ pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
     problems
 }
 
-fn kube(args: &KubeArgs) -> Result<KubeConfig, ConfigErrors> {
+/// Reads the configuration of custom resources, if there is one.
+///
+/// # Errors
+///
+/// When it cannot be read or understood. A metric that cannot be compiled is one from the second time on: at the start
+/// it costs the custom metrics alone, later it must not.
+pub fn custom_resources(
+    args: &KubeArgs,
+    load: Load,
+) -> Result<Option<CustomResources>, ConfigErrors> {
+    const INLINE: &str = "custom-resource-state-config";
+    const FILE: &str = "custom-resource-state-config-file";
+    let path = args.custom_resource_config_file.clone();
+    let invalid = |what: &str, reason: &dyn std::fmt::Display| {
+        ConfigError::Invalid(format!(
+            "failed to parse Custom Resource State metrics: --{what}: {reason}"
+        ))
+    };
+    let (what, text, mut file) = if !args.custom_resource_config.is_empty() {
+        (format!("{INLINE} (its text)"), Some(args.custom_resource_config.clone()), None)
+    } else if !path.is_empty() {
+        let what = format!("{FILE}={path}");
+        let missing = !Path::new(&path).exists();
+        let text = if missing && args.continue_without_custom_resource_config {
+            tracing::warn!(file = path, "no custom resource metrics until the file is there");
+            None
+        } else {
+            Some(config_file::read(Path::new(&path)).map_err(|reason| invalid(&what, &reason))?)
+        };
+        (what, text, Some(OptionsFile { path, content: None }))
+    } else {
+        return Ok(None);
+    };
+    let mut config = None;
+    if let Some(text) = text {
+        let loaded = custom::load(&text);
+        let errors: Vec<_> = loaded.errors().map(|problem| invalid(&what, problem)).collect();
+        if !errors.is_empty() {
+            return Err(ConfigErrors(errors));
+        }
+        if load == Load::Again {
+            loaded.config.compile().map_err(|error| invalid(&what, &error))?;
+        }
+        for problem in &loaded.problems {
+            tracing::warn!(config = what, "{problem}");
+        }
+        config = Some(Arc::new(loaded.config));
+        if let Some(file) = &mut file {
+            file.content = Some(text.into_bytes());
+        }
+    }
+    Ok(Some(CustomResources {
+        config,
+        file,
+        families: Arc::new(family_filter(args)?),
+        as_original: args.duplicate_series,
+        verbosity: args.klog.verbosity,
+    }))
+}
+
+fn kube(args: &KubeArgs, custom: Option<CustomResources>) -> Result<KubeConfig, ConfigErrors> {
     Ok(KubeConfig {
         kubeconfig: named(&args.kubeconfig).map(PathBuf::from),
         apiserver: named(&args.apiserver),
-        resources: rendering(args, default_resources)?,
+        resources: if args.custom_resources_only {
+            Vec::new()
+        } else {
+            rendering(args, default_resources)?
+        },
+        custom,
         namespaces: namespaces(args),
         selector: selector::build(
             &args.namespaces_denylist,
@@ -506,14 +609,7 @@ pub fn rendering(
     default: impl Fn() -> Vec<&'static dyn Resource>,
 ) -> Result<Vec<(&'static dyn Resource, RenderOptions)>, ConfigErrors> {
     let selected = selected(args, default)?;
-    let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
-    let families = FamilyFilter::new(
-        &list(&args.metric_allowlist),
-        &list(&args.metric_denylist),
-        &list(&args.metric_opt_in_list),
-    )
-    .map_err(|error| ConfigError::Invalid(error.to_string()))?;
-    let families = Arc::new(families);
+    let families = Arc::new(family_filter(args)?);
     let resolve = |lists: &AllowLists| {
         let names = selected.iter().map(|resource| resource.name());
         let resolved = lists.resolve(names, exists);
@@ -528,6 +624,17 @@ pub fn rendering(
         keep_duplicates: args.duplicate_series,
     };
     Ok(selected.into_iter().map(|resource| (resource, options(resource))).collect())
+}
+
+/// The families that `args` select.
+fn family_filter(args: &KubeArgs) -> Result<FamilyFilter, ConfigError> {
+    let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
+    let filter = FamilyFilter::new(
+        &list(&args.metric_allowlist),
+        &list(&args.metric_denylist),
+        &list(&args.metric_opt_in_list),
+    );
+    filter.map_err(|error| ConfigError::Invalid(error.to_string()))
 }
 
 fn exists(name: &str) -> bool {
@@ -581,7 +688,14 @@ mod tests {
             (vec!["--metric-allowlist=("], "--metric-allowlist: pattern \"(\""),
             (vec!["--port=65536"], "--port=65536"),
             (vec!["--port=8081"], "--port and --telemetry-port are the same address"),
-            (vec!["--custom-resource-state-config-file=x"], "--custom-resource-state-config-file"),
+            (vec!["--auth-filter"], "--auth-filter"),
+            (vec!["--tls-config=x"], "--tls-config"),
+            (
+                vec!["--custom-resource-state-config-file=/x"],
+                "--custom-resource-state-config-file=/x: ",
+            ),
+            (vec!["--custom-resource-state-config=spec: ["], "--custom-resource-state-config"),
+            (vec!["--pod=a", "--pod-namespace=b"], "--pod"),
             (vec!["--config=/none"], "--config=/none: "),
         ] {
             let text = error(&argv);
@@ -645,7 +759,7 @@ mod tests {
 
     #[test]
     fn what_protects_is_refused_without_a_cluster_too() {
-        for flag in ["custom_resource_config_file"] {
+        for flag in ["custom_resource_state_config_file"] {
             let file = tempfile::NamedTempFile::new().expect("file");
             std::fs::write(file.path(), format!("{flag}: x\n")).expect("write");
             let mut run = RunArgs::default();

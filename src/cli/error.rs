@@ -38,16 +38,6 @@ pub enum ConfigError {
         /// What there is.
         available: String,
     },
-    /// A flag whose feature this build does not have.
-    #[error(
-        "--{flag} is set, but this version cannot do {what}; remove the flag to start without it"
-    )]
-    Unavailable {
-        /// Its name.
-        flag: &'static str,
-        /// What it stands for.
-        what: &'static str,
-    },
     /// A port outside 0–65535.
     #[error("--{flag}={value}: a port must be from 0 to 65535")]
     Port {
@@ -77,19 +67,6 @@ pub enum ConfigError {
     /// Anything else, with the flag in the text.
     #[error("{0}")]
     Invalid(String),
-}
-
-/// The flags whose features are not in this version. A flag that is accepted and then ignored would be
-/// worse than an error: its user would believe in it.
-pub(crate) fn unavailable(args: &KubeArgs) -> impl Iterator<Item = ConfigError> + use<> {
-    let custom = "custom resource metrics";
-    let checks = [
-        (!args.custom_resource_config.is_empty(), "custom-resource-state-config", custom),
-        (!args.custom_resource_config_file.is_empty(), "custom-resource-state-config-file", custom),
-        (args.custom_resources_only, "custom-resource-state-only", custom),
-    ];
-    let set = checks.into_iter().filter(|(set, ..)| *set);
-    set.map(|(_, flag, what)| ConfigError::Unavailable { flag, what })
 }
 
 /// Why the web configuration that is named cannot be used.

@@ -55,6 +55,8 @@ pub enum CliCommand {
     },
     /// Check configuration files and print every problem
     CheckConfig(CheckArgs),
+    /// Print the roles that these flags need
+    Rbac(Box<RbacArgs>),
     /// Print the version
     Version,
     /// Print a completion script
@@ -230,6 +232,20 @@ pub struct CheckArgs {
     /// The options file of the Kubernetes side
     #[arg(long = "config", value_name = "FILE")]
     pub options: Option<PathBuf>,
+    /// The configuration of custom resource metrics
+    #[arg(long = "custom-resource-state-config-file", value_name = "FILE")]
+    pub custom: Option<PathBuf>,
+}
+
+/// Flags of `kstatd rbac`.
+#[derive(Clone, Debug, Args)]
+pub struct RbacArgs {
+    /// A file with definitions of custom resources, which tell how their resources are called
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Flags of kube-state-metrics.
+    #[command(flatten)]
+    pub kube: Table<RunKube>,
 }
 
 /// The Kubernetes flags of `run`: all but addresses and the log, which are shared there.
@@ -267,6 +283,9 @@ impl Choice for RenderKube {
             "metric-opt-in-list",
             "metric-labels-allowlist",
             "metric-annotations-allowlist",
+            "custom-resource-state-config",
+            "custom-resource-state-config-file",
+            "custom-resource-state-only",
             "compat.duplicate-series",
         ];
         select(kube_flags::FLAGS, |name| filters.contains(&name))

@@ -278,20 +278,6 @@ fn together(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem> {
             "name a file that can be used",
         ));
     }
-    for error in error::unavailable(args) {
-        let ConfigError::Unavailable { flag, what } = error else { continue };
-        // Automatic sharding needs two flags, either of which may stand here.
-        let sets = |key: &Key| key.flag == flag || (flag == "pod" && key.flag == "pod-namespace");
-        let key = given.iter().rev().find(|(key, _)| sets(key));
-        if let Some((key, node)) = key {
-            problems.push(Problem::error(
-                ProblemClass::Unavailable,
-                node.place,
-                format!("{} is set, but this version cannot do {what}", key.name),
-                "remove the key to start without it",
-            ));
-        }
-    }
     problems
 }
 
@@ -485,12 +471,9 @@ mod tests {
                 (9, 19, InvalidPattern),
                 (10, 22, InvalidPattern),
                 (12, 13, InvalidOptions),
-                (13, 25, Unavailable),
                 (14, 17, InvalidPort),
                 (15, 1, UnknownField),
-                (16, 24, Unavailable),
                 (17, 1, Deprecated),
-                (17, 30, Unavailable),
                 (19, 1, DuplicateKey),
             ]
         );

@@ -50,8 +50,6 @@ pub enum ProblemClass {
     InvalidPattern,
     /// A label key with more than one `*`.
     SeveralWildcards,
-    /// Something that this version cannot do.
-    Unavailable,
     /// Two values that exclude each other.
     Contradiction,
     /// A port outside 0 to 65535.
@@ -89,7 +87,6 @@ impl ProblemClass {
             Self::UnknownResource => "unknown_resource",
             Self::InvalidPattern => "invalid_pattern",
             Self::SeveralWildcards => "several_wildcards",
-            Self::Unavailable => "unavailable",
             Self::Contradiction => "contradiction",
             Self::InvalidPort => "invalid_port",
             Self::InvalidUrl => "invalid_url",

@@ -9,6 +9,7 @@
 pub(crate) mod autosharding;
 mod client;
 mod config;
+pub(crate) mod discovery;
 mod follow;
 pub mod frame;
 mod pipeline;
@@ -18,6 +19,7 @@ pub(crate) mod shard;
 mod target;
 #[cfg(test)]
 mod tests;
+pub(crate) mod value_errors;
 
 pub use client::{Client, ClientError, ClientOptions, check_url};
 pub use config::{PipelineConfig, Watched};

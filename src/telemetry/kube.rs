@@ -30,6 +30,13 @@ struct EventLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ValueErrorLabels {
+    family: String,
+    reason: &'static str,
+    resource: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ErrorLabels {
     namespace: String,
     reason: &'static str,
@@ -163,6 +170,7 @@ pub struct KubeMetrics {
     reload_time: Family<FileLabels, Gauge<f64, AtomicU64>>,
     custom_resource_events: [Counter; 3],
     custom_resource_cache: Gauge,
+    value_errors: Family<ValueErrorLabels, Counter>,
 }
 
 /// What one list/watch counts while it follows a resource.
@@ -298,6 +306,21 @@ impl KubeMetrics {
         self.reload_ok.get_or_create(&labels).set(0);
     }
 
+    /// Notes that so many definitions of custom resources were added, updated and deleted, and how many there are.
+    pub fn definitions(&self, events: [u64; 3], known: usize) {
+        for (counter, count) in self.custom_resource_events.iter().zip(events) {
+            counter.inc_by(count);
+        }
+        self.custom_resource_cache.set(i64::try_from(known).unwrap_or(i64::MAX));
+    }
+
+    /// Counts values of custom resources that gave no series.
+    pub fn value_errors(&self, resource: &str, family: &str, reason: &'static str, count: u64) {
+        let (resource, family) = (resource.to_owned(), family.to_owned());
+        let labels = ValueErrorLabels { family, reason, resource };
+        self.value_errors.get_or_create(&labels).inc_by(count);
+    }
+
     /// Registers everything.
     pub fn register(&self, recorder: &mut Recorder) {
         let registry = &mut recorder.registry;
@@ -347,6 +370,11 @@ impl KubeMetrics {
             "kstatd_kubernetes_restarts",
             "List/watches started again after a fault of this program; the old state was served meanwhile",
             self.restarts.clone(),
+        );
+        registry.register(
+            "kstatd_custom_resource_value_errors",
+            "Values of custom resources that gave no series of a family, by reason, each time an object came",
+            self.value_errors.clone(),
         );
         add(registry, "list_objects", "Objects that the last list kept", &self.list_objects);
         add(

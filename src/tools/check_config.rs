@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::config_file;
+use crate::resources::custom;
 use crate::statsd::mapper::{Mapper, Problem, Severity};
 
 /// What is to be said about a file.
@@ -56,6 +57,20 @@ pub fn mapping(path: &Path) -> Report {
         }
         Err(problems) => Report::new(path, problems, ""),
     }
+}
+
+/// Checks a configuration of custom resource metrics.
+pub fn custom_resources(path: &Path) -> Report {
+    let text = match config_file::read(path) {
+        Ok(text) => text,
+        Err(reason) => return Report::unreadable(path, &reason),
+    };
+    let loaded = custom::load(&text);
+    let mut problems = loaded.problems.clone();
+    problems.extend(loaded.config.problems());
+    let metrics = loaded.config.families().count();
+    let contents = format!("resources: {}, metrics: {metrics}", loaded.config.entries.len());
+    Report::new(path, problems, &contents)
 }
 
 #[cfg(test)]

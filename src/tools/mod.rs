@@ -6,5 +6,6 @@ pub(crate) mod check_config;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;
 pub(crate) mod manifests;
+pub(crate) mod rbac;
 pub(crate) mod render_kube;
 pub(crate) mod render_statsd;

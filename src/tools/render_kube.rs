@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::manifests::{Manifest, Place};
 use crate::cache::{Catalog, Rendered, Store};
 use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::resources::custom::{Definition, Resolved};
 use crate::resources::{self, ObjectBytes, RenderOptions, Renderer, Resource};
 
 /// Why an object cannot be rendered.
@@ -79,6 +80,45 @@ pub struct Selection {
     pub namespaces: Vec<String>,
     /// Namespaces to leave out.
     pub namespaces_denylist: Vec<String>,
+    /// Custom resources.
+    pub custom: Vec<Resolved>,
+}
+
+impl Selection {
+    /// The custom resource that a manifest is one of.
+    fn custom(&self, manifest: &Manifest) -> Option<&Resolved> {
+        let is_of = |definition: &Definition| {
+            definition.kind == manifest.kind
+                && manifest.api_version.split_once('/')
+                    == Some((definition.group.as_str(), definition.version.as_str()))
+        };
+        self.custom.iter().find(|resolved| is_of(&resolved.definition))
+    }
+}
+
+/// What the definitions of custom resources among `manifests` define.
+///
+/// # Errors
+///
+/// One that does not have the form of its kind.
+pub fn definitions(manifests: &[Manifest]) -> Result<Vec<Definition>, RenderError> {
+    let mut definitions = Vec::new();
+    for manifest in manifests.iter().filter(|manifest| is_definition(manifest)) {
+        let found = serde_json::to_vec(&manifest.object)
+            .map_err(|error| error.to_string())
+            .and_then(|json| {
+                crate::kube::discovery::definitions(ObjectBytes::Json(&json))
+                    .map_err(|error| without_position(&error.to_string()))
+            });
+        definitions.extend(found.map_err(|reason| malformed(manifest, reason))?);
+    }
+    definitions.sort_unstable();
+    definitions.dedup();
+    Ok(definitions)
+}
+
+fn is_definition(manifest: &Manifest) -> bool {
+    manifest.kind == "CustomResourceDefinition" && manifest.api_version == "apiextensions.k8s.io/v1"
 }
 
 /// In a line, the objects of `manifests` that have no part in the output because of their kind: none has metrics for
@@ -87,6 +127,10 @@ pub fn skipped(manifests: &[Manifest], selection: &Selection, named: bool) -> Op
     let (mut foreign, mut off) = (BTreeMap::<String, u64>::new(), BTreeMap::<&str, u64>::new());
     for manifest in manifests {
         let Manifest { kind, api_version, .. } = manifest;
+        let is_used = !selection.custom.is_empty() && is_definition(manifest);
+        if is_used || selection.custom(manifest).is_some() {
+            continue;
+        }
         let what = match known(manifest) {
             Known::Resource(resource) => {
                 let name = resource.name();
@@ -135,20 +179,31 @@ pub fn render(
     out: &mut impl Write,
 ) -> Result<(), RenderError> {
     let catalog = Catalog::new();
-    let mut targets: BTreeMap<&'static str, Target> = BTreeMap::new();
-    for (resource, options) in &selection.resources {
-        let renderer = resource.renderer(options);
-        let namespaced = resource.api().namespaced;
+    let mut targets: BTreeMap<String, Target> = BTreeMap::new();
+    let built_in = selection
+        .resources
+        .iter()
+        .map(|(resource, options)| (resource.renderer(options), resource.api().namespaced));
+    let custom = selection
+        .custom
+        .iter()
+        .map(|resolved| (Arc::clone(&resolved.renderer), resolved.definition.namespaced));
+    for (renderer, namespaced) in built_in.chain(custom) {
         // As the pipeline has it: a store for each watched namespace.
         let count = if namespaced { selection.namespaces.len().max(1) } else { 1 };
         let stores: Vec<_> = (0..count).map(|_| Arc::new(Store::new(renderer.schema()))).collect();
-        catalog.register(renderer.schema(), stores.clone());
-        targets.insert(resource.name(), Target { namespaced, renderer, stores });
+        let schema = renderer.schema();
+        catalog.register(Arc::clone(&schema), stores.clone());
+        targets.insert(schema.resource.clone(), Target { namespaced, renderer, stores });
     }
     let mut rendered = Rendered::default();
     for (index, manifest) in manifests.iter().enumerate() {
-        let Known::Resource(resource) = known(manifest) else { continue };
-        let Some(target) = targets.get(resource.name()) else { continue };
+        let name = match (selection.custom(manifest), known(manifest)) {
+            (Some(resolved), _) => resolved.definition.resource_name(),
+            (None, Known::Resource(resource)) => resource.name().to_owned(),
+            _ => continue,
+        };
+        let Some(target) = targets.get(&name) else { continue };
         let stores = target.stores_for(manifest.name().0, selection);
         if stores.is_empty() {
             continue;
@@ -195,21 +250,23 @@ fn render_one(
     renderer: &dyn Renderer,
     rendered: &mut Rendered,
 ) -> Result<(), RenderError> {
-    let malformed = |reason: String| {
-        let (namespace, name) = manifest.name();
-        let name = name.unwrap_or("without a name");
-        RenderError::Malformed {
-            place: manifest.place.clone(),
-            kind: manifest.kind.clone(),
-            name: namespace.map_or(name.to_owned(), |namespace| format!("{namespace}/{name}")),
-            reason,
-        }
-    };
+    let malformed = |reason: String| malformed(manifest, reason);
     let json =
         serde_json::to_vec(&manifest.object).map_err(|error| malformed(error.to_string()))?;
     renderer
         .render(ObjectBytes::Json(&json), rendered)
         .map_err(|error| malformed(without_position(&error.to_string())))
+}
+
+fn malformed(manifest: &Manifest, reason: String) -> RenderError {
+    let (namespace, name) = manifest.name();
+    let name = name.unwrap_or("without a name");
+    RenderError::Malformed {
+        place: manifest.place.clone(),
+        kind: manifest.kind.clone(),
+        name: namespace.map_or(name.to_owned(), |namespace| format!("{namespace}/{name}")),
+        reason,
+    }
 }
 
 /// The position in the JSON that the object was turned into means nothing to its author.
@@ -238,6 +295,7 @@ mod tests {
             resources: resources.map(|one| (*one, RenderOptions::default())).collect(),
             namespaces: owned(namespaces),
             namespaces_denylist: owned(denied),
+            custom: Vec::new(),
         };
         let mut out = Vec::new();
         render(&manifests, &selection, Format::Text, &mut out)
@@ -300,6 +358,7 @@ mod tests {
                 resources: chosen.map(|one| (*one, RenderOptions::default())).collect(),
                 namespaces: Vec::new(),
                 namespaces_denylist: Vec::new(),
+                custom: Vec::new(),
             };
             skipped(&manifests, &selection, !named.is_empty())
         };

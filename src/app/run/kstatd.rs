@@ -122,9 +122,14 @@ fn start_statsd(
     if statsd_side::before_start(&statsd.args)? {
         return Ok(None);
     }
-    let pipeline =
-        statsd_side::start(&statsd.args, SelfMetrics::None, reserved(config.kube.is_some()))
-            .map_err(|error| error.to_string())?;
+    let custom = config.kube.as_ref().and_then(|kube| kube.custom.as_ref()?.config.clone());
+    let custom = custom.iter().flat_map(|config| config.families());
+    let pipeline = statsd_side::start(
+        &statsd.args,
+        SelfMetrics::None,
+        reserved(config.kube.is_some(), custom),
+    )
+    .map_err(|error| error.to_string())?;
     statsd_side::announce(&pipeline, &statsd.args);
     sides.statsd = Some(Arc::clone(&pipeline) as Arc<dyn Source>);
     Ok(Some((pipeline, statsd.clone())))
@@ -132,9 +137,11 @@ fn start_statsd(
 
 /// The names of all families of Kubernetes objects, watched now or after a reload, and those that OpenMetrics
 /// reserves around them: a StatsD client that sent one would make the common exposition invalid.
-fn reserved(with_kube: bool) -> Reserved {
+///
+/// `custom` are the families of custom resources at the start; those that are added later are not reserved.
+fn reserved(with_kube: bool, custom: impl Iterator<Item = String>) -> Reserved {
     let resources = crate::resources::registry().iter().filter(|_| with_kube);
-    let mut names = BTreeSet::new();
+    let mut names: BTreeSet<String> = custom.collect();
     for family in resources.flat_map(|resource| resource.families()) {
         names.insert(family.name.to_owned());
         let base = family.name.strip_suffix("_total");
@@ -162,7 +169,8 @@ mod tests {
 
     #[test]
     fn names_of_kubernetes_families_are_reserved_with_what_open_metrics_adds() {
-        let with = reserved(true);
+        let with = reserved(true, std::iter::once("mine".to_owned()));
+        assert!(with("mine") && !with("yours"));
         for (name, want) in [
             ("kube_pod_status_ready", true),
             ("kube_pod_container_status_restarts_total", true),
@@ -173,7 +181,7 @@ mod tests {
             ("kube_pod_status_ready_created", false),
         ] {
             assert_eq!(with(name), want, "{name}");
-            assert!(!reserved(false)(name), "{name}");
+            assert!(!reserved(false, std::iter::empty())(name), "{name}");
         }
     }
 }

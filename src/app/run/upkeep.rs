@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep_until};
 
@@ -78,7 +79,13 @@ impl Beginning {
 fn files(config: &Config) -> Vec<PathBuf> {
     let options = config.options_file.iter().map(|file| PathBuf::from(&file.path));
     let kube = config.kube.iter().flat_map(|kube| kube_side::files(kube, config.personality));
-    options.chain(kube).collect()
+    let custom = custom_file(config).map(|file| PathBuf::from(&file.path));
+    options.chain(kube).chain(custom).collect()
+}
+
+/// The file that says what is made of custom resources.
+fn custom_file(config: &Config) -> Option<&OptionsFile> {
+    config.kube.as_ref()?.custom.as_ref()?.file.as_ref()
 }
 
 /// What is being done for a change.
@@ -120,8 +127,10 @@ pub(crate) struct Upkeep {
     doubt: bool,
     failures: u32,
     retry: Option<Instant>,
-    /// The options file that was accepted last.
-    accepted: Option<OptionsFile>,
+    /// Told when the cluster defines other custom resources than before.
+    definitions: Option<watch::Receiver<u64>>,
+    /// The options file that was accepted last, and the file about custom resources.
+    accepted: Vec<(ConfigFile, OptionsFile)>,
     /// Whether that is in force and was said to be.
     claimed: bool,
     /// Whether anything was accepted since the start.
@@ -134,6 +143,15 @@ enum Event {
     Retry,
     /// Something has come further by itself.
     Further,
+    /// The cluster defines other custom resources.
+    Defined,
+}
+
+/// The files that metrics tell of.
+fn told_of(config: &Config) -> Vec<(ConfigFile, OptionsFile)> {
+    let options = config.options_file.iter().map(|file| (ConfigFile::Options, file));
+    let custom = custom_file(config).map(|file| (ConfigFile::CustomResources, file));
+    options.chain(custom).map(|(which, file)| (which, file.clone())).collect()
 }
 
 impl Upkeep {
@@ -150,18 +168,19 @@ impl Upkeep {
             watched,
             listeners,
             situation: side.as_ref().map(KubeSide::handle),
+            definitions: side.as_ref().and_then(KubeSide::definitions),
             side,
             metrics: telemetry.kube.clone(),
             step: Step::Idle,
             doubt: false,
             failures: 0,
             retry: None,
-            accepted: config.options_file,
+            accepted: told_of(&config),
             claimed: false,
             reloaded: false,
         };
-        if let Some(file) = &upkeep.accepted {
-            upkeep.metrics.config_failed(ConfigFile::Options, &file.path);
+        for (which, file) in &upkeep.accepted {
+            upkeep.metrics.config_failed(*which, &file.path);
         }
         upkeep.judge();
         upkeep
@@ -190,6 +209,7 @@ impl Upkeep {
             () = self.listeners.attend() => Event::Further,
             () = further(&mut self.situation) => Event::Further,
             () = resharded(&mut self.side) => Event::Further,
+            () = defined(&mut self.definitions) => Event::Defined,
             () = until(retry) => Event::Retry,
         };
         match event {
@@ -201,6 +221,11 @@ impl Upkeep {
             Event::Retry => self.reload(),
             Event::Done(done) => self.done(done),
             Event::Further => {}
+            Event::Defined => {
+                if let Some(side) = &mut self.side {
+                    side.refresh();
+                }
+            }
         }
         self.judge();
     }
@@ -257,14 +282,15 @@ impl Upkeep {
             (&mut self.side, &config.kube, connection)
         {
             side.change(kube, connection);
+            self.definitions = side.definitions();
         }
-        self.accepted = config.options_file;
+        self.accepted = told_of(&config);
         self.doubt = false;
         self.failures = 0;
         self.claimed = false;
         self.reloaded = true;
-        if let Some(file) = &self.accepted {
-            self.metrics.config_failed(ConfigFile::Options, &file.path);
+        for (which, file) in &self.accepted {
+            self.metrics.config_failed(*which, &file.path);
         }
     }
 
@@ -295,14 +321,15 @@ impl Upkeep {
         if in_force && self.reloaded {
             tracing::info!("The new configuration is in force");
         }
-        let Some(OptionsFile { path, content }) = &self.accepted else { return };
-        match content {
-            Some(content) if in_force => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH);
-                let now = now.map_or(0.0, |since| since.as_secs_f64());
-                self.metrics.config_loaded(ConfigFile::Options, path, content, now);
+        for (which, OptionsFile { path, content }) in &self.accepted {
+            match content {
+                Some(content) if in_force => {
+                    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                    let now = now.map_or(0.0, |since| since.as_secs_f64());
+                    self.metrics.config_loaded(*which, path, content, now);
+                }
+                _ => self.metrics.config_failed(*which, path),
             }
-            _ => self.metrics.config_failed(ConfigFile::Options, path),
         }
     }
 }
@@ -320,6 +347,18 @@ async fn resharded(side: &mut Option<KubeSide>) {
     match side {
         Some(side) => side.reshard().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Completes when the cluster defines other custom resources than before.
+async fn defined(definitions: &mut Option<watch::Receiver<u64>>) {
+    let changed = match definitions {
+        Some(definitions) => definitions.changed().await.is_ok(),
+        None => false,
+    };
+    if !changed {
+        // Nobody looks for them, or does any more.
+        std::future::pending::<()>().await;
     }
 }
 

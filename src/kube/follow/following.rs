@@ -44,13 +44,15 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(client: &Arc<Client>, config: &PipelineConfig, watched: &Watched) -> Self {
+        // Who follows objects to know what there is needs all of them.
+        let partial = watched.renderer.follower().is_none();
         Self {
             client: Arc::clone(client),
             schema: watched.renderer.schema(),
             scopes: scopes(config, &watched.target).into_iter().map(Arc::new).collect(),
             watched: watched.clone(),
-            shard: config.shard,
-            object_limit: config.object_limit,
+            shard: if partial { config.shard } else { Shard::WHOLE },
+            object_limit: if partial { config.object_limit } else { 0 },
             options: list_options(config),
             timing: config.timing.clone(),
         }

@@ -11,7 +11,7 @@ use crate::cache::{Rendered, Replacement, Store};
 use crate::kube::frame::Identified;
 use crate::kube::shard::Shard;
 use crate::kube::target::Scope;
-use crate::resources::{ObjectBytes, Renderer};
+use crate::resources::{Follower, ObjectBytes, Renderer};
 use crate::telemetry::kube::ReflectorMetrics;
 use crate::wire::view::decode;
 
@@ -44,6 +44,7 @@ impl Intake {
     /// From here on, objects belong to a new state; or they go on doing so.
     pub(crate) fn collect(&mut self) {
         self.collected.get_or_insert_with(|| self.store.replace());
+        self.tell(|follower, _| follower.collect());
     }
 
     /// What becomes of the objects collected.
@@ -53,9 +54,13 @@ impl Intake {
             Collected::Commit => {
                 if let Some(collected) = self.collected.take() {
                     collected.commit();
+                    self.tell(|follower, _| follower.settle(true));
                 }
             }
-            Collected::Discard => self.collected = None,
+            Collected::Discard => {
+                self.collected = None;
+                self.tell(|follower, _| follower.settle(false));
+            }
         }
     }
 
@@ -92,6 +97,7 @@ impl Intake {
                     Some(collected) => collected.push(&self.scratch),
                     None => self.store.apply(&self.scratch),
                 }
+                self.tell(|follower, fresh| follower.put(&self.scratch.uid, object, fresh));
                 return;
             }
             Ok(Err(error)) => error.to_string(),
@@ -125,6 +131,14 @@ impl Intake {
             Some(collected) => collected.delete(uid),
             None => self.store.delete(uid),
         };
+        self.tell(|follower, fresh| follower.delete(uid, fresh));
+    }
+
+    /// Tells whoever follows the objects, if anybody does, and whether a new state is being collected.
+    fn tell(&self, what: impl FnOnce(&dyn Follower, bool)) {
+        if let Some(follower) = self.renderer.follower() {
+            what(follower, self.collected.is_some());
+        }
     }
 
     /// Names an object of which a family would have too many series.
@@ -143,6 +157,10 @@ impl Intake {
     pub(crate) fn purge(&mut self) -> usize {
         let objects = self.store.len();
         self.store.replace().commit();
+        self.tell(|follower, _| {
+            follower.collect();
+            follower.settle(true);
+        });
         objects
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cache::Schema;
-use crate::resources::select::filter::FamilyFilter;
 use crate::resources::kind::Renderer;
+use crate::resources::select::filter::FamilyFilter;
 
 use super::config::{Config, Entry};
 use super::program::{CompileError, Program};

@@ -1,0 +1,62 @@
+//! A configuration of custom resource metrics, and an object: an error or series, never a crash.
+#![no_main]
+
+use std::sync::Arc;
+
+use kstatd::cache::Rendered;
+use kstatd::resources::ObjectBytes;
+use kstatd::resources::custom::resolve::Manner;
+use kstatd::resources::custom::{Definition, Twice, ValueError, ValueErrors, load, resolve};
+use libfuzzer_sys::fuzz_target;
+
+struct Nobody;
+
+impl ValueErrors for Nobody {
+    fn value_error(&self, _: &ValueError<'_>) {}
+}
+
+/// The configuration, and behind a line of its own the object.
+const SEPARATOR: &str = "\n=====\n";
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (config, object) =
+        text.split_once(SEPARATOR).unwrap_or((text, "{\"spec\":{\"a\":[1,{\"b\":\"2\"}]}}"));
+    let loaded = load(config);
+    let _ = loaded.config.problems();
+    if loaded.errors().next().is_some() {
+        return;
+    }
+    let served: Vec<Definition> = loaded
+        .config
+        .entries
+        .iter()
+        .map(|entry| Definition {
+            group: entry.group.clone(),
+            version: "v1".to_owned(),
+            kind: "K".to_owned(),
+            plural: "ks".to_owned(),
+            namespaced: true,
+        })
+        .collect();
+    for twice in [Twice::Both, Twice::Last] {
+        let manner = Manner {
+            families: Arc::default(),
+            keep_duplicates: twice == Twice::Last,
+            twice,
+            errors: Arc::new(Nobody),
+        };
+        let Ok(resolution) = resolve(&loaded.config, &served, &manner) else { continue };
+        let mut rendered = Rendered::default();
+        for resolved in &resolution.resources {
+            if resolved.renderer.render(ObjectBytes::Json(object.as_bytes()), &mut rendered).is_ok()
+            {
+                assert_eq!(rendered.ends.len(), resolved.renderer.schema().families.len());
+                assert_eq!(
+                    rendered.ends.last().map_or(0, |end| *end as usize),
+                    rendered.lines.len()
+                );
+            }
+        }
+    }
+});

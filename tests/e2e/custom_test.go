@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"kstatd/e2e/harness"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// definition is a CustomResourceDefinition; versions are its versions, of which
+// the first is stored, and which are not served where a ! stands before them.
+func definition(t *testing.T, plural, kind string, versions ...string) *unstructured.Unstructured {
+	t.Helper()
+	var list strings.Builder
+	for i, version := range versions {
+		name := strings.TrimPrefix(version, "!")
+		fmt.Fprintf(&list, "  - {name: %s, served: %t, storage: %t, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}\n",
+			name, name == version, i == 0)
+	}
+	return harness.Object(t, fmt.Sprintf(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %[1]s.example.io}
+spec:
+  group: example.io
+  scope: Namespaced
+  names: {plural: %[1]s, singular: %[3]s, kind: %[2]s, listKind: %[2]sList}
+  versions:
+%[4]s`, plural, kind, strings.ToLower(kind), list.String()))
+}
+
+const definitions = "customresourcedefinitions"
+
+// createResource creates an object of a kind that is being established.
+func createResource(t *testing.T, cluster *harness.Cluster, resource string, o *unstructured.Unstructured) {
+	t.Helper()
+	harness.Eventually(t, "the API server takes "+resource, func() error {
+		_, err := cluster.TryCreate(resource, o.DeepCopy())
+		return err
+	})
+}
+
+func widget(t *testing.T, name string, replicas int) *unstructured.Unstructured {
+	t.Helper()
+	return harness.Object(t, fmt.Sprintf(`
+apiVersion: example.io/v1
+kind: Widget
+metadata: {name: %s, namespace: default, labels: {app: shop, "dotted.key/x": "1"}}
+spec:
+  replicas: %d
+  paused: false
+  version: v1.2.3
+  mode: Auto
+  order: [{id: 1, value: true}, {id: "7", value: "yes"}]
+  limits: {cpu: 250m, memory: 1Gi}
+state:
+  phase: Pending
+  sub: {a: {ready: 2}, b: {ready: 4}}
+  conditions:
+  - {type: Ready, status: "True", lastTransitionTime: "2024-01-01T00:00:00Z"}
+  - {type: Synced, status: "False"}
+`, name, replicas))
+}
+
+const customConfig = `
+kind: CustomResourceStateMetrics
+spec:
+  resources:
+  - groupVersionKind: {group: example.io, version: "*", kind: Widget}
+    labelsFromPath: {name: [metadata, name], namespace: [metadata, namespace]}
+    commonLabels: {team: a}
+    metrics:
+    - {name: replicas, help: "Replicas \"wanted\".", each: {type: Gauge, gauge: {path: [spec, replicas]}}}
+    - {name: limit, help: Limits., each: {type: Gauge, gauge: {path: [spec, limits], labelFromKey: resource}}}
+    - {name: ready, help: Ready., each: {type: Gauge, gauge: {path: [state, sub], labelFromKey: part, valueFrom: [ready]}}}
+    - {name: seventh, help: Lookup., each: {type: Gauge, gauge: {path: [spec, order, "[id=7]", value]}}}
+    - {name: absent, help: Nothing., each: {type: Gauge, gauge: {path: [spec, nope], nilIsZero: true}}}
+    - {name: wrong, help: Wrong., each: {type: Gauge, gauge: {path: [spec, version]}}}
+    - {name: about_info, help: About., labelsFromPath: {"*": [metadata, labels]}, each: {type: Info, info: {labelsFromPath: {version: [spec, version]}}}}
+    - {name: phase, help: Phase., each: {type: StateSet, stateSet: {labelName: phase, path: [state, phase], list: [Pending, Running]}}}
+    - {name: condition, help: Conditions., each: {type: StateSet, stateSet: {labelName: status, path: [state, conditions], valueFrom: [status], list: ["True", "False"], labelsFromPath: {type: [type]}}}}
+  - groupVersionKind: {group: example.io, version: v1, kind: Service}
+    metricNamePrefix: acme
+    metrics:
+    - {name: size, help: Size., labelsFromPath: {name: [metadata, name]}, each: {type: gauge, gauge: {path: [spec, size]}}}
+`
+
+// writeCustom writes a configuration and gives its path.
+func writeCustom(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "custom.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestCustomResourcesAsTheOriginal compares all types of metrics while kinds
+// come, change their versions, go and come again.
+func TestCustomResourcesAsTheOriginal(t *testing.T) {
+	cluster := harness.StartCluster(t)
+	pair := harness.StartRepeatingPair(t, "--kubeconfig="+cluster.Kubeconfig, "--resources=namespaces,services",
+		"--custom-resource-state-config-file="+writeCustom(t, customConfig))
+	pair.Converge("")
+	widgets, services := definition(t, "widgets", "Widget", "v1", "v2"), definition(t, "services", "Service", "v1")
+	cluster.Create(definitions, widgets)
+	cluster.Create(definitions, services)
+	createResource(t, cluster, "widgets", widget(t, "w1", 3))
+	createResource(t, cluster, "widgets", widget(t, "w2", 5))
+	createResource(t, cluster, "services", harness.Object(t, `
+apiVersion: example.io/v1
+kind: Service
+metadata: {name: s1, namespace: default}
+spec: {size: 4Mi}
+`))
+	pair.ConvergeAt(50, "")
+	cluster.Patch("widgets", widget(t, "w1", 0), map[string]any{"spec": map[string]any{"replicas": 7, "limits": map[string]any{"cpu": nil}}})
+	cluster.Delete("widgets", widget(t, "w2", 0))
+	pair.Converge("")
+	patch := definition(t, "widgets", "Widget", "v1", "!v2").Object["spec"]
+	cluster.Patch(definitions, widgets, map[string]any{"spec": patch.(map[string]any)})
+	pair.Converge("")
+	cluster.Delete(definitions, widgets)
+	pair.Converge("")
+	harness.Eventually(t, "the kind can be defined again", func() error {
+		_, err := cluster.TryCreate(definitions, definition(t, "widgets", "Widget", "v1"))
+		return err
+	})
+	createResource(t, cluster, "widgets", widget(t, "w3", 1))
+	pair.ConvergeAt(20, "")
+}
+
+// exposes tells whether there is a family of this name.
+func exposes(body harness.Exposition, family string) bool {
+	return slices.Contains(body.Families, family)
+}
+
+// TestCustomResourcesComeAndGoAlone scrapes while a kind is defined, removed and
+// defined again: nothing else has a gap, and no series is there twice.
+func TestCustomResourcesComeAndGoAlone(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	cluster := harness.StartCluster(t)
+	file := writeCustom(t, customConfig)
+	ours := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), "--kubeconfig="+cluster.Kubeconfig,
+		"--resources=namespaces,services", "--custom-resource-state-config-file="+file)
+	scrape := func(query string) (harness.Exposition, error) {
+		return harness.Scrape(ours.Base+"/metrics"+query, harness.Text)
+	}
+	harness.Eventually(t, "built-in kinds are there", func() error {
+		body, err := scrape("")
+		if err == nil && !exposes(body, "kube_namespace_created") {
+			err = fmt.Errorf("no namespaces")
+		}
+		return err
+	})
+	services := definition(t, "services", "Service", "v1")
+	cluster.Create(definitions, services)
+	createResource(t, cluster, "services", harness.Object(t, "{apiVersion: example.io/v1, kind: Service, metadata: {name: s1, namespace: default}, spec: {size: 1}}"))
+	for round := range 10 {
+		name := fmt.Sprintf("w%d", round)
+		harness.Eventually(t, "the kind can be defined again", func() error {
+			_, err := cluster.TryCreate(definitions, definition(t, "widgets", "Widget", "v1"))
+			return err
+		})
+		createResource(t, cluster, "widgets", widget(t, name, round))
+		harness.Eventually(t, name+" has its series", func() error {
+			body, err := scrape("")
+			if err != nil {
+				return err
+			}
+			if !exposes(body, "kube_namespace_created") {
+				t.Fatal("the namespaces are gone")
+			}
+			seen := map[string]bool{}
+			for _, sample := range body.Samples {
+				series := sample[:strings.LastIndex(sample, " ")]
+				if seen[series] {
+					t.Fatalf("%s is there twice", series)
+				}
+				seen[series] = true
+			}
+			want := fmt.Sprintf("name=%q", name)
+			for series := range seen {
+				if strings.HasPrefix(series, "kube_customresource_replicas{") && strings.Contains(series, want) {
+					return nil
+				}
+			}
+			return fmt.Errorf("no series of %s", name)
+		})
+		cluster.Delete(definitions, definition(t, "widgets", "Widget", "v1"))
+	}
+	harness.Eventually(t, "the last one is gone", func() error {
+		body, err := scrape("")
+		if err == nil && exposes(body, "kube_customresource_replicas") {
+			err = fmt.Errorf("still there")
+		}
+		return err
+	})
+	for query, families := range map[string][2]bool{
+		"?resources=services":                              {true, true},
+		"?resources=services.example.io":                   {false, true},
+		"?resources=example.io/v1,%20Resource=services":    {false, true},
+		"?resources=namespaces":                            {false, false},
+		"?exclude_resources=services.v1.example.io":        {true, false},
+		"?resources=services&exclude_resources=example.io": {true, true},
+	} {
+		body, err := scrape(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := [2]bool{exposes(body, "kube_service_info"), exposes(body, "acme_size")}
+		if got != families {
+			t.Errorf("%s: built-in and custom services are there: %v, expected %v", query, got, families)
+		}
+	}
+	changed := strings.ReplaceAll(customConfig, "name: size", "name: extent")
+	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the changed file is followed", func() error {
+		body, err := scrape("")
+		if err == nil && (!exposes(body, "acme_extent") || exposes(body, "acme_size")) {
+			err = fmt.Errorf("the old family")
+		}
+		return err
+	})
+	if err := os.WriteFile(file, []byte("spec: ["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "a broken file is told of and changes nothing", func() error {
+		own, err := harness.Get(ours.Telemetry + "/metrics")
+		if err != nil {
+			return err
+		}
+		gauge := fmt.Sprintf("kube_state_metrics_last_config_reload_successful{filename=%q,type=\"customresourceconfig\"} 0", file)
+		if !strings.Contains(own.Body, gauge) {
+			return fmt.Errorf("not told of")
+		}
+		body, err := scrape("")
+		if err == nil && !exposes(body, "acme_extent") {
+			t.Fatal("the metrics are gone")
+		}
+		return err
+	})
+}
