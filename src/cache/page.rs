@@ -371,6 +371,8 @@ impl Page {
         }
     }
 
+    /// How many objects there are.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }
