@@ -524,7 +524,8 @@ mod tests {
         {
             assert!(form(text), "{text}");
         }
-        for text in ["resources: {foo: }\n", "auth_filter: true\n", "metric_allowlist: {\"(\": }\n"]
+        for text in
+            ["resources: {foo: }\n", "tls_config: /nonexistent\n", "metric_allowlist: {\"(\": }\n"]
         {
             assert!(!form(text), "{text}");
         }

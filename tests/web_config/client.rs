@@ -26,8 +26,8 @@ use tokio_rustls::rustls::pki_types::{
     CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject,
 };
 use tokio_rustls::rustls::{
-    self, AlertDescription, ClientConfig, DigitallySignedStruct, NamedGroup, ProtocolVersion,
-    SignatureScheme, version,
+    self, AlertDescription, ClientConfig, DigitallySignedStruct, ProtocolVersion, SignatureScheme,
+    version,
 };
 
 use super::pki::Pki;
