@@ -72,7 +72,7 @@ impl ApiServer {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let script = Arc::clone(&shared);
-                std::thread::spawn(move || drop(serve(&stream, &script)));
+                std::thread::spawn(move || serve(&stream, &script));
             }
         });
         Self { address, script }

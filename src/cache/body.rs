@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::catalog::Resource;
 use super::page::Page;
+use super::resource::Resource;
 use super::schema::Family;
 use crate::exposition::Format;
 

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use super::body::Body;
 use super::codes::Codes;
 use super::gzip::Deflate;
+use super::resource::Resource;
 use super::schema::Schema;
-use super::store::{Snapshot, Store};
+use super::store::Store;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 
 /// One resource: its families and its stores, one for each watched namespace.
@@ -17,13 +18,6 @@ use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 struct Entry {
     schema: Arc<Schema>,
     stores: Vec<Arc<Store>>,
-}
-
-/// One resource at one moment.
-#[derive(Clone, Debug)]
-pub(super) struct Resource {
-    pub(super) schema: Arc<Schema>,
-    pub(super) stores: Vec<Snapshot>,
 }
 
 /// The resources being served, in byte order of their names; every clone is the same catalog.

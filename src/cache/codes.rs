@@ -9,11 +9,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::catalog::Resource;
 use super::crc::Checksum;
 use super::huffman::{Code, HEAD_BITS, Histogram};
 use super::lines::{Lines, Manner};
 use super::page::Page;
+use super::resource::Resource;
 use super::tails::Tails;
 
 /// Pages of a resource that its codes are made from.

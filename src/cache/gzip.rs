@@ -16,11 +16,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::body::{FRAME, Step, Walk, Walked, expand};
-use super::catalog::Resource;
 use super::codes::{Codes, Making, ResourceCodes, is_small};
 use super::crc::Checksum;
 use super::huffman::BitWriter;
 use super::lines::{Lines, Manner};
+use super::resource::Resource;
 use crate::exposition::{DeflatePart, Format, Piece};
 
 /// The pieces of a body that is to be compressed.

@@ -21,6 +21,7 @@ mod huffman;
 mod lines;
 mod objects;
 mod page;
+mod resource;
 mod schema;
 mod search;
 mod store;

@@ -15,10 +15,8 @@ use arc_swap::ArcSwapOption;
 use super::crc::Checksum;
 use super::huffman::{Code, Encoded};
 use super::schema::Rendered;
+pub use super::tails::PAGE;
 use super::tails::Tails;
-
-/// Objects in a page.
-pub const PAGE: usize = 64;
 
 /// One piece of text for each object of a page, in one allocation.
 ///

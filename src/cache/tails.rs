@@ -8,8 +8,10 @@
 use std::cell::RefCell;
 
 use super::huffman::{Code, Run};
-use super::page::PAGE;
 use super::search::common;
+
+/// Objects in a page.
+pub const PAGE: usize = 64;
 
 /// A copy costs about as much as four literals.
 const SHORTEST: usize = 4;

@@ -759,17 +759,16 @@ mod tests {
 
     #[test]
     fn what_protects_is_refused_without_a_cluster_too() {
-        for flag in ["custom_resource_state_config_file"] {
-            let file = tempfile::NamedTempFile::new().expect("file");
-            std::fs::write(file.path(), format!("{flag}: x\n")).expect("write");
-            let mut run = RunArgs::default();
-            (run.listen, run.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
-            assert!(kstatd(&run, Load::First, |_| false).is_ok());
-            run.kube.0.config = file.path().display().to_string();
-            assert!(kstatd(&run, Load::First, |_| false).is_err(), "{flag}");
-            run.kube.0.continue_without_config = true;
-            assert!(kstatd(&run, Load::First, |_| false).is_err(), "{flag}");
-        }
+        let flag = "custom_resource_state_config_file";
+        let file = tempfile::NamedTempFile::new().expect("file");
+        std::fs::write(file.path(), format!("{flag}: x\n")).expect("write");
+        let mut run = RunArgs::default();
+        (run.listen, run.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
+        assert!(kstatd(&run, Load::First, |_| false).is_ok());
+        run.kube.0.config = file.path().display().to_string();
+        assert!(kstatd(&run, Load::First, |_| false).is_err(), "{flag}");
+        run.kube.0.continue_without_config = true;
+        assert!(kstatd(&run, Load::First, |_| false).is_err(), "{flag}");
     }
 
     #[test]

@@ -62,18 +62,12 @@ struct Answer<T> {
     status: Option<T>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
 struct TokenStatus {
     authenticated: bool,
     user: Account,
     error: String,
-}
-
-impl Default for TokenStatus {
-    fn default() -> Self {
-        Self { authenticated: false, user: Account::default(), error: String::new() }
-    }
 }
 
 impl Client {

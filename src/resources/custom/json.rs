@@ -6,24 +6,11 @@
 use std::borrow::Cow;
 
 use super::mask::Mask;
+use super::tree::Json;
 
 /// Deeper values are refused. The API server's own decoder has a bound of its own for what it takes; real resources
 /// stay below 50.
 const MAX_DEPTH: usize = 256;
-
-/// A value.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Json<'a> {
-    Null,
-    Bool(bool),
-    /// A number without point and exponent that 64 bits hold.
-    Int(i64),
-    Float(f64),
-    Text(Cow<'a, str>),
-    List(Vec<Json<'a>>),
-    /// In byte order of the keys, each once.
-    Map(Vec<(Cow<'a, str>, Json<'a>)>),
-}
 
 /// Why a text is no object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,21 +21,6 @@ pub(super) struct JsonError {
 }
 
 impl<'a> Json<'a> {
-    /// The member of a map.
-    pub(super) fn get(&self, key: &str) -> Option<&Json<'a>> {
-        let Self::Map(entries) = self else { return None };
-        // Mostly a handful, of which the mask has left fewer.
-        entries.iter().find(|(own, _)| own == key).map(|(_, value)| value)
-    }
-
-    /// The text.
-    pub(super) fn text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
     /// Reads what `mask` asks for.
     pub(super) fn read(bytes: &'a [u8], mask: &Mask) -> Result<Self, JsonError> {
         let mut reader = Reader { bytes, at: 0 };

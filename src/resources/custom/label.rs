@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use crate::exposition::{escape, float};
 
 use super::config::{LabelPaths, LabelTexts};
-use super::json::Json;
 use super::mask::Mask;
 use super::path::Path;
+use super::tree::Json;
 
 /// Where labels come from, compiled.
 #[derive(Clone, Debug, Default, PartialEq)]

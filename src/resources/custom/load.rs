@@ -326,10 +326,10 @@ impl<'d> Reader<'d> {
         match self.scalar(node, what, WANTED)? {
             (_, Resolved::Bool(on)) => return Some(on),
             (text, Resolved::Text) => match resolve(text) {
-                Resolved::Bool(on) if !text.eq_ignore_ascii_case("true") => {
-                    if on || !text.eq_ignore_ascii_case("false") {
-                        return Some(on);
-                    }
+                Resolved::Bool(on)
+                    if !["true", "false"].iter().any(|word| text.eq_ignore_ascii_case(word)) =>
+                {
+                    return Some(on);
                 }
                 _ => {}
             },

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use super::config::{Block, Metric};
-use super::json::Json;
 use super::label::{Labels, Sources};
 use super::mask::Mask;
 use super::number::{self, NoNumber};
 use super::path::Path;
+use super::tree::Json;
 
 /// What a metric counts or tells, compiled.
 #[derive(Clone, Debug, PartialEq)]

@@ -18,6 +18,7 @@ mod path;
 mod program;
 mod render;
 pub mod resolve;
+mod tree;
 
 pub use config::Config;
 pub use load::{Loaded, load};

@@ -4,7 +4,7 @@ use crate::go;
 use crate::resources::values::quantity::Quantity;
 use crate::resources::values::time;
 
-use super::json::Json;
+use super::tree::Json;
 
 /// Why a value is no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

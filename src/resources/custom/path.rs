@@ -1,7 +1,7 @@
 //! Paths: lists of segments that lead from an object to a value.
 
-use super::json::Json;
 use super::number;
+use super::tree::Json;
 
 /// One step.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,11 +16,11 @@ use crate::resources::kind::{Renderer, Settings};
 use crate::resources::series::MAX_TEXT;
 use crate::wire::view::{DecodeError, ObjectBytes};
 
-use super::json::Json;
 use super::label::Labels;
 use super::metric::Sink;
 use super::number::NoNumber;
 use super::program::{Compiled, Program};
+use super::tree::Json;
 
 /// Why a value gives no series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::tls::names;
+use super::names;
 use crate::config_file::{
     Document, Node, NodeId, Notation, Place, Problem, ProblemClass, Resolved, Value, nearest,
     resolve,

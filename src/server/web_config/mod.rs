@@ -17,6 +17,7 @@
 mod client_certificate;
 mod file;
 mod fresh;
+mod names;
 mod rate_limit;
 mod tls;
 mod users;

@@ -20,29 +20,6 @@ use tokio_rustls::rustls::{
 use super::client_certificate::{ClientAuth, ClientCertificates};
 use super::file::{Material, TlsSection};
 
-/// The words of the file for suites and curves.
-pub(super) mod names {
-    /// Those that the original knows; those of TLS 1.3 are always on.
-    pub(in super::super) const SUITES: [&str; 13] = [
-        "TLS_AES_128_GCM_SHA256",
-        "TLS_AES_256_GCM_SHA384",
-        "TLS_CHACHA20_POLY1305_SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
-        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-        "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-    ];
-    /// Go's names.
-    pub(in super::super) const CURVES: [&str; 4] =
-        ["CurveP256", "CurveP384", "CurveP521", "X25519"];
-}
-
 /// What HTTP/2 wants to have, unless there is nothing below TLS 1.3.
 const HTTP2_SUITES: [&str; 2] =
     ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"];

@@ -9,7 +9,6 @@ mod sender;
 mod summary;
 
 use std::io::{self, IsTerminal, Write as _};
-use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -17,6 +16,7 @@ use kstatd_double::{Double, Options};
 use tokio::time::sleep;
 
 use crate::resources::registry;
+pub use summary::Addresses;
 use summary::Summary;
 
 /// How large the demonstration is.
@@ -28,17 +28,6 @@ pub struct DemoOptions {
     pub events_per_second: f64,
     /// StatsD lines sent per second.
     pub lines_per_second: f64,
-}
-
-/// Where the exporter under demonstration listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// `/metrics` of both sides.
-    pub metrics: SocketAddr,
-    /// Own metrics.
-    pub telemetry: SocketAddr,
-    /// StatsD over UDP.
-    pub statsd: SocketAddr,
 }
 
 /// A running cluster for the exporter to read.

@@ -6,7 +6,20 @@ use std::time::Duration;
 use indicatif::{DecimalBytes, HumanCount};
 use tokio::time::Instant;
 
-use super::{Addresses, client};
+use std::net::SocketAddr;
+
+use super::client;
+
+/// Where the exporter under demonstration listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// `/metrics` of both sides.
+    pub metrics: SocketAddr,
+    /// Own metrics.
+    pub telemetry: SocketAddr,
+    /// StatsD over UDP.
+    pub statsd: SocketAddr,
+}
 
 /// What was seen last.
 pub struct Summary {
