@@ -307,7 +307,7 @@ fn check_config_prints_every_problem_of_an_options_file() {
         ("warning", "line 8, column 1", "write resources"),
         ("error", "line 9, column 28", "more than one *"),
         ("error", "line 11, column 1", "occurs twice"),
-        ("error", "line 12, column 36", "custom resource metrics"),
+        ("error", "line 12, column 36", "Custom Resource State metrics"),
     ]) {
         assert!(line.starts_with(&format!("{path}: {severity}: {place}: ")), "{line}");
         assert!(line.contains(part), "{part:?} in {line}");
@@ -321,10 +321,9 @@ fn check_config_prints_every_problem_of_an_options_file() {
 fn check_config_and_start_agree_about_options_files() {
     for text in [
         "tls_config: web.yml\n",
-        "custom_resource_config: 'kind: x'\n",
+        "custom_resource_config: 'spec: ['\n",
         "custom_resource_config_file: f\n",
         "custom_resource_state_config_file: f\n",
-        "custom_resources_only: true\n",
         "resources: {foo: {}}\n",
         "resources: [pods]\n",
         "labels_allow_list: {foo: [a]}\n",

@@ -2,7 +2,7 @@
 //! themselves.
 #![no_main]
 
-use kstatd::resources::selection::{AllowListError, AllowLists};
+use kstatd::resources::select::selection::{AllowListError, AllowLists};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -3,7 +3,7 @@
 //! What stands after the last line break is the family's name.
 #![no_main]
 
-use kstatd::resources::filter::{FamilyFilter, FilterError};
+use kstatd::resources::select::filter::{FamilyFilter, FilterError};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

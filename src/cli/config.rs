@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tracing::Level;
 
+use super::custom;
 pub use super::error::{ConfigError, ConfigErrors};
 use super::error::{named, web_problem};
 use super::kube_flags::KubeArgs;
@@ -19,7 +20,8 @@ use crate::go::strconv;
 use crate::kube::autosharding::PodName;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
-use crate::resources::custom;
+use crate::resources::custom::resolve::Manner;
+use crate::resources::custom::{Config as CustomConfig, Twice, ValueErrors};
 use crate::resources::select::filter::{FamilyFilter, FilterError};
 use crate::resources::select::selection::AllowLists;
 use crate::resources::{self, RenderOptions, Resource};
@@ -121,7 +123,7 @@ pub struct KubeConfig {
 #[derive(Clone)]
 pub struct CustomResources {
     /// What is to be made of them; `None` while the file that says so may be missing, and is.
-    pub config: Option<Arc<custom::Config>>,
+    pub config: Option<Arc<CustomConfig>>,
     /// The file, if it does not stand in a flag.
     pub file: Option<OptionsFile>,
     /// Which families there are.
@@ -134,11 +136,11 @@ pub struct CustomResources {
 
 impl CustomResources {
     /// How objects are rendered.
-    pub fn manner(&self, errors: Arc<dyn custom::ValueErrors>) -> custom::resolve::Manner {
-        custom::resolve::Manner {
+    pub fn manner(&self, errors: Arc<dyn ValueErrors>) -> Manner {
+        Manner {
             families: Arc::clone(&self.families),
             keep_duplicates: self.as_original,
-            twice: if self.as_original { custom::Twice::Last } else { custom::Twice::Both },
+            twice: if self.as_original { Twice::Last } else { Twice::Both },
             errors,
         }
     }
@@ -472,56 +474,36 @@ pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
     problems
 }
 
-/// Reads the configuration of custom resources, if there is one.
+/// What is to be made of custom resources, if anything.
 ///
 /// # Errors
 ///
-/// When it cannot be read or understood. A metric that cannot be compiled is one from the second time on: at the start
-/// it costs the custom metrics alone, later it must not.
+/// When the configuration cannot be read or understood. A metric that cannot be compiled is one from the second time on:
+/// at the start it costs the custom metrics alone, later it must not.
 pub fn custom_resources(
     args: &KubeArgs,
     load: Load,
 ) -> Result<Option<CustomResources>, ConfigErrors> {
-    const INLINE: &str = "custom-resource-state-config";
-    const FILE: &str = "custom-resource-state-config-file";
-    let path = args.custom_resource_config_file.clone();
-    let invalid = |what: &str, reason: &dyn std::fmt::Display| {
-        ConfigError::Invalid(format!(
-            "failed to parse Custom Resource State metrics: --{what}: {reason}"
-        ))
-    };
-    let (what, text, mut file) = if !args.custom_resource_config.is_empty() {
-        (format!("{INLINE} (its text)"), Some(args.custom_resource_config.clone()), None)
-    } else if !path.is_empty() {
-        let what = format!("{FILE}={path}");
-        let missing = !Path::new(&path).exists();
-        let text = if missing && args.continue_without_custom_resource_config {
-            tracing::warn!(file = path, "no custom resource metrics until the file is there");
-            None
-        } else {
-            Some(config_file::read(Path::new(&path)).map_err(|reason| invalid(&what, &reason))?)
-        };
-        (what, text, Some(OptionsFile { path, content: None }))
-    } else {
-        return Ok(None);
-    };
+    let Some(named) = custom::read(args)? else { return Ok(None) };
     let mut config = None;
-    if let Some(text) = text {
-        let loaded = custom::load(&text);
-        let errors: Vec<_> = loaded.errors().map(|problem| invalid(&what, problem)).collect();
-        if !errors.is_empty() {
-            return Err(ConfigErrors(errors));
+    let mut file = named.path.map(|path| OptionsFile { path, content: None });
+    match named.content {
+        Some(content) => {
+            if load == Load::Again {
+                content.config.compile().map_err(|error| custom::invalid(&named.what, &error))?;
+            }
+            for problem in &content.warnings {
+                tracing::warn!(config = named.what, "{problem}");
+            }
+            config = Some(Arc::new(content.config));
+            if let Some(file) = &mut file {
+                file.content = Some(content.text.into_bytes());
+            }
         }
-        if load == Load::Again {
-            loaded.config.compile().map_err(|error| invalid(&what, &error))?;
-        }
-        for problem in &loaded.problems {
-            tracing::warn!(config = what, "{problem}");
-        }
-        config = Some(Arc::new(loaded.config));
-        if let Some(file) = &mut file {
-            file.content = Some(text.into_bytes());
-        }
+        None => tracing::warn!(
+            config = named.what,
+            "no custom resource metrics until the file is there"
+        ),
     }
     Ok(Some(CustomResources {
         config,
@@ -688,14 +670,11 @@ mod tests {
             (vec!["--metric-allowlist=("], "--metric-allowlist: pattern \"(\""),
             (vec!["--port=65536"], "--port=65536"),
             (vec!["--port=8081"], "--port and --telemetry-port are the same address"),
-            (vec!["--auth-filter"], "--auth-filter"),
-            (vec!["--tls-config=x"], "--tls-config"),
             (
                 vec!["--custom-resource-state-config-file=/x"],
                 "--custom-resource-state-config-file=/x: ",
             ),
             (vec!["--custom-resource-state-config=spec: ["], "--custom-resource-state-config"),
-            (vec!["--pod=a", "--pod-namespace=b"], "--pod"),
             (vec!["--config=/none"], "--config=/none: "),
         ] {
             let text = error(&argv);

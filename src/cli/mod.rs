@@ -8,6 +8,7 @@
 pub(crate) mod clap_table;
 pub(crate) mod completion;
 pub(crate) mod config;
+pub(crate) mod custom;
 pub(crate) mod error;
 pub(crate) mod flag;
 pub(crate) mod kingpin;

@@ -9,6 +9,7 @@ mod values;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::values::Reader;
+use super::custom;
 use super::error::{self, ConfigError};
 use super::flag::Field;
 use super::kube_args::{FLAGS, KubeArgs};
@@ -268,6 +269,19 @@ fn together(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem> {
             "give only one of them, as a flag or here",
         ));
     }
+    // The text of a flag takes precedence over a file.
+    let inline = !args.custom_resource_config.is_empty();
+    let custom_flag =
+        if inline { "custom-resource-state-config" } else { "custom-resource-state-config-file" };
+    if let Some(place) = place(&|key| key.flag == custom_flag)
+        && let Err(errors) = custom::read(args)
+    {
+        let invalid = |error: ConfigError| {
+            let hint = "see it by itself with --custom-resource-state-config-file";
+            Problem::error(ProblemClass::InvalidOptions, place, error.to_string(), hint)
+        };
+        problems.extend(errors.0.into_iter().map(invalid));
+    }
     if let Some(place) = place(&|key| key.name == "tls_config")
         && let Some(error) = error::web_problem(args)
     {
@@ -471,6 +485,7 @@ mod tests {
                 (9, 19, InvalidPattern),
                 (10, 22, InvalidPattern),
                 (12, 13, InvalidOptions),
+                (13, 25, InvalidOptions),
                 (14, 17, InvalidPort),
                 (15, 1, UnknownField),
                 (17, 1, Deprecated),

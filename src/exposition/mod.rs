@@ -9,7 +9,7 @@ pub(crate) mod float;
 pub(crate) mod header;
 pub mod negotiate;
 pub(crate) mod protobuf;
-pub(crate) mod prototext;
+pub mod prototext;
 mod source;
 
 pub use source::{DeflatePart, Format, Piece, ScrapeQuery, Source};

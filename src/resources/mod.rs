@@ -3,7 +3,7 @@
 //! [`kind`] is the contract of a kind and [`series`] what its functions write to; [`kinds`] holds the kinds. Which of
 //! their families, labels and annotations are wanted is said by [`select`]. Objects flow in as bytes, lines for the
 //! [`cache`](crate::cache) flow out. Nothing here knows how objects are fetched or how text is served.
-//! `docs/adding-a-metric.md` walks through a change.
+//! `docs/adding/metric.md` walks through a change.
 
 pub mod custom;
 pub(crate) mod kind;
@@ -13,7 +13,7 @@ pub(crate) mod options;
 pub(crate) mod scalars;
 pub mod select;
 pub(crate) mod series;
-pub(crate) mod values;
+pub mod values;
 
 pub use crate::wire::view::{DecodeError, ObjectBytes};
 pub use kind::{Api, FamilyInfo, Follower, Renderer, Resource, Settings, Stability};
