@@ -1,5 +1,6 @@
 //! The run under the name statsd_exporter.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -50,6 +51,10 @@ async fn run(args: &StatsdArgs, starting: Starting) -> Result<(), String> {
     let own = recorder.finish();
     let names = own.names();
     let reserved = Arc::new(move |name: &str| names.contains(name));
+    // Before anything listens.
+    let web = Some(&args.web_config_file).filter(|path| !path.is_empty());
+    let web = web.map(|path| WebConfig::load(Path::new(path))).transpose();
+    let web = web.map_err(|error| error.to_string())?.map(Arc::new);
     let pipeline = statsd_side::start(args, SelfMetrics::Original, reserved)
         .map_err(|error| error.to_string())?;
     // What it receives from here on must not be lost.
@@ -58,8 +63,6 @@ async fn run(args: &StatsdArgs, starting: Starting) -> Result<(), String> {
     let config = config::statsd_exporter(args).map_err(|error| error.to_string())?;
     let (trigger, shutdown) = shutdown::switch();
     let quit = Arc::new(Notify::new());
-    let web = config.web_config.as_deref().map(WebConfig::load).transpose();
-    let web = web.map_err(|error| error.to_string())?.map(Arc::new);
     let router = routes::statsd_exporter(
         vec![Arc::clone(&pipeline) as Arc<dyn Source>, Arc::new(own)],
         vec![Arc::new(pipeline.self_source(SelfMetrics::All)), Arc::new(Recorder::new().finish())],
