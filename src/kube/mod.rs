@@ -1,8 +1,8 @@
 //! The Kubernetes side: objects of the API server become text in the cache.
 //!
 //! A [`Pipeline`] lists and watches every resource on a [`Client`]: response bodies are cut into objects
-//! by [`frame`], rendered one at a time and put into a store; [`machine`] says what to ask the server
-//! next. [`reconcile`] brings what is followed in line with a new configuration, kind by kind. Objects
+//! by [`frame`], rendered one at a time and put into a store; [`machine`](follow::machine) says what to ask the server
+//! next. [`reconcile`](follow::reconcile) brings what is followed in line with a new configuration, kind by kind. Objects
 //! never outlive the chunk they came in. Nothing here knows families or how text is served, and nothing
 //! knows the StatsD side.
 

@@ -5,6 +5,8 @@ mod kube_state_metrics;
 mod statsd_exporter;
 mod upkeep;
 
-pub use kstatd::{kstatd, run_kstatd};
+pub use kstatd::kstatd;
+#[cfg(feature = "demo")]
+pub use kstatd::run_kstatd;
 pub use kube_state_metrics::kube_state_metrics;
 pub use statsd_exporter::statsd_exporter;

@@ -1,7 +1,7 @@
 //! Custom resource state metrics: families that people describe in a file instead of in code.
 //!
-//! In goes the text of a configuration ([`load`]: typed [`Config`], with every problem and its place), together with
-//! the kinds that a cluster serves ([`resolve`]); out come [renderers](crate::resources::Renderer) like those of the
+//! In goes the text of a configuration ([`load()`]: typed [`Config`], with every problem and its place), together with
+//! the kinds that a cluster serves ([`resolve()`]); out come [renderers](crate::resources::Renderer) like those of the
 //! built-in kinds. Paths are compiled once ([`path`]), and from all of them together a [`mask`] is made of what an
 //! object has to be read for: the rest of its JSON is skipped without being looked at ([`json`]). Numbers follow the
 //! rules of kube-state-metrics ([`number`]). Nothing here asks a server or knows how kinds are found.

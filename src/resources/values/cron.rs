@@ -84,7 +84,8 @@ struct Fields {
 }
 
 impl Schedule {
-    /// Parses a schedule; see [`next`] for `zone`.
+    /// Parses a schedule. `zone` is that of the CronJob; without one, a zone in the schedule counts, or else that of the
+    /// process.
     ///
     /// # Errors
     ///

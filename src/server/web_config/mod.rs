@@ -8,7 +8,7 @@
 //!
 //! | Part | For |
 //! |---|---|
-//! | [`file`] | the keys and values |
+//! | [`file`](mod@file) | the keys and values |
 //! | [`tls`], [`client_certificate`] | handshakes |
 //! | [`users`] | passwords |
 //! | [`rate_limit`] | how many requests |

@@ -130,7 +130,7 @@ pub enum StartError {
 /// Which metrics about itself a pipeline adds to the users' series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SelfMetrics {
-    /// None; they are to be had from [`Pipeline::self_source`].
+    /// None; they are to be had from [`Pipeline::self_source`](crate::statsd::Pipeline::self_source).
     None,
     /// Those of the original, with its names.
     #[default]
