@@ -27,11 +27,8 @@ RUN deploy/build.sh dependencies
 COPY src src
 RUN deploy/build.sh shipped
 COPY LICENSE LICENSE
-RUN mkdir -p root-fs/bin root-fs/etc/ssl/certs \
- && cp shipped/kstatd LICENSE root-fs/ \
- && ln -s /kstatd root-fs/kube-state-metrics \
- && ln -s /kstatd root-fs/bin/statsd_exporter \
- && cp /etc/ssl/certs/ca-certificates.crt root-fs/etc/ssl/certs/
+COPY deploy/root-fs.sh deploy/root-fs.sh
+RUN deploy/root-fs.sh shipped/kstatd root-fs LICENSE
 
 FROM scratch AS debug
 COPY --from=build /src/shipped/kstatd.debug /

@@ -5,6 +5,9 @@
 #                                  them), and DIR/kstatd.debug, the line tables that gdb, perf and addr2line look for
 #   deploy/build.sh dependencies   compiles only what Cargo.lock names: a layer that outlives every edit of src
 #
+# For another target than the host's: CARGO_BUILD_TARGET, with KSTATD_BINUTILS as the prefix of its objcopy and readelf;
+# deploy/release.sh sets both.
+#
 # Of the sources it needs Cargo.toml, Cargo.lock, tests/double/Cargo.toml and src (for `dependencies` no src).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +17,9 @@ most=22000000
 
 # Naming the target keeps these flags away from build scripts and procedural macros. The second one has the linker write
 # relative relocations in their short form: of 0.9 MB little is left.
-target=$(rustc --version --verbose | sed -n 's/^host: //p')
+host=$(rustc --version --verbose | sed -n 's/^host: //p')
+target=${CARGO_BUILD_TARGET:-$host}
+binutils=${KSTATD_BINUTILS:-}
 export RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs'
 build() {
   cargo "$@" --locked --profile dist --target "$target" --package kstatd
@@ -51,16 +56,16 @@ dependencies)
   mkdir -p "$1"
   out=$(cd "$1" && pwd)
   built=${CARGO_TARGET_DIR:-target}/$target/dist/kstatd
-  objcopy --only-keep-debug "$built" "$out/kstatd.debug"
+  "${binutils}objcopy" --only-keep-debug "$built" "$out/kstatd.debug"
   # The link to the debug file has no folder, so it is made where that file is.
   (built=$(realpath "$built") && cd "$out" &&
-    objcopy --strip-debug --add-gnu-debuglink=kstatd.debug "$built" kstatd)
+    "${binutils}objcopy" --strip-debug --add-gnu-debuglink=kstatd.debug "$built" kstatd)
   chmod 644 "$out/kstatd.debug"
 
-  linkage=$(ldd "$out/kstatd" 2>&1 || true)
-  grep -Eq 'statically linked|not a dynamic executable' <<<"$linkage" ||
-    { echo "$out/kstatd is not static: $linkage" >&2; exit 1; }
-  sections=$(readelf --section-headers --wide "$out/kstatd")
+  # Asked of the file, not of ldd, which knows nothing of programs for other machines.
+  segments=$("${binutils}readelf" --program-headers --wide "$out/kstatd")
+  grep -q INTERP <<<"$segments" && { echo "$out/kstatd is not static: $segments" >&2; exit 1; }
+  sections=$("${binutils}readelf" --section-headers --wide "$out/kstatd")
   grep -q ' \.symtab ' <<<"$sections" || { echo "$out/kstatd has no names of functions" >&2; exit 1; }
   size=$(stat --format=%s "$out/kstatd")
   [ "$size" -le "$most" ] || { echo "$out/kstatd has $size bytes, more than $most" >&2; exit 1; }

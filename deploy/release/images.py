@@ -1,0 +1,149 @@
+"""Puts the images together as OCI layouts, without a container engine.
+
+    images.py DOCKERFILE ROOTS OUT VERSION REVISION TIME
+
+ROOTS/ARCH is the root of the images for an architecture (x86_64, aarch64). OUT/NAME becomes a layout for each stage of the
+Dockerfile that has an entry point, with one image for each architecture behind one index. What `ENTRYPOINT`, `EXPOSE` and
+`USER` say comes from the Dockerfile; the same input gives the same bytes.
+
+Format: https://github.com/opencontainers/image-spec, image-layout.md, config.md, image-index.md.
+"""
+
+import datetime
+import gzip
+import hashlib
+import io
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import sys
+import tarfile
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+TITLES = {
+    "kstatd": "Metrics of Kubernetes objects and StatsD lines for Prometheus",
+    "kube-state-metrics": "kstatd in place of kube-state-metrics",
+    "statsd_exporter": "kstatd in place of statsd_exporter",
+}
+
+
+def stages(dockerfile):
+    """Configuration of each stage with an entry point; a stage begins with what the one it is made from has."""
+    found, current = {}, None
+    for line in pathlib.Path(dockerfile).read_text().splitlines():
+        words = line.split(None, 1)
+        if len(words) < 2 or line.startswith("#"):
+            continue
+        word, rest = words
+        if word == "FROM":
+            base, _, name = rest.split()
+            current = {key: dict(value) if isinstance(value, dict) else value for key, value in found.get(base, {}).items()}
+            found[name] = current
+        elif word == "USER":
+            current["User"] = rest.strip()
+        elif word == "EXPOSE":
+            current.setdefault("ExposedPorts", {}).update({port: {} for port in shlex.split(rest)})
+        elif word == "ENTRYPOINT":
+            current["Entrypoint"] = json.loads(rest)
+    return {name: config for name, config in found.items() if "Entrypoint" in config}
+
+
+def layer(root, time):
+    """The root as a tar: sorted, owned by root, of one time."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(pathlib.Path(root).rglob("*")):
+            info = tar.gettarinfo(path, arcname=str(path.relative_to(root)))
+            info.uid = info.gid = 0
+            info.uname = info.gname = ""
+            info.mtime = time
+            # Hard links to files outside of the tar would be dangling.
+            if path.is_file() and not path.is_symlink():
+                info.type, info.linkname, info.size = tarfile.REGTYPE, "", path.stat().st_size
+                info.mode = 0o755 if os.access(path, os.X_OK) and path.stat().st_mode & 0o111 else 0o644
+                with path.open("rb") as file:
+                    tar.addfile(info, file)
+            else:
+                info.mode = 0o755 if path.is_dir() else 0o777
+                tar.addfile(info)
+    return out.getvalue()
+
+
+class Layout:
+    """A folder of blobs."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.blobs = self.folder / "blobs" / "sha256"
+        self.blobs.mkdir(parents=True)
+        (self.folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+
+    def put(self, kind, content):
+        """Writes a blob; the answer is its descriptor."""
+        if not isinstance(content, bytes):
+            content = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+        digest = hashlib.sha256(content).hexdigest()
+        (self.blobs / digest).write_bytes(content)
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
+
+    def index(self, descriptor):
+        """Says what the layout holds."""
+        index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [descriptor]}
+        (self.folder / "index.json").write_text(json.dumps(index, sort_keys=True))
+
+
+def main():
+    dockerfile, roots, out, version, revision, time = sys.argv[1:]
+    created = datetime.datetime.fromtimestamp(int(time), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    tars = {arch: layer(pathlib.Path(roots) / arch, int(time)) for arch in ARCHITECTURES if (pathlib.Path(roots) / arch).is_dir()}
+    if not tars:
+        sys.exit(f"{roots}: there is no root for any of {', '.join(ARCHITECTURES)}")
+    packed = {arch: gzip.compress(tar, 9, mtime=0) for arch, tar in tars.items()}
+    for stage, config in stages(dockerfile).items():
+        labels = {
+            "org.opencontainers.image.title": stage,
+            "org.opencontainers.image.description": TITLES[stage],
+            "org.opencontainers.image.version": version,
+            "org.opencontainers.image.revision": revision,
+            "org.opencontainers.image.created": created,
+            "org.opencontainers.image.licenses": "Apache-2.0",
+        }
+        layout = Layout(pathlib.Path(out) / stage.replace("_", "-"))
+        manifests = []
+        for arch, tar in tars.items():
+            platform = {"architecture": ARCHITECTURES[arch], "os": "linux"}
+            image = layout.put(
+                "config.v1+json",
+                platform
+                | {
+                    "created": created,
+                    "config": config | {"Labels": labels},
+                    "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(tar).hexdigest()}"]},
+                    "history": [{"created": created, "created_by": "deploy/release.sh"}],
+                },
+            )
+            manifest = {
+                "schemaVersion": 2,
+                "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                "config": image,
+                "layers": [layout.put("layer.v1.tar+gzip", packed[arch])],
+                "annotations": labels,
+            }
+            manifests.append(layout.put("manifest.v1+json", manifest) | {"platform": platform})
+        index = {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": manifests,
+            "annotations": labels,
+        }
+        layout.index(
+            layout.put("index.v1+json", index) | {"annotations": {"org.opencontainers.image.ref.name": version}}
+        )
+        print(f"{out}/{stage.replace('_', '-')}: {', '.join(tars)}")
+
+
+if __name__ == "__main__":
+    main()
