@@ -17,6 +17,8 @@ mod descriptors;
 pub mod exposition;
 mod go;
 pub mod kube;
+#[cfg(test)]
+mod recorded;
 pub mod resources;
 pub mod server;
 pub mod statsd;

@@ -1,5 +1,7 @@
 //! Every recorded configuration of custom resource metrics, with the objects that it was recorded with.
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -11,6 +13,7 @@ use kstatd::resources::custom::resolve::Manner;
 use kstatd::resources::custom::{
     Definition, Resolution, Twice, ValueError, ValueErrors, load, resolve,
 };
+use proptest::prelude::*;
 use serde_json::Value;
 
 #[derive(Default)]
@@ -211,4 +214,232 @@ fn two_entries_for_a_kind_both_count() {
             .collect();
         assert_eq!(counts, want, "{twice:?}");
     }
+}
+
+fn manner(twice: Twice) -> Manner {
+    Manner {
+        families: Arc::default(),
+        keep_duplicates: twice == Twice::Last,
+        twice,
+        errors: Arc::new(Errors::default()),
+    }
+}
+
+/// A metric of any type whose names and texts are whatever somebody wrote.
+fn any_metric() -> impl Strategy<Value = Value> {
+    let name = || prop_oneof!["[ab]", "[ab]_info", "[ab][-. é\"\\\\\n]_?[0-9]?", "\\PC{0,6}"];
+    let path = prop_oneof![
+        Just(serde_json::json!(["spec", "n"])),
+        Just(serde_json::json!(["spec", "m"])),
+        Just(serde_json::json!(["spec", "list"])),
+        Just(serde_json::json!(["spec", "text"])),
+    ];
+    let kind = prop_oneof![Just("Gauge"), Just("Info"), Just("StateSet"), Just("Count")];
+    (name(), name(), name(), "\\PC{0,3}[\"\\\\\n\r]?\\PC{0,3}", path, kind).prop_map(
+        |(name, label, other, help, path, kind)| {
+            let labels = serde_json::json!({"l": ["metadata", "name"], "e": []});
+            let mut block = serde_json::json!({"path": path, "labelsFromPath": labels});
+            if kind == "StateSet" {
+                block["list"] = serde_json::json!(["x", help.clone()]);
+                block["labelName"] = other.into();
+            } else {
+                block["labelFromKey"] = other.into();
+            }
+            let key = kind[..1].to_lowercase() + &kind[1..];
+            serde_json::json!({
+                "name": name, "help": help, "commonLabels": {label: "v\n\"\\\\"},
+                "each": {"type": kind, key: block}
+            })
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    /// What `kstatd run` makes of a file is valid OpenMetrics, whatever the user wrote.
+    #[test]
+    fn open_metrics_are_valid_whatever_the_user_wrote(
+        metrics in prop::collection::vec(any_metric(), 1..6),
+        prefix in prop_oneof![Just(None), Just(Some(String::new())), "\\PC{0,3}".prop_map(Some)],
+    ) {
+        let entry = serde_json::json!({
+            "groupVersionKind": {"group": "e.io", "version": "v1", "kind": "W"},
+            "metricNamePrefix": prefix, "metrics": metrics,
+        });
+        let loaded = load(&serde_json::json!({"spec": {"resources": [entry]}}).to_string());
+        // YAML takes fewer characters than JSON.
+        prop_assume!(loaded.errors().next().is_none());
+        let config = loaded.config.with_valid_names();
+        let served = [widget()];
+        let resolution = match resolve(&config, &served, &manner(Twice::Both)) {
+            Ok(resolution) => resolution,
+            Err(error) => {
+                prop_assert!(error.to_string().contains("a Count needs a name"), "{error}");
+                return Ok(());
+            }
+        };
+        let catalog = Catalog::by_the_book();
+        let object = serde_json::json!({
+            "metadata": {"name": "o", "uid": "u"},
+            "spec": {"n": 7, "m": {"a": 1, "b": 2}, "list": ["x", 3, null], "text": "x"},
+        });
+        for resolved in &resolution.resources {
+            let schema = resolved.renderer.schema();
+            let store = Arc::new(Store::new(Arc::clone(&schema)));
+            let mut rendered = Rendered::default();
+            let bytes = serde_json::to_vec(&object).unwrap();
+            resolved.renderer.render(ObjectBytes::Json(&bytes), &mut rendered).unwrap();
+            store.apply(&rendered);
+            catalog.register(schema, vec![store]);
+        }
+        let frames = catalog.frames(Format::OpenMetrics, &ScrapeQuery::default());
+        let body = String::from_utf8(frames.flatten().collect()).unwrap();
+        // A family of which no object has a series stands there with its header alone.
+        let lines: Vec<&str> = body.lines().collect();
+        let has_series = |at: usize| lines.get(at).is_some_and(|line| !line.starts_with('#'));
+        let is_empty = |at: usize| match lines[at].split(' ').nth(1) {
+            Some("HELP") => !has_series(at + 2),
+            _ => lines[at].starts_with("# TYPE") && !has_series(at + 1),
+        };
+        let kept = (0..lines.len()).filter(|at| !is_empty(*at));
+        let body: String = kept.map(|at| format!("{}\n", lines[at])).collect();
+        let valid = support::exposition::check_open_metrics(&body);
+        prop_assert!(valid.is_ok(), "{valid:?} in\n{body}");
+    }
+}
+
+fn widget() -> Definition {
+    Definition {
+        group: "e.io".into(),
+        version: "v1".into(),
+        kind: "W".into(),
+        plural: "ws".into(),
+        namespaced: true,
+    }
+}
+
+/// A generator of numbers (Knuth's MMIX), so that every run tries the same.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound.max(1)
+    }
+}
+
+/// Words that stand for something in such files, and some that do not fit.
+const WORDS: [&str; 36] = [
+    "null",
+    "~",
+    "true",
+    "no",
+    "5",
+    "-1",
+    "1e3",
+    "0x10",
+    "\"\"",
+    "''",
+    "[]",
+    "{}",
+    "[a]",
+    "{a: b}",
+    "*",
+    "\"*\"",
+    "gauge",
+    "Info",
+    "stateset",
+    "Count",
+    "path",
+    "labelsFromPath",
+    "valueFrom",
+    "labelFromKey",
+    "list",
+    "\"[a=b]\"",
+    "\"[\"",
+    "[[a]]",
+    "&x",
+    "*x",
+    "<<",
+    "!!binary x",
+    "!!str 5",
+    "spec",
+    "metrics",
+    "\u{e9}",
+];
+
+/// The text with a few words or marks exchanged, taken out or repeated.
+fn mutated(text: &str, random: &mut Random) -> String {
+    let mut text = text.to_owned();
+    for _ in 0..=random.below(3) {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let mut words: Vec<(usize, usize)> = Vec::new();
+        for (at, c) in text.char_indices() {
+            match words.last_mut() {
+                Some((_, end)) if is_word(c) && *end == at => *end += c.len_utf8(),
+                _ => words.push((at, at + c.len_utf8())),
+            }
+        }
+        let Some(&(start, end)) = words.get(random.below(words.len())) else { break };
+        match random.below(5) {
+            0 => text.replace_range(start..end, ""),
+            1 => text.replace_range(start..end, &text[start..end].repeat(2)),
+            2 => {
+                let (from, to) = words[random.below(words.len())];
+                let other = text[from..to].to_owned();
+                text.replace_range(start..end, &other);
+            }
+            _ => text.replace_range(start..end, WORDS[random.below(WORDS.len())]),
+        }
+    }
+    text
+}
+
+/// 10,000 configurations that somebody has spoilt: an error that says where, or series; never a crash.
+#[test]
+fn spoilt_configurations_are_errors_or_series() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/ksm/crs");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|one| one.unwrap().path()).collect();
+    files.sort();
+    let mut cases: Vec<Value> = Vec::new();
+    for file in files {
+        let data: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        cases.extend(data["cases"].as_array().unwrap().iter().cloned());
+    }
+    let mut random = Random(11);
+    let mut outcomes = BTreeMap::from([("refused", 0), ("not compiled", 0), ("series", 0)]);
+    for round in 0..10_000 {
+        let case = &cases[round % cases.len()];
+        let text = mutated(case["config"].as_str().unwrap(), &mut random);
+        let loaded = load(&text);
+        let mut count = |what| *outcomes.get_mut(what).unwrap() += 1;
+        for problem in loaded.problems.iter().chain(&loaded.config.problems()) {
+            assert!(problem.line > 0 && !problem.message.is_empty(), "{problem:?} of {text}");
+        }
+        if loaded.errors().next().is_some() {
+            count("refused");
+            continue;
+        }
+        let objects = case["objects"].as_array().cloned().unwrap_or_default();
+        for twice in [Twice::Last, Twice::Both] {
+            match resolve(&loaded.config, &served(case), &manner(twice)) {
+                Ok(resolution) => {
+                    let (lines, families) = expose(&resolution, &objects);
+                    let known = |line: &String| {
+                        families.iter().any(|[_, name, _]| line.starts_with(name.as_str()))
+                    };
+                    assert!(lines.iter().all(known), "{lines:?} of {text}");
+                    count("series");
+                }
+                Err(error) => {
+                    assert!(error.line > 0 && !error.reason.is_empty(), "{error:?} of {text}");
+                    count("not compiled");
+                }
+            }
+        }
+    }
+    assert!(outcomes.values().all(|count| *count > 100), "{outcomes:?}");
 }

@@ -39,11 +39,12 @@ fn pages_are_current() {
     }
 }
 
+/// Of the pages as they are to be: those in the folder may be written at this moment.
 #[test]
 fn every_family_has_a_row() {
     for resource in registry() {
         let name = resource.name();
-        let page = std::fs::read_to_string(folder().join(format!("{name}.md"))).unwrap_or_default();
+        let page = page(*resource);
         for family in resource.families() {
             let row = format!("| `{}` | ", family.name);
             let row = page.lines().find(|line| line.starts_with(&row));
@@ -103,7 +104,7 @@ fn page(resource: &'static dyn Resource) -> String {
         "watched if `--resources` names it"
     };
     line(&mut out, format_args!("`{}` {}, {scope}, {default}.", group_version(resource), api.kind));
-    let identity = labels(resource.identity_labels());
+    let identity = labels(&resource.identity_labels());
     line(
         &mut out,
         format_args!(

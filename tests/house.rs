@@ -1,13 +1,15 @@
-//! The house guards itself: an import goes down a level or stays in its room, and no files of a room import each
-//! other in a circle. The levels are those that `docs/design.md` shows.
+//! The house guards itself: an import goes down a level or stays in its room, no files of a room import each other in a
+//! circle, every file is compiled, every flag is read. The levels are those that `docs/design.md` shows.
 
+#[path = "house/flags.rs"]
+mod flags;
 #[path = "house/imports.rs"]
 mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use imports::{Import, imports};
+use imports::{Import, imports, undeclared};
 
 /// Level of each room, read from the block in `docs/design.md` whose lines are `LEVEL  ROOM ROOM …  what for`.
 fn levels() -> BTreeMap<String, u32> {
@@ -57,6 +59,32 @@ fn imports_go_down() {
     let listed: BTreeSet<_> = levels.into_keys().collect();
     let missing: Vec<_> = listed.difference(&seen).collect();
     assert!(missing.is_empty(), "docs/design.md lists rooms that nothing is in: {missing:?}");
+}
+
+#[test]
+fn every_file_is_compiled() {
+    let files = undeclared(&root().join("src"));
+    let lines = files.iter().map(|(file, parent)| format!("src/{file}: no `mod` in src/{parent}"));
+    assert!(
+        files.is_empty(),
+        "files that are part of no program:\n{}",
+        Vec::from_iter(lines).join("\n")
+    );
+}
+
+#[test]
+fn every_flag_is_read() {
+    let rows = flags::rows(root());
+    assert!(rows.len() > 60, "only {} flags", rows.len());
+    let unread = rows.iter().filter(|flag| !flag.is_read && !flag.says_that_it_has_no_effect());
+    let lines =
+        unread.map(|flag| format!("src/{}: --{}, field `{}`", flag.file, flag.name, flag.field));
+    let lines = Vec::from_iter(lines);
+    assert!(
+        lines.is_empty(),
+        "flags that nothing reads, and whose help does not begin with \"Accepted for compatibility\":\n{}",
+        lines.join("\n")
+    );
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn paths_of_kube_state_metrics() {
         assert!(own.lines().any(|own| own == line), "{line} in {own}");
     }
     for part in [
-        "http_request_duration_seconds_bucket{le=\"0.005\",handler=\"metrics\",method=\"get\"}",
+        "http_request_duration_seconds_bucket{handler=\"metrics\",method=\"get\",le=\"0.005\"}",
         "process_resident_memory_bytes ",
         "kube_state_metrics_build_info{branch=",
     ] {

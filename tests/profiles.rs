@@ -338,3 +338,59 @@ fn profiles_leave_no_memory_behind() {
         (exporter.resident() * 10 <= before * 11).then_some(())
     });
 }
+
+/// What has no meaning here says so to people and to tools.
+#[test]
+fn profiles_of_a_runtime_that_is_not_there_say_why() {
+    let exporter = Exporter::with_series(1);
+    for (profile, part) in
+        [("trace", "no Go runtime"), ("block", "waits for another"), ("mutex", "lock")]
+    {
+        for query in ["", "?debug=1", "?seconds=1"] {
+            let answer = get(exporter.web, &format!("/debug/pprof/{profile}{query}"));
+            assert_eq!((answer.status, answer.header("x-go-pprof")), (404, Some("1")), "{profile}");
+            assert!(answer.text().contains(part), "{profile}: {}", answer.text());
+        }
+    }
+    assert_eq!(get(exporter.web, "/debug/pprof/nonsense").text(), "Unknown profile\n");
+}
+
+/// The page for people has links to all there is, and each of them works.
+#[test]
+fn the_index_leads_to_every_profile() {
+    let exporter = Exporter::with_series(10);
+    let index = get(exporter.web, "/debug/pprof/").text();
+    let links: Vec<&str> =
+        index.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    for name in ["profile", "flamegraph", "heap", "heap_flamegraph", "threads", "cmdline", "symbol"]
+    {
+        let link = links.iter().find(|link| link.split('?').next() == Some(name));
+        let link = link.unwrap_or_else(|| panic!("no link to {name} in {index}"));
+        let (path, query) = link.split_once('?').unwrap_or((link, ""));
+        let query = if query.is_empty() { "" } else { "?seconds=1" };
+        let answer = get(exporter.web, &format!("/debug/pprof/{path}{query}"));
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(!answer.body.is_empty(), "{path}");
+    }
+}
+
+/// Addresses of a profile have the names there that the profile gives them.
+#[test]
+fn symbols_are_looked_up_by_address() {
+    let exporter = Exporter::with_series(10_000);
+    let profile = exporter.profile("heap");
+    let (stacks, mut seen) = (profile.stacks(), 0);
+    for (sample, stack) in profile.sample.iter().zip(&stacks).take(20) {
+        for (id, name) in sample.location_id.iter().zip(stack).filter(|(_, name)| !name.is_empty())
+        {
+            let location = profile.location.iter().find(|location| location.id == *id);
+            let address = location.expect("a location").address;
+            let path = format!("/debug/pprof/symbol?0x{address:x}+0x1+nonsense");
+            let answer = get(exporter.web, &path).text();
+            assert_eq!(answer, format!("num_symbols: 1\n{address:#x} {name}\n"));
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen} addresses");
+    assert_eq!(get(exporter.web, "/debug/pprof/symbol").text(), "num_symbols: 1\n");
+}

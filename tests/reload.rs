@@ -356,6 +356,7 @@ fn changes_of_the_files_in_the_variable_kubeconfig_are_applied() {
             .stdin(Stdio::null()),
     );
     let main = program.address(&["Started metrics server"], "address");
+    until("the first lists are complete", || (get(main, "/metrics").status == 200).then_some(()));
     let pods = || {
         let text = get(main, "/metrics").text();
         valid_text(&text).iter().filter(|line| line.starts_with("kube_pod_info{")).count()

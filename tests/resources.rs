@@ -8,7 +8,7 @@ use kstatd::cache::{Catalog, Rendered, Store};
 use kstatd::exposition::{Format, ScrapeQuery, Source};
 use kstatd::resources::select::filter::FamilyFilter;
 use kstatd::resources::select::selection::Selection;
-use kstatd::resources::{ObjectBytes, RenderOptions, find};
+use kstatd::resources::{Needs, ObjectBytes, RenderOptions, find, registry};
 
 /// The expected lines of every case, compared as sorted lists.
 #[test]
@@ -111,4 +111,69 @@ fn no_series_is_printed_twice() {
         assert_eq!(want, kept, "{resource} {}", case["name"]);
     });
     assert!(dropped > 100, "only {dropped} repeated series in the recorded objects");
+}
+
+/// The object as far as `needs` goes.
+fn part(object: &serde_json::Value, needs: Needs) -> serde_json::Value {
+    let mut part = serde_json::Map::new();
+    part.insert("metadata".to_owned(), object["metadata"].clone());
+    if let Needs::Column(column) = needs {
+        part.insert(column.member.to_owned(), object[column.member].clone());
+    }
+    part.into()
+}
+
+/// A family that is said to be made of a part of an object gives the same series for that part, for every
+/// recorded object; and each family of which that is true is said to be, as far as it has recorded series.
+#[test]
+fn families_say_what_they_are_made_of() {
+    let (mut seen, mut differing) = (BTreeSet::new(), BTreeSet::new());
+    let everything = Selection::new(&["*".to_owned()]);
+    for_each_case(|resource, case| {
+        let handle = find(resource).unwrap();
+        let render = |pattern: &str, object: &serde_json::Value| {
+            let families = FamilyFilter::new(&[pattern.to_owned()], &[], &[".*".to_owned()]);
+            let options = RenderOptions {
+                labels: everything.clone(),
+                annotations: everything.clone(),
+                families: Arc::new(families.unwrap()),
+                keep_duplicates: true,
+            };
+            let renderer = handle.renderer(&options);
+            let mut rendered = Rendered::default();
+            let object = serde_json::to_vec(object).unwrap();
+            renderer.render(ObjectBytes::Json(&object), &mut rendered).unwrap();
+            (rendered.identity, rendered.lines, renderer.needs())
+        };
+        for family in handle.families() {
+            let pattern = format!("^{}$", family.name);
+            let (identity, lines, needs) = render(&pattern, &case["object"]);
+            if !lines.is_empty() {
+                seen.insert(family.name);
+            }
+            let (part_identity, part_lines, _) = render(&pattern, &part(&case["object"], needs));
+            let differs = lines != part_lines || identity != part_identity;
+            assert!(
+                needs == Needs::Object || !differs,
+                "{} needs more than {needs:?}: {}",
+                family.name,
+                case["name"]
+            );
+            let (own_identity, own_lines, _) =
+                render(&pattern, &part(&case["object"], Needs::Metadata));
+            if (own_identity, own_lines) != (identity, lines) {
+                differing.insert(family.name);
+            }
+        }
+    });
+    for resource in registry() {
+        for family in resource.families() {
+            let whole = family.needs == Needs::Object && seen.contains(family.name);
+            assert!(
+                !whole || differing.contains(family.name),
+                "{} needs metadata alone",
+                family.name
+            );
+        }
+    }
 }

@@ -46,6 +46,40 @@ pub fn pods(programs: &Programs, size: Size) -> Result<String> {
     Ok(plain(&head, &rows))
 }
 
+/// One of four shards beside a process that has everything: a shard gets every object and keeps a quarter.
+pub fn shards(programs: &Programs, size: Size) -> Result<String> {
+    let pods = if size.quick { 10_000 } else { 100_000 };
+    let cluster = Cluster::new(pods)?;
+    let mut rows = Vec::new();
+    for (who, name) in [(Who::Ours, "kstatd"), (Who::Peer, "kube-state-metrics")] {
+        for (flags, share) in
+            [(&[][..], "all of it"), (&["--shard=1", "--total-shards=4"], "shard 1 of 4")]
+        {
+            let listed = cluster.list_with(who, programs, flags)?;
+            let memory = listed.server.memory()?;
+            let scrape = scrape_cost(&listed.server, listed.port, "/metrics", false, 3)?;
+            let event = cluster.event_cost(&listed, 500.0, size.window)?;
+            rows.push(vec![
+                format!("{name}, {share} ({} pods)", count(f64::from(pods))),
+                bytes(scrape.bytes),
+                format!("{} / {}", seconds(listed.ready), seconds(listed.cpu)),
+                format!("{} ({} peak)", bytes(memory.resident), bytes(memory.peak)),
+                format!("{} / {}", seconds(scrape.wall), seconds(scrape.cpu)),
+                seconds(event),
+            ]);
+        }
+    }
+    let head = [
+        "Process",
+        "Text",
+        "Time / CPU to ready",
+        "Memory",
+        "Scrape, wall / CPU",
+        "CPU of one event (500/s)",
+    ];
+    Ok(plain(&head, &rows))
+}
+
 /// Mappings with few and many rules.
 pub fn rules(programs: &Programs) -> Result<String> {
     let mut rows = Vec::new();
@@ -203,8 +237,9 @@ pub fn all(
     failed: &mut Vec<String>,
 ) -> String {
     type Table = fn(&Programs, Size) -> Result<String>;
-    let tables: [(&str, &str, Table); 6] = [
+    let tables: [(&str, &str, Table); 7] = [
         ("growth-pods", "Pods", pods),
+        ("shards", "Shards", shards),
         ("growth-rules", "Rules", |programs, _| rules(programs)),
         ("growth-series", "Series", series),
         ("growth-scrapers", "Scrapers at once", scrapers),

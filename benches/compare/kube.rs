@@ -61,6 +61,11 @@ impl Cluster {
 
     /// Starts an exporter and waits until it has everything.
     pub fn list(&self, who: Who, programs: &Programs) -> Result<Listed> {
+        self.list_with(who, programs, &[])
+    }
+
+    /// The same with more flags, which must not keep it from asking for everything.
+    pub fn list_with(&self, who: Who, programs: &Programs, flags: &[&str]) -> Result<Listed> {
         let (port, telemetry) = (free_port()?, free_port()?);
         let (name, program, mut arguments) = match who {
             Who::Peer => ("kube-state-metrics", &programs.kube_state_metrics, vec![]),
@@ -74,6 +79,7 @@ impl Cluster {
             format!("--telemetry-port={telemetry}"),
             "--enable-gzip-encoding".to_owned(),
         ]);
+        arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let before = self.double.delivered();
         let server = Server::start(name, program, &arguments, &programs.scratch)?;
         self.fetched(before, &server)?;

@@ -14,6 +14,7 @@
 //! what it reads. The limits are processes too: a writer that sends the same bytes from memory, a
 //! receiver that only counts.
 
+mod custom;
 mod growth;
 mod kinds;
 mod kube;
@@ -96,13 +97,21 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("cluster", rows::cluster),
     ("updates", rows::updates),
     ("rest", rows::rest),
+    ("custom", rows::custom),
     ("datagrams", rows::datagrams),
     ("series", rows::series),
     ("mapper", |programs, _| rows::mapping(programs)),
 ];
 /// The tables of growth.
-const GROWTH: &[&str] =
-    &["growth-pods", "growth-rules", "growth-series", "growth-scrapers", "interference", "kinds"];
+const GROWTH: &[&str] = &[
+    "growth-pods",
+    "shards",
+    "growth-rules",
+    "growth-series",
+    "growth-scrapers",
+    "interference",
+    "kinds",
+];
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::custom;
 use super::kube::{self, Cluster, Idle, Large};
 use super::mapper;
 use super::process::{Server, free_port};
@@ -23,6 +24,8 @@ pub struct Size {
     pub changing_pods: u32,
     /// Series of the large registry.
     pub series: usize,
+    /// Custom resources.
+    pub custom: usize,
     /// How long a load lasts.
     pub window: Duration,
 }
@@ -35,6 +38,7 @@ impl Size {
             pods: 50_000,
             changing_pods: 10_000,
             series: 1_000_000,
+            custom: 20_000,
             window: Duration::from_secs(15),
         }
     }
@@ -46,6 +50,7 @@ impl Size {
             pods: 5_000,
             changing_pods: 2_000,
             series: 100_000,
+            custom: 2_000,
             window: Duration::from_secs(4),
         }
     }
@@ -213,6 +218,41 @@ pub fn rest(programs: &Programs, size: Size) -> Result<Vec<Row>> {
         goals: vec![
             Goal::at_most("≤ 10 MB", ours.memory / 10e6, 1.0),
             Goal::at_most("≤ 1 wake-up/s", ours.wake_ups, 1.0),
+        ],
+    }])
+}
+
+/// Custom resources, listed.
+pub fn custom(programs: &Programs, size: Size) -> Result<Vec<Row>> {
+    let cluster = custom::Cluster::new(size.custom, programs)?;
+    let ours = cluster.list(kube::Who::Ours, programs)?;
+    let peer = cluster.list(kube::Who::Peer, programs)?;
+    let of = |taken: &custom::Taken| {
+        format!(
+            "{} CPU, {} / {} ({} peak)",
+            seconds(taken.cpu),
+            seconds(taken.ready),
+            bytes(taken.memory.resident),
+            bytes(taken.memory.peak)
+        )
+    };
+    Ok(vec![Row {
+        what: format!(
+            "{} custom resources of {}, 10 families: CPU and time to ready / memory",
+            count(size.custom as f64),
+            bytes(cluster.object_size() as f64)
+        ),
+        peer: of(&peer),
+        limit: String::new(),
+        ours: of(&ours),
+        goals: vec![
+            Goal::times("the peer's CPU", ours.cpu, 1.0 / 4.0, peer.cpu),
+            Goal::times(
+                "the peer's memory",
+                ours.memory.resident,
+                1.0 / 10.0,
+                peer.memory.resident,
+            ),
         ],
     }])
 }

@@ -24,6 +24,8 @@ fuzz_target!(|data: &[u8]| {
         text.split_once(SEPARATOR).unwrap_or((text, "{\"spec\":{\"a\":[1,{\"b\":\"2\"}]}}"));
     let loaded = load(config);
     let _ = loaded.config.problems();
+    let _ = loaded.config.compile();
+    let _ = loaded.config.clone().with_valid_names().compile();
     if loaded.errors().next().is_some() {
         return;
     }

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use super::process::lifetime::block_on;
-use super::run;
+use super::{personality, run};
 use crate::cli::config;
 use crate::cli::native::{DemoArgs, LogArgs, LogStyle, RunArgs};
 use crate::server::listen::ListenAddress;
@@ -33,7 +33,7 @@ pub fn main(args: &DemoArgs) -> Result<(), String> {
         let ordinary = run_args(args, &log, demo.api_server());
         tokio::select! {
             biased;
-            outcome = run::run_kstatd(&ordinary, starting) => outcome,
+            outcome = run::run(personality::kstatd(&ordinary), starting) => outcome,
             shown = demo.show(addresses) => {
                 shown.map_err(|error| format!("cannot send StatsD lines: {error}"))
             }

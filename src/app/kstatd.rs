@@ -8,16 +8,17 @@ use std::sync::Arc;
 use clap::Parser;
 
 use super::output::{complain, print};
-use super::{run, statsd_side};
+use super::{personality, run};
 use crate::cli::kube_args::KubeArgs;
 use crate::cli::native::{
-    CheckArgs, Cli, CliCommand, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs,
+    CheckArgs, Cli, CliCommand, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs, RunArgs,
 };
 use crate::cli::{completion, config, options_file};
 use crate::config_file;
 use crate::exposition::Format;
 use crate::resources::custom;
 use crate::statsd::mapper::{ProblemClass, Severity};
+use crate::statsd::mapping;
 use crate::telemetry::VERSION;
 use crate::tools::{check_config, manifests, rbac, render_kube, render_statsd};
 
@@ -33,8 +34,8 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         }
     };
     let outcome = match cli.command {
-        None => run::kstatd(&cli.run),
-        Some(CliCommand::Run(args)) => run::kstatd(&args),
+        None => run(&cli.run),
+        Some(CliCommand::Run(args)) => run(&args),
         #[cfg(feature = "demo")]
         Some(CliCommand::Demo(args)) => super::demo::main(&args),
         #[cfg(not(feature = "demo"))]
@@ -64,6 +65,12 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `kstatd run`.
+fn run(args: &RunArgs) -> Result<(), String> {
+    crate::telemetry::log::init(config::own_log(&args.log));
+    run::main(personality::kstatd(args))
 }
 
 fn format(openmetrics: bool) -> Format {
@@ -138,7 +145,8 @@ fn custom_resources(
         return Ok(Vec::new());
     };
     let Some(entries) = &configured.config else { return Ok(Vec::new()) };
-    let served = render_kube::definitions(manifests).map_err(|error| error.to_string())?;
+    let defined = render_kube::definitions(manifests).map_err(|error| error.to_string())?;
+    let served = configured.served(defined);
     let manner = configured.manner(Arc::new(Complaints));
     let resolution =
         custom::resolve(entries, &served, &manner).map_err(|error| error.to_string())?;
@@ -155,9 +163,9 @@ fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
     let statsd = &args.statsd.0;
     let mapper = match statsd.mapping_config.as_str() {
         "" => crate::statsd::mapper::Mapper::default(),
-        path => statsd_side::load_mapping(std::path::Path::new(path))?,
+        path => mapping::load(Path::new(path)).map_err(|error| error.to_string())?,
     };
-    let flags = statsd_side::parser_flags(statsd);
+    let flags = statsd.parser_flags();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let input = std::io::stdin().lock();
     let format = format(args.openmetrics);
@@ -177,9 +185,13 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
     let mut kube = args.kube.0.clone();
     config::read_options_file(&mut kube).map_err(|error| text(&error))?;
     let custom = config::custom_resources(&kube, config::Load::First);
-    let custom = custom.map_err(|error| text(&error))?.and_then(|custom| custom.config);
+    let custom = custom.map_err(|error| text(&error))?;
     let definitions = manifests::load(&args.files).map_err(|error| text(&error))?;
-    let definitions = render_kube::definitions(&definitions).map_err(|error| text(&error))?;
+    let mut definitions = render_kube::definitions(&definitions).map_err(|error| text(&error))?;
+    if let Some(custom) = &custom {
+        definitions = custom.served(definitions);
+    }
+    let custom = custom.and_then(|custom| custom.config);
     let resources = if kube.custom_resources_only {
         Vec::new()
     } else {
@@ -217,7 +229,8 @@ fn check(args: &CheckArgs) -> Result<(), String> {
         broken.extend(report.failed.then(|| path.display().to_string()));
     }
     if let Some(path) = &args.custom {
-        let report = check_config::custom_resources(path);
+        let definitions = manifests::load(&args.files).map_err(|error| error.to_string())?;
+        let report = check_config::custom_resources(path, &definitions);
         print(&report.text);
         broken.extend(report.failed.then(|| path.display().to_string()));
     }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::output::{complain, print};
-use super::run;
+use super::{personality, run};
 use crate::cli::flag::Flag;
 use crate::cli::kube_flags;
 use crate::cli::kube_flags::KubeArgs;
@@ -39,7 +39,23 @@ pub fn main(argv: &[String]) -> ExitCode {
         return unknown_command(&flags, word);
     }
     crate::telemetry::log::init(config::klog(&args));
-    run::kube_state_metrics(&args)
+    run(&args)
+}
+
+/// Runs until a signal ends it.
+fn run(args: &KubeArgs) -> ExitCode {
+    if !args.klog.without_effect.is_empty() {
+        let flags = args.klog.without_effect.join(", ");
+        tracing::warn!(flags, "Logging flags without effect: the log goes to stderr");
+    }
+    tracing::info!("Starting kube-state-metrics");
+    match run::main(personality::kube_state_metrics(args)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(err = error, "Failed to run kube-state-metrics");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn usage(flags: &[Flag<KubeArgs>]) -> String {

@@ -44,6 +44,9 @@ pub enum Role {
 /// Makes the paths of a listener; the flag says whether bodies may be compressed.
 pub type Routers = Box<dyn Fn(Role, bool) -> Router + Send + Sync>;
 
+/// Says in the log where a listener is.
+pub type Announce = fn(Role, SocketAddr);
+
 /// How a listener is to be.
 #[derive(Clone, Debug)]
 struct Wanted {
@@ -59,9 +62,6 @@ pub enum ListenError {
     /// An address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The web configuration cannot be used.
-    #[error(transparent)]
-    Web(#[from] WebConfigError),
     /// Callers are to be authorised, and nobody can be asked about them.
     #[error(
         "--auth-filter asks an API server about callers, and none is configured; set --kubeconfig or --apiserver, or remove the flag"
@@ -87,6 +87,7 @@ struct Server {
 /// The listeners of a process.
 pub struct Listeners {
     routers: Routers,
+    announce: Announce,
     /// The configuration that is wanted; what is made of it follows.
     config: Config,
     web: Option<Arc<WebConfig>>,
@@ -117,14 +118,16 @@ impl Open {
 }
 
 impl Listeners {
-    /// Binds all listeners of a configuration and begins to serve.
+    /// Binds all listeners of a configuration and begins to serve. `web` is its [web configuration](web_config).
     ///
     /// # Errors
     ///
-    /// The web configuration or the first address that cannot be had.
+    /// The first address that cannot be had.
     pub fn start(
         config: &Config,
+        web: Option<Arc<WebConfig>>,
         routers: Routers,
+        announce: Announce,
         reviews: Option<Arc<dyn Reviews>>,
     ) -> Result<Self, ListenError> {
         if config.auth_filter && reviews.is_none() {
@@ -135,9 +138,9 @@ impl Listeners {
             Some((role, Arc::new(Authorisation::new(reviews))))
         };
         let filters = [Role::Main, Role::Telemetry].into_iter().filter_map(filter).collect();
-        let web = load(config)?;
         let mut listeners = Self {
             routers,
+            announce,
             wanted: wanted(config, web.as_ref()),
             config: config.clone(),
             web,
@@ -237,7 +240,7 @@ impl Listeners {
         let mut left = Vec::new();
         let mut failed = false;
         if !self.has_web() {
-            match load(&self.config) {
+            match web_config(&self.config) {
                 Ok(web) => self.web = web,
                 Err(error) => {
                     tracing::error!(%error, "the old web configuration stays until the new one can be used");
@@ -391,20 +394,18 @@ impl Listeners {
         let old = self.open.insert(role, Open { address: address.clone(), socket, server });
         let stays = old.as_ref().is_some_and(|old| old.address == *address);
         if !stays {
-            announce(role, bound);
+            (self.announce)(role, bound);
         }
         Ok(old.filter(|_| !stays))
     }
 }
 
-fn announce(role: Role, address: SocketAddr) {
-    match role {
-        Role::Main => tracing::info!(%address, "Started metrics server"),
-        Role::Telemetry => tracing::info!(%address, "Started self metrics server"),
-    }
-}
-
-fn load(config: &Config) -> Result<Option<Arc<WebConfig>>, WebConfigError> {
+/// Reads the web configuration, if there is one.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn web_config(config: &Config) -> Result<Option<Arc<WebConfig>>, WebConfigError> {
     let web = config.web_config.as_deref().map(WebConfig::load).transpose()?;
     if let Some(web) = &web {
         let (tls, http2) = (web.is_tls(), web.is_http2());

@@ -1,4 +1,4 @@
-//! The process around a run: its runtime, its signals, its listeners.
+//! The process around a run: its runtime, its signals, its start and end.
 
 pub(crate) mod at_once;
 pub(crate) mod file_watch;
@@ -12,13 +12,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::{JoinHandle, JoinSet};
-
-use crate::cli::config::Listener;
-use crate::server::listen::{self, BindError};
-use crate::server::router::Router;
-use crate::server::serve::serve;
-use crate::server::shutdown::Shutdown;
+use tokio::task::JoinHandle;
 
 /// Longest wait at the end of the process for scrapes in flight.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -111,7 +105,7 @@ impl Signals {
 /// else on its thread.
 pub struct Starting {
     task: JoinHandle<()>,
-    cleanup: Arc<Mutex<Option<Cleanup>>>,
+    cleanup: Arc<Mutex<Vec<Cleanup>>>,
 }
 
 /// What has to be ended cleanly all the same.
@@ -125,15 +119,17 @@ impl Starting {
     /// When the system refuses a handler.
     pub fn new() -> io::Result<Self> {
         let mut signals = Signals::new()?;
-        let cleanup = Arc::<Mutex<Option<Cleanup>>>::default();
+        let cleanup = Arc::<Mutex<Vec<Cleanup>>>::default();
         let last = Arc::clone(&cleanup);
         let task = tokio::spawn(async move {
             loop {
                 match signals.next().await {
                     Request::End(signal) => {
                         tracing::info!(signal, "Received os signal, exiting");
-                        let cleanup = last.lock().unwrap_or_else(PoisonError::into_inner).take();
-                        if let Some(cleanup) = cleanup {
+                        let cleanups = std::mem::take(
+                            &mut *last.lock().unwrap_or_else(PoisonError::into_inner),
+                        );
+                        for cleanup in cleanups {
                             cleanup.await;
                         }
                         std::process::exit(0);
@@ -149,7 +145,8 @@ impl Starting {
 
     /// Part of the process has started already: a signal ends it cleanly before it ends the process.
     pub fn end_first(&self, cleanup: impl Future<Output = ()> + Send + 'static) {
-        *self.cleanup.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(cleanup));
+        let mut cleanup_of_all = self.cleanup.lock().unwrap_or_else(PoisonError::into_inner);
+        cleanup_of_all.push(Box::pin(cleanup));
     }
 }
 
@@ -163,43 +160,4 @@ impl Drop for Starting {
 pub fn dump() {
     super::output::complain(&crate::telemetry::process::threads());
     std::process::exit(2);
-}
-
-/// Listeners being served.
-#[derive(Default)]
-pub struct Servers(JoinSet<io::Result<()>>);
-
-impl Servers {
-    /// Binds a listener and serves it until `shutdown`; the bound address is returned.
-    ///
-    /// # Errors
-    ///
-    /// When the address cannot be bound.
-    pub fn start(
-        &mut self,
-        listener: &Listener,
-        router: Router,
-        grace: Duration,
-        shutdown: Shutdown,
-    ) -> Result<std::net::SocketAddr, BindError> {
-        let socket = listen::bind(&listener.address, listener.flag)?;
-        let bound = socket.local_addr().map_err(|source| BindError {
-            address: listener.address.to_string(),
-            flag: listener.flag,
-            source,
-        })?;
-        self.0.spawn(serve(socket, Arc::new(router), listener.limits, grace, shutdown));
-        Ok(bound)
-    }
-
-    /// Waits until all have ended.
-    pub async fn ended(&mut self) {
-        while let Some(result) = self.0.join_next().await {
-            match result {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "a listener failed"),
-                Err(error) => tracing::error!(%error, "a listener failed"),
-            }
-        }
-    }
 }

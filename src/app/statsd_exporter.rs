@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use super::output::{complain, print};
-use super::run;
+use super::sides::statsd;
+use super::{personality, run};
 use crate::cli::kingpin;
 use crate::cli::kingpin::Request;
 use crate::cli::statsd_flags;
 use crate::cli::statsd_flags::{FLAGS, StatsdArgs};
 use crate::cli::{completion, config};
+use crate::telemetry::{TOOLCHAIN, VERSION};
 
 const PROGRAM: &str = "statsd_exporter";
 
@@ -36,7 +38,28 @@ pub fn main(argv: &[String]) -> ExitCode {
         }
         Ok(Request::Run) => {
             crate::telemetry::log::init(config::slog(&args));
-            run::statsd_exporter(&args)
+            run(&args)
+        }
+    }
+}
+
+/// Runs until a signal or the lifecycle API ends it.
+fn run(args: &StatsdArgs) -> ExitCode {
+    tracing::info!(
+        version = format!("(version={VERSION}, branch=, revision=unknown)"),
+        "Starting StatsD -> Prometheus Exporter"
+    );
+    tracing::info!(context = format!("(built with {TOOLCHAIN}, kstatd)"), "Build context");
+    let outcome = match statsd::before_start(args) {
+        Ok(true) => Ok(()),
+        Ok(false) => run::main(personality::statsd_exporter(args)),
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -10,17 +10,13 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
-    /// For a run with or without a Kubernetes side, under kstatd's name or kube-state-metrics'.
-    pub(crate) fn new(with_kube: bool, as_kube_state_metrics: bool) -> Self {
+    /// Registers what `register` says, beside what `recorder` has.
+    pub(crate) fn new(
+        mut recorder: Recorder,
+        register: impl FnOnce(&mut Recorder, &HttpMetrics, &KubeMetrics),
+    ) -> Self {
         let (http, kube) = (HttpMetrics::default(), KubeMetrics::default());
-        let mut recorder = Recorder::new();
-        http.register_duration(&mut recorder);
-        if with_kube {
-            kube.register(&mut recorder);
-        }
-        if as_kube_state_metrics {
-            recorder.kube_build_info();
-        }
+        register(&mut recorder, &http, &kube);
         Self { http, kube, own: recorder.finish() }
     }
 }

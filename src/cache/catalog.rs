@@ -1,13 +1,15 @@
 //! The catalog: all stores in exposition order, as one [`Source`].
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::body::Body;
 use super::codes::Codes;
 use super::gzip::Deflate;
+use super::narrow::Narrowed;
 use super::resource::Resource;
 use super::schema::Schema;
 use super::store::Store;
@@ -29,6 +31,29 @@ struct Shared {
     entries: RwLock<Vec<Entry>>,
     codes: Arc<Codes>,
     by_the_book: bool,
+    scrapes: Mutex<Scrapes>,
+}
+
+/// When it was scraped.
+#[derive(Debug, Default)]
+struct Scrapes {
+    last: Option<Instant>,
+    /// How long after one another the last ones came.
+    intervals: [Option<Duration>; 3],
+}
+
+impl Scrapes {
+    fn note(&mut self, now: Instant) {
+        if let Some(last) = self.last.replace(now) {
+            self.intervals.rotate_left(1);
+            self.intervals[2] = Some(now.duration_since(last));
+        }
+    }
+
+    /// The shortest of the last intervals: a scraper that was away for a while comes as often as before.
+    fn interval(&self) -> Option<Duration> {
+        self.intervals.iter().flatten().min().copied()
+    }
 }
 
 impl Catalog {
@@ -77,9 +102,30 @@ impl Catalog {
         entries.iter().map(|entry| (entry.schema.resource.clone(), count(entry))).collect()
     }
 
+    /// What `make` makes of the wanted resources, or of those of their objects that are of the wanted namespaces.
+    fn body<B: Iterator + Send + 'static>(
+        &self,
+        query: &ScrapeQuery,
+        make: impl FnOnce(Vec<Resource>) -> B + Send + 'static,
+        nothing: fn() -> B::Item,
+    ) -> Box<dyn Iterator<Item = B::Item> + Send> {
+        let resources = self.snapshot(query);
+        match &query.namespaces {
+            None => Box::new(make(resources)),
+            Some(namespaces) => Box::new(Narrowed::new(resources, namespaces, make, nothing)),
+        }
+    }
+
+    /// How long after one another scrapes come; `None` before the second.
+    #[must_use]
+    pub fn scrape_interval(&self) -> Option<Duration> {
+        self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner).interval()
+    }
+
     fn snapshot(&self, query: &ScrapeQuery) -> Vec<Resource> {
+        self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner).note(Instant::now());
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries
+        let mut resources: Vec<Resource> = entries
             .iter()
             .filter(|entry| {
                 let name = &entry.schema.resource;
@@ -89,8 +135,12 @@ impl Catalog {
             .map(|entry| Resource {
                 schema: Arc::clone(&entry.schema),
                 stores: entry.stores.iter().map(|store| store.snapshot()).collect(),
+                part_of: None,
             })
-            .collect()
+            .collect();
+        drop(entries);
+        resources.iter_mut().for_each(Resource::count_up);
+        resources
     }
 }
 
@@ -103,6 +153,10 @@ fn names(names: &BTreeSet<String>, resource: &str) -> bool {
     let Some((group_version, selector)) = resource.split_once(", ") else { return false };
     let Some(plural) = selector.strip_prefix("Resource=") else { return false };
     let Some((group, version)) = group_version.split_once('/') else { return false };
+    // The group of the first built-in kinds has no name.
+    if group.is_empty() && names.contains(&format!("{version}/{plural}")) {
+        return true;
+    }
     names.contains(plural)
         || names.contains(&format!("{plural}.{group}"))
         || names.contains(&format!("{plural}.{version}.{group}"))
@@ -116,7 +170,9 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        Box::new(Body::new(self.snapshot(query), format, query.names.clone()))
+        let names = query.names.clone();
+        let body = move |resources| Body::new(resources, format, names);
+        self.body(query, body, Bytes::new)
     }
 
     fn deflated(
@@ -124,11 +180,30 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
-        Box::new(Deflate::new(
-            self.snapshot(query),
-            format,
-            query.names.clone(),
-            Arc::clone(&self.0.codes),
-        ))
+        let (names, codes) = (query.names.clone(), Arc::clone(&self.0.codes));
+        let body = move |resources| Deflate::new(resources, format, names, codes);
+        self.body(query, body, || Piece::Text(Bytes::new()))
+    }
+
+    fn has_namespaces(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_of_scrapes() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut scrapes = Scrapes::default();
+        let mut after = |seconds: u32| {
+            scrapes.note(start + seconds * second);
+            scrapes.interval()
+        };
+        assert_eq!(after(0), None);
+        assert_eq!([10, 20, 90].map(&mut after), [Some(10 * second); 3]);
+        assert_eq!([180, 200].map(&mut after), [Some(10 * second), Some(20 * second)]);
     }
 }

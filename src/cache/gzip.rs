@@ -28,7 +28,7 @@ use crate::exposition::{DeflatePart, Format, Piece};
 pub(super) struct Deflate {
     walk: Walk,
     format: Format,
-    /// Whether the body has all families.
+    /// Whether the body has all families and objects.
     whole: bool,
     resources: Arc<[Resource]>,
     /// What is known of all resources.
@@ -92,7 +92,7 @@ impl Deflate {
     ) -> Self {
         let resources: Arc<[Resource]> = resources.into();
         Self {
-            whole: names.is_none(),
+            whole: names.is_none() && resources.iter().all(|resource| resource.part_of.is_none()),
             walk: Walk::new(Arc::clone(&resources), names),
             resources,
             known,
@@ -126,10 +126,12 @@ impl Deflate {
         } else if is_small(resource, |name| self.walk.wants(name)) {
             None
         } else {
-            match self.known.known(resource) {
+            // A part is written with the codes of the whole, so that what is noted with a page serves both.
+            let whole = resource.part_of.as_deref().unwrap_or(resource);
+            match self.known.known(whole) {
                 Some(codes) => Some(codes),
                 None => {
-                    self.making = Some(Making::new(resource));
+                    self.making = Some(Making::new(whole));
                     return None;
                 }
             }

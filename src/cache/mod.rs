@@ -15,10 +15,12 @@
 mod body;
 mod catalog;
 mod codes;
+mod counted;
 mod crc;
 mod gzip;
 mod huffman;
 mod lines;
+mod narrow;
 mod objects;
 mod page;
 mod resource;
@@ -26,8 +28,10 @@ mod schema;
 mod search;
 mod store;
 mod tails;
+mod tally;
 
 pub use catalog::Catalog;
+pub use counted::Counted;
 pub use page::PAGE;
 pub use schema::{Family, MetricKind, Rendered, Schema};
 pub use store::{Replacement, Store};

@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 
 use super::page::{PAGE, Page, PageBuilder, Scratch};
 use super::schema::Rendered;
+use super::tally::{Count, Group, NOWHERE, Tally};
 
 /// What tells objects of a store apart: see [`super::store::Store`].
 pub(super) type Key = u128;
@@ -29,9 +30,17 @@ pub(super) struct Objects {
     /// The numbers in the order of the identities.
     order: Vec<u32>,
     free: Vec<u32>,
-    /// The number of the page, times [`PAGE`], and the slot in it.
-    places: HashMap<Key, u32, foldhash::fast::FixedState>,
+    places: HashMap<Key, Place, foldhash::fast::FixedState>,
+    tally: Tally,
     scratch: Scratch,
+}
+
+/// Where an object is, and where it is counted. The second takes no memory: a key is aligned to as much.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// The number of the page, times [`PAGE`], and the slot in it.
+    at: u32,
+    group: Group,
 }
 
 /// A page with the key of the object in each slot.
@@ -47,14 +56,42 @@ impl Objects {
         self.places.len()
     }
 
+    /// Whether there is an object with this key.
+    pub(super) fn contains(&self, key: Key) -> bool {
+        self.places.contains_key(&key)
+    }
+
     /// The pages in order.
     pub(super) fn pages(&self) -> Vec<Arc<Page>> {
         self.order.iter().map(|&number| Arc::clone(&self.leaf(number).page)).collect()
     }
 
+    /// What was counted over all objects.
+    pub(super) fn counts(&self) -> Vec<Count> {
+        self.tally.counts()
+    }
+
     /// Inserts an object, or replaces the one with the same key; there are so many families.
     pub(super) fn apply(&mut self, key: Key, object: &Rendered, families: usize) {
-        let Some(&place) = self.places.get(&key) else {
+        if self.tally.is_empty() && object.counted.is_empty() {
+            return self.put(key, object, families);
+        }
+        let old = self.places.get(&key).map_or(NOWHERE, |place| place.group);
+        self.tally.leave(old);
+        self.put(key, object, families);
+        let group = self.tally.enter(&object.counted);
+        self.note_group(key, group);
+    }
+
+    fn note_group(&mut self, key: Key, group: Group) {
+        if let Some(place) = self.places.get_mut(&key) {
+            place.group = group;
+        }
+    }
+
+    /// The same without counting it.
+    fn put(&mut self, key: Key, object: &Rendered, families: usize) {
+        let Some(&Place { at: place, .. }) = self.places.get(&key) else {
             return self.insert(key, object, families);
         };
         let leaf = &mut self.leaves[place as usize / PAGE];
@@ -64,9 +101,10 @@ impl Objects {
 
     /// Removes the object with this key; tells whether there was one.
     pub(super) fn delete(&mut self, key: Key) -> bool {
-        let Some(place) = self.places.remove(&key) else {
+        let Some(Place { at: place, group }) = self.places.remove(&key) else {
             return false;
         };
+        self.tally.leave(group);
         if self.places.is_empty() {
             // A kind that emptied gives its memory back.
             *self = Self::default();
@@ -148,7 +186,7 @@ impl Objects {
     fn renumber(&mut self, number: u32, from: usize) {
         let keys = self.leaves[number as usize].keys.iter().enumerate().skip(from);
         for (slot, &key) in keys {
-            self.places.insert(key, number * PAGE as u32 + slot as u32);
+            self.places.entry(key).or_default().at = number * PAGE as u32 + slot as u32;
         }
     }
 
@@ -212,6 +250,11 @@ impl Filling {
         self.objects.len()
     }
 
+    /// Whether there is an object with this key.
+    pub(super) fn contains(&self, key: Key) -> bool {
+        self.objects.contains(key)
+    }
+
     /// Adds an object, or replaces the one with the same key.
     pub(super) fn push(&mut self, key: Key, object: &Rendered) {
         self.came += 1;
@@ -229,7 +272,8 @@ impl Filling {
             return self.objects.apply(key, object, self.families);
         }
         let place = self.objects.next_number() * PAGE as u32 + self.keys.len() as u32;
-        self.objects.places.insert(key, place);
+        let group = self.objects.tally.enter(&object.counted);
+        self.objects.places.insert(key, Place { at: place, group });
         self.keys.push(key);
         self.tail.push(object);
         if self.keys.len() == PAGE {
@@ -269,8 +313,9 @@ impl Filling {
         let (page, mut object) = (self.tail.take(), Rendered::default());
         for (slot, key) in std::mem::take(&mut self.keys).into_iter().enumerate() {
             page.copy_out(slot, &mut object);
-            self.objects.places.remove(&key);
-            self.objects.apply(key, &object, self.families);
+            let place = self.objects.places.remove(&key).unwrap_or_default();
+            self.objects.put(key, &object, self.families);
+            self.objects.note_group(key, place.group);
         }
     }
 
@@ -305,7 +350,7 @@ mod tests {
         let wanted: Vec<_> = model.iter().map(|&n| object(n).identity).collect();
         assert!(identities(objects) == wanted);
         for &n in &model {
-            let place = objects.places[&Key::from(n)] as usize;
+            let place = objects.places[&Key::from(n)].at as usize;
             let leaf = &objects.leaves[place / PAGE];
             assert_eq!(leaf.keys[place % PAGE], Key::from(n));
             assert!(leaf.page.identity(place % PAGE) == object(n).identity);

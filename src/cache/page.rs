@@ -5,6 +5,7 @@
 //! (measured at 100,000 pods × 60 families: seven times the time of a copy, whichever way a blob is
 //! laid out). A larger page makes an update, which rebuilds a segment, dearer.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -229,6 +230,8 @@ fn marks(object: &Rendered) -> impl Iterator<Item = Mark> {
 pub(super) struct Page {
     /// How many objects there are.
     len: usize,
+    /// The namespace of each object.
+    namespaces: Option<Segment>,
     /// What each object's lines have between name and rest.
     identities: Option<Segment>,
     /// For each family, each object's lines.
@@ -398,12 +401,13 @@ impl Page {
 
     /// Puts an object into the place of the one in `slot`.
     pub(super) fn put(&mut self, slot: usize, object: &Rendered, scratch: &mut Scratch) {
+        set(&mut self.namespaces, self.len, slot, &object.namespace, scratch);
         if set(&mut self.identities, self.len, slot, &object.identity, scratch) {
             self.forget();
         }
-        let groups = self.groups();
+        let first = self.marks_of(slot).start;
         for (group, mark) in marks(object).enumerate() {
-            match self.marks.get_mut(slot * groups + group) {
+            match self.marks.get_mut(first + group) {
                 Some(old) if *old != mark => *old = mark,
                 _ => continue,
             }
@@ -413,14 +417,13 @@ impl Page {
 
     /// Inserts an object before the one in `slot`.
     pub(super) fn insert(&mut self, slot: usize, object: &Rendered, scratch: &mut Scratch) {
-        let (len, groups) = (self.len, self.groups());
+        let (len, first) = (self.len, self.marks_of(slot).start);
         self.len += 1;
         self.forget();
-        self.marks.splice(slot * groups..slot * groups, marks(object));
+        self.marks.splice(first..first, marks(object));
         let families = (0..).map(|family| object.family(family));
-        let pieces = std::iter::once(&object.identity[..]).chain(families);
-        let segments = std::iter::once(&mut self.identities).chain(&mut self.families);
-        for (segment, piece) in segments.zip(pieces) {
+        let pieces = [&object.namespace[..], &object.identity].into_iter().chain(families);
+        for (segment, piece) in self.segments_mut().zip(pieces) {
             let old = segment.as_ref();
             // A segment need not have the empty pieces at its end.
             if !piece.is_empty() || old.is_some_and(|old| old.pieces() > slot) {
@@ -432,10 +435,9 @@ impl Page {
 
     /// Takes the object in `slot` away.
     pub(super) fn remove(&mut self, slot: usize, scratch: &mut Scratch) {
-        let groups = self.groups();
         self.len -= 1;
         self.forget();
-        self.marks.drain(slot * groups..(slot + 1) * groups);
+        self.marks.drain(self.marks_of(slot));
         for segment in self.segments_mut() {
             if let Some(old) = segment.as_ref().filter(|old| old.pieces() > slot) {
                 let others = old.iter().enumerate().filter(|(at, _)| *at != slot);
@@ -448,7 +450,7 @@ impl Page {
     pub(super) fn split_off(&mut self, at: usize, scratch: &mut Scratch) -> Self {
         let mut upper = Self::new(self.families.len());
         upper.len = self.len - at;
-        upper.marks = self.marks.split_off(at * self.groups());
+        upper.marks = self.marks.split_off(self.marks_of(at).start);
         self.len = at;
         self.forget();
         for (segment, upper) in self.segments_mut().zip(upper.segments_mut()) {
@@ -466,8 +468,7 @@ impl Page {
         self.len += other.len;
         self.forget();
         self.marks.extend_from_slice(&other.marks);
-        let others = std::iter::once(&other.identities).chain(&other.families);
-        for (segment, other) in self.segments_mut().zip(others) {
+        for (segment, other) in self.segments_mut().zip(other.segments()) {
             if let Some(other) = other {
                 let pieces = padded(segment.as_ref(), len).chain(other.iter());
                 *segment = Segment::new(pieces, scratch);
@@ -475,14 +476,55 @@ impl Page {
         }
     }
 
-    /// Identities first, then the families.
+    /// Namespaces first, then identities, then the families.
     fn segments_mut(&mut self) -> impl Iterator<Item = &mut Option<Segment>> {
-        std::iter::once(&mut self.identities).chain(&mut self.families)
+        [&mut self.namespaces, &mut self.identities].into_iter().chain(&mut self.families)
     }
 
-    /// How many marks an object has.
-    fn groups(&self) -> usize {
-        self.families.len().div_ceil(GROUP)
+    /// The same.
+    fn segments(&self) -> impl Iterator<Item = &Option<Segment>> {
+        [&self.namespaces, &self.identities].into_iter().chain(&self.families)
+    }
+
+    /// Which objects are of these namespaces: a bit for each slot.
+    pub(super) fn slots_of(&self, namespaces: &BTreeSet<Vec<u8>>) -> u64 {
+        let (mut slots, mut wanted): (u64, bool) = (0, false);
+        let mut last: &[u8] = &[];
+        for (slot, namespace) in self.namespaces.iter().flat_map(Segment::iter).enumerate() {
+            // Neighbours mostly share it, then also in memory.
+            if !std::ptr::eq(last, namespace) {
+                (last, wanted) = (namespace, namespaces.contains(namespace));
+            }
+            slots |= u64::from(wanted) << slot;
+        }
+        slots
+    }
+
+    /// Whether these bits are all of its objects.
+    pub(super) fn is_all(&self, slots: u64) -> bool {
+        slots.count_ones() as usize == self.len
+    }
+
+    /// A page of some of its objects, of which nothing is noted.
+    pub(super) fn only(&self, slots: u64, scratch: &mut Scratch) -> Self {
+        let is_kept = |slot: usize| slots >> slot & 1 == 1;
+        let mut page = Self::new(self.families.len());
+        page.len = slots.count_ones() as usize;
+        for slot in (0..self.len).filter(|slot| is_kept(*slot)) {
+            page.marks.extend_from_slice(&self.marks[self.marks_of(slot)]);
+        }
+        for (segment, whole) in page.segments_mut().zip(self.segments()) {
+            let pieces = padded(whole.as_ref(), self.len).enumerate();
+            let kept = pieces.filter(|(slot, _)| is_kept(*slot)).map(|(_, piece)| piece);
+            *segment = Segment::new(kept, scratch);
+        }
+        page
+    }
+
+    /// Where the marks of the object in `slot` are: one for each group of families.
+    fn marks_of(&self, slot: usize) -> Range<usize> {
+        let groups = self.families.len().div_ceil(GROUP);
+        slot * groups..(slot + 1) * groups
     }
 
     /// Forgets what scrapes noted: the objects are no longer those of before.
@@ -506,6 +548,9 @@ impl Page {
     /// Copies the object in `slot` out, as it was put in (without its uid).
     pub(super) fn copy_out(&self, slot: usize, object: &mut Rendered) {
         object.clear();
+        if let Some(namespaces) = &self.namespaces {
+            object.namespace.extend_from_slice(namespaces.piece(slot));
+        }
         if let Some(identities) = &self.identities {
             object.identity.extend_from_slice(identities.piece(slot));
         }
@@ -565,7 +610,7 @@ fn set(
 #[derive(Debug)]
 pub(super) struct PageBuilder {
     len: usize,
-    /// Identities first, then the families: lengths and text.
+    /// Namespaces first, then identities, then the families: lengths and text.
     columns: Vec<(Vec<u32>, Vec<u8>)>,
     marks: Vec<Mark>,
     scratch: Scratch,
@@ -575,7 +620,7 @@ impl PageBuilder {
     pub(super) fn new(families: usize) -> Self {
         Self {
             len: 0,
-            columns: vec![Default::default(); families + 1],
+            columns: vec![Default::default(); families + 2],
             marks: Vec::new(),
             scratch: Scratch::default(),
         }
@@ -585,11 +630,13 @@ impl PageBuilder {
     pub(super) fn push(&mut self, object: &Rendered) {
         self.len += 1;
         self.marks.extend(marks(object));
-        let Some((identities, families)) = self.columns.split_first_mut() else {
+        let Some((about, families)) = self.columns.split_first_chunk_mut::<2>() else {
             return;
         };
-        identities.0.push(object.identity.len() as u32);
-        identities.1.extend_from_slice(&object.identity);
+        for ((lens, text), piece) in about.iter_mut().zip([&object.namespace, &object.identity]) {
+            lens.push(piece.len() as u32);
+            text.extend_from_slice(piece);
+        }
         for (at, (lens, text)) in families.iter_mut().enumerate() {
             let lines = object.family(at);
             lens.push(lines.len() as u32);
@@ -611,13 +658,14 @@ impl PageBuilder {
             text.clear();
             segment
         });
+        let namespaces = segments.next().flatten();
         let identities = segments.next().flatten();
         let families: Vec<_> = segments.collect();
         let sums = vec![KnownSum::default(); families.len()];
         let len = std::mem::take(&mut self.len);
         let marks = self.marks.to_vec();
         self.marks.clear();
-        Page { len, identities, families, marks, sums, ..Page::default() }
+        Page { len, namespaces, identities, families, marks, sums, ..Page::default() }
     }
 }
 

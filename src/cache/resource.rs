@@ -4,10 +4,24 @@ use std::sync::Arc;
 
 use super::schema::Schema;
 use super::store::Snapshot;
+use super::tally;
 
 /// One resource at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Resource {
     pub(super) schema: Arc<Schema>,
     pub(super) stores: Vec<Snapshot>,
+    /// The whole of it, where this is what a scrape wants of it.
+    pub(super) part_of: Option<Arc<Resource>>,
+}
+
+impl Resource {
+    /// Puts the series that are numbers of all stores behind those of the stores.
+    pub(super) fn count_up(&mut self) {
+        let counts = self.stores.iter_mut().map(|store| std::mem::take(&mut store.counts));
+        let pages = tally::pages(&self.schema, counts);
+        if !pages.is_empty() {
+            self.stores.push(Snapshot { pages, counts: Vec::new() });
+        }
+    }
 }

@@ -1,6 +1,9 @@
 //! What a store holds for each object: the families of a resource, and the scratch an object is
 //! rendered into.
 
+use std::collections::BTreeMap;
+
+use super::counted::Counted;
 use crate::exposition::{Format, header};
 
 /// The type of a family.
@@ -75,10 +78,20 @@ impl Schema {
     #[must_use]
     pub fn by_the_book(&self) -> Self {
         let mut schema = self.clone();
+        let mut names: BTreeMap<&str, Option<MetricKind>> = BTreeMap::new();
+        for family in &self.families {
+            let kind = names.entry(&family.name).or_insert(Some(family.kind));
+            *kind = kind.filter(|kind| *kind == family.kind);
+        }
         for family in &mut schema.families {
-            family.kind = match family.kind {
-                MetricKind::Counter if family.name.ends_with("_total") => MetricKind::Total,
-                MetricKind::Info if family.name.ends_with("_info") => MetricKind::InfoSeries,
+            let is_free = |suffix: &str| {
+                family.name.strip_suffix(suffix).is_some_and(|base| !names.contains_key(base))
+            };
+            let kind = names.get(family.name.as_str()).copied().flatten();
+            // Of one name there is one type.
+            family.kind = match kind.unwrap_or(MetricKind::Gauge) {
+                MetricKind::Counter if is_free("_total") => MetricKind::Total,
+                MetricKind::Info if is_free("_info") => MetricKind::InfoSeries,
                 // The series of an info end in `_info`, and those of a state set have a label of its name.
                 MetricKind::Info | MetricKind::StateSet => MetricKind::Gauge,
                 kind => kind,
@@ -100,6 +113,8 @@ pub struct Rendered {
     pub uid: Vec<u8>,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
+    /// `metadata.namespace`, empty for an object of none.
+    pub namespace: Vec<u8>,
     /// What every line of the object has between name and rest.
     pub identity: Vec<u8>,
     /// The lines of all families, one after the other.
@@ -108,6 +123,8 @@ pub struct Rendered {
     pub ends: Vec<u32>,
     /// The first family that has no lines, because they would be too many.
     pub oversized: Option<usize>,
+    /// What the object is counted in, which is no line of its own.
+    pub counted: Counted,
 }
 
 impl Rendered {
@@ -115,10 +132,12 @@ impl Rendered {
     pub fn clear(&mut self) {
         self.uid.clear();
         self.resource_version.clear();
+        self.namespace.clear();
         self.identity.clear();
         self.lines.clear();
         self.ends.clear();
         self.oversized = None;
+        self.counted.clear();
     }
 
     /// The lines of family number `family`.
@@ -167,6 +186,10 @@ mod tests {
             family("a_info", MetricKind::Info),
             family("b", MetricKind::Info),
             family("c", MetricKind::StateSet),
+            family("d", MetricKind::Gauge),
+            family("d_info", MetricKind::Info),
+            family("e_info", MetricKind::Info),
+            family("e_info", MetricKind::Gauge),
         ];
         let schema = Schema { resource: "e.io/v1, Resource=as".to_owned(), families };
         let types = |schema: &Schema, format| -> Vec<String> {
@@ -179,9 +202,23 @@ mod tests {
             schema.families.iter().map(header).collect()
         };
         let book = schema.by_the_book();
-        assert_eq!(types(&schema, Format::Text), ["a_info gauge", "b gauge", "c gauge"]);
-        assert_eq!(types(&schema, Format::OpenMetrics), ["a_info info", "b info", "c stateset"]);
-        assert_eq!(types(&book, Format::Text), ["a_info gauge", "b gauge", "c gauge"]);
-        assert_eq!(types(&book, Format::OpenMetrics), ["a info", "b gauge", "c gauge"]);
+        let text = ["a_info", "b", "c", "d", "d_info", "e_info", "e_info"]
+            .map(|name| format!("{name} gauge"));
+        assert_eq!(types(&schema, Format::Text), text);
+        assert_eq!(
+            types(&schema, Format::OpenMetrics),
+            [
+                "a_info info",
+                "b info",
+                "c stateset",
+                "d gauge",
+                "d_info info",
+                "e_info info",
+                "e_info gauge"
+            ]
+        );
+        assert_eq!(types(&book, Format::Text), text);
+        assert_eq!(types(&book, Format::OpenMetrics)[..3], ["a info", "b gauge", "c gauge"]);
+        assert_eq!(types(&book, Format::OpenMetrics)[3..], text[3..]);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::objects::{Filling, Key, Objects};
 use super::page::Page;
 use super::schema::{Rendered, Schema};
+use super::tally::Count;
 
 /// The objects of one list/watch, each present in exactly one version.
 ///
@@ -22,6 +23,8 @@ pub struct Store {
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) pages: Vec<Arc<Page>>,
+    /// What was counted over all objects.
+    pub(super) counts: Vec<Count>,
 }
 
 /// Makes a key of a uid: two independently seeded 64-bit hashes. With a seed of the process's own, two of a
@@ -59,6 +62,12 @@ impl Store {
         self.lock().delete(self.hasher.key(uid))
     }
 
+    /// Whether there is an object with this uid.
+    #[must_use]
+    pub fn contains(&self, uid: &[u8]) -> bool {
+        self.lock().contains(self.hasher.key(uid))
+    }
+
     /// How many objects there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -78,7 +87,13 @@ impl Store {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot { pages: self.lock().pages() }
+        let objects = self.lock();
+        Snapshot { pages: objects.pages(), counts: objects.counts() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> Vec<Count> {
+        self.lock().counts()
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects> {
@@ -103,6 +118,12 @@ impl Replacement {
     /// Removes an object that was added before.
     pub fn delete(&mut self, uid: &[u8]) -> bool {
         self.filling.delete(self.store.hasher.key(uid))
+    }
+
+    /// Whether an object with this uid was added.
+    #[must_use]
+    pub fn contains(&self, uid: &[u8]) -> bool {
+        self.filling.contains(self.store.hasher.key(uid))
     }
 
     /// How many objects were added.
@@ -306,6 +327,33 @@ mod tests {
                 prop_assert_eq!(grouped(got), grouped(want));
             }
         }
+    }
+
+    /// What is counted stands behind the series of objects, in a gzip body too.
+    #[test]
+    fn counts_are_in_every_body() {
+        let schema = schema();
+        let stores = [(); 2].map(|()| Arc::new(Store::new(Arc::clone(&schema))));
+        let catalog = Catalog::new();
+        catalog.register(schema, stores.to_vec());
+        for n in 0u16..4_000 {
+            let mut one = object(n, 7, [1, 0, 2]);
+            let label = format!("{{kind=\"some-kind-{}\"}}", n % 2_000);
+            one.counted.push(1, label.as_bytes());
+            stores[usize::from(n % 2)].apply(&one);
+        }
+        let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
+        let body = frames.flatten().collect::<Vec<_>>();
+        assert!(inflated(&catalog) == body);
+        let body = String::from_utf8(body).unwrap();
+        let counted: Vec<&str> = body.lines().filter(|line| line.starts_with("b{kind")).collect();
+        // Beyond the bound of each store they are counted together, here without labels.
+        let sum = |lines: &[&str]| -> u32 {
+            lines.iter().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u32>().unwrap()).sum()
+        };
+        assert!(counted.len() >= 40 && sum(&counted) >= 80, "{}", counted.len());
+        let all: Vec<&str> = body.lines().filter(|line| line.starts_with('b')).collect();
+        assert_eq!(sum(&all), 4_000);
     }
 
     /// Identities of the shape that pods have, with names of different lengths, long ones that do not

@@ -1,7 +1,7 @@
 //! From flags to what the program uses: everything that can be checked without talking to anybody is
 //! checked here, once.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,26 +12,29 @@ pub use super::error::{ConfigError, ConfigErrors};
 use super::error::{named, web_problem};
 use super::kube_flags::KubeArgs;
 use super::native::{LogArgs, LogStyle, RunArgs};
-use super::options_file;
+use super::read_options::merge_options_file;
+pub use super::read_options::{Load, OptionsFile, read_options_file};
+use super::selection::{self, family_filter};
+pub use super::selection::{default_resources, namespaces, rendering};
 use super::services;
 use super::statsd_flags::StatsdArgs;
-use crate::config_file::{self, Problem, ProblemClass, Severity};
 use crate::go::strconv;
 use crate::kube::autosharding::PodName;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
 use crate::resources::custom::resolve::Manner;
-use crate::resources::custom::{Config as CustomConfig, Twice, ValueErrors};
-use crate::resources::select::filter::{FamilyFilter, FilterError};
-use crate::resources::select::selection::AllowLists;
-use crate::resources::{self, RenderOptions, Resource};
+use crate::resources::custom::{
+    Config as CustomConfig, Definition, Twice, ValueErrors, with_built_in,
+};
+use crate::resources::select::filter::FamilyFilter;
+use crate::resources::{RenderOptions, Resource};
 use crate::server::connection::Limits;
 use crate::server::listen::ListenAddress;
 use crate::telemetry::log::{LogConfig, LogFormat};
 
 /// Under which name the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Personality {
+pub enum Name {
     /// Itself.
     Kstatd,
     /// kube-state-metrics.
@@ -55,7 +58,7 @@ pub struct Listener {
 #[derive(Clone)]
 pub struct Config {
     /// Under which name.
-    pub personality: Personality,
+    pub name: Name,
     /// Metrics and health.
     pub main: Listener,
     /// Own metrics and profiles; statsd_exporter has them on the main listener.
@@ -74,22 +77,11 @@ pub struct Config {
     pub options_file: Option<OptionsFile>,
 }
 
-/// An options file that is named by `--config`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OptionsFile {
-    /// Its path.
-    pub path: String,
-    /// Its content, `None` when it cannot be used and the flags say to start without it.
-    pub content: Option<Vec<u8>>,
-}
-
-/// At which time flags and options file are resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// At the start, when `--continue-without-config` may do without the file.
-    First,
-    /// While the process runs: a file that cannot be used changes nothing.
-    Again,
+impl Config {
+    /// The file that says what is made of custom resources.
+    pub fn custom_file(&self) -> Option<&OptionsFile> {
+        self.kube.as_ref()?.custom.as_ref()?.file.as_ref()
+    }
 }
 
 /// The Kubernetes side.
@@ -111,10 +103,15 @@ pub struct KubeConfig {
     pub use_apiserver_cache: bool,
     /// How long objects are shown that may not be listed any more, `None` for ever.
     pub staleness_limit: Option<Duration>,
+    /// Whether nothing is served until the first lists are complete, and after how long kinds that cannot be listed do
+    /// not hold that back any more; `None` there is never.
+    pub gate: Option<Option<Duration>>,
     /// The shard that is kept, unless the pod decides.
     pub shard: Shard,
     /// The pod of a StatefulSet whose number and replicas decide what is kept.
     pub pod: Option<PodName>,
+    /// Where other pods of the StatefulSet have their telemetry listener.
+    pub telemetry_port: u16,
     /// Custom resources, if they are configured.
     pub custom: Option<CustomResources>,
 }
@@ -135,6 +132,12 @@ pub struct CustomResources {
 }
 
 impl CustomResources {
+    /// The kinds that entries may be for: those that are `defined`, and those that are built in, which
+    /// kube-state-metrics passes over.
+    pub fn served(&self, defined: Vec<Definition>) -> Vec<Definition> {
+        if self.as_original { defined } else { with_built_in(defined) }
+    }
+
     /// How objects are rendered.
     pub fn manner(&self, errors: Arc<dyn ValueErrors>) -> Manner {
         Manner {
@@ -151,13 +154,6 @@ impl CustomResources {
 pub struct StatsdConfig {
     /// The flags; every value is in its range.
     pub args: StatsdArgs,
-}
-
-impl StatsdConfig {
-    /// Whether a mapping file is named.
-    pub fn has_mapping(&self) -> bool {
-        !self.args.mapping_config.is_empty()
-    }
 }
 
 /// Deadlines where no flag sets them. Without the last, a connection whose client forgot it stays for ever,
@@ -207,12 +203,16 @@ pub fn kstatd(
 ) -> Result<Config, ConfigErrors> {
     let mut kube_args = args.kube.0.clone();
     let options_file = merge_options_file(&mut kube_args, load)?;
+    kube_args.gate.get_or_insert(true);
     let kubernetes = configured(&kube_args);
     let mut problems = problems(&kube_args);
-    let custom = custom_resources(&kube_args, load).unwrap_or_else(|errors| {
+    let mut custom = custom_resources(&kube_args, load).unwrap_or_else(|errors| {
         problems.extend(errors.0);
         None
     });
+    if let Some(config) = custom.as_mut().and_then(|custom| custom.config.as_mut()) {
+        *config = Arc::new(CustomConfig::clone(config).with_valid_names());
+    }
     let mut address = |flag: &'static str, text: &str| {
         let parsed = ListenAddress::parse(text);
         parsed.unwrap_or_else(|error| {
@@ -231,6 +231,7 @@ pub fn kstatd(
         limits: TELEMETRY_LIMITS,
     };
     problems.extend(same_address(&main, &telemetry, "listen", "telemetry-listen"));
+    let telemetry_port = telemetry.address.port;
     let web_config = match (named(&kube_args.tls_config), named(&args.statsd.0.web_config_file)) {
         (Some(one), Some(other)) if one != other => {
             problems.push(ConfigError::Invalid(format!(
@@ -242,13 +243,13 @@ pub fn kstatd(
     };
     none(problems)?;
     Ok(Config {
-        personality: Personality::Kstatd,
+        name: Name::Kstatd,
         main,
         telemetry: Some(telemetry),
         web_config,
         auth_filter: kube_args.auth_filter,
         gzip: kube_args.enable_gzip_encoding,
-        kube: kubernetes.then(|| kube(&kube_args, custom)).transpose()?,
+        kube: kubernetes.then(|| kube(&kube_args, custom, telemetry_port)).transpose()?,
         statsd: Some(StatsdConfig { args: args.statsd.0.clone() }),
         options_file,
     })
@@ -283,15 +284,16 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
         TELEMETRY_LIMITS,
     );
     problems.extend(same_address(&main, &telemetry, "port", "telemetry-port"));
+    let telemetry_port = telemetry.address.port;
     none(problems)?;
     Ok(Config {
-        personality: Personality::KubeStateMetrics,
+        name: Name::KubeStateMetrics,
         main,
         telemetry: Some(telemetry),
         web_config: named(&args.tls_config).map(PathBuf::from),
         auth_filter: args.auth_filter,
         gzip: args.enable_gzip_encoding,
-        kube: Some(kube(&args, custom)?),
+        kube: Some(kube(&args, custom, telemetry_port)?),
         statsd: None,
         options_file,
     })
@@ -321,7 +323,7 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
         idle: Some(Duration::from_secs(300)),
     };
     Ok(Config {
-        personality: Personality::StatsdExporter,
+        name: Name::StatsdExporter,
         main: Listener { address, flag: "--web.listen-address", limits },
         telemetry: None,
         web_config: named(&args.web_config_file).map(PathBuf::from),
@@ -363,84 +365,6 @@ fn main_limits(args: &KubeArgs) -> Limits {
     }
 }
 
-/// Reads the options file, if one is named, into `args`, which stay as they are when it cannot be used.
-///
-/// # Errors
-///
-/// When it cannot be used, with `args` as they were, unless this is the start, the file cannot even be read
-/// and the flags say to go on without it.
-fn merge_options_file(
-    args: &mut KubeArgs,
-    load: Load,
-) -> Result<Option<OptionsFile>, ConfigErrors> {
-    let path = args.config.clone();
-    let tolerant = args.continue_without_config && load == Load::First;
-    let without = |error: &ConfigErrors| {
-        tracing::warn!(%error, "running without the options file until it is usable");
-        Ok(Some(OptionsFile { path: path.clone(), content: None }))
-    };
-    let mut merged = args.clone();
-    match read_options_file(&mut merged) {
-        Err(error) if tolerant => without(&error.into()),
-        Err(error) => Err(error.into()),
-        Ok(None) => Ok(None),
-        Ok(Some(ReadOptions { path, content, problems })) => {
-            let (errors, warnings): (Vec<Problem>, Vec<Problem>) =
-                problems.into_iter().partition(|problem| problem.severity == Severity::Error);
-            if !errors.is_empty() {
-                let of_form = errors.iter().all(|problem| problem.class.is_of_form());
-                let error = |problem: Problem| {
-                    let reason = problem.to_string();
-                    ConfigError::OptionsFile { path: path.clone(), reason }
-                };
-                let errors = ConfigErrors(errors.into_iter().map(error).collect());
-                return if of_form && tolerant { without(&errors) } else { Err(errors) };
-            }
-            for problem in &warnings {
-                tracing::warn!(file = path, "{problem}");
-            }
-            *args = merged;
-            Ok(Some(OptionsFile { path, content: Some(content) }))
-        }
-    }
-}
-
-/// An options file that was merged.
-pub struct ReadOptions {
-    /// Its path.
-    pub path: String,
-    /// Its content.
-    pub content: Vec<u8>,
-    /// What is against its use, though it can be read: errors for a start, and warnings.
-    pub problems: Vec<Problem>,
-}
-
-/// Reads the options file, if one is named, into `args`.
-///
-/// # Errors
-///
-/// When it cannot be read or understood. What it says may still be nothing to start with.
-pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<ReadOptions>, ConfigError> {
-    if args.config.is_empty() {
-        return Ok(None);
-    }
-    let path = args.config.clone();
-    let text = match config_file::read(Path::new(&path)) {
-        Ok(text) => text,
-        Err(reason) => return Err(ConfigError::OptionsFile { path, reason }),
-    };
-    let merged = options_file::merge(&text, args);
-    // A label key with several * selects nothing; all else of the file is understood.
-    let unread = |problem: &&Problem| {
-        problem.class.is_of_form() && problem.class != ProblemClass::SeveralWildcards
-    };
-    if let Some(problem) = merged.problems.iter().find(unread) {
-        return Err(ConfigError::OptionsFile { path, reason: problem.to_string() });
-    }
-    *args = merged.args;
-    Ok(Some(ReadOptions { path, content: text.into_bytes(), problems: merged.problems }))
-}
-
 /// Everything about flags, with the options file merged, for which no personality starts. Ports are not
 /// among it: which of them count is the personality's.
 pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
@@ -448,29 +372,7 @@ pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
     if let Some(error) = web_problem(args) {
         problems.push(ConfigError::Invalid(format!("--tls-config: {error}")));
     }
-    problems.extend(selected(args, Vec::new).err().into_iter().flat_map(|errors| errors.0));
-    let lists =
-        [(&args.metric_allowlist, 0), (&args.metric_denylist, 1), (&args.metric_opt_in_list, 2)];
-    for (patterns, list) in lists {
-        for pattern in patterns {
-            let mut lists = [&[][..]; 3];
-            lists[list] = std::slice::from_ref(pattern);
-            let compiled = FamilyFilter::new(lists[0], lists[1], lists[2]);
-            problems.extend(compiled.err().map(|error| ConfigError::Invalid(error.to_string())));
-        }
-    }
-    if !args.metric_allowlist.is_empty() && !args.metric_denylist.is_empty() {
-        problems.push(ConfigError::Invalid(FilterError::Both.to_string()));
-    }
-    let names = || {
-        let known = args.resources.iter().filter_map(|name| resources::find(name));
-        let known: Vec<&'static dyn Resource> = known.collect();
-        if args.resources.is_empty() { default_resources() } else { known }
-    };
-    for lists in [&args.labels_allowlist, &args.annotations_allowlist] {
-        let resolved = lists.resolve(names().iter().map(|one| one.name()), exists);
-        problems.extend(resolved.err().map(|error| unknown(&error.0)));
-    }
+    problems.extend(selection::problems(args));
     problems
 }
 
@@ -514,7 +416,11 @@ pub fn custom_resources(
     }))
 }
 
-fn kube(args: &KubeArgs, custom: Option<CustomResources>) -> Result<KubeConfig, ConfigErrors> {
+fn kube(
+    args: &KubeArgs,
+    custom: Option<CustomResources>,
+    telemetry_port: u16,
+) -> Result<KubeConfig, ConfigErrors> {
     Ok(KubeConfig {
         kubeconfig: named(&args.kubeconfig).map(PathBuf::from),
         apiserver: named(&args.apiserver),
@@ -532,100 +438,14 @@ fn kube(args: &KubeArgs, custom: Option<CustomResources>) -> Result<KubeConfig, 
         ),
         object_limit: u64::try_from(args.object_limit).unwrap_or(0),
         use_apiserver_cache: args.use_apiserver_cache,
-        staleness_limit: u64::try_from(args.staleness_limit)
-            .ok()
-            .filter(|nanos| *nanos > 0)
-            .map(Duration::from_nanos),
+        staleness_limit: strconv::limit(args.staleness_limit),
+        gate: args.gate.unwrap_or(false).then(|| strconv::limit(args.gate_timeout)),
         shard: Shard::new(args.shard, args.total_shards),
         pod: named(&args.pod)
             .zip(named(&args.pod_namespace))
             .map(|(name, namespace)| PodName { namespace, name }),
+        telemetry_port,
     })
-}
-
-/// The namespaces to watch, in the given order; empty for all, which an empty name stands for.
-pub fn namespaces(args: &KubeArgs) -> Vec<String> {
-    let mut namespaces = args.namespaces.clone();
-    if namespaces.iter().any(String::is_empty) {
-        return Vec::new();
-    }
-    if !args.duplicate_series {
-        // Watched twice, a namespace would have every series twice.
-        let mut seen = std::collections::BTreeSet::new();
-        namespaces.retain(|namespace| seen.insert(namespace.clone()));
-    }
-    namespaces
-}
-
-/// The resources that are watched when none are named.
-pub fn default_resources() -> Vec<&'static dyn Resource> {
-    let all = resources::registry().iter().copied();
-    all.filter(|resource| resource.api().default_enabled).collect()
-}
-
-/// The resources that `args` select, `default` when they name none.
-fn selected(
-    args: &KubeArgs,
-    default: impl Fn() -> Vec<&'static dyn Resource>,
-) -> Result<Vec<&'static dyn Resource>, ConfigErrors> {
-    if args.resources.is_empty() {
-        return Ok(default());
-    }
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
-    for name in &args.resources {
-        match resources::find(name) {
-            Some(resource) => found.push(resource),
-            None => missing.push(unknown(name)),
-        }
-    }
-    if missing.is_empty() { Ok(found) } else { Err(ConfigErrors(missing)) }
-}
-
-/// The resources that `args` select (`default` when they name none) and how each is rendered.
-///
-/// # Errors
-///
-/// Unknown resources, or a broken pattern.
-pub fn rendering(
-    args: &KubeArgs,
-    default: impl Fn() -> Vec<&'static dyn Resource>,
-) -> Result<Vec<(&'static dyn Resource, RenderOptions)>, ConfigErrors> {
-    let selected = selected(args, default)?;
-    let families = Arc::new(family_filter(args)?);
-    let resolve = |lists: &AllowLists| {
-        let names = selected.iter().map(|resource| resource.name());
-        let resolved = lists.resolve(names, exists);
-        resolved.map_err(|error| unknown(&error.0))
-    };
-    let labels = resolve(&args.labels_allowlist)?;
-    let annotations = resolve(&args.annotations_allowlist)?;
-    let options = |resource: &'static dyn Resource| RenderOptions {
-        labels: labels.selection(resource.name()),
-        annotations: annotations.selection(resource.name()),
-        families: Arc::clone(&families),
-        keep_duplicates: args.duplicate_series,
-    };
-    Ok(selected.into_iter().map(|resource| (resource, options(resource))).collect())
-}
-
-/// The families that `args` select.
-fn family_filter(args: &KubeArgs) -> Result<FamilyFilter, ConfigError> {
-    let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
-    let filter = FamilyFilter::new(
-        &list(&args.metric_allowlist),
-        &list(&args.metric_denylist),
-        &list(&args.metric_opt_in_list),
-    );
-    filter.map_err(|error| ConfigError::Invalid(error.to_string()))
-}
-
-fn exists(name: &str) -> bool {
-    resources::find(name).is_some()
-}
-
-fn unknown(name: &str) -> ConfigError {
-    let available: Vec<&str> = resources::registry().iter().map(|one| one.name()).collect();
-    ConfigError::UnknownResource { name: name.to_owned(), available: available.join(",") }
 }
 
 #[cfg(test)]

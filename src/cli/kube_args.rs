@@ -38,6 +38,8 @@ kinds! {
     Url: String = String::new(), Takes::Value("string"), |text, into| put(into, Ok(text.to_owned()));
     /// A boolean.
     Switch: bool = false, Takes::Nothing, |text, into| put(into, strconv::parse_bool(text));
+    /// A boolean that each name of the program has another default for.
+    Wish: Option<bool> = None, Takes::Nothing, |text, into| put(into, strconv::parse_bool(text).map(Some));
     /// An integer.
     Int: i64 = 0, Takes::Value("int"), |text, into| put(into, strconv::parse_int(text, 64));
     /// An integer of 32 bits.
@@ -167,6 +169,10 @@ flags! {
             "List from the API server's cache (resourceVersion=0) instead of a quorum read.";
         staleness_limit: Nanos, "staleness-limit", "10m0s",
             "How long to show objects that the API server refuses to list any more (401, 403, 404); 0 is for ever, as in kube-state-metrics.";
+        gate: Wish, "gate-metrics-until-synced", "",
+            "Answer 503 with a list of what is missing until every kind has been listed once. On in kstatd run, off under the name kube-state-metrics.";
+        gate_timeout: Nanos, "gate-metrics-timeout", "30s",
+            "After how long a kind that cannot be listed (forbidden, or no answer) does not hold --gate-metrics-until-synced back any more; 0 is never.";
         duplicate_series: Switch, "compat.duplicate-series", "",
             "Print a series as often as its object gives rise to it, as kube-state-metrics does; otherwise only the first is kept.";
     }

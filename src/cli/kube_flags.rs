@@ -14,26 +14,13 @@ pub fn all() -> Vec<Flag<KubeArgs>> {
 mod tests {
     use super::*;
     use crate::cli::flag::find;
+    use crate::recorded::{cases, texts};
 
     #[test]
     fn comma_lists() {
-        let path =
-            format!("{}/tests/conformance/ksm/comma_list_flags.json", env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(path).expect("conformance data");
-        let data: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let strings = |value: &serde_json::Value| -> Vec<String> {
-            value
-                .as_array()
-                .expect("list")
-                .iter()
-                .map(|v| v.as_str().expect("text").to_owned())
-                .collect()
-        };
-        let cases = data["cases"].as_array().expect("cases");
-        assert_eq!(cases.len(), 14);
-        for case in cases {
+        for case in cases("ksm/comma_list_flags.json", 14) {
             let mut args = KubeArgs::default();
-            for value in strings(&case["values"]) {
+            for value in texts(&case["values"]) {
                 for name in ["resources", "metric-allowlist", "namespaces"] {
                     let flag = find(FLAGS, name).expect("flag");
                     (flag.set)(&mut args, &value).expect("any text");
@@ -41,9 +28,9 @@ mod tests {
             }
             let resources: Vec<String> = args.resources.into_iter().collect();
             let metrics: Vec<String> = args.metric_allowlist.into_iter().collect();
-            assert_eq!(resources, strings(&case["as_resources"]), "{case}");
+            assert_eq!(resources, texts(&case["as_resources"]), "{case}");
             assert_eq!(metrics.join(","), case["as_metrics"].as_str().expect("text"), "{case}");
-            assert_eq!(args.namespaces, strings(&case["as_namespaces"]), "{case}");
+            assert_eq!(args.namespaces, texts(&case["as_namespaces"]), "{case}");
         }
     }
 

@@ -18,5 +18,7 @@ pub mod kube_flags;
 pub(crate) mod native;
 pub mod options_file;
 pub(crate) mod pflag;
+pub(crate) mod read_options;
+pub(crate) mod selection;
 pub(crate) mod services;
 pub(crate) mod statsd_flags;

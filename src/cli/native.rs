@@ -235,6 +235,9 @@ pub struct CheckArgs {
     /// The configuration of custom resource metrics
     #[arg(long = "custom-resource-state-config-file", value_name = "FILE")]
     pub custom: Option<PathBuf>,
+    /// A file with definitions of custom resources, whose schemas the paths are held against
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
 }
 
 /// Flags of `kstatd rbac`.

@@ -105,13 +105,12 @@ pub fn merge(text: &str, args: &KubeArgs) -> Merged {
         }
     };
     let mut reader = Reader::new(&document);
-    reader.problems.extend(document.duplicates.iter().cloned());
     let entries = document.root().map(|root| reader.file(root)).unwrap_or_default();
     for &((name, place), _) in &entries {
         if !keys().any(|key| key.name == name) {
-            reader.problems.push(unknown_key(name, place));
+            reader.values.problems.push(unknown_key(name, place));
         } else if name == OLD_CUSTOM_RESOURCE_FILE {
-            reader.problems.push(Problem::warning(
+            reader.values.problems.push(Problem::warning(
                 ProblemClass::Deprecated,
                 place,
                 format!("{OLD_CUSTOM_RESOURCE_FILE} is deprecated"),
@@ -128,7 +127,7 @@ pub fn merge(text: &str, args: &KubeArgs) -> Merged {
             apply(&mut reader, &key, node, &mut merged.args);
         }
     }
-    let mut problems = reader.problems;
+    let mut problems = reader.values.problems;
     problems.extend(together(&merged.args, &given));
     problems.sort_by_key(|problem| (problem.line, problem.column));
     merged.problems = problems;
@@ -145,14 +144,14 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
     let name = key.name;
     match &key.field {
         Field::Text(field) => {
-            let text = reader.text(node, name);
+            let text = reader.values.text(node, name);
             put(field(args), text.filter(|text| !key.no_blank || !text.is_empty()));
         }
         Field::Url(field) => {
-            let text = reader.text(node, name);
+            let text = reader.values.text(node, name);
             let url = text.as_deref().filter(|url| !url.is_empty());
             if let Some(Err(error)) = url.map(check_url) {
-                reader.problems.push(Problem::error(
+                reader.values.problems.push(Problem::error(
                     ProblemClass::InvalidUrl,
                     node.place,
                     format!("{name}: {error}"),
@@ -161,7 +160,7 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
             }
             put(field(args), text);
         }
-        Field::Switch(field) => put(field(args), reader.flag(node, name)),
+        Field::Switch(field) => put(field(args), reader.values.flag(node, name)),
         Field::Int(field) => put(field(args), reader.int(node, name, 64)),
         Field::ShortInt(field) => {
             let number = reader.int(node, name, 32);
@@ -170,7 +169,7 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
         Field::Port(field) => {
             let number = reader.int(node, name, 64);
             if let Some(port) = number.filter(|port| u16::try_from(*port).is_err()) {
-                reader.problems.push(Problem::error(
+                reader.values.problems.push(Problem::error(
                     ProblemClass::InvalidPort,
                     node.place,
                     format!("{name} is {port}"),
@@ -186,7 +185,7 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
             let Some(set) = reader.set(node, name) else { return };
             for (resource, place) in set.iter().flatten() {
                 if resources::find(resource).is_none() {
-                    reader.problems.push(unknown_resource(name, resource, *place));
+                    reader.values.problems.push(unknown_resource(name, resource, *place));
                 }
             }
             replace(field(args), set);
@@ -200,10 +199,10 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
             let every = lists.iter().any(|((resource, _), _)| resource == "*");
             for ((resource, place), keys) in &lists {
                 if !every && resources::find(resource).is_none() {
-                    reader.problems.push(unknown_resource(name, resource, *place));
+                    reader.values.problems.push(unknown_resource(name, resource, *place));
                 }
                 for (label, place) in keys.iter().filter(|(key, _)| key.matches('*').count() > 1) {
-                    reader.problems.push(Problem::error(
+                    reader.values.problems.push(Problem::error(
                         ProblemClass::SeveralWildcards,
                         *place,
                         format!("{name}: {resource}: {label:?} has more than one *"),
@@ -231,7 +230,7 @@ fn patterns(
     for (pattern, place) in set.iter().flatten() {
         if let Err(reason) = list.check(pattern) {
             let message = format!("{name}: pattern {pattern:?}: {reason}");
-            reader.problems.push(Problem::error(
+            reader.values.problems.push(Problem::error(
                 ProblemClass::InvalidPattern,
                 *place,
                 message,

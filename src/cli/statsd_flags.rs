@@ -4,6 +4,7 @@ use tracing::Level;
 
 use super::flag::{Takes, flags, kinds};
 use crate::go::strconv;
+use crate::statsd::line::ParserFlags;
 
 /// The integer syntax of kingpin's `Int`: a float, truncated towards zero.
 fn int(text: &str) -> Result<i64, String> {
@@ -118,6 +119,19 @@ flags! {
             "File with TLS certificates, users and headers of the web server, in the format of the Prometheus exporter toolkit.";
         sets: Toggle, "statsd.sets", "",
             "Count the distinct values of sets (type s), estimated. Off by default: statsd_exporter refuses sets.";
+    }
+}
+
+impl StatsdArgs {
+    /// What the flags switch on of the grammar.
+    pub fn parser_flags(&self) -> ParserFlags {
+        ParserFlags {
+            dogstatsd: self.parse_dogstatsd_tags,
+            influxdb: self.parse_influxdb_tags,
+            librato: self.parse_librato_tags,
+            signalfx: self.parse_signalfx_tags,
+            sets: self.sets,
+        }
     }
 }
 

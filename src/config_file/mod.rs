@@ -6,12 +6,14 @@
 mod nearest;
 mod problem;
 mod scalar;
+mod values;
 mod yaml;
 
 pub(crate) use nearest::nearest;
 pub(crate) use problem::Place;
 pub use problem::{Problem, ProblemClass, Severity};
 pub(crate) use scalar::{Resolved, resolve};
+pub(crate) use values::{Entry, Values};
 pub(crate) use yaml::{Document, Node, NodeId, Notation, Scalar, Value};
 
 /// Reads a file of text.

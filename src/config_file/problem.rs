@@ -60,6 +60,12 @@ pub enum ProblemClass {
     Deprecated,
     /// Warning: the rule can never match, an earlier one always wins.
     ShadowedRule,
+    /// Warning: a label that has two sources.
+    DuplicateLabel,
+    /// Warning: a label with more values than anybody wants.
+    HighCardinality,
+    /// Warning: a path that no object can have, by its schema.
+    NeverMatches,
     /// Warning: a value that probably means something else than it says.
     Suspicious,
 }
@@ -92,6 +98,9 @@ impl ProblemClass {
             Self::InvalidUrl => "invalid_url",
             Self::Deprecated => "deprecated",
             Self::ShadowedRule => "shadowed_rule",
+            Self::DuplicateLabel => "duplicate_label",
+            Self::HighCardinality => "high_cardinality",
+            Self::NeverMatches => "never_matches",
             Self::Suspicious => "suspicious",
         }
     }

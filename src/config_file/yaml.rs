@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
 
 use super::problem::{Place, Problem, ProblemClass};
+use super::scalar::{Resolved, resolve};
 
 /// What a file may grow to when its aliases are followed, beyond [`GROWTH`] times its own nodes.
 const ALIAS_ALLOWANCE: usize = 1_000_000;
@@ -24,6 +25,26 @@ pub(crate) struct Node {
     pub(crate) value: Value,
     /// How many nodes a walk meets below and including this one, aliases followed.
     size: usize,
+}
+
+impl Node {
+    /// Whether it is null, as an unquoted scalar says it.
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(&self.value, Value::Scalar(Scalar { text, notation: Notation::Plain })
+            if resolve(text) == Resolved::Null)
+    }
+
+    /// The problem that this is another type of value than the one that is `wanted` of `what`.
+    pub(crate) fn of_wrong_type(&self, what: &str, wanted: &str) -> Problem {
+        let got = match &self.value {
+            Value::Scalar(scalar) if scalar.notation == Notation::Plain => scalar.text.clone(),
+            Value::Scalar(scalar) => format!("{:?}", scalar.text),
+            Value::Sequence(_) => "a list".to_owned(),
+            Value::Mapping(_) => "a map".to_owned(),
+        };
+        let (message, hint) = (format!("{what} is {got}"), format!("write {wanted}"));
+        Problem::error(ProblemClass::YamlType, self.place, message, hint)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -73,7 +94,7 @@ impl Document {
             if matches!(event, Event::DocumentEnd) {
                 break;
             }
-            composer.take(event, span)?;
+            composer.take(event, span, text)?;
         }
         Ok(Self { nodes: composer.nodes, root: composer.root, duplicates: composer.duplicates })
     }
@@ -152,14 +173,28 @@ struct Open {
 }
 
 impl Composer {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Problem> {
+    /// `text` is what is being parsed.
+    fn take(&mut self, event: Event<'_>, span: Span, text: &str) -> Result<(), Problem> {
         let place = place(span.start);
         match event {
-            Event::Scalar(text, style, anchor, tag) => {
+            Event::Scalar(value, style, anchor, tag) => {
+                let is_key = self
+                    .open
+                    .last()
+                    .is_some_and(|open| open.mapping && open.children.len().is_multiple_of(2));
+                if is_key && anchor == 0 && tag.is_none() && is_left_out(style, &span, text) {
+                    let hint = "write the key before the colon; an empty one is \"\"";
+                    return Err(Problem::error(
+                        ProblemClass::YamlSyntax,
+                        place,
+                        "not YAML: a key is missing before the colon".into(),
+                        hint,
+                    ));
+                }
                 let notation = notation(style, tag.as_deref());
                 let id = self.push(
                     place,
-                    Value::Scalar(Scalar { text: text.into_owned(), notation }),
+                    Value::Scalar(Scalar { text: value.into_owned(), notation }),
                     1,
                 );
                 self.anchors.insert(anchor, id);
@@ -339,6 +374,14 @@ impl Composer {
     }
 }
 
+/// Whether nothing stands where a key should, not even `?`, which YAML 1.2 has as null and YAML 1.1 as an error.
+fn is_left_out(style: ScalarStyle, span: &Span, text: &str) -> bool {
+    let before = || text.get(..span.start.byte_offset()?).map(str::trim_end);
+    style == ScalarStyle::Plain
+        && span.start == span.end
+        && before().is_some_and(|before| !before.ends_with('?'))
+}
+
 fn notation(style: ScalarStyle, tag: Option<&Tag>) -> Notation {
     let Some(tag) = tag else {
         return if style == ScalarStyle::Plain { Notation::Plain } else { Notation::Text };
@@ -347,5 +390,24 @@ fn notation(style: ScalarStyle, tag: Option<&Tag>) -> Notation {
         ("tag:yaml.org,2002:", "str") | ("!" | "", "!" | "") => Notation::Text,
         ("tag:yaml.org,2002:", "int" | "float" | "bool" | "null") => Notation::Plain,
         (handle, suffix) => Notation::Tagged(format!("{handle}{suffix}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the YAML of Go has it, recorded from the original with each of these as a mapping file.
+    #[test]
+    fn a_key_may_be_empty_but_not_left_out() {
+        let is_read = |text: &str| Document::parse(text).is_ok();
+        for text in [": x", "{: {a: b}}", "a:\n  : x\n  b: y", "ä: {b: x, : y}", "- : x"] {
+            assert!(!is_read(text), "{text}");
+        }
+        for text in
+            ["~: x", "\"\": x", "a:\n  ? \n  : x", "ä: {? : y}", "!!str : x", "&a : x", "- "]
+        {
+            assert!(is_read(text), "{text}");
+        }
     }
 }

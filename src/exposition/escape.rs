@@ -54,11 +54,7 @@ mod tests {
 
     #[test]
     fn label_values_match_the_recorded_vectors() {
-        let text = include_str!("../../tests/conformance/ksm/label_values.json");
-        let data: serde_json::Value = serde_json::from_str(text).unwrap();
-        let cases = data["cases"].as_array().unwrap();
-        assert!(!cases.is_empty());
-        for case in cases {
+        for case in crate::recorded::cases("ksm/label_values.json", 1) {
             let input = case["value"].as_str().unwrap();
             let want = case["line"].as_str().unwrap();
             assert_eq!(format!("x{{l=\"{}\"}} 1", label(input)), want);

@@ -300,12 +300,7 @@ mod tests {
     use super::*;
 
     fn cases(file: &str) -> Vec<serde_json::Value> {
-        let path = format!("{}/tests/conformance/{file}", env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(path).expect("conformance data");
-        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let cases = value.get("cases").unwrap_or(&value).as_array().expect("cases").clone();
-        assert!(!cases.is_empty());
-        cases
+        crate::recorded::cases(file, 1)
     }
 
     #[test]

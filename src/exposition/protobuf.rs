@@ -5,6 +5,9 @@
 //! Field numbers: `io/prometheus/client/metrics.proto` of Prometheus' client model (proto2: repeated numbers are not
 //! packed).
 
+use crate::wire::varint as wire;
+pub use wire::{varint, varint_length};
+
 /// A field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -106,6 +109,18 @@ pub trait Sink {
     fn word(&mut self, field: Field, number: u64, name: &str);
     /// A message within this one; `fill` gives its fields.
     fn message(&mut self, field: Field, fill: impl FnOnce(&mut Self));
+
+    /// A message for each bucket of a histogram: its cumulative count and its upper bound. Metric after metric has the
+    /// same bounds, which a form may make use of.
+    #[inline]
+    fn buckets(&mut self, bounds: &[f64], counts: &[u64]) {
+        for (&bound, &count) in bounds.iter().zip(counts) {
+            self.message(fields::BUCKET, |bucket| {
+                bucket.unsigned(fields::CUMULATIVE_COUNT, count);
+                bucket.double(fields::UPPER_BOUND, bound);
+            });
+        }
+    }
 }
 
 const VARINT: u64 = 0;
@@ -227,35 +242,11 @@ pub const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Appends a number, seven bits to a byte.
-#[inline]
-pub fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 /// Reads what [`varint`] wrote from the front of `bytes`; gives the number and what follows it.
 #[inline]
 #[must_use]
 pub fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut value = 0;
-    for (index, byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            return Some((value, bytes.get(index + 1..)?));
-        }
-    }
-    None
-}
-
-/// How many bytes [`varint`] appends.
-#[inline]
-#[must_use]
-pub const fn varint_length(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+    wire::read_varint(bytes).ok()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use super::protobuf::{Field, Sink, read_varint, unzigzag};
+use super::protobuf::{Field, Sink, fields, read_varint, unzigzag};
 
 /// One message a line, or one field a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,17 +35,66 @@ impl Cursor {
     }
 }
 
+/// The text of the buckets of one histogram, cut where the counts stand: what the next histogram's buckets will most
+/// likely look like.
+#[derive(Debug, Default)]
+pub struct BucketTexts {
+    /// Where it was written.
+    at: Option<(Layout, usize)>,
+    bounds: Vec<f64>,
+    /// One piece before each count, and one behind the last.
+    text: Vec<u8>,
+    /// Where each piece ends.
+    ends: Vec<usize>,
+}
+
+impl BucketTexts {
+    fn are(&self, at: Cursor, bounds: &[f64]) -> bool {
+        let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
+        self.at == Some((at.layout, at.depth))
+            && self.bounds.len() == bounds.len()
+            && self.bounds.iter().zip(bounds).all(same)
+    }
+
+    /// Makes the text for other bounds. A message is never the first field of a histogram, its count is.
+    fn make(&mut self, at: Cursor, bounds: &[f64]) {
+        self.at = Some((at.layout, at.depth));
+        self.bounds.clear();
+        self.bounds.extend_from_slice(bounds);
+        self.text.clear();
+        self.ends.clear();
+        let mut text = Text::new(&mut self.text, Cursor { first: false, ..at });
+        for &bound in bounds {
+            text.message(fields::BUCKET, |bucket| {
+                bucket.entry(fields::CUMULATIVE_COUNT, |out| self.ends.push(out.len()));
+                bucket.double(fields::UPPER_BOUND, bound);
+            });
+        }
+        self.ends.push(self.text.len());
+    }
+}
+
 /// Appends text.
 #[derive(Debug)]
 pub struct Text<'o> {
     out: &'o mut Vec<u8>,
     at: Cursor,
+    buckets: Option<&'o mut BucketTexts>,
 }
 
 impl<'o> Text<'o> {
     /// Goes on at `cursor`.
     pub fn new(out: &'o mut Vec<u8>, cursor: Cursor) -> Self {
-        Self { out, at: cursor }
+        Self { out, at: cursor, buckets: None }
+    }
+
+    /// Goes on at `cursor`, with the buckets of the histogram before.
+    pub fn with_buckets(
+        out: &'o mut Vec<u8>,
+        cursor: Cursor,
+        buckets: &'o mut BucketTexts,
+    ) -> Self {
+        Self { out, at: cursor, buckets: Some(buckets) }
     }
 
     /// To go on from here later.
@@ -141,6 +190,23 @@ impl Sink for Text<'_> {
             self.out.extend_from_slice(b"}\n");
         } else {
             self.out.push(b'}');
+        }
+    }
+
+    fn buckets(&mut self, bounds: &[f64], counts: &[u64]) {
+        let mut own = BucketTexts::default();
+        let texts = self.buckets.as_deref_mut().unwrap_or(&mut own);
+        let bounds = bounds.get(..counts.len()).unwrap_or(bounds);
+        if !texts.are(self.at, bounds) {
+            texts.make(self.at, bounds);
+        }
+        let mut start = 0;
+        for (index, &end) in texts.ends.iter().enumerate() {
+            self.out.extend_from_slice(texts.text.get(start..end).unwrap_or_default());
+            start = end;
+            if let Some(&count) = counts.get(index).filter(|_| index < bounds.len()) {
+                self.out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+            }
         }
     }
 }

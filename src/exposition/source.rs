@@ -22,6 +22,8 @@ pub struct ScrapeQuery {
     pub resources: Option<BTreeSet<String>>,
     /// `exclude_resources=`: resources left out, applied after `resources`.
     pub exclude_resources: BTreeSet<String>,
+    /// `namespace=`: only objects of these namespaces, `None` for all objects.
+    pub namespaces: Option<BTreeSet<String>>,
     /// `name[]=`: only families with exactly these names, `None` for all.
     pub names: Option<BTreeSet<String>>,
 }
@@ -68,6 +70,17 @@ pub trait Source: Send + Sync {
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
         Box::new(self.frames(format, query).map(Piece::Text))
+    }
+
+    /// What it does not have yet and without which it is not to be seen, in words for an operator.
+    fn missing(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether it has series that belong to namespaces, and gives those alone when a query names some. Any other source is
+    /// left out of such an answer.
+    fn has_namespaces(&self) -> bool {
+        false
     }
 
     /// The body as length-delimited `io.prometheus.client.MetricFamily` messages; `None` when this

@@ -1,9 +1,7 @@
 //! The shard of a pod of a StatefulSet: its number is in its name, how many there are says the StatefulSet.
 //!
-//! The pod is asked for its StatefulSet once, which is then watched. Who grows or shrinks with the others takes what it
-//! gains before it leaves what it loses: between the two it has both, until the others can be expected to have theirs.
-//! So no object is nobody's, as long as every pod gets that far within [`HOLD`] of the others; for that time some are
-//! two pods'. Nothing here knows what a shard is used for.
+//! The pod is asked for its StatefulSet once, which is then watched. Nothing here knows what a shard is used for; how
+//! one is left for another is the matter of [`resharding`](super::resharding).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +11,11 @@ use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::client::{Client, ClientError, Refusal};
 use super::follow::backoff::{Backoff, BackoffConfig};
 use super::shard::{self, Shard};
-
-/// How long what was lost is kept after what was gained is there.
-pub const HOLD: Duration = Duration::from_secs(5);
-
-/// How long is waited for pods that are not ready yet.
-const LONGEST_HOLD: Duration = Duration::from_secs(120);
 
 /// How long a watch is asked to last, and how much longer it may at most.
 const WATCH: (u64, Duration) = (240, Duration::from_secs(30));
@@ -52,6 +44,8 @@ pub struct Detected {
 /// Follows the StatefulSet of a pod. Dropping it ends that.
 pub struct Autosharding {
     detected: watch::Receiver<Detected>,
+    /// The name of the StatefulSet.
+    pub(super) set: String,
     task: AbortHandle,
 }
 
@@ -152,9 +146,9 @@ impl Autosharding {
             }
         };
         let (sender, detected) = watch::channel(found.detected(own));
-        let follower = Follower { client, pod, set, own, sender };
+        let follower = Follower { client, pod, set: set.clone(), own, sender };
         let task = tokio::spawn(follower.run()).abort_handle();
-        Ok(Self { detected, task })
+        Ok(Self { detected, set, task })
     }
 
     /// What is known now, and of every change from here on.
@@ -181,7 +175,10 @@ async fn stateful_set_of(client: &Client, pod: &PodName) -> Result<String, Strin
 }
 
 /// An object or a list, as JSON.
-async fn get<T: for<'de> Deserialize<'de>>(client: &Client, path: &str) -> Result<T, String> {
+pub(super) async fn get<T: for<'de> Deserialize<'de>>(
+    client: &Client,
+    path: &str,
+) -> Result<T, String> {
     let body = client.fetch(path).await.map_err(|error| error.to_string())?;
     serde_json::from_slice(&body)
         .map_err(|error| format!("{path}: the answer cannot be read: {error}"))
@@ -282,70 +279,6 @@ impl Follower {
     }
 }
 
-/// The way from one share to another: both, then the new one alone.
-#[derive(Debug)]
-pub struct Resharding {
-    detected: Detected,
-    /// What is being shown or on its way.
-    share: Shard,
-    /// Since when both are there.
-    both_since: Option<Instant>,
-}
-
-impl Resharding {
-    /// Begins with the share that was found.
-    #[must_use]
-    pub fn new(detected: Detected) -> Self {
-        Self { detected, share: detected.shard, both_since: None }
-    }
-
-    /// What is to be shown now.
-    #[must_use]
-    pub fn share(&self) -> Shard {
-        self.share
-    }
-
-    /// Something else was found. Whether something else is to be shown.
-    pub fn found(&mut self, detected: Detected) -> bool {
-        let before = self.share;
-        if detected.shard != self.detected.shard {
-            // From one way onto another: what is shown is still shown to whoever asked last.
-            self.share = detected.shard.joined(self.detected.shard);
-            self.both_since = None;
-        }
-        self.detected = detected;
-        self.share != before
-    }
-
-    /// When [`Resharding::due`] has to be asked, `None` while there is nothing to wait for. `in_force` is whether
-    /// everything that is to be shown is shown.
-    pub fn wake_at(&mut self, in_force: bool, now: Instant) -> Option<Instant> {
-        if self.share == self.detected.shard || !in_force {
-            return None;
-        }
-        let since = *self.both_since.get_or_insert(now);
-        Some(since + if self.detected.settled { HOLD } else { LONGEST_HOLD })
-    }
-
-    /// Leaves what was lost, if the time has come. Whether it has.
-    pub fn due(&mut self, in_force: bool, now: Instant) -> bool {
-        let due = self.wake_at(in_force, now).is_some_and(|at| now >= at);
-        if due {
-            self.share = self.detected.shard;
-            self.both_since = None;
-        }
-        due
-    }
-}
-
-/// Completes at a point in time, never without one.
-pub async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -370,31 +303,5 @@ mod tests {
             let set: StatefulSet = serde_json::from_str(text).expect(text);
             assert_eq!(set.detected(own), want, "{text}");
         }
-    }
-
-    #[test]
-    fn what_is_lost_is_left_after_what_is_gained_is_there() {
-        let start = Instant::now();
-        let mut way = Resharding::new(detected(0, 2));
-        assert!(!way.found(detected(0, 2)));
-        assert_eq!(way.wake_at(true, start), None);
-        assert!(way.found(detected(0, 3)));
-        for uid in 0..500 {
-            let uid = format!("uid-{uid}");
-            let kept = Shard::new(0, 2).keeps(uid.as_bytes());
-            assert_eq!(way.share().keeps(uid.as_bytes()), kept, "{uid}");
-        }
-        assert_eq!(way.wake_at(false, start), None, "the new is not there yet");
-        assert_eq!(way.wake_at(true, start), Some(start + HOLD));
-        assert!(!way.due(true, start + HOLD / 2));
-        assert!(way.due(true, start + HOLD));
-        assert_eq!(way.share(), Shard::new(0, 3));
-        // A pod that is still to come is waited for.
-        let unsettled = Detected { settled: false, ..detected(0, 4) };
-        assert!(way.found(unsettled));
-        assert_eq!(way.wake_at(true, start), Some(start + LONGEST_HOLD));
-        assert!(!way.found(detected(0, 4)), "only its readiness has changed");
-        assert!(way.due(true, start + HOLD));
-        assert_eq!(way.share(), Shard::new(0, 4));
     }
 }

@@ -132,6 +132,11 @@ impl PipelineHandle {
         Arc::clone(&self.situation.borrow().pending)
     }
 
+    /// What has changed until now is known to this handle.
+    pub(super) fn mark_unchanged(&mut self) {
+        self.situation.mark_unchanged();
+    }
+
     /// Waits until something about [`PipelineHandle::is_in_force`] has changed since the last call on
     /// this handle; for ever when the pipeline has ended.
     pub async fn changed(&mut self) {
@@ -145,6 +150,12 @@ impl PipelineHandle {
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         self.progress().iter().map(|progress| progress.status()).collect()
+    }
+
+    /// All list/watches of the first configuration; `None` before they are known.
+    pub(crate) fn first_lists(&self) -> Option<Vec<Status>> {
+        let known = self.situation.borrow().number > 0;
+        known.then(|| self.status())
     }
 
     fn progress(&self) -> MutexGuard<'_, Vec<Arc<Progress>>> {

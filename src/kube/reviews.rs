@@ -103,9 +103,40 @@ impl Client {
         path: &str,
         verb: &str,
     ) -> Result<Judgement, String> {
+        self.judge(account, "nonResourceAttributes", json!({"path": path, "verb": verb})).await
+    }
+
+    /// Whether an account may see the metrics of what is in a namespace: whether it may `get` the `pods` of
+    /// `metrics.k8s.io` there. That is what proxies before metrics ask that rewrite a query's `namespace` to attributes
+    /// of a resource, and what the roles `view`, `edit` and `admin` grant where a metrics server is installed.
+    ///
+    /// # Errors
+    ///
+    /// When the API server does not say.
+    pub async fn review_namespace(
+        &self,
+        account: &Account,
+        namespace: &str,
+    ) -> Result<Judgement, String> {
+        let attributes = json!({
+            "namespace": namespace,
+            "verb": "get",
+            "group": "metrics.k8s.io",
+            "version": "v1beta1",
+            "resource": "pods",
+        });
+        self.judge(account, "resourceAttributes", attributes).await
+    }
+
+    async fn judge(
+        &self,
+        account: &Account,
+        kind: &str,
+        attributes: Value,
+    ) -> Result<Judgement, String> {
         let mut spec = serde_json::to_value(account).map_err(|error| error.to_string())?;
         if let Value::Object(spec) = &mut spec {
-            spec.insert("nonResourceAttributes".to_owned(), json!({"path": path, "verb": verb}));
+            spec.insert(kind.to_owned(), attributes);
         }
         let review = json!({
             "kind": "SubjectAccessReview",

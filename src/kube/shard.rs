@@ -35,8 +35,32 @@ pub struct Shard {
     pub index: i32,
     /// How many there are. None keeps anything when this is not positive.
     pub total: i64,
-    /// The number and the total of before, while what they kept is kept too.
-    before: Option<(i32, i64)>,
+    /// The number and the total of before, while what they kept is kept too, and how far the change is.
+    before: Option<(i32, i64, Stage)>,
+}
+
+/// How far a change from one share to another is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// What is gained is followed, but not shown.
+    Prepared,
+    /// What is gained and what is lost is shown.
+    Both,
+    /// What is lost is not shown any more.
+    Done,
+}
+
+/// What an object is to a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It is kept.
+    Kept,
+    /// It will be shown, and is not yet.
+    Gained,
+    /// It is shown, and will not be for long.
+    Lost,
+    /// It is another's.
+    Foreign,
 }
 
 impl Default for Shard {
@@ -46,6 +70,9 @@ impl Default for Shard {
 }
 
 impl Shard {
+    /// No shard: keeps nothing.
+    pub const NOBODY: Self = Self::new(-1, 0);
+
     /// The only shard: keeps everything.
     pub const WHOLE: Self = Self::new(0, 1);
 
@@ -55,29 +82,77 @@ impl Shard {
         Self { index, total, before: None }
     }
 
-    /// This shard together with what another keeps.
+    /// This shard in place of another: both are followed, and what the other one keeps is shown.
     #[must_use]
-    pub fn joined(self, before: Self) -> Self {
-        let whole = [self, before].iter().any(|one| one.index == 0 && one.total == 1);
-        match whole {
-            true => Self { before: (self != Self::WHOLE).then_some((0, 1)), ..self },
-            false => Self { before: Some((before.index, before.total)), ..self },
+    pub const fn instead_of(self, before: Self) -> Self {
+        Self { before: Some((before.index, before.total, Stage::Prepared)), ..self }
+    }
+
+    /// Another one in place of what is shown before this one.
+    #[must_use]
+    pub fn redirected(self, to: Self) -> Self {
+        Self { before: self.before, ..to }
+    }
+
+    /// The same, so far.
+    #[must_use]
+    pub fn at(self, stage: Stage) -> Self {
+        let before = self.before.map(|(index, total, _)| (index, total, stage));
+        Self { before, ..self }
+    }
+
+    /// How far it is in the place of another; `None` if it never was.
+    #[must_use]
+    pub fn stage(&self) -> Option<Stage> {
+        self.before.map(|(_, _, stage)| stage)
+    }
+
+    /// Whether both follow the same objects, whatever they show of them.
+    #[must_use]
+    pub fn follows_same(&self, other: &Self) -> bool {
+        self.at(Stage::Prepared) == other.at(Stage::Prepared)
+    }
+
+    /// Whether what is gained is shown.
+    #[must_use]
+    pub fn shows_gained(&self) -> bool {
+        self.stage().is_none_or(|stage| stage >= Stage::Both)
+    }
+
+    /// Whether what is lost is shown.
+    #[must_use]
+    pub fn shows_lost(&self) -> bool {
+        self.stage().is_none_or(|stage| stage <= Stage::Both)
+    }
+
+    /// What the object of this UID is to this shard.
+    #[inline]
+    #[must_use]
+    pub fn part(&self, uid: &[u8]) -> Part {
+        if *self == Self::WHOLE {
+            return Part::Kept;
+        }
+        let hash = fnv1a64(uid);
+        // Without buckets every hash is -1, which is nobody's number.
+        let is = |index: i32, total: i64| {
+            index >= 0 && ((index, total) == (0, 1) || jump_hash(hash, total) == i64::from(index))
+        };
+        let now = is(self.index, self.total);
+        let Some((index, total, stage)) = self.before else {
+            return if now { Part::Kept } else { Part::Foreign };
+        };
+        match (now, is(index, total)) {
+            (true, false) if stage < Stage::Both => Part::Gained,
+            (true, _) => Part::Kept,
+            (false, true) if stage < Stage::Done => Part::Lost,
+            (false, _) => Part::Foreign,
         }
     }
 
     /// Whether the object of this UID is one of this shard.
-    #[inline]
     #[must_use]
     pub fn keeps(&self, uid: &[u8]) -> bool {
-        if *self == Self::WHOLE {
-            return true;
-        }
-        let hash = fnv1a64(uid);
-        // Without buckets every hash is -1, which is nobody's number.
-        let is = |(index, total): (i32, i64)| {
-            index >= 0 && ((index, total) == (0, 1) || jump_hash(hash, total) == i64::from(index))
-        };
-        is((self.index, self.total)) || self.before.is_some_and(is)
+        self.part(uid) != Part::Foreign
     }
 }
 
@@ -130,6 +205,17 @@ mod tests {
                     assert_eq!(Shard::new(other, total).keeps(uid), other == index);
                 }
             }
+        }
+    }
+
+    /// Why a server that filters by ranges of the hash is of no use: the shares are all over.
+    #[test]
+    fn shares_are_no_ranges_of_hashes() {
+        for (total, start) in [(2, 0), (3, 1u64 << 63), (8, 0x1234_5678_9abc_def0)] {
+            let shares: Vec<i64> =
+                (0..100_000).map(|step| jump_hash(start.wrapping_add(step), total)).collect();
+            let runs = shares.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            assert!(runs > 25_000, "{total}: {runs}");
         }
     }
 

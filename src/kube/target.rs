@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::follow::machine::{ListVersion, State};
-use crate::resources::Resource;
+use crate::resources::{Needs, Resource};
 
 /// A resource of the API, built in or custom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,18 +41,39 @@ impl Target {
         }
     }
 
-    /// Whether a list of this kind is one of its objects; an unknown kind may be.
-    pub(super) fn is_list(&self, kind: &str) -> bool {
+    /// Whether a list of this kind is one of its objects, or of the part of them that is needed; an unknown
+    /// kind may be.
+    pub(super) fn is_list(&self, kind: &str, needs: Needs) -> bool {
         let known = !kind.is_empty() && !self.kind.is_empty();
-        !known || kind.strip_suffix("List") == Some(&*self.kind)
+        !known
+            || kind.strip_suffix("List") == Some(&*self.kind)
+            || match needs {
+                Needs::Metadata => kind == "PartialObjectMetadataList",
+                Needs::Column(_) => kind == "Table",
+                Needs::Object => false,
+            }
     }
 
-    /// The `Accept` header.
-    pub(super) fn accept(&self) -> &'static str {
-        if self.protobuf {
-            "application/vnd.kubernetes.protobuf,application/json"
-        } else {
-            "application/json"
+    /// The `Accept` header of a request for what is needed of the objects, a watch or a list. Where a server
+    /// cannot give the part, it gives the whole.
+    pub(super) fn accept(&self, needs: Needs, watch: bool) -> &'static str {
+        match needs {
+            _ if !self.protobuf => "application/json",
+            Needs::Metadata if watch => {
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+                 application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+                 application/vnd.kubernetes.protobuf,application/json"
+            }
+            Needs::Metadata => {
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                 application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                 application/vnd.kubernetes.protobuf,application/json"
+            }
+            Needs::Column(_) => {
+                "application/json;as=Table;g=meta.k8s.io;v=v1,\
+                 application/vnd.kubernetes.protobuf,application/json"
+            }
+            Needs::Object => "application/vnd.kubernetes.protobuf,application/json",
         }
     }
 
@@ -179,9 +200,15 @@ mod tests {
     #[test]
     fn kinds_of_lists() {
         let target = scope("", None, "").target;
-        assert!(target.is_list("ThingList") && target.is_list(""));
-        assert!(!target.is_list("Thing") && !target.is_list("OtherList"));
-        assert!(Target { kind: String::new(), ..target }.is_list("OtherList"));
+        let is_list = |kind| target.is_list(kind, Needs::Object);
+        assert!(is_list("ThingList") && is_list(""));
+        assert!(!is_list("Thing") && !is_list("OtherList"));
+        assert!(!is_list("Table") && !is_list("PartialObjectMetadataList"));
+        let metadata = |kind| target.is_list(kind, Needs::Metadata);
+        assert!(metadata("PartialObjectMetadataList") && metadata("ThingList"));
+        assert!(!metadata("Table") && !metadata("OtherList"));
+        let unknown = Target { kind: String::new(), ..target.clone() };
+        assert!(unknown.is_list("OtherList", Needs::Object));
     }
 
     #[test]

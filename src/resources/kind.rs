@@ -40,6 +40,38 @@ pub enum Stability {
     Alpha,
 }
 
+/// A text of an object that the API server also prints in tables of such objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The heading of the table's column.
+    pub heading: &'static str,
+    /// The member of the object that it shows verbatim.
+    pub member: &'static str,
+}
+
+/// What of an object its series are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Its metadata.
+    Metadata,
+    /// Its metadata, and this.
+    Column(Column),
+    /// More than that.
+    Object,
+}
+
+impl Needs {
+    /// What is needed for both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Metadata, needs) | (needs, Self::Metadata) => needs,
+            (one, other) if one == other => one,
+            _ => Self::Object,
+        }
+    }
+}
+
 /// What can be known of a family without an object.
 #[derive(Clone, Copy, Debug)]
 pub struct FamilyInfo {
@@ -59,6 +91,8 @@ pub struct FamilyInfo {
     pub labels: &'static [&'static str],
     /// The labels of those series that have others than `labels`.
     pub other_labels: Option<&'static [&'static str]>,
+    /// What its series are made of, those of the identity labels aside.
+    pub needs: Needs,
 }
 
 impl FamilyInfo {
@@ -83,6 +117,9 @@ pub struct Family<K: Kind + ?Sized> {
 /// A function that writes the series of one family for one object.
 pub type Emit<K> = for<'v, 'a, 's> fn(&'v <K as Kind>::View<'a>, &mut Series<'s>);
 
+/// An identity label: its name, and its value of an object.
+pub type Identity<K> = (&'static str, for<'v, 'a> fn(&'v <K as Kind>::View<'a>) -> &'v str);
+
 impl<K: Kind + ?Sized> Family<K> {
     const fn new(
         name: &'static str,
@@ -101,6 +138,7 @@ impl<K: Kind + ?Sized> Family<K> {
             deprecated: None,
             labels,
             other_labels: None,
+            needs: Needs::Object,
         };
         Self { info, emit }
     }
@@ -127,6 +165,20 @@ pub const fn deprecated<K: Kind + ?Sized>(
     mut family: Family<K>,
 ) -> Family<K> {
     family.info.deprecated = Some(version);
+    family
+}
+
+/// The same family, which is made of an object's metadata alone.
+#[must_use]
+pub const fn of_metadata<K: Kind + ?Sized>(mut family: Family<K>) -> Family<K> {
+    family.info.needs = Needs::Metadata;
+    family
+}
+
+/// The same family, which is made of an object's metadata and what a column of its table shows.
+#[must_use]
+pub const fn of_column<K: Kind + ?Sized>(column: Column, mut family: Family<K>) -> Family<K> {
+    family.info.needs = Needs::Column(column);
     family
 }
 
@@ -166,8 +218,10 @@ pub const fn alpha<K: Kind + ?Sized>(
 pub trait Kind: 'static {
     /// Where it lives.
     const API: Api;
-    /// Names of the labels that every series of an object begins with.
-    const IDENTITY: &'static [&'static str];
+    /// The labels that every series of an object begins with.
+    const IDENTITY: &'static [Identity<Self>];
+    /// What the values of the identity labels are made of.
+    const IDENTITY_NEEDS: Needs = Needs::Metadata;
     /// The families, in exposition order.
     const FAMILIES: &'static [Family<Self>];
     /// The lean view.
@@ -193,7 +247,7 @@ pub trait Resource: Send + Sync {
     fn api(&self) -> &'static Api;
 
     /// Names of the identity labels.
-    fn identity_labels(&self) -> &'static [&'static str];
+    fn identity_labels(&self) -> Vec<&'static str>;
 
     /// What its families are, in exposition order.
     fn families(&self) -> Vec<FamilyInfo>;
@@ -224,6 +278,11 @@ pub trait Renderer: Send + Sync {
     /// Two renderers of one resource with the same families and the same settings write the same.
     fn settings(&self) -> Settings {
         Settings::default()
+    }
+
+    /// What of an object it reads.
+    fn needs(&self) -> Needs {
+        Needs::Object
     }
 
     /// Whoever is to be told of the objects beside their lines, if anybody is.
@@ -275,8 +334,8 @@ impl<K: Kind> Resource for Handle<K> {
         &K::API
     }
 
-    fn identity_labels(&self) -> &'static [&'static str] {
-        K::IDENTITY
+    fn identity_labels(&self) -> Vec<&'static str> {
+        K::IDENTITY.iter().map(|(name, _)| *name).collect()
     }
 
     fn families(&self) -> Vec<FamilyInfo> {
@@ -296,13 +355,15 @@ impl<K: Kind> Resource for Handle<K> {
         let schema =
             Arc::new(Schema { resource: K::API.name.to_owned(), families: families.collect() });
         let emits = on.iter().map(|family| family.emit).collect();
-        Arc::new(KindRenderer::<K> { schema, emits, options: options.clone() })
+        let needs = on.iter().map(|family| family.info.needs).fold(K::IDENTITY_NEEDS, Needs::and);
+        Arc::new(KindRenderer::<K> { schema, emits, needs, options: options.clone() })
     }
 }
 
 struct KindRenderer<K: Kind> {
     schema: Arc<Schema>,
     emits: Vec<Emit<K>>,
+    needs: Needs,
     options: RenderOptions,
 }
 
@@ -321,16 +382,21 @@ impl<K: Kind> Renderer for KindRenderer<K> {
         }
     }
 
+    fn needs(&self) -> Needs {
+        self.needs
+    }
+
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {
         out.clear();
         let view: K::View<'_> = decode(object)?;
         let metadata = view.metadata();
         out.uid.extend_from_slice(metadata.uid.as_bytes());
         out.resource_version.push_str(&metadata.resource_version);
-        let mut values = Vec::with_capacity(K::IDENTITY.len());
-        view.identity(&mut values);
+        out.namespace.extend_from_slice(metadata.namespace.as_bytes());
         let mut series = Series::new(out, &self.options);
-        series.identity(K::IDENTITY, &values);
+        for (name, value) in K::IDENTITY {
+            series.identity(name, value(&view));
+        }
         for emit in &self.emits {
             emit(&view, &mut series);
             series.end_family();

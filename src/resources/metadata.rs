@@ -34,9 +34,6 @@ view! {
 pub trait Object<'a>: Field<'a> {
     /// The object's metadata.
     fn metadata(&self) -> &Metadata<'a>;
-
-    /// The values of the [`Kind::IDENTITY`](super::kind::Kind::IDENTITY) labels, in that order.
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>);
 }
 
 /// Creation time in unix seconds, unless unset.

@@ -37,13 +37,11 @@ impl<'s> Series<'s> {
         Self { out, options, keys: Vec::new(), distinct: false, family, limit: MAX_TEXT }
     }
 
-    /// Writes the identity labels; once, before the first family.
-    pub(super) fn identity(&mut self, names: &[&str], values: &[&str]) {
-        for (name, value) in names.iter().zip(values) {
-            let first = self.out.identity.is_empty();
-            self.out.identity.push(if first { b'{' } else { b',' });
-            write_label(&mut self.out.identity, name, value);
-        }
+    /// Writes the next identity label; all of them before the first family.
+    pub(super) fn identity(&mut self, name: &str, value: &str) {
+        let first = self.out.identity.is_empty();
+        self.out.identity.push(if first { b'{' } else { b',' });
+        write_label(&mut self.out.identity, name, value);
     }
 
     /// Closes the current family: what follows belongs to the next one.

@@ -1,11 +1,12 @@
 //! Whether a caller may have what it asks for, as the API server sees it.
 //!
 //! A caller shows a bearer token; a review says whose it is, another whether its owner may use this method on this
-//! path. Answers are remembered for as long as the original remembers them; a review that fails is not, and lets nobody
+//! path. Who may not may still see the metrics of namespaces, if a request asks for these alone and a review of each says
+//! so. Answers are remembered for as long as the original remembers them; a review that fails is not, and lets nobody
 //! in. Reviews are few at once, and nobody waits longer for one than [`PATIENCE`]; who gives up waiting takes nothing
 //! from the next. Tokens are kept nowhere, only their digests. How a review is made is [`Reviews`]' business.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -18,6 +19,7 @@ use ring::digest::{Context, SHA256};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use super::query;
 use super::response::{self, Response};
 
 /// How long a caller waits for one review.
@@ -45,11 +47,16 @@ pub struct Caller {
 
 /// What a caller wants to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Action {
-    /// A path outside the resources of the API.
-    pub path: String,
-    /// The method in small letters.
-    pub verb: String,
+pub enum Action {
+    /// To use a path outside the resources of the API.
+    Path {
+        /// The path.
+        path: String,
+        /// The method in small letters.
+        verb: String,
+    },
+    /// To see the metrics of what is in a namespace.
+    Namespace(String),
 }
 
 /// What the API server says of an action.
@@ -91,12 +98,17 @@ impl Authorisation {
         Self { reviews, callers, accesses, room, patience: PATIENCE }
     }
 
-    /// Whether a request for `path` may go on.
+    /// Whether a request for `path` may go on; the answer of some paths can be limited to namespaces.
     ///
     /// # Errors
     ///
     /// The answer, if it may not.
-    pub(crate) async fn admit(&self, head: &Parts, path: &str) -> Result<(), Box<Response>> {
+    pub(crate) async fn admit(
+        &self,
+        head: &Parts,
+        path: &str,
+        by_namespace: bool,
+    ) -> Result<(), Box<Response>> {
         let refuse =
             |status: u16, text: String| Err(Box::new(response::error(status, text + "\n")));
         let Some(token) =
@@ -116,16 +128,29 @@ impl Authorisation {
             }
         };
         let verb = verb(&head.method);
-        let action = Action { path: path.to_owned(), verb };
-        let access = self.access(&caller, &action).await.and_then(|access| {
-            let Access { allowed, denied } = access;
-            let both = "the API server both allows and denies it".to_owned();
-            if allowed && denied { Err(both) } else { Ok(allowed) }
-        });
+        let mut access = self.may(&caller, &Action::Path { path: path.to_owned(), verb }).await;
+        let mut refused = Vec::new();
+        if by_namespace
+            && access == Ok(false)
+            && let Ok(Some(namespaces)) = query::namespaces(head.uri.query().unwrap_or_default())
+        {
+            let reviews = self.refused(&caller, namespaces);
+            let late = |_| Err(format!("no answer of the API server within {:?}", self.patience));
+            access = timeout(self.patience, reviews).await.unwrap_or_else(late).map(|some| {
+                refused = some;
+                refused.is_empty()
+            });
+        }
         let name = &caller.name;
         match access {
             Ok(true) => Ok(()),
-            Ok(false) => refuse(403, format!("Authorization denied for user {name}")),
+            Ok(false) if refused.is_empty() => {
+                refuse(403, format!("Authorization denied for user {name}"))
+            }
+            Ok(false) => {
+                let namespaces = refused.join(", ");
+                refuse(403, format!("Authorization denied for user {name} in {namespaces}"))
+            }
             Err(error) => {
                 tracing::warn!(user = name, error, "Authorization failed");
                 refuse(500, format!("Authorization for user {name} failed"))
@@ -139,8 +164,32 @@ impl Authorisation {
         self.remembered(&self.callers, digest, review, |_| KNOWN).await
     }
 
+    /// Those of some namespaces of which the caller must not see the metrics.
+    async fn refused(
+        &self,
+        caller: &Caller,
+        namespaces: BTreeSet<String>,
+    ) -> Result<Vec<String>, String> {
+        let mut refused = Vec::new();
+        for namespace in namespaces {
+            if !self.may(caller, &Action::Namespace(namespace.clone())).await? {
+                refused.push(namespace);
+            }
+        }
+        Ok(refused)
+    }
+
+    async fn may(&self, caller: &Caller, action: &Action) -> Result<bool, String> {
+        let Access { allowed, denied } = self.access(caller, action).await?;
+        let both = "the API server both allows and denies it".to_owned();
+        if allowed && denied { Err(both) } else { Ok(allowed) }
+    }
+
     async fn access(&self, caller: &Caller, action: &Action) -> Result<Access, String> {
-        let digest = digest(&[&caller.identity, &action.path, &action.verb]);
+        let digest = match action {
+            Action::Path { path, verb } => digest(&[&caller.identity, "path", path, verb]),
+            Action::Namespace(name) => digest(&[&caller.identity, "namespace", name]),
+        };
         let review = || self.reviews.access(caller, action);
         let lasts = |access: &Access| if access.allowed { ALLOWED } else { DENIED };
         self.remembered(&self.accesses, digest, review, lasts).await
@@ -277,7 +326,11 @@ mod tests {
 
         fn access(&self, _: &Caller, action: &Action) -> Review<Access> {
             self.accesses.fetch_add(1, Ordering::Relaxed);
-            let access = Access { allowed: action.verb == "get", denied: false };
+            let allowed = match action {
+                Action::Path { path, verb } => path == "/metrics" && verb == "get",
+                Action::Namespace(name) => name.starts_with("my-"),
+            };
+            let access = Access { allowed, denied: false };
             Box::pin(ready(Ok(access)))
         }
     }
@@ -288,7 +341,7 @@ mod tests {
     }
 
     async fn status(filter: &Authorisation, method: &str, authorization: &str) -> u16 {
-        match filter.admit(&request(method, authorization), "/metrics").await {
+        match filter.admit(&request(method, authorization), "/metrics", false).await {
             Ok(()) => 200,
             Err(response) => response.status().as_u16(),
         }
@@ -315,6 +368,38 @@ mod tests {
             assert_eq!(status(&filter, method, authorization).await, want, "{authorization}");
             assert_eq!(counts(), reviews, "{method} {authorization}");
         }
+    }
+
+    /// Who may not see everything may see namespaces, where a path knows them; all of those that are named, or none.
+    #[tokio::test]
+    async fn namespaces_can_be_had_by_those_who_may_see_them() {
+        let stub = Arc::new(Stub::default());
+        let filter = Authorisation::new(Arc::clone(&stub) as Arc<dyn Reviews>);
+        let refusal = async |uri: &str, method: &str, by_namespace: bool| {
+            let mut head = request(method, "Bearer good");
+            head.uri = uri.parse().expect("URI");
+            let path = head.uri.path().to_owned();
+            let refusal = filter.admit(&head, &path, by_namespace).await.err()?;
+            let status = refusal.status().as_u16();
+            let body = http_body_util::BodyExt::collect(refusal.into_body()).await.expect("body");
+            Some((status, String::from_utf8(body.to_bytes().to_vec()).expect("UTF-8")))
+        };
+        let denied = |more: &str| Some((403, format!("Authorization denied for user me{more}\n")));
+        for (uri, method, by_namespace, want) in [
+            ("/metrics?namespace=other", "GET", true, None),
+            ("/m?namespace=my-a", "GET", true, None),
+            ("/m?namespace=my-a&namespace=my-b,my-a", "POST", true, None),
+            ("/m?namespace=my-a", "GET", false, denied("")),
+            ("/m", "GET", true, denied("")),
+            ("/m?namespace=", "GET", true, denied("")),
+            ("/m?namespace=my-a&namespace=A", "GET", true, denied("")),
+            ("/m?namespace=my-a;&namespace=my-b", "GET", true, denied("")),
+            ("/m?namespace=my-a,other,yours", "GET", true, denied(" in other, yours")),
+        ] {
+            assert_eq!(refusal(uri, method, by_namespace).await, want, "{method} {uri}");
+        }
+        // The path by two methods and four namespaces, each once, and the path that is free.
+        assert_eq!(stub.accesses.load(Ordering::Relaxed), 2 + 4 + 1);
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! | `heap_flamegraph` | the live heap as an SVG |
 //! | `threads`, `goroutine`, `threadcreate` | the threads of the process, as text |
 //! | `cmdline` | argv, NUL-separated |
-//! | `symbol` | answers that profiles carry their symbols |
+//! | `symbol?0xADDRESS+0xADDRESS` | names of functions; without addresses, that there are names |
+//! | `trace`, `block`, `mutex` | 404, and why: [`WITHOUT_MEANING`] |
 //!
 //! CPU sampling costs nothing while no profile runs. Heap sampling runs from the start of the process, so
 //! that the first profile shows everything that lives. Names come from the program's symbol table: profiles
@@ -28,6 +29,7 @@ mod heap;
 mod profile;
 mod symbols;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hyper::Method;
@@ -55,27 +57,41 @@ const X_GO_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
 
 const PREFIX: &str = "/debug/pprof/";
 
+/// Profiles of Go's runtime for which this process has nothing, and why.
+const WITHOUT_MEANING: [(&str, &str); 3] = [
+    (
+        "trace",
+        "There is no Go runtime here whose events could be traced; profile and flamegraph show the CPU's time",
+    ),
+    ("block", "Nothing is noted of how long a thread waits for another"),
+    ("mutex", "Nothing is noted of how long a lock is waited for"),
+];
+
 /// One CPU profile at a time: the timer belongs to the process.
 static CPU: Mutex<()> = Mutex::const_new(());
 
 /// One heap profile at a time: each costs CPU and, while it is written, memory.
 static HEAP: Mutex<()> = Mutex::const_new(());
 
-/// The routes below `/debug/pprof/`.
-pub fn routes() -> Router {
+/// The routes below `/debug/pprof/`. `symbol` is how names may be asked for: Go's tool posts addresses of mappings that
+/// have no names.
+pub fn routes(symbol: Methods) -> Router {
     let path = |name: &str| format!("{PREFIX}{name}");
     let mut router = Router::default()
         .at(PREFIX, Methods::Read, index)
         .at_async(&path("profile"), Methods::Read, |call| cpu(call, Form::Pprof))
         .at_async(&path("flamegraph"), Methods::Read, |call| cpu(call, Form::Flamegraph))
         .at(&path("cmdline"), Methods::Read, |_| nosniff(response::text(200, cmdline())))
-        .at(&path("symbol"), Methods::Read, |_| nosniff(response::text(200, "num_symbols: 1\n")))
+        .at_async(&path("symbol"), symbol, names)
         .at_async(&path("heap_flamegraph"), Methods::Read, |call| heap(call, Form::Flamegraph));
     for name in ["heap", "allocs"] {
         router = router.at_async(&path(name), Methods::Read, |call| {
             let form = if wants_text(&call) { Form::Text } else { Form::Pprof };
             heap(call, form)
         });
+    }
+    for (name, why) in WITHOUT_MEANING {
+        router = router.at(&path(name), Methods::Read, move |_| absent(&format!("{why}\n")));
     }
     for name in ["threads", "goroutine", "threadcreate"] {
         router = router.at(&path(name), Methods::Read, |_| {
@@ -109,10 +125,14 @@ impl Form {
     }
 }
 
+/// There is no such profile.
+fn absent(why: &str) -> Response {
+    response::header(response::error(404, why), X_GO_PPROF, HeaderValue::from_static("1"))
+}
+
 fn index(call: &Call) -> Response {
     if call.path != PREFIX {
-        let unknown = response::error(404, "Unknown profile\n");
-        return response::header(unknown, X_GO_PPROF, HeaderValue::from_static("1"));
+        return absent("Unknown profile\n");
     }
     let page = super::landing::page(
         "Profiles",
@@ -122,9 +142,15 @@ fn index(call: &Call) -> Response {
             super::landing::Link::new("profile?seconds=30", "profile", "CPU time, pprof format"),
             super::landing::Link::new("flamegraph?seconds=10", "flamegraph", "CPU time, SVG"),
             super::landing::Link::new("heap", "heap", "live heap, pprof format"),
+            super::landing::Link::new(
+                "heap?seconds=10",
+                "heap",
+                "what changes in it, pprof format",
+            ),
             super::landing::Link::new("heap_flamegraph", "heap_flamegraph", "live heap, SVG"),
             super::landing::Link::new("threads", "threads", "threads of the process"),
             super::landing::Link::new("cmdline", "cmdline", "command line"),
+            super::landing::Link::new("symbol", "symbol", "names of functions, for tools"),
         ],
     );
     nosniff(response::with_type(200, "text/html; charset=utf-8", Body::whole(page)))
@@ -134,6 +160,29 @@ fn cmdline() -> String {
     let args: Vec<String> =
         std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     args.join("\0")
+}
+
+/// The protocol of `pprof -symbolize=remote`: how many names there are (any number but 0 will do), and a line for each
+/// address of the query that is in a function.
+async fn names(call: Call) -> Response {
+    let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    let addresses: BTreeSet<u64> = call.query().split('+').filter_map(number).collect();
+    let lines = move || {
+        let mut text = "num_symbols: 1\n".to_owned();
+        if !addresses.is_empty() {
+            let symbols = symbols::Symbols::of(&addresses);
+            for address in addresses {
+                if let Some(name) = symbols.name(address) {
+                    text.push_str(&format!("{address:#x} {}\n", name.readable));
+                }
+            }
+        }
+        Ok(text)
+    };
+    match aside(lines).await {
+        Ok(text) => nosniff(response::text(200, text)),
+        Err(error) => Refusal::from(error).respond(),
+    }
 }
 
 /// Whether the request has `debug=` and a whole number other than 0.

@@ -56,35 +56,105 @@ pub fn first(query: &str, name: &str) -> Option<String> {
 /// Which parameters a metrics path understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filters {
-    /// `resources` and `exclude_resources`, as kube-state-metrics.
+    /// `resources` and `exclude_resources`, as kube-state-metrics, and `namespace`.
     Resources,
     /// `name[]`, as the handler of Prometheus' Go client.
     Names,
+    /// The same, and `namespace`.
+    NamesAndNamespaces,
     /// All of them.
     All,
 }
 
+impl Filters {
+    fn has_resources(self) -> bool {
+        matches!(self, Self::Resources | Self::All)
+    }
+
+    fn has_names(self) -> bool {
+        self != Self::Resources
+    }
+
+    /// Whether `namespace` is among them.
+    pub fn has_namespaces(self) -> bool {
+        self != Self::Names
+    }
+}
+
+/// The items of a list.
+fn items(value: &str) -> impl Iterator<Item = String> {
+    value.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned)
+}
+
 /// Reads the filters of a scrape.
-pub fn scrape_query(query: &str, filters: Filters) -> ScrapeQuery {
+///
+/// # Errors
+///
+/// What is wrong with the namespaces, in words for the client: who asks for some must not get others.
+pub fn scrape_query(query: &str, filters: Filters) -> Result<ScrapeQuery, String> {
     let mut scrape = ScrapeQuery::default();
-    let items = |value: &str| -> Vec<String> {
-        value.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
-    };
     for (name, value) in pairs(query) {
         match name.as_str() {
-            "resources" if filters != Filters::Names => {
+            "resources" if filters.has_resources() => {
                 scrape.resources.get_or_insert_default().extend(items(&value));
             }
-            "exclude_resources" if filters != Filters::Names => {
+            "exclude_resources" if filters.has_resources() => {
                 scrape.exclude_resources.extend(items(&value));
             }
-            "name[]" if filters != Filters::Resources => {
+            "name[]" if filters.has_names() => {
                 scrape.names.get_or_insert_with(BTreeSet::new).insert(value);
             }
             _ => {}
         }
     }
-    scrape
+    if filters.has_namespaces() {
+        scrape.namespaces = namespaces(query)?;
+    }
+    Ok(scrape)
+}
+
+/// Namespaces that one request may name: each may need a review.
+const NAMESPACES: usize = 100;
+
+/// The namespaces to which a query limits its answer, `None` if it does not.
+///
+/// # Errors
+///
+/// A name that no namespace can have, none, or too many.
+pub fn namespaces(query: &str) -> Result<Option<BTreeSet<String>>, String> {
+    let mut namespaces: Option<BTreeSet<String>> = None;
+    // What cannot be decoded would be left out, and with it the limit.
+    for pair in query.split('&') {
+        let name = pair.split('=').next().unwrap_or_default();
+        if percent_decode(name).as_deref() == Some("namespace") && pairs(pair).next().is_none() {
+            return Err(format!("{pair:?} cannot be read"));
+        }
+    }
+    for (_, value) in pairs(query).filter(|(name, _)| name == "namespace") {
+        let namespaces = namespaces.get_or_insert_default();
+        for namespace in items(&value) {
+            if !is_namespace(&namespace) {
+                return Err(format!("namespace={namespace:?} is no name of a namespace"));
+            }
+            namespaces.insert(namespace);
+        }
+    }
+    match &namespaces {
+        Some(names) if names.is_empty() => Err("namespace= names no namespace".to_owned()),
+        Some(names) if names.len() > NAMESPACES => {
+            Err(format!("{} namespaces are named, {NAMESPACES} are the most", names.len()))
+        }
+        _ => Ok(namespaces),
+    }
+}
+
+/// Whether it is a label of RFC 1123, as names of namespaces are.
+fn is_namespace(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len())
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 /// The canonical form of an absolute path: no empty, `.` or `..` segments, a final slash kept.
@@ -119,26 +189,13 @@ mod tests {
 
     use crate::cache::{Catalog, Family, MetricKind, Rendered, Schema, Store};
     use crate::exposition::{Format, Source as _};
+    use crate::recorded::{cases, texts};
 
     #[test]
     fn scrape_filters_of_kube_state_metrics() {
-        let path =
-            format!("{}/tests/conformance/ksm/scrape_filter.json", env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(path).expect("conformance data");
-        let data: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let strings = |value: &serde_json::Value| -> Vec<String> {
-            value
-                .as_array()
-                .expect("list")
-                .iter()
-                .map(|v| v.as_str().expect("text").to_owned())
-                .collect()
-        };
-        let cases = data["cases"].as_array().expect("cases");
-        assert_eq!(cases.len(), 12);
-        for case in cases {
+        for case in cases("ksm/scrape_filter.json", 12) {
             let catalog = Catalog::new();
-            for name in strings(&case["available"]) {
+            for name in texts(&case["available"]) {
                 // One family with one series for each resource, so that the body says which of them there are.
                 let family =
                     Family { name: name.clone(), help: "One.".to_owned(), kind: MetricKind::Gauge };
@@ -154,25 +211,70 @@ mod tests {
                 catalog.register(schema, vec![Arc::new(store)]);
             }
             let query = scrape_query(case["query"].as_str().expect("query"), Filters::Resources);
+            let query = query.expect("filters");
             let body: Vec<u8> = catalog.frames(Format::Text, &query).flatten().collect();
             let body = String::from_utf8(body).expect("text");
             let kept: Vec<&str> = body
                 .lines()
                 .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" gauge"))
                 .collect();
-            assert_eq!(kept, strings(&case["kept"]), "{case}");
+            assert_eq!(kept, texts(&case["kept"]), "{case}");
         }
     }
 
     #[test]
     fn names_of_families() {
-        let names = |query: &str| scrape_query(query, Filters::Names).names.map(Vec::from_iter);
+        let names = |query: &str| {
+            scrape_query(query, Filters::Names).expect("filters").names.map(Vec::from_iter)
+        };
         assert_eq!(names("x=y"), None);
         assert_eq!(names("name=n"), None);
         assert_eq!(names("name[]=n&name%5B%5D=b"), Some(vec!["b".to_owned(), "n".to_owned()]));
         assert_eq!(names("name[]="), Some(vec![String::new()]));
         assert_eq!(names("name[]=n%20"), Some(vec!["n ".to_owned()]));
         assert_eq!(names("name[]=%zz&name[]=a;b"), None);
+    }
+
+    #[test]
+    fn namespaces_of_a_query() {
+        let of = |query: &str| namespaces(query).map(|names| names.map(Vec::from_iter));
+        let some = |names: &[&str]| Ok(Some(names.iter().map(|&name| name.to_owned()).collect()));
+        assert_eq!(of(""), Ok(None));
+        assert_eq!(of("namespaces=a&resources=pods"), Ok(None));
+        assert_eq!(of("namespace=b&namespace=a"), some(&["a", "b"]));
+        assert_eq!(of("namespace=b,%20a,,b&x=;"), some(&["a", "b"]));
+        assert_eq!(of("n%61mespace=kube-system"), some(&["kube-system"]));
+        let longest = "x".repeat(63);
+        assert_eq!(of(&format!("namespace={longest}")), some(&[&longest]));
+        let many = |count: usize| {
+            let names: Vec<String> = (0..count).map(|number| format!("n{number}")).collect();
+            of(&format!("namespace={}", names.join(",")))
+        };
+        assert!(many(100).is_ok() && many(101).is_err());
+        for wrong in [
+            "namespace=",
+            "namespace",
+            "namespace=,",
+            "namespace=A",
+            "namespace=-a",
+            "namespace=a-",
+            "namespace=a.b",
+            "namespace=a%00",
+            "namespace=*",
+            "namespace=a;b",
+            "namespace=%zz",
+            "namespace=%ff",
+            "namespace=a&namespace=B",
+            "n%61mespace=%",
+            &format!("namespace={longest}x"),
+            "namespace=\"a\"",
+            "namespace=a/b",
+            "namespace=é",
+        ] {
+            assert!(of(wrong).is_err(), "{wrong}");
+            assert!(scrape_query(wrong, Filters::All).is_err(), "{wrong}");
+            assert!(scrape_query(wrong, Filters::Names).is_ok(), "{wrong}");
+        }
     }
 
     #[test]

@@ -53,6 +53,10 @@ pub enum Methods {
 type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 type Handler = Arc<dyn Fn(Call) -> Answering + Send + Sync>;
 
+/// Paths that anybody may ask: whether the process lives, and the page with links to the others. A new route is none of
+/// them unless it is named here.
+const OPEN: [&str; 4] = ["/", "/healthz", "/livez", "/readyz"];
+
 /// The routes of one listener.
 #[derive(Default)]
 pub struct Router {
@@ -67,6 +71,8 @@ struct Route {
     handler: Handler,
     /// Whether it says something that not everybody may know.
     protected: bool,
+    /// Whether its answer can be limited to namespaces.
+    by_namespace: bool,
 }
 
 impl Router {
@@ -92,8 +98,23 @@ impl Router {
         F: Future<Output = Response> + Send + 'static,
     {
         let handler: Handler = Arc::new(move |call| Box::pin(handler(call)));
-        let route = Route { path: path.to_owned(), methods, handler, protected: false };
+        let route = Route {
+            path: path.to_owned(),
+            methods,
+            handler,
+            protected: false,
+            by_namespace: false,
+        };
         self.routes.push(route);
+        self
+    }
+
+    /// The answer of the route that was added last can be limited to namespaces, and then be had by those who may see
+    /// these: a filter reads the query as the handler does ([`query::namespaces`]).
+    pub fn by_namespace(mut self) -> Self {
+        if let Some(route) = self.routes.last_mut() {
+            route.by_namespace = true;
+        }
         self
     }
 
@@ -108,16 +129,14 @@ impl Router {
         self
     }
 
-    /// Lets only those use metrics and profiles whom the filter admits. What there is to be seen is
+    /// Lets only those use what is not [`OPEN`] whom the filter admits. What there is to be seen is
     /// the same for every method then, so that nobody learns from a refusal what there is.
     pub fn for_the_authorised(mut self, authorisation: Option<Arc<Authorisation>>) -> Self {
         if authorisation.is_none() {
             return self;
         }
         for route in &mut self.routes {
-            let path = route.path.as_str();
-            route.protected =
-                path == "/metrics" || path.starts_with("/metrics/") || path.starts_with("/debug/");
+            route.protected = !OPEN.contains(&route.path.as_str());
             if route.protected {
                 route.methods = Methods::Any;
             }
@@ -175,7 +194,7 @@ impl Router {
         match self.find(&path, &head.method) {
             Found::Route(route) => {
                 if let Some(filter) = self.authorisation.as_ref().filter(|_| route.protected)
-                    && let Err(refusal) = filter.admit(&head, &path).await
+                    && let Err(refusal) = filter.admit(&head, &path, route.by_namespace).await
                 {
                     return *refusal;
                 }

@@ -63,7 +63,14 @@ impl Scrape {
             Gzip::ByItem => negotiate::gzip_by_item(call.header(ACCEPT_ENCODING)),
             Gzip::ByWeight => negotiate::gzip_by_weight(call.headers(ACCEPT_ENCODING)),
         };
-        let query = query::scrape_query(call.query(), self.filters);
+        let query = match query::scrape_query(call.query(), self.filters) {
+            Ok(query) => query,
+            Err(error) => return response::error(400, error + "\n"),
+        };
+        let missing: Vec<String> = self.asked(&query).flat_map(|source| source.missing()).collect();
+        if !missing.is_empty() {
+            return response::waiting_for(&missing);
+        }
         // The body of a HEAD is never looked at, so it is not produced.
         let wanted = call.head.method != Method::HEAD;
         let (choice, body) = match choice.media {
@@ -97,16 +104,22 @@ impl Scrape {
             Body::empty()
         } else if compressed {
             let bodies: Vec<Pieces> =
-                self.sources.iter().map(|source| source.deflated(format, query)).collect();
+                self.asked(query).map(|source| source.deflated(format, query)).collect();
             let end = end.map(|end| Piece::Text(Bytes::from_static(end)));
             let pieces = bodies.into_iter().flatten().chain(end);
             Body::frames(Box::new(Member::new(Box::new(pieces))))
         } else {
             let bodies: Vec<Frames> =
-                self.sources.iter().map(|source| source.frames(format, query)).collect();
+                self.asked(query).map(|source| source.frames(format, query)).collect();
             Body::frames(Box::new(bodies.into_iter().flatten().chain(end.map(Bytes::from_static))))
         };
         (choice, body)
+    }
+
+    /// The sources that have something of what is asked for.
+    fn asked(&self, query: &ScrapeQuery) -> impl Iterator<Item = &Arc<dyn Source>> {
+        let all = query.namespaces.is_none();
+        self.sources.iter().filter(move |source| all || source.has_namespaces())
     }
 
     /// A protobuf form, if every source has one.
@@ -116,7 +129,7 @@ impl Scrape {
             ProtobufEncoding::Text => source.prototext_frames(Layout::Lines, query),
             ProtobufEncoding::CompactText => source.prototext_frames(Layout::Compact, query),
         };
-        let bodies: Option<Vec<Frames>> = self.sources.iter().map(body).collect();
+        let bodies: Option<Vec<Frames>> = self.asked(query).map(body).collect();
         bodies.map(|bodies| Box::new(bodies.into_iter().flatten()) as Frames)
     }
 }

@@ -305,7 +305,7 @@ mod tests {
         });
         let (mut first, second, answered) = clients.await.expect("clients");
         assert!(answered);
-        trigger.fire();
+        drop(trigger);
         timeout(Duration::from_secs(60), server)
             .await
             .expect("an end")

@@ -166,7 +166,7 @@ impl Worker {
             return false;
         };
         let core = &mut self.core;
-        let outcome = if let (Some(handle), false) = (known.handle, treatment.op == Op::Drop) {
+        let outcome = if let Some(handle) = known.handle {
             let value = treatment.series_value(treatment.event_value(number));
             let change = match treatment.op {
                 // The long way says why in the log.
@@ -179,7 +179,7 @@ impl Worker {
                     Some(Change::Move(value))
                 }
                 Op::Level => Some(Change::Set(value)),
-                Op::Observe | Op::Drop => Some(Change::Observe(value, treatment.weight)),
+                Op::Observe => Some(Change::Observe(value, treatment.weight)),
             };
             match change {
                 Some(change) => {
@@ -201,10 +201,10 @@ impl Worker {
         tally.line(LineOutcome::Sampled);
         tally.add(Count::Samples, 1);
         tally.sample(outcome);
-        let action = match (treatment.op, treatment.mapped) {
-            (Op::Drop, _) => Count::ActionDrop,
-            (_, true) => Count::ActionMap,
-            (_, false) => Count::Unmapped,
+        let action = match (known.handle, treatment.mapped) {
+            (None, _) => Count::ActionDrop,
+            (Some(_), true) => Count::ActionMap,
+            (Some(_), false) => Count::Unmapped,
         };
         tally.add(action, treatment.weight);
         tally.add(Count::Tags, u64::from(treatment.has_tags));

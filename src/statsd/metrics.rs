@@ -11,5 +11,5 @@ mod queue;
 pub use counters::Listener;
 pub(crate) use counters::{Count, EventType, LineOutcome, Metrics, SampleOutcome, Tally, bump};
 pub use families::is_own_name;
-pub(crate) use families::{Context, KernelDrops, SelfFamily};
+pub(crate) use families::{Context, KernelDrops};
 pub(crate) use queue::EventQueue;

@@ -8,6 +8,7 @@
 
 pub mod line;
 pub mod mapper;
+pub(crate) mod mapping;
 pub(crate) mod name;
 
 mod clock;
@@ -27,8 +28,9 @@ mod supervise;
 
 pub use clock::Clock;
 pub use mapcache::CacheKind;
+pub use mapping::MappingError;
 pub use metrics::{Listener, is_own_name};
 pub use offline::{Offline, OfflineConfig};
-pub use pipeline::{Pipeline, PipelineConfig, ReloadError, SelfMetrics, SelfSource, StartError};
+pub use pipeline::{Pipeline, PipelineConfig, ReloadError, SelfMetrics, StartError};
 pub use relay::RelayConfig;
 pub use series::registry::Reserved;

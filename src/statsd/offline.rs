@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::clock::Clock;
-use super::ingest::{Loaded, Shared, Worker};
+use super::ingest::{Shared, Worker};
 use super::line::ParserFlags;
-use super::mapcache::CacheKind;
 use super::mapper::Mapper;
-use super::metrics::{Context, Listener, Metrics};
+use super::metrics::{Context, Listener};
 use super::scrape::Scrape;
 use super::series::registry::{Registry, Reserved};
 use crate::exposition::prototext::Layout;
@@ -64,21 +62,10 @@ impl Offline {
     /// An empty registry under `mapper`.
     #[must_use]
     pub fn new(mapper: Mapper, config: OfflineConfig) -> Self {
-        let shared = Arc::new(Shared {
-            registry: Registry::new(
-                config.clock,
-                config.reserved,
-                config.max_series,
-                Box::new(|| {}),
-            ),
-            metrics: Metrics::default(),
-            mapping: ArcSwap::from_pointee(Loaded { mapper, generation: 0 }),
-            flags: config.flags,
-            cache_size: 1_000,
-            cache_kind: CacheKind::Lru,
-            key_cache_size: config.key_cache_size,
-            relay: None,
-        });
+        let OfflineConfig { flags, key_cache_size, max_series, reserved, clock } = config;
+        let registry = Registry::new(clock, reserved, max_series, Box::new(|| {}));
+        let shared = Shared::new(registry, mapper, flags);
+        let shared = Arc::new(Shared { key_cache_size, ..shared });
         let worker = Worker::new(&shared, Listener::Direct);
         Self { shared, worker }
     }
@@ -160,7 +147,6 @@ impl Offline {
             has_cache: true,
             kernel_drops: Vec::new(),
             now: self.shared.registry.clock.now(),
-            build: ("", ""),
         };
         let mut own = self.shared.metrics.original(&context);
         own.extend(self.shared.metrics.ours(&context));

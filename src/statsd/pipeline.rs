@@ -4,23 +4,23 @@
 //! over the sockets and what the configuration says are its only inputs; HTTP, flags and signals are others' business.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::ingest::{Loaded, Shared};
-use super::mapper::{Mapper, Severity};
-use super::metrics::{Context, EventQueue, Listener, Metrics, SelfFamily, bump, is_own_name};
+use super::mapper::Mapper;
+use super::mapping;
+use super::metrics::{Context, EventQueue, Listener, Metrics, bump, is_own_name};
 use super::receive::intake::Intake;
 use super::relay::Relay;
 use super::reload::Reloads;
 use super::scrape::Scrape;
 use super::series::registry::Registry;
-use super::series::tree;
+use crate::exposition::family::{Collect, Family};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source};
 
@@ -29,18 +29,6 @@ mod threads;
 
 pub use config::{PipelineConfig, ReloadError, SelfMetrics, StartError};
 use threads::{Expiry, Signal, Threads};
-
-fn load(path: &Path) -> Result<Mapper, ReloadError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ReloadError::Read { path: path.to_owned(), source })?;
-    let mapper = Mapper::from_yaml(&text)
-        .map_err(|problems| ReloadError::Invalid { path: path.to_owned(), problems })?;
-    for warning in mapper.warnings() {
-        debug_assert_eq!(warning.severity, Severity::Warning);
-        tracing::warn!(file = %path.display(), "{warning}");
-    }
-    Ok(mapper)
-}
 
 /// The running StatsD side.
 pub struct Pipeline {
@@ -51,7 +39,6 @@ pub struct Pipeline {
     mapping_file: Option<PathBuf>,
     reloads: Reloads,
     self_metrics: SelfMetrics,
-    build: (String, String),
 }
 
 impl std::fmt::Debug for Pipeline {
@@ -70,7 +57,7 @@ impl Pipeline {
     /// The first step that failed: mapping, relay, then UDP, TCP and Unix listener. Nothing is left running then.
     pub fn start(config: PipelineConfig) -> Result<Self, StartError> {
         let mapper = match &config.mapping_file {
-            Some(path) => load(path)?,
+            Some(path) => mapping::load_and_warn(path)?,
             None => Mapper::default(),
         };
         let relay =
@@ -95,14 +82,12 @@ impl Pipeline {
         let metrics = Metrics::new(EventQueue::new(threshold, interval));
         metrics.loaded_mappings.store(mapper.rules().len() as u64, Ordering::Relaxed);
         let shared = Arc::new(Shared {
-            registry,
             metrics,
-            mapping: ArcSwap::from_pointee(Loaded { mapper, generation: 0 }),
-            flags: config.flags,
             cache_size: config.cache_size,
             cache_kind: config.cache_kind,
             key_cache_size: config.key_cache_size,
             relay,
+            ..Shared::new(registry, mapper, config.flags)
         });
         // From here on dropping them stops what was started.
         let mut threads = Threads {
@@ -124,7 +109,6 @@ impl Pipeline {
             mapping_file: config.mapping_file.clone(),
             reloads: Reloads::default(),
             self_metrics: config.self_metrics,
-            build: config.build.clone(),
         })
     }
 
@@ -158,7 +142,7 @@ impl Pipeline {
             bump(&metrics.reloads_ok);
             rules
         };
-        let reloaded = self.reloads.run(|| load(path), publish);
+        let reloaded = self.reloads.run(|| Ok(mapping::load_and_warn(path)?), publish);
         reloaded.inspect_err(|_| bump(&metrics.reloads_failed))
     }
 
@@ -181,20 +165,19 @@ impl Pipeline {
         live.iter().map(|live| live.load(Ordering::Relaxed)).sum()
     }
 
-    /// A source of the metrics about the pipeline alone: of the original, ours, or both.
+    /// Gathers the metrics about the pipeline alone: of the original, ours, or both.
     #[must_use]
-    pub fn self_source(self: &Arc<Self>, which: SelfMetrics) -> SelfSource {
-        SelfSource { pipeline: Arc::clone(self), which }
+    pub(crate) fn about(self: &Arc<Self>, which: SelfMetrics) -> impl Collect + use<> {
+        About { pipeline: Arc::clone(self), which }
     }
 
-    fn own_families(&self, which: SelfMetrics) -> Vec<SelfFamily> {
+    fn own_families(&self, which: SelfMetrics) -> Vec<Family> {
         let context = Context {
             registry: &self.shared.registry.counts,
             relay: self.shared.relay.as_ref(),
             has_cache: self.shared.cache_size > 0,
             kernel_drops: self.threads.intakes.iter().flat_map(Intake::kernel_drops).collect(),
             now: self.shared.registry.clock.now(),
-            build: (&self.build.0, &self.build.1),
         };
         let metrics = &self.shared.metrics;
         match which {
@@ -250,36 +233,14 @@ impl Source for Pipeline {
     }
 }
 
-/// The metrics of a [`Pipeline`] about itself, without the users' series.
-#[derive(Debug)]
-pub struct SelfSource {
+/// Gathers the metrics of a [`Pipeline`] about itself, without the users' series.
+struct About {
     pipeline: Arc<Pipeline>,
     which: SelfMetrics,
 }
 
-impl SelfSource {
-    fn scrape(&self, query: &ScrapeQuery) -> Scrape {
-        let registry = &self.pipeline.shared.registry;
-        let mut view = registry.view();
-        view.pages = tree::Snapshot::default();
-        let own = self.pipeline.own_families(self.which);
-        Scrape::new(view, own, query.names.clone(), registry.clock.clone())
-    }
-}
-
-impl Source for SelfSource {
-    fn frames(
-        &self,
-        format: Format,
-        query: &ScrapeQuery,
-    ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        Box::new(self.scrape(query).text(format))
-    }
-
-    fn protobuf_frames(
-        &self,
-        query: &ScrapeQuery,
-    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
-        Some(Box::new(self.scrape(query).protobuf()))
+impl Collect for About {
+    fn collect(&self, out: &mut Vec<Family>) {
+        out.extend(self.pipeline.own_families(self.which));
     }
 }

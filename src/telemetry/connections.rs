@@ -1,12 +1,8 @@
 //! The HTTP connections of the process: how many there are, and how many found no place.
 
-use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use super::metric::Row;
 
 /// The HTTP connections of this process, which all its listeners count in.
 #[derive(Debug)]
@@ -45,34 +41,23 @@ impl Connections {
     }
 }
 
-/// Shows [`CONNECTIONS`].
-#[derive(Debug)]
-pub(super) struct ConnectionCollector;
-
-impl Collector for ConnectionCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let open = ConstGauge::new(CONNECTIONS.open.load(Ordering::Relaxed));
-        open.encode(encoder.encode_descriptor(
+/// The families that show [`CONNECTIONS`].
+pub(super) fn rows() -> [Row; 3] {
+    [
+        Row::gauge(
             "kstatd_http_connections",
             "HTTP connections that are open, on all listeners.",
-            None,
-            open.metric_type(),
-        )?)?;
-        for (name, help, value) in [
-            (
-                "kstatd_http_connections_closed_for_another",
-                "HTTP connections that were closed, idle or stuck, because another needed the room.",
-                &CONNECTIONS.closed_for_another,
-            ),
-            (
-                "kstatd_http_connections_refused",
-                "HTTP connections that were answered with 503 because there was no room for them.",
-                &CONNECTIONS.refused,
-            ),
-        ] {
-            let count = ConstCounter::new(value.load(Ordering::Relaxed));
-            count.encode(encoder.encode_descriptor(name, help, None, count.metric_type())?)?;
-        }
-        Ok(())
-    }
+            || CONNECTIONS.open.load(Ordering::Relaxed) as f64,
+        ),
+        Row::counter(
+            "kstatd_http_connections_closed_for_another_total",
+            "HTTP connections that were closed, idle or stuck, because another needed the room.",
+            || CONNECTIONS.closed_for_another.load(Ordering::Relaxed) as f64,
+        ),
+        Row::counter(
+            "kstatd_http_connections_refused_total",
+            "HTTP connections that were answered with 503 because there was no room for them.",
+            || CONNECTIONS.refused.load(Ordering::Relaxed) as f64,
+        ),
+    ]
 }

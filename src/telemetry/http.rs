@@ -1,44 +1,25 @@
 //! Metrics of the HTTP side.
 
-use std::sync::atomic::AtomicI64;
 use std::time::Instant;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-
+use super::metric::{Counter, Gauge, Histogram, Labelled, Row};
 use super::registry::Recorder;
-
-/// The default buckets of Prometheus' clients, in seconds.
-const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct DurationLabels {
-    handler: &'static str,
-    method: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct CodeLabels {
-    code: u16,
-}
+use crate::exposition::family::Kind;
 
 /// `http_request_duration_seconds` and, where asked for, the `promhttp_*` metrics of Prometheus' Go
 /// client.
 #[derive(Clone, Debug)]
 pub struct HttpMetrics {
-    duration: Family<DurationLabels, Histogram, fn() -> Histogram>,
-    scrapes: Family<CodeLabels, Counter>,
-    in_flight: Gauge<i64, AtomicI64>,
+    duration: Labelled<Histogram, 2>,
+    scrapes: Labelled<Counter, 1>,
+    in_flight: Gauge,
 }
 
 impl Default for HttpMetrics {
     fn default() -> Self {
         Self {
-            duration: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
-            scrapes: Family::default(),
+            duration: Labelled::new(["handler", "method"]),
+            scrapes: Labelled::new(["code"]),
             in_flight: Gauge::default(),
         }
     }
@@ -47,50 +28,49 @@ impl Default for HttpMetrics {
 impl HttpMetrics {
     /// Registers the duration histogram, which kube-state-metrics has.
     pub fn register_duration(&self, recorder: &mut Recorder) {
-        recorder.registry.register(
-            "http_request_duration_seconds",
-            "Time from the head of a request to the last byte of its answer",
-            self.duration.clone(),
-        );
+        recorder.rows([Row {
+            name: "http_request_duration_seconds",
+            help: "Time from the head of a request to the last byte of its answer.",
+            kind: Kind::Histogram,
+            series: Box::new(self.duration.clone()),
+        }]);
     }
 
     /// Registers the scrape counters, which statsd_exporter has.
     pub fn register_scrapes(&self, recorder: &mut Recorder) {
-        for code in [200, 500, 503] {
+        for code in ["200", "500", "503"] {
             // The series exist before the first scrape.
-            drop(self.scrapes.get_or_create(&CodeLabels { code }));
+            drop(self.scrapes.with([code]));
         }
-        recorder.registry.register(
-            "promhttp_metric_handler_requests_in_flight",
-            "Scrapes being answered",
-            self.in_flight.clone(),
-        );
-        recorder.registry.register(
-            "promhttp_metric_handler_requests",
-            "Scrapes answered, by status",
-            self.scrapes.clone(),
-        );
+        recorder.rows([
+            Row::gauge(
+                "promhttp_metric_handler_requests_in_flight",
+                "Scrapes being answered.",
+                self.in_flight.clone(),
+            ),
+            Row::counter(
+                "promhttp_metric_handler_requests_total",
+                "Scrapes answered, by status.",
+                self.scrapes.clone(),
+            ),
+        ]);
     }
 
     /// Scrapes answered and being answered.
     pub fn scrapes(&self) -> (u64, i64) {
-        (self.scrapes.get_or_create(&CodeLabels { code: 200 }).get(), self.in_flight.get())
+        (self.scrapes.with(["200"]).get(), self.in_flight.get() as i64)
     }
 
     /// Starts the clock of one request; dropping the timer stops it.
     pub fn start(&self, handler: &'static str, method: &str) -> Timer {
-        self.in_flight.inc();
+        self.in_flight.add(1.0);
         // Methods outside the common ones share a label value: clients choose them freely.
         let method = match method {
             "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "CONNECT" | "OPTIONS"
             | "TRACE" => method.to_ascii_lowercase(),
             _ => "unknown".to_owned(),
         };
-        Timer {
-            metrics: self.clone(),
-            labels: DurationLabels { handler, method },
-            from: Instant::now(),
-        }
+        Timer { metrics: self.clone(), labels: (handler, method), from: Instant::now() }
     }
 }
 
@@ -98,16 +78,17 @@ impl HttpMetrics {
 #[derive(Debug)]
 pub struct Timer {
     metrics: HttpMetrics,
-    labels: DurationLabels,
+    labels: (&'static str, String),
     from: Instant,
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
         let elapsed = self.from.elapsed().as_secs_f64();
-        self.metrics.duration.get_or_create(&self.labels).observe(elapsed);
-        self.metrics.scrapes.get_or_create(&CodeLabels { code: 200 }).inc();
-        self.metrics.in_flight.dec();
+        let (handler, method) = &self.labels;
+        self.metrics.duration.with([handler, method]).observe(elapsed);
+        self.metrics.scrapes.with(["200"]).inc();
+        self.metrics.in_flight.add(-1.0);
     }
 }
 

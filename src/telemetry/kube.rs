@@ -2,63 +2,11 @@
 //!
 //! Labels are in byte order of their names, as Go's client writes them.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Metric, Registry};
-
+use super::metric::{Counter, Gauge, Labelled, Row};
 use super::registry::Recorder;
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct CallLabels {
-    resource: String,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ResourceLabels {
-    resource: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct EventLabels {
-    resource: String,
-    r#type: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ValueErrorLabels {
-    family: String,
-    reason: &'static str,
-    resource: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ErrorLabels {
-    namespace: String,
-    reason: &'static str,
-    resource: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ScopeLabels {
-    namespace: String,
-    resource: String,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct FileLabels {
-    filename: String,
-    r#type: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ShardLabels {
-    shard_ordinal: i64,
-}
 
 /// Why a list or a watch failed, or ended before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,28 +97,64 @@ impl Reason {
 /// What the Kubernetes pipeline counts; cheap to clone, every clone counts into the same series.
 ///
 /// `resource` is the Go type text of the originals, `*v1.Pod`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct KubeMetrics {
-    list: Family<CallLabels, Counter>,
-    watch: Family<CallLabels, Counter>,
-    events: Family<EventLabels, Counter>,
-    malformed: Family<ResourceLabels, Counter>,
-    oversized: Family<ResourceLabels, Counter>,
-    errors: Family<ErrorLabels, Counter>,
-    heard: Family<ScopeLabels, Gauge<f64, AtomicU64>>,
-    listed: Family<ScopeLabels, Gauge<f64, AtomicU64>>,
-    received: Family<ResourceLabels, Counter>,
-    restarts: Family<ResourceLabels, Counter>,
-    list_objects: Family<ResourceLabels, Gauge>,
-    list_objects_limit: Family<ResourceLabels, Gauge>,
-    shard_ordinal: Family<ShardLabels, Gauge>,
+    list: Labelled<Counter, 2>,
+    watch: Labelled<Counter, 2>,
+    events: Labelled<Counter, 2>,
+    malformed: Labelled<Counter, 1>,
+    oversized: Labelled<Counter, 1>,
+    left_out: Labelled<Counter, 1>,
+    errors: Labelled<Counter, 3>,
+    heard: Labelled<Gauge, 2>,
+    listed: Labelled<Gauge, 2>,
+    received: Labelled<Counter, 1>,
+    restarts: Labelled<Counter, 1>,
+    list_objects: Labelled<Gauge, 1>,
+    list_objects_limit: Labelled<Gauge, 1>,
+    shard_ordinal: Labelled<Gauge, 1>,
+    shard_stage: Labelled<Gauge, 1>,
+    /// The total that the stage is of.
+    stage_total: Arc<AtomicI64>,
     total_shards: Gauge,
-    config_hash: Family<FileLabels, Gauge<f64, AtomicU64>>,
-    reload_ok: Family<FileLabels, Gauge>,
-    reload_time: Family<FileLabels, Gauge<f64, AtomicU64>>,
+    config_hash: Labelled<Gauge, 2>,
+    reload_ok: Labelled<Gauge, 2>,
+    reload_time: Labelled<Gauge, 2>,
     custom_resource_events: [Counter; 3],
     custom_resource_cache: Gauge,
-    value_errors: Family<ValueErrorLabels, Counter>,
+    value_errors: Labelled<Counter, 3>,
+}
+
+impl Default for KubeMetrics {
+    fn default() -> Self {
+        let (call, resource) = (["resource", "result"], ["resource"]);
+        let (scope, file) = (["namespace", "resource"], ["filename", "type"]);
+        Self {
+            list: Labelled::new(call),
+            watch: Labelled::new(call),
+            events: Labelled::new(["resource", "type"]),
+            malformed: Labelled::new(resource),
+            oversized: Labelled::new(resource),
+            left_out: Labelled::new(resource),
+            errors: Labelled::new(["namespace", "reason", "resource"]),
+            heard: Labelled::new(scope),
+            listed: Labelled::new(scope),
+            received: Labelled::new(resource),
+            restarts: Labelled::new(resource),
+            list_objects: Labelled::new(resource),
+            list_objects_limit: Labelled::new(resource),
+            shard_ordinal: Labelled::new(["shard_ordinal"]),
+            shard_stage: Labelled::new(["total"]),
+            stage_total: Arc::new(AtomicI64::new(i64::MIN)),
+            total_shards: Gauge::default(),
+            config_hash: Labelled::new(file),
+            reload_ok: Labelled::new(file),
+            reload_time: Labelled::new(file),
+            custom_resource_events: Default::default(),
+            custom_resource_cache: Gauge::default(),
+            value_errors: Labelled::new(["family", "reason", "resource"]),
+        }
+    }
 }
 
 /// What one list/watch counts while it follows a resource.
@@ -188,6 +172,8 @@ pub struct ReflectorMetrics {
     pub malformed: Counter,
     /// Objects that some family has no series of, because they would be too many.
     pub oversized: Counter,
+    /// Objects that had no place among those that may be kept.
+    pub left_out: Counter,
     /// Bytes of list and watch bodies.
     pub received: Counter,
 }
@@ -196,9 +182,9 @@ pub struct ReflectorMetrics {
 #[derive(Clone, Debug, Default)]
 pub struct ScopeMetrics {
     /// When anything came of the API server for it, in Unix seconds.
-    pub heard: Gauge<f64, AtomicU64>,
+    pub heard: Gauge,
     /// When its state was complete, in Unix seconds.
-    pub listed: Gauge<f64, AtomicU64>,
+    pub listed: Gauge,
 }
 
 /// Which file a configuration metric is about.
@@ -226,84 +212,80 @@ fn result(succeeded: bool) -> &'static str {
 impl KubeMetrics {
     /// Counts a plain list call.
     pub fn list(&self, resource: &str, succeeded: bool) {
-        let labels = CallLabels { result: result(succeeded), resource: resource.to_owned() };
-        self.list.get_or_create(&labels).inc();
+        self.list.with([resource, result(succeeded)]).inc();
     }
 
     /// Counts a watch call, streaming lists among them.
     pub fn watch(&self, resource: &str, succeeded: bool) {
-        let labels = CallLabels { result: result(succeeded), resource: resource.to_owned() };
-        self.watch.get_or_create(&labels).inc();
+        self.watch.with([resource, result(succeeded)]).inc();
     }
 
     /// The counters of a resource, to be kept by what follows it.
     pub fn reflector(&self, resource: &str) -> ReflectorMetrics {
-        let event = |r#type| {
-            let labels = EventLabels { resource: resource.to_owned(), r#type };
-            self.events.get_or_create_owned(&labels)
-        };
-        let labels = ResourceLabels { resource: resource.to_owned() };
+        let event = |kind| self.events.with([resource, kind]);
         ReflectorMetrics {
             added: event("added"),
             modified: event("modified"),
             deleted: event("deleted"),
             bookmarks: event("bookmark"),
-            malformed: self.malformed.get_or_create_owned(&labels),
-            oversized: self.oversized.get_or_create_owned(&labels),
-            received: self.received.get_or_create_owned(&labels),
+            malformed: self.malformed.with([resource]),
+            oversized: self.oversized.with([resource]),
+            left_out: self.left_out.with([resource]),
+            received: self.received.with([resource]),
         }
     }
 
     /// The metrics of one list/watch, to be kept by it; `namespace` is empty for all.
     pub fn scope(&self, resource: &str, namespace: &str) -> ScopeMetrics {
-        let (namespace, resource) = (namespace.to_owned(), resource.to_owned());
-        let labels = ScopeLabels { namespace, resource };
-        ScopeMetrics {
-            heard: self.heard.get_or_create_owned(&labels),
-            listed: self.listed.get_or_create_owned(&labels),
-        }
+        let labels = [namespace, resource];
+        ScopeMetrics { heard: self.heard.with(labels), listed: self.listed.with(labels) }
     }
 
     /// Counts a list or watch that failed or ended before its time; `namespace` is empty for all.
     pub fn failed(&self, resource: &str, namespace: &str, reason: Reason) {
-        let (namespace, resource) = (namespace.to_owned(), resource.to_owned());
-        let labels = ErrorLabels { namespace, reason: reason.label(), resource };
-        self.errors.get_or_create(&labels).inc();
+        self.errors.with([namespace, reason.label(), resource]).inc();
     }
 
-    /// Notes how many objects the last list kept and under which limit; only with `--object-limit`.
-    pub fn listed(&self, resource: &str, objects: u64, limit: u64) {
-        let labels = ResourceLabels { resource: resource.to_owned() };
-        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        self.list_objects.get_or_create(&labels).set(signed(objects));
-        self.list_objects_limit.get_or_create(&labels).set(signed(limit));
+    /// Notes how many objects of the resource are kept after a list and under which limit; only with
+    /// `--object-limit`.
+    pub fn listed(&self, resource: &str, objects: usize, limit: usize) {
+        self.list_objects.with([resource]).set(objects as f64);
+        self.list_objects_limit.with([resource]).set(limit as f64);
     }
 
     /// Counts a list/watch that ended by a fault of this program and is started again.
     pub fn restarted(&self, resource: &str) {
-        let labels = ResourceLabels { resource: resource.to_owned() };
-        self.restarts.get_or_create(&labels).inc();
+        self.restarts.with([resource]).inc();
     }
 
     /// Notes the shard that this process keeps. There is one series, whatever the earlier shard was.
     pub fn shard(&self, ordinal: i64, total: i64) {
         self.shard_ordinal.clear();
-        self.shard_ordinal.get_or_create(&ShardLabels { shard_ordinal: ordinal }).set(ordinal);
-        self.total_shards.set(total);
+        self.shard_ordinal.with([&ordinal.to_string()]).set(ordinal as f64);
+        self.total_shards.set(total as f64);
+    }
+
+    /// Notes how far this process is on the way to its share of `total`: -1 it starts, 0 it does not follow all of it
+    /// yet, 1 it does, 2 it shows what it gained, 3 it does not show what it lost. There is one series.
+    pub fn shard_stage(&self, total: i64, level: i64) {
+        // Not each time: who asks meanwhile would find none.
+        if self.stage_total.swap(total, Ordering::Relaxed) != total {
+            self.shard_stage.clear();
+        }
+        self.shard_stage.with([&total.to_string()]).set(level as f64);
     }
 
     /// Notes that a configuration file with this content is in force since `now` (Unix seconds).
     pub fn config_loaded(&self, file: ConfigFile, path: &str, content: &[u8], now: f64) {
-        let labels = FileLabels { r#type: file.label(), filename: path.to_owned() };
-        self.config_hash.get_or_create(&labels).set(super::md5::config_hash(content) as f64);
-        self.reload_ok.get_or_create(&labels).set(1);
-        self.reload_time.get_or_create(&labels).set(now);
+        let labels = [path, file.label()];
+        self.config_hash.with(labels).set(super::md5::config_hash(content) as f64);
+        self.reload_ok.with(labels).set(1.0);
+        self.reload_time.with(labels).set(now);
     }
 
     /// Notes that a configuration file could not be used.
     pub fn config_failed(&self, file: ConfigFile, path: &str) {
-        let labels = FileLabels { r#type: file.label(), filename: path.to_owned() };
-        self.reload_ok.get_or_create(&labels).set(0);
+        self.reload_ok.with([path, file.label()]).set(0.0);
     }
 
     /// Notes that so many definitions of custom resources were added, updated and deleted, and how many there are.
@@ -311,123 +293,134 @@ impl KubeMetrics {
         for (counter, count) in self.custom_resource_events.iter().zip(events) {
             counter.inc_by(count);
         }
-        self.custom_resource_cache.set(i64::try_from(known).unwrap_or(i64::MAX));
+        self.custom_resource_cache.set(known as f64);
     }
 
     /// Counts values of custom resources that gave no series.
     pub fn value_errors(&self, resource: &str, family: &str, reason: &'static str, count: u64) {
-        let (resource, family) = (resource.to_owned(), family.to_owned());
-        let labels = ValueErrorLabels { family, reason, resource };
-        self.value_errors.get_or_create(&labels).inc_by(count);
+        self.value_errors.with([family, reason, resource]).inc_by(count);
     }
 
     /// Registers everything.
     pub fn register(&self, recorder: &mut Recorder) {
-        let registry = &mut recorder.registry;
-        add(registry, "list", "Plain list calls to the API server, by result", &self.list);
-        add(
-            registry,
-            "watch",
-            "Watch calls to the API server, streaming lists among them, by result",
-            &self.watch,
-        );
-        registry.register(
-            "kstatd_kubernetes_events",
-            "Watch events received, those of a streaming list's initial state among them",
-            self.events.clone(),
-        );
-        registry.register(
-            "kstatd_kubernetes_malformed_objects",
-            "Objects that could not be read and have no series for it",
-            self.malformed.clone(),
-        );
-        registry.register(
-            "kstatd_kubernetes_oversized_objects",
-            "Objects of which a family has no series, because they would be too many",
-            self.oversized.clone(),
-        );
-        registry.register(
-            "kstatd_kubernetes_errors",
-            "Lists and watches that failed or ended before their time, by reason",
-            self.errors.clone(),
-        );
-        registry.register(
-            "kstatd_kubernetes_last_heard_timestamp_seconds",
-            "Unix time at which anything last came from the API server for this list/watch",
-            self.heard.clone(),
-        );
-        registry.register(
-            "kstatd_kubernetes_last_list_timestamp_seconds",
-            "Unix time at which the state of this list/watch was last complete",
-            self.listed.clone(),
-        );
-        registry.register(
-            "kstatd_kubernetes_received_bytes",
-            "Bytes of list and watch bodies received",
-            self.received.clone(),
-        );
-        registry.register(
-            "kstatd_kubernetes_restarts",
-            "List/watches started again after a fault of this program; the old state was served meanwhile",
-            self.restarts.clone(),
-        );
-        registry.register(
-            "kstatd_custom_resource_value_errors",
-            "Values of custom resources that gave no series of a family, by reason, each time an object came",
-            self.value_errors.clone(),
-        );
-        add(registry, "list_objects", "Objects that the last list kept", &self.list_objects);
-        add(
-            registry,
-            "list_objects_limit",
-            "Most objects that a list may keep",
-            &self.list_objects_limit,
-        );
-        add(
-            registry,
-            "shard_ordinal",
-            "Zero-based shard that this process keeps",
-            &self.shard_ordinal,
-        );
-        add(registry, "total_shards", "Shards in all", &self.total_shards);
-        add(
-            registry,
-            "config_hash",
-            "First six bytes of the MD5 of a configuration file, as a number",
-            &self.config_hash,
-        );
-        add(
-            registry,
-            "last_config_reload_successful",
-            "Whether the last load of a configuration file succeeded",
-            &self.reload_ok,
-        );
-        add(
-            registry,
-            "last_config_reload_success_timestamp_seconds",
-            "Unix time of the last successful load of a configuration file",
-            &self.reload_time,
-        );
-        let [added, updated, deleted] = &self.custom_resource_events;
-        for (event, counter) in [("add", added), ("update", updated), ("delete", deleted)] {
-            add(
-                registry,
-                &format!("custom_resource_state_{event}_events"),
-                "Events of this kind seen for custom resource definitions",
-                counter,
-            );
-        }
-        add(
-            registry,
-            "custom_resource_state_cache",
-            "Custom resource definitions known",
-            &self.custom_resource_cache,
-        );
+        let counter = |name, help, of: &Labelled<Counter, 1>| Row::counter(name, help, of.clone());
+        let event = "Events of this kind seen for custom resource definitions.";
+        let [added, updated, deleted] = self.custom_resource_events.clone();
+        recorder.rows([
+            Row::counter(
+                "kstatd_custom_resource_value_errors_total",
+                "Values of custom resources that gave no series of a family, by reason, each time an object came.",
+                self.value_errors.clone(),
+            ),
+            Row::counter(
+                "kstatd_kubernetes_errors_total",
+                "Lists and watches that failed or ended before their time, by reason.",
+                self.errors.clone(),
+            ),
+            Row::counter(
+                "kstatd_kubernetes_events_total",
+                "Watch events received, those of a streaming list's initial state among them.",
+                self.events.clone(),
+            ),
+            Row::gauge(
+                "kstatd_kubernetes_last_heard_timestamp_seconds",
+                "Unix time at which anything last came from the API server for this list/watch.",
+                self.heard.clone(),
+            ),
+            Row::gauge(
+                "kstatd_kubernetes_last_list_timestamp_seconds",
+                "Unix time at which the state of this list/watch was last complete.",
+                self.listed.clone(),
+            ),
+            counter(
+                "kstatd_kubernetes_malformed_objects_total",
+                "Objects that could not be read and have no series for it.",
+                &self.malformed,
+            ),
+            counter(
+                "kstatd_kubernetes_objects_over_limit_total",
+                "Objects that were left out because of --object-limit, each time they came or were on pages not asked for.",
+                &self.left_out,
+            ),
+            counter(
+                "kstatd_kubernetes_oversized_objects_total",
+                "Objects of which a family has no series, because they would be too many.",
+                &self.oversized,
+            ),
+            counter(
+                "kstatd_kubernetes_received_bytes_total",
+                "Bytes of list and watch bodies received.",
+                &self.received,
+            ),
+            counter(
+                "kstatd_kubernetes_restarts_total",
+                "List/watches started again after a fault of this program; the old state was served meanwhile.",
+                &self.restarts,
+            ),
+            Row::gauge(
+                "kstatd_kubernetes_shard_stage",
+                "How far this process is on the way to its share: 0 incomplete, 1 followed, 2 shown, 3 alone; -1 it starts.",
+                self.shard_stage.clone(),
+            ),
+            Row::gauge(
+                "kube_state_metrics_config_hash",
+                "First six bytes of the MD5 of a configuration file, as a number.",
+                self.config_hash.clone(),
+            ),
+            Row::counter("kube_state_metrics_custom_resource_state_add_events_total", event, added),
+            Row::gauge(
+                "kube_state_metrics_custom_resource_state_cache",
+                "Custom resource definitions known.",
+                self.custom_resource_cache.clone(),
+            ),
+            Row::counter(
+                "kube_state_metrics_custom_resource_state_delete_events_total",
+                event,
+                deleted,
+            ),
+            Row::counter(
+                "kube_state_metrics_custom_resource_state_update_events_total",
+                event,
+                updated,
+            ),
+            Row::gauge(
+                "kube_state_metrics_last_config_reload_success_timestamp_seconds",
+                "Unix time of the last successful load of a configuration file.",
+                self.reload_time.clone(),
+            ),
+            Row::gauge(
+                "kube_state_metrics_last_config_reload_successful",
+                "Whether the last load of a configuration file succeeded.",
+                self.reload_ok.clone(),
+            ),
+            Row::gauge(
+                "kube_state_metrics_list_objects",
+                "Objects that the last list kept.",
+                self.list_objects.clone(),
+            ),
+            Row::gauge(
+                "kube_state_metrics_list_objects_limit",
+                "Most objects that a list may keep.",
+                self.list_objects_limit.clone(),
+            ),
+            Row::counter(
+                "kube_state_metrics_list_total",
+                "Plain list calls to the API server, by result.",
+                self.list.clone(),
+            ),
+            Row::gauge(
+                "kube_state_metrics_shard_ordinal",
+                "Zero-based shard that this process keeps.",
+                self.shard_ordinal.clone(),
+            ),
+            Row::gauge("kube_state_metrics_total_shards", "Shards in all.", self.total_shards.clone()),
+            Row::counter(
+                "kube_state_metrics_watch_total",
+                "Watch calls to the API server, streaming lists among them, by result.",
+                self.watch.clone(),
+            ),
+        ]);
     }
-}
-
-fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: &M) {
-    registry.register(format!("kube_state_metrics_{name}"), help, metric.clone());
 }
 
 #[cfg(test)]

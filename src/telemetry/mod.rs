@@ -1,20 +1,20 @@
 //! What the process says about itself: logs and its own metrics.
 //!
-//! Pipelines and the server increment plain structs from here; the telemetry listener serves the
-//! registry behind them. Nothing here knows the pipelines.
+//! Pipelines and the server count in plain structs from here ([`metric`]); each family is a row that says where its
+//! numbers are ([`registry`]), and [`crate::exposition::family`] prints it in every format. Nothing here knows the
+//! pipelines: those that count by themselves hand in what [collects](crate::exposition::family::Collect) it.
 
-mod build;
+pub(crate) mod build;
 pub(crate) mod connections;
 pub(crate) mod http;
 pub(crate) mod kube;
 pub(crate) mod log;
 mod md5;
+pub(crate) mod metric;
 pub(crate) mod process;
-mod protobuf;
 mod registry;
-mod text;
 
-pub use build::{TOOLCHAIN, VERSION};
+pub use build::{TOOLCHAIN, VERSION, go_arch};
 pub use http::HttpMetrics;
 pub use kube::KubeMetrics;
-pub use registry::{OwnMetrics, Recorder, go_arch};
+pub use registry::{OwnMetrics, Recorder};

@@ -1,12 +1,8 @@
 //! `process_*` metrics and the thread list, read from `/proc/self` when asked for.
 
-use std::fmt;
 use std::fs;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use crate::exposition::family::{Collect, Family, Kind};
 
 /// Ticks a second in `/proc/*/stat`. The kernel's user-visible rate is 100 on every architecture
 /// that this program is built for, whatever its own timer runs at.
@@ -14,90 +10,72 @@ const TICKS: f64 = 100.0;
 
 /// Reads `/proc/self` at each scrape; a file that is missing leaves its metrics out.
 #[derive(Debug)]
-pub struct ProcessCollector;
+pub struct Process;
 
-impl Collector for ProcessCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+impl Collect for Process {
+    fn collect(&self, out: &mut Vec<Family>) {
+        use Kind::{Counter, Gauge};
         let stat = Stat::read();
-        if let Some(stat) = &stat {
-            counter(
-                &mut encoder,
-                "process_cpu_seconds",
-                "CPU time spent, user and system, in seconds",
-                stat.cpu,
-            )?;
-        }
-        if let Some(count) = open_files() {
-            gauge(&mut encoder, "process_open_fds", "Open file descriptors", count)?;
-        }
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-        if let Some(limit) = soft_limit(&limits, "Max open files") {
-            gauge(
-                &mut encoder,
-                "process_max_fds",
-                "Most file descriptors that may be open",
-                limit,
-            )?;
-        }
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        if let Some(bytes) = kilobytes(&status, "VmSize:") {
-            gauge(
-                &mut encoder,
-                "process_virtual_memory_bytes",
-                "Size of the address space in bytes",
-                bytes,
-            )?;
-        }
-        if let Some(limit) = soft_limit(&limits, "Max address space") {
-            gauge(
-                &mut encoder,
-                "process_virtual_memory_max_bytes",
-                "Largest address space allowed in bytes; without a limit, the largest number of 64 bits",
-                limit,
-            )?;
-        }
-        if let Some(bytes) = kilobytes(&status, "VmRSS:") {
-            gauge(&mut encoder, "process_resident_memory_bytes", "Memory in RAM in bytes", bytes)?;
-        }
-        if let Some(started) = stat.and_then(|stat| stat.started()) {
-            gauge(
-                &mut encoder,
+        let network = network();
+        let rows = [
+            (
+                "process_cpu_seconds_total",
+                "CPU time spent, user and system, in seconds.",
+                Counter,
+                stat.as_ref().map(|stat| stat.cpu),
+            ),
+            (
+                "process_max_fds",
+                "Most file descriptors that may be open.",
+                Gauge,
+                soft_limit(&limits, "Max open files"),
+            ),
+            (
+                "process_network_receive_bytes_total",
+                "Bytes that the network namespace received.",
+                Counter,
+                network.map(|(received, _)| received),
+            ),
+            (
+                "process_network_transmit_bytes_total",
+                "Bytes that the network namespace sent.",
+                Counter,
+                network.map(|(_, sent)| sent),
+            ),
+            ("process_open_fds", "Open file descriptors.", Gauge, open_files()),
+            (
+                "process_resident_memory_bytes",
+                "Memory in RAM in bytes.",
+                Gauge,
+                kilobytes(&status, "VmRSS:"),
+            ),
+            (
                 "process_start_time_seconds",
-                "Start of the process, seconds since the Unix epoch",
-                started,
-            )?;
-        }
-        if let Some((received, sent)) = network() {
-            counter(
-                &mut encoder,
-                "process_network_receive_bytes",
-                "Bytes that the network namespace received",
-                received,
-            )?;
-            counter(
-                &mut encoder,
-                "process_network_transmit_bytes",
-                "Bytes that the network namespace sent",
-                sent,
-            )?;
-        }
-        Ok(())
+                "Start of the process, seconds since the Unix epoch.",
+                Gauge,
+                stat.as_ref().and_then(Stat::started),
+            ),
+            (
+                "process_virtual_memory_bytes",
+                "Size of the address space in bytes.",
+                Gauge,
+                kilobytes(&status, "VmSize:"),
+            ),
+            (
+                "process_virtual_memory_max_bytes",
+                "Largest address space allowed in bytes; without a limit, the largest number of 64 bits.",
+                Gauge,
+                soft_limit(&limits, "Max address space"),
+            ),
+        ];
+        out.extend(
+            rows.into_iter().filter_map(|(name, help, kind, value)| {
+                Some(Family::one(name, help, kind, value?))
+            }),
+        );
     }
-}
-
-/// A registry ends help texts with a full stop; a collector has to.
-fn sentence(help: &str) -> String {
-    format!("{help}.")
-}
-
-fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
-    let metric = ConstCounter::new(value);
-    metric.encode(encoder.encode_descriptor(name, &sentence(help), None, metric.metric_type())?)
-}
-
-fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
-    let metric = ConstGauge::new(value);
-    metric.encode(encoder.encode_descriptor(name, &sentence(help), None, metric.metric_type())?)
 }
 
 /// What is read from `/proc/self/stat`.

@@ -4,144 +4,123 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
-use super::connections::ConnectionCollector;
-use super::process::ProcessCollector;
-use super::{protobuf, text};
-use crate::exposition::{Format, ScrapeQuery, Source};
+use super::metric::Row;
+use super::process::Process;
+use super::{build, connections};
+use crate::exposition::family::{Collect, Family};
+use crate::exposition::prototext::Layout;
+use crate::exposition::{Format, ScrapeQuery, Source, labels};
 
 /// Takes registrations at start-up; becomes [`OwnMetrics`].
-#[derive(Debug, Default)]
-pub struct Recorder {
-    /// Where metrics are registered.
-    pub registry: Registry,
-}
-
-/// Labels of a `*_build_info` series, with the names that the originals use.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct BuildLabels {
-    branch: &'static str,
-    goarch: &'static str,
-    goos: &'static str,
-    goversion: &'static str,
-    revision: &'static str,
-    tags: &'static str,
-    version: &'static str,
-}
-
-/// The same of kube-state-metrics, whose client library has a version of its own; in byte order of the names,
-/// as Go's client writes labels.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct KubeBuildLabels {
-    branch: &'static str,
-    client_go_version: &'static str,
-    goarch: &'static str,
-    goos: &'static str,
-    goversion: &'static str,
-    revision: &'static str,
-    tags: &'static str,
-    version: &'static str,
-}
-
-impl From<BuildLabels> for KubeBuildLabels {
-    fn from(build: BuildLabels) -> Self {
-        let BuildLabels { branch, goarch, goos, goversion, revision, tags, version } = build;
-        let client_go_version = "";
-        Self { branch, client_go_version, goarch, goos, goversion, revision, tags, version }
-    }
-}
-
-impl BuildLabels {
-    fn new() -> Self {
-        Self {
-            branch: "",
-            goarch: go_arch(),
-            goos: std::env::consts::OS,
-            goversion: super::build::TOOLCHAIN,
-            revision: option_env!("KSTATD_REVISION").unwrap_or("unknown"),
-            tags: "",
-            version: super::build::VERSION,
-        }
-    }
-}
-
-const BUILD_HELP: &str = "Build of this program; the value is always 1";
+#[derive(Default)]
+pub struct Recorder(Vec<Box<dyn Collect>>);
 
 impl Recorder {
     /// A registry with `process_*`, the HTTP connections and `kstatd_build_info`.
     pub fn new() -> Self {
         let mut recorder = Self::process();
-        recorder.registry.register_collector(Box::new(ConnectionCollector));
-        recorder.build_info("kstatd_build_info");
+        recorder.rows(connections::rows());
+        recorder.add(Always(build::info("kstatd_build_info", build::HELP)));
         recorder
     }
 
     /// A registry with `process_*` alone, for an exposition that has nothing of kstatd's own.
     pub fn process() -> Self {
         let mut recorder = Self::default();
-        recorder.registry.register_collector(Box::new(ProcessCollector));
+        recorder.add(Process);
         recorder
     }
 
-    /// Adds a series of value 1 that names this build.
-    pub fn build_info(&mut self, name: &str) {
-        let info = Family::<BuildLabels, Gauge>::default();
-        info.get_or_create(&BuildLabels::new()).set(1);
-        self.registry.register(name, BUILD_HELP, info);
+    /// Adds the series by which kube-state-metrics names its build.
+    pub fn kube_build_info(&mut self) {
+        self.add(Always(build::kube_info("kube_state_metrics_build_info")));
     }
 
-    /// Adds the series by which kube-state-metrics names its build. There is no client-go in it, and so
-    /// no version of one.
-    pub fn kube_build_info(&mut self) {
-        let info = Family::<KubeBuildLabels, Gauge>::default();
-        info.get_or_create(&BuildLabels::new().into()).set(1);
-        self.registry.register("kube_state_metrics_build_info", BUILD_HELP, info);
+    /// Adds whatever gathers families.
+    pub fn add(&mut self, families: impl Collect + 'static) {
+        self.0.push(Box::new(families));
+    }
+
+    /// Adds families of which each is read by itself.
+    pub fn rows(&mut self, rows: impl IntoIterator<Item = Row>) {
+        rows.into_iter().for_each(|row| self.add(row));
     }
 
     /// Ends registration.
     pub fn finish(self) -> OwnMetrics {
-        OwnMetrics(Arc::new(self.registry))
+        OwnMetrics(self.0.into())
     }
 }
 
-/// The name that Go gives this architecture, which the label has in the originals.
-pub fn go_arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
-        other => other,
+/// A family that does not change.
+struct Always(Family);
+
+impl Collect for Always {
+    fn collect(&self, out: &mut Vec<Family>) {
+        out.push(self.0.clone());
     }
 }
 
 /// All own metrics, readable at any time.
-#[derive(Clone, Debug)]
-pub struct OwnMetrics(Arc<Registry>);
+#[derive(Clone)]
+pub struct OwnMetrics(Arc<[Box<dyn Collect>]>);
 
 impl OwnMetrics {
+    /// All families that have series now, in the order of their names.
+    fn families(&self) -> Vec<Family> {
+        let mut families = Vec::new();
+        self.0.iter().for_each(|of| of.collect(&mut families));
+        families.retain(|family| !family.series.is_empty());
+        families.sort_by_key(|family| family.name);
+        families
+    }
+
+    /// What a query asks for.
+    fn asked_for(&self, query: &ScrapeQuery) -> Vec<Family> {
+        let mut families = self.families();
+        if let Some(names) = &query.names {
+            families.retain(|family| names.contains(family.name));
+        }
+        if let Some(namespaces) = &query.namespaces {
+            families.iter_mut().for_each(|family| {
+                family.series.retain(|series| is_of(namespaces, &series.labels));
+            });
+            families.retain(|family| !family.series.is_empty());
+        }
+        families
+    }
+
     /// The names of all families that have a series now.
     pub fn names(&self) -> BTreeSet<String> {
-        let body = self.encode(Format::Text);
-        let types = body.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-        types.filter_map(|rest| rest.split(' ').next()).map(str::to_owned).collect()
+        self.families().iter().map(|family| family.name.to_owned()).collect()
     }
 
     /// The body of a scrape.
     pub fn encode(&self, format: Format) -> String {
-        let mut body = String::with_capacity(8 << 10);
-        // Writing to a String fails only if an encoder of a metric says so.
-        if let Err(error) = prometheus_client::encoding::text::encode_registry(&mut body, &self.0) {
-            tracing::error!(%error, "own metrics cannot be encoded");
-        }
-        match format {
-            Format::OpenMetrics => body,
-            Format::Text => text::from_open_metrics(&body),
-        }
+        let write = |family: &Family, out: &mut Vec<u8>| family.text(out, format);
+        let body = self.written(&ScrapeQuery::default(), write);
+        String::from_utf8_lossy(&body).into_owned()
     }
+
+    fn written(&self, query: &ScrapeQuery, write: impl Fn(&Family, &mut Vec<u8>)) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16 << 10);
+        self.asked_for(query).iter().for_each(|family| write(family, &mut out));
+        out
+    }
+}
+
+/// Whether rendered labels have a `namespace` of these.
+fn is_of(namespaces: &BTreeSet<String>, labels: &[u8]) -> bool {
+    labels::iter(labels).any(|(name, value)| {
+        name == b"namespace"
+            && str::from_utf8(&labels::plain(value)).is_ok_and(|value| namespaces.contains(value))
+    })
+}
+
+/// A body in one piece: own metrics are few.
+fn whole(body: Vec<u8>) -> Box<dyn Iterator<Item = Bytes> + Send> {
+    Box::new(std::iter::once(Bytes::from(body)))
 }
 
 impl Source for OwnMetrics {
@@ -150,28 +129,33 @@ impl Source for OwnMetrics {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Bytes> + Send> {
-        let mut body = self.encode(format);
-        if let Some(names) = &query.names {
-            body = text::only(&body, |name| names.contains(name));
-        }
-        Box::new(std::iter::once(Bytes::from(body)))
+        whole(self.written(query, |family, out| family.text(out, format)))
+    }
+
+    fn has_namespaces(&self) -> bool {
+        true
     }
 
     fn protobuf_frames(
         &self,
         query: &ScrapeQuery,
     ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
-        let mut body = self.encode(Format::Text);
-        if let Some(names) = &query.names {
-            body = text::only(&body, |name| names.contains(name));
-        }
-        Some(Box::new(std::iter::once(Bytes::from(protobuf::from_text(&body)))))
+        Some(whole(self.written(query, Family::delimited)))
+    }
+
+    fn prototext_frames(
+        &self,
+        layout: Layout,
+        query: &ScrapeQuery,
+    ) -> Option<Box<dyn Iterator<Item = Bytes> + Send>> {
+        Some(whole(self.written(query, |family, out| family.prototext(out, layout))))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::metric::{Gauge, Labelled};
 
     #[test]
     fn build_and_process_are_there_in_both_formats() {
@@ -185,14 +169,45 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_in_order() {
-        let mut recorder = Recorder::default();
+    fn families_are_in_the_order_of_their_names_and_each_has_a_sentence() {
+        let mut recorder = Recorder::new();
+        let metrics = crate::telemetry::KubeMetrics::default();
+        metrics.register(&mut recorder);
+        let http = crate::telemetry::HttpMetrics::default();
+        http.register_duration(&mut recorder);
+        http.register_scrapes(&mut recorder);
         recorder.kube_build_info();
-        let body = recorder.finish().encode(Format::Text);
-        let (_, labels) = body.split_once("build_info{").expect("series");
-        let names: Vec<&str> =
-            labels.split("\",").filter_map(|label| label.split('=').next()).collect();
-        assert!(names.is_sorted() && names.len() == 8, "{names:?}");
+        metrics.list("*v1.Pod", true);
+        let families = recorder.finish().families();
+        assert!(families.is_sorted_by(|a, b| a.name < b.name), "a name twice or out of order");
+        for Family { name, help, kind, .. } in families {
+            let is_counter = kind == crate::exposition::family::Kind::Counter;
+            assert!(help.ends_with('.'), "{name}: {help}");
+            assert_eq!(name.ends_with("_total"), is_counter, "{name}");
+        }
+    }
+
+    #[test]
+    fn series_of_namespaces() {
+        let sizes = Labelled::<Gauge, 2>::new(["namespace", "z"]);
+        let mut recorder = Recorder::default();
+        for (namespace, size) in [("x", 1.0), ("y", 2.0), ("xx", 3.0), (",namespace=\"x\"", 4.0)] {
+            sizes.with([namespace, "x"]).set(size);
+        }
+        let others = Labelled::<Gauge, 1>::new(["in_namespace"]);
+        others.with(["x"]).set(1.0);
+        recorder.rows([Row::gauge("a", "A.", sizes), Row::gauge("b", "B.", others)]);
+        let own = recorder.finish();
+        let of = |names: &[&str]| {
+            let namespaces = Some(names.iter().map(|&name| name.to_owned()).collect());
+            let query = ScrapeQuery { namespaces, ..ScrapeQuery::default() };
+            let body: Vec<u8> = own.frames(Format::Text, &query).flatten().collect();
+            String::from_utf8(body).expect("UTF-8")
+        };
+        let head = "# HELP a A.\n# TYPE a gauge\n";
+        assert_eq!(of(&["x"]), format!("{head}a{{namespace=\"x\",z=\"x\"}} 1\n"));
+        assert_eq!(of(&["y", "w"]), format!("{head}a{{namespace=\"y\",z=\"x\"}} 2\n"));
+        assert_eq!(of(&["v"]), "");
     }
 
     #[test]

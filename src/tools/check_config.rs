@@ -2,9 +2,15 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
+use super::manifests::Manifest;
+use super::render_kube;
 use crate::config_file;
-use crate::resources::custom;
-use crate::statsd::mapper::{Mapper, Problem, Severity};
+use crate::resources::custom::{self, Definition, Shape};
+use crate::statsd::MappingError;
+use crate::statsd::mapper::{Problem, Severity};
+use crate::statsd::mapping;
 
 /// What is to be said about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,21 +52,18 @@ impl Report {
 
 /// Checks a mapping file of the StatsD side.
 pub fn mapping(path: &Path) -> Report {
-    let text = match config_file::read(path) {
-        Ok(text) => text,
-        Err(reason) => return Report::unreadable(path, &reason),
-    };
-    match Mapper::from_yaml(&text) {
+    match mapping::load(path) {
         Ok(mapper) => {
             let contents = format!("rules: {}", mapper.rules().len());
             Report::new(path, mapper.warnings().to_vec(), &contents)
         }
-        Err(problems) => Report::new(path, problems, ""),
+        Err(MappingError::Read { reason, .. }) => Report::unreadable(path, &reason),
+        Err(MappingError::Invalid { problems, .. }) => Report::new(path, problems, ""),
     }
 }
 
-/// Checks a configuration of custom resource metrics.
-pub fn custom_resources(path: &Path) -> Report {
+/// Checks a configuration of custom resource metrics, against the definitions of custom resources among `manifests`.
+pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Report {
     let text = match config_file::read(path) {
         Ok(text) => text,
         Err(reason) => return Report::unreadable(path, &reason),
@@ -68,9 +71,26 @@ pub fn custom_resources(path: &Path) -> Report {
     let loaded = custom::load(&text);
     let mut problems = loaded.problems.clone();
     problems.extend(loaded.config.problems());
+    let kinds: Vec<_> = manifests.iter().flat_map(shapes).collect();
+    problems.extend(loaded.config.problems_against(&kinds));
     let metrics = loaded.config.families().count();
     let contents = format!("resources: {}, metrics: {metrics}", loaded.config.entries.len());
     Report::new(path, problems, &contents)
+}
+
+/// The kinds that a manifest defines, with what their objects look like.
+fn shapes(manifest: &Manifest) -> Vec<(Definition, Shape)> {
+    let Ok(definitions) = render_kube::definitions(std::slice::from_ref(manifest)) else {
+        return Vec::new();
+    };
+    let versions = manifest.object.pointer("/spec/versions").and_then(Value::as_array);
+    let shape = |definition: &Definition| {
+        let mut versions = versions.into_iter().flatten();
+        let version = versions.find(|version| version["name"] == *definition.version);
+        Shape::of_objects(version.and_then(|version| version.pointer("/schema/openAPIV3Schema")))
+    };
+    let with_shape = |definition| (Clone::clone(&definition), shape(&definition));
+    definitions.into_iter().map(with_shape).collect()
 }
 
 #[cfg(test)]

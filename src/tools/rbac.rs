@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_role_that_is_deployed_is_what_the_defaults_need() {
-        let deployed = include_str!("../../deploy/cluster-role.yaml");
+        let deployed = include_str!("../../deploy/base/cluster-role.yaml");
         let rules: String = deployed
             .lines()
             .filter(|line| !line.starts_with('#'))

@@ -87,10 +87,11 @@ pub struct Selection {
 impl Selection {
     /// The custom resource that a manifest is one of.
     fn custom(&self, manifest: &Manifest) -> Option<&Resolved> {
+        let group_version =
+            manifest.api_version.split_once('/').unwrap_or(("", &manifest.api_version));
         let is_of = |definition: &Definition| {
             definition.kind == manifest.kind
-                && manifest.api_version.split_once('/')
-                    == Some((definition.group.as_str(), definition.version.as_str()))
+                && group_version == (definition.group.as_str(), definition.version.as_str())
         };
         self.custom.iter().find(|resolved| is_of(&resolved.definition))
     }
@@ -198,23 +199,25 @@ pub fn render(
     }
     let mut rendered = Rendered::default();
     for (index, manifest) in manifests.iter().enumerate() {
-        let name = match (selection.custom(manifest), known(manifest)) {
-            (Some(resolved), _) => resolved.definition.resource_name(),
-            (None, Known::Resource(resource)) => resource.name().to_owned(),
-            _ => continue,
+        let custom = selection.custom(manifest).map(|custom| custom.definition.resource_name());
+        let built_in = match known(manifest) {
+            Known::Resource(resource) => Some(resource.name().to_owned()),
+            _ => None,
         };
-        let Some(target) = targets.get(&name) else { continue };
-        let stores = target.stores_for(manifest.name().0, selection);
-        if stores.is_empty() {
-            continue;
-        }
-        render_one(manifest, &*target.renderer, &mut rendered)?;
-        if rendered.uid.is_empty() {
-            // A cluster gives every object an identity of its own; files need not.
-            rendered.uid = format!("\0{index}").into_bytes();
-        }
-        for store in stores {
-            store.apply(&rendered);
+        for target in [custom, built_in].into_iter().flatten().filter_map(|name| targets.get(&name))
+        {
+            let stores = target.stores_for(manifest.name().0, selection);
+            if stores.is_empty() {
+                continue;
+            }
+            render_one(manifest, &*target.renderer, &mut rendered)?;
+            if rendered.uid.is_empty() {
+                // A cluster gives every object an identity of its own; files need not.
+                rendered.uid = format!("\0{index}").into_bytes();
+            }
+            for store in stores {
+                store.apply(&rendered);
+            }
         }
     }
     for frame in catalog.frames(format, &ScrapeQuery::default()) {

@@ -13,6 +13,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use super::varint::{NotRead, read_varint};
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// One API object as it came over the wire.
@@ -158,19 +159,12 @@ impl<'a> Message<'a> {
             self.0 = rest;
             return Ok(u64::from(*byte));
         }
-        let mut value = 0u64;
-        for (at, &byte) in self.0.iter().enumerate().take(10) {
-            value |= u64::from(byte & 0x7f) << (7 * at);
-            if byte < 0x80 {
-                self.0 = &self.0[at + 1..];
-                return Ok(value);
-            }
-        }
-        Err(if self.0.len() < 10 {
-            DecodeError::Truncated(Place::new())
-        } else {
-            DecodeError::Varint(Place::new())
-        })
+        let (value, rest) = read_varint(self.0).map_err(|why| match why {
+            NotRead::CutOff => DecodeError::Truncated(Place::new()),
+            NotRead::TooLong => DecodeError::Varint(Place::new()),
+        })?;
+        self.0 = rest;
+        Ok(value)
     }
 
     #[inline]

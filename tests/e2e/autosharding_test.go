@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"kstatd/e2e/harness"
 )
@@ -54,68 +57,146 @@ func podsShown(base, namespace string) ([]string, error) {
 	return names, nil
 }
 
-// TestAutosharding scales a StatefulSet while its shards are scraped: at every
-// scrape every pod is somebody's, and in the end nobody's twice.
-func TestAutosharding(t *testing.T) {
-	const namespace, count, shards = "sharded", 200, 3
+// shardsUnderTest are the processes of a StatefulSet that nobody runs, over pods of
+// a namespace.
+type shardsUnderTest struct {
+	t         *testing.T
+	cluster   *harness.Cluster
+	exporters []*harness.KubeExporter
+	// most is at how many scrapes a pod may be two shards' on one way.
+	most int
+}
+
+const (
+	shardedNamespace = "sharded"
+	shardedPods      = 200
+	mostShards       = 3
+)
+
+// startSharded makes the StatefulSet with one replica, its pods and those to share.
+func startSharded(t *testing.T) *shardsUnderTest {
+	t.Helper()
 	cluster := harness.StartCluster(t)
-	shardedSet(t, cluster, 1, shards)
-	var all []string
-	for i := range count {
-		name := fmt.Sprintf("pod-%03d", i)
-		all = append(all, name)
+	shardedSet(t, cluster, 1, mostShards)
+	for i := range shardedPods {
 		cluster.Create("pods", harness.Object(t, fmt.Sprintf(
-			"{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: %s}, spec: {containers: [{name: c, image: i}]}}", name, namespace)))
+			"{apiVersion: v1, kind: Pod, metadata: {name: pod-%03d, namespace: %s}, spec: {containers: [{name: c, image: i}]}}", i, shardedNamespace)))
 	}
-	// No more rights than the deployment gives.
-	token := cluster.ServiceAccountToken("sharding", `[{apiGroups: [""], resources: [pods], verbs: [get, list, watch]}, {apiGroups: [apps], resources: [statefulsets], verbs: [get, list, watch]}]`)
-	kubeconfig := cluster.KubeconfigWith(cluster.URL(), token)
-	var exporters []*harness.KubeExporter
-	for i := range shards {
-		exporters = append(exporters, harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t),
-			"--kubeconfig="+kubeconfig, "--resources=pods", fmt.Sprintf("--pod=ksm-%d", i), "--pod-namespace=monitoring"))
-	}
-	// scrape is who shows what, and whether everything is shown.
-	scrape := func() (shown [shards][]string, err error) {
-		together := map[string]int{}
-		for i, exporter := range exporters {
-			if shown[i], err = podsShown(exporter.Base, namespace); err != nil {
-				return
-			}
-			for _, name := range shown[i] {
-				together[name]++
+	return &shardsUnderTest{t: t, cluster: cluster, most: 1}
+}
+
+// kubeconfig gives no more rights than the deployment does.
+func (s *shardsUnderTest) kubeconfig(server string) string {
+	token := s.cluster.ServiceAccountToken("sharding", `[{apiGroups: [""], resources: [pods], verbs: [get, list, watch]}, {apiGroups: [apps], resources: [statefulsets], verbs: [get, list, watch]}]`)
+	return s.cluster.KubeconfigWith(server, token)
+}
+
+// start starts the next process.
+func (s *shardsUnderTest) start(kubeconfig string, args ...string) {
+	s.t.Helper()
+	args = append([]string{"--kubeconfig=" + kubeconfig, "--resources=pods", fmt.Sprintf("--pod=ksm-%d", len(s.exporters)), "--pod-namespace=monitoring"}, args...)
+	s.exporters = append(s.exporters, harness.StartKubeExporter(s.t, harness.OurKubeStateMetrics(s.t), args...))
+}
+
+// patch changes the StatefulSet, or its status.
+func (s *shardsUnderTest) patch(patch map[string]any, subresource ...string) {
+	s.t.Helper()
+	set := harness.Object(s.t, "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: ksm, namespace: monitoring}}")
+	s.cluster.Patch("statefulsets", set, patch, subresource...)
+}
+
+func (s *shardsUnderTest) scale(replicas int) {
+	s.t.Helper()
+	s.patch(map[string]any{"spec": map[string]any{"replicas": replicas}})
+}
+
+// watched is what scrapes every 200 ms have seen.
+type watched struct {
+	*shardsUnderTest
+	// doubled is at how many scrapes a pod was two shards', and most how many that may be.
+	doubled map[string]int
+	most    int
+}
+
+// watch begins to scrape: from here on every pod has to be somebody's.
+func (s *shardsUnderTest) watch() *watched {
+	return &watched{s, map[string]int{}, s.most}
+}
+
+// scrape is who shows what.
+func (w *watched) scrape() [][]string {
+	w.t.Helper()
+	// From the end of the one before: two that follow each other closely are one.
+	<-time.After(200 * time.Millisecond)
+	together, shown := map[string]int{}, make([][]string, mostShards)
+	for i, exporter := range w.exporters {
+		var err error
+		if shown[i], err = podsShown(exporter.Base, shardedNamespace); err != nil {
+			w.t.Fatal(err)
+		}
+		slices.Sort(shown[i])
+		for _, name := range shown[i] {
+			if together[name]++; together[name] == 2 {
+				w.doubled[name]++
 			}
 		}
-		if len(together) != count {
-			err = fmt.Errorf("%d of %d pods are shown: %d, %d and %d", len(together), count, len(shown[0]), len(shown[1]), len(shown[2]))
+	}
+	if len(together) != shardedPods {
+		w.t.Fatalf("%d of %d pods are shown: %d, %d and %d", len(together), shardedPods, len(shown[0]), len(shown[1]), len(shown[2]))
+	}
+	return shown
+}
+
+// settle scrapes until each shard shows its own, none of which was shown twice at
+// more scrapes than there may be.
+func (w *watched) settle(total int) {
+	w.t.Helper()
+	harness.Eventually(w.t, fmt.Sprintf("%d shards", total), func() error { return w.differs(w.scrape(), total) })
+	for name, scrapes := range w.doubled {
+		if scrapes > w.most {
+			w.t.Fatalf("%s is shown twice at %d scrapes on the way to %d shards", name, scrapes, total)
 		}
-		return
 	}
-	settle := func(total int, strict bool) {
-		t.Helper()
-		harness.Eventually(t, fmt.Sprintf("%d shards", total), func() error {
-			shown, err := scrape()
-			if err != nil && strict {
-				t.Fatal(err)
-			}
-			if err != nil {
-				return err
-			}
-			for i := range shown {
-				slices.Sort(shown[i])
-				if want := cluster.ShardOfPods(namespace, i, total); !slices.Equal(shown[i], want) {
-					return fmt.Errorf("shard %d shows %d pods, not %d", i, len(shown[i]), len(want))
-				}
-			}
-			return nil
-		})
+}
+
+// differs tells how what is shown is not that of so many shards.
+func (w *watched) differs(shown [][]string, total int) error {
+	for i := range w.exporters {
+		if want := w.cluster.ShardOfPods(shardedNamespace, i, total); !slices.Equal(shown[i], want) {
+			return fmt.Errorf("shard %d shows %d pods, not %d", i, len(shown[i]), len(want))
+		}
 	}
-	settle(1, false)
+	return nil
+}
+
+// begin waits until the first shard shows everything.
+func (s *shardsUnderTest) begin() {
+	s.t.Helper()
+	harness.Eventually(s.t, "the first lists", func() error {
+		shown, err := podsShown(s.exporters[0].Base, shardedNamespace)
+		if err == nil && len(shown) != shardedPods {
+			err = fmt.Errorf("%d pods", len(shown))
+		}
+		return err
+	})
+}
+
+// TestAutosharding scales a StatefulSet while its shards are scraped every 200 ms:
+// at every scrape every pod is somebody's, at one of them at most it is two shards',
+// and in the end nobody's twice. The shards cannot ask one another: no pod has an
+// address.
+func TestAutosharding(t *testing.T) {
+	s := startSharded(t)
+	kubeconfig := s.kubeconfig(s.cluster.URL())
+	for range mostShards {
+		s.start(kubeconfig)
+	}
+	s.begin()
 	for _, total := range []int{3, 2} {
-		set := harness.Object(t, "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: ksm, namespace: monitoring}}")
-		cluster.Patch("statefulsets", set, map[string]any{"spec": map[string]any{"replicas": total}})
-		settle(total, true)
-		for i, exporter := range exporters {
+		watched := s.watch()
+		s.scale(total)
+		watched.settle(total)
+		for i, exporter := range s.exporters {
 			self, err := harness.Scrape(exporter.Telemetry+"/metrics", harness.Text)
 			if err != nil {
 				t.Fatal(err)
@@ -130,6 +211,61 @@ func TestAutosharding(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAutoshardingAsksPeers has shards that ask one another, on addresses of their
+// own and the same port. One that cannot list holds up all, for longer than they
+// would wait by themselves; and one that comes later shows nothing before the others
+// are ready to leave it to it.
+func TestAutoshardingAsksPeers(t *testing.T) {
+	s := startSharded(t)
+	// One should do; docs/reliability.md names two as a known limit.
+	s.most = 2
+	kubeconfig, gate := s.kubeconfig(s.cluster.URL()), s.cluster.StartAPIGate(t)
+	gated, telemetry := s.cluster.KubeconfigWith(gate.URL, harness.AdminToken), harness.FreePort(t)
+	start := func(kubeconfig string) {
+		t.Helper()
+		number := len(s.exporters)
+		host := fmt.Sprintf("127.0.0.%d", number+2)
+		pod := harness.Object(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: ksm-%d, namespace: monitoring}}", number))
+		s.cluster.Patch("pods", pod, map[string]any{"status": map[string]any{"podIP": host, "podIPs": []any{map[string]any{"ip": host}}}}, "status")
+		s.start(kubeconfig, "--telemetry-host="+host, fmt.Sprintf("--telemetry-port=%d", telemetry))
+	}
+	start(kubeconfig)
+	start(gated)
+	s.begin()
+
+	var refused atomic.Int32
+	gate.Rule(func(r *http.Request) int {
+		if harness.IsList(r) && strings.HasSuffix(r.URL.Path, "/pods") {
+			refused.Add(1)
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	})
+	watched := s.watch()
+	s.scale(2)
+	harness.Eventually(t, "lists that are refused for long", func() error {
+		if err := watched.differs(watched.scrape(), 1); err != nil {
+			t.Fatal(err)
+		}
+		if got := refused.Load(); got < 7 {
+			return fmt.Errorf("%d of them", got)
+		}
+		return nil
+	})
+	gate.Rule(nil)
+	watched.settle(2)
+
+	// Another pod is to come: the two are not enough to be ready.
+	watched = s.watch()
+	s.patch(map[string]any{"status": map[string]any{"replicas": 3, "readyReplicas": 2}}, "status")
+	s.scale(3)
+	start(kubeconfig)
+	watched.settle(3)
+	watched = s.watch()
+	s.scale(2)
+	watched.settle(2)
 }
 
 // TestAutoshardingThatCannotBe checks that a pod without StatefulSet ends the

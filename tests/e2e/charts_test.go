@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
 
@@ -21,6 +22,7 @@ import (
 type chart struct {
 	objects   []*unstructured.Unstructured
 	config    map[string]corev1.ConfigMap
+	workload  string
 	pod       corev1.PodSpec
 	container corev1.Container
 }
@@ -54,20 +56,42 @@ func parseManifests(t *testing.T, name, text string) chart {
 				t.Fatal(err)
 			}
 			c.config[m.Name] = m
-		case "Deployment", "StatefulSet":
-			// Both have the template at the same place.
-			var d appsv1.Deployment
-			if err := yaml.Unmarshal([]byte(document), &d); err != nil {
-				t.Fatal(err)
-			}
-			c.pod = d.Spec.Template.Spec
-			c.container = c.pod.Containers[0]
+		case "Deployment", "StatefulSet", "DaemonSet":
+			c = c.of(t, u)
 		}
 	}
-	if c.container.Name == "" || len(c.container.Args) == 0 || c.container.ReadinessProbe == nil || c.container.LivenessProbe == nil {
-		t.Fatalf("%s has no container with arguments and probes", name)
+	if c.container.Name == "" {
+		t.Fatalf("%s has no container", name)
 	}
 	return c
+}
+
+// of is the chart with the container of one of its workloads.
+func (c chart) of(t *testing.T, workload *unstructured.Unstructured) chart {
+	t.Helper()
+	// All have the template at the same place.
+	var d appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(workload.Object, &d); err != nil {
+		t.Fatal(err)
+	}
+	c.workload, c.pod = d.Name, d.Spec.Template.Spec
+	c.container = c.pod.Containers[0]
+	if len(c.container.Args) == 0 || c.container.ReadinessProbe == nil || c.container.LivenessProbe == nil {
+		t.Fatalf("%s has no container with arguments and probes", d.Name)
+	}
+	return c
+}
+
+// workloads are the chart once for each of its workloads.
+func (c chart) workloads(t *testing.T) (all []chart) {
+	t.Helper()
+	for _, o := range c.objects {
+		switch o.GetKind() {
+		case "Deployment", "StatefulSet", "DaemonSet":
+			all = append(all, c.of(t, o))
+		}
+	}
+	return all
 }
 
 // mount puts the files of the pod's volumes where the container has them.
@@ -95,22 +119,31 @@ func (c chart) mount(t *testing.T, image *harness.Image) {
 	}
 }
 
+// nodeName is the node on which pods of charts run.
+const nodeName = "node-1"
+
 // start runs the container as a kubelet would: env from the pod's fields,
 // arguments expanded.
 func (c chart) start(t *testing.T, image *harness.Image, network *harness.Network, entrypoint, podName, namespace string, env ...string) *harness.Process {
 	t.Helper()
-	args := append([]string{}, c.container.Args...)
+	args, own := c.expanded(podName, namespace)
+	return image.Run(network, entrypoint, append(env, own...), args...)
+}
+
+// expanded are arguments and environment of the container in a pod.
+func (c chart) expanded(podName, namespace string) (args, env []string) {
+	args = slices.Clone(c.container.Args)
 	for _, v := range c.container.Env {
 		value := v.Value
 		if v.ValueFrom != nil {
-			value = map[string]string{"metadata.name": podName, "metadata.namespace": namespace}[v.ValueFrom.FieldRef.FieldPath]
+			value = map[string]string{"metadata.name": podName, "metadata.namespace": namespace, "spec.nodeName": nodeName}[v.ValueFrom.FieldRef.FieldPath]
 		}
 		env = append(env, v.Name+"="+value)
 		for i := range args {
 			args[i] = strings.ReplaceAll(args[i], "$("+v.Name+")", value)
 		}
 	}
-	return image.Run(network, entrypoint, env, args...)
+	return args, env
 }
 
 // probe is the URL that the kubelet would ask.
@@ -211,6 +244,7 @@ func inCluster(t *testing.T, image *harness.Image, cluster *harness.Cluster, nam
 var resourceOfKind = map[string]string{
 	"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 	"Namespace": "namespaces", "Role": "roles", "RoleBinding": "rolebindings", "Service": "services", "Deployment": "deployments", "StatefulSet": "statefulsets",
+	"DaemonSet": "daemonsets", "PodDisruptionBudget": "poddisruptionbudgets", "NetworkPolicy": "networkpolicies",
 }
 
 // apply creates all that the chart renders, access rules among it.
@@ -271,37 +305,12 @@ spec: {containers: [{name: c, image: "c:1"}]}
 			c.apply(t, cluster)
 			c.mount(t, image)
 			env := inCluster(t, image, cluster, "monitoring", c.pod.ServiceAccountName)
-			c.container.Args = served(t, c.container.Args)
 			process := c.start(t, image, network, "/kube-state-metrics", "ksm-0", "monitoring", env...)
 			c.waitProbes(t, network, process)
 			waitMetrics(t, network, "http://127.0.0.1:8080/metrics", test.check)
 			waitMetrics(t, network, "http://127.0.0.1:8081/metrics", has("kube_state_metrics_total_shards 1"))
 		})
 	}
-}
-
-// refusedFlags are those of the charts that this version cannot serve yet. It says
-// so and ends, rather than leave something out silently.
-var refusedFlags = []string{"--custom-resource-state-config-file"}
-
-// served are the arguments without the refused ones; that those are refused is
-// checked.
-func served(t *testing.T, args []string) []string {
-	t.Helper()
-	var kept []string
-	for _, arg := range args {
-		name, _, _ := strings.Cut(arg, "=")
-		if !slices.Contains(refusedFlags, name) {
-			kept = append(kept, arg)
-		}
-	}
-	if len(kept) < len(args) {
-		code, _, stderr := harness.Run(t, harness.OurKubeStateMetrics(t), "", args...)
-		if code != 1 || !slices.ContainsFunc(refusedFlags, func(name string) bool { return strings.Contains(stderr, name) }) {
-			t.Errorf("exit code %d, and the message should name one of %v:\n%s", code, refusedFlags, stderr)
-		}
-	}
-	return kept
 }
 
 // TestChartAutosharding starts all replicas of the chart's StatefulSet: each takes
@@ -313,7 +322,6 @@ func TestChartAutosharding(t *testing.T) {
 	cluster := harness.StartClusterIn(t, home)
 	c.apply(t, cluster)
 	const replicas, pods = 3, 60
-	args := served(t, c.container.Args)
 	for i := range pods {
 		cluster.Create("pods", harness.Object(t, fmt.Sprintf(`
 apiVersion: v1
@@ -337,7 +345,6 @@ spec: {containers: [{name: c, image: "c:1"}]}
 `, name)))
 		image := harness.NewImage(t)
 		env := inCluster(t, image, cluster, "monitoring", c.pod.ServiceAccountName)
-		c.container.Args = args
 		process := c.start(t, image, home, "/kube-state-metrics", name, "monitoring", env...)
 		c.waitProbes(t, home, process)
 		waitMetrics(t, home, "http://127.0.0.1:8081/metrics", func(e harness.Exposition) error {

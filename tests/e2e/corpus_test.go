@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// clusterScoped are the kinds without a namespace.
-var clusterScoped = []string{
-	"certificatesigningrequests", "clusterrolebindings", "clusterroles", "ingressclasses",
-	"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations",
-	"namespaces", "nodes", "persistentvolumes", "storageclasses",
-	"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
-	"volumeattachments",
+// clusterWide says whether the objects of a kind have no namespace, as the kind's page of the reference does.
+func clusterWide(resource string) bool {
+	page, err := os.ReadFile(harness.RepoFile("docs", "metrics", resource+".md"))
+	if err != nil {
+		panic(err)
+	}
+	return strings.Contains(string(page), ", cluster-wide, ")
 }
 
 // placed is an object in the cluster.
@@ -158,7 +158,7 @@ func tameable(resource string, n int, object map[string]any) *unstructured.Unstr
 	}
 	metadata["name"] = fmt.Sprintf("c%d", n)
 	delete(metadata, "namespace")
-	if !slices.Contains(clusterScoped, resource) {
+	if !clusterWide(resource) {
 		metadata["namespace"] = fmt.Sprintf("corpus-%d", n%3)
 		if resource == "limitranges" || resource == "resourcequotas" {
 			metadata["namespace"] = "corpus-limits"

@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -141,6 +143,55 @@ func exposes(body harness.Exposition, family string) bool {
 	return slices.Contains(body.Families, family)
 }
 
+// scrapeAllTheWhile scrapes without a pause until the function that it gives is
+// called: what is there at first may never be missing, and no series may be there
+// twice.
+func scrapeAllTheWhile(t *testing.T, exporter *harness.KubeExporter) (end func()) {
+	t.Helper()
+	steady := []string{"kube_namespace_created{", "kube_service_info{"}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	scrapes := 0
+	look := func() bool {
+		body, err := harness.Scrape(exporter.Base+"/metrics", harness.Text)
+		if err != nil {
+			t.Error(err)
+			return false
+		}
+		scrapes++
+		seen := map[string]bool{}
+		for _, sample := range body.Samples {
+			series := sample[:strings.LastIndex(sample, " ")]
+			if seen[series] {
+				t.Errorf("%s is there twice", series)
+				return false
+			}
+			seen[series] = true
+		}
+		for _, family := range steady {
+			if !slices.ContainsFunc(body.Samples, func(sample string) bool { return strings.HasPrefix(sample, family) }) {
+				t.Errorf("scrape %d has no %s", scrapes, family)
+				return false
+			}
+		}
+		return true
+	}
+	go func() {
+		defer close(ended)
+		for look() {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-ended
+		t.Logf("%d scrapes", scrapes)
+	}
+}
+
 // TestCustomResourcesComeAndGoAlone scrapes while a kind is defined, removed and
 // defined again: nothing else has a gap, and no series is there twice.
 func TestCustomResourcesComeAndGoAlone(t *testing.T) {
@@ -162,38 +213,42 @@ func TestCustomResourcesComeAndGoAlone(t *testing.T) {
 	services := definition(t, "services", "Service", "v1")
 	cluster.Create(definitions, services)
 	createResource(t, cluster, "services", harness.Object(t, "{apiVersion: example.io/v1, kind: Service, metadata: {name: s1, namespace: default}, spec: {size: 1}}"))
-	for round := range 10 {
+	end := scrapeAllTheWhile(t, ours)
+	const rounds = 50
+	var early int
+	for round := range rounds {
 		name := fmt.Sprintf("w%d", round)
 		harness.Eventually(t, "the kind can be defined again", func() error {
-			_, err := cluster.TryCreate(definitions, definition(t, "widgets", "Widget", "v1"))
+			_, err := cluster.TryCreate(definitions, definition(t, "widgets", "Widget", "v1", "!v2"))
 			return err
 		})
 		createResource(t, cluster, "widgets", widget(t, name, round))
-		harness.Eventually(t, name+" has its series", func() error {
-			body, err := scrape("")
-			if err != nil {
-				return err
-			}
-			if !exposes(body, "kube_namespace_created") {
-				t.Fatal("the namespaces are gone")
-			}
-			seen := map[string]bool{}
-			for _, sample := range body.Samples {
-				series := sample[:strings.LastIndex(sample, " ")]
-				if seen[series] {
-					t.Fatalf("%s is there twice", series)
+		shows := func(version string) {
+			t.Helper()
+			harness.Eventually(t, name+" has its series of "+version, func() error {
+				body, err := scrape("")
+				if err != nil {
+					return err
 				}
-				seen[series] = true
-			}
-			want := fmt.Sprintf("name=%q", name)
-			for series := range seen {
-				if strings.HasPrefix(series, "kube_customresource_replicas{") && strings.Contains(series, want) {
-					return nil
+				for _, series := range body.Samples {
+					if strings.HasPrefix(series, "kube_customresource_replicas{") && strings.Contains(series, fmt.Sprintf("name=%q", name)) &&
+						strings.Contains(series, fmt.Sprintf("customresource_version=%q", version)) {
+						return nil
+					}
 				}
-			}
-			return fmt.Errorf("no series of %s", name)
-		})
+				return fmt.Errorf("no series of %s", name)
+			})
+		}
+		shows("v1")
+		if round%5 == 0 {
+			spec := definition(t, "widgets", "Widget", "v1", "v2").Object["spec"]
+			cluster.Patch(definitions, definition(t, "widgets", "Widget", "v1"), map[string]any{"spec": spec.(map[string]any)})
+			shows("v2")
+		}
 		cluster.Delete(definitions, definition(t, "widgets", "Widget", "v1"))
+		if round == rounds/5 {
+			early = resident(t, ours.Pid())
+		}
 	}
 	harness.Eventually(t, "the last one is gone", func() error {
 		body, err := scrape("")
@@ -202,6 +257,12 @@ func TestCustomResourcesComeAndGoAlone(t *testing.T) {
 		}
 		return err
 	})
+	end()
+	late := resident(t, ours.Pid())
+	t.Logf("KiB after %d rounds %d, after %d %d", rounds/5, early, rounds, late)
+	if late > early+early/4+1024 {
+		t.Errorf("memory grows from %d to %d KiB", early, late)
+	}
 	for query, families := range map[string][2]bool{
 		"?resources=services":                              {true, true},
 		"?resources=services.example.io":                   {false, true},
@@ -248,4 +309,153 @@ func TestCustomResourcesComeAndGoAlone(t *testing.T) {
 		}
 		return err
 	})
+}
+
+const builtInConfig = `
+spec:
+  resources:
+  - groupVersionKind: {group: "", version: v1, kind: Namespace}
+    labelsFromPath: {namespace: [metadata, name]}
+    metrics:
+    - {name: finalizers, help: Finalizers., each: {type: Info, info: {path: [spec, finalizers], labelsFromPath: {finalizer: []}}}}
+  - groupVersionKind: {group: apps, version: v1, kind: Deployment}
+    labelsFromPath: {deployment: [metadata, name]}
+    metrics:
+    - {name: history_limit, help: History., each: {type: Gauge, gauge: {path: [spec, revisionHistoryLimit]}}}
+`
+
+// TestCustomFamiliesOfBuiltInKinds has an entry for a built-in kind: the original
+// passes over it, here it has its families beside the built-in ones.
+func TestCustomFamiliesOfBuiltInKinds(t *testing.T) {
+	cluster := harness.StartCluster(t)
+	args := []string{"--kubeconfig=" + cluster.Kubeconfig, "--resources=namespaces,deployments",
+		"--custom-resource-state-config-file=" + writeCustom(t, builtInConfig)}
+	pair := harness.StartRepeatingPair(t, args...)
+	harness.NotInSelfCheck(t)
+	ours := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), args...)
+	deployment := harness.Object(t, `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: d, namespace: default}
+spec:
+  replicas: 0
+  revisionHistoryLimit: 3
+  selector: {matchLabels: {a: b}}
+  template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}
+`)
+	cluster.Create("deployments", deployment)
+	const limit = `kube_customresource_history_limit{customresource_group="apps",customresource_kind="Deployment",customresource_version="v1",deployment="d"} `
+	has := func(query, line string, wanted bool) {
+		t.Helper()
+		harness.Eventually(t, line+query, func() error {
+			body, err := harness.Scrape(ours.Base+"/metrics"+query, harness.Text)
+			if err == nil && slices.Contains(body.Samples, line) != wanted {
+				err = fmt.Errorf("there: %v, expected %v", !wanted, wanted)
+			}
+			return err
+		})
+	}
+	const finalizer = `kube_customresource_finalizers{customresource_group="",customresource_kind="Namespace",customresource_version="v1",finalizer="kubernetes",namespace="default"} 1`
+	has("", limit+"3", true)
+	has("", finalizer, true)
+	has("?resources=v1/namespaces", finalizer, true)
+	has("?resources=deployments", limit+"3", true)
+	has("?resources=namespaces", limit+"3", false)
+	cluster.Patch("deployments", deployment, map[string]any{"spec": map[string]any{"revisionHistoryLimit": 5}})
+	has("", limit+"5", true)
+	cluster.Delete("deployments", deployment)
+	has("", limit+"5", false)
+	pair.Converge("")
+	harness.Eventually(t, "the built-in families are those of the original", func() error {
+		theirs, err := harness.Scrape(pair.Theirs.Base+"/metrics", harness.Text)
+		if err != nil {
+			return err
+		}
+		body, err := harness.Scrape(ours.Base+"/metrics", harness.Text)
+		body.Samples = slices.DeleteFunc(body.Samples, func(sample string) bool {
+			return strings.HasPrefix(sample, "kube_customresource_")
+		})
+		if err == nil && !slices.Equal(body.Samples, theirs.Samples) {
+			err = fmt.Errorf("%d and %d samples", len(body.Samples), len(theirs.Samples))
+		}
+		return err
+	})
+}
+
+const countConfig = `
+spec:
+  resources:
+  - groupVersionKind: {group: example.io, version: v1, kind: Widget}
+    labelsFromPath: {name: [metadata, name]}
+    metrics:
+    - {name: widgets, each: {type: Count, count: {labelsFromPath: {phase: [state, phase]}}}}
+    - {name: conditions, each: {type: Count, count: {path: [state, conditions], labelsFromPath: {type: [type], status: [status]}}}}
+`
+
+// TestCountsFollowObjects counts over all objects while they come, change and go,
+// and over two shards, of which each counts its own.
+func TestCountsFollowObjects(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	cluster := harness.StartCluster(t)
+	args := []string{"--kubeconfig=" + cluster.Kubeconfig, "--resources=namespaces", "--custom-resource-state-config-file=" + writeCustom(t, countConfig)}
+	whole := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), args...)
+	shards := []*harness.KubeExporter{
+		harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), append([]string{"--shard=0", "--total-shards=2"}, args...)...),
+		harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), append([]string{"--shard=1", "--total-shards=2"}, args...)...),
+	}
+	counts := func(exporters ...*harness.KubeExporter) (map[string]int, error) {
+		sums := map[string]int{}
+		for _, exporter := range exporters {
+			body, err := harness.Scrape(exporter.Base+"/metrics", harness.Text)
+			if err != nil {
+				return nil, err
+			}
+			for _, sample := range body.Samples {
+				family, labels, _ := strings.Cut(sample, "{")
+				family, custom := strings.CutPrefix(family, "kube_customresource_")
+				labels, value, _ := strings.Cut(labels, "} ")
+				if !custom {
+					continue
+				}
+				number, err := strconv.Atoi(value)
+				if err != nil {
+					return nil, err
+				}
+				_, own, _ := strings.Cut(labels, "customresource_version=\"v1\"")
+				sums[family+own] += number
+			}
+		}
+		return sums, nil
+	}
+	shows := func(what string, want map[string]int) {
+		t.Helper()
+		for _, exporters := range [][]*harness.KubeExporter{{whole}, shards} {
+			harness.Eventually(t, what, func() error {
+				got, err := counts(exporters...)
+				if err == nil && !maps.Equal(got, want) {
+					err = fmt.Errorf("%v, expected %v", got, want)
+				}
+				return err
+			})
+		}
+	}
+	const pending, running = "widgets,phase=\"Pending\"", "widgets,phase=\"Running\""
+	const ready, synced = "conditions,status=\"True\",type=\"Ready\"", "conditions,status=\"False\",type=\"Synced\""
+	cluster.Create(definitions, definition(t, "widgets", "Widget", "v1"))
+	for i := range 12 {
+		createResource(t, cluster, "widgets", widget(t, fmt.Sprintf("w%d", i), i))
+	}
+	shows("all of them", map[string]int{pending: 12, ready: 12, synced: 12})
+	for i := range 3 {
+		cluster.Patch("widgets", widget(t, fmt.Sprintf("w%d", i), 0), map[string]any{"state": map[string]any{"phase": "Running", "conditions": nil}})
+	}
+	shows("changed", map[string]int{pending: 9, running: 3, ready: 9, synced: 9})
+	cluster.Stop()
+	cluster.Start()
+	for i := range 2 {
+		cluster.Delete("widgets", widget(t, fmt.Sprintf("w%d", i), 0))
+	}
+	shows("listed anew", map[string]int{pending: 9, running: 1, ready: 9, synced: 9})
+	cluster.Delete(definitions, definition(t, "widgets", "Widget", "v1"))
+	shows("gone", map[string]int{})
 }

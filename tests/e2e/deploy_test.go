@@ -3,48 +3,227 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"kstatd/e2e/harness"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
 
-// TestDeploy applies the manifests of deploy/ to a real API server and starts the
-// container as they say: its own access suffices for all that it lists, and gives
-// nothing more.
-func TestDeploy(t *testing.T) {
-	harness.NotInSelfCheck(t)
-	read := func(name string) string {
-		text, err := os.ReadFile(harness.RepoFile("deploy", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
+// loadVariant builds a folder of deploy/ as `kubectl apply -k` does.
+func loadVariant(t *testing.T, name string) chart {
+	t.Helper()
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), harness.RepoFile("deploy", name))
+	if err != nil {
+		t.Fatalf("deploy/%s: %v", name, err)
 	}
-	var kustomization struct{ Resources []string }
-	if err := yaml.Unmarshal([]byte(read("kustomization.yaml")), &kustomization); err != nil {
+	text, err := built.AsYaml()
+	if err != nil {
 		t.Fatal(err)
 	}
-	var all []string
-	for _, name := range kustomization.Resources {
-		all = append(all, read(name))
+	return parseManifests(t, "deploy/"+name, string(text))
+}
+
+// right is one thing that may be done.
+type right struct{ group, resource, verb, namespace string }
+
+// rights are those that manifests of roles name; the namespace of a ClusterRole is
+// empty.
+func rights(t *testing.T, objects []map[string]any) (all []right) {
+	t.Helper()
+	for _, object := range objects {
+		var role rbacv1.Role
+		if kind := object["kind"]; kind != "ClusterRole" && kind != "Role" {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						all = append(all, right{group, resource, verb, role.Namespace})
+					}
+				}
+			}
+		}
 	}
-	c := parseManifests(t, "deploy", strings.Join(all, "---\n"))
+	return all
+}
 
-	network, image := harness.NewNetwork(t), harness.NewImage(t)
-	cluster := harness.StartClusterIn(t, network)
-	c.apply(t, cluster)
-	cluster.Create("pods", harness.Object(t, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: e2e}, spec: {containers: [{name: c, image: "c:1"}]}}`))
-	env := inCluster(t, image, cluster, "kstatd", c.pod.ServiceAccountName)
-	process := c.start(t, image, network, "/kstatd", "kstatd-0", "kstatd", env...)
-	c.waitProbes(t, network, process)
+// needed is what `kstatd rbac` says that the container's arguments need.
+func (c chart) needed(t *testing.T, podName, namespace string) []right {
+	t.Helper()
+	args, _ := c.expanded(podName, namespace)
+	// What is about StatsD needs no rights, and the command has no such flags.
+	args = slices.DeleteFunc(args[1:], func(arg string) bool { return strings.HasPrefix(arg, "--statsd.") })
+	code, stdout, stderr := harness.Run(t, harness.Kstatd(t), "", append([]string{"rbac"}, args...)...)
+	if code != 0 {
+		t.Fatalf("rbac %v: exit code %d: %s", args, code, stderr)
+	}
+	var roles []map[string]any
+	for document := range strings.SplitSeq(stdout, "---\n") {
+		var role map[string]any
+		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+			t.Fatal(err)
+		}
+		roles = append(roles, role)
+	}
+	return rights(t, roles)
+}
 
+// TestDeployVariants applies each folder of deploy/ to a real API server, dry and
+// for good, and starts each container as it says: its access is what
+// `kstatd rbac` says that its arguments need and no more, its probes pass, and
+// it shows what it is there for.
+func TestDeployVariants(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	pods := func(names ...string) func(string) error {
+		return func(all string) error {
+			for _, name := range []string{"here", "there", "nowhere"} {
+				shown := strings.Contains(all, fmt.Sprintf("kube_pod_created{namespace=%q,pod=%q", "e2e", name))
+				if shown != slices.Contains(names, name) {
+					return fmt.Errorf("pod %s is shown: %v", name, shown)
+				}
+			}
+			return nil
+		}
+	}
+	everything := func(all string) error {
+		if !strings.Contains(all, `kube_namespace_created{namespace="e2e"}`) {
+			return fmt.Errorf("no namespace is shown")
+		}
+		return pods("here", "there", "nowhere")(all)
+	}
+	for _, variant := range []struct {
+		name     string
+		replicas int32
+		shows    map[string]func(string) error
+	}{
+		{".", 1, map[string]func(string) error{"kstatd": everything}},
+		{"standard", 1, map[string]func(string) error{"kstatd": everything}},
+		// One replica alone has everything.
+		{"autosharding", 1, map[string]func(string) error{"kstatd": everything}},
+		{"daemonset", 1, map[string]func(string) error{
+			"kstatd-pods": pods("here"), "kstatd-unscheduled": pods("nowhere"),
+			"kstatd-others": func(all string) error {
+				if !strings.Contains(all, `kube_namespace_created{namespace="e2e"}`) {
+					return fmt.Errorf("no namespace is shown")
+				}
+				return pods()(all)
+			},
+		}},
+	} {
+		t.Run(variant.name, func(t *testing.T) {
+			c := loadVariant(t, variant.name)
+			network := harness.NewNetwork(t)
+			cluster := harness.StartClusterIn(t, network)
+			cluster.Create("nodes", harness.Object(t, "{apiVersion: v1, kind: Node, metadata: {name: "+nodeName+"}}"))
+			for name, node := range map[string]string{"here": nodeName, "there": "node-2", "nowhere": ""} {
+				cluster.Create("pods", harness.Object(t, fmt.Sprintf(
+					"{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: e2e}, spec: {nodeName: %q, containers: [{name: c, image: i}]}}", name, node)))
+			}
+			// The namespace is the first object; the others are tried without it being theirs.
+			for i, o := range c.objects {
+				if i == 0 && o.GetKind() != "Namespace" {
+					t.Fatalf("the first object is a %s", o.GetKind())
+				}
+				if o.GetKind() == "StatefulSet" {
+					o.Object["spec"].(map[string]any)["replicas"] = int64(variant.replicas)
+				}
+				dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
+				if _, err := cluster.Resource(resourceOfKind[o.GetKind()], o).Create(context.Background(), o, dry); err != nil {
+					t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+				}
+				cluster.Create(resourceOfKind[o.GetKind()], o)
+			}
+
+			var granted, needed []right
+			var manifests []map[string]any
+			for _, o := range c.objects {
+				manifests = append(manifests, o.Object)
+			}
+			granted = rights(t, manifests)
+			workloads := c.workloads(t)
+			if len(workloads) != len(variant.shows) {
+				t.Fatalf("%d workloads, %d are known", len(workloads), len(variant.shows))
+			}
+			for _, w := range workloads {
+				podName := w.workload + "-0"
+				user := "system:serviceaccount:kstatd:" + w.pod.ServiceAccountName
+				for _, r := range w.needed(t, podName, "kstatd") {
+					needed = append(needed, r)
+					review, err := cluster.Typed.AuthorizationV1().SubjectAccessReviews().Create(context.Background(), &authorizationv1.SubjectAccessReview{
+						Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+							Namespace: r.namespace, Group: r.group, Resource: r.resource, Verb: r.verb,
+						}},
+					}, metav1.CreateOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !review.Status.Allowed {
+						t.Errorf("%s may not %s %s.%s in %q", w.workload, r.verb, r.resource, r.group, r.namespace)
+					}
+				}
+			}
+			for _, r := range granted {
+				if !slices.Contains(needed, r) {
+					t.Errorf("nobody needs %v", r)
+				}
+			}
+
+			// All of them want the same ports: they run one after the other.
+			for _, w := range workloads {
+				podName := w.workload + "-0"
+				cluster.Create("pods", harness.Object(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata:
+  name: %s
+  namespace: kstatd
+  labels: {app.kubernetes.io/name: kstatd}
+  ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: %s, uid: 11111111-2222-3333-4444-555555555555, controller: true}]
+spec:
+  securityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+  containers: [{name: c, image: i, securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}]
+`, podName, w.workload)))
+				image := harness.NewImage(t)
+				env := inCluster(t, image, cluster, "kstatd", w.pod.ServiceAccountName)
+				process := w.start(t, image, network, "/kstatd", podName, "kstatd", env...)
+				w.waitProbes(t, network, process)
+				waitMetrics(t, network, "http://127.0.0.1:8080/metrics", func(e harness.Exposition) error {
+					return variant.shows[w.workload](strings.Join(e.Samples, "\n"))
+				})
+				waitMetrics(t, network, "http://127.0.0.1:8081/metrics", func(e harness.Exposition) error {
+					for _, line := range e.Samples {
+						if strings.HasPrefix(line, "kube_state_metrics_watch_total{") && strings.Contains(line, `result="error"`) {
+							t.Fatalf("a watch failed: %s\n%s", line, process.Output())
+						}
+					}
+					return nil
+				})
+				if variant.name == "standard" {
+					bothSides(t, network)
+				}
+				process.Stop()
+			}
+		})
+	}
+}
+
+// bothSides: lines over StatsD and the cluster's state are one exposition, and each
+// is one by itself.
+func bothSides(t *testing.T, network *harness.Network) {
+	t.Helper()
 	conn, err := network.Dial(context.Background(), "udp", "127.0.0.1:9125")
 	if err != nil {
 		t.Fatal(err)
@@ -53,10 +232,9 @@ func TestDeploy(t *testing.T) {
 	if _, err := conn.Write([]byte("hits:3|c|#code:200\n")); err != nil {
 		t.Fatal(err)
 	}
-	// Both pipelines in one exposition, and each by itself.
 	for path, want := range map[string][2]bool{"/metrics": {true, true}, "/metrics/kubernetes": {true, false}, "/metrics/statsd": {false, true}} {
 		waitMetrics(t, network, "http://127.0.0.1:8080"+path, func(e harness.Exposition) error {
-			pods := slices.ContainsFunc(e.Samples, func(l string) bool { return strings.HasPrefix(l, `kube_pod_created{namespace="e2e",pod="p"`) })
+			pods := slices.ContainsFunc(e.Samples, func(l string) bool { return strings.HasPrefix(l, `kube_pod_created{namespace="e2e",pod="here"`) })
 			hits := slices.Contains(e.Samples, `hits{code="200"} 3`)
 			if got := [2]bool{pods, hits}; got != want {
 				return fmt.Errorf("Kubernetes, StatsD: %v, it should be %v", got, want)
@@ -64,37 +242,4 @@ func TestDeploy(t *testing.T) {
 			return nil
 		})
 	}
-
-	granted := 0
-	for _, o := range c.objects {
-		var role rbacv1.ClusterRole
-		if o.GetKind() != "ClusterRole" {
-			continue
-		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
-			t.Fatal(err)
-		}
-		for _, rule := range role.Rules {
-			granted += len(rule.Resources)
-			if !slices.Equal(rule.Verbs, []string{"list", "watch"}) {
-				t.Errorf("%v: %v", rule.Resources, rule.Verbs)
-			}
-		}
-	}
-	waitMetrics(t, network, "http://127.0.0.1:8081/metrics", func(e harness.Exposition) error {
-		watched := 0
-		for _, line := range e.Samples {
-			if !strings.HasPrefix(line, "kube_state_metrics_watch_total{") {
-				continue
-			}
-			if strings.Contains(line, `result="error"`) {
-				t.Fatalf("a watch failed: %s\n%s", line, process.Output())
-			}
-			watched++
-		}
-		if watched != granted {
-			return fmt.Errorf("%d kinds are watched, access is granted to %d", watched, granted)
-		}
-		return nil
-	})
 }

@@ -84,15 +84,22 @@ type prometheus struct {
 // startPrometheus scrapes each job's address every 200 ms.
 func startPrometheus(t *testing.T, jobs map[string]string) *prometheus {
 	t.Helper()
+	config := ""
+	for job, address := range jobs {
+		config += fmt.Sprintf("- {job_name: %s, honor_labels: true, static_configs: [{targets: ['%s']}]}\n", job, address)
+	}
+	return startPrometheusWith(t, "200ms", config)
+}
+
+// startPrometheusWith has these scrape_configs, in YAML.
+func startPrometheusWith(t *testing.T, interval, scrapeConfigs string) *prometheus {
+	t.Helper()
 	path, err := exec.LookPath("prometheus")
 	if err != nil {
 		t.Fatalf("%v (Debian package prometheus)", err)
 	}
 	dir := t.TempDir()
-	config := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n"
-	for job, address := range jobs {
-		config += fmt.Sprintf("- {job_name: %s, honor_labels: true, static_configs: [{targets: ['%s']}]}\n", job, address)
-	}
+	config := fmt.Sprintf("global: {scrape_interval: %[1]s, scrape_timeout: %[1]s}\nscrape_configs:\n%[2]s", interval, scrapeConfigs)
 	file := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)

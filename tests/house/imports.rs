@@ -54,6 +54,28 @@ pub fn imports(src: &Path) -> Vec<Import> {
     found
 }
 
+/// Files below `src` that no module declares, so that nothing compiles them; each with the file that could.
+pub fn undeclared(src: &Path) -> Vec<(String, String)> {
+    let mut files = BTreeMap::new();
+    collect(src, src, &mut files);
+    let declared = |file: &str, name: &str| {
+        let text = std::fs::read_to_string(src.join(file)).unwrap();
+        let tree = syn::parse_file(&text).unwrap_or_else(|error| panic!("src/{file}: {error}"));
+        tree.items.iter().any(|item| {
+            matches!(item, syn::Item::Mod(inner) if inner.content.is_none() && inner.ident == name)
+        })
+    };
+    let mut found = Vec::new();
+    for (module, file) in &files {
+        let Some((name, parent)) = module.split_last() else { continue };
+        let parent = files.get(parent).unwrap_or_else(|| panic!("src/{file} is in no module"));
+        if !declared(parent, name) {
+            found.push((file.clone(), parent.clone()));
+        }
+    }
+    found
+}
+
 fn collect(src: &Path, folder: &Path, files: &mut BTreeMap<Module, String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -93,7 +93,7 @@ fn check(
 fn every_resource_has_an_oracle() {
     let names: Vec<_> = registry().iter().map(|resource| resource.name()).collect();
     let typed: Vec<_> = typed::all().iter().map(|typed| typed.name).collect();
-    assert_eq!(names, typed);
+    assert_eq!(names, typed, "the registry, and tests/oracle/typed.rs");
 }
 
 #[test]

@@ -96,7 +96,9 @@ impl Schema {
 
     /// The fields of a message, by tag.
     pub fn fields(&self, message: &str) -> &[Field] {
-        self.0.get(message).unwrap_or_else(|| panic!("no message {message}"))
+        self.0
+            .get(message)
+            .unwrap_or_else(|| panic!("tests/oracle/messages.txt has no message {message}"))
     }
 
     /// Whether a message has a field of this JSON name.

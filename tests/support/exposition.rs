@@ -100,6 +100,7 @@ fn families(text: &str) -> Result<Vec<Family>, String> {
 fn suffixes(kind: &str, open_metrics: bool) -> &'static [&'static str] {
     match kind {
         "counter" if open_metrics => &["_total", "_created"],
+        "info" if open_metrics => &["_info"],
         "summary" => &["", "_sum", "_count"],
         "histogram" => &["_bucket", "_sum", "_count"],
         _ => &[""],
@@ -272,6 +273,7 @@ pub fn check_open_metrics(text: &str) -> Result<(), String> {
             "counter" => &["", "_total", "_created"],
             "summary" => &["", "_count", "_sum", "_created"],
             "histogram" => &["", "_count", "_sum", "_bucket", "_created"],
+            "info" => &["", "_info"],
             "gauge" | "unknown" => &[""],
             other => return Err(format!("type {other}")),
         };

@@ -11,9 +11,11 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
+use super::handover::Handover;
 use super::intake::Intake;
 use super::machine::ListOptions;
 use super::progress::Progress;
+use super::quota::Quota;
 use super::watch::{Health, Reflector, Shared, Timing};
 use super::worker::Pace;
 use crate::cache::{Schema, Store};
@@ -68,7 +70,8 @@ impl Plan {
         &self.schema
     }
 
-    /// Whether `other` asks the same server for the same objects and makes the same of them.
+    /// Whether `other` asks the same server for the same objects and makes the same of them, whatever it
+    /// shows of them by now.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let families = |plan: &Self| -> Vec<String> {
             plan.schema.families.iter().map(|family| family.name.clone()).collect()
@@ -76,7 +79,7 @@ impl Plan {
         Arc::ptr_eq(&self.client, &other.client)
             && self.watched.target == other.watched.target
             && self.scopes == other.scopes
-            && self.shard == other.shard
+            && self.shard.follows_same(&other.shard)
             && self.object_limit == other.object_limit
             && self.options == other.options
             && self.timing == other.timing
@@ -139,6 +142,7 @@ pub(crate) struct Place {
 struct Part {
     progress: Arc<Progress>,
     store: Arc<Store>,
+    handover: Arc<Handover>,
     task: AbortHandle,
     /// Ends by a fault of ours, one soon after the other.
     faults: u32,
@@ -151,6 +155,8 @@ struct Part {
 pub(crate) struct Following {
     pub(crate) plan: Plan,
     pub(crate) id: u64,
+    /// `--object-limit`, if there is one.
+    quota: Option<Arc<Quota>>,
     parts: Vec<Part>,
 }
 
@@ -158,17 +164,30 @@ impl Following {
     /// Begins to list, into stores of its own.
     pub(crate) fn start(plan: Plan, ground: &mut Ground) -> Self {
         ground.next += 1;
-        let mut following = Self { plan, id: ground.next, parts: Vec::new() };
+        let limit = (plan.object_limit > 0).then_some(plan.object_limit);
+        let quota = limit.map(|limit| Quota::new(limit, plan.scopes.len()));
+        let mut following = Self { plan, id: ground.next, quota, parts: Vec::new() };
         for (number, scope) in following.plan.scopes.iter().enumerate() {
             let store = Arc::new(Store::new(Arc::clone(&following.plan.schema)));
             let progress = Progress::new(scope, Arc::clone(&store), ground.changes.clone());
             let progress = Arc::new(progress);
             let place = Place { following: following.id, scope: number };
-            let task = following.plan.spawn(place, &store, &progress, ground);
+            let handover = Arc::new(Handover::new(following.plan.shard));
+            let quota = following.quota.as_ref();
+            let task = following.plan.spawn(place, &store, &handover, &progress, quota, ground);
             let (faults, last_fault, restart) = (0, None, None);
-            following.parts.push(Part { progress, store, task, faults, last_fault, restart });
+            let part = Part { progress, store, handover, task, faults, last_fault, restart };
+            following.parts.push(part);
         }
         following
+    }
+
+    /// Goes on as a plan that [is the same](Plan::is_same): shows as much of what it follows.
+    pub(crate) fn go_on(&mut self, plan: &Plan) {
+        if self.plan.shard != plan.shard {
+            self.plan.shard = plan.shard;
+            self.parts.iter().for_each(|part| part.handover.show(plan.shard, &part.store));
+        }
     }
 
     /// The stores, in the order of the namespaces.
@@ -242,7 +261,9 @@ impl Following {
             if part.restart.is_some_and(|due| due <= now) {
                 part.restart = None;
                 let place = Place { following: self.id, scope };
-                part.task = self.plan.spawn(place, &part.store, &part.progress, ground);
+                let quota = self.quota.as_ref();
+                let Part { store, handover, progress, .. } = &*part;
+                part.task = self.plan.spawn(place, store, handover, progress, quota, ground);
             }
         }
     }
@@ -260,7 +281,9 @@ impl Plan {
         &self,
         place: Place,
         store: &Arc<Store>,
+        handover: &Arc<Handover>,
         progress: &Arc<Progress>,
+        quota: Option<&Arc<Quota>>,
         ground: &mut Ground,
     ) -> AbortHandle {
         let scope = Arc::clone(&self.scopes[place.scope]);
@@ -268,17 +291,20 @@ impl Plan {
         let namespace = scope.namespace.as_deref().unwrap_or_default();
         let times = ground.metrics.scope(&scope.target.label, namespace);
         let member = ground.shared.enrol(&scope);
+        let left_out = counters.left_out.clone();
+        let share = quota.map(|quota| quota.share(place.scope, store.len(), left_out));
         let intake = Intake::new(
             Arc::clone(&scope),
             Arc::clone(&self.watched.renderer),
             Arc::clone(store),
-            self.shard,
+            Arc::clone(handover),
+            share,
             counters.clone(),
         );
         let reflector = Reflector {
+            needs: intake.needs(),
             client: Client::clone(&self.client),
             options: self.options,
-            object_limit: (self.object_limit > 0).then_some(self.object_limit),
             timing: self.timing.clone(),
             pace: Arc::clone(&ground.pace),
             intake,
@@ -290,6 +316,7 @@ impl Plan {
             member,
             shared: Arc::clone(&ground.shared),
             health: Health::default(),
+            turn: None,
         };
         let task = ground.tasks.spawn(reflector.run());
         ground.owners.insert(task.id(), place);

@@ -6,12 +6,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::handover::{Handover, Passing};
 use super::machine::Collected;
+use super::quota::Share;
 use crate::cache::{Rendered, Replacement, Store};
 use crate::kube::frame::Identified;
-use crate::kube::shard::Shard;
+use crate::kube::shard::{Part, Shard};
 use crate::kube::target::Scope;
-use crate::resources::{Follower, ObjectBytes, Renderer};
+use crate::resources::{Follower, Needs, ObjectBytes, Renderer};
 use crate::telemetry::kube::ReflectorMetrics;
 use crate::wire::view::decode;
 
@@ -20,7 +22,12 @@ pub(crate) struct Intake {
     scope: Arc<Scope>,
     renderer: Arc<dyn Renderer>,
     store: Arc<Store>,
-    shard: Shard,
+    /// Which objects are taken, and which of them are shown.
+    handover: Arc<Handover>,
+    /// What passes of the state being collected.
+    passing: Passing,
+    /// What it may keep, if that is bounded.
+    share: Option<Share>,
     metrics: ReflectorMetrics,
     scratch: Rendered,
     /// The state being collected, which replaces that of the store as a whole.
@@ -34,17 +41,44 @@ impl Intake {
         scope: Arc<Scope>,
         renderer: Arc<dyn Renderer>,
         store: Arc<Store>,
-        shard: Shard,
+        handover: Arc<Handover>,
+        share: Option<Share>,
         metrics: ReflectorMetrics,
     ) -> Self {
         let (scratch, version) = (Rendered::default(), String::new());
-        Self { scope, renderer, store, shard, metrics, scratch, collected: None, version }
+        Self {
+            scope,
+            renderer,
+            store,
+            handover,
+            passing: Passing::default(),
+            share,
+            metrics,
+            scratch,
+            collected: None,
+            version,
+        }
+    }
+
+    /// What is needed of each object.
+    pub(crate) fn needs(&self) -> Needs {
+        self.renderer.needs()
     }
 
     /// From here on, objects belong to a new state; or they go on doing so.
     pub(crate) fn collect(&mut self) {
-        self.collected.get_or_insert_with(|| self.store.replace());
+        if self.collected.is_none() {
+            self.collected = Some(self.store.replace());
+            if let Some(share) = &self.share {
+                share.begins();
+            }
+        }
         self.tell(|follower, _| follower.collect());
+    }
+
+    /// How many objects the new state has so far, 0 without one.
+    pub(crate) fn collecting(&self) -> usize {
+        self.collected.as_ref().map_or(0, Replacement::len)
     }
 
     /// What becomes of the objects collected.
@@ -53,15 +87,76 @@ impl Intake {
             Collected::Keep => {}
             Collected::Commit => {
                 if let Some(collected) = self.collected.take() {
-                    collected.commit();
+                    self.handover.commit(std::mem::take(&mut self.passing), collected);
                     self.tell(|follower, _| follower.settle(true));
                 }
             }
             Collected::Discard => {
                 self.collected = None;
+                self.passing = Passing::default();
                 self.tell(|follower, _| follower.settle(false));
             }
         }
+        self.note_size();
+    }
+
+    /// Whether the state that objects belong to now may not grow.
+    pub(crate) fn is_full(&self) -> bool {
+        self.share.as_ref().is_some_and(|share| !share.has_room(self.len()))
+    }
+
+    /// Whether objects were left out for which there is room by now.
+    pub(crate) fn wants_list(&self) -> bool {
+        self.share.as_ref().is_some_and(Share::wants_list)
+    }
+
+    /// So many objects have no place among those that may be kept.
+    pub(crate) fn leave_out(&self, objects: u64) {
+        let Some(share) = &self.share else { return };
+        if share.leave_out(objects) {
+            let resource = &self.scope.target.plural;
+            let limit = share.limit();
+            tracing::warn!(%resource, limit, "more objects than --object-limit, the others have no series");
+        }
+    }
+
+    /// The bound and what the whole kind has of it, if there is one.
+    pub(crate) fn bound(&self) -> Option<(usize, usize)> {
+        self.share.as_ref().map(|share| (share.total(), share.limit()))
+    }
+
+    /// How many objects the state has that objects belong to now.
+    fn len(&self) -> usize {
+        match &self.collected {
+            Some(collected) => collected.len() + self.passing.hidden(),
+            None => self.store.len() + self.handover.hidden(),
+        }
+    }
+
+    fn note_size(&self) {
+        if let Some(share) = &self.share {
+            share.keeps((self.store.len() + self.handover.hidden()).max(self.len()));
+        }
+    }
+
+    /// Whether the object is new and there is no room for it; what has no identity is left to rendering.
+    fn is_left_out(&mut self, object: ObjectBytes<'_>) -> bool {
+        if !self.is_full() {
+            return false;
+        }
+        let Ok(view) = decode::<Identified<'_>>(object) else {
+            return false;
+        };
+        let uid = view.metadata.uid.as_bytes();
+        let is_known = match &self.collected {
+            Some(collected) => collected.contains(uid) || self.passing.hides(uid),
+            None => self.store.contains(uid) || self.handover.hides(uid),
+        };
+        if !is_known {
+            (*view.metadata.resource_version).clone_into(&mut self.version);
+            self.leave_out(1);
+        }
+        !is_known
     }
 
     /// Nothing has changed up to this version.
@@ -81,7 +176,8 @@ impl Intake {
 
     /// An object is there, new or changed.
     pub(crate) fn put(&mut self, object: ObjectBytes<'_>) {
-        if self.shard != Shard::WHOLE && self.is_foreign(object) {
+        let part = self.part(object);
+        if part == Part::Foreign || self.is_left_out(object) {
             return;
         }
         // A family that panics on an odd object must not take the whole kind with it.
@@ -94,9 +190,10 @@ impl Intake {
                     self.oversized(object, family);
                 }
                 match &mut self.collected {
-                    Some(collected) => collected.push(&self.scratch),
-                    None => self.store.apply(&self.scratch),
+                    Some(collected) => self.passing.collect(part, &self.scratch, collected),
+                    None => self.handover.put(part, &self.scratch, &self.store),
                 }
+                self.note_size();
                 self.tell(|follower, fresh| follower.put(&self.scratch.uid, object, fresh));
                 return;
             }
@@ -106,13 +203,18 @@ impl Intake {
         self.malformed(object, &error);
     }
 
-    /// Whether the object belongs to another shard; what has no identity is left to rendering.
-    fn is_foreign(&mut self, object: ObjectBytes<'_>) -> bool {
+    /// What the object is to this shard, of which nothing but its identity is looked at for that; what has
+    /// none is left to rendering.
+    fn part(&mut self, object: ObjectBytes<'_>) -> Part {
+        let shard = self.handover.shard();
+        if shard == Shard::WHOLE {
+            return Part::Kept;
+        }
         let Ok(view) = decode::<Identified<'_>>(object) else {
-            return false;
+            return Part::Kept;
         };
         (*view.metadata.resource_version).clone_into(&mut self.version);
-        !self.shard.keeps(view.metadata.uid.as_bytes())
+        shard.part(view.metadata.uid.as_bytes())
     }
 
     /// An object is gone.
@@ -128,9 +230,16 @@ impl Intake {
 
     fn delete(&mut self, uid: &[u8]) {
         match &mut self.collected {
-            Some(collected) => collected.delete(uid),
-            None => self.store.delete(uid),
+            Some(collected) => {
+                self.passing.forget(uid);
+                collected.delete(uid)
+            }
+            None => {
+                self.handover.forget(uid);
+                self.store.delete(uid)
+            }
         };
+        self.note_size();
         self.tell(|follower, fresh| follower.delete(uid, fresh));
     }
 
@@ -157,6 +266,8 @@ impl Intake {
     pub(crate) fn purge(&mut self) -> usize {
         let objects = self.store.len();
         self.store.replace().commit();
+        self.handover.clear();
+        self.note_size();
         self.tell(|follower, _| {
             follower.collect();
             follower.settle(true);

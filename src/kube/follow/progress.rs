@@ -1,6 +1,6 @@
 //! What can be known from outside about a list/watch while it runs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -46,6 +46,8 @@ pub struct Status {
     pub encoding: Option<Encoding>,
     /// Objects in the store.
     pub objects: usize,
+    /// Objects of the state that is on its way.
+    pub coming: usize,
     /// The latest failure, until a list or watch succeeds.
     pub failure: Option<Failure>,
 }
@@ -66,6 +68,7 @@ pub(crate) struct Progress {
     store: Arc<Store>,
     situation: Mutex<Situation>,
     settled: AtomicBool,
+    coming: AtomicUsize,
     pending: watch::Sender<usize>,
 }
 
@@ -75,7 +78,7 @@ impl Progress {
         let (resource, namespace) = (scope.target.plural.clone(), scope.namespace.clone());
         pending.send_modify(|pending| *pending += 1);
         let (situation, settled) = (Mutex::default(), AtomicBool::new(false));
-        Self { resource, namespace, store, situation, settled, pending }
+        Self { resource, namespace, store, situation, settled, coming: 0.into(), pending }
     }
 
     pub(crate) fn phase(&self, phase: Phase) {
@@ -101,6 +104,11 @@ impl Progress {
 
     pub(crate) fn encoding(&self, encoding: Encoding) {
         self.lock().encoding = Some(encoding);
+    }
+
+    /// So many objects of a new state are there.
+    pub(crate) fn coming(&self, objects: usize) {
+        self.coming.store(objects, Ordering::Relaxed);
     }
 
     /// The state is complete.
@@ -144,6 +152,7 @@ impl Progress {
             listed: situation.listed,
             encoding: situation.encoding,
             objects: self.store.len(),
+            coming: self.coming.load(Ordering::Relaxed),
             failure: situation.failure.clone(),
         }
     }

@@ -171,8 +171,14 @@ impl Reconciler {
             if served.is_some_and(same) {
                 self.queue.remove(name);
                 self.turn.take_if(|_| is_turn);
+                if let Some(served) = self.served.get_mut(name) {
+                    served.go_on(plan);
+                }
             } else if is_turn && self.turn.as_ref().is_some_and(|turn| same(&turn.following)) {
                 self.queue.remove(name);
+                if let Some(turn) = &mut self.turn {
+                    turn.following.go_on(plan);
+                }
             } else if first || served.is_some_and(Following::is_blank) {
                 // There is nothing to keep.
                 self.queue.remove(name);

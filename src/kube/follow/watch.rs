@@ -22,12 +22,14 @@ use super::journal::{Journal, Member};
 use super::machine::{Collected, ListOptions, Machine, Outcome, State};
 use super::progress::{Phase, Progress};
 use super::retries::Retries;
+use super::turns::{Turn, Turns};
 use super::worker::Pace;
 use crate::kube::client::{Body, Client, Refusal};
 use crate::kube::frame::{
     Bookmark, Encoding, Event, EventKind, ListReader, Status, WatchReader, WireError,
 };
 use crate::kube::target::Scope;
+use crate::resources::{Column, Needs};
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::{Reason, ReflectorMetrics, ScopeMetrics};
 use crate::wire::view::decode;
@@ -51,6 +53,8 @@ pub struct Timing {
     pub watch_answer: Duration,
     /// Between two chunks of a list.
     pub list_idle: Duration,
+    /// How long a list has its turn; another one begins beside it then.
+    pub list_turn: Duration,
     /// What a streaming list is asked to last, in seconds: it may be long in coming.
     pub streaming_seconds: RangeInclusive<u64>,
     /// How far apart the times are at which all watches end. Together with `watch_slack` and
@@ -79,6 +83,7 @@ impl Default for Timing {
             list_answer: Duration::from_secs(55),
             watch_answer: Duration::from_secs(15),
             list_idle: Duration::from_secs(30),
+            list_turn: Duration::from_secs(1),
             streaming_seconds: 300..=600,
             watch_cycle: Duration::from_secs(36),
             watch_slack: Duration::from_secs(5),
@@ -94,6 +99,7 @@ impl Default for Timing {
 #[derive(Debug)]
 pub(crate) struct Shared {
     retries: Retries,
+    turns: Turns,
     journal: Arc<Journal>,
     /// From when the times at which watches end are counted.
     origin: Instant,
@@ -104,6 +110,7 @@ impl Shared {
     pub(crate) fn new(timing: &Timing) -> Self {
         Self {
             retries: Retries::new(&timing.backoff),
+            turns: Turns::new(timing.list_turn),
             journal: Arc::default(),
             origin: Instant::now(),
         }
@@ -150,17 +157,26 @@ struct Ended {
     useful: bool,
     /// When something came over its connection for the last time, if it seems dead.
     dead_since: Option<Instant>,
+    /// Whether the server will not give a part of the objects, or gives another one.
+    unfit: bool,
 }
 
 impl Ended {
     fn well(outcome: Outcome, message: &str) -> Self {
         let message = message.to_owned();
-        Self { outcome, reason: None, message, retry_after: None, useful: false, dead_since: None }
+        Self {
+            outcome,
+            reason: None,
+            message,
+            retry_after: None,
+            useful: false,
+            dead_since: None,
+            unfit: false,
+        }
     }
 
     fn failed(outcome: Outcome, reason: Reason, message: String) -> Self {
-        let reason = Some(reason);
-        Self { outcome, reason, message, retry_after: None, useful: false, dead_since: None }
+        Self { reason: Some(reason), ..Self::well(outcome, &message) }
     }
 
     fn garbled(message: String) -> Self {
@@ -191,7 +207,8 @@ impl From<Refusal> for Ended {
         let Refusal { code, message, retry_after } = refusal;
         let message = format!("server answers {code}: {message}");
         let reason = Reason::of_status(code);
-        Self { retry_after, ..Self::failed(Outcome::Refused { code }, reason, message) }
+        let unfit = matches!(code, 406 | 415);
+        Self { retry_after, unfit, ..Self::failed(Outcome::Refused { code }, reason, message) }
     }
 }
 
@@ -204,7 +221,8 @@ impl From<WireError> for Ended {
             }
             _ => (Outcome::Garbled, Reason::Garbled),
         };
-        Self::failed(outcome, reason, error.to_string())
+        let unfit = matches!(error, WireError::NoTable { .. });
+        Self { unfit, ..Self::failed(outcome, reason, error.to_string()) }
     }
 }
 
@@ -219,8 +237,8 @@ pub(crate) struct Reflector {
     pub(crate) client: Client,
     pub(crate) scope: Arc<Scope>,
     pub(crate) options: ListOptions,
-    /// `--object-limit`: how many objects of a page are taken.
-    pub(crate) object_limit: Option<u64>,
+    /// What of the objects is asked for.
+    pub(crate) needs: Needs,
     pub(crate) timing: Timing,
     pub(crate) pace: Arc<Pace>,
     pub(crate) intake: Intake,
@@ -232,6 +250,8 @@ pub(crate) struct Reflector {
     pub(crate) member: Member,
     pub(crate) shared: Arc<Shared>,
     pub(crate) health: Health,
+    /// While a new state is being made.
+    pub(crate) turn: Option<Turn>,
 }
 
 /// How a list/watch has fared.
@@ -256,10 +276,22 @@ impl Reflector {
         let mut machine = Machine::new(self.options);
         let mut backoff = Backoff::new(self.timing.backoff);
         loop {
+            if self.turn.is_none() && !matches!(machine.state(), State::Watching { .. }) {
+                self.progress.phase(Phase::Listing);
+                self.turn = Some(self.shared.turns.take().await);
+            }
             let ended = match machine.state() {
                 State::Listing { .. } => self.list(&machine).await,
                 State::Streaming | State::Watching { .. } => self.watch(&mut machine).await,
             };
+            if self.needs != Needs::Object && ended.unfit {
+                let (resource, error) = (self.member.name(), &ended.message);
+                tracing::debug!(resource, error, "objects are asked for as a whole");
+                self.needs = Needs::Object;
+                self.settle(Collected::Discard);
+                machine.begin_anew();
+                continue;
+            }
             let gave_up = self.report(machine.state(), &ended);
             let watched = matches!(machine.state(), State::Watching { .. });
             let denied = denied(&ended.outcome);
@@ -271,6 +303,9 @@ impl Reflector {
             }
             if ended.useful {
                 backoff.succeeded();
+            }
+            if matches!(machine.state(), State::Watching { .. }) && self.intake.wants_list() {
+                machine.begin_anew();
             }
             if ended.retry_after.is_none() && (ended.useful || !order.wait) {
                 continue;
@@ -289,6 +324,7 @@ impl Reflector {
             }
             let asked = ended.retry_after.map(|asked| asked.min(MAX_RETRY_AFTER));
             self.progress.phase(Phase::Waiting);
+            self.turn = None;
             self.shared.retries.wait(wait, asked, denied).await;
         }
     }
@@ -311,10 +347,8 @@ impl Reflector {
     async fn page(&mut self, machine: &Machine) -> Result<Outcome, Ended> {
         let _hurry = self.pace.hurry();
         let (encoding, body) = self.send(machine, 0).await?;
-        let mut reader = ListReader::new(encoding);
+        let mut reader = ListReader::new(encoding).or_table(self.column());
         let mut chunks = Chunks::whole(body, self.timing.list_idle);
-        let limit = self.object_limit.unwrap_or(u64::MAX);
-        let mut kept = 0;
         loop {
             let next = chunks.next().await;
             let Some(chunk) = next.map_err(|trouble| Ended::troubled(trouble, chunks.heard()))?
@@ -324,21 +358,24 @@ impl Reflector {
             self.received(&chunk);
             reader.feed(chunk);
             while let Some(item) = reader.next()? {
-                if kept < limit {
-                    kept += 1;
-                    self.intake.put(item);
-                }
+                self.intake.put(item);
             }
         }
         let meta = reader.finish()?;
-        if !self.scope.target.is_list(&meta.kind) {
+        if !self.scope.target.is_list(&meta.kind, self.needs) {
             let expected = self.scope.target.kind.clone();
             return Err(WireError::OtherKind { found: meta.kind, expected }.into());
         }
-        if let Some(limit) = self.object_limit {
+        let mut token = meta.continue_token;
+        if !token.is_empty() && self.intake.is_full() {
+            // There is no room for any of the pages that follow.
+            self.intake.leave_out(meta.remaining.unwrap_or(1));
+            token.clear();
+        }
+        if let Some((kept, limit)) = self.intake.bound() {
             self.calls.listed(&self.scope.target.label, kept, limit);
         }
-        Ok(Outcome::Page { version: meta.resource_version, token: meta.continue_token })
+        Ok(Outcome::Page { version: meta.resource_version, token })
     }
 
     /// From here on objects belong to a new state.
@@ -404,7 +441,7 @@ impl Reflector {
         encoding: Encoding,
         mut chunks: Chunks,
     ) -> Result<(), Ended> {
-        let mut reader = WatchReader::new(encoding);
+        let mut reader = WatchReader::new(encoding).or_table(self.column());
         self.intake.forget_version();
         let mut streaming = *machine.state() == State::Streaming;
         let mut hurry = streaming.then(|| self.pace.hurry());
@@ -503,10 +540,14 @@ impl Reflector {
         self.metrics.received.inc_by(chunk.len() as u64);
         self.pace.received(chunk.len());
         self.times.heard.set(unix_now());
+        self.progress.coming(self.intake.collecting());
     }
 
     fn settle(&mut self, order: Collected) {
         self.intake.settle(order);
+        if order != Collected::Keep {
+            self.turn = None;
+        }
         if order == Collected::Discard {
             self.health.list_began = None;
         }
@@ -523,6 +564,14 @@ impl Reflector {
                 encoding = ?status.encoding,
                 "listed"
             );
+        }
+    }
+
+    /// The column of a table that is needed.
+    fn column(&self) -> Option<Column> {
+        match self.needs {
+            Needs::Column(column) => Some(column),
+            Needs::Metadata | Needs::Object => None,
         }
     }
 
@@ -544,7 +593,9 @@ impl Reflector {
             let ended = Ended::failed(unanswered.clone(), Reason::Timeout, message);
             Ended { dead_since: Some(sent), ..ended }
         };
-        let answer = self.client.get(&path, self.scope.target.accept(), after);
+        let watch = !matches!(machine.state(), State::Listing { .. });
+        let accept = self.scope.target.accept(self.needs, watch);
+        let answer = self.client.get(&path, accept, after);
         let response = timeout(limit, answer)
             .await
             .map_err(|_| silent())?

@@ -8,7 +8,9 @@ use bytes::Bytes;
 
 use super::buffer::Buffer;
 use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
-use crate::resources::ObjectBytes;
+use super::scan::{Scan, members};
+use super::table::Table;
+use crate::resources::{Column, ObjectBytes};
 use crate::wire::view::{Str, decode, view};
 
 view! {
@@ -18,75 +20,13 @@ view! {
     }
 }
 
-/// Finds the end of one JSON value.
-#[derive(Clone, Copy, Debug, Default)]
-struct Scan {
-    /// Bytes of the value seen so far.
-    seen: usize,
-    depth: u32,
-    string: bool,
-    escaped: bool,
-    /// A number or a word: ends where something else begins.
-    bare: bool,
-}
-
-impl Scan {
-    /// Looks at the next bytes of the value, which begins at the first byte ever given; its length, if
-    /// it ends within them.
-    fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
-        let mut at = 0;
-        while let Some(&byte) = bytes.get(at) {
-            if self.string {
-                if self.escaped {
-                    self.escaped = false;
-                    at += 1;
-                    continue;
-                }
-                match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
-                    None => break,
-                    Some(skip) => at += skip + 1,
-                }
-                if bytes[at - 1] == b'\\' {
-                    self.escaped = true;
-                } else {
-                    self.string = false;
-                    if self.depth == 0 {
-                        return Some(self.seen + at);
-                    }
-                }
-                continue;
-            }
-            if self.bare {
-                if matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') {
-                    return Some(self.seen + at);
-                }
-                at += 1;
-                continue;
-            }
-            at += 1;
-            match byte {
-                b'"' => self.string = true,
-                b'{' | b'[' => self.depth = self.depth.saturating_add(1),
-                b'}' | b']' => {
-                    self.depth = self.depth.saturating_sub(1);
-                    if self.depth == 0 {
-                        return Some(self.seen + at);
-                    }
-                }
-                _ if self.depth == 0 => self.bare = true,
-                _ => {}
-            }
-        }
-        self.seen += bytes.len();
-        None
-    }
-}
-
 /// A member of the list object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
     Metadata,
     Items,
+    /// What the columns of a table are.
+    Columns,
     /// A text that tells what the body is.
     Text(Text),
     /// The HTTP status in a `Status`.
@@ -128,6 +68,9 @@ pub struct JsonList {
     meta: ListMeta,
     /// Whether there were items, if only none.
     items: bool,
+    /// Makes objects of items, if it may be a table, and whether it is one.
+    table: Option<Table>,
+    is_table: bool,
     /// What a `Status` says.
     message: String,
     reason: String,
@@ -142,6 +85,8 @@ impl Default for JsonList {
             scan: Scan::default(),
             meta: ListMeta::default(),
             items: false,
+            table: None,
+            is_table: false,
             message: String::new(),
             reason: String::new(),
             code: 0,
@@ -150,6 +95,12 @@ impl Default for JsonList {
 }
 
 impl JsonList {
+    /// The same, which also takes a table.
+    pub(super) fn or_table(mut self, column: Column) -> Self {
+        self.table = Some(Table::new(column));
+        self
+    }
+
     /// Adds the next chunk of the body.
     pub fn feed(&mut self, chunk: Bytes) {
         self.buffer.feed(chunk);
@@ -181,6 +132,11 @@ impl JsonList {
                     self.next = Next::Colon(match self.buffer.take(len) {
                         b"\"metadata\"" => Member::Metadata,
                         b"\"items\"" => Member::Items,
+                        b"\"rows\"" if self.table.is_some() => {
+                            self.is_table = true;
+                            Member::Items
+                        }
+                        b"\"columnDefinitions\"" if self.table.is_some() => Member::Columns,
                         b"\"kind\"" => Member::Text(Text::Kind),
                         b"\"message\"" => Member::Text(Text::Message),
                         b"\"reason\"" => Member::Text(Text::Reason),
@@ -197,11 +153,16 @@ impl JsonList {
                 (Next::AfterItem, b',') => self.advance(Next::Item),
                 (Next::AfterValue, b',') => self.advance(Next::Key),
                 (Next::FirstItem | Next::Item, b'{') => {
+                    let offset = self.buffer.offset();
                     let Some(len) = self.value("list item")? else {
                         return Ok(None);
                     };
                     self.next = Next::AfterItem;
-                    return Ok(Some(self.buffer.take(len)));
+                    let item = self.buffer.take(len);
+                    return match &mut self.table {
+                        Some(table) if self.is_table => table.object(item, offset).map(Some),
+                        _ => Ok(Some(item)),
+                    };
                 }
                 // A list without items is `null` where a Go server has no slice.
                 (Next::Value(member), b'n') | (Next::Value(member @ Member::Metadata), _) => {
@@ -221,6 +182,16 @@ impl JsonList {
                         return Err(WireError::Malformed { what: "JSON value", offset });
                     }
                     self.items |= member == Member::Items;
+                    self.next = Next::AfterValue;
+                }
+                (Next::Value(Member::Columns), b'[') => {
+                    let offset = self.buffer.offset();
+                    let Some(len) = self.value("column definitions")? else {
+                        return Ok(None);
+                    };
+                    if let Some(table) = &mut self.table {
+                        table.columns(self.buffer.take(len), offset)?;
+                    }
                     self.next = Next::AfterValue;
                 }
                 (Next::Value(Member::Text(text)), b'"') => {
@@ -367,11 +338,19 @@ impl Next {
 #[derive(Debug, Default)]
 pub struct JsonWatch {
     buffer: Buffer,
+    /// Makes objects of tables, if there may be some.
+    table: Option<Table>,
     /// Bytes of the line in which no line break was found.
     seen: usize,
 }
 
 impl JsonWatch {
+    /// The same, which also takes tables.
+    pub(super) fn or_table(mut self, column: Column) -> Self {
+        self.table = Some(Table::new(column));
+        self
+    }
+
     /// Adds the next chunk of the body.
     pub fn feed(&mut self, chunk: Bytes) {
         self.buffer.feed(chunk);
@@ -403,7 +382,13 @@ impl JsonWatch {
             }
         };
         self.seen = 0;
-        event(self.buffer.take(len), offset).map(Some)
+        let mut event = event(self.buffer.take(len), offset)?;
+        if let (Some(table), ObjectBytes::Json(object)) = (&mut self.table, event.object)
+            && event.kind != EventKind::Error
+        {
+            event.object = ObjectBytes::Json(table.of_event(object, offset)?);
+        }
+        Ok(Some(event))
     }
 
     /// Whether an event has begun that is not complete.
@@ -438,58 +423,12 @@ fn status(line: &[u8]) -> Option<WireError> {
 
 /// Finds `type` and `object` among the members of `line`.
 fn event(line: &[u8], offset: u64) -> Result<Event<'_>, WireError> {
-    let unexpected = |at: usize, what| match line.get(at) {
-        Some(byte) => {
-            let found = byte.escape_ascii().to_string();
-            WireError::Unexpected { what, found, offset: offset + at as u64 }
-        }
-        None => WireError::Truncated { what: "watch event", offset: offset + line.len() as u64 },
-    };
-    let token = |mut at: usize| {
-        while line.get(at).is_some_and(u8::is_ascii_whitespace) {
-            at += 1;
-        }
-        at
-    };
-    let value = |at: usize| {
-        let rest = line.get(at..).unwrap_or_default();
-        match Scan::default().scan(rest) {
-            Some(len) => Ok((&rest[..len], at + len)),
-            None => Err(unexpected(line.len(), "a JSON value")),
-        }
-    };
     let (mut kind, mut object): (&[u8], &[u8]) = (b"", b"");
-    let mut at = token(0);
-    if line.get(at) != Some(&b'{') {
-        return Err(unexpected(at, "a JSON object"));
-    }
-    loop {
-        at = token(at + 1);
-        if line.get(at) != Some(&b'"') {
-            return Err(unexpected(at, "a member name"));
-        }
-        let (name, after) = value(at)?;
-        at = token(after);
-        if line.get(at) != Some(&b':') {
-            return Err(unexpected(at, "`:`"));
-        }
-        let (text, after) = value(token(at + 1))?;
-        match name {
-            b"\"type\"" => kind = text,
-            b"\"object\"" => object = text,
-            _ => {}
-        }
-        at = token(after);
-        match line.get(at) {
-            Some(b',') => {}
-            Some(b'}') => break,
-            _ => return Err(unexpected(at, "`,` or `}`")),
-        }
-    }
-    at = token(at + 1);
-    if at < line.len() {
-        return Err(unexpected(at, "the end of the line"));
-    }
+    members(line, offset, |name, value| match name {
+        b"\"type\"" => kind = value,
+        b"\"object\"" => object = value,
+        _ => {}
+    })?;
     if kind.is_empty()
         && let Some(status) = status(line)
     {

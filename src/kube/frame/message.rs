@@ -81,6 +81,14 @@ pub enum WireError {
         /// What it lacks.
         missing: &'static str,
     },
+    /// A table without what was asked for.
+    #[error("table has no {missing} at byte {offset} of the response")]
+    NoTable {
+        /// What it lacks.
+        missing: &'static str,
+        /// Where.
+        offset: u64,
+    },
     /// A list of something else.
     #[error("response is a {found:?}, expected a list of {expected:?}")]
     OtherKind {
@@ -109,6 +117,8 @@ pub struct ListMeta {
     pub resource_version: String,
     /// The token of the next page, empty on the last.
     pub continue_token: String,
+    /// How many objects are on the pages after this one, where the server says so.
+    pub remaining: Option<u64>,
     /// The kind of the list, such as `PodList`; empty if it does not say.
     pub kind: String,
 }
@@ -158,6 +168,7 @@ view! {
     pub struct ListMetaView<'a> {
         resource_version: Str<'a> = 2 "resourceVersion",
         continue_token: Str<'a> = 3 "continue",
+        remaining_item_count: Option<i64> = 4 "remainingItemCount",
     }
 
     /// `metav1.Status`, which the API server answers in place of what was asked for.

@@ -9,6 +9,8 @@ mod buffer;
 mod json;
 mod message;
 mod protobuf;
+mod scan;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +20,7 @@ pub use json::{JsonList, JsonWatch};
 pub use message::*;
 pub use protobuf::{ProtobufList, ProtobufWatch, unwrap};
 
-use crate::resources::ObjectBytes;
+use crate::resources::{Column, ObjectBytes};
 use crate::wire::view::decode;
 
 /// The two encodings that the API server speaks.
@@ -75,6 +77,15 @@ impl ListReader {
         }
     }
 
+    /// The same, which also takes a table and makes objects of it with what this column shows.
+    #[must_use]
+    pub fn or_table(self, column: Option<Column>) -> Self {
+        match (self, column) {
+            (Self::Json(reader), Some(column)) => Self::Json(reader.or_table(column)),
+            (reader, _) => reader,
+        }
+    }
+
     /// Adds the next chunk of the body.
     pub fn feed(&mut self, chunk: Bytes) {
         match self {
@@ -127,6 +138,15 @@ impl WatchReader {
         match encoding {
             Encoding::Protobuf => Self::Protobuf(ProtobufWatch::default()),
             Encoding::Json => Self::Json(JsonWatch::default()),
+        }
+    }
+
+    /// The same, which also takes tables and makes objects of them with what this column shows.
+    #[must_use]
+    pub fn or_table(self, column: Option<Column>) -> Self {
+        match (self, column) {
+            (Self::Json(reader), Some(column)) => Self::Json(reader.or_table(column)),
+            (reader, _) => reader,
         }
     }
 

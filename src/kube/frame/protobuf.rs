@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::buffer::Buffer;
 use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
 use crate::resources::ObjectBytes;
+use crate::wire::varint::{NotRead, read_varint};
 use crate::wire::view::{DecodeError, Message, Str, Wire, decode, view};
 
 view! {
@@ -60,17 +61,11 @@ fn header(bytes: &[u8], offset: u64) -> Result<Option<Header>, WireError> {
 }
 
 fn varint(bytes: &[u8], offset: u64) -> Result<Option<(u64, usize)>, WireError> {
-    let mut value = 0u64;
-    for (at, &byte) in bytes.iter().enumerate().take(10) {
-        value |= u64::from(byte & 0x7f) << (7 * at);
-        if byte < 0x80 {
-            return Ok(Some((value, at + 1)));
-        }
+    match read_varint(bytes) {
+        Ok((value, rest)) => Ok(Some((value, bytes.len() - rest.len()))),
+        Err(NotRead::CutOff) => Ok(None),
+        Err(NotRead::TooLong) => Err(WireError::Malformed { what: "protobuf varint", offset }),
     }
-    if bytes.len() < 10 {
-        return Ok(None);
-    }
-    Err(WireError::Malformed { what: "protobuf varint", offset })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -345,6 +340,7 @@ impl ListMeta {
         Ok(Self {
             resource_version: view.resource_version.to_string(),
             continue_token: view.continue_token.to_string(),
+            remaining: view.remaining_item_count.and_then(|count| u64::try_from(count).ok()),
             kind: String::new(),
         })
     }

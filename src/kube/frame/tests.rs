@@ -29,7 +29,10 @@ fn chunks(body: &[u8], step: usize) -> impl Iterator<Item = Bytes> {
 }
 
 fn list(encoding: Encoding, body: &[u8], step: usize) -> Listed {
-    let mut reader = ListReader::new(encoding);
+    listed(ListReader::new(encoding), body, step)
+}
+
+fn listed(mut reader: ListReader, body: &[u8], step: usize) -> Listed {
     let mut items = Vec::new();
     for chunk in chunks(body, step) {
         reader.feed(chunk);
@@ -299,4 +302,34 @@ proptest! {
             prop_assert_eq!(watch(encoding, &body, step), watch(encoding, &body, 1));
         }
     }
+}
+
+const COLUMN: Column = Column { heading: "Type", member: "type" };
+
+#[test]
+fn tables_however_they_are_cut() {
+    let rows = r#"[{"cells":["a", "x\\" ,1], "object":{"metadata":{"name":"a"}}},{"object":{},"cells":[null,"y"]}]"#;
+    let body = format!(
+        r#"{{"kind":"Table","metadata":{{"resourceVersion":"7","remainingItemCount":3}},"columnDefinitions":[{{"name":"Name"}},{{"description":"Name, \"Type\"]","name":"Type"}}],"rows":{rows}}}"#
+    );
+    for step in 1..body.len() {
+        let reader = ListReader::new(Encoding::Json).or_table(Some(COLUMN));
+        let (items, meta) = listed(reader, body.as_bytes(), step).expect("a table");
+        let items: Vec<_> = items.iter().map(|item| String::from_utf8_lossy(item)).collect();
+        assert_eq!(items, [r#"{"type":"x\\","metadata":{"name":"a"}}"#, r#"{"type":"y"}"#]);
+        assert_eq!((&*meta.resource_version, meta.remaining, &*meta.kind), ("7", Some(3), "Table"));
+    }
+    for (from, to, missing) in [
+        (r#""name":"Type""#, r#""name":"Kind""#, "no Type"),
+        ("columnDefinitions", "columns", "no columnDefinitions"),
+        (r#","y""#, "", "no Type"),
+        (r#""object":{},"#, "", "no object"),
+    ] {
+        let reader = ListReader::new(Encoding::Json).or_table(Some(COLUMN));
+        let body = body.replace(from, to);
+        let error = listed(reader, body.as_bytes(), body.len()).expect_err("no table");
+        assert!(error.contains(missing), "{error}");
+    }
+    // Who has not asked for one takes none.
+    assert!(list(Encoding::Json, body.as_bytes(), body.len()).is_err());
 }

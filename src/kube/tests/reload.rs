@@ -304,3 +304,96 @@ async fn a_list_watch_that_panics_is_started_again_and_its_state_stays() {
     }
     assert!(bench.handle.is_ready() && bench.handle.is_in_force(1));
 }
+
+/// While a share changes, what is gained is followed unseen and shown at one moment, and what is lost goes at
+/// one moment, both without a request; whatever happens to the objects meanwhile.
+#[tokio::test]
+async fn a_share_changes_in_single_moments() {
+    use crate::kube::shard::{Shard, Stage};
+    let names: Vec<String> = (0..40).map(|number| format!("pod{number}")).collect();
+    let part_of = |shard: Shard| -> Vec<&str> {
+        names.iter().map(String::as_str).filter(|name| shard.keeps(name.as_bytes())).collect()
+    };
+    let shown = |names: &[&str], version: &str| {
+        let mut lines: Vec<String> =
+            names.iter().map(|name| format!("a {name} {version}")).collect();
+        lines.sort();
+        lines
+    };
+    // Some of both, which no pod has whose number stays.
+    let [old, new] = [Shard::new(1, 2), Shard::new(2, 3)];
+    let [had, has] = [part_of(old), part_of(new)];
+    let both: Vec<&str> = names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| had.contains(name) || has.contains(name))
+        .collect();
+    assert!(both.len() > had.len() && both.len() > has.len() && both.len() < names.len());
+    let change_of = |from: Shard, to: Shard, stage| PipelineConfig {
+        shard: to.instead_of(from).at(stage),
+        ..of(&["a"])
+    };
+    // From nothing to all of it, to a part, to another part.
+    let nobody = Shard::new(5, 3);
+    for (from, to, before, after) in
+        [(nobody, old, &Vec::new(), &had), (old, new, &had, &has), (new, nobody, &has, &Vec::new())]
+    {
+        let union: Vec<&str> = match (before.is_empty(), after.is_empty()) {
+            (false, false) => both.clone(),
+            _ => before.iter().chain(after).copied().collect(),
+        };
+        let (mut bench, client, mut calls, _bodies) = running(&["a"]).await;
+        let (mut number, mut version) = (1, 6);
+        // The object of the beginning belongs to nobody.
+        let start = PipelineConfig { shard: from, ..of(&["a"]) };
+        number += 1;
+        assert_eq!(change(&bench, &client, &start), number);
+        let all: Vec<&str> = names.iter().map(String::as_str).collect();
+        let _old = answer(calls.of(&mut bench.stub, "a").await, &all);
+        in_force(&bench, number).await;
+        assert_eq!(lines(&bench), shown(before, "1"));
+        let mut body = None;
+        for (stage, expected) in
+            [(Stage::Prepared, before), (Stage::Both, &union), (Stage::Done, after)]
+        {
+            number += 1;
+            assert_eq!(change(&bench, &client, &change_of(from, to, stage)), number);
+            if stage == Stage::Prepared {
+                // One that is gone before the end of the list is never seen.
+                let call = calls.of(&mut bench.stub, "a").await;
+                let writer = call.protobuf();
+                for name in &all {
+                    writer.send(event("ADDED", &pod(name, "1")));
+                }
+                writer.send(bookmark("5", true));
+                body = Some(writer);
+            }
+            in_force(&bench, number).await;
+            let latest = if version == 6 { "1".to_owned() } else { (version - 1).to_string() };
+            assert_eq!(lines(&bench), shown(expected, &latest), "{stage:?}");
+            assert!(bench.stub.is_quiet());
+            let body = body.as_ref().expect("a watch");
+            for name in &all {
+                body.send(event("DELETED", &pod(name, &version.to_string())));
+                body.send(event("ADDED", &pod(name, &version.to_string())));
+            }
+            body.send(event("DELETED", &pod("other", "1000")));
+            body.send(bookmark(&version.to_string(), false));
+            let expected = shown(expected, &version.to_string());
+            bench
+                .counts(&format!(
+                    "kstatd_kubernetes_events_total{{resource=\"*v1.a\",type=\"bookmark\"}} {}",
+                    // Those that end the three lists, and one for each stage until now.
+                    3 + version - 5
+                ))
+                .await;
+            assert_eq!(lines(&bench), expected, "{stage:?}");
+            version += 1;
+        }
+        // A new list in the middle of nothing has the same outcome.
+        body.expect("a watch").send(error(410, "Expired"));
+        let _new = answer(calls.of(&mut bench.stub, "a").await, &all);
+        let expected = shown(after, "1");
+        eventually(|| lines(&bench) == expected, || format!("{:?}", lines(&bench))).await;
+    }
+}

@@ -5,29 +5,26 @@ use std::collections::BTreeMap;
 
 use crate::config_file::{Problem, ProblemClass, nearest};
 
+use super::built_in;
 use super::config::{Block, Config, Entry, LabelPaths, Metric, Spot};
+use super::labels_check;
 use super::metric::Kind;
 use super::path::Path;
+use super::program::COUNT_ALONE;
 
 /// The types of metrics, as they are written.
-const TYPES: [&str; 3] = ["Gauge", "Info", "StateSet"];
+const TYPES: [&str; 4] = ["Gauge", "Info", "StateSet", "Count"];
 
 impl Config {
     /// Everything that is against it, in the order of the file. What keeps the metrics from being made is an error,
     /// the rest are warnings.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
+        let built_in = built_in::families();
         let mut problems = Vec::new();
         let mut families: BTreeMap<String, (&str, Spot)> = BTreeMap::new();
         for entry in &self.entries {
-            if !entry.has_group() {
-                problems.push(Problem::warning(
-                    ProblemClass::InvalidOptions,
-                    entry.spot.0,
-                    format!("group is {:?}: the resource is left out", entry.group),
-                    "write the group in full; only version and kind may be *",
-                ));
-            }
+            group_problem(entry, &mut problems);
             if entry.metrics.is_empty() {
                 problems.push(Problem::warning(
                     ProblemClass::Suspicious,
@@ -52,14 +49,52 @@ impl Config {
                         ));
                     }
                     Some(_) => {}
+                    None if built_in.contains(name.as_str()) => {
+                        problems.push(Problem::warning(
+                            ProblemClass::Contradiction,
+                            metric.spots[1].0,
+                            format!("{name} is the name of a built-in family"),
+                            "give it another name, or another metricNamePrefix",
+                        ));
+                    }
                     None => {
                         families.insert(name, (&metric.kind, metric.spots[1]));
                     }
                 }
             }
         }
+        problems.extend(self.count_clashes().into_iter().map(|(metric, first)| {
+            Problem::error(
+                ProblemClass::Contradiction,
+                metric.spots[1].0,
+                format!("{COUNT_ALONE}, and this is also that of {}", first.spots[1]),
+                "give one of them another name",
+            )
+        }));
         problems
     }
+}
+
+fn group_problem(entry: &Entry, problems: &mut Vec<Problem>) {
+    let Entry { group, version, kind, .. } = entry;
+    let (message, hint) = match built_in::misnamed(entry) {
+        Some(kinds) => {
+            let hint = match nearest(kind, kinds.iter().map(String::as_str)) {
+                Some(kind) if kind != entry.kind => format!("write {kind}"),
+                _ => "a kind of a definition of yours in this group has metrics, if there is one"
+                    .to_owned(),
+            };
+            (format!("{group}/{version}, {kind} is no kind that Kubernetes has"), hint)
+        }
+        None if !entry.has_group() => (
+            format!("group is {group:?}: the resource is left out"),
+            "write the group in full; only version and kind may be *, and of the group without a \
+             name the kind is needed"
+                .to_owned(),
+        ),
+        None => return,
+    };
+    problems.push(Problem::warning(ProblemClass::InvalidOptions, entry.spot.0, message, hint));
 }
 
 fn metric_problems(entry: &Entry, metric: &Metric, problems: &mut Vec<Problem>) {
@@ -101,6 +136,7 @@ fn metric_problems(entry: &Entry, metric: &Metric, problems: &mut Vec<Problem>) 
         return;
     };
     block_problems(kind, block, metric, problems);
+    labels_check::problems(entry, metric, (kind, block), problems);
 }
 
 fn block_problems(kind: Kind, block: &Block, metric: &Metric, problems: &mut Vec<Problem>) {

@@ -91,6 +91,52 @@ impl Entry {
     }
 }
 
+impl Config {
+    /// The same with names of families and labels that every format takes: what may not stand in them becomes `_`.
+    #[must_use]
+    pub fn with_valid_names(mut self) -> Self {
+        let valid_keys = |texts: &mut LabelTexts| {
+            let valid = |(name, text): (String, String)| (valid_name(&name, false), text);
+            *texts = std::mem::take(texts).into_iter().map(valid).collect();
+        };
+        for entry in &mut self.entries {
+            valid_keys(&mut entry.common_labels);
+            let prefix = entry.prefix.as_deref().unwrap_or(DEFAULT_PREFIX);
+            let begins = prefix.is_empty();
+            let prefix = if begins { String::new() } else { valid_name(prefix, true) };
+            for metric in &mut entry.metrics {
+                valid_keys(&mut metric.common_labels);
+                // Behind a prefix a digit may come first.
+                let name = valid_name(&format!("_{}", metric.name), true).split_off(1);
+                metric.name = if begins { valid_name(&name, true) } else { name };
+                let blocks = [&mut metric.gauge, &mut metric.info, &mut metric.state_set];
+                for block in blocks.into_iter().chain([&mut metric.count]).flatten() {
+                    if !block.label_from_key.is_empty() {
+                        block.label_from_key = valid_name(&block.label_from_key, false);
+                    }
+                    block.label_name = valid_name(&block.label_name, false);
+                }
+            }
+            entry.prefix = Some(prefix);
+        }
+        self
+    }
+}
+
+/// A name that Prometheus takes without quotes.
+pub(super) fn valid_name(name: &str, colons: bool) -> String {
+    let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || colons && c == ':';
+    let mut text: String = name.chars().map(|c| if valid(c) { c } else { '_' }).collect();
+    // Labels that begin so are those of Prometheus itself.
+    while !colons && text.starts_with("__") {
+        text.remove(0);
+    }
+    if text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit()) {
+        text.insert(0, '_');
+    }
+    text
+}
+
 /// What family names begin with unless the file says something else.
 pub const DEFAULT_PREFIX: &str = "kube_customresource";
 
@@ -117,6 +163,8 @@ pub struct Metric {
     pub info: Option<Block>,
     /// What a state set is.
     pub state_set: Option<Block>,
+    /// What is counted. kstatd's own.
+    pub count: Option<Block>,
     /// Where it stands, where its name, and where its type.
     pub spots: [Spot; 3],
 }

@@ -74,7 +74,7 @@ impl Sources {
 }
 
 /// A label name without characters that may not stand in one.
-fn sanitised(name: &str) -> Cow<'_, str> {
+pub(super) fn sanitised(name: &str) -> Cow<'_, str> {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.chars().all(valid) {
         return Cow::Borrowed(name);

@@ -6,10 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config_file::{
-    Document, Node, NodeId, Notation, Place, Problem, ProblemClass, Resolved, Value, nearest,
-    resolve,
-};
+use crate::config_file::{Document, Node, Place, Problem, ProblemClass, Resolved, Values, nearest};
 
 use super::config::{Block, Config, Entry, LabelPaths, LabelTexts, Metric, PathText, Spot};
 
@@ -37,13 +34,13 @@ pub fn load(text: &str) -> Loaded {
         Ok(document) => document,
         Err(problem) => return Loaded { problems: vec![problem], ..Loaded::default() },
     };
-    let mut reader = Reader { document: &document, problems: document.duplicates.clone() };
+    let mut reader = Reader { values: Values::new(&document) };
     let mut config = Config::default();
     match document.root() {
         Some(root) => reader.file(root, &mut config),
         None => {
             let place = Place { line: 1, column: 1 };
-            reader.problems.push(Problem::error(
+            reader.values.problems.push(Problem::error(
                 ProblemClass::YamlType,
                 place,
                 "there is nothing in it".to_owned(),
@@ -51,18 +48,15 @@ pub fn load(text: &str) -> Loaded {
             ));
         }
     }
-    let mut problems = reader.problems;
+    let mut problems = reader.values.problems;
     problems.sort_by_key(|problem| (problem.line, problem.column));
     // What is merged into several places has its problem once.
     problems.dedup();
     Loaded { config, problems }
 }
 
-const BINARY: &str = "tag:yaml.org,2002:binary";
-
 struct Reader<'d> {
-    document: &'d Document,
-    problems: Vec<Problem>,
+    values: Values<'d>,
 }
 
 impl<'d> Reader<'d> {
@@ -95,7 +89,7 @@ impl<'d> Reader<'d> {
                 "groupVersionKind" => {
                     const PARTS: [&str; 3] = ["group", "version", "kind"];
                     for (part, value) in self.entries(value, key, &PARTS, &[]) {
-                        let text = self.text(value, part).unwrap_or_default();
+                        let text = self.values.text(value, part).unwrap_or_default();
                         *match part {
                             "group" => &mut entry.group,
                             "version" => &mut entry.version,
@@ -106,9 +100,9 @@ impl<'d> Reader<'d> {
                 "labelsFromPath" => entry.labels_from_path = self.label_paths(value, key),
                 "commonLabels" => entry.common_labels = self.label_texts(value, key),
                 "labelDefaults" => entry.label_defaults = self.label_texts(value, key),
-                "metricNamePrefix" => entry.prefix = self.text(value, key),
+                "metricNamePrefix" => entry.prefix = self.values.text(value, key),
                 "resourcePlural" => {
-                    self.text(value, key);
+                    self.values.text(value, key);
                 }
                 "errorLogV" => entry.error_log_v = self.int(value, key).unwrap_or_default(),
                 _ => {
@@ -136,10 +130,10 @@ impl<'d> Reader<'d> {
         for (key, value) in self.entries(node, "a metric", &KEYS, &[]) {
             match key {
                 "name" => {
-                    metric.name = self.text(value, key).unwrap_or_default();
+                    metric.name = self.values.text(value, key).unwrap_or_default();
                     metric.spots[1] = Spot(value.place);
                 }
-                "help" => metric.help = self.text(value, key).unwrap_or_default(),
+                "help" => metric.help = self.values.text(value, key).unwrap_or_default(),
                 "commonLabels" => metric.common_labels = self.label_texts(value, key),
                 "labelsFromPath" => metric.labels_from_path = self.label_paths(value, key),
                 "labelDefaults" => metric.label_defaults = self.label_texts(value, key),
@@ -156,16 +150,18 @@ impl<'d> Reader<'d> {
         const INFO: [&str; 4] = ["path", "labelsFromPath", "labelFromKey", "labelDefaults"];
         const STATE_SET: [&str; 6] =
             ["path", "labelsFromPath", "labelName", "list", "valueFrom", "labelDefaults"];
+        const COUNT: [&str; 4] = ["path", "labelsFromPath", "labelFromKey", "labelDefaults"];
+        const KEYS: [&str; 5] = ["type", "gauge", "info", "stateSet", "count"];
         metric.spots[2] = Spot(node.place);
-        for (key, value) in self.entries(node, "each", &["type", "gauge", "info", "stateSet"], &[])
-        {
+        for (key, value) in self.entries(node, "each", &KEYS, &[]) {
             match key {
                 "type" => {
-                    metric.kind = self.text(value, key).unwrap_or_default();
+                    metric.kind = self.values.text(value, key).unwrap_or_default();
                     metric.spots[2] = Spot(value.place);
                 }
                 "gauge" => metric.gauge = self.block(value, key, &GAUGE),
                 "info" => metric.info = self.block(value, key, &INFO),
+                "count" => metric.count = self.block(value, key, &COUNT),
                 _ => metric.state_set = self.block(value, key, &STATE_SET),
             }
         }
@@ -177,7 +173,7 @@ impl<'d> Reader<'d> {
         what: &'static str,
         keys: &[&'static str],
     ) -> Option<Block> {
-        if is_null(node) {
+        if node.is_null() {
             return None;
         }
         let mut block = Block::default();
@@ -186,10 +182,12 @@ impl<'d> Reader<'d> {
                 "path" => block.path = self.path(value, key),
                 "labelsFromPath" => block.labels_from_path = self.label_paths(value, key),
                 "labelDefaults" => block.label_defaults = self.label_texts(value, key),
-                "labelFromKey" => block.label_from_key = self.text(value, key).unwrap_or_default(),
+                "labelFromKey" => {
+                    block.label_from_key = self.values.text(value, key).unwrap_or_default()
+                }
                 "valueFrom" => block.value_from = self.path(value, key),
-                "nilIsZero" => block.nil_is_zero = self.flag(value, key).unwrap_or_default(),
-                "labelName" => block.label_name = self.text(value, key).unwrap_or_default(),
+                "nilIsZero" => block.nil_is_zero = self.values.flag(value, key).unwrap_or_default(),
+                "labelName" => block.label_name = self.values.text(value, key).unwrap_or_default(),
                 _ => block.list = self.path(value, key).segments,
             }
         }
@@ -200,7 +198,7 @@ impl<'d> Reader<'d> {
     fn path(&mut self, node: &'d Node, what: &str) -> PathText {
         let mut path = PathText { segments: Vec::new(), spot: Spot(node.place) };
         for item in self.items(node, what) {
-            path.segments.extend(self.text(item, what));
+            path.segments.extend(self.values.text(item, what));
         }
         path
     }
@@ -217,7 +215,7 @@ impl<'d> Reader<'d> {
     fn label_texts(&mut self, node: &'d Node, what: &str) -> LabelTexts {
         let mut texts = BTreeMap::new();
         for (key, value) in self.map(node, what) {
-            let text = self.text(value, &format!("{what}: {key}")).unwrap_or_default();
+            let text = self.values.text(value, &format!("{what}: {key}")).unwrap_or_default();
             texts.insert(key.to_owned(), text);
         }
         texts
@@ -231,14 +229,9 @@ impl<'d> Reader<'d> {
         known: &[&'static str],
         allowed: &[&str],
     ) -> Vec<(&'static str, &'d Node)> {
-        let Value::Mapping(entries) = &node.value else {
-            if !is_null(node) {
-                self.wrong(node, what, "a map of keys and values");
-            }
-            return Vec::new();
-        };
+        let entries = self.values.entries(node, what, "a map of keys and values");
         let mut found = Vec::new();
-        for (text, place, value) in self.pairs(entries) {
+        for ((text, place), value) in entries.unwrap_or_default() {
             if let Some(name) = known.iter().find(|name| **name == text) {
                 found.push((*name, value));
             } else if !allowed.contains(&text) {
@@ -246,7 +239,7 @@ impl<'d> Reader<'d> {
                     Some(name) => format!("write {name}"),
                     None => format!("known keys are {}", known.join(", ")),
                 };
-                self.problems.push(Problem::warning(
+                self.values.problems.push(Problem::warning(
                     ProblemClass::UnknownField,
                     place,
                     format!("unknown key {text:?} in {what} has no effect"),
@@ -258,123 +251,28 @@ impl<'d> Reader<'d> {
     }
 
     fn map(&mut self, node: &'d Node, what: &str) -> Vec<(&'d str, &'d Node)> {
-        match &node.value {
-            Value::Mapping(entries) => {
-                let pairs = self.pairs(entries).into_iter();
-                pairs.map(|(key, _, value)| (key, value)).collect()
-            }
-            _ => {
-                if !is_null(node) {
-                    self.wrong(node, what, "a map of labels");
-                }
-                Vec::new()
-            }
-        }
-    }
-
-    fn pairs(&self, entries: &[(NodeId, NodeId)]) -> Vec<(&'d str, Place, &'d Node)> {
-        let pair = |&(key, value): &(NodeId, NodeId)| {
-            let (key, value) = (self.document.node(key)?, self.document.node(value)?);
-            // The tree has no other keys.
-            let Value::Scalar(scalar) = &key.value else { return None };
-            Some((scalar.text.as_str(), key.place, value))
-        };
-        entries.iter().filter_map(pair).collect()
+        let entries = self.values.entries(node, what, "a map of labels").unwrap_or_default();
+        entries.into_iter().map(|((key, _), value)| (key, value)).collect()
     }
 
     /// The items of a list but for null.
     fn items(&mut self, node: &'d Node, what: &str) -> Vec<&'d Node> {
-        match &node.value {
-            Value::Sequence(items) => {
-                let items = items.iter().filter_map(|&id| self.document.node(id));
-                items.filter(|item| !is_null(item)).collect()
-            }
-            _ => {
-                if !is_null(node) {
-                    self.wrong(node, what, "a list, such as [a, b]");
-                }
-                Vec::new()
-            }
-        }
-    }
-
-    /// The text of a scalar and what it says without quotes; `None` if it is null or (reported) no scalar.
-    fn scalar(&mut self, node: &'d Node, what: &str, wanted: &str) -> Option<(&'d str, Resolved)> {
-        let Value::Scalar(scalar) = &node.value else {
-            self.wrong(node, what, wanted);
-            return None;
-        };
-        let resolved = match &scalar.notation {
-            Notation::Text => Resolved::Text,
-            Notation::Tagged(tag) if tag == BINARY => {
-                self.wrong(node, what, wanted);
-                return None;
-            }
-            Notation::Plain | Notation::Tagged(_) => resolve(&scalar.text),
-        };
-        (resolved != Resolved::Null).then_some((&scalar.text, resolved))
-    }
-
-    /// A text, in the notation of the file: `1.50` is the text "1.50".
-    fn text(&mut self, node: &'d Node, what: &str) -> Option<String> {
-        self.scalar(node, what, "a text").map(|(text, _)| text.to_owned())
-    }
-
-    /// A boolean in any notation of YAML 1.1; those that YAML 1.2 does not have may stand in quotes.
-    fn flag(&mut self, node: &'d Node, what: &str) -> Option<bool> {
-        const WANTED: &str = "true or false, without quotes";
-        match self.scalar(node, what, WANTED)? {
-            (_, Resolved::Bool(on)) => return Some(on),
-            (text, Resolved::Text) => match resolve(text) {
-                Resolved::Bool(on)
-                    if !["true", "false"].iter().any(|word| text.eq_ignore_ascii_case(word)) =>
-                {
-                    return Some(on);
-                }
-                _ => {}
-            },
-            _ => {}
-        }
-        self.wrong(node, what, WANTED);
-        None
+        let items = self.values.items(node, what).unwrap_or_default();
+        items.into_iter().filter(|item| !item.is_null()).collect()
     }
 
     /// An integer of 32 bits, or a number whose fraction is cut off.
     fn int(&mut self, node: &'d Node, what: &str) -> Option<i32> {
         const WANTED: &str = "an integer of 32 bits, without quotes";
-        let number = match self.scalar(node, what, WANTED)?.1 {
+        let number = match self.values.scalar(node, what, WANTED)?.1 {
             Resolved::Int(number) => i32::try_from(number).ok(),
             Resolved::Float(number) if number.is_finite() => i32::try_from(number as i64).ok(),
             _ => None,
         };
         if number.is_none() {
-            self.wrong(node, what, WANTED);
+            self.values.wrong(node, what, WANTED);
         }
         number
-    }
-
-    fn wrong(&mut self, node: &Node, what: &str, wanted: &str) {
-        let got = match &node.value {
-            Value::Scalar(scalar) if scalar.notation == Notation::Plain => scalar.text.clone(),
-            Value::Scalar(scalar) => format!("{:?}", scalar.text),
-            Value::Sequence(_) => "a list".to_owned(),
-            Value::Mapping(_) => "a map".to_owned(),
-        };
-        self.problems.push(Problem::error(
-            ProblemClass::YamlType,
-            node.place,
-            format!("{what} is {got}"),
-            format!("write {wanted}"),
-        ));
-    }
-}
-
-fn is_null(node: &Node) -> bool {
-    match &node.value {
-        Value::Scalar(scalar) => {
-            scalar.notation == Notation::Plain && resolve(&scalar.text) == Resolved::Null
-        }
-        _ => false,
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) enum Kind {
     Gauge,
     Info,
     StateSet,
+    Count,
 }
 
 impl Kind {
@@ -36,6 +37,7 @@ impl Kind {
             "gauge" => Some(Self::Gauge),
             "info" => Some(Self::Info),
             "stateset" => Some(Self::StateSet),
+            "count" => Some(Self::Count),
             _ => None,
         }
     }
@@ -46,6 +48,7 @@ impl Kind {
             Self::Gauge => "gauge",
             Self::Info => "info",
             Self::StateSet => "stateSet",
+            Self::Count => "count",
         }
     }
 
@@ -55,7 +58,15 @@ impl Kind {
             Self::Gauge => metric.gauge.as_ref(),
             Self::Info => metric.info.as_ref(),
             Self::StateSet => metric.state_set.as_ref(),
+            Self::Count => metric.count.as_ref(),
         }
+    }
+}
+
+impl Metric {
+    /// Whether it counts objects instead of giving each a series.
+    pub(super) fn is_count(&self) -> bool {
+        Kind::of(&self.kind) == Some(Kind::Count)
     }
 }
 
@@ -63,6 +74,9 @@ impl Kind {
 pub(super) trait Sink {
     /// A series, with labels that win over those that all series of the metric have. `false` ends the family.
     fn series(&mut self, labels: &Labels<'_>, value: f64) -> bool;
+
+    /// Something that is counted, with labels as those of a series. `false` ends the family.
+    fn count(&mut self, labels: &Labels<'_>) -> bool;
 
     /// A value that is none.
     fn value_error(&mut self, reason: NoNumber, value: Option<&Json<'_>>);
@@ -133,6 +147,11 @@ impl Each {
                 }
                 None => {}
             },
+            Kind::Count => {
+                if let Some(found) = found {
+                    self.count(found, sink);
+                }
+            }
         }
     }
 
@@ -237,6 +256,25 @@ impl Each {
                 return;
             }
         }
+    }
+
+    /// Each element of a list, each member of a map that has a label for its key, or else the value itself.
+    fn count(&self, found: &Json<'_>, sink: &mut impl Sink) {
+        let mut one = |key: Option<&str>, value: &Json<'_>| {
+            let mut labels = Labels::default();
+            if let Some(key) = key {
+                labels.set(Cow::Borrowed(&self.label_from_key), Cow::Borrowed(key));
+            }
+            self.labels.add(value, &mut labels);
+            matches!(value, Json::Null) || sink.count(&labels)
+        };
+        let _ = match found {
+            Json::List(items) => items.iter().all(|item| one(None, item)),
+            Json::Map(entries) if !self.label_from_key.is_empty() => {
+                entries.iter().all(|(key, element)| one(Some(key), element))
+            }
+            found => one(None, found),
+        };
     }
 
     /// A series for each state. `false` ends the family.

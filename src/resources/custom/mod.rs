@@ -6,10 +6,14 @@
 //! object has to be read for: the rest of its JSON is skipped without being looked at ([`json`]). Numbers follow the
 //! rules of kube-state-metrics ([`number`]). Nothing here asks a server or knows how kinds are found.
 
+mod against;
+mod built_in;
 mod check;
 pub mod config;
+mod definition;
 mod json;
 mod label;
+mod labels_check;
 mod load;
 mod mask;
 mod metric;
@@ -18,10 +22,14 @@ mod path;
 mod program;
 mod render;
 pub mod resolve;
+mod shape;
 mod tree;
 
+pub use built_in::with_built_in;
 pub use config::Config;
+pub use definition::Definition;
 pub use load::{Loaded, load};
 pub use program::CompileError;
 pub use render::{Reason, ValueError, ValueErrors};
-pub use resolve::{Definition, Resolution, Resolved, Twice, resolve};
+pub use resolve::{Resolution, Resolved, Twice, resolve};
+pub use shape::Shape;

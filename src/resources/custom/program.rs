@@ -1,8 +1,10 @@
 //! An entry, compiled for one kind: families, what their labels begin with, and what of an object they read.
 
+use std::collections::BTreeMap;
+
 use crate::cache::{Family, MetricKind};
 
-use super::config::{Entry, LabelTexts, Metric};
+use super::config::{Entry, LabelPaths, LabelTexts, Metric};
 use super::label::Sources;
 use super::mask::Mask;
 use super::metric::{Each, Kind, lookup};
@@ -20,6 +22,18 @@ pub struct CompileError {
     pub line: u64,
     /// Column in the line, from 1.
     pub column: u64,
+}
+
+/// Why a Count is refused whose name another metric of the kind has: its series are of all objects together.
+pub(super) const COUNT_ALONE: &str = "a Count needs a name that no other metric of the kind has";
+
+impl CompileError {
+    /// About a metric.
+    pub(super) fn of(metric: &Metric, reason: String) -> Self {
+        let place = metric.spots[0].0;
+        let (line, column) = (place.line, place.column);
+        Self { metric: metric.name.clone(), reason, line, column }
+    }
 }
 
 /// The labels that several metrics may have in common.
@@ -47,6 +61,9 @@ pub(super) struct Compiled {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Program {
     pub(super) metrics: Vec<Compiled>,
+    has_count: bool,
+    /// The labels of what is counted beyond the bound of label sets.
+    pub(super) overflow: LabelTexts,
     pub(super) bases: Vec<Base>,
     pub(super) mask: Mask,
 }
@@ -58,13 +75,16 @@ impl Program {
     /// The first metric that cannot be compiled.
     pub(super) fn add(&mut self, entry: &Entry, gvk: [&str; 3]) -> Result<(), CompileError> {
         for metric in &entry.metrics {
-            let error = |reason: String| CompileError {
-                metric: metric.name.clone(),
-                reason,
-                line: metric.spots[0].0.line,
-                column: metric.spots[0].0.column,
-            };
-            let base = base(entry, metric, gvk).map_err(error)?;
+            let error = |reason: String| CompileError::of(metric, reason);
+            let each = Each::compile(metric).map_err(error)?;
+            let name = entry.family_name(metric);
+            let is_count = each.kind() == Kind::Count;
+            self.has_count |= is_count;
+            let mut others = self.metrics.iter().filter(|other| other.name == name);
+            if self.has_count && others.any(|other| is_count || other.each.kind() == Kind::Count) {
+                return Err(error(COUNT_ALONE.to_owned()));
+            }
+            let base = base(entry, metric, &each, gvk).map_err(error)?;
             let base = match self.bases.iter().position(|own| *own == base) {
                 Some(at) => at,
                 None => {
@@ -72,12 +92,11 @@ impl Program {
                     self.bases.len() - 1
                 }
             };
-            let each = Each::compile(metric).map_err(error)?;
             let block = each.kind().block(metric);
             let error_log_v =
                 if metric.error_log_v == 0 { entry.error_log_v } else { metric.error_log_v };
             self.metrics.push(Compiled {
-                name: entry.family_name(metric),
+                name,
                 help: metric.help.clone(),
                 path: block.map(|block| block.path.to_string()).unwrap_or_default(),
                 each,
@@ -85,7 +104,18 @@ impl Program {
                 error_log_v,
             });
         }
+        self.overflow = kind_labels(gvk).collect();
+        self.overflow.insert(OVERFLOW.to_owned(), "true".to_owned());
         Ok(())
+    }
+
+    /// Puts metrics of one name side by side, so that there is one family of it.
+    pub(super) fn join_families(&mut self) {
+        let mut first: BTreeMap<String, usize> = BTreeMap::new();
+        for (number, metric) in self.metrics.iter().enumerate() {
+            first.entry(metric.name.clone()).or_insert(number);
+        }
+        self.metrics.sort_by_key(|metric| first.get(&metric.name).copied());
     }
 
     /// Works out what has to be read of an object.
@@ -106,7 +136,7 @@ impl Program {
 impl Compiled {
     pub(super) fn family(&self) -> Family {
         let kind = match self.each.kind() {
-            Kind::Gauge => MetricKind::Gauge,
+            Kind::Gauge | Kind::Count => MetricKind::Gauge,
             Kind::Info => MetricKind::Info,
             Kind::StateSet => MetricKind::StateSet,
         };
@@ -114,16 +144,24 @@ impl Compiled {
     }
 }
 
-fn base(entry: &Entry, metric: &Metric, gvk: [&str; 3]) -> Result<Base, String> {
+/// The label of what is counted beyond the bound of label sets, as OpenTelemetry names it.
+const OVERFLOW: &str = "otel_metric_overflow";
+
+fn kind_labels(gvk: [&str; 3]) -> impl Iterator<Item = (String, String)> {
+    let label = |(name, value): (&str, &str)| (format!("customresource_{name}"), value.to_owned());
+    ["group", "version", "kind"].into_iter().zip(gvk).map(label)
+}
+
+fn base(entry: &Entry, metric: &Metric, each: &Each, gvk: [&str; 3]) -> Result<Base, String> {
     let mut texts = entry.common_labels.clone();
-    for (name, value) in ["group", "version", "kind"].iter().zip(gvk) {
-        texts.insert(format!("customresource_{name}"), value.to_owned());
-    }
+    texts.extend(kind_labels(gvk));
     let own = |texts: &LabelTexts| {
         texts.iter().map(|(name, text)| (name.clone(), text.clone())).collect::<Vec<_>>()
     };
     texts.extend(own(&metric.common_labels));
-    let mut paths = entry.labels_from_path.clone();
+    // What all metrics have is mostly a name: counted with it, every object would have a series again.
+    let mut paths =
+        if each.kind() == Kind::Count { LabelPaths::new() } else { entry.labels_from_path.clone() };
     paths.extend(metric.labels_from_path.iter().map(|(name, path)| (name.clone(), path.clone())));
     let mut defaults = entry.label_defaults.clone();
     defaults.extend(own(&metric.label_defaults));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::de::Error as _;
 
-use crate::cache::{Rendered, Schema};
+use crate::cache::{Counted, Rendered, Schema};
 use crate::exposition::float;
 use crate::resources::kind::{Renderer, Settings};
 use crate::resources::series::MAX_TEXT;
@@ -80,6 +80,8 @@ pub(super) struct CustomRenderer {
     program: Program,
     /// For each metric, those before it that have its name.
     repeats: Vec<Vec<usize>>,
+    /// The labels of what is counted beyond the bound of label sets.
+    overflow: Vec<u8>,
     keep_duplicates: bool,
     errors: Arc<dyn ValueErrors>,
 }
@@ -95,7 +97,12 @@ impl CustomRenderer {
         let repeats = (0..names.len())
             .map(|at| (0..at).filter(|earlier| names[*earlier] == names[at]).collect())
             .collect();
-        Self { schema, program, repeats, keep_duplicates, errors }
+        let mut overflow = vec![b'{'];
+        let mut labels = Labels::default();
+        labels.set_all(&program.overflow);
+        labels.write(&Labels::default(), &mut overflow);
+        overflow.push(b'}');
+        Self { schema, program, repeats, overflow, keep_duplicates, errors }
     }
 }
 
@@ -126,6 +133,9 @@ struct Lines<'b> {
     base: &'b Labels<'b>,
     errors: BTreeMap<Reason, (u64, String)>,
     full: bool,
+    counted: Counted,
+    /// The number of the family, for what is counted.
+    number: u32,
 }
 
 impl Sink for Lines<'_> {
@@ -135,7 +145,19 @@ impl Sink for Lines<'_> {
         let end = self.text.len();
         float::write(&mut self.text, value);
         self.lines.push((start..end, self.text.len()));
-        self.full = self.text.len() > MAX_TEXT;
+        self.full = self.text.len() + self.counted.text_len() > MAX_TEXT;
+        !self.full
+    }
+
+    fn count(&mut self, labels: &Labels<'_>) -> bool {
+        let start = self.text.len();
+        self.text.push(b'{');
+        self.base.write(labels, &mut self.text);
+        self.text.push(b'}');
+        let written = &self.text[start..];
+        self.counted.push(self.number, if written == b"{}" { b"" } else { written });
+        self.text.truncate(start);
+        self.full = self.text.len() + self.counted.text_len() > MAX_TEXT;
         !self.full
     }
 
@@ -157,6 +179,7 @@ impl Lines<'_> {
             self.text.truncate(labels.start);
         }
         self.lines.truncate(self.family);
+        self.counted.take_back(self.number);
         self.full = false;
     }
 
@@ -207,6 +230,7 @@ impl Renderer for CustomRenderer {
         };
         out.uid.extend_from_slice(about("uid").as_bytes());
         out.resource_version.push_str(about("resourceVersion"));
+        out.namespace.extend_from_slice(about("namespace").as_bytes());
         let bases: Vec<Labels<'_>> = self
             .program
             .bases
@@ -226,11 +250,15 @@ impl Renderer for CustomRenderer {
             base: &nothing,
             errors: BTreeMap::new(),
             full: false,
+            counted: std::mem::take(&mut out.counted),
+            number: 0,
         };
+        lines.counted.overflow.clone_from(&self.overflow);
         // Where the lines of each family end.
         let mut ends: Vec<usize> = Vec::with_capacity(self.program.metrics.len());
         for (number, metric) in self.program.metrics.iter().enumerate() {
             lines.family = lines.lines.len();
+            lines.number = u32::try_from(number).unwrap_or(u32::MAX);
             lines.base = bases.get(metric.base).unwrap_or(&nothing);
             metric.each.emit(&object, &mut lines);
             if lines.full {
@@ -250,6 +278,7 @@ impl Renderer for CustomRenderer {
             }
         }
         write(&lines, &ends, out);
+        out.counted = lines.counted;
         Ok(())
     }
 }

@@ -7,32 +7,11 @@ use crate::cache::Schema;
 use crate::resources::kind::Renderer;
 use crate::resources::select::filter::FamilyFilter;
 
-use super::config::{Config, Entry};
-use super::program::{CompileError, Program};
+use super::built_in;
+use super::config::{Config, Entry, Metric, valid_name};
+use super::definition::Definition;
+use super::program::{COUNT_ALONE, CompileError, Program};
 use super::render::{CustomRenderer, ValueErrors};
-
-/// A kind that a cluster serves.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Definition {
-    /// Group.
-    pub group: String,
-    /// Version.
-    pub version: String,
-    /// Kind.
-    pub kind: String,
-    /// Plural, lower-case.
-    pub plural: String,
-    /// Whether objects live in namespaces.
-    pub namespaced: bool,
-}
-
-impl Definition {
-    /// The name in the catalog, as kube-state-metrics has it.
-    #[must_use]
-    pub fn resource_name(&self) -> String {
-        format!("{}/{}, Resource={}", self.group, self.version, self.plural)
-    }
-}
 
 /// What becomes of a kind that several entries are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,17 +56,28 @@ pub struct Resolution {
 }
 
 impl Entry {
-    /// Whether the entry is for this kind.
+    /// Whether the entry is for this kind. One that is built in has to be named.
     pub(crate) fn is_for(&self, definition: &Definition) -> bool {
-        let fits = |wanted: &str, own: &str| matches!(wanted, "" | "*") || wanted == own;
+        let is_any = |wanted: &str| matches!(wanted, "" | "*");
         self.group == definition.group
-            && fits(&self.version, &definition.version)
-            && fits(&self.kind, &definition.kind)
+            && (is_any(&self.version) || self.version == definition.version)
+            && (self.kind == definition.kind
+                || is_any(&self.kind) && !built_in::is_built_in(definition))
     }
 
-    /// Whether it names a group, as it has to.
+    /// Whether both may be for one kind.
+    fn overlaps(&self, other: &Self) -> bool {
+        let fits = |one: &str, other: &str| {
+            one == other || [one, other].iter().any(|text| matches!(*text, "" | "*"))
+        };
+        self.group == other.group
+            && fits(&self.version, &other.version)
+            && fits(&self.kind, &other.kind)
+    }
+
+    /// Whether it names a group, or a kind of the one that has no name, as it has to.
     pub(crate) fn has_group(&self) -> bool {
-        !matches!(self.group.as_str(), "" | "*")
+        !matches!(self.group.as_str(), "" | "*") || built_in::is_named(self)
     }
 }
 
@@ -97,8 +87,30 @@ impl Config {
     /// # Errors
     /// The first that cannot.
     pub fn compile(&self) -> Result<(), CompileError> {
-        let wildcards = |entry: &Entry| Program::default().add(entry, ["", "", ""]);
-        self.entries.iter().filter(|entry| entry.has_group()).try_for_each(wildcards)
+        let entries = || self.entries.iter().filter(|entry| entry.has_group());
+        entries().try_for_each(|entry| Program::default().add(entry, [""; 3]))?;
+        match self.count_clashes().first() {
+            Some((metric, _)) => Err(CompileError::of(metric, COUNT_ALONE.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// The metrics that have the name of one before them which may be for the same kind, one of the two being a Count.
+    pub(super) fn count_clashes(&self) -> Vec<(&Metric, &Metric)> {
+        let mut names: BTreeMap<String, Vec<(&Entry, &Metric)>> = BTreeMap::new();
+        let mut clashes = Vec::new();
+        for entry in self.entries.iter().filter(|entry| entry.has_group()) {
+            for metric in &entry.metrics {
+                let earlier =
+                    names.entry(valid_name(&entry.family_name(metric), true)).or_default();
+                let is_beside = |(other, one): &&(&Entry, &Metric)| {
+                    (metric.is_count() || one.is_count()) && other.overlaps(entry)
+                };
+                clashes.extend(earlier.iter().find(is_beside).map(|(_, one)| (metric, *one)));
+                earlier.push((entry, metric));
+            }
+        }
+        clashes
     }
 
     /// The names of all families.
@@ -122,12 +134,13 @@ pub fn resolve(
     let mut resolution = Resolution::default();
     let mut programs: BTreeMap<String, (&Definition, Program)> = BTreeMap::new();
     for entry in &config.entries {
-        if !entry.has_group() {
+        let kinds: Vec<&Definition> =
+            served.iter().filter(|definition| entry.is_for(definition)).collect();
+        if kinds.is_empty() && matches!(entry.group.as_str(), "" | "*") {
             let name = format!("{}/{}, Kind={}", entry.group, entry.version, entry.kind);
             resolution.groupless.push(name);
-            continue;
         }
-        for definition in served.iter().filter(|definition| entry.is_for(definition)) {
+        for definition in kinds {
             let name = definition.resource_name();
             let Definition { group, version, kind, .. } = definition;
             let mut program = Program::default();
@@ -144,6 +157,9 @@ pub fn resolve(
     }
     for (resource, (definition, mut program)) in programs {
         program.metrics.retain(|metric| manner.families.enabled(&metric.name, false));
+        if !manner.keep_duplicates {
+            program.join_families();
+        }
         program.finish();
         let families = program.metrics.iter().map(|metric| metric.family()).collect();
         let schema = Arc::new(Schema { resource, families });

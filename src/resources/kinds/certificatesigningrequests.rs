@@ -1,7 +1,9 @@
 //! `certificatesigningrequests` (certificates.k8s.io/v1 CertificateSigningRequest).
 
 use super::condition::Condition;
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{
+    Api, Family, Identity, Kind, Needs, Object, alpha, of_metadata, stable,
+};
 use crate::resources::metadata::{Metadata, annotations, created, labels};
 use crate::resources::series::Series;
 use crate::wire::view::{ByteLen, Str, view};
@@ -30,10 +32,6 @@ impl<'a> Object<'a> for SigningRequest<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.name, &*self.spec.signer_name]);
-    }
 }
 
 /// The kind.
@@ -48,28 +46,32 @@ impl Kind for SigningRequests {
         namespaced: false,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["certificatesigningrequest", "signer_name"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("certificatesigningrequest", |request| &request.metadata.name),
+        ("signer_name", |request| &request.spec.signer_name),
+    ];
+    const IDENTITY_NEEDS: Needs = Needs::Object;
     type View<'a> = SigningRequest<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_certificatesigningrequest_annotations",
             &["annotation_*"],
             "The certificate signing request's annotations that the allow list selects.",
             |request, s| annotations(request, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_certificatesigningrequest_labels",
             &["label_*"],
             "The certificate signing request's labels that the allow list selects.",
             |request, s| labels(request, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_certificatesigningrequest_created",
             &[],
             "Unix time of the certificate signing request's creation.",
             |request, s| created(request, s),
-        ),
+        )),
         stable(
             "kube_certificatesigningrequest_condition",
             &["condition"],

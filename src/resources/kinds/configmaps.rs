@@ -1,6 +1,6 @@
 //! `configmaps` (v1 ConfigMap).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, labels, one, resource_version};
 use crate::wire::view::view;
 
@@ -14,10 +14,6 @@ view! {
 impl<'a> Object<'a> for ConfigMap<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
-    }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
     }
 }
 
@@ -33,34 +29,37 @@ impl Kind for ConfigMaps {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "configmap"];
+    const IDENTITY: &'static [Identity<Self>] =
+        &[("namespace", |map| &map.metadata.namespace), ("configmap", |map| &map.metadata.name)];
     type View<'a> = ConfigMap<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_configmap_annotations",
             &["annotation_*"],
             "The config map's annotations that the allow list selects.",
             |map, s| annotations(map, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_configmap_labels",
             &["label_*"],
             "The config map's labels that the allow list selects.",
             |map, s| labels(map, s),
-        ),
-        stable("kube_configmap_info", &[], "1 for each config map.", |map, s| one(map, s)),
-        stable(
+        )),
+        of_metadata(stable("kube_configmap_info", &[], "1 for each config map.", |map, s| {
+            one(map, s)
+        })),
+        of_metadata(stable(
             "kube_configmap_created",
             &[],
             "Unix time of the config map's creation.",
             |map, s| created(map, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_configmap_metadata_resource_version",
             &[],
             "The version of the config map that the API server last reported.",
             |map, s| resource_version(map, s),
-        ),
+        )),
     ];
 }

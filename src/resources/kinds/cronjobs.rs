@@ -1,6 +1,6 @@
 //! `cronjobs` (batch/v1 CronJob).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, labels, resource_version};
 use crate::resources::scalars::Time;
 use crate::resources::series::{Series, bool_value};
@@ -38,10 +38,6 @@ impl<'a> Object<'a> for CronJob<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -56,22 +52,25 @@ impl Kind for CronJobs {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "cronjob"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |cronjob| &cronjob.metadata.namespace),
+        ("cronjob", |cronjob| &cronjob.metadata.name),
+    ];
     type View<'a> = CronJob<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_cronjob_annotations",
             &["annotation_*"],
             "The cron job's annotations that the allow list selects.",
             |cronjob, s| annotations(cronjob, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_cronjob_labels",
             &["label_*"],
             "The cron job's labels that the allow list selects.",
             |cronjob, s| labels(cronjob, s),
-        ),
+        )),
         stable(
             "kube_cronjob_info",
             &["schedule", "concurrency_policy", "timezone"],
@@ -86,12 +85,12 @@ impl Kind for CronJobs {
                 s.with(&labels, 1.0);
             },
         ),
-        stable(
+        of_metadata(stable(
             "kube_cronjob_created",
             &[],
             "Unix time of the cron job's creation.",
             |cronjob, s| created(cronjob, s),
-        ),
+        )),
         stable(
             "kube_cronjob_status_active",
             &[],
@@ -142,12 +141,12 @@ impl Kind for CronJobs {
                 }
             },
         ),
-        stable(
+        of_metadata(stable(
             "kube_cronjob_metadata_resource_version",
             &[],
             "The version of the cron job that the API server last reported.",
             |cronjob, s| resource_version(cronjob, s),
-        ),
+        )),
         alpha(
             "kube_cronjob_spec_successful_job_history_limit",
             &[],

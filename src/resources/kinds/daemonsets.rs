@@ -1,6 +1,6 @@
 //! `daemonsets` (apps/v1 DaemonSet).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, generation, labels};
 use crate::wire::view::view;
 
@@ -28,10 +28,6 @@ impl<'a> Object<'a> for DaemonSet<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -46,16 +42,17 @@ impl Kind for DaemonSets {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "daemonset"];
+    const IDENTITY: &'static [Identity<Self>] =
+        &[("namespace", |set| &set.metadata.namespace), ("daemonset", |set| &set.metadata.name)];
     type View<'a> = DaemonSet<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        stable(
+        of_metadata(stable(
             "kube_daemonset_created",
             &[],
             "Unix time of the daemon set's creation.",
             |set, s| created(set, s),
-        ),
+        )),
         stable(
             "kube_daemonset_status_current_number_scheduled",
             &[],
@@ -104,29 +101,29 @@ impl Kind for DaemonSets {
             "How many nodes run a pod of the present template of the daemon set.",
             |set, s| s.value(set.status.updated_number_scheduled.into()),
         ),
-        stable(
+        of_metadata(stable(
             "kube_daemonset_metadata_generation",
             &[],
             "How often the daemon set's desired state was changed.",
             |set, s| generation(set, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_daemonset_deletion_timestamp",
             &[],
             "Unix time at which the daemon set is due to be deleted.",
             |set, s| deleted(set, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_daemonset_annotations",
             &["annotation_*"],
             "The daemon set's annotations that the allow list selects.",
             |set, s| annotations(set, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_daemonset_labels",
             &["label_*"],
             "The daemon set's labels that the allow list selects.",
             |set, s| labels(set, s),
-        ),
+        )),
     ];
 }

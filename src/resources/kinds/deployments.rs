@@ -1,6 +1,6 @@
 //! `deployments` (apps/v1 Deployment).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, generation, labels};
 use crate::resources::scalars::IntOrString;
 use crate::resources::series::{Series, bool_value};
@@ -56,10 +56,6 @@ impl<'a> Object<'a> for Deployment<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -74,22 +70,25 @@ impl Kind for Deployments {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "deployment"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |deployment| &deployment.metadata.namespace),
+        ("deployment", |deployment| &deployment.metadata.name),
+    ];
     type View<'a> = Deployment<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_deployment_owner",
             &["owner_kind", "owner_name"],
             "The objects that own the deployment.",
             |deployment, s| owners(deployment, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_deployment_created",
             &[],
             "Unix time of the deployment's creation.",
             |deployment, s| created(deployment, s),
-        ),
+        )),
         stable(
             "kube_deployment_status_replicas",
             &[],
@@ -176,30 +175,30 @@ impl Kind for Deployments {
                 rolling_bound(deployment, bound, f64::ceil, s);
             },
         ),
-        stable(
+        of_metadata(stable(
             "kube_deployment_metadata_generation",
             &[],
             "How often the deployment's desired state was changed.",
             |deployment, s| generation(deployment, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_deployment_deletion_timestamp",
             &[],
             "Unix time at which the deployment is due to be deleted.",
             |deployment, s| deleted(deployment, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_deployment_annotations",
             &["annotation_*"],
             "The deployment's annotations that the allow list selects.",
             |deployment, s| annotations(deployment, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_deployment_labels",
             &["label_*"],
             "The deployment's labels that the allow list selects.",
             |deployment, s| labels(deployment, s),
-        ),
+        )),
     ];
 }
 

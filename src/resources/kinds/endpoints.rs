@@ -1,6 +1,8 @@
 //! `endpoints` (v1 Endpoints).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, deprecated, stable};
+use crate::resources::kind::{
+    Api, Family, Identity, Kind, Object, alpha, deprecated, of_metadata, stable,
+};
 use crate::resources::metadata::{Metadata, annotations, created, labels, one};
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
@@ -36,10 +38,6 @@ impl<'a> Object<'a> for Endpoints<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -54,31 +52,37 @@ impl Kind for EndpointsKind {
         namespaced: true,
         default_enabled: false,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "endpoint"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |endpoints| &endpoints.metadata.namespace),
+        ("endpoint", |endpoints| &endpoints.metadata.name),
+    ];
     type View<'a> = Endpoints<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        stable("kube_endpoint_info", &[], "1 for each endpoints object.", |endpoints, s| {
-            one(endpoints, s)
-        }),
-        stable(
+        of_metadata(stable(
+            "kube_endpoint_info",
+            &[],
+            "1 for each endpoints object.",
+            |endpoints, s| one(endpoints, s),
+        )),
+        of_metadata(stable(
             "kube_endpoint_created",
             &[],
             "Unix time of the endpoints object's creation.",
             |endpoints, s| created(endpoints, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_endpoint_annotations",
             &["annotation_*"],
             "The endpoints object's annotations that the allow list selects.",
             |endpoints, s| annotations(endpoints, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_endpoint_labels",
             &["label_*"],
             "The endpoints object's labels that the allow list selects.",
             |endpoints, s| labels(endpoints, s),
-        ),
+        )),
         stable(
             "kube_endpoint_address",
             &["port_protocol", "port_number", "port_name", "ip", "ready"],

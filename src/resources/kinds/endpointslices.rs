@@ -1,6 +1,6 @@
 //! `endpointslices` (discovery.k8s.io/v1 EndpointSlice).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, annotations, created, labels};
 use crate::resources::series::{Series, bool_text};
 use crate::wire::view::{Str, view};
@@ -61,10 +61,6 @@ impl<'a> Object<'a> for EndpointSlice<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.name, &*self.metadata.namespace]);
-    }
 }
 
 /// The kind.
@@ -79,7 +75,10 @@ impl Kind for EndpointSlices {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["endpointslice", "namespace"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("endpointslice", |slice| &slice.metadata.name),
+        ("namespace", |slice| &slice.metadata.namespace),
+    ];
     type View<'a> = EndpointSlice<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -89,12 +88,12 @@ impl Kind for EndpointSlices {
             "The type of the addresses in the endpoint slice.",
             |slice, s| s.with(&[("addresstype", &slice.address_type)], 1.0),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_endpointslice_created",
             &[],
             "Unix time of the endpoint slice's creation.",
             |slice, s| created(slice, s),
-        ),
+        )),
         alpha(
             "kube_endpointslice_endpoints_hints",
             &["address", "for_zone"],
@@ -124,18 +123,18 @@ impl Kind for EndpointSlices {
             "The ports of the endpoints.",
             |slice, s| ports(slice, s),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_endpointslice_annotations",
             &["annotation_*"],
             "The endpoint slice's annotations that the allow list selects.",
             |slice, s| annotations(slice, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_endpointslice_labels",
             &["label_*"],
             "The endpoint slice's labels that the allow list selects.",
             |slice, s| labels(slice, s),
-        ),
+        )),
     ];
 }
 

@@ -1,7 +1,9 @@
 //! `horizontalpodautoscalers` (autoscaling/v2 HorizontalPodAutoscaler).
 
 use super::condition::{self, Condition};
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, or_labels, stable};
+use crate::resources::kind::{
+    Api, Family, Identity, Kind, Object, alpha, of_metadata, or_labels, stable,
+};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, generation, labels};
 use crate::resources::scalars::QuantityText;
 use crate::resources::series::Series;
@@ -127,10 +129,6 @@ impl<'a> Object<'a> for Autoscaler<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -145,7 +143,10 @@ impl Kind for HorizontalPodAutoscalers {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "horizontalpodautoscaler"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |autoscaler| &autoscaler.metadata.namespace),
+        ("horizontalpodautoscaler", |autoscaler| &autoscaler.metadata.name),
+    ];
     type View<'a> = Autoscaler<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -158,12 +159,12 @@ impl Kind for HorizontalPodAutoscalers {
                 |autoscaler, s| info(autoscaler, s),
             ),
         ),
-        stable(
+        of_metadata(stable(
             "kube_horizontalpodautoscaler_metadata_generation",
             &[],
             "How often the autoscaler's desired state was changed.",
             |autoscaler, s| generation(autoscaler, s),
-        ),
+        )),
         stable(
             "kube_horizontalpodautoscaler_spec_max_replicas",
             &[],
@@ -215,36 +216,36 @@ impl Kind for HorizontalPodAutoscalers {
             "How many pods the autoscaler last asked for.",
             |autoscaler, s| s.value(autoscaler.status.desired_replicas.into()),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_horizontalpodautoscaler_annotations",
             &["annotation_*"],
             "The autoscaler's annotations that the allow list selects.",
             |autoscaler, s| annotations(autoscaler, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_horizontalpodautoscaler_labels",
             &["label_*"],
             "The autoscaler's labels that the allow list selects.",
             |autoscaler, s| labels(autoscaler, s),
-        ),
+        )),
         stable(
             "kube_horizontalpodautoscaler_status_condition",
             &["condition", "status"],
             "The conditions of the autoscaler: for each, one series for each status, 1 for the present one.",
             |autoscaler, s| condition::all(&autoscaler.status.conditions, s),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_horizontalpodautoscaler_created",
             &[],
             "Unix time of the autoscaler's creation.",
             |autoscaler, s| created(autoscaler, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_horizontalpodautoscaler_deletion_timestamp",
             &[],
             "Unix time at which the autoscaler is due to be deleted.",
             |autoscaler, s| deleted(autoscaler, s),
-        ),
+        )),
     ];
 }
 

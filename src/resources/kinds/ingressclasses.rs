@@ -1,6 +1,6 @@
 //! `ingressclasses` (networking.k8s.io/v1 IngressClass).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, annotations, created, labels};
 use crate::wire::view::{Str, view};
 
@@ -21,10 +21,6 @@ impl<'a> Object<'a> for IngressClass<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.push(&*self.metadata.name);
-    }
 }
 
 /// The kind.
@@ -39,7 +35,7 @@ impl Kind for IngressClasses {
         namespaced: false,
         default_enabled: false,
     };
-    const IDENTITY: &'static [&'static str] = &["ingressclass"];
+    const IDENTITY: &'static [Identity<Self>] = &[("ingressclass", |class| &class.metadata.name)];
     type View<'a> = IngressClass<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -49,23 +45,23 @@ impl Kind for IngressClasses {
             "The controller that serves the ingress class.",
             |class, s| s.with(&[("controller", &class.spec.controller)], 1.0),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_ingressclass_created",
             &[],
             "Unix time of the ingress class's creation.",
             |class, s| created(class, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_ingressclass_annotations",
             &["annotation_*"],
             "The ingress class's annotations that the allow list selects.",
             |class, s| annotations(class, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_ingressclass_labels",
             &["label_*"],
             "The ingress class's labels that the allow list selects.",
             |class, s| labels(class, s),
-        ),
+        )),
     ];
 }

@@ -1,6 +1,8 @@
 //! `ingresses` (networking.k8s.io/v1 Ingress).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, or_labels, stable};
+use crate::resources::kind::{
+    Api, Family, Identity, Kind, Object, alpha, of_metadata, or_labels, stable,
+};
 use crate::resources::metadata::{Metadata, annotations, created, labels, resource_version};
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
@@ -77,10 +79,6 @@ impl<'a> Object<'a> for Ingress<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -95,7 +93,10 @@ impl Kind for Ingresses {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "ingress"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |ingress| &ingress.metadata.namespace),
+        ("ingress", |ingress| &ingress.metadata.name),
+    ];
     type View<'a> = Ingress<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -105,30 +106,30 @@ impl Kind for Ingresses {
             "The class of the ingress.",
             |ingress, s| info(ingress, s),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_ingress_annotations",
             &["annotation_*"],
             "The ingress's annotations that the allow list selects.",
             |ingress, s| annotations(ingress, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_ingress_labels",
             &["label_*"],
             "The ingress's labels that the allow list selects.",
             |ingress, s| labels(ingress, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_ingress_created",
             &[],
             "Unix time of the ingress's creation.",
             |ingress, s| created(ingress, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_ingress_metadata_resource_version",
             &[],
             "The version of the ingress that the API server last reported.",
             |ingress, s| resource_version(ingress, s),
-        ),
+        )),
         or_labels(
             &["host", "path", "path_type", "resource_api_group", "resource_kind", "resource_name"],
             stable(

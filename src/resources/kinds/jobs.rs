@@ -1,6 +1,8 @@
 //! `jobs` (batch/v1 Job).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, or_labels, stable};
+use crate::resources::kind::{
+    Api, Family, Identity, Kind, Object, alpha, of_metadata, or_labels, stable,
+};
 use crate::resources::metadata::{Metadata, annotations, created, labels, one, owners};
 use crate::resources::scalars::Time;
 use crate::resources::series::{Series, bool_value};
@@ -44,10 +46,6 @@ impl<'a> Object<'a> for Job<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -62,26 +60,30 @@ impl Kind for Jobs {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "job_name"];
+    const IDENTITY: &'static [Identity<Self>] =
+        &[("namespace", |job| &job.metadata.namespace), ("job_name", |job| &job.metadata.name)];
     type View<'a> = Job<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_job_annotations",
             &["annotation_*"],
             "The job's annotations that the allow list selects.",
             |job, s| annotations(job, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_job_labels",
             &["label_*"],
             "The job's labels that the allow list selects.",
             |job, s| labels(job, s),
-        ),
-        stable("kube_job_info", &[], "1 for each job.", |job, s| one(job, s)),
-        stable("kube_job_created", &[], "Unix time of the job's creation.", |job, s| {
-            created(job, s)
-        }),
+        )),
+        of_metadata(stable("kube_job_info", &[], "1 for each job.", |job, s| one(job, s))),
+        of_metadata(stable(
+            "kube_job_created",
+            &[],
+            "Unix time of the job's creation.",
+            |job, s| created(job, s),
+        )),
         stable(
             "kube_job_spec_parallelism",
             &[],
@@ -167,12 +169,12 @@ impl Kind for Jobs {
                 s.value(bool_value(&*condition.status == "True"));
             }
         }),
-        stable(
+        of_metadata(stable(
             "kube_job_owner",
             &["owner_kind", "owner_name", "owner_is_controller"],
             "The objects that own the job.",
             |job, s| owners(job, s),
-        ),
+        )),
     ];
 }
 

@@ -1,6 +1,6 @@
 //! `leases` (coordination.k8s.io/v1 Lease).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha};
 use crate::resources::metadata::Metadata;
 use crate::resources::scalars::MicroTime;
 use crate::resources::series::{Series, or_empty};
@@ -24,10 +24,6 @@ impl<'a> Object<'a> for Lease<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.push(&*self.metadata.name);
-    }
 }
 
 /// The kind.
@@ -42,7 +38,7 @@ impl Kind for Leases {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["lease"];
+    const IDENTITY: &'static [Identity<Self>] = &[("lease", |lease| &lease.metadata.name)];
     type View<'a> = Lease<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[

@@ -1,7 +1,7 @@
 //! `limitranges` (v1 LimitRange).
 
 use super::resource_list::{self, ResourceList};
-use crate::resources::kind::{Api, Family, Kind, Object, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, of_metadata, stable};
 use crate::resources::metadata::{Metadata, created};
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
@@ -33,10 +33,6 @@ impl<'a> Object<'a> for LimitRange<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -51,7 +47,10 @@ impl Kind for LimitRanges {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "limitrange"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |range| &range.metadata.namespace),
+        ("limitrange", |range| &range.metadata.name),
+    ];
     type View<'a> = LimitRange<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -61,12 +60,12 @@ impl Kind for LimitRanges {
             "The bounds and defaults that the limit range sets for a resource.",
             |range, s| constraints(range, s),
         ),
-        stable(
+        of_metadata(stable(
             "kube_limitrange_created",
             &[],
             "Unix time of the limit range's creation.",
             |range, s| created(range, s),
-        ),
+        )),
     ];
 }
 

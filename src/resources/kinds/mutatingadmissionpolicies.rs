@@ -1,7 +1,7 @@
 //! `mutatingadmissionpolicies` (admissionregistration.k8s.io/v1 MutatingAdmissionPolicy).
 
 use super::admission::ParamKind;
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, created};
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
@@ -25,10 +25,6 @@ impl<'a> Object<'a> for MutatingAdmissionPolicy<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -43,7 +39,10 @@ impl Kind for MutatingAdmissionPolicies {
         namespaced: false,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "mutatingadmissionpolicy"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |policy| &policy.metadata.namespace),
+        ("mutatingadmissionpolicy", |policy| &policy.metadata.name),
+    ];
     type View<'a> = MutatingAdmissionPolicy<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -53,12 +52,12 @@ impl Kind for MutatingAdmissionPolicies {
             "The kind of parameters that the mutating admission policy takes, and what its failure leads to.",
             |policy, s| info(policy, s),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_mutatingadmissionpolicy_created",
             &[],
             "Unix time of the mutating admission policy's creation.",
             |policy, s| created(policy, s),
-        ),
+        )),
     ];
 }
 

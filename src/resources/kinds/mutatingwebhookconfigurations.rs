@@ -1,7 +1,7 @@
 //! `mutatingwebhookconfigurations` (admissionregistration.k8s.io/v1 MutatingWebhookConfiguration).
 
 use super::admission::{self, Webhook};
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, created, one, resource_version};
 use crate::wire::view::view;
 
@@ -17,10 +17,6 @@ impl<'a> Object<'a> for MutatingWebhookConfiguration<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -35,28 +31,31 @@ impl Kind for MutatingWebhookConfigurations {
         namespaced: false,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "mutatingwebhookconfiguration"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |configuration| &configuration.metadata.namespace),
+        ("mutatingwebhookconfiguration", |configuration| &configuration.metadata.name),
+    ];
     type View<'a> = MutatingWebhookConfiguration<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_mutatingwebhookconfiguration_info",
             &[],
             "1 for each mutating webhook configuration.",
             |configuration, s| one(configuration, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_mutatingwebhookconfiguration_created",
             &[],
             "Unix time of the mutating webhook configuration's creation.",
             |configuration, s| created(configuration, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_mutatingwebhookconfiguration_metadata_resource_version",
             &[],
             "The version of the mutating webhook configuration that the API server last reported.",
             |configuration, s| resource_version(configuration, s),
-        ),
+        )),
         alpha(
             "kube_mutatingwebhookconfiguration_webhook_clientconfig_service",
             &["webhook_name", "service_name", "service_namespace"],

@@ -1,7 +1,7 @@
 //! `namespaces` (v1 Namespace).
 
 use super::condition::{self, Condition};
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, labels};
 use crate::wire::view::{Str, view};
 
@@ -23,10 +23,6 @@ impl<'a> Object<'a> for Namespace<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.push(&*self.metadata.name);
-    }
 }
 
 /// The kind.
@@ -41,28 +37,29 @@ impl Kind for Namespaces {
         namespaced: false,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace"];
+    const IDENTITY: &'static [Identity<Self>] =
+        &[("namespace", |namespace| &namespace.metadata.name)];
     type View<'a> = Namespace<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        stable(
+        of_metadata(stable(
             "kube_namespace_created",
             &[],
             "Unix time of the namespace's creation.",
             |namespace, s| created(namespace, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_namespace_annotations",
             &["annotation_*"],
             "The namespace's annotations that the allow list selects.",
             |namespace, s| annotations(namespace, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_namespace_labels",
             &["label_*"],
             "The namespace's labels that the allow list selects.",
             |namespace, s| labels(namespace, s),
-        ),
+        )),
         stable(
             "kube_namespace_status_phase",
             &["phase"],

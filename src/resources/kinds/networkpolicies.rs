@@ -1,6 +1,6 @@
 //! `networkpolicies` (networking.k8s.io/v1 NetworkPolicy).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, annotations, labels};
 use crate::wire::view::{Present, view};
 
@@ -22,10 +22,6 @@ impl<'a> Object<'a> for NetworkPolicy<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -40,11 +36,14 @@ impl Kind for NetworkPolicies {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "networkpolicy"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |policy| &policy.metadata.namespace),
+        ("networkpolicy", |policy| &policy.metadata.name),
+    ];
     type View<'a> = NetworkPolicy<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_networkpolicy_created",
             &[],
             "Unix time of the network policy's creation.",
@@ -52,19 +51,19 @@ impl Kind for NetworkPolicies {
                 // Printed even where it is unset, unlike in all other kinds.
                 s.value(policy.metadata.creation_timestamp.seconds());
             },
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_networkpolicy_annotations",
             &["annotation_*"],
             "The network policy's annotations that the allow list selects.",
             |policy, s| annotations(policy, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_networkpolicy_labels",
             &["label_*"],
             "The network policy's labels that the allow list selects.",
             |policy, s| labels(policy, s),
-        ),
+        )),
         alpha(
             "kube_networkpolicy_spec_ingress_rules",
             &[],

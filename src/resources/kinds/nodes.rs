@@ -2,7 +2,7 @@
 
 use super::condition::{self, Condition};
 use super::resource_list::{self, ResourceList};
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
 use crate::resources::series::{Series, bool_value};
 use crate::wire::view::{Str, view};
@@ -60,10 +60,6 @@ impl<'a> Object<'a> for Node<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.push(&*self.metadata.name);
-    }
 }
 
 /// The kind.
@@ -78,25 +74,28 @@ impl Kind for Nodes {
         namespaced: false,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["node"];
+    const IDENTITY: &'static [Identity<Self>] = &[("node", |node| &node.metadata.name)];
     type View<'a> = Node<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_node_annotations",
             &["annotation_*"],
             "The node's annotations that the allow list selects.",
             |node, s| annotations(node, s),
-        ),
-        stable("kube_node_created", &[], "Unix time of the node's creation.", |node, s| {
-            created(node, s)
-        }),
-        alpha(
+        )),
+        of_metadata(stable(
+            "kube_node_created",
+            &[],
+            "Unix time of the node's creation.",
+            |node, s| created(node, s),
+        )),
+        of_metadata(alpha(
             "kube_node_deletion_timestamp",
             &[],
             "Unix time at which the node is due to be deleted.",
             |node, s| deleted(node, s),
-        ),
+        )),
         stable(
             "kube_node_info",
             &[
@@ -113,18 +112,18 @@ impl Kind for Nodes {
             "The software that the node runs, and how the node is known.",
             |node, s| info(node, s),
         ),
-        stable(
+        of_metadata(stable(
             "kube_node_labels",
             &["label_*"],
             "The node's labels that the allow list selects.",
             |node, s| labels(node, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_node_role",
             &["role"],
             "The roles that the node has by its labels.",
             |node, s| roles(node, s),
-        ),
+        )),
         alpha(
             "kube_node_spec_pod_cidrs",
             &["pod_cidr"],

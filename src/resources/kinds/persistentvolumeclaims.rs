@@ -2,7 +2,7 @@
 
 use super::condition::{self, Condition};
 use super::resource_list::ResourceList;
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
 use crate::resources::series::Series;
 use crate::resources::values::quantity::Quantity;
@@ -41,10 +41,6 @@ impl<'a> Object<'a> for VolumeClaim<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -59,22 +55,25 @@ impl Kind for PersistentVolumeClaims {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "persistentvolumeclaim"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |claim| &claim.metadata.namespace),
+        ("persistentvolumeclaim", |claim| &claim.metadata.name),
+    ];
     type View<'a> = VolumeClaim<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        stable(
+        of_metadata(stable(
             "kube_persistentvolumeclaim_labels",
             &["label_*"],
             "The volume claim's labels that the allow list selects.",
             |claim, s| labels(claim, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_persistentvolumeclaim_annotations",
             &["annotation_*"],
             "The volume claim's annotations that the allow list selects.",
             |claim, s| annotations(claim, s),
-        ),
+        )),
         stable(
             "kube_persistentvolumeclaim_info",
             &["storageclass", "volumename", "volumemode"],
@@ -119,18 +118,18 @@ impl Kind for PersistentVolumeClaims {
             "The conditions of the volume claim: for each, one series for each status, 1 for the present one.",
             |claim, s| condition::all(&claim.status.conditions, s),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_persistentvolumeclaim_created",
             &[],
             "Unix time of the volume claim's creation.",
             |claim, s| created(claim, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_persistentvolumeclaim_deletion_timestamp",
             &[],
             "Unix time at which the volume claim is due to be deleted.",
             |claim, s| deleted(claim, s),
-        ),
+        )),
     ];
 }
 

@@ -1,7 +1,9 @@
 //! `persistentvolumes` (v1 PersistentVolume).
 
 use super::resource_list::ResourceList;
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, opt_in, stable};
+use crate::resources::kind::{
+    Api, Family, Identity, Kind, Object, alpha, of_metadata, opt_in, stable,
+};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
 use crate::resources::series::Series;
 use crate::resources::values::quantity::Quantity;
@@ -110,10 +112,6 @@ impl<'a> Object<'a> for PersistentVolume<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.push(&*self.metadata.name);
-    }
 }
 
 /// The kind.
@@ -128,7 +126,8 @@ impl Kind for PersistentVolumes {
         namespaced: false,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["persistentvolume"];
+    const IDENTITY: &'static [Identity<Self>] =
+        &[("persistentvolume", |volume| &volume.metadata.name)];
     type View<'a> = PersistentVolume<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -142,18 +141,18 @@ impl Kind for PersistentVolumes {
                 }
             },
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_persistentvolume_annotations",
             &["annotation_*"],
             "The persistent volume's annotations that the allow list selects.",
             |volume, s| annotations(volume, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_persistentvolume_labels",
             &["label_*"],
             "The persistent volume's labels that the allow list selects.",
             |volume, s| labels(volume, s),
-        ),
+        )),
         stable(
             "kube_persistentvolume_status_phase",
             &["phase"],
@@ -202,18 +201,18 @@ impl Kind for PersistentVolumes {
                 s.value(bytes.map_or(0.0, |quantity| quantity.integer() as f64));
             },
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_persistentvolume_created",
             &[],
             "Unix time of the persistent volume's creation.",
             |volume, s| created(volume, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_persistentvolume_deletion_timestamp",
             &[],
             "Unix time at which the persistent volume is due to be deleted.",
             |volume, s| deleted(volume, s),
-        ),
+        )),
         opt_in(alpha(
             "kube_persistentvolume_csi_attributes",
             &["csi_mounter", "csi_map_options"],

@@ -1,6 +1,6 @@
 //! `poddisruptionbudgets` (policy/v1 PodDisruptionBudget).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
 use crate::wire::view::view;
 
@@ -25,10 +25,6 @@ impl<'a> Object<'a> for PodDisruptionBudget<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -43,28 +39,31 @@ impl Kind for PodDisruptionBudgets {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "poddisruptionbudget"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |budget| &budget.metadata.namespace),
+        ("poddisruptionbudget", |budget| &budget.metadata.name),
+    ];
     type View<'a> = PodDisruptionBudget<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_poddisruptionbudget_annotations",
             &["annotation_*"],
             "The pod disruption budget's annotations that the allow list selects.",
             |budget, s| annotations(budget, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_poddisruptionbudget_labels",
             &["label_*"],
             "The pod disruption budget's labels that the allow list selects.",
             |budget, s| labels(budget, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_poddisruptionbudget_created",
             &[],
             "Unix time of the pod disruption budget's creation.",
             |budget, s| created(budget, s),
-        ),
+        )),
         stable(
             "kube_poddisruptionbudget_status_current_healthy",
             &[],
@@ -95,11 +94,11 @@ impl Kind for PodDisruptionBudgets {
             "The generation of the pod disruption budget that its controller last acted on.",
             |budget, s| s.value(budget.status.observed_generation as f64),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_poddisruptionbudget_deletion_timestamp",
             &[],
             "Unix time at which the pod disruption budget is due to be deleted.",
             |budget, s| deleted(budget, s),
-        ),
+        )),
     ];
 }

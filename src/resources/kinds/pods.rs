@@ -1,7 +1,9 @@
 //! `pods` (v1 Pod).
 
 use super::resource_list::{self, ResourceList};
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, counter, opt_in, stable};
+use crate::resources::kind::{
+    Api, Family, Identity, Kind, Object, alpha, counter, of_metadata, opt_in, stable,
+};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, labels, owners};
 use crate::resources::scalars::Time;
 use crate::resources::series::{Series, bool_text, bool_value, or_empty};
@@ -159,10 +161,6 @@ impl<'a> Object<'a> for Pod<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name, &*self.metadata.uid]);
-    }
 }
 
 /// The kind.
@@ -177,7 +175,11 @@ impl Kind for Pods {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "pod", "uid"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |pod| &pod.metadata.namespace),
+        ("pod", |pod| &pod.metadata.name),
+        ("uid", |pod| &pod.metadata.uid),
+    ];
     type View<'a> = Pod<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -271,15 +273,18 @@ impl Kind for Pods {
             "Why a waiting container is not started.",
             |pod, s| waiting_reason(&pod.status.container_statuses, s),
         ),
-        stable("kube_pod_created", &[], "Unix time of the pod's creation.", |pod, s| {
-            created(pod, s)
-        }),
-        alpha(
+        of_metadata(stable(
+            "kube_pod_created",
+            &[],
+            "Unix time of the pod's creation.",
+            |pod, s| created(pod, s),
+        )),
+        of_metadata(alpha(
             "kube_pod_deletion_timestamp",
             &[],
             "Unix time at which the pod is due to be deleted.",
             |pod, s| deleted(pod, s),
-        ),
+        )),
         stable(
             "kube_pod_info",
             &[
@@ -382,18 +387,18 @@ impl Kind for Pods {
             "Why a waiting init container is not started.",
             |pod, s| waiting_reason(&pod.status.init_container_statuses, s),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_pod_annotations",
             &["annotation_*"],
             "The pod's annotations that the allow list selects.",
             |pod, s| annotations(pod, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_pod_labels",
             &["label_*"],
             "The pod's labels that the allow list selects.",
             |pod, s| labels(pod, s),
-        ),
+        )),
         alpha(
             "kube_pod_overhead_cpu_cores",
             &[],
@@ -406,12 +411,12 @@ impl Kind for Pods {
             "Memory that the runtime class adds to what the containers ask for.",
             |pod, s| overhead(pod, "memory", |quantity| quantity.integer() as f64, s),
         ),
-        stable(
+        of_metadata(stable(
             "kube_pod_owner",
             &["owner_kind", "owner_name", "owner_is_controller"],
             "The objects that own the pod.",
             |pod, s| owners(pod, s),
-        ),
+        )),
         alpha(
             "kube_pod_resourceclaim_info",
             &["claim_name", "resourceclaim_name", "resourceclaim_template_name"],

@@ -1,6 +1,6 @@
 //! `replicasets` (apps/v1 ReplicaSet).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, generation, labels, owners};
 use crate::wire::view::view;
 
@@ -31,10 +31,6 @@ impl<'a> Object<'a> for ReplicaSet<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -49,16 +45,17 @@ impl Kind for ReplicaSets {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "replicaset"];
+    const IDENTITY: &'static [Identity<Self>] =
+        &[("namespace", |set| &set.metadata.namespace), ("replicaset", |set| &set.metadata.name)];
     type View<'a> = ReplicaSet<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        stable(
+        of_metadata(stable(
             "kube_replicaset_created",
             &[],
             "Unix time of the replica set's creation.",
             |set, s| created(set, s),
-        ),
+        )),
         stable(
             "kube_replicaset_status_replicas",
             &[],
@@ -103,29 +100,29 @@ impl Kind for ReplicaSets {
                 }
             },
         ),
-        stable(
+        of_metadata(stable(
             "kube_replicaset_metadata_generation",
             &[],
             "How often the replica set's desired state was changed.",
             |set, s| generation(set, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_replicaset_owner",
             &["owner_kind", "owner_name", "owner_is_controller"],
             "The objects that own the replica set.",
             |set, s| owners(set, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_replicaset_annotations",
             &["annotation_*"],
             "The replica set's annotations that the allow list selects.",
             |set, s| annotations(set, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_replicaset_labels",
             &["label_*"],
             "The replica set's labels that the allow list selects.",
             |set, s| labels(set, s),
-        ),
+        )),
     ];
 }

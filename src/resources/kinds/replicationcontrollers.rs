@@ -1,6 +1,6 @@
 //! `replicationcontrollers` (v1 ReplicationController).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, created, generation, owners};
 use crate::wire::view::view;
 
@@ -31,10 +31,6 @@ impl<'a> Object<'a> for ReplicationController<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -49,16 +45,19 @@ impl Kind for ReplicationControllers {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "replicationcontroller"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |controller| &controller.metadata.namespace),
+        ("replicationcontroller", |controller| &controller.metadata.name),
+    ];
     type View<'a> = ReplicationController<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        stable(
+        of_metadata(stable(
             "kube_replicationcontroller_created",
             &[],
             "Unix time of the replication controller's creation.",
             |controller, s| created(controller, s),
-        ),
+        )),
         stable(
             "kube_replicationcontroller_status_replicas",
             &[],
@@ -99,17 +98,17 @@ impl Kind for ReplicationControllers {
                 }
             },
         ),
-        stable(
+        of_metadata(stable(
             "kube_replicationcontroller_metadata_generation",
             &[],
             "How often the replication controller's desired state was changed.",
             |controller, s| generation(controller, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_replicationcontroller_owner",
             &["owner_kind", "owner_name", "owner_is_controller"],
             "The objects that own the replication controller.",
             |controller, s| owners(controller, s),
-        ),
+        )),
     ];
 }

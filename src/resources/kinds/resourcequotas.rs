@@ -1,7 +1,7 @@
 //! `resourcequotas` (v1 ResourceQuota).
 
 use super::resource_list::{self, ResourceList};
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, labels};
 use crate::resources::series::Series;
 use crate::wire::view::view;
@@ -24,10 +24,6 @@ impl<'a> Object<'a> for ResourceQuota<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -42,34 +38,37 @@ impl Kind for ResourceQuotas {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "resourcequota"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |quota| &quota.metadata.namespace),
+        ("resourcequota", |quota| &quota.metadata.name),
+    ];
     type View<'a> = ResourceQuota<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        stable(
+        of_metadata(stable(
             "kube_resourcequota_created",
             &[],
             "Unix time of the resource quota's creation.",
             |quota, s| created(quota, s),
-        ),
+        )),
         stable(
             "kube_resourcequota",
             &["resource", "type"],
             "How much of a resource the namespace may use, and how much it uses.",
             |quota, s| amounts(quota, s),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_resourcequota_annotations",
             &["annotation_*"],
             "The resource quota's annotations that the allow list selects.",
             |quota, s| annotations(quota, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_resourcequota_labels",
             &["label_*"],
             "The resource quota's labels that the allow list selects.",
             |quota, s| labels(quota, s),
-        ),
+        )),
     ];
 }
 

@@ -1,7 +1,7 @@
 //! `rolebindings` (rbac.authorization.k8s.io/v1 RoleBinding).
 
 use super::rbac::RoleRef;
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, annotations, created, labels, resource_version};
 use crate::wire::view::view;
 
@@ -17,10 +17,6 @@ impl<'a> Object<'a> for RoleBinding<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -35,39 +31,42 @@ impl Kind for RoleBindings {
         namespaced: true,
         default_enabled: false,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "rolebinding"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |binding| &binding.metadata.namespace),
+        ("rolebinding", |binding| &binding.metadata.name),
+    ];
     type View<'a> = RoleBinding<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_rolebinding_annotations",
             &["annotation_*"],
             "The role binding's annotations that the allow list selects.",
             |binding, s| annotations(binding, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_rolebinding_labels",
             &["label_*"],
             "The role binding's labels that the allow list selects.",
             |binding, s| labels(binding, s),
-        ),
+        )),
         alpha(
             "kube_rolebinding_info",
             &["roleref_kind", "roleref_name"],
             "The role that the role binding grants.",
             |binding, s| binding.role_ref.info(s),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_rolebinding_created",
             &[],
             "Unix time of the role binding's creation.",
             |binding, s| created(binding, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_rolebinding_metadata_resource_version",
             &[],
             "The version of the role binding that the API server last reported.",
             |binding, s| resource_version(binding, s),
-        ),
+        )),
     ];
 }

@@ -1,6 +1,6 @@
 //! `roles` (rbac.authorization.k8s.io/v1 Role).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, annotations, created, labels, one, resource_version};
 use crate::wire::view::view;
 
@@ -14,10 +14,6 @@ view! {
 impl<'a> Object<'a> for Role<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
-    }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
     }
 }
 
@@ -33,31 +29,35 @@ impl Kind for Roles {
         namespaced: true,
         default_enabled: false,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "role"];
+    const IDENTITY: &'static [Identity<Self>] =
+        &[("namespace", |role| &role.metadata.namespace), ("role", |role| &role.metadata.name)];
     type View<'a> = Role<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_role_annotations",
             &["annotation_*"],
             "The role's annotations that the allow list selects.",
             |role, s| annotations(role, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_role_labels",
             &["label_*"],
             "The role's labels that the allow list selects.",
             |role, s| labels(role, s),
-        ),
-        alpha("kube_role_info", &[], "1 for each role.", |role, s| one(role, s)),
-        alpha("kube_role_created", &[], "Unix time of the role's creation.", |role, s| {
-            created(role, s)
-        }),
-        alpha(
+        )),
+        of_metadata(alpha("kube_role_info", &[], "1 for each role.", |role, s| one(role, s))),
+        of_metadata(alpha(
+            "kube_role_created",
+            &[],
+            "Unix time of the role's creation.",
+            |role, s| created(role, s),
+        )),
+        of_metadata(alpha(
             "kube_role_metadata_resource_version",
             &[],
             "The version of the role that the API server last reported.",
             |role, s| resource_version(role, s),
-        ),
+        )),
     ];
 }

@@ -1,6 +1,8 @@
 //! `secrets` (v1 Secret).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{
+    Api, Column, Family, Identity, Kind, Object, alpha, of_column, of_metadata, stable,
+};
 use crate::resources::metadata::{
     Metadata, annotations, created, labels, one, owners, resource_version,
 };
@@ -18,10 +20,6 @@ impl<'a> Object<'a> for Secret<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -36,40 +34,51 @@ impl Kind for Secrets {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "secret"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |secret| &secret.metadata.namespace),
+        ("secret", |secret| &secret.metadata.name),
+    ];
     type View<'a> = Secret<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        stable("kube_secret_info", &[], "1 for each secret.", |secret, s| one(secret, s)),
-        stable("kube_secret_type", &["type"], "The type of the secret.", |secret, s| {
-            s.with(&[("type", &secret.kind)], 1.0)
-        }),
-        alpha(
+        of_metadata(stable("kube_secret_info", &[], "1 for each secret.", |secret, s| {
+            one(secret, s)
+        })),
+        of_column(
+            Column { heading: "Type", member: "type" },
+            stable("kube_secret_type", &["type"], "The type of the secret.", |secret, s| {
+                s.with(&[("type", &secret.kind)], 1.0)
+            }),
+        ),
+        of_metadata(alpha(
             "kube_secret_annotations",
             &["annotation_*"],
             "The secret's annotations that the allow list selects.",
             |secret, s| annotations(secret, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_secret_labels",
             &["label_*"],
             "The secret's labels that the allow list selects.",
             |secret, s| labels(secret, s),
-        ),
-        stable("kube_secret_created", &[], "Unix time of the secret's creation.", |secret, s| {
-            created(secret, s)
-        }),
-        alpha(
+        )),
+        of_metadata(stable(
+            "kube_secret_created",
+            &[],
+            "Unix time of the secret's creation.",
+            |secret, s| created(secret, s),
+        )),
+        of_metadata(alpha(
             "kube_secret_metadata_resource_version",
             &[],
             "The version of the secret that the API server last reported.",
             |secret, s| resource_version(secret, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_secret_owner",
             &["owner_kind", "owner_name", "owner_is_controller"],
             "The objects that own the secret.",
             |secret, s| owners(secret, s),
-        ),
+        )),
     ];
 }

@@ -1,6 +1,6 @@
 //! `serviceaccounts` (v1 ServiceAccount).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
 use crate::resources::series::bool_text;
 use crate::wire::view::{Str, view};
@@ -29,10 +29,6 @@ impl<'a> Object<'a> for ServiceAccount<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name, &*self.metadata.uid]);
-    }
 }
 
 /// The kind.
@@ -47,7 +43,11 @@ impl Kind for ServiceAccounts {
         namespaced: true,
         default_enabled: false,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "serviceaccount", "uid"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |account| &account.metadata.namespace),
+        ("serviceaccount", |account| &account.metadata.name),
+        ("uid", |account| &account.metadata.uid),
+    ];
     type View<'a> = ServiceAccount<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -60,18 +60,18 @@ impl Kind for ServiceAccounts {
                 s.with(&[("automount_token", automount)], 1.0);
             },
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_serviceaccount_created",
             &[],
             "Unix time of the service account's creation.",
             |account, s| created(account, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_serviceaccount_deleted",
             &[],
             "Unix time at which the service account is due to be deleted.",
             |account, s| deleted(account, s),
-        ),
+        )),
         alpha(
             "kube_serviceaccount_secret",
             &["name"],
@@ -92,17 +92,17 @@ impl Kind for ServiceAccounts {
                 }
             },
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_serviceaccount_annotations",
             &["annotation_*"],
             "The service account's annotations that the allow list selects.",
             |account, s| annotations(account, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_serviceaccount_labels",
             &["label_*"],
             "The service account's labels that the allow list selects.",
             |account, s| labels(account, s),
-        ),
+        )),
     ];
 }

@@ -1,6 +1,6 @@
 //! `services` (v1 Service).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
@@ -44,10 +44,6 @@ impl<'a> Object<'a> for Service<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name, &*self.metadata.uid]);
-    }
 }
 
 /// The kind.
@@ -62,7 +58,11 @@ impl Kind for Services {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "service", "uid"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |service| &service.metadata.namespace),
+        ("service", |service| &service.metadata.name),
+        ("uid", |service| &service.metadata.uid),
+    ];
     type View<'a> = Service<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -72,27 +72,27 @@ impl Kind for Services {
             "The addresses under which the service is reached.",
             |service, s| info(service, s),
         ),
-        stable(
+        of_metadata(stable(
             "kube_service_created",
             &[],
             "Unix time of the service's creation.",
             |service, s| created(service, s),
-        ),
+        )),
         stable("kube_service_spec_type", &["type"], "How the service is exposed.", |service, s| {
             s.with(&[("type", &service.spec.kind)], 1.0)
         }),
-        alpha(
+        of_metadata(alpha(
             "kube_service_annotations",
             &["annotation_*"],
             "The service's annotations that the allow list selects.",
             |service, s| annotations(service, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_service_labels",
             &["label_*"],
             "The service's labels that the allow list selects.",
             |service, s| labels(service, s),
-        ),
+        )),
         stable(
             "kube_service_spec_external_ip",
             &["external_ip"],
@@ -113,12 +113,12 @@ impl Kind for Services {
                 }
             },
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_service_deletion_timestamp",
             &[],
             "Unix time at which the service is due to be deleted.",
             |service, s| deleted(service, s),
-        ),
+        )),
     ];
 }
 

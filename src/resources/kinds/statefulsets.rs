@@ -1,6 +1,6 @@
 //! `statefulsets` (apps/v1 StatefulSet).
 
-use crate::resources::kind::{Api, Family, Kind, Object, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, deleted, generation, labels};
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
@@ -48,10 +48,6 @@ impl<'a> Object<'a> for StatefulSet<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -66,16 +62,17 @@ impl Kind for StatefulSets {
         namespaced: true,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "statefulset"];
+    const IDENTITY: &'static [Identity<Self>] =
+        &[("namespace", |set| &set.metadata.namespace), ("statefulset", |set| &set.metadata.name)];
     type View<'a> = StatefulSet<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        stable(
+        of_metadata(stable(
             "kube_statefulset_created",
             &[],
             "Unix time of the stateful set's creation.",
             |set, s| created(set, s),
-        ),
+        )),
         stable(
             "kube_statefulset_status_replicas",
             &[],
@@ -132,30 +129,30 @@ impl Kind for StatefulSets {
                 }
             },
         ),
-        stable(
+        of_metadata(stable(
             "kube_statefulset_metadata_generation",
             &[],
             "How often the stateful set's desired state was changed.",
             |set, s| generation(set, s),
-        ),
+        )),
         stable(
             "kube_statefulset_persistentvolumeclaim_retention_policy",
             &["when_deleted", "when_scaled"],
             "What becomes of the pods' volume claims when the stateful set is deleted or scaled down.",
             |set, s| retention_policy(set, s),
         ),
-        stable(
+        of_metadata(stable(
             "kube_statefulset_annotations",
             &["annotation_*"],
             "The stateful set's annotations that the allow list selects.",
             |set, s| annotations(set, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_statefulset_labels",
             &["label_*"],
             "The stateful set's labels that the allow list selects.",
             |set, s| labels(set, s),
-        ),
+        )),
         stable(
             "kube_statefulset_status_current_revision",
             &["revision"],
@@ -168,12 +165,12 @@ impl Kind for StatefulSets {
             "The revision that the stateful set is updated to.",
             |set, s| s.with(&[("revision", &set.status.update_revision)], 1.0),
         ),
-        stable(
+        of_metadata(stable(
             "kube_statefulset_deletion_timestamp",
             &[],
             "Unix time at which the stateful set is due to be deleted.",
             |set, s| deleted(set, s),
-        ),
+        )),
     ];
 }
 

@@ -1,6 +1,6 @@
 //! `storageclasses` (storage.k8s.io/v1 StorageClass).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha, stable};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
 use crate::resources::metadata::{Metadata, annotations, created, labels};
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
@@ -19,10 +19,6 @@ impl<'a> Object<'a> for StorageClass<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.push(&*self.metadata.name);
-    }
 }
 
 /// The kind.
@@ -37,7 +33,7 @@ impl Kind for StorageClasses {
         namespaced: false,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["storageclass"];
+    const IDENTITY: &'static [Identity<Self>] = &[("storageclass", |class| &class.metadata.name)];
     type View<'a> = StorageClass<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -47,24 +43,24 @@ impl Kind for StorageClasses {
             "Who provisions volumes of the storage class, when they are bound and what becomes of them.",
             |class, s| info(class, s),
         ),
-        stable(
+        of_metadata(stable(
             "kube_storageclass_created",
             &[],
             "Unix time of the storage class's creation.",
             |class, s| created(class, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_storageclass_annotations",
             &["annotation_*"],
             "The storage class's annotations that the allow list selects.",
             |class, s| annotations(class, s),
-        ),
-        stable(
+        )),
+        of_metadata(stable(
             "kube_storageclass_labels",
             &["label_*"],
             "The storage class's labels that the allow list selects.",
             |class, s| labels(class, s),
-        ),
+        )),
     ];
 }
 

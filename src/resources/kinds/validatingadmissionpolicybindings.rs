@@ -1,7 +1,7 @@
 //! `validatingadmissionpolicybindings` (admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding).
 
 use super::admission::ParamRef;
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, created};
 use crate::wire::view::{Str, view};
 
@@ -24,10 +24,6 @@ impl<'a> Object<'a> for ValidatingAdmissionPolicyBinding<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -42,7 +38,10 @@ impl Kind for ValidatingAdmissionPolicyBindings {
         namespaced: false,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "validatingadmissionpolicybinding"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |binding| &binding.metadata.namespace),
+        ("validatingadmissionpolicybinding", |binding| &binding.metadata.name),
+    ];
     type View<'a> = ValidatingAdmissionPolicyBinding<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -52,12 +51,12 @@ impl Kind for ValidatingAdmissionPolicyBindings {
             "The policy that the validating admission policy binding puts into force, and its parameters.",
             |binding, s| binding.spec.param_ref.info(&binding.spec.policy_name, s),
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_validatingadmissionpolicybinding_created",
             &[],
             "Unix time of the validating admission policy binding's creation.",
             |binding, s| created(binding, s),
-        ),
+        )),
         alpha(
             "kube_validatingadmissionpolicybinding_validation_action",
             &["action"],

@@ -1,7 +1,7 @@
 //! `validatingwebhookconfigurations` (admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration).
 
 use super::admission::{self, Webhook};
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, created, one, resource_version};
 use crate::wire::view::view;
 
@@ -17,10 +17,6 @@ impl<'a> Object<'a> for ValidatingWebhookConfiguration<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.extend([&*self.metadata.namespace, &*self.metadata.name]);
-    }
 }
 
 /// The kind.
@@ -35,28 +31,31 @@ impl Kind for ValidatingWebhookConfigurations {
         namespaced: false,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["namespace", "validatingwebhookconfiguration"];
+    const IDENTITY: &'static [Identity<Self>] = &[
+        ("namespace", |configuration| &configuration.metadata.namespace),
+        ("validatingwebhookconfiguration", |configuration| &configuration.metadata.name),
+    ];
     type View<'a> = ValidatingWebhookConfiguration<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_validatingwebhookconfiguration_info",
             &[],
             "1 for each validating webhook configuration.",
             |configuration, s| one(configuration, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_validatingwebhookconfiguration_created",
             &[],
             "Unix time of the validating webhook configuration's creation.",
             |configuration, s| created(configuration, s),
-        ),
-        alpha(
+        )),
+        of_metadata(alpha(
             "kube_validatingwebhookconfiguration_metadata_resource_version",
             &[],
             "The version of the validating webhook configuration that the API server last reported.",
             |configuration, s| resource_version(configuration, s),
-        ),
+        )),
         alpha(
             "kube_validatingwebhookconfiguration_webhook_clientconfig_service",
             &["webhook_name", "service_name", "service_namespace"],

@@ -1,6 +1,6 @@
 //! `volumeattachments` (storage.k8s.io/v1 VolumeAttachment).
 
-use crate::resources::kind::{Api, Family, Kind, Object, alpha};
+use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
 use crate::resources::metadata::{Metadata, created};
 use crate::resources::series::{Series, bool_value};
 use crate::wire::view::{Map, Str, view};
@@ -36,10 +36,6 @@ impl<'a> Object<'a> for VolumeAttachment<'a> {
     fn metadata(&self) -> &Metadata<'a> {
         &self.metadata
     }
-
-    fn identity<'v>(&'v self, values: &mut Vec<&'v str>) {
-        values.push(&*self.metadata.name);
-    }
 }
 
 /// The kind.
@@ -54,16 +50,17 @@ impl Kind for VolumeAttachments {
         namespaced: false,
         default_enabled: true,
     };
-    const IDENTITY: &'static [&'static str] = &["volumeattachment"];
+    const IDENTITY: &'static [Identity<Self>] =
+        &[("volumeattachment", |attachment| &attachment.metadata.name)];
     type View<'a> = VolumeAttachment<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        alpha(
+        of_metadata(alpha(
             "kube_volumeattachment_labels",
             &["label_*"],
             "All labels of the volume attachment, whatever the allow list says.",
             |attachment, s| all_entries("label", &attachment.metadata.labels, s),
-        ),
+        )),
         alpha(
             "kube_volumeattachment_info",
             &["attacher", "node"],
@@ -76,12 +73,12 @@ impl Kind for VolumeAttachments {
                 s.with(&labels, 1.0);
             },
         ),
-        alpha(
+        of_metadata(alpha(
             "kube_volumeattachment_created",
             &[],
             "Unix time of the volume attachment's creation.",
             |attachment, s| created(attachment, s),
-        ),
+        )),
         alpha(
             "kube_volumeattachment_spec_source_persistentvolume",
             &["volumename"],

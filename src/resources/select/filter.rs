@@ -103,20 +103,13 @@ fn compile<R, E: ToString>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recorded::{self, texts};
 
     #[test]
     fn recorded_lists() {
-        let text = include_str!("../../../tests/conformance/ksm/metric_filters.json");
-        let data: serde_json::Value = serde_json::from_str(text).unwrap();
-        let strings = |value: &serde_json::Value| -> Vec<String> {
-            let items = value.as_array().unwrap().iter();
-            items.map(|item| item.as_str().unwrap().to_owned()).collect()
-        };
-        let names = strings(&data["names"]);
-        let cases = data["cases"].as_array().unwrap();
-        assert!(cases.len() > 30);
-        for case in cases {
-            let list = |key: &str| strings(&case[key]);
+        let names = texts(&recorded::file("ksm/metric_filters.json")["names"]);
+        for case in recorded::cases("ksm/metric_filters.json", 31) {
+            let list = |key: &str| texts(&case[key]);
             let filter = FamilyFilter::new(
                 &list("metric_allowlist"),
                 &list("metric_denylist"),
@@ -130,7 +123,7 @@ mod tests {
                 .map(String::as_str)
                 .filter(|name| filter.enabled(name, opt_in.contains(name)))
                 .collect();
-            assert_eq!(kept, strings(&case["kept"]), "{case}");
+            assert_eq!(kept, texts(&case["kept"]), "{case}");
         }
     }
 

@@ -235,30 +235,22 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::recorded::{self, texts};
     use crate::resources::values::label_name;
 
-    fn cases(text: &str) -> Vec<Value> {
-        let mut data: Value = serde_json::from_str(text).unwrap();
-        let cases = data["cases"].as_array_mut().map(std::mem::take).unwrap();
-        assert!(cases.len() > 5);
-        cases
-    }
-
-    fn strings(value: &Value) -> Vec<String> {
-        let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
-        items.iter().map(|item| item.as_str().unwrap().to_owned()).collect()
+    fn cases(file: &str) -> Vec<Value> {
+        recorded::cases(file, 6)
     }
 
     fn lists(value: &Value) -> AllowLists {
         let entries = value.as_object().into_iter().flatten();
-        entries.map(|(resource, keys)| (resource.clone(), strings(keys))).collect()
+        entries.map(|(resource, keys)| (resource.clone(), texts(keys))).collect()
     }
 
     #[test]
     fn recorded_flags() {
-        let text = include_str!("../../../tests/conformance/ksm/label_allowlist_flag.json");
-        for case in cases(text) {
-            let values = strings(&case["values"]);
+        for case in cases("ksm/label_allowlist_flag.json") {
+            let values = texts(&case["values"]);
             if !values.concat().is_ascii() {
                 // The original applies byte offsets to characters; see the next test for ours.
                 continue;
@@ -325,9 +317,8 @@ mod tests {
     #[test]
     fn recorded_resolutions() {
         let exists = |name: &str| ["pods", "nodes", "deployments"].contains(&name);
-        let text = include_str!("../../../tests/conformance/ksm/allowlist_resolution.json");
-        for case in cases(text) {
-            let enabled = strings(&case["enabled_resources"]);
+        for case in cases("ksm/allowlist_resolution.json") {
+            let enabled = texts(&case["enabled_resources"]);
             let resolved =
                 lists(&case["allow_list"]).resolve(enabled.iter().map(String::as_str), exists);
             match case["error"].as_str() {
@@ -341,9 +332,8 @@ mod tests {
 
     #[test]
     fn recorded_selections() {
-        let text = include_str!("../../../tests/conformance/ksm/label_selection.json");
-        for case in cases(text) {
-            let selection = Selection::new(&strings(&case["allow"]));
+        for case in cases("ksm/label_selection.json") {
+            let selection = Selection::new(&texts(&case["allow"]));
             let input: BTreeMap<&str, &str> = case["input"]
                 .as_object()
                 .unwrap()
@@ -385,13 +375,12 @@ mod tests {
 
     #[test]
     fn recorded_comma_lists() {
-        let text = include_str!("../../../tests/conformance/ksm/comma_list_flags.json");
-        for case in cases(text) {
-            let values = strings(&case["values"]);
+        for case in cases("ksm/comma_list_flags.json") {
+            let values = texts(&case["values"]);
             let items: Vec<&str> = values.iter().flat_map(|value| comma_list(value)).collect();
-            assert_eq!(items, strings(&case["as_namespaces"]), "{case}");
+            assert_eq!(items, texts(&case["as_namespaces"]), "{case}");
             let set: std::collections::BTreeSet<&str> = items.into_iter().collect();
-            assert!(set.iter().copied().eq(strings(&case["as_resources"])), "{case}");
+            assert!(set.iter().copied().eq(texts(&case["as_resources"])), "{case}");
             let joined = set.into_iter().collect::<Vec<_>>().join(",");
             assert_eq!(joined, case["as_metrics"].as_str().unwrap(), "{case}");
         }

@@ -12,8 +12,7 @@ use hyper::header::{HeaderName, HeaderValue};
 
 use super::names;
 use crate::config_file::{
-    Document, Node, NodeId, Notation, Place, Problem, ProblemClass, Resolved, Value, nearest,
-    resolve,
+    Document, Entry, Node, Place, Problem, ProblemClass, Resolved, Values, nearest,
 };
 use crate::go;
 
@@ -122,24 +121,20 @@ impl File {
     /// Everything that is wrong with it.
     pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, Vec<Problem>> {
         let document = Document::parse(text).map_err(|problem| vec![problem])?;
-        let mut reader = Reader { document: &document, directory, problems: Vec::new() };
-        let file = reader.file();
-        let mut problems = reader.problems;
-        problems.extend(document.duplicates.iter().cloned());
+        let mut reader = Reader { values: Values::new(&document), directory };
+        let file = reader.file(document.root());
+        let problems = reader.values.problems;
         if problems.is_empty() { Ok(file) } else { Err(problems) }
     }
 }
 
 struct Reader<'d> {
-    document: &'d Document,
+    values: Values<'d>,
     directory: &'d Path,
-    problems: Vec<Problem>,
 }
 
-type Entry<'d> = ((&'d str, Place), &'d Node);
-
 impl<'d> Reader<'d> {
-    fn file(&mut self) -> File {
+    fn file(&mut self, root: Option<&'d Node>) -> File {
         let mut file = File {
             tls: TlsSection::default(),
             http2: true,
@@ -147,10 +142,7 @@ impl<'d> Reader<'d> {
             users: BTreeMap::new(),
             rate: Rate::default(),
         };
-        let entries = match self.document.root() {
-            Some(root) => self.entries(root, "the file"),
-            None => return file,
-        };
+        let entries = root.and_then(|root| self.entries(root, "the file"));
         for ((key, place), value) in entries.unwrap_or_default() {
             match key {
                 "tls_server_config" => file.tls = self.tls(value),
@@ -173,7 +165,9 @@ impl<'d> Reader<'d> {
                 "key" => tls.key.text = self.some_text(value, key),
                 "client_ca_file" => tls.client_ca.file = self.path(value, key),
                 "client_ca" => tls.client_ca.text = self.some_text(value, key),
-                "client_auth_type" => tls.client_auth = self.text(value, key).unwrap_or_default(),
+                "client_auth_type" => {
+                    tls.client_auth = self.values.text(value, key).unwrap_or_default()
+                }
                 "client_allowed_sans" => tls.client_names = self.texts(value, key),
                 "min_version" => tls.min_version = self.version(value, key),
                 "max_version" => tls.max_version = self.version(value, key),
@@ -183,7 +177,7 @@ impl<'d> Reader<'d> {
                 "curve_preferences" => {
                     tls.curves = self.words(value, key, "curve", &names::CURVES);
                 }
-                "prefer_server_cipher_suites" => drop(self.flag(value, key)),
+                "prefer_server_cipher_suites" => drop(self.values.flag(value, key)),
                 _ => self.unknown(key, place, &TLS_KEYS),
             }
         }
@@ -192,10 +186,10 @@ impl<'d> Reader<'d> {
 
     /// Whether HTTP/2 is on, and the headers. A section that is there and null has nothing on.
     fn http(&mut self, node: &'d Node) -> (bool, Vec<(HeaderName, HeaderValue)>) {
-        let (mut http2, mut headers) = (!is_null(node), Vec::new());
+        let (mut http2, mut headers) = (!node.is_null(), Vec::new());
         for ((key, place), value) in self.entries(node, "http_server_config").unwrap_or_default() {
             match key {
-                "http2" => http2 = self.flag(value, key).unwrap_or(false),
+                "http2" => http2 = self.values.flag(value, key).unwrap_or(false),
                 "headers" => headers = self.headers(value),
                 _ => self.unknown(key, place, &["http2", "headers"]),
             }
@@ -206,9 +200,9 @@ impl<'d> Reader<'d> {
     fn headers(&mut self, node: &'d Node) -> Vec<(HeaderName, HeaderValue)> {
         let mut headers = Vec::new();
         for ((key, place), node) in self.entries(node, "headers").unwrap_or_default() {
-            let before = self.problems.len();
-            let value = self.text(node, key).unwrap_or_default();
-            if self.problems.len() > before {
+            let before = self.values.problems.len();
+            let value = self.values.text(node, key).unwrap_or_default();
+            if self.values.problems.len() > before {
                 continue;
             }
             let Some((_, allowed)) = HEADERS.iter().find(|(name, _)| *name == key) else {
@@ -233,7 +227,7 @@ impl<'d> Reader<'d> {
     fn users(&mut self, node: &'d Node) -> BTreeMap<String, String> {
         let entries = self.entries(node, "basic_auth_users").unwrap_or_default();
         let user = |((name, _), value): Entry<'d>| {
-            let hash = self.text(value, &format!("the hash of user {name:?}"));
+            let hash = self.values.text(value, &format!("the hash of user {name:?}"));
             (name.to_owned(), hash.unwrap_or_default())
         };
         entries.into_iter().map(user).collect()
@@ -261,34 +255,11 @@ impl<'d> Reader<'d> {
 
     /// The keys of a section; none of one that is null.
     fn entries(&mut self, node: &'d Node, what: &str) -> Option<Vec<Entry<'d>>> {
-        let Value::Mapping(entries) = &node.value else {
-            if !is_null(node) {
-                self.wrong(node, what, "keys with values");
-            }
-            return None;
-        };
-        let entry = |&(key, value): &(NodeId, NodeId)| {
-            let (key, value) = (self.document.node(key)?, self.document.node(value)?);
-            let Value::Scalar(scalar) = &key.value else { return None };
-            Some(((scalar.text.as_str(), key.place), value))
-        };
-        Some(entries.iter().filter_map(entry).collect())
-    }
-
-    /// A text, in the notation of the file; `None` if it is null or (reported) no text.
-    fn text(&mut self, node: &Node, what: &str) -> Option<String> {
-        match &node.value {
-            _ if is_null(node) => None,
-            Value::Scalar(scalar) => Some(scalar.text.clone()),
-            _ => {
-                self.wrong(node, what, "a text");
-                None
-            }
-        }
+        self.values.entries(node, what, "keys with values")
     }
 
     fn some_text(&mut self, node: &Node, what: &str) -> Option<String> {
-        self.text(node, what).filter(|text| !text.is_empty())
+        self.values.text(node, what).filter(|text| !text.is_empty())
     }
 
     fn path(&mut self, node: &Node, what: &str) -> Option<PathBuf> {
@@ -296,16 +267,8 @@ impl<'d> Reader<'d> {
     }
 
     fn texts(&mut self, node: &Node, what: &str) -> Option<Vec<String>> {
-        let items = match &node.value {
-            Value::Sequence(items) => items,
-            _ if is_null(node) => return None,
-            _ => {
-                self.wrong(node, what, "a list, such as [a, b]");
-                return None;
-            }
-        };
-        let items: Vec<&Node> = items.iter().filter_map(|&id| self.document.node(id)).collect();
-        Some(items.iter().map(|item| self.text(item, what).unwrap_or_default()).collect())
+        let items = self.values.items(node, what)?;
+        Some(items.iter().map(|item| self.values.text(item, what).unwrap_or_default()).collect())
     }
 
     /// A list of words that have to be known. A null among them names nothing, and is no way to say all.
@@ -322,7 +285,7 @@ impl<'d> Reader<'d> {
 
     fn version(&mut self, node: &Node, what: &str) -> Option<u8> {
         const VERSIONS: [&str; 4] = ["TLS10", "TLS11", "TLS12", "TLS13"];
-        let text = self.text(node, what)?;
+        let text = self.values.text(node, what)?;
         let version = VERSIONS.iter().zip(10_u8..).find(|(name, _)| **name == text);
         if version.is_none() {
             self.bad(node.place, format!("unknown TLS version: {text}"), one_of(&VERSIONS));
@@ -330,49 +293,15 @@ impl<'d> Reader<'d> {
         version.map(|(_, number)| number)
     }
 
-    /// What a scalar says without quotes; `None` if it is null or (reported) no scalar.
-    fn scalar<'n>(
-        &mut self,
-        node: &'n Node,
-        what: &str,
-        wanted: &str,
-    ) -> Option<(Resolved, &'n str)> {
-        let Value::Scalar(scalar) = &node.value else {
-            self.wrong(node, what, wanted);
-            return None;
-        };
-        let resolved = match scalar.notation {
-            Notation::Text => Resolved::Text,
-            Notation::Plain | Notation::Tagged(_) => resolve(&scalar.text),
-        };
-        (resolved != Resolved::Null).then_some((resolved, scalar.text.as_str()))
-    }
-
-    fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
-        const WANTED: &str = "true or false, without quotes";
-        match self.scalar(node, what, WANTED)? {
-            (Resolved::Bool(on), _) => return Some(on),
-            // Words that only YAML 1.1 knows may stand in quotes.
-            (Resolved::Text, "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON") => {
-                return Some(true);
-            }
-            (Resolved::Text, "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF") => {
-                return Some(false);
-            }
-            _ => self.wrong(node, what, WANTED),
-        }
-        None
-    }
-
     fn int(&mut self, node: &Node, what: &str) -> Option<i64> {
         const WANTED: &str = "a number without quotes";
-        let number = match self.scalar(node, what, WANTED)? {
-            (Resolved::Int(number), _) => i64::try_from(number).ok(),
-            (Resolved::Float(number), _) => whole(number),
+        let number = match self.values.scalar(node, what, WANTED)? {
+            (_, Resolved::Int(number)) => i64::try_from(number).ok(),
+            (_, Resolved::Float(number)) => whole(number),
             _ => None,
         };
         if number.is_none() {
-            self.wrong(node, what, WANTED);
+            self.values.wrong(node, what, WANTED);
         }
         number
     }
@@ -380,46 +309,31 @@ impl<'d> Reader<'d> {
     /// In nanoseconds, which a bare number says too.
     fn duration(&mut self, node: &Node, what: &str) -> Option<i64> {
         const WANTED: &str = "a time such as 1s, 500ms or 1m30s";
-        let nanos = match self.scalar(node, what, WANTED)? {
-            (Resolved::Int(number), _) => i64::try_from(number).ok(),
-            (Resolved::Float(number), _) => whole(number),
-            (Resolved::Text, text) => go::duration::parse(text),
+        let nanos = match self.values.scalar(node, what, WANTED)? {
+            (_, Resolved::Int(number)) => i64::try_from(number).ok(),
+            (_, Resolved::Float(number)) => whole(number),
+            (text, Resolved::Text) => go::duration::parse(text),
             _ => None,
         };
         if nanos.is_none() {
-            self.wrong(node, what, WANTED);
+            self.values.wrong(node, what, WANTED);
         }
         nanos
     }
 
-    fn wrong(&mut self, node: &Node, what: &str, wanted: &str) {
-        let got = match &node.value {
-            Value::Scalar(scalar) if scalar.notation == Notation::Plain => scalar.text.clone(),
-            Value::Scalar(scalar) => format!("{:?}", scalar.text),
-            Value::Sequence(_) => "a list".to_owned(),
-            Value::Mapping(_) => "a map".to_owned(),
-        };
-        let (message, hint) = (format!("{what} is {got}"), format!("write {wanted}"));
-        self.problems.push(Problem::error(ProblemClass::YamlType, node.place, message, hint));
-    }
-
     fn bad(&mut self, place: Place, message: String, hint: String) {
-        self.problems.push(Problem::error(ProblemClass::InvalidOptions, place, message, hint));
+        self.values.problems.push(Problem::error(
+            ProblemClass::InvalidOptions,
+            place,
+            message,
+            hint,
+        ));
     }
 
     fn unknown(&mut self, key: &str, place: Place, known: &[&str]) {
         let message = format!("unknown key {key:?}");
         let problem = Problem::error(ProblemClass::UnknownField, place, message, meant(key, known));
-        self.problems.push(problem);
-    }
-}
-
-fn is_null(node: &Node) -> bool {
-    match &node.value {
-        Value::Scalar(scalar) => {
-            scalar.notation == Notation::Plain && resolve(&scalar.text) == Resolved::Null
-        }
-        _ => false,
+        self.values.problems.push(problem);
     }
 }
 

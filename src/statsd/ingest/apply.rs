@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::shared::{Loaded, Op, Shared, Treatment};
+use crate::exposition::labels;
 use crate::statsd::clock::{Moment, ticks};
 use crate::statsd::line::{Event, EventKind};
 use crate::statsd::mapcache::{MapCache, Mapping};
@@ -13,7 +14,6 @@ use crate::statsd::relay::RelayBatch;
 use crate::statsd::series::cell;
 use crate::statsd::series::cell::{Handle, Life, ObserverCell, Scalar};
 use crate::statsd::series::keys::Known;
-use crate::statsd::series::labels;
 use crate::statsd::series::observer::Observer;
 use crate::statsd::series::registry::{Aggregation, NewSeries, Registry, Rejection, Resolved};
 use crate::statsd::series::tree::Key;
@@ -99,14 +99,7 @@ impl Core {
     }
 
     pub(super) fn is_alive(&self, known: Known) -> bool {
-        let Some(Handle { slot, generation }) = known.handle else {
-            return true;
-        };
-        if slot.is_observer() {
-            self.observers.get(slot).is_some_and(|cell| cell.lock(generation).is_some())
-        } else {
-            self.scalars.get(slot).is_some_and(|cell| cell.read(generation).is_some())
-        }
+        known.handle.is_none_or(|handle| handle.is_alive(&self.scalars, &self.observers))
     }
 
     /// Changes a series and prolongs its life; `false` if the series is gone.
@@ -219,10 +212,10 @@ impl Core {
         let mapping = self.mapping(kind, event.name, event.weight);
         let mapper = &self.loaded.mapper;
         let rule = mapping.rule.and_then(|index| mapper.rules().get(index));
-        let (op, target) = match rule {
-            Some(rule) if rule.action == Action::Drop => (Op::Drop, Target::Dropped),
-            Some(_) if mapping.name.is_empty() => (op, Target::Nameless),
-            _ => (op, Target::Unresolved),
+        let target = match rule {
+            Some(rule) if rule.action == Action::Drop => Target::Dropped,
+            Some(_) if mapping.name.is_empty() => Target::Nameless,
+            _ => Target::Unresolved,
         };
         let treatment = Treatment {
             op,

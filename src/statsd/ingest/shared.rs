@@ -17,7 +17,7 @@ pub(crate) struct Loaded {
     pub(crate) generation: u64,
 }
 
-/// What all workers of a pipeline share.
+/// What all workers of a pipeline share. [`Shared::new`] has the defaults of the original.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) registry: Registry,
@@ -32,6 +32,21 @@ pub(crate) struct Shared {
     pub(crate) relay: Option<Relay>,
 }
 
+impl Shared {
+    pub(crate) fn new(registry: Registry, mapper: Mapper, flags: ParserFlags) -> Self {
+        Self {
+            registry,
+            metrics: Metrics::default(),
+            mapping: ArcSwap::from_pointee(Loaded { mapper, generation: 0 }),
+            flags,
+            cache_size: 1_000,
+            cache_kind: CacheKind::Lru,
+            key_cache_size: 4 << 20,
+            relay: None,
+        }
+    }
+}
+
 /// What a value does to its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
@@ -39,7 +54,6 @@ pub(crate) enum Op {
     /// Set or change, by the sign of the text.
     Level,
     Observe,
-    Drop,
 }
 
 /// Everything about a known line but its series and its value. Floats are kept as bits to be comparable.
@@ -74,7 +88,7 @@ impl Treatment {
         match self.op {
             Op::Add => EventType::Counter,
             Op::Level => EventType::Gauge,
-            Op::Observe | Op::Drop => EventType::Observer,
+            Op::Observe => EventType::Observer,
         }
     }
 }

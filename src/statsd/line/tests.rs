@@ -96,6 +96,30 @@ fn record_default(line: &str) -> Recorder {
     record(line.as_bytes(), ParserFlags::default())
 }
 
+#[test]
+fn every_switch_decides_how_some_line_is_read() {
+    let off = ParserFlags {
+        dogstatsd: false,
+        influxdb: false,
+        librato: false,
+        signalfx: false,
+        sets: false,
+    };
+    for (on, line) in [
+        (ParserFlags { dogstatsd: true, ..off }, "a:1|c|#key:value"),
+        (ParserFlags { influxdb: true, ..off }, "a,key=value:1|c"),
+        (ParserFlags { librato: true, ..off }, "a#key=value:1|c"),
+        (ParserFlags { signalfx: true, ..off }, "a[key=value]:1|c"),
+        (ParserFlags { sets: true, ..off }, "a:key|s"),
+    ] {
+        let (with, without) = (record(line.as_bytes(), on), record(line.as_bytes(), off));
+        assert_ne!(
+            with.events, without.events,
+            "src/statsd/line reads {line} alike, {on:?} or not"
+        );
+    }
+}
+
 /// Decodes standard base64; the corpus uses it for lines that are not UTF-8.
 fn base64(text: &str) -> Vec<u8> {
     const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

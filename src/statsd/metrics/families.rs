@@ -5,12 +5,13 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::counters::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
+use crate::exposition::family::{Family, Kind, Series};
 use crate::statsd::clock::Moment;
 use crate::statsd::line::SampleError;
 use crate::statsd::relay::Relay;
-use crate::statsd::series::family::Kind;
-use crate::statsd::series::labels;
+use crate::statsd::series::family::Kind as Aggregate;
 use crate::statsd::series::registry::{RegistryCounts, Rejection};
+use crate::telemetry::build;
 
 fn get(counter: &AtomicU64) -> f64 {
     counter.load(Ordering::Relaxed) as f64
@@ -34,54 +35,6 @@ pub(crate) struct Context<'a> {
     pub(crate) has_cache: bool,
     pub(crate) kernel_drops: Vec<KernelDrops>,
     pub(crate) now: Moment,
-    /// Version and revision for `build_info`.
-    pub(crate) build: (&'a str, &'a str),
-}
-
-/// A family about ourselves.
-#[derive(Clone, Debug)]
-pub(crate) struct SelfFamily {
-    pub(crate) name: &'static str,
-    pub(crate) help: &'static str,
-    pub(crate) kind: Kind,
-    /// Rendered labels and values, in exposition order.
-    pub(crate) samples: Vec<(Vec<u8>, f64)>,
-}
-
-impl SelfFamily {
-    fn one(name: &'static str, help: &'static str, kind: Kind, value: f64) -> Self {
-        Self { name, help, kind, samples: vec![(Vec::new(), value)] }
-    }
-
-    /// One sample for each value of one label.
-    fn by<'a>(
-        name: &'static str,
-        help: &'static str,
-        kind: Kind,
-        label: &str,
-        samples: impl IntoIterator<Item = (&'a str, f64)>,
-    ) -> Self {
-        let mut samples: Vec<_> = samples
-            .into_iter()
-            .map(|(value, number)| (rendered(&[(label, value)]), number))
-            .collect();
-        samples.sort_by(|a, b| labels::compare(&a.0, &b.0));
-        Self { name, help, kind, samples }
-    }
-
-    /// Without the samples that are still 0: labelled series appear with their first increment.
-    fn nonzero(mut self) -> Self {
-        self.samples.retain(|(_, value)| *value != 0.0);
-        self
-    }
-}
-
-fn rendered(pairs: &[(&str, &str)]) -> Vec<u8> {
-    let mut text = Vec::new();
-    for (name, value) in pairs {
-        labels::push(&mut text, name, value);
-    }
-    text
 }
 
 /// Names of the families of [`Metrics::original`] and [`Metrics::ours`], sorted.
@@ -140,8 +93,8 @@ pub fn is_own_name(name: &str) -> bool {
 }
 
 impl Metrics {
-    fn errors_by_reason(&self) -> SelfFamily {
-        SelfFamily::by(
+    fn errors_by_reason(&self) -> Family {
+        Family::by(
             "statsd_exporter_events_error_total",
             "Events that could not become a sample, by reason.",
             Kind::Counter,
@@ -158,33 +111,36 @@ impl Metrics {
         .nonzero()
     }
 
-    fn conflicts_by_name(&self) -> SelfFamily {
+    fn conflicts_by_name(&self) -> Family {
         let conflicts = self.conflicts.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut samples: Vec<_> = conflicts
+        let series = conflicts
             .iter()
             .map(|((kind, name), &number)| {
-                (rendered(&[("metric_name", name), ("type", kind.as_str())]), number as f64)
+                Series::new(&[("metric_name", name), ("type", kind.as_str())], number as f64)
             })
             .collect();
-        samples.sort_by(|a, b| labels::compare(&a.0, &b.0));
-        SelfFamily {
+        Family {
             name: "statsd_exporter_events_conflict_total",
             help: "Events refused because their metric clashes with one that exists.",
             kind: Kind::Counter,
-            samples,
+            series,
         }
+        .sorted()
     }
 
     /// The families of the original, with its names, labels and meaning.
-    pub(crate) fn original(&self, context: &Context<'_>) -> Vec<SelfFamily> {
+    pub(crate) fn original(&self, context: &Context<'_>) -> Vec<Family> {
         use Kind::{Counter, Gauge};
         let count = |count| self.count(count) as f64;
-        let one = SelfFamily::one;
+        let one = Family::one;
         let mut families = vec![
-            self.build_info(context),
+            build::info(
+                "statsd_exporter_build_info",
+                "What this program was built from; always 1.",
+            ),
             self.errors_by_reason(),
             self.conflicts_by_name(),
-            SelfFamily::by(
+            Family::by(
                 "statsd_exporter_config_reloads_total",
                 "Times the mapping was loaded again, by outcome.",
                 Counter,
@@ -198,7 +154,7 @@ impl Metrics {
                 Counter,
                 self.queue.flushed(context.now) as f64,
             ),
-            SelfFamily::by(
+            Family::by(
                 "statsd_exporter_events_actions_total",
                 "Events that matched a rule, by the rule's action.",
                 Counter,
@@ -206,7 +162,7 @@ impl Metrics {
                 [("map", count(Count::ActionMap)), ("drop", count(Count::ActionDrop))],
             )
             .nonzero(),
-            SelfFamily::by(
+            Family::by(
                 "statsd_exporter_events_total",
                 "Events applied to a metric, by type.",
                 Counter,
@@ -235,18 +191,18 @@ impl Metrics {
                 Gauge,
                 get(&self.loaded_mappings),
             ),
-            SelfFamily::by(
+            Family::by(
                 "statsd_exporter_metrics_total",
                 "Combinations of metric name and label names made since the start, by type.",
                 Gauge,
                 "type",
-                Kind::ALL
+                Aggregate::ALL
                     .into_iter()
                     .zip(&context.registry.pairs)
                     .map(|(kind, n)| (kind.as_str(), get(n))),
             )
             .nonzero(),
-            SelfFamily::by(
+            Family::by(
                 "statsd_exporter_sample_errors_total",
                 "Lines and samples refused by the parser, by reason.",
                 Counter,
@@ -345,35 +301,10 @@ impl Metrics {
         families
     }
 
-    fn build_info(&self, context: &Context<'_>) -> SelfFamily {
-        let (version, revision) = context.build;
-        let arch = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
-        let text = rendered(&[
-            ("branch", ""),
-            ("goarch", arch),
-            ("goos", std::env::consts::OS),
-            ("goversion", concat!("rust", env!("CARGO_PKG_RUST_VERSION"))),
-            ("revision", revision),
-            ("tags", ""),
-            ("version", version),
-        ]);
-        SelfFamily {
-            name: "statsd_exporter_build_info",
-            help: "What this program was built from; always 1.",
-            kind: Kind::Gauge,
-            samples: vec![(text, 1.0)],
-        }
-    }
-
-    fn relay(&self, relay: &Relay) -> [SelfFamily; 3] {
+    fn relay(&self, relay: &Relay) -> [Family; 3] {
         let target = relay.target();
-        let by = |name, help, value| {
-            SelfFamily::by(name, help, Kind::Counter, "target", [(target, value)])
-        };
+        let by =
+            |name, help, value| Family::by(name, help, Kind::Counter, "target", [(target, value)]);
         [
             by(
                 "statsd_exporter_relay_lines_relayed_total",
@@ -394,11 +325,11 @@ impl Metrics {
     }
 
     /// Families the original does not have.
-    pub(crate) fn ours(&self, context: &Context<'_>) -> Vec<SelfFamily> {
+    pub(crate) fn ours(&self, context: &Context<'_>) -> Vec<Family> {
         use Kind::{Counter, Gauge};
-        let one = SelfFamily::one;
-        let by_kind = |counters: &[AtomicU64; Kind::ALL.len()]| {
-            Kind::ALL
+        let one = Family::one;
+        let by_kind = |counters: &[AtomicU64; Aggregate::ALL.len()]| {
+            Aggregate::ALL
                 .into_iter()
                 .zip(counters)
                 .map(|(kind, n)| (kind.as_str(), get(n)))
@@ -430,7 +361,7 @@ impl Metrics {
                 Counter,
                 self.count(Count::DogstatsdServiceChecks) as f64,
             ),
-            SelfFamily::by(
+            Family::by(
                 "kstatd_statsd_expired_series_total",
                 "Series removed because their time to live was over, by type.",
                 Counter,
@@ -451,14 +382,14 @@ impl Metrics {
                 get(&self.key_evictions),
             ),
             self.line_ledger(),
-            SelfFamily::by(
+            Family::by(
                 "kstatd_statsd_read_errors_total",
                 "Failed reads from a socket; the listener comes back.",
                 Counter,
                 "listener",
                 by_listener(&self.read_errors),
             ),
-            SelfFamily::by(
+            Family::by(
                 "kstatd_statsd_rejected_samples_total",
                 "Samples that found no series, by reason.",
                 Counter,
@@ -470,7 +401,7 @@ impl Metrics {
                     )
                 }),
             ),
-            SelfFamily::by(
+            Family::by(
                 "kstatd_statsd_samples_total",
                 "Samples by outcome; the outcomes add up to statsd_exporter_samples_total.",
                 Counter,
@@ -478,14 +409,14 @@ impl Metrics {
                 SampleOutcome::all()
                     .map(|outcome| (outcome.as_str(), get(&self.samples[outcome.index()]))),
             ),
-            SelfFamily::by(
+            Family::by(
                 "kstatd_statsd_series",
                 "Series alive, by type.",
                 Gauge,
                 "type",
                 by_kind(&context.registry.live),
             ),
-            SelfFamily::by(
+            Family::by(
                 "kstatd_statsd_tcp_closed_connections_total",
                 "TCP connections closed from this side: their descriptors were needed, or they were idle.",
                 Counter,
@@ -498,7 +429,7 @@ impl Metrics {
                 Gauge,
                 self.tcp_open.load(Ordering::Relaxed).max(0) as f64,
             ),
-            SelfFamily::by(
+            Family::by(
                 "kstatd_statsd_thread_restarts_total",
                 "Times a thread panicked and was started again.",
                 Counter,
@@ -511,7 +442,7 @@ impl Metrics {
                 .into_iter()
                 .filter_map(|(thread, restarts)| Some((thread, get(restarts?)))),
             ),
-            SelfFamily::by(
+            Family::by(
                 "kstatd_statsd_truncated_datagrams_total",
                 "Datagrams longer than the receive buffer; their tail was lost.",
                 Counter,
@@ -521,9 +452,8 @@ impl Metrics {
         ];
         if let Some(relay) = context.relay {
             let target = relay.target();
-            let by = |name, help, value| {
-                SelfFamily::by(name, help, Counter, "target", [(target, value)])
-            };
+            let by =
+                |name, help, value| Family::by(name, help, Counter, "target", [(target, value)]);
             families.extend([
                 by(
                     "kstatd_statsd_relay_dropped_lines_total",
@@ -540,46 +470,46 @@ impl Metrics {
         families
     }
 
-    fn kernel_drops(&self, context: &Context<'_>) -> SelfFamily {
-        SelfFamily {
+    fn kernel_drops(&self, context: &Context<'_>) -> Family {
+        Family {
             name: "kstatd_statsd_kernel_drops_total",
             help: "Datagrams the kernel dropped because a socket's buffer was full.",
             kind: Kind::Counter,
-            samples: context
+            series: context
                 .kernel_drops
                 .iter()
                 .map(|drops| {
                     let number = drops.socket.to_string();
-                    let text =
-                        rendered(&[("listener", drops.listener.as_str()), ("socket", &number)]);
-                    (text, drops.dropped as f64)
+                    let labels = [("listener", drops.listener.as_str()), ("socket", &number)];
+                    Series::new(&labels, drops.dropped as f64)
                 })
                 .collect(),
         }
     }
 
-    fn line_ledger(&self) -> SelfFamily {
-        let mut samples = Vec::new();
+    fn line_ledger(&self) -> Family {
+        let mut series = Vec::new();
         for (listener, lines) in Listener::ALL.into_iter().zip(&self.lines) {
             for (outcome, number) in LineOutcome::ALL.into_iter().zip(lines) {
-                let text =
-                    rendered(&[("listener", listener.as_str()), ("outcome", outcome.as_str())]);
-                samples.push((text, get(number)));
+                let labels = [("listener", listener.as_str()), ("outcome", outcome.as_str())];
+                series.push(Series::new(&labels, get(number)));
             }
         }
-        samples.sort_by(|a, b| labels::compare(&a.0, &b.0));
-        SelfFamily {
+        Family {
             name: "kstatd_statsd_lines_total",
             help: "Lines by listener and outcome; they add up to statsd_exporter_lines_total.",
             kind: Kind::Counter,
-            samples,
+            series,
         }
+        .sorted()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exposition::family::Value;
+    use crate::exposition::labels;
     use crate::statsd::metrics::counters::MAX_CONFLICT_NAMES;
     use crate::statsd::relay::RelayConfig;
 
@@ -590,8 +520,14 @@ mod tests {
             has_cache: true,
             kernel_drops: vec![KernelDrops { listener: Listener::Udp, socket: 0, dropped: 3 }],
             now: Moment::default(),
-            build: ("1.2.3", "abc"),
         }
+    }
+
+    fn numbers(family: &Family) -> impl Iterator<Item = f64> {
+        family.series.iter().map(|series| match series.value {
+            Value::Number(number) => number,
+            Value::Histogram(_) => f64::NAN,
+        })
     }
 
     #[test]
@@ -616,7 +552,9 @@ mod tests {
         for family in &families {
             assert!(family.help.ends_with('.'), "{}", family.name);
             assert!(
-                family.samples.is_sorted_by(|a, b| labels::compare(&a.0, &b.0).is_lt()),
+                family
+                    .series
+                    .is_sorted_by(|a, b| { labels::compare(&a.labels, &b.labels).is_lt() }),
                 "{}",
                 family.name
             );
@@ -634,9 +572,9 @@ mod tests {
             metrics.conflict(EventType::Gauge, &format!("{number:04}{name}"), 1);
         }
         let family = metrics.conflicts_by_name();
-        assert_eq!(family.samples.len(), 3_001);
-        assert!(family.samples.iter().all(|(text, _)| text.len() < 300));
-        let total: f64 = family.samples.iter().map(|sample| sample.1).sum();
+        assert_eq!(family.series.len(), 3_001);
+        assert!(family.series.iter().all(|series| series.labels.len() < 300));
+        let total: f64 = numbers(&family).sum();
         assert_eq!(total, 6_000.0);
     }
 
@@ -648,11 +586,11 @@ mod tests {
         }
         metrics.conflict(EventType::Gauge, "m000000", 1);
         let family = metrics.conflicts_by_name();
-        assert_eq!(family.samples.len(), MAX_CONFLICT_NAMES + 1);
-        let total: f64 = family.samples.iter().map(|sample| sample.1).sum();
+        assert_eq!(family.series.len(), MAX_CONFLICT_NAMES + 1);
+        let total: f64 = numbers(&family).sum();
         assert_eq!(total, (MAX_CONFLICT_NAMES + 51) as f64);
-        assert!(family.samples.iter().any(|(text, number)| {
-            *number == 50.0 && text.starts_with(b"metric_name=\"_other\"")
+        assert!(family.series.iter().zip(numbers(&family)).any(|(series, number)| {
+            number == 50.0 && series.labels.starts_with(b"metric_name=\"_other\"")
         }));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::statsd::clock::Clock;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::mapcache::CacheKind;
-use crate::statsd::mapper::Problem;
+use crate::statsd::mapping::MappingError;
 use crate::statsd::relay::RelayConfig;
 use crate::statsd::series::registry::Reserved;
 
@@ -53,8 +53,6 @@ pub struct PipelineConfig {
     pub reserved: Reserved,
     /// Which metrics about itself the pipeline adds to the users' series.
     pub self_metrics: SelfMetrics,
-    /// Version and revision for `statsd_exporter_build_info`.
-    pub build: (String, String),
     /// Time; a manual clock for tests.
     pub clock: Clock,
 }
@@ -80,7 +78,6 @@ impl Default for PipelineConfig {
             relay: None,
             reserved: Arc::new(|_| false),
             self_metrics: SelfMetrics::Original,
-            build: (env!("CARGO_PKG_VERSION").to_owned(), String::new()),
             clock: Clock::system(),
         }
     }
@@ -103,7 +100,7 @@ impl std::fmt::Debug for PipelineConfig {
 pub enum StartError {
     /// The mapping file could not be loaded.
     #[error(transparent)]
-    Mapping(#[from] ReloadError),
+    Mapping(#[from] MappingError),
     /// The relay's target could not be looked up.
     #[error("relay target {address:?}: {source}")]
     Relay {
@@ -130,7 +127,7 @@ pub enum StartError {
 /// Which metrics about itself a pipeline adds to the users' series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SelfMetrics {
-    /// None; they are to be had from [`Pipeline::self_source`](crate::statsd::Pipeline::self_source).
+    /// None; they are to be had from `Pipeline::about`.
     None,
     /// Those of the original, with its names.
     #[default]
@@ -145,20 +142,7 @@ pub enum ReloadError {
     /// There is no mapping file to load.
     #[error("no mapping file is configured")]
     NoFile,
-    /// The file cannot be read.
-    #[error("cannot read mapping file {path}: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        source: io::Error,
-    },
-    /// The file is no valid mapping.
-    #[error("mapping file {path} is not valid: {}", Problem::list(problems), path = path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// Every problem found.
-        problems: Vec<Problem>,
-    },
+    /// The file cannot be used.
+    #[error(transparent)]
+    File(#[from] MappingError),
 }

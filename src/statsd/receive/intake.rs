@@ -517,32 +517,21 @@ fn enter(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arc_swap::ArcSwap;
     use socket2::{Domain, SockAddr, Type};
     use std::net::UdpSocket;
     use std::os::unix::net::UnixDatagram;
 
     use crate::statsd::clock::Clock;
-    use crate::statsd::ingest::Loaded;
     use crate::statsd::line::ParserFlags;
-    use crate::statsd::mapcache::CacheKind;
     use crate::statsd::mapper::Mapper;
-    use crate::statsd::metrics::Metrics;
     use crate::statsd::receive::net::{bind_udp, bind_unixgram};
     use crate::statsd::series::registry::Registry;
 
     fn shared() -> Arc<Shared> {
         let reserved = Arc::new(|_: &str| false);
-        Arc::new(Shared {
-            registry: Registry::new(Clock::system(), reserved, 0, Box::new(|| {})),
-            metrics: Metrics::default(),
-            mapping: ArcSwap::from_pointee(Loaded { mapper: Mapper::default(), generation: 0 }),
-            flags: ParserFlags::default(),
-            cache_size: 0,
-            cache_kind: CacheKind::Lru,
-            key_cache_size: 16,
-            relay: None,
-        })
+        let registry = Registry::new(Clock::system(), reserved, 0, Box::new(|| {}));
+        let shared = Shared::new(registry, Mapper::default(), ParserFlags::default());
+        Arc::new(Shared { cache_size: 0, key_cache_size: 16, ..shared })
     }
 
     fn until(what: &str, mut probe: impl FnMut() -> bool) {

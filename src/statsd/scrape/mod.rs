@@ -26,12 +26,12 @@ use bytes::Bytes;
 use self::recording::Recording;
 use self::writer::{Numbers, Passes, Reading, Series, Writer};
 use super::clock::{Clock, Moment};
-use super::metrics::SelfFamily;
 use super::series::family::{Family, Kind};
 use super::series::observer::Observer;
 use super::series::registry::View;
 use super::series::tree::{Assembly, Entry, Page};
 use crate::exposition::Format;
+use crate::exposition::family::Family as OwnFamily;
 use crate::exposition::prototext::Layout;
 
 /// A frame is handed on once it has this many bytes.
@@ -46,7 +46,7 @@ const PIECE: Duration = Duration::from_millis(1);
 /// One body being written.
 pub(crate) struct Scrape {
     view: View,
-    own: Peekable<IntoIter<SelfFamily>>,
+    own: Peekable<IntoIter<OwnFamily>>,
     /// Families to write, `None` for all.
     wanted: Option<BTreeSet<String>>,
     clock: Clock,
@@ -82,12 +82,12 @@ impl Scrape {
     /// Starts a body. `own` are our own families in any order; empty ones are left out.
     pub(crate) fn new(
         view: View,
-        mut own: Vec<SelfFamily>,
+        mut own: Vec<OwnFamily>,
         wanted: Option<BTreeSet<String>>,
         clock: Clock,
     ) -> Self {
         own.retain(|family| {
-            !family.samples.is_empty()
+            !family.series.is_empty()
                 && wanted.as_ref().is_none_or(|wanted| wanted.contains(family.name))
         });
         own.sort_by_key(|family| family.name);

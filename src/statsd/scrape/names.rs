@@ -9,7 +9,8 @@
 //! - an observer whose sum may fall, because it has seen a negative value or NaN, whose buckets reach below 0, or whose
 //!   `_created` is taken, is one family of type `unknown` for each name that its samples have.
 
-use crate::statsd::metrics::{SelfFamily, is_own_name};
+use crate::exposition::family::{Family as OwnFamily, Kind as Type};
+use crate::statsd::metrics::is_own_name;
 use crate::statsd::series::family::{Family, Kind};
 use crate::statsd::series::registry::View;
 
@@ -68,9 +69,9 @@ pub(super) fn of_scalar<'a>(view: &View, near: usize, family: &'a Family) -> Ope
 }
 
 /// The name of one of our own families.
-pub(super) fn of_own(view: &View, family: &SelfFamily) -> OpenMetricsName<'static> {
+pub(super) fn of_own(view: &View, family: &OwnFamily) -> OpenMetricsName<'static> {
     match family.kind {
-        Kind::Counter => counter(view, view.pages.page_of(family.name), family.name, false),
+        Type::Counter => counter(view, view.pages.page_of(family.name), family.name, false),
         _ => OpenMetricsName { family: family.name, kind: "gauge" },
     }
 }

@@ -4,12 +4,11 @@
 //! measured and [recorded](super::recording), then written. Text has no length and is written as it is read.
 
 use super::writer::{Numbers, Passes, Reading, Series, Writer};
+use crate::exposition::family::{Family as OwnFamily, head, label_pairs};
 use crate::exposition::protobuf::{Binary, Field, Length, Sink, fields, varint};
-use crate::exposition::prototext::{Cursor, Layout, Text};
+use crate::exposition::prototext::{BucketTexts, Cursor, Layout, Text};
 use crate::statsd::clock::Clock;
-use crate::statsd::metrics::SelfFamily;
 use crate::statsd::series::family::{Family, Kind};
-use crate::statsd::series::labels;
 use crate::statsd::series::observer::{NativeView, ZERO_THRESHOLD};
 use crate::statsd::series::registry::View;
 
@@ -49,7 +48,7 @@ impl Writer for DelimitedWriter {
             self.series = Length::default();
             let help = view.helps.get(family.help as usize).map_or("", |help| help);
             self.head.clear();
-            head(&mut Binary(&mut self.head), &family.name, help, family.kind);
+            head(&mut Binary(&mut self.head), &family.name, help, family.kind.shown());
         }
     }
 
@@ -80,11 +79,8 @@ impl Writer for DelimitedWriter {
 
     fn end(&mut self, _out: &mut Vec<u8>) {}
 
-    fn own(&mut self, _view: &View, family: &SelfFamily, out: &mut Vec<u8>) {
-        let mut length = Length::default();
-        own(&mut length, &self.clock, family);
-        varint(out, length.0 as u64);
-        own(&mut Binary(out), &self.clock, family);
+    fn own(&mut self, _view: &View, family: &OwnFamily, out: &mut Vec<u8>) {
+        family.delimited(out);
     }
 }
 
@@ -95,11 +91,13 @@ pub(super) struct ProtoTextWriter {
     /// Fields of the present family that come before its series, until the first of them comes.
     head: Vec<u8>,
     cursor: Cursor,
+    buckets: BucketTexts,
 }
 
 impl ProtoTextWriter {
     pub(super) fn new(clock: Clock, layout: Layout) -> Self {
-        Self { clock, layout, head: Vec::new(), cursor: Cursor::new(layout) }
+        let (head, buckets) = (Vec::new(), BucketTexts::default());
+        Self { clock, layout, head, cursor: Cursor::new(layout), buckets }
     }
 }
 
@@ -112,7 +110,7 @@ impl Writer for ProtoTextWriter {
         let help = view.helps.get(family.help as usize).map_or("", |help| help);
         self.head.clear();
         let mut text = Text::new(&mut self.head, Cursor::new(self.layout));
-        head(&mut text, &family.name, help, family.kind);
+        head(&mut text, &family.name, help, family.kind.shown());
         self.cursor = text.cursor();
     }
 
@@ -131,7 +129,8 @@ impl Writer for ProtoTextWriter {
 
     fn observer(&mut self, _family: &Family, series: &Series<'_>, out: &mut Vec<u8>) {
         out.append(&mut self.head);
-        observer(&mut Text::new(out, self.cursor), &self.clock, series);
+        let mut text = Text::with_buckets(out, self.cursor, &mut self.buckets);
+        observer(&mut text, &self.clock, series);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
@@ -142,39 +141,8 @@ impl Writer for ProtoTextWriter {
         self.head.clear();
     }
 
-    fn own(&mut self, _view: &View, family: &SelfFamily, out: &mut Vec<u8>) {
-        let mut text = Text::new(out, Cursor::new(self.layout));
-        own(&mut text, &self.clock, family);
-        text.end();
-    }
-}
-
-fn head(sink: &mut impl Sink, name: &str, help: &str, kind: Kind) {
-    sink.text(fields::FAMILY_NAME, name.as_bytes());
-    sink.text(fields::FAMILY_HELP, help.as_bytes());
-    let (number, word) = match kind {
-        Kind::Counter => (0, "COUNTER"),
-        Kind::Gauge | Kind::Set => (1, "GAUGE"),
-        Kind::Summary => (2, "SUMMARY"),
-        Kind::Histogram => (4, "HISTOGRAM"),
-    };
-    sink.word(fields::FAMILY_TYPE, number, word);
-}
-
-fn own(sink: &mut impl Sink, clock: &Clock, family: &SelfFamily) {
-    head(sink, family.name, family.help, family.kind);
-    for (labels, value) in &family.samples {
-        scalar(sink, clock, family.kind, labels, *value, 0);
-    }
-}
-
-#[inline]
-fn label_pairs(metric: &mut impl Sink, text: &[u8]) {
-    for (name, value) in labels::iter(text) {
-        metric.message(fields::LABEL, |label| {
-            label.text(fields::LABEL_NAME, name);
-            label.text(fields::LABEL_VALUE, &labels::plain(value));
-        });
+    fn own(&mut self, _view: &View, family: &OwnFamily, out: &mut Vec<u8>) {
+        family.prototext(out, self.layout);
     }
 }
 
@@ -226,12 +194,7 @@ fn observer<S: Sink>(sink: &mut S, clock: &Clock, series: &Series<'_>) {
                 metric.message(fields::HISTOGRAM, |histogram| {
                     histogram.unsigned(fields::SAMPLE_COUNT, *count);
                     histogram.double(fields::SAMPLE_SUM, *sum);
-                    for ((bound, _), cumulative) in spec.bounds().zip(counts) {
-                        histogram.message(fields::BUCKET, |bucket| {
-                            bucket.unsigned(fields::CUMULATIVE_COUNT, *cumulative);
-                            bucket.double(fields::UPPER_BOUND, bound);
-                        });
-                    }
+                    histogram.buckets(spec.upper_bounds(), counts);
                     if let Some(native) = native {
                         native_buckets(histogram, native);
                     }

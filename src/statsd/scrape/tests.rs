@@ -14,6 +14,7 @@ const MAPPING: &str = "mappings:\n\
     - {match: native, name: native, observer_type: histogram, \
        histogram_options: {native_histogram_bucket_factor: 1.1, buckets: []}}\n\
     - {match: below, name: below, observer_type: histogram, histogram_options: {buckets: [-1, 1]}}\n\
+    - {match: above, name: above, observer_type: histogram, histogram_options: {buckets: [-1, 2]}}\n\
     - {match: summary, name: summary, observer_type: summary}\n";
 
 fn offline(lines: impl Iterator<Item = String>) -> Offline {
@@ -92,6 +93,7 @@ fn every_form_of_a_message_says_the_same() {
         "gauge:-1.5|g",
         "histogram:3|h",
         "native:7|h",
+        "above:1.5|h",
         "below:-3|h",
         "summary:5|h",
         "set:x|s",

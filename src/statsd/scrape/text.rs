@@ -2,8 +2,8 @@
 
 use super::names;
 use super::writer::{Numbers, Passes, Reading, Series, Writer};
+use crate::exposition::family::{Family as OwnFamily, sample};
 use crate::exposition::{Format, float, header};
-use crate::statsd::metrics::SelfFamily;
 use crate::statsd::series::family::{Family, Kind};
 use crate::statsd::series::observer::{HistogramSpec, SummarySpec};
 use crate::statsd::series::registry::View;
@@ -129,22 +129,10 @@ fn begin(out: &mut Vec<u8>, name: &str, suffix: &str, labels: &[u8]) {
     }
 }
 
-#[inline]
-fn close(out: &mut Vec<u8>, labels: &[u8]) {
-    out.extend_from_slice(if labels.is_empty() { b" " } else { b"} " });
-}
-
 fn last_label(out: &mut Vec<u8>, labels: &[u8], name: &str) {
     out.push(if labels.is_empty() { b'{' } else { b',' });
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"=\"");
-}
-
-fn sample(out: &mut Vec<u8>, name: &str, suffix: &str, labels: &[u8], value: f64) {
-    begin(out, name, suffix, labels);
-    close(out, labels);
-    float::write(out, value);
-    out.push(b'\n');
 }
 
 impl Writer for TextWriter {
@@ -175,7 +163,7 @@ impl Writer for TextWriter {
                 self.is_counter = name.kind == "counter";
                 header::write(head, format, name.family, name.kind, help);
             }
-            _ => header::write(head, format, &family.name, kind_word(family.kind), help),
+            _ => header::write(head, format, &family.name, family.kind.shown().word(), help),
         }
     }
 
@@ -196,7 +184,7 @@ impl Writer for TextWriter {
             return;
         }
         self.announce(out);
-        sample(out, &family.name, "", labels, value);
+        sample(out, (&family.name, ""), labels, value);
     }
 
     fn observer(&mut self, family: &Family, series: &Series<'_>, out: &mut Vec<u8>) {
@@ -205,7 +193,7 @@ impl Writer for TextWriter {
         let (count, sum) = match series.reading {
             Reading::Value(value) => {
                 self.announce(out);
-                return sample(out, name, "", labels, *value);
+                return sample(out, (name, ""), labels, *value);
             }
             Reading::Summary { spec, count, sum } => {
                 if self.part.has(Part::Quantiles) && !quantiles.is_empty() {
@@ -228,11 +216,11 @@ impl Writer for TextWriter {
         };
         if self.part.has(Part::Sum) && !self.forbids(sum) {
             self.announce(out);
-            sample(out, name, "_sum", labels, sum);
+            sample(out, (name, "_sum"), labels, sum);
         }
         if self.part.has(Part::Count) {
             self.announce(out);
-            sample(out, name, "_count", labels, count as f64);
+            sample(out, (name, "_count"), labels, count as f64);
         }
     }
 
@@ -240,26 +228,13 @@ impl Writer for TextWriter {
         self.head.clear();
     }
 
-    fn own(&mut self, view: &View, family: &SelfFamily, out: &mut Vec<u8>) {
-        let (name, kind) = match self.format {
-            Format::Text => (family.name, kind_word(family.kind)),
+    fn own(&mut self, view: &View, family: &OwnFamily, out: &mut Vec<u8>) {
+        match self.format {
+            Format::Text => family.text(out, Format::Text),
             Format::OpenMetrics => {
                 let name = names::of_own(view, family);
-                (name.family, name.kind)
+                family.text_as(out, Format::OpenMetrics, name.family, name.kind);
             }
-        };
-        header::write(out, self.format, name, kind, family.help);
-        for (labels, value) in &family.samples {
-            sample(out, family.name, "", labels, *value);
         }
-    }
-}
-
-const fn kind_word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Counter => "counter",
-        Kind::Gauge | Kind::Set => "gauge",
-        Kind::Summary => "summary",
-        Kind::Histogram => "histogram",
     }
 }

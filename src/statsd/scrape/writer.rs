@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::statsd::metrics::SelfFamily;
+use crate::exposition::family::Family as OwnFamily;
 use crate::statsd::series::family::Family;
 use crate::statsd::series::observer::{HistogramSpec, NativeView, SummarySpec};
 use crate::statsd::series::registry::View;
@@ -68,5 +68,5 @@ pub(crate) trait Writer {
     /// The pass ends.
     fn end(&mut self, out: &mut Vec<u8>);
     /// One of our own families.
-    fn own(&mut self, view: &View, family: &SelfFamily, out: &mut Vec<u8>);
+    fn own(&mut self, view: &View, family: &OwnFamily, out: &mut Vec<u8>);
 }

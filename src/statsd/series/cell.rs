@@ -62,6 +62,18 @@ pub(crate) struct Handle {
     pub(crate) generation: u32,
 }
 
+impl Handle {
+    /// Whether the series is there still.
+    pub(crate) fn is_alive(self, scalars: &View<Scalar>, observers: &View<ObserverCell>) -> bool {
+        let Self { slot, generation } = self;
+        if slot.is_observer() {
+            observers.get(slot).is_some_and(|cell| cell.lock(generation).is_some())
+        } else {
+            scalars.get(slot).is_some_and(|cell| cell.read(generation).is_some())
+        }
+    }
+}
+
 /// When a series goes, in ticks; 0 is never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Life {

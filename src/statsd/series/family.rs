@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::observer::Falls;
+use crate::exposition::family as exposition;
 
 /// What the series of a family are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +30,16 @@ impl Kind {
             Self::Summary => "summary",
             Self::Histogram => "histogram",
             Self::Set => "set",
+        }
+    }
+
+    /// The type that an exposition shows.
+    pub(crate) const fn shown(self) -> exposition::Kind {
+        match self {
+            Self::Counter => exposition::Kind::Counter,
+            Self::Gauge | Self::Set => exposition::Kind::Gauge,
+            Self::Summary => exposition::Kind::Summary,
+            Self::Histogram => exposition::Kind::Histogram,
         }
     }
 

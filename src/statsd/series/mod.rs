@@ -6,7 +6,6 @@
 pub(crate) mod cell;
 pub(crate) mod family;
 pub(crate) mod keys;
-pub(crate) mod labels;
 pub(crate) mod observer;
 pub(crate) mod registry;
 pub(crate) mod rejection;

@@ -14,11 +14,11 @@ use hashbrown::HashTable;
 
 use super::cell::{self, Handle, Life, ObserverCell, Scalar, Slab, SlotId};
 use super::family::{Family, Kind};
-use super::labels;
 use super::observer::{
     Distinct, Histogram, HistogramSpec, Observer, SetSpec, Summary, SummarySpec,
 };
 use super::tree::{Key, Position, Snapshot, Tenant, Tree};
+use crate::exposition::labels;
 use crate::statsd::clock::Clock;
 use crate::statsd::expiry::Calendar;
 use crate::statsd::mapper::SummaryOptions;
@@ -345,7 +345,9 @@ impl Registry {
         let position = match members.tree.find(&series.key) {
             // A series that has just expired may still have its entry; it is replaced, not revived.
             Ok(at) => match members.tree.tenant(at) {
-                Some(tenant) if self.is_alive(tenant.handle) => {
+                Some(tenant)
+                    if tenant.handle.is_alive(&self.scalars.view(), &self.observers.view()) =>
+                {
                     return Ok(Found::Alive(members.resolved(tenant, series.ttl)));
                 }
                 stale => Err(stale.map(|tenant| tenant.handle)),
@@ -353,20 +355,6 @@ impl Registry {
             Err(at) => Ok(at),
         };
         Ok(Found::Absent(Absent { family: family.cloned(), position }))
-    }
-
-    fn is_alive(&self, handle: Handle) -> bool {
-        if handle.slot.is_observer() {
-            self.observers
-                .view()
-                .get(handle.slot)
-                .is_some_and(|cell| cell.lock(handle.generation).is_some())
-        } else {
-            self.scalars
-                .view()
-                .get(handle.slot)
-                .is_some_and(|cell| cell.read(handle.generation).is_some())
-        }
     }
 
     fn create(&self, members: &mut Members, series: &NewSeries<'_>, absent: Absent) -> Handle {

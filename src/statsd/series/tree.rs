@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::cell::{Handle, SlotId};
 use super::family::Family;
-use super::labels::{self, Split};
+use crate::exposition::labels::{self, Split};
 
 /// Series in a page. An insertion moves half a page of text, a look-up compares with a few entries of it.
 const MAX_ENTRIES: usize = 160;

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 )
 
@@ -125,4 +126,10 @@ func KstatdRun(t testing.TB) Program {
 func APIServer(t testing.TB) Program {
 	t.Helper()
 	return Program{Name: "kapi", Path: locate(t, "KAPI_BIN", "tests/.bin/kapi")}
+}
+
+// Tool is a program that tests/build-peers.sh builds for deploy/.
+func Tool(t testing.TB, name string) string {
+	t.Helper()
+	return locate(t, strings.ToUpper(name)+"_BIN", "tests/.bin/"+name)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -227,6 +228,15 @@ func (c *Cluster) Patch(resource string, o *unstructured.Unstructured, patch map
 		c.t.Fatalf("patch %s %s %s: %v", resource, o.GetName(), strings.Join(subresource, "/"), err)
 	}
 	return patched
+}
+
+// Bind puts a pod on a node, as a scheduler would.
+func (c *Cluster) Bind(namespace, pod, node string) {
+	c.t.Helper()
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+	if err := c.Typed.CoreV1().Pods(namespace).Bind(context.Background(), binding, metav1.CreateOptions{}); err != nil {
+		c.t.Fatalf("bind pod %s to %s: %v", pod, node, err)
+	}
 }
 
 // Delete removes an object at once, finalizers and grace aside.

@@ -45,6 +45,11 @@ impl HistogramSpec {
         Self { falls, ..self }
     }
 
+    /// Upper bounds without `+Inf`, ascending.
+    pub(crate) fn upper_bounds(&self) -> &[f64] {
+        &self.bounds
+    }
+
     /// Upper bounds without `+Inf`, each with the text of its label value.
     pub(crate) fn bounds(&self) -> impl Iterator<Item = (f64, &[u8])> {
         self.bounds.iter().zip(&self.labels).map(|(&bound, label)| (bound, &**label))

@@ -1,8 +1,8 @@
 //! What may join the registry: everything that could make the exposition invalid is refused here.
 
 use super::{Members, NewSeries, Registry};
+use crate::exposition::labels;
 use crate::statsd::series::family::Kind;
-use crate::statsd::series::labels;
 use crate::statsd::series::rejection::Rejection;
 
 impl Registry {

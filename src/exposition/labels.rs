@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use crate::exposition::escape;
+use super::escape;
 
 /// Appends one label to a rendered set.
 pub(crate) fn push(out: &mut Vec<u8>, name: &str, value: &str) {
@@ -17,6 +17,15 @@ pub(crate) fn push(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(b"=\"");
     escape::label_value(out, value);
     out.push(b'"');
+}
+
+/// A rendered set of these labels, which are in the order of their names.
+pub(crate) fn rendered(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (name, value) in pairs {
+        push(&mut text, name, value);
+    }
+    text
 }
 
 /// The labels of a rendered set: names and escaped values.
@@ -172,18 +181,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn render(labels: &[(&str, &str)]) -> Vec<u8> {
-        let mut out = Vec::new();
-        for (name, value) in labels {
-            push(&mut out, name, value);
-        }
-        out
-    }
-
     #[test]
     fn rendered_sets_are_read_back() {
         let nasty = [("a", "x\"y\\z\n,b=\"c\""), ("b", ""), ("c_d", "\\"), ("e", "ü")];
-        let text = render(&nasty);
+        let text = rendered(&nasty);
         let back: Vec<_> = iter(&text)
             .map(|(name, value)| {
                 (
@@ -212,7 +213,7 @@ mod tests {
             prop_assume!(a.len() == b.len());
             let text = |set: &[(String, String)]| {
                 let set: Vec<_> = set.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-                render(&set)
+                rendered(&set)
             };
             let key = |set: &[(String, String)]| {
                 let (names, values): (Vec<_>, Vec<_>) = set.iter().cloned().unzip();
@@ -240,7 +241,7 @@ mod tests {
             (vec![("a", "1"), ("c", "1")], vec![("b", "1"), ("c", "2")]),
         ];
         for (a, b) in less {
-            let (a, b) = (render(&a), render(&b));
+            let (a, b) = (rendered(&a), rendered(&b));
             assert_eq!(compare(&a, &b), Ordering::Less);
             assert_eq!(compare(&b, &a), Ordering::Greater);
             assert_eq!(compare(&a, &a), Ordering::Equal);

@@ -1,7 +1,7 @@
 //! Keeping a running process to its flags and files.
 //!
 //! Files are watched before they are read. When one has another content, or SIGHUP comes, flags and options
-//! file are resolved anew; what comes of it is handed to the listeners and to the Kubernetes side, which
+//! file are resolved anew; what comes of it is handed to the listeners and to the sides, which
 //! keep what they have where the new cannot be had yet, and try again. A newer change takes the place of
 //! one under way. Something that cannot be used at all changes nothing.
 //!
@@ -9,19 +9,18 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::watch;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use crate::app::kube_side;
-use crate::app::kube_side::{Connection, KubeSide};
-use crate::app::listeners::Listeners;
-use crate::app::process::file_watch::FileWatch;
-use crate::app::telemetry::Telemetry;
+use super::listeners::Listeners;
+use super::personality::{Personality, Resolve, Running};
+use super::process::file_watch::FileWatch;
+use super::sides::{Kind, Trigger};
+use super::telemetry::Telemetry;
 use crate::cli::config::{Config, ConfigErrors, Load, OptionsFile};
-use crate::kube::{ClientError, PipelineHandle};
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::ConfigFile;
 
@@ -30,9 +29,6 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What that pause grows to.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// Reads the options file and resolves it with the flags; it may block.
-pub(crate) type Resolve = Arc<dyn Fn(Load) -> Result<Config, ConfigErrors> + Send + Sync>;
 
 /// The first configuration of a process, and the watch over its files, which began before they were read.
 pub(crate) struct Beginning {
@@ -43,49 +39,26 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// Reads the first configuration. `options_file` is the value of `--config`.
+    /// Reads the first configuration.
     ///
     /// # Errors
     ///
     /// What cannot be used.
-    pub(crate) fn new(resolve: Resolve, options_file: &str) -> Result<Self, ConfigErrors> {
+    pub(crate) fn new(personality: &Personality) -> Result<Self, ConfigErrors> {
+        let options_file = &personality.options_file;
         let mut watched = FileWatch::new();
         watched.follow((!options_file.is_empty()).then(|| PathBuf::from(options_file)));
-        let config = resolve(Load::First)?;
+        let config = (personality.resolve)(Load::First)?;
         // Before anybody reads those that the file names.
-        watched.follow(files(&config));
-        Ok(Self { resolve, watched, config })
-    }
-
-    /// Starts the Kubernetes side, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// What keeps it from starting.
-    pub(crate) async fn start_side(
-        &self,
-        telemetry: &Telemetry,
-    ) -> Result<Option<KubeSide>, ClientError> {
-        match &self.config.kube {
-            Some(kube) => {
-                KubeSide::start(kube, self.config.personality, &telemetry.kube).await.map(Some)
-            }
-            None => Ok(None),
-        }
+        watched.follow(files(&config, personality.sides));
+        Ok(Self { resolve: Arc::clone(&personality.resolve), watched, config })
     }
 }
 
 /// The files that decide about a configuration.
-fn files(config: &Config) -> Vec<PathBuf> {
+fn files(config: &Config, kinds: &[&Kind]) -> Vec<PathBuf> {
     let options = config.options_file.iter().map(|file| PathBuf::from(&file.path));
-    let kube = config.kube.iter().flat_map(|kube| kube_side::files(kube, config.personality));
-    let custom = custom_file(config).map(|file| PathBuf::from(&file.path));
-    options.chain(kube).chain(custom).collect()
-}
-
-/// The file that says what is made of custom resources.
-fn custom_file(config: &Config) -> Option<&OptionsFile> {
-    config.kube.as_ref()?.custom.as_ref()?.file.as_ref()
+    options.chain(kinds.iter().flat_map(|kind| (kind.files)(config))).collect()
 }
 
 /// What is being done for a change.
@@ -93,14 +66,14 @@ enum Step {
     Idle,
     /// Flags and options file are being resolved.
     Resolving(JoinHandle<Result<Config, ConfigErrors>>),
-    /// Credentials for the new configuration are being read.
-    Connecting(Box<Config>, JoinHandle<Result<Connection, ClientError>>),
+    /// Sides get what the new configuration needs.
+    Preparing(Box<Config>, JoinHandle<Result<(), String>>),
 }
 
 /// What has come of a step.
 enum Done {
     Resolved(Result<Result<Config, ConfigErrors>, JoinError>),
-    Connected(Result<Result<Connection, ClientError>, JoinError>),
+    Prepared(Result<Result<(), String>, JoinError>),
 }
 
 impl Step {
@@ -109,7 +82,7 @@ impl Step {
         match self {
             Self::Idle => std::future::pending().await,
             Self::Resolving(task) => Done::Resolved(task.await),
-            Self::Connecting(_, task) => Done::Connected(task.await),
+            Self::Preparing(_, task) => Done::Prepared(task.await),
         }
     }
 }
@@ -118,17 +91,16 @@ impl Step {
 pub(crate) struct Upkeep {
     resolve: Resolve,
     watched: FileWatch,
+    /// The sides that there may be, and those that there are.
+    kinds: &'static [&'static Kind],
+    sides: Vec<Running>,
     listeners: Listeners,
-    side: Option<KubeSide>,
-    situation: Option<PipelineHandle>,
     metrics: KubeMetrics,
     step: Step,
     /// A file has changed, and what it says was not accepted yet.
     doubt: bool,
     failures: u32,
     retry: Option<Instant>,
-    /// Told when the cluster defines other custom resources than before.
-    definitions: Option<watch::Receiver<u64>>,
     /// The options file that was accepted last, and the file about custom resources.
     accepted: Vec<(ConfigFile, OptionsFile)>,
     /// Whether that is in force and was said to be.
@@ -143,14 +115,12 @@ enum Event {
     Retry,
     /// Something has come further by itself.
     Further,
-    /// The cluster defines other custom resources.
-    Defined,
 }
 
 /// The files that metrics tell of.
 fn told_of(config: &Config) -> Vec<(ConfigFile, OptionsFile)> {
     let options = config.options_file.iter().map(|file| (ConfigFile::Options, file));
-    let custom = custom_file(config).map(|file| (ConfigFile::CustomResources, file));
+    let custom = config.custom_file().map(|file| (ConfigFile::CustomResources, file));
     options.chain(custom).map(|(which, file)| (which, file.clone())).collect()
 }
 
@@ -158,18 +128,18 @@ impl Upkeep {
     /// Keeps what was started.
     pub(crate) fn new(
         beginning: Beginning,
+        kinds: &'static [&'static Kind],
         listeners: Listeners,
-        side: Option<KubeSide>,
+        sides: Vec<Running>,
         telemetry: &Telemetry,
     ) -> Self {
         let Beginning { resolve, watched, config } = beginning;
         let mut upkeep = Self {
             resolve,
             watched,
+            kinds,
+            sides,
             listeners,
-            situation: side.as_ref().map(KubeSide::handle),
-            definitions: side.as_ref().and_then(KubeSide::definitions),
-            side,
             metrics: telemetry.kube.clone(),
             step: Step::Idle,
             doubt: false,
@@ -186,13 +156,20 @@ impl Upkeep {
         upkeep
     }
 
+    /// Lets the sides read again what they alone read.
+    pub(crate) fn reread(&self, trigger: Trigger) {
+        for reread in self.sides.iter().filter_map(|running| running.side.reread()) {
+            reread(trigger);
+        }
+    }
+
     /// Reads flags and files anew, as SIGHUP asks for.
     pub(crate) fn reload(&mut self) {
         tracing::info!("Changes detected");
         match std::mem::replace(&mut self.step, Step::Idle) {
             Step::Idle => {}
             Step::Resolving(task) => task.abort(),
-            Step::Connecting(_, task) => task.abort(),
+            Step::Preparing(_, task) => task.abort(),
         }
         self.retry = None;
         let resolve = Arc::clone(&self.resolve);
@@ -207,9 +184,7 @@ impl Upkeep {
             () = self.watched.changed() => Event::FileChanged,
             done = self.step.done() => Event::Done(done),
             () = self.listeners.attend() => Event::Further,
-            () = further(&mut self.situation) => Event::Further,
-            () = resharded(&mut self.side) => Event::Further,
-            () = defined(&mut self.definitions) => Event::Defined,
+            () = any_further(&mut self.sides) => Event::Further,
             () = until(retry) => Event::Retry,
         };
         match event {
@@ -221,70 +196,65 @@ impl Upkeep {
             Event::Retry => self.reload(),
             Event::Done(done) => self.done(done),
             Event::Further => {}
-            Event::Defined => {
-                if let Some(side) = &mut self.side {
-                    side.refresh();
-                }
-            }
         }
         self.judge();
     }
 
-    /// Ends the listeners and the Kubernetes side, answers in flight first.
+    /// Ends the listeners, answers in flight first, and meanwhile the sides.
     pub(crate) async fn end(mut self) {
+        let mut sides: JoinSet<()> =
+            self.sides.into_iter().map(|running| running.side.stop()).collect();
         self.listeners.stop().await;
-        if let Some(side) = self.side.take() {
-            side.stop().await;
-        }
+        while sides.join_next().await.is_some() {}
     }
 
     fn done(&mut self, done: Done) {
         match (done, std::mem::replace(&mut self.step, Step::Idle)) {
             (Done::Resolved(Ok(Ok(config))), _) => self.resolved(config),
-            (Done::Connected(Ok(Ok(connection))), Step::Connecting(config, _)) => {
-                self.accept(*config, Some(connection));
-            }
+            (Done::Prepared(Ok(Ok(()))), Step::Preparing(config, _)) => self.accept(&config),
             (Done::Resolved(Ok(Err(error))), _) => self.refuse(&error, false),
-            (Done::Connected(Ok(Err(error))), _) => self.refuse(&error, true),
-            (Done::Resolved(Err(error)) | Done::Connected(Err(error)), _) => {
+            (Done::Prepared(Ok(Err(error))), _) => self.refuse(&error, true),
+            (Done::Resolved(Err(error)) | Done::Prepared(Err(error)), _) => {
                 self.refuse(&error, true);
             }
-            (Done::Connected(_), _) => {}
+            (Done::Prepared(_), _) => {}
         }
     }
 
     fn resolved(&mut self, config: Config) {
-        self.watched.follow(files(&config));
-        match (&config.kube, &self.side) {
-            (Some(kube), Some(side)) if kube.pod.as_ref() != side.pod() => self.refuse(
-                &"automatic sharding follows the pod named at the start, start the process anew",
-                false,
-            ),
-            (Some(kube), Some(side)) => {
-                let (kube, personality) = (kube.clone(), config.personality);
-                let current = Some(side.connection().clone());
-                let task =
-                    tokio::spawn(async move { Connection::open(&kube, personality, current).await });
-                self.step = Step::Connecting(Box::new(config), task);
+        self.watched.follow(files(&config, self.kinds));
+        for kind in self.kinds {
+            let is_on = self.sides.iter().any(|running| std::ptr::eq(running.kind, *kind));
+            if is_on == (kind.off)(&config).is_some() {
+                let name = kind.name;
+                let error = format!(
+                    "the {name} side is turned on and off at the start only, start the process anew"
+                );
+                return self.refuse(&error, false);
             }
-            (None, None) => self.accept(config, None),
-            _ => self.refuse(
-                &"the Kubernetes side is turned on and off at the start only, start the process anew",
-                false,
-            ),
+        }
+        let prepared = self.sides.iter_mut().map(|running| running.side.prepare(&config));
+        match prepared.collect::<Result<Vec<_>, String>>() {
+            Err(error) => self.refuse(&error, false),
+            Ok(tasks) => {
+                let task = tokio::spawn(async move {
+                    for task in tasks.into_iter().flatten() {
+                        task.await?;
+                    }
+                    Ok(())
+                });
+                self.step = Step::Preparing(Box::new(config), task);
+            }
         }
     }
 
     /// From here on this is what has to be served.
-    fn accept(&mut self, config: Config, connection: Option<Connection>) {
-        self.listeners.change(&config);
-        if let (Some(side), Some(kube), Some(connection)) =
-            (&mut self.side, &config.kube, connection)
-        {
-            side.change(kube, connection);
-            self.definitions = side.definitions();
+    fn accept(&mut self, config: &Config) {
+        self.listeners.change(config);
+        for running in &mut self.sides {
+            running.side.reload(config);
         }
-        self.accepted = told_of(&config);
+        self.accepted = told_of(config);
         self.doubt = false;
         self.failures = 0;
         self.claimed = false;
@@ -313,7 +283,7 @@ impl Upkeep {
     fn judge(&mut self) {
         let in_force = !self.doubt
             && self.listeners.is_in_force()
-            && self.side.as_ref().is_none_or(KubeSide::is_in_force);
+            && self.sides.iter().all(|running| running.side.status().in_force);
         if in_force == self.claimed {
             return;
         }
@@ -334,32 +304,17 @@ impl Upkeep {
     }
 }
 
-/// Completes when the Kubernetes side has come further.
-async fn further(situation: &mut Option<PipelineHandle>) {
-    match situation {
-        Some(situation) => situation.changed().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Completes when the Kubernetes side follows another share of the objects.
-async fn resharded(side: &mut Option<KubeSide>) {
-    match side {
-        Some(side) => side.reshard().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Completes when the cluster defines other custom resources than before.
-async fn defined(definitions: &mut Option<watch::Receiver<u64>>) {
-    let changed = match definitions {
-        Some(definitions) => definitions.changed().await.is_ok(),
-        None => false,
-    };
-    if !changed {
-        // Nobody looks for them, or does any more.
-        std::future::pending::<()>().await;
-    }
+/// Completes when a side has come further; it may be dropped at any time.
+async fn any_further(sides: &mut [Running]) {
+    let mut attending: Vec<_> = sides.iter_mut().map(|running| running.side.attend()).collect();
+    std::future::poll_fn(|context| {
+        // All of them, so that each is woken.
+        let ready = attending
+            .iter_mut()
+            .filter_map(|task| task.as_mut().poll(context).is_ready().then_some(()));
+        if ready.count() > 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 async fn until(instant: Option<Instant>) {

@@ -1,23 +1,95 @@
 //! The StatsD side of a run: flags to a pipeline, and what can be asked of it.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::{Kind, Reread, Side, Start, Taken, Task, Trigger};
+use crate::cli::config::Name;
 use crate::cli::services;
 use crate::cli::statsd_flags::StatsdArgs;
-use crate::statsd::line::ParserFlags;
-use crate::statsd::mapper::{Mapper, Problem};
-use crate::statsd::{
-    CacheKind, Pipeline, PipelineConfig, RelayConfig, Reserved, SelfMetrics, StartError,
+use crate::exposition::Source;
+use crate::statsd::mapping;
+use crate::statsd::{CacheKind, Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
+use crate::telemetry::Recorder;
+
+/// What StatsD clients send.
+pub(crate) static STATSD: Kind = Kind {
+    name: "StatsD",
+    path: "/metrics/statsd",
+    about: "what StatsD clients sent",
+    protobuf: true,
+    off: |config| {
+        let args = config.statsd.as_ref().map(|statsd| &statsd.args);
+        let listens = args.is_some_and(|args| require_listener(args).is_ok());
+        (!listens).then_some("the StatsD side is off: all its listeners are")
+    },
+    files: |_| Vec::new(),
+    // Clients choose them.
+    names: |_| BTreeSet::new(),
+    start: |start| Box::pin(async move { StatsdSide::start(&start) }),
 };
-use crate::telemetry::VERSION;
+
+/// A running StatsD side.
+struct StatsdSide {
+    pipeline: Arc<Pipeline>,
+    /// Whether a mapping file is named.
+    has_mapping: bool,
+}
+
+impl StatsdSide {
+    fn start(Start { config, taken, .. }: &Start<'_>) -> Result<Box<dyn Side>, String> {
+        let args = &config.statsd.as_ref().ok_or("no StatsD side is configured")?.args;
+        let self_metrics = match config.name {
+            Name::StatsdExporter => SelfMetrics::Original,
+            _ => {
+                // Under its own name the original has done so before anything else.
+                before_start(args)?;
+                SelfMetrics::None
+            }
+        };
+        let pipeline = start(args, self_metrics, Arc::clone(taken));
+        let pipeline = pipeline.map_err(|error| error.to_string())?;
+        announce(&pipeline, args);
+        Ok(Box::new(Self { pipeline, has_mapping: !args.mapping_config.is_empty() }))
+    }
+
+    fn shutdown(&self) -> Task<'static, ()> {
+        let pipeline = Arc::clone(&self.pipeline);
+        Box::pin(async move { pipeline.shutdown().await })
+    }
+}
+
+impl Side for StatsdSide {
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::clone(&self.pipeline) as _
+    }
+
+    fn telemetry(&self, recorder: &mut Recorder) {
+        recorder.add(self.pipeline.about(SelfMetrics::All));
+    }
+
+    fn reread(&self) -> Option<Reread> {
+        let (pipeline, has_mapping) = (Arc::clone(&self.pipeline), self.has_mapping);
+        Some(Arc::new(move |trigger| reload(&pipeline, has_mapping, trigger)))
+    }
+
+    /// What it has received until then is counted and relayed.
+    fn at_once(&self) -> Option<Task<'static, ()>> {
+        Some(self.shutdown())
+    }
+
+    fn stop(self: Box<Self>) -> Task<'static, ()> {
+        self.shutdown()
+    }
+}
 
 /// Why the StatsD side does not start. The text says it all.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct StatsdError(String);
+pub(crate) struct StatsdError(String);
 
 /// Reads a listen address: host and numeric port; without a host every IPv4 address.
 ///
@@ -77,36 +149,13 @@ fn socket_mode(text: &str) -> Option<u32> {
     }
 }
 
-/// Which parts of the line grammar the flags turn on.
-pub fn parser_flags(args: &StatsdArgs) -> ParserFlags {
-    ParserFlags {
-        dogstatsd: args.parse_dogstatsd_tags,
-        influxdb: args.parse_influxdb_tags,
-        librato: args.parse_librato_tags,
-        signalfx: args.parse_signalfx_tags,
-        sets: args.sets,
-    }
-}
-
-/// Loads a mapping file and nothing else.
-///
-/// # Errors
-///
-/// When it cannot be read or is not valid; every problem is in the text, in the order of the file.
-pub fn load_mapping(path: &Path) -> Result<Mapper, String> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    Mapper::from_yaml(&text)
-        .map_err(|problems| format!("{}: {}", path.display(), Problem::list(&problems)))
-}
-
 /// What `--debug.dump-fsm` and `--check-config` ask for before anything listens. Returns whether that
 /// was all.
 ///
 /// # Errors
 ///
 /// When the mapping file cannot be used.
-pub fn before_start(args: &StatsdArgs) -> Result<bool, String> {
+pub(crate) fn before_start(args: &StatsdArgs) -> Result<bool, String> {
     if args.mapping_config.is_empty() {
         if args.check_config {
             tracing::info!("Configuration check successful, exiting");
@@ -116,11 +165,8 @@ pub fn before_start(args: &StatsdArgs) -> Result<bool, String> {
     if args.dump_fsm.is_empty() && !args.check_config {
         return Ok(false);
     }
-    let mapper = load_mapping(Path::new(&args.mapping_config))
+    let mapper = mapping::load_and_warn(Path::new(&args.mapping_config))
         .map_err(|error| format!("error loading config: {error}"))?;
-    for warning in mapper.warnings() {
-        tracing::warn!(file = args.mapping_config, "{warning}");
-    }
     if !args.dump_fsm.is_empty() {
         match std::fs::write(&args.dump_fsm, mapper.dump_dot()) {
             Ok(()) => tracing::info!(path = args.dump_fsm, "Wrote the matching automaton"),
@@ -138,10 +184,10 @@ pub fn before_start(args: &StatsdArgs) -> Result<bool, String> {
 /// # Errors
 ///
 /// The first listener, file or target that cannot be used.
-pub fn start(
+fn start(
     args: &StatsdArgs,
     self_metrics: SelfMetrics,
-    reserved: Reserved,
+    reserved: Taken,
 ) -> Result<Arc<Pipeline>, StatsdError> {
     let udp = listen_address("UDP", &args.listen_udp)?;
     let tcp = listen_address("TCP", &args.listen_tcp)?;
@@ -171,7 +217,7 @@ pub fn start(
         read_buffer: usize::try_from(args.read_buffer).unwrap_or(0),
         mapping_file: Some(PathBuf::from(&args.mapping_config))
             .filter(|path| !path.as_os_str().is_empty()),
-        flags: parser_flags(args),
+        flags: args.parser_flags(),
         cache_size: usize::try_from(args.cache_size).unwrap_or(0),
         event_flush: (
             u64::try_from(args.event_flush_threshold).unwrap_or(0),
@@ -185,7 +231,6 @@ pub fn start(
         }),
         reserved,
         self_metrics,
-        build: (VERSION.to_owned(), option_env!("KSTATD_REVISION").unwrap_or("unknown").to_owned()),
         ..PipelineConfig::default()
     };
     let pipeline = Pipeline::start(config).map_err(|error| match error {
@@ -236,7 +281,7 @@ fn listen_error(
 /// # Errors
 ///
 /// When all are off.
-pub fn require_listener(args: &StatsdArgs) -> Result<(), StatsdError> {
+pub(crate) fn require_listener(args: &StatsdArgs) -> Result<(), StatsdError> {
     let addresses = [&args.listen_udp, &args.listen_tcp, &args.listen_unixgram];
     if addresses.iter().any(|address| !address.is_empty()) {
         return Ok(());
@@ -249,7 +294,7 @@ pub fn require_listener(args: &StatsdArgs) -> Result<(), StatsdError> {
 }
 
 /// Says where lines are taken.
-pub fn announce(pipeline: &Pipeline, args: &StatsdArgs) {
+fn announce(pipeline: &Pipeline, args: &StatsdArgs) {
     let text = |address: Option<SocketAddr>| address.map_or(String::new(), |a| a.to_string());
     tracing::info!(
         udp = text(pipeline.udp_address()),
@@ -259,17 +304,8 @@ pub fn announce(pipeline: &Pipeline, args: &StatsdArgs) {
     );
 }
 
-/// What asked for the mapping file to be read again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trigger {
-    /// SIGHUP.
-    Hangup,
-    /// The lifecycle API.
-    Request,
-}
-
 /// Reads the mapping file again.
-pub fn reload(pipeline: &Pipeline, has_file: bool, trigger: Trigger) {
+fn reload(pipeline: &Pipeline, has_file: bool, trigger: Trigger) {
     let (what, signal) = match trigger {
         Trigger::Hangup => ("signal", Some("hangup")),
         Trigger::Request => ("lifecycle api reload", None),

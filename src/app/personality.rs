@@ -1,0 +1,229 @@
+//! What the program is under each of its names, as one value: sides, listeners, names, and what a reload reads again.
+//!
+//! The [run loop](super::run) is the same for all of them. A side becomes part of a name by its row in
+//! [`Personality::sides`].
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::listeners::{Role, Routers};
+use super::sides::kubernetes::{self, KUBERNETES};
+use super::sides::statsd::{self, STATSD};
+use super::sides::{Kind, Side, Trigger};
+use super::telemetry::Telemetry;
+use crate::cli::config::{self, Config, ConfigError, ConfigErrors, Load, Name};
+use crate::cli::kube_flags::KubeArgs;
+use crate::cli::native::RunArgs;
+use crate::cli::statsd_flags::StatsdArgs;
+use crate::exposition::Source;
+use crate::server::readiness::Readiness;
+use crate::server::routes::native::Part;
+use crate::server::routes::statsd_exporter::Lifecycle;
+use crate::server::routes::{
+    kube_state_metrics as original_kube, native, statsd_exporter as original_statsd, telemetry,
+};
+use crate::telemetry::Recorder;
+
+/// Reads the options file and resolves it with the flags; it may block.
+pub(crate) type Resolve = Arc<dyn Fn(Load) -> Result<Config, ConfigErrors> + Send + Sync>;
+
+/// What the program is under one name.
+pub(crate) struct Personality {
+    /// The sides it may have, in the order in which `/metrics` has them. They are started from the last to the first:
+    /// who sends lines does not wait until an API server answers.
+    pub(crate) sides: &'static [&'static Kind],
+    /// Resolves the flags.
+    pub(crate) resolve: Resolve,
+    /// The value of `--config`.
+    pub(crate) options_file: String,
+    /// Whether SIGHUP and changed files resolve the flags anew; what sides read again at SIGHUP is theirs.
+    pub(crate) follows_flags: bool,
+    /// What is counted.
+    pub(crate) telemetry: fn(&Config) -> Telemetry,
+    /// Whether what is counted stands in one body with what the sides have.
+    pub(crate) one_body: bool,
+    /// The paths of the listeners.
+    pub(crate) routers: fn(&Serving<'_>) -> Routers,
+    /// Says in the log where a listener is.
+    pub(crate) announce: fn(Role, SocketAddr),
+    /// What the log says of the signal that ends the process.
+    pub(crate) ending: &'static str,
+}
+
+/// A side that runs.
+pub(crate) struct Running {
+    pub(crate) kind: &'static Kind,
+    pub(crate) side: Box<dyn Side>,
+}
+
+/// What a process serves.
+pub(crate) struct Serving<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) sides: &'a [Running],
+    pub(crate) telemetry: &'a Telemetry,
+    pub(crate) readiness: &'a Readiness,
+    /// Ends the process when it is notified.
+    pub(crate) quit: &'a Arc<Notify>,
+}
+
+impl Serving<'_> {
+    fn sources(&self) -> Vec<Arc<dyn Source>> {
+        self.sides.iter().map(|running| running.side.source()).collect()
+    }
+
+    /// What sides say about themselves, beside what is in `recorder`.
+    fn about(&self, mut recorder: Recorder) -> Arc<dyn Source> {
+        for running in self.sides {
+            running.side.telemetry(&mut recorder);
+        }
+        Arc::new(recorder.finish())
+    }
+}
+
+/// The program under its own name.
+pub(crate) fn kstatd(args: &RunArgs) -> Personality {
+    let flags = args.clone();
+    Personality {
+        sides: const { &[&KUBERNETES, &STATSD] },
+        resolve: Arc::new(move |load| config::kstatd(&flags, load, kubernetes::is_configured)),
+        options_file: args.kube.0.config.clone(),
+        follows_flags: true,
+        telemetry: |config| {
+            Telemetry::new(Recorder::new(), |recorder, http, kube| {
+                http.register_duration(recorder);
+                // Reloads of the options file are counted there too.
+                if config.kube.is_some() || config.options_file.is_some() {
+                    kube.register(recorder);
+                }
+            })
+        },
+        one_body: false,
+        routers: |serving| {
+            let part = |Running { kind, side }: &Running| Part {
+                path: kind.path,
+                about: kind.about,
+                source: side.source(),
+                protobuf: kind.protobuf,
+            };
+            let parts: Vec<Part> = serving.sides.iter().map(part).collect();
+            let (readiness, about) =
+                (serving.readiness.clone(), serving.about(Recorder::default()));
+            let (http, own) = (serving.telemetry.http.clone(), serving.telemetry.own.clone());
+            Box::new(move |role, gzip| match role {
+                Role::Main => native::router(&parts, gzip, readiness.clone(), &http),
+                Role::Telemetry => {
+                    telemetry::router(own.clone(), Arc::clone(&about), "kstatd", true)
+                }
+            })
+        },
+        announce,
+        ending: "ending",
+    }
+}
+
+/// The program under the name kube-state-metrics.
+pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
+    let flags = args.clone();
+    Personality {
+        sides: const { &[&KUBERNETES] },
+        resolve: Arc::new(move |load| config::kube_state_metrics(&flags, load)),
+        options_file: args.config.clone(),
+        follows_flags: true,
+        telemetry: |_| {
+            Telemetry::new(Recorder::new(), |recorder, http, kube| {
+                http.register_duration(recorder);
+                kube.register(recorder);
+                recorder.kube_build_info();
+            })
+        },
+        one_body: false,
+        routers: |serving| {
+            let (sources, about) = (serving.sources(), serving.about(Recorder::default()));
+            let livez = serving.sides.iter().find_map(|running| running.side.liveness());
+            let (http, own) = (serving.telemetry.http.clone(), serving.telemetry.own.clone());
+            Box::new(move |role, gzip| match role {
+                Role::Main => original_kube::router(sources.clone(), gzip, livez.clone(), &http),
+                Role::Telemetry => {
+                    telemetry::router(own.clone(), Arc::clone(&about), "kube-state-metrics", false)
+                }
+            })
+        },
+        announce,
+        ending: ENDING,
+    }
+}
+
+/// The program under the name statsd_exporter.
+pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
+    let flags = args.clone();
+    Personality {
+        sides: const { &[&STATSD] },
+        resolve: Arc::new(move |_| {
+            let invalid = |error: statsd::StatsdError| ConfigError::Invalid(error.to_string());
+            statsd::require_listener(&flags).map_err(invalid)?;
+            Ok(config::statsd_exporter(&flags)?)
+        }),
+        options_file: String::new(),
+        follows_flags: false,
+        telemetry: |_| {
+            Telemetry::new(Recorder::process(), |recorder, http, _| http.register_scrapes(recorder))
+        },
+        one_body: true,
+        routers: |serving| {
+            let own = Arc::new(serving.telemetry.own.clone());
+            let mut sources = serving.sources();
+            sources.push(own);
+            // Where the original has nothing.
+            let about = serving.about(Recorder::new());
+            let args = serving.config.statsd.as_ref().map(|statsd| statsd.args.clone());
+            let args = args.unwrap_or_default();
+            let lifecycle = args.web_enable_lifecycle.then(|| lifecycle(serving));
+            let http = serving.telemetry.http.clone();
+            Box::new(move |_, _| {
+                let path = &args.web_telemetry_path;
+                original_statsd::router(
+                    sources.clone(),
+                    Arc::clone(&about),
+                    path,
+                    lifecycle.clone(),
+                    &http,
+                )
+            })
+        },
+        announce: |_, address| tracing::info!(addr = %address, "Accepting Prometheus Requests"),
+        ending: ENDING,
+    }
+}
+
+/// What the originals' logs say when a signal ends them.
+const ENDING: &str = "Received os signal, exiting";
+
+fn announce(role: Role, address: SocketAddr) {
+    match role {
+        Role::Main => tracing::info!(%address, "Started metrics server"),
+        Role::Telemetry => tracing::info!(%address, "Started self metrics server"),
+    }
+}
+
+fn lifecycle(serving: &Serving<'_>) -> Lifecycle {
+    let rereads: Vec<_> =
+        serving.sides.iter().filter_map(|running| running.side.reread()).collect();
+    let quit = Arc::clone(serving.quit);
+    Lifecycle {
+        reload: Arc::new(move || rereads.iter().for_each(|reread| reread(Trigger::Request))),
+        quit: Arc::new(move || quit.notify_one()),
+    }
+}
+
+/// What there is under a name that has no side, for the log.
+pub(crate) fn nothing_to_do(name: Name) -> &'static str {
+    match name {
+        Name::Kstatd => {
+            "nothing to do: no StatsD listener is on and no Kubernetes cluster is configured"
+        }
+        Name::KubeStateMetrics => "no Kubernetes side is configured",
+        Name::StatsdExporter => "no StatsD side is configured",
+    }
+}

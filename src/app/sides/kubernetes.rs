@@ -1,0 +1,334 @@
+//! The Kubernetes side of a run: connection, pipeline and catalog, brought in line with each new
+//! configuration.
+
+mod connection;
+mod custom;
+mod gated;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::oneshot;
+
+use super::{Awaited, Kind, Preparing, Side, Start, Status, Task};
+use crate::cache::{Catalog, MetricKind};
+use crate::cli::config::{Config, KubeConfig, Name};
+use crate::exposition::Source;
+use crate::kube::resharding::Sharding;
+use crate::kube::shard::Shard;
+use crate::kube::{
+    self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle, Timing, Watched,
+};
+use crate::server::authorisation::Reviews;
+use crate::server::routes::LivenessProbe;
+use crate::telemetry::KubeMetrics;
+
+pub(crate) use connection::is_configured;
+use connection::{Connection, Reviewer, greet};
+use custom::{Custom, redefined};
+use gated::Gated;
+
+/// The objects of a cluster.
+pub(crate) static KUBERNETES: Kind = Kind {
+    name: "Kubernetes",
+    path: "/metrics/kubernetes",
+    about: "Kubernetes objects",
+    protobuf: false,
+    off: |config| {
+        config.kube.is_none().then_some(
+            "the Kubernetes side is off: set --kubeconfig, --apiserver or KUBECONFIG, or run in a pod with a service \
+             account, to turn it on",
+        )
+    },
+    files: |config| {
+        let credentials = config.kube.iter().flat_map(|kube| connection::files(kube, config.name));
+        let custom = config.custom_file().map(|file| PathBuf::from(&file.path));
+        credentials.chain(custom).collect()
+    },
+    names,
+    start: |start| Box::pin(KubeSide::start(start)),
+};
+
+/// The names of all families of Kubernetes objects, watched now or after a reload, and those that OpenMetrics
+/// reserves around them: a StatsD client that sent one would make the common exposition invalid.
+///
+/// Custom resources have theirs of the start; those that are added later are not among them.
+fn names(config: &Config) -> BTreeSet<String> {
+    let Some(kube) = &config.kube else { return BTreeSet::new() };
+    let custom = kube.custom.as_ref().and_then(|custom| custom.config.as_ref());
+    let mut names: BTreeSet<String> = custom.iter().flat_map(|config| config.families()).collect();
+    names.extend(built_in());
+    names
+}
+
+fn built_in() -> impl Iterator<Item = String> {
+    let families = crate::resources::registry().iter().flat_map(|resource| resource.families());
+    families.flat_map(|family| {
+        let base = family.name.strip_suffix("_total");
+        let base = base.filter(|_| family.kind == MetricKind::Counter);
+        let around = base.map(|base| [base.to_owned(), format!("{base}_created")]);
+        std::iter::once(family.name.to_owned()).chain(around.into_iter().flatten())
+    })
+}
+
+/// A running Kubernetes side.
+struct KubeSide {
+    catalog: Catalog,
+    pipeline: Pipeline,
+    /// What has come further since it was last looked at.
+    situation: PipelineHandle,
+    connection: Connection,
+    /// The connection that the next configuration gets.
+    prepared: Option<oneshot::Receiver<Connection>>,
+    client: Arc<ArcSwap<Client>>,
+    metrics: KubeMetrics,
+    config: KubeConfig,
+    /// Where the pod decides about the shard.
+    sharding: Option<Sharding>,
+    /// The number of the latest change.
+    change: u64,
+    custom: Option<Custom>,
+    /// What holds back what is served at the start, if anything does.
+    first_sync: Option<Arc<FirstSync>>,
+}
+
+/// Completes when another share of the objects is to be followed, or another part of it to be shown; it may be dropped at
+/// any time. `change` is the number of the latest one.
+async fn reshared(
+    sharding: &mut Option<Sharding>,
+    handle: &PipelineHandle,
+    change: u64,
+    catalog: &Catalog,
+    metrics: &KubeMetrics,
+) {
+    match sharding {
+        Some(sharding) => sharding.step(handle, change, catalog, metrics).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl KubeSide {
+    /// Connects and begins to list. Under the name kube-state-metrics the API server must answer now.
+    async fn start(start: Start<'_>) -> Result<Box<dyn Side>, String> {
+        let Start { config: Config { name, kube, .. }, metrics, .. } = start;
+        let kube = kube.as_ref().ok_or("no Kubernetes side is configured")?;
+        let side = Self::open(kube, *name, metrics).await.map_err(|error| error.to_string())?;
+        Ok(Box::new(side))
+    }
+
+    async fn open(
+        config: &KubeConfig,
+        name: Name,
+        metrics: &KubeMetrics,
+    ) -> Result<Self, ClientError> {
+        let connection = Connection::open(config, name, None).await?;
+        let client = &connection.client;
+        if name == Name::KubeStateMetrics {
+            let version = client.version().await?;
+            tracing::info!(server = %client.url(), version, "Tested communication with server");
+        } else {
+            // StatsD does not wait for the API server, nor do the listeners.
+            tokio::spawn(greet(Arc::clone(client)));
+        }
+        let catalog = match name {
+            Name::Kstatd => Catalog::by_the_book(),
+            _ => Catalog::new(),
+        };
+        let current = Arc::new(ArcSwap::new(Arc::clone(client)));
+        let sharding = match config.pod.clone() {
+            Some(pod) => Some(Sharding::start(&current, pod, config.telemetry_port).await?),
+            None => None,
+        };
+        let shard = sharding.as_ref().map(Sharding::share);
+        let mut custom = Custom::new(config, metrics);
+        let mut first = pipeline_config(config, custom.as_mut());
+        first.shard = shard.unwrap_or(first.shard);
+        let pipeline = Pipeline::follow(client, &first, &catalog, metrics)?;
+        let settle = custom.as_ref().map_or(Duration::ZERO, |_| 2 * custom::SETTLE);
+        let first_sync = config
+            .gate
+            .map(|patience| Arc::new(FirstSync::new(pipeline.handle(), patience, settle)));
+        tokio::spawn(kube::report(pipeline.handle()));
+        let side = Self {
+            catalog,
+            first_sync,
+            situation: pipeline.handle(),
+            pipeline,
+            connection,
+            prepared: None,
+            client: current,
+            metrics: metrics.clone(),
+            config: config.clone(),
+            sharding,
+            change: 1,
+            custom,
+        };
+        side.note_shard();
+        Ok(side)
+    }
+
+    /// Follows what the configuration, the share and the cluster's definitions say.
+    fn follow(&mut self) {
+        let mut config = pipeline_config(&self.config, self.custom.as_mut());
+        config.shard = self.shard();
+        self.change = self.pipeline.change(&self.connection.client, &config);
+        self.note_shard();
+    }
+
+    fn shard(&self) -> Shard {
+        self.sharding.as_ref().map_or(self.config.shard, Sharding::share)
+    }
+
+    fn note_shard(&self) {
+        let shard = self.shard();
+        self.metrics.shard(i64::from(shard.index), shard.total);
+    }
+
+    /// Follows what has changed by itself.
+    async fn further(&mut self) {
+        enum Event {
+            Further,
+            Reshared,
+            Redefined,
+        }
+        let handle = self.pipeline.handle();
+        let (catalog, metrics) = (&self.catalog, &self.metrics);
+        let event = tokio::select! {
+            () = self.situation.changed() => Event::Further,
+            () = reshared(&mut self.sharding, &handle, self.change, catalog, metrics) => Event::Reshared,
+            () = redefined(&mut self.custom) => Event::Redefined,
+        };
+        match event {
+            Event::Further => {}
+            Event::Reshared => {
+                let shard = self.shard();
+                tracing::info!(
+                    shard = shard.index,
+                    of = shard.total,
+                    stage = ?shard.stage(),
+                    "Following another share of the objects"
+                );
+                self.follow();
+            }
+            Event::Redefined => self.follow(),
+        }
+    }
+}
+
+impl Side for KubeSide {
+    fn source(&self) -> Arc<dyn Source> {
+        let catalog = self.catalog.clone();
+        match &self.first_sync {
+            Some(first_sync) => Arc::new(Gated { catalog, first_sync: Arc::clone(first_sync) }),
+            None => Arc::new(catalog),
+        }
+    }
+
+    fn ready(&self) -> Option<Awaited> {
+        let handle = self.pipeline.handle();
+        let done = Box::pin(async move { handle.ready().await });
+        Some(Awaited { what: "the first lists of Kubernetes objects", done })
+    }
+
+    /// Asks the API server that the side follows at that moment.
+    fn liveness(&self) -> Option<LivenessProbe> {
+        let client = Arc::clone(&self.client);
+        Some(Arc::new(move || {
+            let client = client.load_full();
+            Box::pin(async move { client.livez().await.map_err(|error| error.to_string()) })
+        }))
+    }
+
+    fn reviews(&self) -> Option<Arc<dyn Reviews>> {
+        Some(Arc::new(Reviewer(Arc::clone(&self.client))))
+    }
+
+    fn prepare(&mut self, config: &Config) -> Result<Option<Preparing>, String> {
+        let Some(kube) = config.kube.clone() else { return Ok(None) };
+        if kube.pod != self.config.pod {
+            return Err(
+                "automatic sharding follows the pod named at the start, start the process anew"
+                    .to_owned(),
+            );
+        }
+        let (name, current) = (config.name, self.connection.clone());
+        let (sender, prepared) = oneshot::channel();
+        self.prepared = Some(prepared);
+        Ok(Some(Box::pin(async move {
+            let connection = Connection::open(&kube, name, Some(current)).await;
+            // Whoever does not want it any more has dropped the other end.
+            let _ = sender.send(connection.map_err(|error| error.to_string())?);
+            Ok(())
+        })))
+    }
+
+    fn reload(&mut self, config: &Config) {
+        let prepared = self.prepared.take().and_then(|mut prepared| prepared.try_recv().ok());
+        let (Some(connection), Some(config)) = (prepared, &config.kube) else { return };
+        if !Arc::ptr_eq(&self.connection.client, &connection.client) {
+            tokio::spawn(greet(Arc::clone(&connection.client)));
+            self.client.store(Arc::clone(&connection.client));
+        }
+        self.connection = connection;
+        self.config = config.clone();
+        if self.config.custom.is_none() {
+            self.custom = None;
+        } else if self.custom.is_none() {
+            self.custom = Custom::new(config, &self.metrics);
+        }
+        // Kind by kind, from here on.
+        self.follow();
+    }
+
+    fn attend(&mut self) -> Task<'_, ()> {
+        Box::pin(self.further())
+    }
+
+    fn status(&self) -> Status {
+        Status { in_force: self.pipeline.handle().is_in_force(self.change) }
+    }
+
+    fn stop(self: Box<Self>) -> Task<'static, ()> {
+        Box::pin(self.pipeline.stop())
+    }
+}
+
+fn pipeline_config(config: &KubeConfig, custom: Option<&mut Custom>) -> PipelineConfig {
+    let resources = config.resources.iter();
+    PipelineConfig {
+        resources: resources
+            .map(|(resource, options)| Watched::built_in(*resource, options))
+            .chain(custom.map(|custom| custom.watched(config)).unwrap_or_default())
+            .collect(),
+        namespaces: config.namespaces.clone(),
+        selector: config.selector.clone(),
+        object_limit: config.object_limit,
+        use_apiserver_cache: config.use_apiserver_cache,
+        shard: config.shard,
+        timing: Timing { staleness_limit: config.staleness_limit, ..Timing::default() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_kubernetes_families_are_reserved_with_what_open_metrics_adds() {
+        let names: BTreeSet<String> = built_in().collect();
+        for (name, want) in [
+            ("kube_pod_status_ready", true),
+            ("kube_pod_container_status_restarts_total", true),
+            ("kube_pod_container_status_restarts", true),
+            ("kube_pod_container_status_restarts_created", true),
+            // No family of these names can be in the way of a gauge.
+            ("kube_pod_status_ready_total", false),
+            ("kube_pod_status_ready_created", false),
+        ] {
+            assert_eq!(names.contains(name), want, "{name}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What the flags select: resources, families, and the labels of objects that are shown.
+
+use std::sync::Arc;
+
+use super::error::{ConfigError, ConfigErrors};
+use super::kube_args::KubeArgs;
+use crate::resources::select::filter::{FamilyFilter, FilterError};
+use crate::resources::select::selection::AllowLists;
+use crate::resources::{self, RenderOptions, Resource};
+
+/// Everything about resources, families and allow lists that cannot be used.
+pub(super) fn problems(args: &KubeArgs) -> Vec<ConfigError> {
+    let mut problems = Vec::new();
+    problems.extend(selected(args, Vec::new).err().into_iter().flat_map(|errors| errors.0));
+    let lists =
+        [(&args.metric_allowlist, 0), (&args.metric_denylist, 1), (&args.metric_opt_in_list, 2)];
+    for (patterns, list) in lists {
+        for pattern in patterns {
+            let mut lists = [&[][..]; 3];
+            lists[list] = std::slice::from_ref(pattern);
+            let compiled = FamilyFilter::new(lists[0], lists[1], lists[2]);
+            problems.extend(compiled.err().map(|error| ConfigError::Invalid(error.to_string())));
+        }
+    }
+    if !args.metric_allowlist.is_empty() && !args.metric_denylist.is_empty() {
+        problems.push(ConfigError::Invalid(FilterError::Both.to_string()));
+    }
+    let names = || {
+        let known = args.resources.iter().filter_map(|name| resources::find(name));
+        let known: Vec<&'static dyn Resource> = known.collect();
+        if args.resources.is_empty() { default_resources() } else { known }
+    };
+    for lists in [&args.labels_allowlist, &args.annotations_allowlist] {
+        let resolved = lists.resolve(names().iter().map(|one| one.name()), exists);
+        problems.extend(resolved.err().map(|error| unknown(&error.0)));
+    }
+    problems
+}
+
+/// The namespaces to watch, in the given order; empty for all, which an empty name stands for.
+pub fn namespaces(args: &KubeArgs) -> Vec<String> {
+    let mut namespaces = args.namespaces.clone();
+    if namespaces.iter().any(String::is_empty) {
+        return Vec::new();
+    }
+    if !args.duplicate_series {
+        // Watched twice, a namespace would have every series twice.
+        let mut seen = std::collections::BTreeSet::new();
+        namespaces.retain(|namespace| seen.insert(namespace.clone()));
+    }
+    namespaces
+}
+
+/// The resources that are watched when none are named.
+pub fn default_resources() -> Vec<&'static dyn Resource> {
+    let all = resources::registry().iter().copied();
+    all.filter(|resource| resource.api().default_enabled).collect()
+}
+
+/// The resources that `args` select, `default` when they name none.
+fn selected(
+    args: &KubeArgs,
+    default: impl Fn() -> Vec<&'static dyn Resource>,
+) -> Result<Vec<&'static dyn Resource>, ConfigErrors> {
+    if args.resources.is_empty() {
+        return Ok(default());
+    }
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for name in &args.resources {
+        match resources::find(name) {
+            Some(resource) => found.push(resource),
+            None => missing.push(unknown(name)),
+        }
+    }
+    if missing.is_empty() { Ok(found) } else { Err(ConfigErrors(missing)) }
+}
+
+/// The resources that `args` select (`default` when they name none) and how each is rendered.
+///
+/// # Errors
+///
+/// Unknown resources, or a broken pattern.
+pub fn rendering(
+    args: &KubeArgs,
+    default: impl Fn() -> Vec<&'static dyn Resource>,
+) -> Result<Vec<(&'static dyn Resource, RenderOptions)>, ConfigErrors> {
+    let selected = selected(args, default)?;
+    let families = Arc::new(family_filter(args)?);
+    let resolve = |lists: &AllowLists| {
+        let names = selected.iter().map(|resource| resource.name());
+        let resolved = lists.resolve(names, exists);
+        resolved.map_err(|error| unknown(&error.0))
+    };
+    let labels = resolve(&args.labels_allowlist)?;
+    let annotations = resolve(&args.annotations_allowlist)?;
+    let options = |resource: &'static dyn Resource| RenderOptions {
+        labels: labels.selection(resource.name()),
+        annotations: annotations.selection(resource.name()),
+        families: Arc::clone(&families),
+        keep_duplicates: args.duplicate_series,
+    };
+    Ok(selected.into_iter().map(|resource| (resource, options(resource))).collect())
+}
+
+/// The families that `args` select.
+pub(super) fn family_filter(args: &KubeArgs) -> Result<FamilyFilter, ConfigError> {
+    let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
+    let filter = FamilyFilter::new(
+        &list(&args.metric_allowlist),
+        &list(&args.metric_denylist),
+        &list(&args.metric_opt_in_list),
+    );
+    filter.map_err(|error| ConfigError::Invalid(error.to_string()))
+}
+
+fn exists(name: &str) -> bool {
+    resources::find(name).is_some()
+}
+
+fn unknown(name: &str) -> ConfigError {
+    let available: Vec<&str> = resources::registry().iter().map(|one| one.name()).collect();
+    ConfigError::UnknownResource { name: name.to_owned(), available: available.join(",") }
+}

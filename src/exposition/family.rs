@@ -1,0 +1,346 @@
+//! A family of metrics as a value, and its form in every format.
+//!
+//! This is for what a process says about itself: a few families, gathered for each scrape by whoever has the numbers
+//! ([`Collect`]) and printed here, whatever room they come from. What is large (the lines of the cache, the series of
+//! StatsD clients) is written from where it lies, through the same [`header`], [`float`] and [`Sink`].
+
+use super::protobuf::{Binary, Length, Sink, fields, varint};
+use super::prototext::{Cursor, Layout, Text};
+use super::{Format, float, header, labels};
+
+/// The type of a family, where it promises something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// It only goes up.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    /// Quantiles, sum and count.
+    Summary,
+    /// Cumulative buckets, sum and count.
+    Histogram,
+}
+
+impl Kind {
+    /// The word of the text formats.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Summary => "summary",
+            Self::Histogram => "histogram",
+        }
+    }
+
+    /// Number and name in `io.prometheus.client.MetricType`.
+    #[must_use]
+    pub const fn message(self) -> (u64, &'static str) {
+        match self {
+            Self::Counter => (0, "COUNTER"),
+            Self::Gauge => (1, "GAUGE"),
+            Self::Summary => (2, "SUMMARY"),
+            Self::Histogram => (4, "HISTOGRAM"),
+        }
+    }
+}
+
+/// Appends what a message of a family begins with.
+pub fn head(sink: &mut impl Sink, name: &str, help: &str, kind: Kind) {
+    sink.text(fields::FAMILY_NAME, name.as_bytes());
+    sink.text(fields::FAMILY_HELP, help.as_bytes());
+    let (number, word) = kind.message();
+    sink.word(fields::FAMILY_TYPE, number, word);
+}
+
+/// Gathers families as they are at that moment.
+pub trait Collect: Send + Sync {
+    /// Appends them, in any order; one without series is left out of the exposition.
+    fn collect(&self, out: &mut Vec<Family>);
+}
+
+/// A family.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Family {
+    /// The name of its series; that of a counter ends in `_total`.
+    pub name: &'static str,
+    /// Plain text.
+    pub help: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// Its series, in the order of their labels.
+    pub series: Vec<Series>,
+}
+
+/// One series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// [Rendered](labels) labels.
+    pub labels: Vec<u8>,
+    /// What it says now.
+    pub value: Value,
+}
+
+/// What a series says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// One number.
+    Number(f64),
+    /// The buckets of a histogram.
+    Histogram(Buckets),
+}
+
+/// The buckets of a histogram.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buckets {
+    /// Upper bounds, without infinity.
+    pub bounds: &'static [f64],
+    /// How many observations each bound has at or below it, and all of them.
+    pub counts: Vec<u64>,
+    /// Sum of the observations.
+    pub sum: f64,
+}
+
+impl Buckets {
+    fn count(&self) -> u64 {
+        self.counts.last().copied().unwrap_or_default()
+    }
+
+    /// Bounds with infinity, and the counts.
+    fn iter(&self) -> impl Iterator<Item = (f64, u64)> {
+        let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
+        bounds.zip(self.counts.iter().copied())
+    }
+}
+
+impl Series {
+    /// A series of one number.
+    #[must_use]
+    pub fn new(labels: &[(&str, &str)], value: f64) -> Self {
+        Self { labels: labels::rendered(labels), value: Value::Number(value) }
+    }
+}
+
+impl Family {
+    /// A family of one series without labels.
+    #[must_use]
+    pub fn one(name: &'static str, help: &'static str, kind: Kind, value: f64) -> Self {
+        Self { name, help, kind, series: vec![Series::new(&[], value)] }
+    }
+
+    /// One series for each value of one label.
+    #[must_use]
+    pub fn by<'a>(
+        name: &'static str,
+        help: &'static str,
+        kind: Kind,
+        label: &str,
+        series: impl IntoIterator<Item = (&'a str, f64)>,
+    ) -> Self {
+        let series = series.into_iter().map(|(of, value)| Series::new(&[(label, of)], value));
+        Self { name, help, kind, series: series.collect() }.sorted()
+    }
+
+    /// The series in the order of their labels.
+    #[must_use]
+    pub fn sorted(mut self) -> Self {
+        self.series.sort_by(|a, b| labels::compare(&a.labels, &b.labels));
+        self
+    }
+
+    /// Without the series that are still 0: some labelled ones appear with their first increment.
+    #[must_use]
+    pub fn nonzero(mut self) -> Self {
+        self.series.retain(|series| series.value != Value::Number(0.0));
+        self
+    }
+
+    /// Appends it as text, under the name that its format gives to a family of this type.
+    pub fn text(&self, out: &mut Vec<u8>, format: Format) {
+        let name = match (format, self.kind) {
+            (Format::OpenMetrics, Kind::Counter) => self.name.strip_suffix("_total"),
+            _ => None,
+        };
+        self.text_as(out, format, name.unwrap_or(self.name), self.kind.word());
+    }
+
+    /// Appends it as text, with another name or type in its head.
+    pub fn text_as(&self, out: &mut Vec<u8>, format: Format, name: &str, kind: &str) {
+        header::write(out, format, name, kind, self.help);
+        for Series { labels, value } in &self.series {
+            match value {
+                Value::Number(value) => sample(out, (self.name, ""), labels, *value),
+                Value::Histogram(buckets) => {
+                    for (bound, count) in buckets.iter() {
+                        let labels = with_bound(labels, format, bound);
+                        sample(out, (self.name, "_bucket"), &labels, count as f64);
+                    }
+                    sample(out, (self.name, "_sum"), labels, buckets.sum);
+                    sample(out, (self.name, "_count"), labels, buckets.count() as f64);
+                }
+            }
+        }
+    }
+
+    /// Appends it as a length-delimited message.
+    pub fn delimited(&self, out: &mut Vec<u8>) {
+        let mut length = Length::default();
+        self.message(&mut length);
+        varint(out, length.0 as u64);
+        self.message(&mut Binary(out));
+    }
+
+    /// Appends it as the text of a message.
+    pub fn prototext(&self, out: &mut Vec<u8>, layout: Layout) {
+        let mut text = Text::new(out, Cursor::new(layout));
+        self.message(&mut text);
+        text.end();
+    }
+
+    fn message(&self, sink: &mut impl Sink) {
+        head(sink, self.name, self.help, self.kind);
+        for Series { labels, value } in &self.series {
+            sink.message(fields::FAMILY_METRIC, |metric| {
+                label_pairs(metric, labels);
+                match value {
+                    Value::Number(value) => {
+                        let field = match self.kind {
+                            Kind::Counter => fields::COUNTER,
+                            _ => fields::GAUGE,
+                        };
+                        metric.message(field, |number| number.double(fields::VALUE, *value));
+                    }
+                    Value::Histogram(buckets) => {
+                        metric.message(fields::HISTOGRAM, |histogram| buckets.message(histogram));
+                    }
+                }
+            });
+        }
+    }
+}
+
+impl Buckets {
+    fn message(&self, sink: &mut impl Sink) {
+        sink.unsigned(fields::SAMPLE_COUNT, self.count());
+        sink.double(fields::SAMPLE_SUM, self.sum);
+        for (bound, count) in self.iter() {
+            sink.message(fields::BUCKET, |bucket| {
+                bucket.unsigned(fields::CUMULATIVE_COUNT, count);
+                bucket.double(fields::UPPER_BOUND, bound);
+            });
+        }
+    }
+}
+
+/// Appends the labels of a metric.
+#[inline]
+pub fn label_pairs(metric: &mut impl Sink, rendered: &[u8]) {
+    for (name, value) in labels::iter(rendered) {
+        metric.message(fields::LABEL, |label| {
+            label.text(fields::LABEL_NAME, name);
+            label.text(fields::LABEL_VALUE, &labels::plain(value));
+        });
+    }
+}
+
+/// Appends a line: name in two pieces, rendered labels, value.
+#[inline]
+pub fn sample(out: &mut Vec<u8>, (name, suffix): (&str, &str), labels: &[u8], value: f64) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(suffix.as_bytes());
+    if labels.is_empty() {
+        out.push(b' ');
+    } else {
+        out.push(b'{');
+        out.extend_from_slice(labels);
+        out.extend_from_slice(b"} ");
+    }
+    float::write(out, value);
+    out.push(b'\n');
+}
+
+/// The labels of a bucket. OpenMetrics wants whole numbers with a point.
+fn with_bound(labels: &[u8], format: Format, bound: f64) -> Vec<u8> {
+    let mut text = Vec::new();
+    float::write(&mut text, bound);
+    if format == Format::OpenMetrics && bound.trunc() == bound && bound.is_finite() {
+        text.extend_from_slice(b".0");
+    }
+    let mut with = labels.to_vec();
+    labels::push(&mut with, "le", &String::from_utf8_lossy(&text));
+    with
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn families() -> [Family; 3] {
+        let buckets = Buckets { bounds: &[0.5, 1.0], counts: vec![0, 1, 2], sum: 2.5 };
+        let labels = labels::rendered(&[("k", "1")]);
+        [
+            Family {
+                name: "a_total",
+                help: "Counts \"\\\" and \n.",
+                kind: Kind::Counter,
+                series: vec![Series::new(&[("x", "}\""), ("y", "")], 3.0)],
+            },
+            Family::one("b", "B.", Kind::Gauge, -1.5),
+            Family {
+                name: "h",
+                help: "H.",
+                kind: Kind::Histogram,
+                series: vec![Series { labels, value: Value::Histogram(buckets) }],
+            },
+        ]
+    }
+
+    fn written(write: impl Fn(&Family, &mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        families().iter().for_each(|family| write(family, &mut out));
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn every_kind_of_family_as_text() {
+        assert_eq!(
+            written(|family, out| family.text(out, Format::Text)),
+            "# HELP a_total Counts \"\\\\\" and \\n.\n# TYPE a_total counter\n\
+             a_total{x=\"}\\\"\",y=\"\"} 3\n# HELP b B.\n# TYPE b gauge\nb -1.5\n\
+             # HELP h H.\n# TYPE h histogram\nh_bucket{k=\"1\",le=\"0.5\"} 0\n\
+             h_bucket{k=\"1\",le=\"1\"} 1\nh_bucket{k=\"1\",le=\"+Inf\"} 2\n\
+             h_sum{k=\"1\"} 2.5\nh_count{k=\"1\"} 2\n"
+        );
+        let open = written(|family, out| family.text(out, Format::OpenMetrics));
+        let head = "# HELP a Counts \\\"\\\\\\\" and \\n.\n# TYPE a counter\na_total{";
+        assert!(open.starts_with(head), "{open}");
+        assert!(open.contains("h_bucket{k=\"1\",le=\"1.0\"} 1\nh_bucket{k=\"1\",le=\"+Inf\"} 2\n"));
+    }
+
+    #[test]
+    fn every_kind_of_family_as_messages() {
+        let text = "name:\"a_total\" help:\"Counts \\\"\\\\\\\" and \\n.\" type:COUNTER \
+             metric:{label:{name:\"x\" value:\"}\\\"\"} label:{name:\"y\" value:\"\"} counter:{value:3}}\n\
+             name:\"b\" help:\"B.\" type:GAUGE metric:{gauge:{value:-1.5}}\n\
+             name:\"h\" help:\"H.\" type:HISTOGRAM metric:{label:{name:\"k\" value:\"1\"} \
+             histogram:{sample_count:2 sample_sum:2.5 bucket:{cumulative_count:0 upper_bound:0.5} \
+             bucket:{cumulative_count:1 upper_bound:1} bucket:{cumulative_count:2 upper_bound:inf}}}\n";
+        assert_eq!(written(|family, out| family.prototext(out, Layout::Compact)), text);
+        let mut binary = Vec::new();
+        families().iter().for_each(|family| family.delimited(&mut binary));
+        let chunks = std::iter::once(binary.into());
+        let read: Vec<u8> =
+            super::super::prototext::Texts::new(chunks, Layout::Compact).flatten().collect();
+        assert_eq!(String::from_utf8(read).expect("UTF-8"), text);
+    }
+
+    #[test]
+    fn series_by_label_are_in_order() {
+        let by = Family::by("n", "N.", Kind::Gauge, "l", [("b", 0.0), ("a", 2.0)]);
+        let labels = |family: &Family| -> Vec<Vec<u8>> {
+            family.series.iter().map(|series| series.labels.clone()).collect()
+        };
+        assert_eq!(labels(&by), [b"l=\"a\"", b"l=\"b\""]);
+        assert_eq!(labels(&by.nonzero()), [b"l=\"a\""]);
+    }
+}

@@ -1,0 +1,183 @@
+//! Where JSON values end, and what objects and arrays consist of, without parsing them.
+
+use super::message::WireError;
+
+/// Finds the end of one JSON value.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scan {
+    /// Bytes of the value seen so far.
+    pub(super) seen: usize,
+    depth: u32,
+    string: bool,
+    escaped: bool,
+    /// A number or a word: ends where something else begins.
+    bare: bool,
+}
+
+impl Scan {
+    /// Looks at the next bytes of the value, which begins at the first byte ever given; its length, if
+    /// it ends within them.
+    pub(super) fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            if self.string {
+                if self.escaped {
+                    self.escaped = false;
+                    at += 1;
+                    continue;
+                }
+                match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
+                    None => break,
+                    Some(skip) => at += skip + 1,
+                }
+                if bytes[at - 1] == b'\\' {
+                    self.escaped = true;
+                } else {
+                    self.string = false;
+                    if self.depth == 0 {
+                        return Some(self.seen + at);
+                    }
+                }
+                continue;
+            }
+            if self.bare {
+                if matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') {
+                    return Some(self.seen + at);
+                }
+                at += 1;
+                continue;
+            }
+            at += 1;
+            match byte {
+                b'"' => self.string = true,
+                b'{' | b'[' => self.depth = self.depth.saturating_add(1),
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        return Some(self.seen + at);
+                    }
+                }
+                _ if self.depth == 0 => self.bare = true,
+                _ => {}
+            }
+        }
+        self.seen += bytes.len();
+        None
+    }
+}
+
+/// Gives the members of the object that `text` is, which has some; names with their quotes.
+pub(super) fn members<'a>(
+    text: &'a [u8],
+    offset: u64,
+    mut each: impl FnMut(&'a [u8], &'a [u8]),
+) -> Result<(), WireError> {
+    let mut cursor = Cursor { text, at: 0, offset };
+    cursor.expect(b'{', "a JSON object")?;
+    loop {
+        cursor.blank();
+        if cursor.peek() != Some(b'"') {
+            return Err(cursor.unexpected("a member name"));
+        }
+        let name = cursor.value()?;
+        cursor.expect(b':', "`:`")?;
+        each(name, cursor.value()?);
+        cursor.blank();
+        match cursor.peek() {
+            Some(b',') => cursor.at += 1,
+            Some(b'}') => break,
+            _ => return Err(cursor.unexpected("`,` or `}`")),
+        }
+    }
+    cursor.end()
+}
+
+/// Gives the elements of the array that `text` is, of none if it is `null`.
+pub(super) fn elements<'a>(
+    text: &'a [u8],
+    offset: u64,
+    mut each: impl FnMut(&'a [u8]),
+) -> Result<(), WireError> {
+    if text == b"null" {
+        return Ok(());
+    }
+    let mut cursor = Cursor { text, at: 0, offset };
+    cursor.expect(b'[', "a JSON array")?;
+    cursor.blank();
+    let mut is_first = true;
+    while !(is_first && cursor.peek() == Some(b']')) {
+        is_first = false;
+        each(cursor.value()?);
+        cursor.blank();
+        match cursor.peek() {
+            Some(b',') => cursor.at += 1,
+            Some(b']') => break,
+            _ => return Err(cursor.unexpected("`,` or `]`")),
+        }
+    }
+    cursor.end()
+}
+
+/// A place in a text that is all there.
+struct Cursor<'a> {
+    text: &'a [u8],
+    at: usize,
+    /// Where the text begins in the body.
+    offset: u64,
+}
+
+impl<'a> Cursor<'a> {
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn blank(&mut self) {
+        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
+            self.at += 1;
+        }
+    }
+
+    fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), WireError> {
+        self.blank();
+        if self.peek() != Some(byte) {
+            return Err(self.unexpected(what));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn value(&mut self) -> Result<&'a [u8], WireError> {
+        self.blank();
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let Some(len) = Scan::default().scan(rest) else {
+            self.at = self.text.len();
+            return Err(self.unexpected("a JSON value"));
+        };
+        self.at += len;
+        Ok(&rest[..len])
+    }
+
+    /// The closing bracket, and nothing behind it.
+    fn end(mut self) -> Result<(), WireError> {
+        self.at += 1;
+        self.blank();
+        if self.at < self.text.len() {
+            return Err(self.unexpected("the end of the line"));
+        }
+        Ok(())
+    }
+
+    fn unexpected(&self, what: &'static str) -> WireError {
+        let offset = self.offset + self.at as u64;
+        match self.peek() {
+            Some(byte) => {
+                let found = byte.escape_ascii().to_string();
+                WireError::Unexpected { what, found, offset }
+            }
+            None => {
+                let offset = self.offset + self.text.len() as u64;
+                WireError::Truncated { what: "watch event", offset }
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! How far the other pods of a StatefulSet are on the way to another share.
+//!
+//! Each pod says so among its own metrics. The API server is asked where the others are, which needs no more rights than
+//! finding the pod of this process; nothing is written. What follows from the answers is the matter of
+//! `resharding`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use super::autosharding::get;
+use super::client::{Client, ClientOptions};
+
+/// The name of the series by which a pod says how far it is.
+const SERIES: &str = "kstatd_kubernetes_shard_stage";
+
+/// What is asked for: that series alone.
+const PATH: &str = "/metrics?name%5B%5D=kstatd_kubernetes_shard_stage";
+
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_millis(500);
+
+/// Between two rounds, while somebody answers and while nobody does.
+const PAUSES: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(500)];
+
+/// How far a pod is, as the others see it.
+pub(super) mod level {
+    /// It starts, and shows what it has or nothing.
+    pub(crate) const STARTING: i64 = -1;
+    /// It does not follow all that it gains, or belongs to another number of shards.
+    pub(crate) const BEHIND: i64 = 0;
+    /// It follows all that it gains.
+    pub(crate) const PREPARED: i64 = 1;
+    /// It shows what it gained.
+    pub(crate) const SHOWN: i64 = 2;
+    /// It does not show what it lost.
+    pub(crate) const DONE: i64 = 3;
+}
+
+/// What was heard in a round: how far each of the others is, `None` for who cannot be asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Levels {
+    asked: bool,
+    levels: Vec<Option<i64>>,
+}
+
+impl Levels {
+    /// A round in which these were the answers.
+    pub(super) fn of(levels: Vec<Option<i64>>) -> Self {
+        Self { asked: true, levels }
+    }
+
+    /// Whether there was a round at all.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// Whether everybody is that far. Nobody is everybody only where there is no other pod.
+    pub(super) fn are_all(&self, level: i64) -> bool {
+        self.asked && self.levels.iter().all(|one| one.is_some_and(|one| one >= level))
+    }
+
+    /// Whether one that answers is not that far.
+    pub(super) fn is_someone_below(&self, level: i64) -> bool {
+        self.levels.iter().flatten().any(|&one| one < level)
+    }
+
+    /// Whether one that answers is on its way.
+    pub(super) fn is_someone_waiting(&self) -> bool {
+        self.levels.iter().flatten().any(|one| (level::BEHIND..level::DONE).contains(one))
+    }
+}
+
+/// Asks the others, again and again. Dropping it ends that.
+pub(super) struct Peers {
+    total: i64,
+    heard: watch::Receiver<Levels>,
+    task: AbortHandle,
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Peers {
+    /// Asks the pods of these names how far they are on the way to `total` shards.
+    pub(super) fn ask(
+        client: Arc<ArcSwap<Client>>,
+        namespace: String,
+        names: Vec<String>,
+        port: u16,
+        total: i64,
+    ) -> Self {
+        let (sender, heard) = watch::channel(Levels::default());
+        let peer = |(number, name)| Peer { number, name, port, known: None };
+        let peers = names.into_iter().enumerate().map(peer).collect();
+        let task = tokio::spawn(ask(client, namespace, peers, total, sender)).abort_handle();
+        Self { total, heard, task }
+    }
+
+    /// The number of shards that they are asked about.
+    pub(super) fn total(&self) -> i64 {
+        self.total
+    }
+
+    /// What was heard last.
+    pub(super) fn latest(&mut self) -> Levels {
+        self.heard.borrow_and_update().clone()
+    }
+
+    /// Completes when that has changed.
+    pub(super) async fn changed(&mut self) {
+        if self.heard.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+async fn ask(
+    client: Arc<ArcSwap<Client>>,
+    namespace: String,
+    mut peers: Vec<Peer>,
+    total: i64,
+    heard: watch::Sender<Levels>,
+) {
+    let (namespace, pods): (Arc<str>, usize) = (namespace.into(), peers.len());
+    loop {
+        let mut answers = JoinSet::new();
+        for mut peer in peers.drain(..) {
+            let (client, namespace) = (client.load_full(), Arc::clone(&namespace));
+            answers.spawn(async move {
+                let level = timeout(ANSWER, peer.level(&client, &namespace, total)).await;
+                (peer, level.ok().flatten())
+            });
+        }
+        let mut levels = vec![None; pods];
+        while let Some(answer) = answers.join_next().await {
+            // One whose task has a fault is not asked again, nor is it taken for one that answers.
+            if let Ok((peer, level)) = answer {
+                levels[peer.number] = level;
+                peers.push(peer);
+            }
+        }
+        let [often, seldom] = PAUSES;
+        let pause = if levels.iter().any(Option::is_some) { often } else { seldom };
+        let levels = Levels::of(levels);
+        heard.send_if_modified(|known| {
+            let differs = *known != levels;
+            *known = levels;
+            differs
+        });
+        sleep(pause).await;
+    }
+}
+
+/// Another pod.
+struct Peer {
+    /// Its place among the answers.
+    number: usize,
+    name: String,
+    port: u16,
+    /// Where it was when it was asked last.
+    known: Option<Client>,
+}
+
+#[derive(Deserialize)]
+struct Pod {
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default, rename = "podIP")]
+    pod_ip: String,
+}
+
+impl Peer {
+    /// How far it is, unless it cannot be asked.
+    async fn level(&mut self, api: &Client, namespace: &str, total: i64) -> Option<i64> {
+        // It may be elsewhere, if it does not answer.
+        let client = match self.known.take() {
+            Some(known) => known,
+            None => {
+                let path = format!("/api/v1/namespaces/{namespace}/pods/{}", self.name);
+                let pod: Pod = get(api, &path).await.ok()?;
+                let ip: IpAddr = pod.status.pod_ip.parse().ok()?;
+                client(ip, self.port).await?
+            }
+        };
+        let body = client.fetch(PATH).await.ok()?;
+        self.known = Some(client);
+        read(std::str::from_utf8(&body).ok()?, total)
+    }
+}
+
+async fn client(ip: IpAddr, port: u16) -> Option<Client> {
+    let address = std::net::SocketAddr::new(ip, port);
+    let options = ClientOptions {
+        apiserver: Some(format!("http://{address}")),
+        user_agent: "kstatd".to_owned(),
+        ..ClientOptions::default()
+    };
+    Client::new(&options).await.ok()
+}
+
+/// What a pod says about the way to `total` shards.
+fn read(metrics: &str, total: i64) -> Option<i64> {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(SERIES)?.strip_prefix('{'))?;
+    let (labels, value) = line.rsplit_once("} ")?;
+    if labels == format!("total=\"{total}\"") {
+        value.parse().ok()
+    } else {
+        // Which it has not heard of.
+        Some(level::BEHIND)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pod_says() {
+        let metrics = "# HELP x y\n# TYPE kstatd_kubernetes_shard_stage gauge\n\
+                       kstatd_kubernetes_shard_stage{total=\"3\"} 2\n";
+        assert_eq!(read(metrics, 3), Some(2));
+        assert_eq!(read(metrics, 2), Some(0));
+        assert_eq!(read("", 3), None);
+        assert_eq!(read("kstatd_kubernetes_shard_stage{total=\"3\"} x\n", 3), None);
+    }
+
+    #[test]
+    fn nobody_is_everybody() {
+        assert!(Levels::of(Vec::new()).are_all(3) && !Levels::default().are_all(1));
+        assert!(!Levels::of(vec![Some(3), None]).are_all(1));
+        assert!(!Levels::of(vec![None]).is_someone_below(3));
+    }
+}

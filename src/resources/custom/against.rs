@@ -1,0 +1,245 @@
+//! A configuration held against the schemas of the kinds that it is for.
+
+use std::collections::BTreeMap;
+
+use crate::config_file::{Place, Problem, ProblemClass, nearest};
+
+use super::config::{Block, Config, Entry, LabelPaths, Metric, PathText};
+use super::definition::Definition;
+use super::labels_check;
+use super::metric::Kind;
+use super::number;
+use super::path::Path;
+use super::shape::{Dead, Scalar, Shape, follow};
+
+/// Members that a hint lists at most.
+const MOST_MEMBERS: usize = 12;
+
+impl Config {
+    /// What in it can never be true of the objects of these kinds, in the order of the file. What can be true of one of
+    /// the kinds that an entry is for is no problem.
+    #[must_use]
+    pub fn problems_against(&self, kinds: &[(Definition, Shape)]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for entry in &self.entries {
+            let own: Vec<&(Definition, Shape)> =
+                kinds.iter().filter(|(definition, _)| entry.is_for(definition)).collect();
+            let mut found = own.iter().map(|(kind, shape)| Findings::of(entry, kind, shape));
+            let Some(first) = found.next() else {
+                problems.extend(undefined(entry, kinds));
+                continue;
+            };
+            let others: Vec<Findings<'_>> = found.collect();
+            let everywhere = first.problems.into_iter().filter(|(about, _)| {
+                others.iter().all(|others| others.problems.contains_key(about))
+            });
+            problems.extend(everywhere.map(|(_, problem)| problem));
+        }
+        problems
+    }
+}
+
+/// What is to be said when none of the given kinds is one that the entry is for.
+fn undefined(entry: &Entry, kinds: &[(Definition, Shape)]) -> Option<Problem> {
+    let of_group = || kinds.iter().filter(|(kind, _)| kind.group == entry.group);
+    of_group().next()?;
+    let Entry { group, version, kind, .. } = entry;
+    let names = || of_group().map(|(definition, _)| definition.kind.as_str());
+    let hint = match nearest(kind, names().collect::<Vec<_>>()) {
+        Some(name) if name == kind => {
+            let versions: Vec<&str> = of_group()
+                .filter(|(definition, _)| definition.kind == *kind)
+                .map(|(definition, _)| definition.version.as_str())
+                .collect();
+            format!("its versions are {}", versions.join(", "))
+        }
+        Some(name) => format!("write {name}"),
+        None => "give the definition of this kind, too".to_owned(),
+    };
+    let message = format!("{kind} of {group}/{version} is not among the given definitions");
+    Some(Problem::warning(ProblemClass::NeverMatches, entry.spot.0, message, hint))
+}
+
+/// What is wrong where, for one kind. The number tells apart what is said about one place.
+struct Findings<'k> {
+    kind: &'k Definition,
+    problems: BTreeMap<(u64, u64, u8), Problem>,
+}
+
+impl<'k> Findings<'k> {
+    fn of(entry: &Entry, kind: &'k Definition, shape: &Shape) -> Self {
+        let mut findings = Self { kind, problems: BTreeMap::new() };
+        findings.labels(&entry.labels_from_path, vec![shape]);
+        for metric in &entry.metrics {
+            findings.labels(&metric.labels_from_path, vec![shape]);
+            let Some(kind) = Kind::of(&metric.kind) else { continue };
+            if let Some(block) = kind.block(metric) {
+                findings.block(kind, block, metric, shape);
+            }
+        }
+        findings
+    }
+
+    fn add(
+        &mut self,
+        place: Place,
+        number: u8,
+        class: ProblemClass,
+        message: String,
+        hint: String,
+    ) {
+        let problem = Problem::warning(class, place, message, hint);
+        self.problems.entry((place.line, place.column, number)).or_insert(problem);
+    }
+
+    fn block(&mut self, kind: Kind, block: &Block, metric: &Metric, shape: &Shape) {
+        let Some(found) = self.path(&block.path, vec![shape]) else { return };
+        let has_key = !block.label_from_key.is_empty();
+        let each = |with_members: bool, with_itself: bool| -> Vec<&Shape> {
+            let mut starts = Vec::new();
+            for shape in &found {
+                match shape {
+                    Shape::List(items) => starts.push(&**items),
+                    Shape::Map(..) => {
+                        starts.extend(with_members.then(|| shape.elements()).into_iter().flatten());
+                        starts.extend(with_itself.then_some(*shape));
+                    }
+                    _ => starts.push(shape),
+                }
+            }
+            starts
+        };
+        let labelled = match kind {
+            Kind::Gauge | Kind::Info => each(true, true),
+            Kind::StateSet => each(false, true),
+            Kind::Count => each(has_key, !has_key),
+        };
+        self.labels(&block.labels_from_path, labelled);
+        let values = match kind {
+            // A key of the map itself may be meant.
+            Kind::Gauge => {
+                self.path(&block.value_from, each(true, block.value_from.segments.len() == 1))
+            }
+            Kind::StateSet => self.path(&block.value_from, each(false, true)),
+            Kind::Info | Kind::Count => None,
+        };
+        if let Some(values) = values {
+            self.values(kind, block, metric, &values);
+        }
+    }
+
+    fn values(&mut self, kind: Kind, block: &Block, metric: &Metric, values: &[&Shape]) {
+        let text =
+            if block.value_from.segments.is_empty() { &block.path } else { &block.value_from };
+        let place = text.spot.0;
+        let scalars: Vec<&Scalar> = values
+            .iter()
+            .filter_map(|shape| match shape {
+                Shape::Scalar(scalar) => Some(scalar),
+                _ => None,
+            })
+            .collect();
+        let are_scalars = scalars.len() == values.len();
+        let can_be_text =
+            |shape: &&Shape| matches!(shape, Shape::Any | Shape::Scalar(Scalar { text: true, .. }));
+        if kind == Kind::StateSet {
+            if !values.iter().any(can_be_text) {
+                let message = format!("{text} is never a text, a state set has no other states");
+                let hint = "take a Gauge, or the path of a text".to_owned();
+                self.add(place, 1, ProblemClass::NeverMatches, message, hint);
+            }
+            let listed: Vec<&String> = scalars.iter().flat_map(|scalar| &scalar.texts).collect();
+            if !are_scalars || scalars.iter().any(|scalar| scalar.texts.is_empty()) {
+                return;
+            }
+            let unknown = block.list.iter().find(|state| !listed.contains(state));
+            if let Some(state) = unknown {
+                let known = || listed.iter().map(|text| text.as_str());
+                let hint = match nearest(state, known().collect::<Vec<_>>()) {
+                    Some(state) => format!("write {state}"),
+                    None => format!("it can be {}", known().collect::<Vec<_>>().join(", ")),
+                };
+                let message = format!("{text} is never {state:?}, whose series is always 0");
+                self.add(metric.spots[2].0, 2, ProblemClass::NeverMatches, message, hint);
+            }
+            return;
+        }
+        let never_number = |scalar: &&Scalar| {
+            let mut texts = scalar.texts.iter();
+            !scalar.texts.is_empty() && texts.all(|text| number::of_text(text).is_err())
+        };
+        if are_scalars && !scalars.is_empty() && scalars.iter().all(never_number) {
+            let message = format!("{text} is never a number");
+            let hint = "take a StateSet, or an Info with a label".to_owned();
+            self.add(place, 1, ProblemClass::NeverMatches, message, hint);
+        }
+    }
+
+    /// Paths of labels, from one of `starts`; of none of them if there is no start.
+    fn labels(&mut self, paths: &LabelPaths, starts: Vec<&Shape>) {
+        if starts.is_empty() {
+            return;
+        }
+        for (label, text) in paths {
+            let Some(found) = self.path(text, starts.clone()) else { continue };
+            let place = text.spot.0;
+            if label.ends_with('*') || label.starts_with('*') {
+                if !found.iter().any(|shape| matches!(shape, Shape::Any | Shape::Map(..))) {
+                    let message = format!("{text} is no map, {label} copies nothing");
+                    let hint = "leave the star out of the label".to_owned();
+                    self.add(place, 1, ProblemClass::NeverMatches, message, hint);
+                }
+                continue;
+            }
+            let is_time =
+                |shape: &&Shape| matches!(shape, Shape::Scalar(Scalar { time: true, .. }));
+            if found.iter().all(is_time) && labels_check::cardinality(label, text, false).is_none()
+            {
+                let (message, hint) = labels_check::of_time(label, text);
+                self.add(place, 1, ProblemClass::HighCardinality, message, hint);
+            }
+        }
+    }
+
+    fn path<'s>(&mut self, text: &PathText, starts: Vec<&'s Shape>) -> Option<Vec<&'s Shape>> {
+        // One that cannot be compiled is told of elsewhere.
+        let path = Path::compile(&text.segments).ok()?;
+        match follow(starts, &path) {
+            Ok(found) => Some(found),
+            Err(dead) => {
+                let (message, hint) = self.dead(text, &dead);
+                self.add(text.spot.0, 0, ProblemClass::NeverMatches, message, hint);
+                None
+            }
+        }
+    }
+
+    fn dead(&self, text: &PathText, dead: &Dead) -> (String, String) {
+        let Definition { group, version, kind, .. } = self.kind;
+        let segment = text.segments.get(dead.segment).map_or("", String::as_str);
+        let before = text.segments.get(..dead.segment).unwrap_or_default().join(".");
+        let at = if before.is_empty() { "the value".to_owned() } else { before };
+        let message = format!(
+            "{text} leads nowhere in {kind} of {group}/{version}: {at} is {} without {segment:?}",
+            dead.what
+        );
+        let wanted = match segment.trim_matches(['[', ']']).split_once('=') {
+            Some((key, _)) => key,
+            None => segment,
+        };
+        let members = || dead.members.iter().map(String::as_str);
+        let hint = match (dead.what, nearest(wanted, members().collect::<Vec<_>>())) {
+            ("a list", _) if !segment.starts_with('[') => {
+                "write a number, or [key=value] in quotes, before it".to_owned()
+            }
+            (_, Some(name)) if name != segment => format!("write {name}"),
+            _ if dead.members.is_empty() => "leave it out".to_owned(),
+            _ => {
+                let some: Vec<&str> = members().take(MOST_MEMBERS).collect();
+                let more = if dead.members.len() > MOST_MEMBERS { ", ..." } else { "" };
+                format!("members are {}{more}", some.join(", "))
+            }
+        };
+        (message, hint)
+    }
+}

@@ -1,0 +1,149 @@
+//! Kinds that an API server has without a definition: an entry that names one adds families beside the built-in ones.
+//!
+//! Those of the [registry] are among them, and others that have no families of their own.
+
+use std::collections::BTreeSet;
+
+use crate::resources::kinds::registry;
+
+use super::config::Entry;
+use super::definition::Definition;
+
+/// Kinds of Kubernetes 1.25 to 1.35 that are not in the registry, or in another version: group, version, kind, plural,
+/// and whether objects live in namespaces. What has no list, or no watch, is left out.
+const OTHERS: [(&str, &str, &str, &str, bool); 21] = [
+    ("", "v1", "Event", "events", true),
+    ("", "v1", "PodTemplate", "podtemplates", true),
+    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false),
+    ("apiregistration.k8s.io", "v1", "APIService", "apiservices", false),
+    ("apps", "v1", "ControllerRevision", "controllerrevisions", true),
+    ("autoscaling", "v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
+    ("events.k8s.io", "v1", "Event", "events", true),
+    ("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", "flowschemas", false),
+    (
+        "flowcontrol.apiserver.k8s.io",
+        "v1",
+        "PriorityLevelConfiguration",
+        "prioritylevelconfigurations",
+        false,
+    ),
+    ("networking.k8s.io", "v1", "IPAddress", "ipaddresses", false),
+    ("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", false),
+    ("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", false),
+    ("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", false),
+    ("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", true),
+    ("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", true),
+    ("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", false),
+    ("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false),
+    ("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
+    ("storage.k8s.io", "v1", "CSINode", "csinodes", false),
+    ("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", true),
+    ("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", false),
+];
+
+/// All of them, in a fixed order.
+#[must_use]
+pub fn definitions() -> Vec<Definition> {
+    let known = registry().iter().map(|resource| {
+        let api = resource.api();
+        (api.group, api.version, api.kind, api.name, api.namespaced)
+    });
+    let definition =
+        |(group, version, kind, plural, namespaced): (&str, &str, &str, &str, bool)| {
+            let [group, version, kind, plural] = [group, version, kind, plural].map(str::to_owned);
+            Definition { group, version, kind, plural, namespaced }
+        };
+    let mut definitions: Vec<Definition> = known.chain(OTHERS).map(definition).collect();
+    definitions.sort_unstable();
+    definitions
+}
+
+/// Adds those that are not `defined` by somebody: what an API server serves as a whole.
+#[must_use]
+pub fn with_built_in(mut defined: Vec<Definition>) -> Vec<Definition> {
+    let mut built_in = definitions();
+    built_in.retain(|one| defined.iter().all(|other| other.resource_name() != one.resource_name()));
+    defined.extend(built_in);
+    defined
+}
+
+/// Whether a kind is one of them.
+pub(super) fn is_built_in(definition: &Definition) -> bool {
+    let Definition { group, version, plural, .. } = definition;
+    let is = |one: [&str; 3]| one == [group.as_str(), version, plural];
+    OTHERS.iter().any(|(group, version, _, plural, _)| is([group, version, plural]))
+        || registry().iter().any(|resource| {
+            let api = resource.api();
+            is([api.group, api.version, api.name])
+        })
+}
+
+/// Whether an entry names one of them.
+pub(super) fn is_named(entry: &Entry) -> bool {
+    definitions().iter().any(|definition| entry.is_for(definition))
+}
+
+/// The names of the families of all kinds of the registry.
+pub(super) fn families() -> BTreeSet<&'static str> {
+    let families = registry().iter().flat_map(|resource| resource.families());
+    families.map(|family| family.name).collect()
+}
+
+/// The kinds of the group of an entry that are built in, if it has such kinds and names none of them: one of those was
+/// probably meant.
+pub(super) fn misnamed(entry: &Entry) -> Option<Vec<String>> {
+    let kinds: Vec<String> = definitions()
+        .into_iter()
+        .filter(|definition| definition.group == entry.group)
+        .map(|definition| definition.kind)
+        .collect();
+    let is_wildcard = matches!(entry.kind.as_str(), "" | "*");
+    (!kinds.is_empty() && !is_wildcard && !is_named(entry)).then_some(kinds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry([group, version, kind]: [&str; 3]) -> Entry {
+        let [group, version, kind] = [group, version, kind].map(str::to_owned);
+        Entry { group, version, kind, ..Entry::default() }
+    }
+
+    #[test]
+    fn kinds_are_built_in_when_they_are_named() {
+        for (gvk, plurals) in [
+            (["", "v1", "Pod"], vec!["pods"]),
+            (["", "*", "Pod"], vec!["pods"]),
+            (["", "v2", "Pod"], vec![]),
+            (["", "v1", "*"], vec![]),
+            (["", "", ""], vec![]),
+            (["*", "v1", "Pod"], vec![]),
+            (["", "v1", "pod"], vec![]),
+            (["apps", "v1", "Deployment"], vec!["deployments"]),
+            (["apps", "v1", "*"], vec![]),
+            (["autoscaling", "", "HorizontalPodAutoscaler"], vec!["horizontalpodautoscalers"; 2]),
+            (["scheduling.k8s.io", "v1", "PriorityClass"], vec!["priorityclasses"]),
+        ] {
+            let entry = entry(gvk);
+            let found: Vec<String> = definitions()
+                .into_iter()
+                .filter(|definition| entry.is_for(definition))
+                .map(|definition| definition.plural)
+                .collect();
+            assert_eq!(found, plurals, "{gvk:?}");
+            assert_eq!(is_named(&entry), !plurals.is_empty(), "{gvk:?}");
+        }
+    }
+
+    #[test]
+    fn each_is_there_once() {
+        let mut names: Vec<String> = definitions().iter().map(Definition::resource_name).collect();
+        assert!(definitions().iter().all(is_built_in));
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        let own = Definition { kind: "Own".into(), ..definitions().swap_remove(0) };
+        let served = with_built_in(vec![own.clone()]);
+        assert_eq!((served.len(), &served[0]), (definitions().len(), &own));
+    }
+}

@@ -1,0 +1,165 @@
+//! Labels that have two sources, and labels that make more series than anybody wants.
+
+use std::collections::BTreeMap;
+
+use crate::config_file::{Problem, ProblemClass};
+
+use super::config::{Block, Entry, LabelPaths, Metric, PathText, Spot};
+use super::label::sanitised;
+use super::metric::Kind;
+
+/// What is against the labels of a metric.
+pub(super) fn problems(
+    entry: &Entry,
+    metric: &Metric,
+    (kind, block): (Kind, &Block),
+    problems: &mut Vec<Problem>,
+) {
+    let mut labels = Labels { seen: BTreeMap::new(), problems };
+    let spot = metric.spots[1];
+    for name in ["customresource_group", "customresource_version", "customresource_kind"] {
+        labels.seen.insert(name.to_owned(), "kstatd itself");
+    }
+    let fixed = entry.common_labels.keys().chain(metric.common_labels.keys());
+    let mut fixed: Vec<&String> = fixed.collect();
+    fixed.sort_unstable();
+    fixed.dedup();
+    for name in fixed {
+        labels.add(name, "commonLabels", spot);
+    }
+    // Those of a resource are not those of a Count.
+    let of_entry = entry.labels_from_path.iter().filter(|_| kind != Kind::Count);
+    let mut paths: BTreeMap<&String, &PathText> = of_entry.collect();
+    paths.extend(&metric.labels_from_path);
+    for (name, path) in &paths {
+        labels.add(name, "labelsFromPath", path.spot);
+    }
+    for (name, path) in &block.labels_from_path {
+        labels.add(name, "labelsFromPath of the value", path.spot);
+    }
+    for (name, source) in
+        [(&block.label_from_key, "labelFromKey"), (&block.label_name, "labelName")]
+    {
+        if !name.is_empty() {
+            labels.add(name, source, metric.spots[2]);
+        }
+    }
+    let is_count = kind == Kind::Count;
+    let all = paths.into_iter().chain(&block.labels_from_path);
+    for (label, path) in all {
+        if let Some((message, hint)) = cardinality(label, path, is_count) {
+            let class = ProblemClass::HighCardinality;
+            labels.say(Problem::warning(class, path.spot.0, message, hint));
+        }
+    }
+    defaults(entry, metric, block, labels.problems);
+}
+
+/// Defaults of labels that are not there.
+fn defaults(entry: &Entry, metric: &Metric, block: &Block, problems: &mut Vec<Problem>) {
+    let levels: [(_, Vec<&LabelPaths>, _); 3] = [
+        (&entry.label_defaults, vec![&entry.labels_from_path], entry.spot),
+        (
+            &metric.label_defaults,
+            vec![&entry.labels_from_path, &metric.labels_from_path],
+            metric.spots[1],
+        ),
+        (&block.label_defaults, vec![&block.labels_from_path], metric.spots[2]),
+    ];
+    for (texts, paths, spot) in levels {
+        // The metrics of an entry may have labels of their own that its defaults are for.
+        let known = |label: &String| {
+            paths.iter().any(|paths| paths.contains_key(label))
+                || std::ptr::eq(texts, &entry.label_defaults)
+                    && entry.metrics.iter().any(|one| one.labels_from_path.contains_key(label))
+        };
+        for label in texts.keys().filter(|label| !known(label)) {
+            let problem = Problem::warning(
+                ProblemClass::Suspicious,
+                spot.0,
+                format!("labelDefaults: {label} has no effect"),
+                "name a label of labelsFromPath beside it",
+            );
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        }
+    }
+}
+
+struct Labels<'p> {
+    /// Where each comes from.
+    seen: BTreeMap<String, &'static str>,
+    problems: &'p mut Vec<Problem>,
+}
+
+impl Labels<'_> {
+    fn add(&mut self, name: &str, source: &'static str, spot: Spot) {
+        if name.ends_with('*') || name.starts_with('*') {
+            return;
+        }
+        let is_path = source.starts_with("labelsFromPath");
+        let printed = if is_path { sanitised(name).into_owned() } else { name.to_owned() };
+        if let Some(other) = self.seen.insert(printed.clone(), source) {
+            self.say(Problem::warning(
+                ProblemClass::DuplicateLabel,
+                spot.0,
+                format!("label {printed} comes from {other} and from {source}"),
+                "give one of them another name: the later of the two wins where it has a value",
+            ));
+        }
+    }
+
+    /// What is said of a resource's labels is met for each of its metrics.
+    fn say(&mut self, problem: Problem) {
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+}
+
+/// What the path of a label says about how many values the label has, if that is too many.
+pub(super) fn cardinality(
+    label: &str,
+    path: &PathText,
+    is_count: bool,
+) -> Option<(String, String)> {
+    let last = path.segments.last().map_or("", String::as_str);
+    let of_metadata = path.segments.first().is_some_and(|first| first == "metadata");
+    let copies = label.ends_with('*') || label.starts_with('*');
+    let what = match last {
+        "annotations" if copies && of_metadata => {
+            let message = format!("{label} copies all annotations, whatever anybody writes there");
+            return Some((message, "name the annotations that you want, one by one".to_owned()));
+        }
+        _ if copies => return None,
+        "uid" => "is another for each object, and for one that is made again",
+        "resourceVersion" | "managedFields" | "generation" | "observedGeneration" => {
+            "changes with the object: each change begins a new series"
+        }
+        "creationTimestamp" => "is another for each object",
+        "message" | "description" => "is free text: each wording is a series of its own",
+        "name" if is_count && of_metadata => {
+            "is another for each object: a series for each of them"
+        }
+        last if last.ends_with("Timestamp") || last.ends_with("Time") => {
+            return Some(of_time(label, path));
+        }
+        _ => return None,
+    };
+    let hint = match last {
+        "message" | "description" => "take the reason, or a StateSet",
+        "name" => "leave the label out, or take a Gauge",
+        "uid" => "take namespace and name",
+        _ => "leave the label out, or make it a Gauge of its own",
+    };
+    Some((format!("label {label}: {path} {what}"), hint.to_owned()))
+}
+
+/// The same of a label that says when something happened.
+pub(super) fn of_time(label: &str, path: &PathText) -> (String, String) {
+    (
+        format!("label {label}: {path} is a time: each one begins a new series"),
+        "make it a Gauge of its own, whose value is in seconds".to_owned(),
+    )
+}

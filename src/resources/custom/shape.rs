@@ -1,0 +1,267 @@
+//! What the objects of a kind can look like, from the structural schema of its definition: members that a server would
+//! prune are not there, whatever somebody writes.
+//!
+//! Of a schema that leaves something open (`x-kubernetes-preserve-unknown-fields`, no type at all) anything is possible.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::path::{Path, Rest, Touch};
+
+/// Deeper schemas are taken to be open; the API server refuses those that come near it.
+const MAX_DEPTH: usize = 64;
+
+/// The form of a value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    /// Anything.
+    Any,
+    /// A map of named members, and of any other members of one form.
+    Map(BTreeMap<String, Shape>, Option<Box<Shape>>),
+    /// A list.
+    List(Box<Shape>),
+    /// Neither map nor list.
+    Scalar(Scalar),
+}
+
+/// The form of a scalar.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scalar {
+    /// Whether it can be a text.
+    pub text: bool,
+    /// Whether it is a moment.
+    pub time: bool,
+    /// All texts that it can be, if they are listed.
+    pub texts: Vec<String>,
+}
+
+/// Where a path ends for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Dead {
+    /// The number of the segment that leads nowhere.
+    pub(super) segment: usize,
+    /// The members there are in its place, if there is a map.
+    pub(super) members: Vec<String>,
+    /// What there is.
+    pub(super) what: &'static str,
+}
+
+impl Shape {
+    /// The form of whole objects with this `openAPIV3Schema`; `None` for a definition without one.
+    #[must_use]
+    pub fn of_objects(schema: Option<&Value>) -> Self {
+        let Some(schema) = schema.filter(|schema| schema.is_object()) else { return Self::Any };
+        let mut shape = Self::of(schema, 0);
+        shape.embed();
+        shape
+    }
+
+    fn of(schema: &Value, depth: usize) -> Self {
+        let is = |key: &str| schema.get(key).and_then(Value::as_bool) == Some(true);
+        if depth > MAX_DEPTH {
+            return Self::Any;
+        }
+        if is("x-kubernetes-int-or-string") {
+            return Self::Scalar(Scalar { text: true, ..Scalar::default() });
+        }
+        let nested = |schema: &Value| Self::of(schema, depth + 1);
+        let word = |key: &str| schema.get(key).and_then(Value::as_str).unwrap_or_default();
+        match word("type") {
+            "object" => {
+                let open = is("x-kubernetes-preserve-unknown-fields");
+                let properties = schema.get("properties").and_then(Value::as_object);
+                let members = properties.into_iter().flatten();
+                let members = members.map(|(key, schema)| (key.clone(), nested(schema))).collect();
+                let rest = match schema.get("additionalProperties") {
+                    _ if open => Some(Self::Any),
+                    Some(Value::Bool(true)) => Some(Self::Any),
+                    Some(schema @ Value::Object(_)) => Some(nested(schema)),
+                    _ => None,
+                };
+                let mut shape = Self::Map(members, rest.map(Box::new));
+                if is("x-kubernetes-embedded-resource") {
+                    shape.embed();
+                }
+                shape
+            }
+            "array" => Self::List(Box::new(schema.get("items").map_or(Self::Any, nested))),
+            "string" => {
+                let texts = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
+                let texts = texts.filter_map(Value::as_str).map(str::to_owned).collect();
+                let time = word("format") == "date-time";
+                Self::Scalar(Scalar { text: true, time, texts })
+            }
+            "integer" | "number" | "boolean" => Self::Scalar(Scalar::default()),
+            _ => Self::Any,
+        }
+    }
+
+    /// Adds what every object has, whatever its schema says.
+    fn embed(&mut self) {
+        if let Self::Map(members, _) = self {
+            for key in ["apiVersion", "kind"] {
+                members.insert(key.to_owned(), text());
+            }
+            members.insert("metadata".to_owned(), metadata());
+        }
+    }
+
+    /// The values of a map's members, or the items of a list.
+    pub(super) fn elements(&self) -> Vec<&Self> {
+        match self {
+            Self::Any => vec![self],
+            Self::Map(members, rest) => members.values().chain(rest.as_deref()).collect(),
+            Self::List(items) => vec![items],
+            Self::Scalar(_) => Vec::new(),
+        }
+    }
+
+    fn touch(&self, touch: &Touch<'_>) -> Option<&Self> {
+        match (self, touch) {
+            (Self::Any, _) => Some(self),
+            (Self::Map(members, rest), Touch::Key(key)) => members.get(*key).or(rest.as_deref()),
+            (Self::List(items), Touch::Element) => Some(items),
+            (Self::List(items), Touch::ElementWith(key)) => {
+                items.touch(&Touch::Key(key)).map(|_| &**items)
+            }
+            _ => None,
+        }
+    }
+
+    fn what(&self) -> &'static str {
+        match self {
+            Self::Any => "anything",
+            Self::Map(..) => "a map",
+            Self::List(_) => "a list",
+            Self::Scalar(_) => "neither map nor list",
+        }
+    }
+}
+
+/// Where `path` may lead from one of `starts`.
+///
+/// # Errors
+/// Nowhere, and where it ends.
+pub(super) fn follow<'s>(starts: Vec<&'s Shape>, path: &Path) -> Result<Vec<&'s Shape>, Dead> {
+    let mut at = starts;
+    let mut step: Option<(Vec<Touch<'_>>, Rest<'_>)> = path.touches();
+    let mut segment = 0;
+    while let Some((touches, rest)) = step {
+        let mut next: Vec<&Shape> = Vec::new();
+        for shape in at.iter().flat_map(|shape| touches.iter().filter_map(|one| shape.touch(one))) {
+            if !next.iter().any(|known| std::ptr::eq(*known, shape)) {
+                next.push(shape);
+            }
+        }
+        if next.is_empty() {
+            let maps = at.iter().filter_map(|shape| match shape {
+                Shape::Map(members, _) => Some(members.keys().cloned()),
+                Shape::List(items) => match &**items {
+                    Shape::Map(members, _) => Some(members.keys().cloned()),
+                    _ => None,
+                },
+                _ => None,
+            });
+            let members = maps.flatten().collect();
+            let what = at.first().map_or("nothing", |shape| shape.what());
+            return Err(Dead { segment, members, what });
+        }
+        at = next;
+        step = rest.touches();
+        segment += 1;
+    }
+    Ok(at)
+}
+
+fn text() -> Shape {
+    Shape::Scalar(Scalar { text: true, ..Scalar::default() })
+}
+
+/// ObjectMeta of apimachinery 0.36.
+fn metadata() -> Shape {
+    let time = || Shape::Scalar(Scalar { text: true, time: true, texts: Vec::new() });
+    let number = || Shape::Scalar(Scalar::default());
+    let texts = || Shape::Map(BTreeMap::new(), Some(Box::new(text())));
+    let map = |members: Vec<(&str, Shape)>| {
+        let owned = members.into_iter().map(|(key, shape)| (key.to_owned(), shape));
+        Shape::Map(owned.collect(), None)
+    };
+    let owner = map(vec![
+        ("apiVersion", text()),
+        ("blockOwnerDeletion", number()),
+        ("controller", number()),
+        ("kind", text()),
+        ("name", text()),
+        ("uid", text()),
+    ]);
+    map(vec![
+        ("annotations", texts()),
+        ("creationTimestamp", time()),
+        ("deletionGracePeriodSeconds", number()),
+        ("deletionTimestamp", time()),
+        ("finalizers", Shape::List(Box::new(text()))),
+        ("generateName", text()),
+        ("generation", number()),
+        ("labels", texts()),
+        ("managedFields", Shape::Any),
+        ("name", text()),
+        ("namespace", text()),
+        ("ownerReferences", Shape::List(Box::new(owner))),
+        ("resourceVersion", text()),
+        ("selfLink", text()),
+        ("uid", text()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_where_the_schema_lets_them() {
+        let schema = serde_json::json!({"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {
+                "replicas": {"type": "integer"},
+                "port": {"x-kubernetes-int-or-string": true},
+                "limits": {"type": "object", "additionalProperties": {"type": "object", "properties": {"cpu": {"type": "string"}}}},
+                "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": {"type": "integer"}}},
+                "any": {"x-kubernetes-preserve-unknown-fields": true},
+                "template": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}}},
+                "lists": {"type": "array", "items": {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "string"}}}}},
+            }},
+        }});
+        let shape = Shape::of_objects(Some(&schema));
+        for (path, end) in [
+            ("", None),
+            ("spec replicas", None),
+            ("spec replcias", Some(1)),
+            ("spec replicas x", Some(2)),
+            ("spec replicas 0", Some(2)),
+            ("spec port", None),
+            ("spec limits a cpu", None),
+            ("spec limits a mem", Some(3)),
+            ("spec open b c", None),
+            ("spec open known c", Some(3)),
+            ("spec any 3 c", None),
+            ("spec template metadata name", None),
+            ("spec template spec x", Some(3)),
+            ("spec lists 0 [id=3] id", None),
+            ("spec lists -1 0 name", Some(4)),
+            ("spec lists [id=3]", Some(2)),
+            ("spec lists 0 [name=3]", Some(3)),
+            ("spec replicas=3", None),
+            ("spec limits a=b", None),
+            ("metadata labels x/y", None),
+            ("metadata label", Some(1)),
+            ("metadata ownerReferences [kind=Node] name", None),
+            ("status", Some(0)),
+        ] {
+            let segments: Vec<String> = path.split_whitespace().map(str::to_owned).collect();
+            let compiled = Path::compile(&segments).expect(path);
+            let found = follow(vec![&shape], &compiled);
+            assert_eq!(found.err().map(|dead| dead.segment), end, "{path}");
+            assert!(follow(vec![&Shape::of_objects(None)], &compiled).is_ok(), "{path}");
+        }
+    }
+}

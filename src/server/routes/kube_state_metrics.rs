@@ -1,0 +1,56 @@
+//! kube-state-metrics' main listener.
+
+use std::sync::Arc;
+
+use super::{LivenessProbe, metrics};
+use crate::exposition::Source;
+use crate::exposition::negotiate::Dialect;
+use crate::server::landing::{self, Link};
+use crate::server::query::Filters;
+use crate::server::response::{self, Response};
+use crate::server::router::{Methods, Router};
+use crate::server::scrape::{Gzip, Scrape};
+use crate::telemetry::{HttpMetrics, VERSION};
+
+/// The routes. `livez` asks the API server.
+pub(crate) fn router(
+    sources: Vec<Arc<dyn Source>>,
+    gzip: bool,
+    livez: Option<LivenessProbe>,
+    http: &HttpMetrics,
+) -> Router {
+    let scrape = Scrape {
+        sources,
+        dialect: Dialect::KubeStateMetrics,
+        filters: Filters::Resources,
+        gzip: if gzip { Gzip::ByItem } else { Gzip::Off },
+    };
+    let page = landing::page(
+        "kube-state-metrics",
+        "Metrics for the state of Kubernetes objects. Profiles are on the telemetry port.",
+        &format!("kstatd version {VERSION}"),
+        &[
+            Link::new("/metrics", "metrics", "the state of the objects"),
+            Link::new("/healthz", "healthz", "the process answers"),
+            Link::new("/livez", "livez", "the API server answers too"),
+        ],
+    );
+    metrics(Router::default(), "/metrics", scrape, http)
+        .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
+        .at_async("/livez", Methods::Any, move |_| forward_livez(livez.clone()))
+        .at("/", Methods::Any, move |_| response::html(page.clone()))
+}
+
+async fn forward_livez(probe: Option<LivenessProbe>) -> Response {
+    let lives = match probe {
+        Some(probe) => probe().await,
+        None => Ok(()),
+    };
+    match lives {
+        Ok(()) => response::text(200, "OK"),
+        Err(error) => {
+            tracing::warn!(%error, "the API server's livez check failed");
+            response::text(503, "Service Unavailable")
+        }
+    }
+}

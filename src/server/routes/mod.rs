@@ -1,0 +1,40 @@
+//! The paths of each listener of each personality.
+//!
+//! | Listener | Paths | File |
+//! |---|---|---|
+//! | kstatd, main | `/metrics`, `/metrics/kubernetes`, `/metrics/statsd`, `/healthz`, `/livez`, `/readyz`, `/` | [`native`] |
+//! | kube-state-metrics, main | `/metrics`, `/healthz`, `/livez`, `/` | [`kube_state_metrics`] |
+//! | telemetry of both | `/metrics`, `/readyz`, `/debug/pprof/…`, `/` (kstatd: also `/healthz`, `/livez`) | [`telemetry`] |
+//! | statsd_exporter | telemetry path, `/-/healthy`, `/-/ready`, `/health`, `/-/reload`, `/-/quit`, `/debug/…`, `/kstatd/metrics`, `/` | [`statsd_exporter`] |
+
+pub(crate) mod kube_state_metrics;
+pub(crate) mod native;
+pub(crate) mod statsd_exporter;
+pub(crate) mod telemetry;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::response::Response;
+use super::router::{Call, Methods, Router};
+use super::scrape::Scrape;
+use crate::telemetry::HttpMetrics;
+
+/// Asks what is followed whether it lives; the error is for the log.
+pub type LivenessProbe =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+fn metrics(router: Router, path: &str, scrape: Scrape, http: &HttpMetrics) -> Router {
+    let by_namespace = scrape.filters.has_namespaces();
+    let router = router.at(path, Methods::Any, timed(scrape, http));
+    if by_namespace { router.by_namespace() } else { router }
+}
+
+fn timed(scrape: Scrape, http: &HttpMetrics) -> impl Fn(&Call) -> Response + Send + Sync + 'static {
+    let http = http.clone();
+    move |call| {
+        let timer = http.start("metrics", call.head.method.as_str());
+        scrape.respond(call).map(|body| body.hold(timer))
+    }
+}

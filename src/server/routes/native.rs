@@ -1,0 +1,73 @@
+//! kstatd's own main listener.
+
+use std::sync::Arc;
+
+use super::metrics;
+use crate::exposition::Source;
+use crate::exposition::negotiate::Dialect;
+use crate::server::landing::{self, Link};
+use crate::server::query::Filters;
+use crate::server::readiness::Readiness;
+use crate::server::response::{self, Response};
+use crate::server::router::{Methods, Router};
+use crate::server::scrape::{Gzip, Scrape};
+use crate::telemetry::{HttpMetrics, VERSION};
+
+/// A part of `/metrics` that can be had by itself.
+#[derive(Clone)]
+pub(crate) struct Part {
+    /// Where.
+    pub(crate) path: &'static str,
+    /// What is to be seen there, for the landing page.
+    pub(crate) about: &'static str,
+    /// What is served.
+    pub(crate) source: Arc<dyn Source>,
+    /// Whether it has a protobuf form.
+    pub(crate) protobuf: bool,
+}
+
+/// The routes. `/metrics` has the `parts` one after the other, in protobuf if all of them have such a form.
+pub(crate) fn router(
+    parts: &[Part],
+    gzip: bool,
+    readiness: Readiness,
+    http: &HttpMetrics,
+) -> Router {
+    let gzip = if gzip { Gzip::ByWeight } else { Gzip::Off };
+    let scrape = |sources: Vec<Arc<dyn Source>>, protobuf| Scrape {
+        sources,
+        dialect: Dialect::Native { protobuf },
+        filters: Filters::All,
+        gzip,
+    };
+    let mut links = vec![Link::new("/metrics", "/metrics", "everything")];
+    let all = parts.iter().map(|part| Arc::clone(&part.source)).collect();
+    let protobuf = parts.iter().all(|part| part.protobuf);
+    let mut router = metrics(Router::default(), "/metrics", scrape(all, protobuf), http);
+    for Part { path, about, source, protobuf } in parts {
+        router = metrics(router, path, scrape(vec![Arc::clone(source)], *protobuf), http);
+        links.push(Link::new(path, path, about));
+    }
+    links.push(Link::new("/healthz", "/healthz", "the process answers"));
+    links.push(Link::new("/livez", "/livez", "the same"));
+    links.push(Link::new("/readyz", "/readyz", "the first lists are complete"));
+    let page = landing::page(
+        "kstatd",
+        "State of Kubernetes objects and metrics sent over StatsD, for Prometheus.",
+        &format!("version {VERSION}"),
+        &links,
+    );
+    router
+        .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
+        .at("/livez", Methods::Any, |_| response::text(200, "OK"))
+        .at("/readyz", Methods::Any, move |_| ready(&readiness))
+        .at("/", Methods::Any, move |_| response::html(page.clone()))
+}
+
+fn ready(readiness: &Readiness) -> Response {
+    let waiting = readiness.waiting_for();
+    if waiting.is_empty() {
+        return response::text(200, "OK");
+    }
+    response::waiting_for(&waiting)
+}

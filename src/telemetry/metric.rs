@@ -1,0 +1,257 @@
+//! Numbers that are counted in one place and shown in another: counter, gauge, histogram, and sets of them by label.
+//!
+//! All are cheap to clone, and every clone counts into the same series. A [`Row`] says how a number is shown.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::exposition::family::{Buckets, Collect, Family, Kind, Series, Value};
+use crate::exposition::labels;
+
+/// A number that only goes up.
+#[derive(Clone, Debug, Default)]
+pub struct Counter(Arc<AtomicU64>);
+
+impl Counter {
+    /// Adds 1.
+    pub fn inc(&self) {
+        self.inc_by(1);
+    }
+
+    /// Adds `count`.
+    pub fn inc_by(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// What it is now.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that goes up and down.
+#[derive(Clone, Debug, Default)]
+pub struct Gauge(Arc<AtomicU64>);
+
+impl Gauge {
+    /// Makes it `value`.
+    pub fn set(&self, value: f64) {
+        self.0.store(value.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Changes it by `change`.
+    pub fn add(&self, change: f64) {
+        let changed = |bits| Some((f64::from_bits(bits) + change).to_bits());
+        // It never refuses.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+    }
+
+    /// What it is now.
+    #[must_use]
+    pub fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Observations in the default buckets of Prometheus' clients, which are for seconds.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram(Arc<Mutex<Observed>>);
+
+const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Observations of each bucket alone, those above all bounds last, and their sum.
+#[derive(Debug, Default)]
+struct Observed {
+    counts: [u64; BOUNDS.len() + 1],
+    sum: f64,
+}
+
+impl Histogram {
+    /// Counts an observation.
+    pub fn observe(&self, value: f64) {
+        let mut observed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = BOUNDS.partition_point(|bound| *bound < value);
+        if let Some(count) = observed.counts.get_mut(bucket) {
+            *count += 1;
+        }
+        observed.sum += value;
+    }
+}
+
+/// Series of one family, by the values of its labels.
+#[derive(Clone, Debug)]
+pub struct Labelled<M, const N: usize> {
+    names: [&'static str; N],
+    series: Arc<RwLock<BTreeMap<[Box<str>; N], M>>>,
+}
+
+impl<M: Clone + Default, const N: usize> Labelled<M, N> {
+    /// No series yet. The names are in byte order, as Go's client writes labels.
+    #[must_use]
+    pub fn new(names: [&'static str; N]) -> Self {
+        debug_assert!(names.is_sorted(), "{names:?}");
+        Self { names, series: Arc::default() }
+    }
+
+    /// The series of these values, which exists from here on.
+    pub fn with(&self, values: [&str; N]) -> M {
+        let values = values.map(Box::from);
+        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(metric) = series.get(&values) {
+            return metric.clone();
+        }
+        drop(series);
+        let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        series.entry(values).or_default().clone()
+    }
+
+    /// Forgets all series.
+    pub fn clear(&self) {
+        self.series.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// What series can be read from.
+pub trait Read: Send + Sync {
+    /// Appends the series as they are now, behind these labels.
+    fn read(&self, labels: &[u8], out: &mut Vec<Series>);
+}
+
+impl Read for Counter {
+    fn read(&self, labels: &[u8], out: &mut Vec<Series>) {
+        let value = Value::Number(self.get() as f64);
+        out.push(Series { labels: labels.to_vec(), value });
+    }
+}
+
+impl Read for Gauge {
+    fn read(&self, labels: &[u8], out: &mut Vec<Series>) {
+        let value = Value::Number(self.get());
+        out.push(Series { labels: labels.to_vec(), value });
+    }
+}
+
+impl Read for Histogram {
+    fn read(&self, labels: &[u8], out: &mut Vec<Series>) {
+        let observed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sum = 0;
+        let cumulative = observed.counts.iter().map(|count| {
+            sum += count;
+            sum
+        });
+        let buckets = Buckets { bounds: &BOUNDS, counts: cumulative.collect(), sum: observed.sum };
+        out.push(Series { labels: labels.to_vec(), value: Value::Histogram(buckets) });
+    }
+}
+
+impl<M: Read, const N: usize> Read for Labelled<M, N> {
+    fn read(&self, before: &[u8], out: &mut Vec<Series>) {
+        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        for (values, metric) in series.iter() {
+            let mut text = before.to_vec();
+            for (name, value) in self.names.iter().zip(values) {
+                labels::push(&mut text, name, value);
+            }
+            metric.read(&text, out);
+        }
+    }
+}
+
+impl<F: Fn() -> f64 + Send + Sync> Read for F {
+    fn read(&self, labels: &[u8], out: &mut Vec<Series>) {
+        out.push(Series { labels: labels.to_vec(), value: Value::Number(self()) });
+    }
+}
+
+/// A family, and where its numbers are read.
+pub struct Row {
+    /// As [`Family::name`].
+    pub name: &'static str,
+    /// As [`Family::help`].
+    pub help: &'static str,
+    /// Its type.
+    pub kind: Kind,
+    /// Where its numbers are read.
+    pub series: Box<dyn Read>,
+}
+
+impl Row {
+    /// A counter.
+    pub fn counter(name: &'static str, help: &'static str, series: impl Read + 'static) -> Self {
+        Self { name, help, kind: Kind::Counter, series: Box::new(series) }
+    }
+
+    /// A gauge.
+    pub fn gauge(name: &'static str, help: &'static str, series: impl Read + 'static) -> Self {
+        Self { name, help, kind: Kind::Gauge, series: Box::new(series) }
+    }
+}
+
+impl Collect for Row {
+    fn collect(&self, out: &mut Vec<Family>) {
+        let mut series = Vec::new();
+        self.series.read(&[], &mut series);
+        out.push(Family { name: self.name, help: self.help, kind: self.kind, series });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collected(row: Row) -> String {
+        let mut families = Vec::new();
+        row.collect(&mut families);
+        let mut out = Vec::new();
+        families.iter().for_each(|family| family.text(&mut out, crate::exposition::Format::Text));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn series_come_in_the_order_of_their_labels_and_count_together() {
+        let calls = Labelled::<Counter, 2>::new(["a", "b"]);
+        calls.with(["y", "1"]).inc();
+        let held = calls.with(["x", "\"2\""]);
+        calls.clone().with(["x", "\"2\""]).inc_by(4);
+        held.inc();
+        assert_eq!(
+            collected(Row::counter("calls_total", "Calls.", calls.clone())),
+            "# HELP calls_total Calls.\n# TYPE calls_total counter\n\
+             calls_total{a=\"x\",b=\"\\\"2\\\"\"} 5\ncalls_total{a=\"y\",b=\"1\"} 1\n"
+        );
+        calls.clear();
+        assert!(!collected(Row::counter("calls_total", "Calls.", calls)).contains("calls_total{"));
+    }
+
+    #[test]
+    fn a_gauge_goes_both_ways() {
+        let gauge = Gauge::default();
+        gauge.add(2.0);
+        gauge.add(-0.5);
+        assert_eq!(gauge.get(), 1.5);
+        gauge.set(-7.0);
+        assert!(collected(Row::gauge("g", "G.", gauge)).ends_with("\ng -7\n"));
+    }
+
+    #[test]
+    fn an_observation_at_a_bound_is_within_it() {
+        let histogram = Histogram::default();
+        for value in [0.005, 0.0051, 10.0, 11.0] {
+            histogram.observe(value);
+        }
+        let row = Row { name: "h", help: "H.", kind: Kind::Histogram, series: Box::new(histogram) };
+        let text = collected(row);
+        for line in [
+            "h_bucket{le=\"0.005\"} 1\n",
+            "h_bucket{le=\"0.01\"} 2\n",
+            "h_bucket{le=\"10\"} 3\n",
+            "h_bucket{le=\"+Inf\"} 4\n",
+            "h_sum 21.0101\n",
+            "h_count 4\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! Configurations of custom resources at the commands that need no cluster: `render kube`, `rbac`, `check-config`.
+
+mod common;
+
+use std::path::PathBuf;
+
+/// A folder with files, and the arguments that name them.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).expect("write");
+        }
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn config(&self) -> String {
+        format!("--custom-resource-state-config-file={}", self.path("config.yaml").display())
+    }
+
+    /// What `kstatd render kube` prints, series alone.
+    fn render(&self, flags: &[&str]) -> Vec<String> {
+        let objects = self.path("objects.yaml").display().to_string();
+        let config = self.config();
+        let mut args = vec!["render", "kube", &config, "-f", &objects];
+        args.extend(flags);
+        let output = common::run("kstatd", args);
+        assert!(output.status.success(), "{}", output.stderr);
+        let series = output.stdout.lines().filter(|line| !line.starts_with('#'));
+        series.map(str::to_owned).collect()
+    }
+}
+
+const POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: shop, uid: u}, \
+                   spec: {priority: 7}, status: {qosClass: Burstable}}\n";
+
+const BUILT_IN: &str = r#"
+spec:
+  resources:
+  - groupVersionKind: {group: "", version: v1, kind: Pod}
+    labelsFromPath: {pod: [metadata, name]}
+    metrics:
+    - {name: pod_priority, help: Priority., each: {type: Gauge, gauge: {path: [spec, priority]}}}
+  - groupVersionKind: {group: scheduling.k8s.io, version: "*", kind: PriorityClass}
+    metricNamePrefix: own
+    metrics:
+    - {name: value, each: {type: Gauge, gauge: {path: [value]}}}
+"#;
+
+/// A built-in kind has the families of an entry beside its own, unless the original is to be imitated, which passes
+/// over such entries; and a kind without families of its own has those alone.
+#[test]
+fn entries_may_name_built_in_kinds() {
+    let objects = format!(
+        "{POD}---\n{{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {{name: c}}, value: 9}}\n"
+    );
+    let files = Files::new(&[("config.yaml", BUILT_IN), ("objects.yaml", &objects)]);
+    let series = files.render(&[]);
+    let own = [
+        r#"kube_customresource_pod_priority{customresource_group="",customresource_kind="Pod",customresource_version="v1",pod="p"} 7"#,
+        r#"own_value{customresource_group="scheduling.k8s.io",customresource_kind="PriorityClass",customresource_version="v1"} 9"#,
+    ];
+    for line in own {
+        assert!(series.iter().any(|one| one == line), "{line} in {series:#?}");
+    }
+    let built_in: Vec<&String> =
+        series.iter().filter(|line| !own.contains(&line.as_str())).collect();
+    assert!(built_in.iter().any(|line| line.starts_with("kube_pod_status_qos_class{")));
+    let without = Files::new(&[("config.yaml", "spec: {}"), ("objects.yaml", &objects)]);
+    assert_eq!(built_in, without.render(&[]).iter().collect::<Vec<_>>());
+    assert_eq!(files.render(&["--compat.duplicate-series"]), without.render(&[]));
+
+    let custom_only = files.render(&["--custom-resource-state-only=true"]);
+    assert_eq!(custom_only, own);
+
+    let rbac = common::run("kstatd", ["rbac", "--resources=nodes", &files.config()]);
+    for part in
+        ["- apiGroups: [\"\"]\n  resources:\n  - nodes\n  - pods\n", "  - priorityclasses\n"]
+    {
+        assert!(rbac.stdout.contains(part), "{part} in {}", rbac.stdout);
+    }
+}
+
+/// What `kstatd check-config` says of a configuration, without the path.
+fn checked(text: &str, more: &[(&str, &str)]) -> (bool, Vec<String>) {
+    let files = Files::new(&[&[("config.yaml", text)], more].concat());
+    let mut args = vec!["check-config".to_owned(), files.config()];
+    for (name, _) in more {
+        args.extend(["-f".to_owned(), files.path(name).display().to_string()]);
+    }
+    let output = common::run("kstatd", args);
+    let name = format!("{}: ", files.path("config.yaml").display());
+    let lines = output.stdout.lines().map(|line| line.replace(&name, ""));
+    (output.status.success(), lines.collect())
+}
+
+#[test]
+fn a_built_in_kind_that_is_misspelt_is_told_of() {
+    let entry = |gvk: &str| {
+        format!(
+            "spec:\n  resources:\n  - groupVersionKind: {gvk}\n    metrics:\n    \
+             - {{name: a, each: {{type: Gauge, gauge: {{path: [spec, replicas]}}}}}}\n"
+        )
+    };
+    for (gvk, part) in [
+        ("{group: apps, version: v1, kind: Deploymnet}", "write Deployment"),
+        ("{group: \"\", version: v1, kind: \"*\"}", "the kind is needed"),
+        ("{group: apps, version: v2, kind: Deployment}", "apps/v2, Deployment is no kind"),
+    ] {
+        let (good, lines) = checked(&entry(gvk), &[]);
+        assert!(good && lines.len() == 2, "{gvk}: {lines:?}");
+        assert!(lines[0].contains("line 3, column 5") && lines[0].contains(part), "{lines:?}");
+    }
+    for gvk in ["{group: \"\", version: v1, kind: Pod}", "{group: e.io, kind: K}"] {
+        let (good, lines) = checked(&entry(gvk), &[]);
+        assert!(good && lines.len() == 1, "{gvk}: {lines:?}");
+    }
+}
+
+const COUNTS: &str = r#"
+spec:
+  resources:
+  - groupVersionKind: {group: e.io, version: v1, kind: Widget}
+    labelsFromPath: {name: [metadata, name]}
+    commonLabels: {team: a}
+    metrics:
+    - name: widgets
+      labelsFromPath: {namespace: [metadata, namespace]}
+      each: {type: Count, count: {labelsFromPath: {phase: [status, phase]}, labelDefaults: {phase: None}}}
+    - name: conditions
+      each: {type: count, count: {path: [status, conditions], labelsFromPath: {type: [type], status: [status]}}}
+    - name: finalizers
+      each: {type: Count, count: {path: [metadata, finalizers], labelsFromPath: {finalizer: []}}}
+    - name: parts
+      each: {type: Count, count: {path: [spec, parts], labelFromKey: part, labelsFromPath: {size: [size]}}}
+    - name: size
+      each: {type: Gauge, gauge: {path: [spec, size]}}
+"#;
+
+const WIDGETS: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.e.io}
+spec:
+  group: e.io
+  scope: Namespaced
+  names: {plural: widgets, kind: Widget}
+  versions: [{name: v1, served: true, storage: true}]
+---
+apiVersion: e.io/v1
+kind: Widget
+metadata: {name: one, namespace: shop, finalizers: [f1, f2]}
+spec: {size: 1, parts: {left: {size: 2}, right: {size: 2}, none: null}}
+status: {phase: Ready, conditions: [{type: A, status: "True"}, {type: B, status: "False"}]}
+---
+apiVersion: e.io/v1
+kind: Widget
+metadata: {name: two, namespace: shop, finalizers: [f1]}
+spec: {size: 2, parts: {left: {size: 3}}}
+status: {phase: Ready, conditions: [{type: A, status: "True"}, null, {type: A, status: "True"}]}
+---
+apiVersion: e.io/v1
+kind: Widget
+metadata: {name: three, namespace: other}
+"#;
+
+/// A Count has a series for each label set, not for each object, and the labels of the resource (its name above all) are
+/// not among them.
+#[test]
+fn counts_are_by_labels() {
+    let files = Files::new(&[("config.yaml", COUNTS), ("objects.yaml", WIDGETS)]);
+    let labels =
+        r#"customresource_group="e.io",customresource_kind="Widget",customresource_version="v1""#;
+    let series: Vec<String> =
+        files.render(&[]).iter().map(|line| line.replace(labels, "@")).collect();
+    assert_eq!(
+        series,
+        [
+            r#"kube_customresource_widgets{@,namespace="other",phase="None",team="a"} 1"#,
+            r#"kube_customresource_widgets{@,namespace="shop",phase="Ready",team="a"} 2"#,
+            r#"kube_customresource_conditions{@,status="False",team="a",type="B"} 1"#,
+            r#"kube_customresource_conditions{@,status="True",team="a",type="A"} 3"#,
+            r#"kube_customresource_finalizers{@,finalizer="f1",team="a"} 2"#,
+            r#"kube_customresource_finalizers{@,finalizer="f2",team="a"} 1"#,
+            r#"kube_customresource_parts{@,part="left",size="2",team="a"} 1"#,
+            r#"kube_customresource_parts{@,part="left",size="3",team="a"} 1"#,
+            r#"kube_customresource_parts{@,part="right",size="2",team="a"} 1"#,
+            r#"kube_customresource_size{@,name="one",team="a"} 1"#,
+            r#"kube_customresource_size{@,name="two",team="a"} 2"#,
+        ]
+    );
+    // What is watched namespace by namespace is counted over all of them.
+    let both = files.render(&["--namespaces=shop,other", "--metric-allowlist=.*_finalizers"]);
+    assert_eq!(both.len(), 2, "{both:?}");
+}
+
+/// Its series are of all objects, so another metric of its name would have some of them twice.
+#[test]
+fn a_count_shares_its_name_with_no_other_metric() {
+    let twice = COUNTS.replace("name: size\n", "name: parts\n");
+    let files = Files::new(&[("config.yaml", &twice), ("objects.yaml", WIDGETS)]);
+    let objects = files.path("objects.yaml").display().to_string();
+    let output = common::run("kstatd", ["render", "kube", &files.config(), "-f", &objects]);
+    let part = "line 17, column 7: metric parts: a Count needs a name";
+    assert!(!output.status.success() && output.stderr.contains(part), "{}", output.stderr);
+    let (good, lines) = checked(&twice, &[]);
+    assert!(!good && lines.iter().any(|line| line.contains("a Count needs")), "{lines:?}");
+}
+
+const SCHEMA: &str = r#"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.e.io}
+spec:
+  group: e.io
+  scope: Namespaced
+  names: {plural: widgets, kind: Widget}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              replicas: {type: integer}
+              mode: {type: string, enum: [Auto, Manual]}
+              port: {x-kubernetes-int-or-string: true}
+              limits: {type: object, additionalProperties: {type: string}}
+              free: {type: object, x-kubernetes-preserve-unknown-fields: true}
+              items:
+                type: array
+                items: {type: object, properties: {id: {type: string}, size: {type: integer}}}
+          status:
+            type: object
+            properties:
+              since: {type: string, format: date-time}
+  - name: v2
+    served: true
+    storage: false
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {count: {type: integer}}}
+"#;
+
+/// A configuration with one metric, `each` of which starts in line 7; of version `v1` unless it says something else.
+fn one_metric(version: &str, each: &str) -> String {
+    format!(
+        "spec:\n  resources:\n  - groupVersionKind: {{group: e.io, version: {version}, kind: Widget}}\n    \
+         metrics:\n    - name: a\n      each:\n        {each}\n"
+    )
+}
+
+/// Every problem has its line, its column and a hint; what the schema leaves open is none.
+#[test]
+fn paths_are_held_against_the_schema_of_the_definition() {
+    let crd = [("crd.yaml", SCHEMA)];
+    for (each, part) in [
+        (
+            "{type: Gauge, gauge: {path: [spec, replcias]}}",
+            "line 7, column 37: [spec,replcias] leads nowhere in Widget of e.io/v1: spec is a map without \"replcias\" (write replicas)",
+        ),
+        (
+            "{type: Gauge, gauge: {path: [spec, replicas, x]}}",
+            "spec.replicas is neither map nor list without \"x\" (leave it out)",
+        ),
+        (
+            "{type: Gauge, gauge: {path: [spec, items, id]}}",
+            "spec.items is a list without \"id\" (write a number, or [key=value] in quotes, before it)",
+        ),
+        (
+            "{type: Gauge, gauge: {path: [spec, items, \"[di=3]\", size]}}",
+            "spec.items is a list without \"[di=3]\" (write id)",
+        ),
+        (
+            "{type: Gauge, gauge: {path: [spec, items], valueFrom: [seize]}}",
+            "[seize] leads nowhere",
+        ),
+        (
+            "{type: Gauge, gauge: {path: [spec, mode]}}",
+            "[spec,mode] is never a number (take a StateSet",
+        ),
+        (
+            "{type: Info, info: {path: [spec, items], labelsFromPath: {i: [idd]}}}",
+            "column 70: [idd] leads nowhere",
+        ),
+        (
+            "{type: Info, info: {labelsFromPath: {\"l_*\": [spec, mode]}}}",
+            "[spec,mode] is no map, l_* copies nothing",
+        ),
+        ("{type: Info, info: {labelsFromPath: {since: [status, since]}}}", "is a time"),
+        (
+            "{type: StateSet, stateSet: {labelName: m, path: [spec, mode], list: [Auto, manual]}}",
+            "is never \"manual\", whose series is always 0 (write Manual)",
+        ),
+        (
+            "{type: StateSet, stateSet: {labelName: m, path: [spec, replicas], list: [a]}}",
+            "[spec,replicas] is never a text",
+        ),
+        (
+            "{type: Count, count: {path: [spec, items], labelsFromPath: {i: [spec]}}}",
+            "[spec] leads nowhere",
+        ),
+    ] {
+        let (good, lines) = checked(&one_metric("v1", each), &crd);
+        assert!(good && lines.len() == 2, "{each}: {lines:?}");
+        assert!(
+            lines[0].contains("line 7, column") && lines[0].contains(part),
+            "{each}: {lines:?}"
+        );
+        assert!(lines[0].ends_with(')'), "no hint: {lines:?}");
+        // Nothing is known without the definition, or of a version that has no such path.
+        let without = checked(&one_metric("v1", each), &[]).1;
+        assert_eq!(without.len(), 1, "{without:?}");
+    }
+    for each in [
+        "{type: Gauge, gauge: {path: [spec, replicas]}}",
+        "{type: Gauge, gauge: {path: [spec, port]}}",
+        "{type: Gauge, gauge: {path: [spec, limits], labelFromKey: resource}}",
+        "{type: Gauge, gauge: {path: [spec, limits, cpu]}}",
+        "{type: Gauge, gauge: {path: [spec, free, a, 0, b]}}",
+        "{type: Gauge, gauge: {path: [spec, items], valueFrom: [size], labelsFromPath: {id: [id]}}}",
+        "{type: Gauge, gauge: {path: [spec, items, \"[id=3]\", size]}}",
+        "{type: Gauge, gauge: {path: [spec, items, \"-1\", size]}}",
+        "{type: Gauge, gauge: {path: [spec], valueFrom: [replicas]}}",
+        "{type: Gauge, gauge: {path: [status, since]}}",
+        "{type: Gauge, gauge: {path: [metadata, generation]}}",
+        "{type: Info, info: {labelsFromPath: {\"*\": [metadata, labels], name: [metadata, name]}}}",
+        "{type: StateSet, stateSet: {labelName: m, path: [spec, mode], list: [Auto, Manual]}}",
+        "{type: Count, count: {path: [spec, items], labelsFromPath: {i: [id]}}}",
+    ] {
+        let (good, lines) = checked(&one_metric("v1", each), &crd);
+        assert!(good && lines.len() == 1, "{each}: {lines:?}");
+    }
+    // For several versions it has to be right in one of them.
+    for (version, member, problems) in
+        [("v2", "replicas", 1), ("v2", "count", 0), ("'*'", "count", 0), ("'*'", "none", 1)]
+    {
+        let each = format!("{{type: Gauge, gauge: {{path: [spec, {member}]}}}}");
+        let (good, lines) = checked(&one_metric(version, &each), &crd);
+        assert!(good && lines.len() == 1 + problems, "{version} {member}: {lines:?}");
+    }
+    let other = one_metric("v3", "{type: Gauge, gauge: {path: [a]}}");
+    let lines = checked(&other, &crd).1;
+    assert!(
+        lines[0].contains("line 3") && lines[0].contains("its versions are v1, v2"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn labels_and_names_that_clash_or_count_too_much_are_told_of() {
+    let entry = |rest: &str| {
+        format!(
+            "spec:\n  resources:\n  - groupVersionKind: {{group: e.io, version: v1, kind: Widget}}\n{rest}"
+        )
+    };
+    let metric = "    metrics:\n    - name: a\n      each: {type: Info, info: {labelsFromPath: {x: [spec, x]}}}\n";
+    for (text, part) in [
+        (
+            entry(
+                "    metricNamePrefix: kube\n    metrics:\n    - {name: pod_info, each: {type: Info, info: {}}}\n",
+            ),
+            "line 6, column 14: kube_pod_info is the name of a built-in family",
+        ),
+        (
+            entry(&format!("    commonLabels: {{x: y}}\n{metric}")),
+            "line 7, column 53: label x comes from commonLabels and from labelsFromPath of the value",
+        ),
+        (
+            entry(&format!("    labelsFromPath: {{a-b: [spec, a], a_b: [spec, b]}}\n{metric}")),
+            "line 4, column 43: label a_b comes from labelsFromPath and from labelsFromPath",
+        ),
+        (
+            entry(&format!("    commonLabels: {{customresource_kind: y}}\n{metric}")),
+            "label customresource_kind comes from kstatd itself",
+        ),
+        (
+            entry(
+                "    metrics:\n    - name: a\n      each: {type: Gauge, gauge: {path: [a], labelFromKey: k, labelsFromPath: {k: [b]}}}\n",
+            ),
+            "label k comes from labelsFromPath of the value and from labelFromKey",
+        ),
+        (
+            entry(&format!("    labelsFromPath: {{uid: [metadata, uid]}}\n{metric}")),
+            "line 4, column 27: label uid: [metadata,uid] is another for each object",
+        ),
+        (
+            entry(&format!("    labelsFromPath: {{at: [status, lastTransitionTime]}}\n{metric}")),
+            "is a time: each one begins a new series (make it a Gauge",
+        ),
+        (
+            entry(&format!("    labelsFromPath: {{\"*\": [metadata, annotations]}}\n{metric}")),
+            "copies all annotations",
+        ),
+        (
+            entry(
+                "    metrics:\n    - name: a\n      each: {type: Count, count: {labelsFromPath: {n: [metadata, name]}}}\n",
+            ),
+            "a series for each of them (leave the label out, or take a Gauge)",
+        ),
+        (
+            entry(&format!("    labelDefaults: {{y: none}}\n{metric}")),
+            "labelDefaults: y has no effect",
+        ),
+    ] {
+        let (good, lines) = checked(&text, &[]);
+        assert!(good && lines.len() == 2, "{text}: {lines:?}");
+        assert!(lines[0].contains(part), "{part} in {lines:?}");
+    }
+    let fine = entry(&format!(
+        "    commonLabels: {{team: a}}\n    labelsFromPath: {{name: [metadata, name]}}\n{metric}"
+    ));
+    assert_eq!(checked(&fine, &[]).1.len(), 1);
+}

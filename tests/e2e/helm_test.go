@@ -1,0 +1,533 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"kstatd/e2e/harness"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// helmVersion is the cluster that manifests are rendered for; a helm that was built without it knows an old one.
+const helmVersion = "1.36.0"
+
+// helm runs it on the chart with these values, which are YAML.
+func helm(t *testing.T, values string, args ...string) (string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(harness.Tool(t, "helm"), append(args, harness.RepoFile("deploy", "helm", "kstatd"), "--kube-version="+helmVersion, "--values="+file)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("helm %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// renderChart is the chart with these values, as the release `r` in the namespace `monitoring`.
+func renderChart(t *testing.T, values string) chart {
+	t.Helper()
+	text, err := helm(t, values, "template", "r", "--namespace=monitoring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parseManifests(t, "chart", text)
+}
+
+// ofKind are the chart's objects of one kind.
+func (c chart) ofKind(kind string) []*unstructured.Unstructured {
+	var found []*unstructured.Unstructured
+	for _, o := range c.objects {
+		if o.GetKind() == kind {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// as reads an object as a type that has to know each of its keys.
+func as[T any](t *testing.T, o *unstructured.Unstructured) T {
+	t.Helper()
+	var typed T
+	text, err := yaml.Marshal(o.Object)
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, &typed)
+	}
+	if err != nil {
+		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+	}
+	return typed
+}
+
+// operatorKinds are not of the API server; their keys are held against the operator's types.
+var operatorKinds = map[string]func(*testing.T, *unstructured.Unstructured){
+	"ServiceMonitor": func(t *testing.T, o *unstructured.Unstructured) { as[monitoringv1.ServiceMonitor](t, o) },
+	"PodMonitor":     func(t *testing.T, o *unstructured.Unstructured) { as[monitoringv1.PodMonitor](t, o) },
+	"PrometheusRule": func(t *testing.T, o *unstructured.Unstructured) { as[monitoringv1.PrometheusRule](t, o) },
+}
+
+const mapping = "statsd: {mappingConfig: \"mappings:\\n- {match: a.*, name: a, labels: {x: $1}}\\n\"}\n"
+
+const everythingOn = `
+prometheusScrape: true
+prometheus:
+  rule: {enabled: true, runbookUrlPrefix: "https://runbooks.example.com/"}
+  dashboards: {enabled: true}
+podDisruptionBudget: {maxUnavailable: 1}
+networkPolicy:
+  enabled: true
+  scrapers: [{namespaceSelector: {matchLabels: {name: monitoring}}}]
+  senders: [{podSelector: {}}]
+priorityClassName: ""
+affinity: {nodeAffinity: {}}
+tolerations: [{operator: Exists}]
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {}}]
+podAnnotations: {a: b}
+annotations: {c: d}
+customLabels: {team: "{{ .Release.Name }}"}
+env: [{name: TZ, value: UTC}]
+volumes: [{name: extra, emptyDir: {}}]
+volumeMounts: [{name: extra, mountPath: /extra}]
+extraManifests:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: extra, namespace: "{{ .Release.Namespace }}"}}
+`
+
+// helmCases are values that together reach each template.
+var helmCases = []struct {
+	name, values string
+	// kinds are those of the workload.
+	kinds []string
+}{
+	{"defaults", "", []string{"Deployment"}},
+	{"run", mapping + everythingOn + "metricLabelsAllowlist: ['pods=[*]', 'nodes=[a,b]']\nmetricDenylist: [kube_secret_.*]\nnamespaces: [a, b]\n", []string{"Deployment"}},
+	{"kube-state-metrics", "personality: kube-state-metrics\nreplicas: 2\nauthFilter: {enabled: true}\ncustomResourceState: {enabled: true, config: {kind: CustomResourceStateMetrics, spec: {resources: []}}}\n" + everythingOn, []string{"Deployment"}},
+	{"statsd_exporter", "personality: statsd_exporter\n" + mapping + everythingOn, []string{"Deployment"}},
+	{"autosharding", "personality: kube-state-metrics\nreplicas: 3\nautosharding: {enabled: true}\n", []string{"StatefulSet"}},
+	{"autosharding of both sides", "replicas: 3\nautosharding: {enabled: true}\n" + mapping, []string{"StatefulSet"}},
+	{"daemonset", "daemonset: {enabled: true}\nservice: {internalTrafficPolicy: Local}\n" + mapping + everythingOn, []string{"DaemonSet", "Deployment", "Deployment"}},
+	{"daemonset of kube-state-metrics", "personality: kube-state-metrics\ndaemonset: {enabled: true}\n", []string{"DaemonSet", "Deployment", "Deployment"}},
+	{"daemonset of statsd_exporter", "personality: statsd_exporter\ndaemonset: {enabled: true}\nservice: {internalTrafficPolicy: Local}\n", []string{"DaemonSet"}},
+	{"some namespaces", "rbac: {useClusterRole: false}\nnamespaces: a,b\ncollectors: [pods, deployments, jobs]\nauthFilter: {enabled: true}\n", []string{"Deployment"}},
+	{"service monitor", "prometheus: {monitor: {enabled: true, additionalLabels: {release: p}, tlsConfig: {insecureSkipVerify: true}, scheme: https, relabelings: [{targetLabel: cluster, replacement: c}]}}\n", []string{"Deployment"}},
+	{"pod monitor", "personality: statsd_exporter\nprometheus: {podMonitor: {enabled: true}}\n", []string{"Deployment"}},
+}
+
+// TestHelmChart lints and renders the chart with many values; a real API server takes what comes, each key of it, in a
+// dry run, and no pod asks for more than the strictest pod security allows.
+func TestHelmChart(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	cluster := harness.StartCluster(t)
+	ctx := context.Background()
+	for _, name := range []string{"monitoring", "a", "b"} {
+		labels := map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
+		if _, err := cluster.Typed.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Without controllers nobody else makes the account that a pod needs.
+	account := harness.Object(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: pods, namespace: monitoring}}")
+	cluster.Create("serviceaccounts", account)
+	for _, test := range helmCases {
+		t.Run(test.name, func(t *testing.T) {
+			if out, err := helm(t, test.values, "lint", "--strict"); err != nil {
+				t.Fatal(err, out)
+			}
+			c := renderChart(t, test.values)
+			var kinds []string
+			for _, o := range c.objects {
+				if check, found := operatorKinds[o.GetKind()]; found {
+					check(t, o)
+					continue
+				}
+				resource, found := resourceOfKind[o.GetKind()]
+				if !found {
+					t.Fatalf("the chart has a %s", o.GetKind())
+				}
+				options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
+				if _, err := cluster.Resource(resource, o).Create(ctx, o, options); err != nil {
+					t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+				}
+				template, found, err := unstructured.NestedMap(o.Object, "spec", "template")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !found {
+					continue
+				}
+				kinds = append(kinds, o.GetKind())
+				// A workload is taken whatever its pods ask for; a pod is not.
+				pod := &unstructured.Unstructured{Object: template}
+				pod.SetAPIVersion("v1")
+				pod.SetKind("Pod")
+				pod.SetName("p")
+				pod.SetNamespace(o.GetNamespace())
+				if err := unstructured.SetNestedField(pod.Object, account.GetName(), "spec", "serviceAccountName"); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := cluster.Resource("pods", pod).Create(ctx, pod, options); err != nil {
+					t.Errorf("a pod of %s %s: %v", o.GetKind(), o.GetName(), err)
+				}
+			}
+			slices.Sort(kinds)
+			if !slices.Equal(kinds, test.kinds) {
+				t.Errorf("workloads are %v, they should be %v", kinds, test.kinds)
+			}
+		})
+	}
+}
+
+// TestHelmChartRefuses has values that contradict each other or cannot work.
+func TestHelmChartRefuses(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for values, message := range map[string]string{
+		"personality: node_exporter":                                          "personality",
+		"autosharding: {enabled: true}\ndaemonset: {enabled: true}":           "choose one",
+		"daemonset: {enabled: true}\ncollectors: [nodes]":                     "collectors has no pods",
+		"personality: statsd_exporter\nautosharding: {enabled: true}":         "no objects to share",
+		"prometheus: {monitor: {enabled: true}, podMonitor: {enabled: true}}": "scraped twice",
+		"rbac: {useClusterRole: false}":                                       "namespaces says where",
+		"rbac: {useClusterRole: false}\nnamespaces: a\ncollectors: [nodes]":   "nodes are of the whole cluster",
+		"collectors: [widgets]":                                               "widgets is not known",
+	} {
+		if _, err := helm(t, values, "template", "r"); err == nil || !strings.Contains(err.Error(), message) {
+			t.Errorf("%s: the message should say %q: %v", values, message, err)
+		}
+	}
+}
+
+// granted are the rules taken apart: scope, group, resource, name and verb.
+func granted(t *testing.T, objects []*unstructured.Unstructured) []string {
+	t.Helper()
+	var all []string
+	for _, o := range objects {
+		if kind := o.GetKind(); kind != "ClusterRole" && kind != "Role" {
+			continue
+		}
+		var role rbacv1.ClusterRole
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						all = append(all, fmt.Sprintf("namespace %q: %s %s.%s", o.GetNamespace(), verb, resource, group))
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestHelmAccess holds the chart's access rules against those that the program says its arguments need.
+func TestHelmAccess(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	allKinds := []string{}
+	for _, k := range loadKinds(t) {
+		allKinds = append(allKinds, k.resource)
+	}
+	for name, values := range map[string]string{
+		"defaults":        "",
+		"every kind":      "collectors: [" + strings.Join(allKinds, ",") + "]",
+		"some":            "collectors: [pods, nodes]",
+		"auth filter":     "authFilter: {enabled: true}",
+		"some namespaces": "rbac: {useClusterRole: false}\nnamespaces: [a, b]\ncollectors: [pods, deployments]",
+		"autosharding":    "autosharding: {enabled: true}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := renderChart(t, values)
+			args := []string{"rbac"}
+			for _, arg := range c.container.Args[1:] {
+				flag, _, _ := strings.Cut(arg, "=")
+				if strings.HasPrefix(flag, "--statsd.") || flag == "--listen" || flag == "--telemetry-listen" {
+					continue
+				}
+				args = append(args, strings.NewReplacer("$(POD_NAME)", "r-kstatd-0", "$(POD_NAMESPACE)", "monitoring").Replace(arg))
+			}
+			code, stdout, stderr := harness.Run(t, harness.Kstatd(t), "", args...)
+			if code != 0 {
+				t.Fatalf("kstatd %v: %s", args, stderr)
+			}
+			needed := parseRoles(t, stdout)
+			if err := harness.Difference(granted(t, c.objects), granted(t, needed)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// parseRoles reads manifests that have no workload.
+func parseRoles(t *testing.T, text string) []*unstructured.Unstructured {
+	t.Helper()
+	var found []*unstructured.Unstructured
+	for _, document := range strings.Split(text, "---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		if o.Object != nil {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// TestHelmDaemonSet looks that the pods of a node, those without a node and all other kinds are each watched once, and that
+// StatsD lines go to the pods of the nodes alone.
+func TestHelmDaemonSet(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for _, personality := range []string{"run", "kube-state-metrics"} {
+		c := renderChart(t, "personality: "+personality+"\ndaemonset: {enabled: true}\ncollectors: [jobs, pods, nodes]\n"+mapping)
+		want := map[string][]string{
+			"r-kstatd":             {"--node=$(NODE_NAME)", "--resources=pods"},
+			"r-kstatd-unscheduled": {"--resources=pods", "--track-unscheduled-pods"},
+			"r-kstatd-others":      {"--resources=jobs,nodes"},
+		}
+		for _, w := range c.workloads(t) {
+			var watches []string
+			takesLines := false
+			for _, arg := range w.container.Args {
+				flag, value, _ := strings.Cut(arg, "=")
+				switch {
+				case flag == "--resources" || flag == "--node" || flag == "--track-unscheduled-pods":
+					watches = append(watches, arg)
+				case strings.HasPrefix(flag, "--statsd."):
+					takesLines = takesLines || value != ""
+				}
+			}
+			slices.Sort(watches)
+			if !slices.Equal(watches, want[w.workload]) {
+				t.Errorf("%s: %s watches %v, it should be %v", personality, w.workload, watches, want[w.workload])
+			}
+			delete(want, w.workload)
+			hasPort := slices.ContainsFunc(w.container.Ports, func(p corev1.ContainerPort) bool { return strings.HasPrefix(p.Name, "statsd") })
+			if should := personality == "run" && w.workload == "r-kstatd"; takesLines != should || hasPort != should {
+				t.Errorf("%s: %s takes lines: %v, has a port for them: %v", personality, w.workload, takesLines, hasPort)
+			}
+		}
+		if len(want) > 0 {
+			t.Errorf("%s: not there: %v", personality, want)
+		}
+	}
+}
+
+// TestHelmMonitors looks that each port with metrics is scraped once, under labels that are its own.
+func TestHelmMonitors(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	want := map[string][]string{
+		"run":                {"http /metrics", "metrics /metrics"},
+		"kube-state-metrics": {"http /metrics", "metrics /metrics"},
+		"statsd_exporter":    {"http /kstatd/metrics", "http /metrics"},
+	}
+	for personality, want := range want {
+		for _, daemonset := range []bool{false, true} {
+			values := fmt.Sprintf("personality: %s\ndaemonset: {enabled: %v}\n", personality, daemonset)
+			service := renderChart(t, values+"prometheus: {monitor: {enabled: true}}")
+			monitor := as[monitoringv1.ServiceMonitor](t, service.ofKind("ServiceMonitor")[0])
+			var got []string
+			for _, e := range monitor.Spec.Endpoints {
+				got = append(got, e.Port+" "+e.Path)
+				if !e.HonorLabels {
+					t.Errorf("%s: labels of objects are overwritten", e.Port)
+				}
+			}
+			slices.Sort(got)
+			selector, err := metav1.LabelSelectorAsSelector(&monitor.Spec.Selector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ports := map[string]int{}
+			for _, o := range service.ofKind("Service") {
+				s := as[corev1.Service](t, o)
+				if !selector.Matches(labelSet(s.Labels)) {
+					continue
+				}
+				for _, port := range s.Spec.Ports {
+					ports[port.Name]++
+				}
+			}
+			for _, e := range monitor.Spec.Endpoints {
+				if ports[e.Port] != 1 {
+					t.Errorf("%s: port %s is in %d Services", values, e.Port, ports[e.Port])
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: a ServiceMonitor scrapes %v, it should be %v", values, got, want)
+			}
+			pods := renderChart(t, values+"prometheus: {podMonitor: {enabled: true}}")
+			got = nil
+			for _, e := range as[monitoringv1.PodMonitor](t, pods.ofKind("PodMonitor")[0]).Spec.PodMetricsEndpoints {
+				got = append(got, *e.Port+" "+e.Path)
+				if !e.HonorLabels {
+					t.Errorf("%s: labels of objects are overwritten", *e.Port)
+				}
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: a PodMonitor scrapes %v, it should be %v", values, got, want)
+			}
+		}
+	}
+}
+
+type labelSet map[string]string
+
+func (l labelSet) Has(name string) bool   { _, found := l[name]; return found }
+func (l labelSet) Get(name string) string { return l[name] }
+func (l labelSet) Lookup(name string) (string, bool) {
+	value, found := l[name]
+	return value, found
+}
+
+// TestHelmChartServes starts what the chart says, with the access that its rules give: each personality serves.
+func TestHelmChartServes(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for _, test := range []struct {
+		personality, metrics, own string
+		kube, statsd              bool
+	}{
+		{"run", "http://127.0.0.1:8080/metrics", "http://127.0.0.1:8081/metrics", true, true},
+		{"kube-state-metrics", "http://127.0.0.1:8080/metrics", "http://127.0.0.1:8081/metrics", true, false},
+		{"statsd_exporter", "http://127.0.0.1:9102/metrics", "http://127.0.0.1:9102/kstatd/metrics", false, true},
+	} {
+		t.Run(test.personality, func(t *testing.T) {
+			c := renderChart(t, "personality: "+test.personality+"\nprometheus: {monitor: {enabled: true, interval: 1s, scrapeTimeout: 1s}}\n"+mapping)
+			monitor := as[monitoringv1.ServiceMonitor](t, c.ofKind("ServiceMonitor")[0])
+			c.objects = slices.DeleteFunc(c.objects, func(o *unstructured.Unstructured) bool { return operatorKinds[o.GetKind()] != nil })
+			network, image := harness.NewNetwork(t), harness.NewImage(t)
+			var env []string
+			if test.kube {
+				cluster := harness.StartClusterIn(t, network)
+				c.apply(t, cluster)
+				cluster.Create("pods", harness.Object(t, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: a}, spec: {containers: [{name: c, image: "c:1"}]}}`))
+				env = inCluster(t, image, cluster, "monitoring", c.pod.ServiceAccountName)
+			} else if *c.pod.AutomountServiceAccountToken {
+				t.Error("StatsD alone has a token")
+			}
+			c.mount(t, image)
+			process := c.start(t, image, network, c.container.Command[0], "r-kstatd-0", "monitoring", env...)
+			c.waitProbes(t, network, process)
+			if test.statsd {
+				conn, err := network.Dial(context.Background(), "udp", "127.0.0.1:9125")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if _, err := conn.Write([]byte("a.line:1|c\n")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			waitMetrics(t, network, test.metrics, func(e harness.Exposition) error {
+				pods := slices.ContainsFunc(e.Samples, func(l string) bool { return strings.HasPrefix(l, `kube_pod_created{namespace="a",pod="p"`) })
+				lines := slices.Contains(e.Samples, `a{x="line"} 1`)
+				if got, want := [2]bool{pods, lines}, [2]bool{test.kube, test.statsd}; got != want {
+					return fmt.Errorf("Kubernetes, StatsD: %v, it should be %v", got, want)
+				}
+				return nil
+			})
+			waitMetrics(t, network, test.own, func(e harness.Exposition) error {
+				if !slices.ContainsFunc(e.Samples, func(l string) bool { return strings.HasPrefix(l, "kstatd_") }) {
+					return errors.New("it says nothing of itself")
+				}
+				for _, line := range e.Samples {
+					if strings.HasPrefix(line, "kstatd_kubernetes_errors_total{") {
+						return fmt.Errorf("a list or watch failed: %s", line)
+					}
+				}
+				return nil
+			})
+			scrapeAsMonitored(t, network, monitor, c.container.Ports)
+		})
+	}
+}
+
+// scrapeAsMonitored has a real Prometheus scrape what the operator would have it scrape, and evaluate the alerts: each
+// target is up under labels of its own, and nothing fires.
+func scrapeAsMonitored(t *testing.T, network *harness.Network, monitor monitoringv1.ServiceMonitor, ports []corev1.ContainerPort) {
+	t.Helper()
+	type target struct {
+		Targets []string          `json:"targets"`
+		Labels  map[string]string `json:"labels"`
+	}
+	var jobs []map[string]any
+	for i, e := range monitor.Spec.Endpoints {
+		at := slices.IndexFunc(ports, func(p corev1.ContainerPort) bool { return p.Name == e.Port })
+		if at < 0 {
+			t.Fatalf("no port is named %s", e.Port)
+		}
+		var relabelings []map[string]any
+		for _, r := range e.RelabelConfigs {
+			relabelings = append(relabelings, map[string]any{"source_labels": r.SourceLabels, "target_label": r.TargetLabel})
+		}
+		jobs = append(jobs, map[string]any{
+			"job_name": fmt.Sprint(monitor.Name, "/", i), "metrics_path": e.Path, "honor_labels": e.HonorLabels,
+			"scrape_interval": e.Interval, "scrape_timeout": e.ScrapeTimeout, "relabel_configs": relabelings,
+			// The job is what the Service's label says that jobLabel names.
+			"static_configs": []target{{[]string{fmt.Sprintf("127.0.0.1:%d", ports[at].ContainerPort)}, map[string]string{"job": monitor.Labels[monitor.Spec.JobLabel]}}},
+		})
+	}
+	config, err := yaml.Marshal(map[string]any{"scrape_configs": jobs, "rule_files": []string{mixin("rendered", "alerts.yaml")}, "global": map[string]any{"evaluation_interval": "1s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "prometheus.yml")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Fatalf("%v (Debian package prometheus)", err)
+	}
+	process := harness.StartWith(t, harness.Program{Name: "prometheus", Path: path}, harness.StartOptions{Network: network},
+		"--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:9090")
+	for query, want := range map[string]int{
+		// As many as there are targets: with equal labels one would stand for two.
+		`up{job="kstatd"} == 1`: len(jobs),
+		`{__name__=~"kstatd_.*build_info|kube_.*build_info|statsd_exporter_build_info",job="kstatd"}`: -1,
+		`ALERTS{alertstate="firing"}`: 0,
+	} {
+		harness.Eventually(t, query+" has its series", func() error {
+			if !process.Running() {
+				t.Fatalf("it has ended:\n%s", process.Output())
+			}
+			resp, err := network.Get("http://127.0.0.1:9090/api/v1/query?query=" + url.QueryEscape(query))
+			if err != nil {
+				return err
+			}
+			var answer struct {
+				Status string
+				Data   struct{ Result []any }
+			}
+			if err := json.Unmarshal([]byte(resp.Body), &answer); err != nil {
+				return err
+			}
+			if got := len(answer.Data.Result); answer.Status != "success" || got != want && (want >= 0 || got == 0) {
+				return fmt.Errorf("status %s, %d series, it should be %d", answer.Status, got, want)
+			}
+			return nil
+		})
+	}
+}

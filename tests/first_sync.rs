@@ -1,0 +1,157 @@
+//! `--gate-metrics-until-synced`: nothing of the cluster is shown before its first lists are complete, and what the log
+//! says meanwhile.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use common::cluster::Cluster;
+use common::{Gate, Passage, Program, get, until};
+
+const HERE: [&str; 4] = [
+    "--listen=127.0.0.1:0",
+    "--telemetry-listen=127.0.0.1:0",
+    "--statsd.listen-udp=127.0.0.1:0",
+    "--statsd.listen-tcp=",
+];
+
+fn kstatd(server: SocketAddr, flags: &[&str]) -> (Program, SocketAddr) {
+    let server = format!("--apiserver=http://{server}");
+    let program = Program::start("kstatd", [&[server.as_str()], &HERE[..], flags].concat());
+    let main = program.address(&["Started metrics server"], "address");
+    (program, main)
+}
+
+fn address(cluster: &Cluster) -> SocketAddr {
+    cluster
+        .double
+        .url()
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .parse()
+        .expect("address")
+}
+
+/// An API server that answers `/version` and forbids all else.
+fn forbidding() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("address");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || refuse(&stream));
+        }
+    });
+    address
+}
+
+fn refuse(stream: &TcpStream) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let (mut first, mut line) = (String::new(), String::new());
+        reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+        }
+        let (status, body) = if first.contains(" /version ") {
+            (200, r#"{"gitVersion":"v1.34.0"}"#)
+        } else {
+            (
+                403,
+                r#"{"kind":"Status","apiVersion":"v1","code":403,"reason":"Forbidden","message":"not for you"}"#,
+            )
+        };
+        let answer = format!(
+            "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut stream = stream;
+        stream.write_all(answer.as_bytes()).ok()?;
+    }
+}
+
+#[test]
+fn nothing_is_shown_before_everything_is() {
+    let cluster = Cluster::new(2_000);
+    let gate = Gate::new(address(&cluster), Passage::Silent);
+    let (program, main) = kstatd(gate.address(), &["--resources=pods,nodes,services"]);
+    until("what is missing is known", || {
+        let answer = get(main, "/metrics");
+        assert_eq!(answer.status, 503);
+        let text = answer.text();
+        ["waiting for:\n", "pods", "nodes", "services"]
+            .iter()
+            .all(|part| text.contains(part))
+            .then_some(())
+    });
+    assert_eq!(get(main, "/metrics/kubernetes").status, 503);
+    // What is not of the cluster does not wait.
+    for path in ["/metrics/statsd", "/healthz", "/livez", "/"] {
+        assert_eq!(get(main, path).status, 200, "{path}");
+    }
+    let line = program.line(&["The first lists are on their way", "complete=0", "missing="]);
+    assert!(line.contains("pods"), "{line}");
+    gate.set(Passage::Open);
+    let mut bodies = 0;
+    until("it is shown", || {
+        let answer = get(main, "/metrics");
+        if answer.status == 503 {
+            return None;
+        }
+        let text = answer.text();
+        let count = |family: &str| text.lines().filter(|line| line.starts_with(family)).count();
+        assert_eq!(count("kube_pod_info{"), cluster.double.objects_of("pods"));
+        assert_eq!(count("kube_node_info{"), cluster.double.objects_of("nodes"));
+        assert_eq!(count("kube_service_info{"), cluster.double.objects_of("services"));
+        bodies += 1;
+        (bodies > 1).then_some(())
+    });
+    let line = program.line(&["The first lists are done", "complete=3"]);
+    assert!(!line.contains("objects=0"), "{line}");
+    // Over for good: an outage is no reason to hide what is known.
+    gate.set(Passage::Cut);
+    assert_eq!(get(main, "/metrics").status, 200);
+}
+
+#[test]
+fn kinds_that_cannot_be_had_hold_back_for_a_while_only() {
+    // Nobody there, and somebody who forbids.
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
+    for (server, reason) in [(forbidding(), "not for you"), (nobody, "refused")] {
+        let (_program, main) = kstatd(server, &["--resources=pods", "--gate-metrics-timeout=3s"]);
+        until("the reason is named", || {
+            let answer = get(main, "/metrics");
+            assert_eq!(answer.status, 503);
+            let text = answer.text();
+            (text.contains("pods: ") && text.contains(reason)).then_some(())
+        });
+        until("it is shown", || (get(main, "/metrics").status == 200).then_some(()));
+        assert_eq!(get(main, "/metrics").status, 200);
+    }
+    let (_program, main) = kstatd(nobody, &["--gate-metrics-until-synced=false"]);
+    assert_eq!(get(main, "/metrics").status, 200);
+}
+
+#[test]
+fn under_the_name_of_the_original_it_is_asked_for() {
+    let start = |flags: &[&str]| {
+        let server = format!("--apiserver=http://{}", forbidding());
+        let fixed =
+            ["--port=0", "--telemetry-port=0", "--host=127.0.0.1", "--telemetry-host=127.0.0.1"];
+        let program =
+            Program::start("kube-state-metrics", [&[server.as_str()], &fixed[..], flags].concat());
+        let main = program.address(&["Started metrics server"], "address");
+        (program, main)
+    };
+    let (_program, main) = start(&[]);
+    assert_eq!(get(main, "/metrics").status, 200);
+    let (_program, main) =
+        start(&["--gate-metrics-until-synced", "--gate-metrics-timeout=0", "--resources=pods"]);
+    until("the reason is named", || {
+        let answer = get(main, "/metrics");
+        assert_eq!(answer.status, 503);
+        answer.text().contains("not for you").then_some(())
+    });
+    assert_eq!(get(main, "/healthz").status, 200);
+}
