@@ -424,3 +424,74 @@ fn labels_and_names_that_clash_or_count_too_much_are_told_of() {
     ));
     assert_eq!(checked(&fine, &[]).1.len(), 1);
 }
+
+#[test]
+fn names_of_labels_that_no_scrape_takes_are_told_of_with_their_place() {
+    let text = |value: &str| {
+        format!(
+            "spec:\n  resources:\n  - groupVersionKind: {{group: e.io, version: v1, kind: Widget}}\n    \
+             metrics:\n    - name: a\n      each: {value}\n"
+        )
+    };
+    for (value, part) in [
+        (
+            "{type: Info, info: {labelsFromPath: {3scale: [spec, x]}}}",
+            "line 6, column 58: \"3scale\" is no name of a label, it becomes _3scale",
+        ),
+        (
+            "{type: Info, info: {labelsFromPath: {__name__: [spec, x]}}}",
+            "\"__name__\" is no name of a label, it becomes ___name__",
+        ),
+        // Without a path there is no place of one.
+        (
+            "{type: Gauge, gauge: {labelFromKey: a-b}}",
+            "line 6, column 20: \"a-b\" is no name of a label",
+        ),
+    ] {
+        let (good, lines) = checked(&text(value), &[]);
+        assert!(good && lines.len() == 2, "{value}: {lines:?}");
+        assert!(lines[0].contains(part), "{part} in {lines:?}");
+    }
+}
+
+#[test]
+fn definitions_that_are_of_no_use_are_told_of() {
+    let dir = tempfile::tempdir().expect("directory");
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("write");
+        path.display().to_string()
+    };
+    let crd = |group: &str, rest: &str| {
+        format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: others.{group}}}\n\
+             spec: {{group: {group}, names: {{kind: Other, plural: others}}, scope: Namespaced{rest}}}\n"
+        )
+    };
+    let other = crd("other.io", ", versions: [{name: v1, served: true, storage: true}]");
+    let config = |group: &str, kind: &str| {
+        format!(
+            "spec:\n  resources:\n  - groupVersionKind: {{group: {group}, version: v1, kind: {kind}}}\n    \
+             metrics:\n    - {{name: a, each: {{type: Info, info: {{}}}}}}\n"
+        )
+    };
+    let check = |config: &str, manifest: &str| {
+        let custom = file("custom.yaml", config);
+        let manifest = file("manifest.yaml", manifest);
+        let flag = format!("--custom-resource-state-config-file={custom}");
+        common::run("kstatd", ["check-config", &flag, "-f", &manifest])
+    };
+    let output = check(&config("e.io", "Widget"), &other);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let part = "line 3, column 5: no definition of e.io is among the given files";
+    assert!(output.stdout.contains(part), "{output:?}");
+    // A built-in kind needs none.
+    for (group, kind) in [("other.io", "Other"), ("apps", "Deployment")] {
+        let output = check(&config(group, kind), &other);
+        assert!(output.stdout.contains("warnings: 0"), "{output:?}");
+    }
+    let output = check(&config("e.io", "Widget"), &crd("e.io", ", versions: wrong"));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let part = "manifest.yaml";
+    assert!(output.stderr.contains(part) && output.stderr.contains("others.e.io"), "{output:?}");
+}

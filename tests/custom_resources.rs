@@ -237,7 +237,10 @@ fn any_metric() -> impl Strategy<Value = Value> {
     let kind = prop_oneof![Just("Gauge"), Just("Info"), Just("StateSet"), Just("Count")];
     (name(), name(), name(), "\\PC{0,3}[\"\\\\\n\r]?\\PC{0,3}", path, kind).prop_map(
         |(name, label, other, help, path, kind)| {
-            let labels = serde_json::json!({"l": ["metadata", "name"], "e": []});
+            let labels = serde_json::json!({
+                "l": ["metadata", "name"], "e": [], "*": ["metadata", "labels"],
+                "2*": ["metadata", "labels"], "3scale": ["metadata", "name"],
+            });
             let mut block = serde_json::json!({"path": path, "labelsFromPath": labels});
             if kind == "StateSet" {
                 block["list"] = serde_json::json!(["x", help.clone()]);
@@ -254,6 +257,11 @@ fn any_metric() -> impl Strategy<Value = Value> {
     )
 }
 
+/// The key of a map, which only the API server has had a look at.
+fn any_key() -> impl Strategy<Value = String> {
+    prop_oneof!["[0-9]scale[.]net/tier", "(__name__)?", "[a-z0-9_./-]{1,4}", "\\PC{0,4}"]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
@@ -262,6 +270,7 @@ proptest! {
     fn open_metrics_are_valid_whatever_the_user_wrote(
         metrics in prop::collection::vec(any_metric(), 1..6),
         prefix in prop_oneof![Just(None), Just(Some(String::new())), "\\PC{0,3}".prop_map(Some)],
+        labels in prop::collection::btree_map(any_key(), "\\PC{0,3}", 0..4),
     ) {
         let entry = serde_json::json!({
             "groupVersionKind": {"group": "e.io", "version": "v1", "kind": "W"},
@@ -281,7 +290,7 @@ proptest! {
         };
         let catalog = Catalog::by_the_book();
         let object = serde_json::json!({
-            "metadata": {"name": "o", "uid": "u"},
+            "metadata": {"name": "o", "uid": "u", "labels": labels},
             "spec": {"n": 7, "m": {"a": 1, "b": 2}, "list": ["x", 3, null], "text": "x"},
         });
         for resolved in &resolution.resources {

@@ -230,7 +230,8 @@ fn check(args: &CheckArgs) -> Result<(), String> {
     }
     if let Some(path) = &args.custom {
         let definitions = manifests::load(&args.files).map_err(|error| error.to_string())?;
-        let report = check_config::custom_resources(path, &definitions);
+        let report = check_config::custom_resources(path, &definitions)
+            .map_err(|error| error.to_string())?;
         print(&report.text);
         broken.extend(report.failed.then(|| path.display().to_string()));
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::manifests::Manifest;
-use super::render_kube;
+use super::render_kube::{self, RenderError};
 use crate::config_file;
 use crate::resources::custom::{self, Definition, Shape};
 use crate::statsd::MappingError;
@@ -63,26 +63,34 @@ pub fn mapping(path: &Path) -> Report {
 }
 
 /// Checks a configuration of custom resource metrics, against the definitions of custom resources among `manifests`.
-pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Report {
+///
+/// # Errors
+///
+/// A definition that does not have the form of its kind.
+pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Result<Report, RenderError> {
     let text = match config_file::read(path) {
         Ok(text) => text,
-        Err(reason) => return Report::unreadable(path, &reason),
+        Err(reason) => return Ok(Report::unreadable(path, &reason)),
     };
     let loaded = custom::load(&text);
     let mut problems = loaded.problems.clone();
     problems.extend(loaded.config.problems());
-    let kinds: Vec<_> = manifests.iter().flat_map(shapes).collect();
+    let mut kinds = Vec::new();
+    for manifest in manifests {
+        kinds.extend(shapes(manifest)?);
+    }
     problems.extend(loaded.config.problems_against(&kinds));
+    if !manifests.is_empty() {
+        problems.extend(loaded.config.problem_without_definitions(&kinds));
+    }
     let metrics = loaded.config.families().count();
     let contents = format!("resources: {}, metrics: {metrics}", loaded.config.entries.len());
-    Report::new(path, problems, &contents)
+    Ok(Report::new(path, problems, &contents))
 }
 
 /// The kinds that a manifest defines, with what their objects look like.
-fn shapes(manifest: &Manifest) -> Vec<(Definition, Shape)> {
-    let Ok(definitions) = render_kube::definitions(std::slice::from_ref(manifest)) else {
-        return Vec::new();
-    };
+fn shapes(manifest: &Manifest) -> Result<Vec<(Definition, Shape)>, RenderError> {
+    let definitions = render_kube::definitions(std::slice::from_ref(manifest))?;
     let versions = manifest.object.pointer("/spec/versions").and_then(Value::as_array);
     let shape = |definition: &Definition| {
         let mut versions = versions.into_iter().flatten();
@@ -90,7 +98,7 @@ fn shapes(manifest: &Manifest) -> Vec<(Definition, Shape)> {
         Shape::of_objects(version.and_then(|version| version.pointer("/schema/openAPIV3Schema")))
     };
     let with_shape = |definition| (Clone::clone(&definition), shape(&definition));
-    definitions.into_iter().map(with_shape).collect()
+    Ok(definitions.into_iter().map(with_shape).collect())
 }
 
 #[cfg(test)]

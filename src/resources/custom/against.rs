@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::config_file::{Place, Problem, ProblemClass, nearest};
 
+use super::built_in;
 use super::config::{Block, Config, Entry, LabelPaths, Metric, PathText};
 use super::definition::Definition;
 use super::labels_check;
@@ -36,6 +37,34 @@ impl Config {
             problems.extend(everywhere.map(|(_, problem)| problem));
         }
         problems
+    }
+}
+
+impl Config {
+    /// What is to be said when definitions were given, and none of them is of the group of any entry that is for one.
+    #[must_use]
+    pub fn problem_without_definitions(&self, kinds: &[(Definition, Shape)]) -> Option<Problem> {
+        let built_in = built_in::definitions();
+        let is_defined = |entry: &&Entry| {
+            entry.has_group() && built_in.iter().all(|kind| kind.group != entry.group)
+        };
+        let mut entries = self.entries.iter().filter(is_defined).peekable();
+        let first = entries.peek()?.spot;
+        let mut groups = Vec::new();
+        for Entry { group, .. } in entries {
+            if kinds.iter().any(|(kind, _)| kind.group == *group) {
+                return None;
+            }
+            if !groups.contains(&group.as_str()) {
+                groups.push(group);
+            }
+        }
+        Some(Problem::warning(
+            ProblemClass::Suspicious,
+            first.0,
+            format!("no definition of {} is among the given files", groups.join(", ")),
+            "give the files with the CustomResourceDefinitions, no path is held against them",
+        ))
     }
 }
 
@@ -131,7 +160,7 @@ impl<'k> Findings<'k> {
     fn values(&mut self, kind: Kind, block: &Block, metric: &Metric, values: &[&Shape]) {
         let text =
             if block.value_from.segments.is_empty() { &block.path } else { &block.value_from };
-        let place = text.spot.0;
+        let place = text.spot.or(metric.spots[2]).0;
         let scalars: Vec<&Scalar> = values
             .iter()
             .filter_map(|shape| match shape {

@@ -7,6 +7,7 @@ use crate::config_file::{Problem, ProblemClass, nearest};
 
 use super::built_in;
 use super::config::{Block, Config, Entry, LabelPaths, Metric, Spot};
+use super::label;
 use super::labels_check;
 use super::metric::Kind;
 use super::path::Path;
@@ -145,7 +146,7 @@ fn block_problems(kind: Kind, block: &Block, metric: &Metric, problems: &mut Vec
     }
     label_paths(&block.labels_from_path, problems);
     if !block.label_from_key.is_empty() {
-        label_name(&block.label_from_key, block.path.spot, problems);
+        label_name(&block.label_from_key, block.path.spot.or(metric.spots[2]), problems);
     }
     let mut warn = |message: &str, hint: &str| {
         let class = ProblemClass::Suspicious;
@@ -165,8 +166,23 @@ fn block_problems(kind: Kind, block: &Block, metric: &Metric, problems: &mut Vec
 }
 
 fn label_paths(paths: &LabelPaths, problems: &mut Vec<Problem>) {
-    for path in paths.values() {
+    for (label, path) in paths {
         path_problem(&path.segments, path.spot, problems);
+        // What is copied has names that nobody knows before.
+        let copies = label.ends_with('*') || label.starts_with('*');
+        if copies || label::can_be_a_name(label) {
+            continue;
+        }
+        let problem = Problem::warning(
+            ProblemClass::InvalidLabelName,
+            path.spot.0,
+            format!("{label:?} is no name of a label, it becomes {}", label::sanitised(label)),
+            "use letters, digits and _, not a digit first",
+        );
+        // Those of a resource are met once for each of its metrics.
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
     }
 }
 

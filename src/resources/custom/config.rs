@@ -8,6 +8,13 @@ use crate::config_file::Place;
 #[derive(Clone, Copy, Default)]
 pub struct Spot(pub(super) Place);
 
+impl Spot {
+    /// This one, or `other` for what is not in the file.
+    pub(super) fn or(self, other: Self) -> Self {
+        if self.0.line == 0 { other } else { self }
+    }
+}
+
 impl PartialEq for Spot {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -73,13 +73,22 @@ impl Sources {
     }
 }
 
-/// A label name without characters that may not stand in one.
+/// A label name that every scrape takes: what may not stand in one becomes `_`, and one that may not be one as a whole
+/// has a `_` in front. The keys of maps are what anybody writes, and one such name spoils the exposition of all.
 pub(super) fn sanitised(name: &str) -> Cow<'_, str> {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.chars().all(valid) {
+    let may_be_one = can_be_a_name(name);
+    if may_be_one && name.chars().all(valid) {
         return Cow::Borrowed(name);
     }
-    Cow::Owned(name.chars().map(|c| if valid(c) { c } else { '_' }).collect())
+    let first = (!may_be_one).then_some('_');
+    let others = name.chars().map(|c| if valid(c) { c } else { '_' });
+    Cow::Owned(first.into_iter().chain(others).collect())
+}
+
+/// Whether a label can have this name once its characters are valid. `__name__` is the family in Prometheus' data.
+pub(super) fn can_be_a_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name != "__name__"
 }
 
 /// Labels of a series, by their names.
