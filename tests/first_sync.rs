@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use common::cluster::Cluster;
-use common::{Gate, Passage, Program, get, until};
+use common::{Gate, Passage, Program, Reserved, get, until};
 
 const HERE: [&str; 4] = [
     "--listen=127.0.0.1:0",
@@ -117,19 +117,20 @@ fn nothing_is_shown_before_everything_is() {
 #[test]
 fn kinds_that_cannot_be_had_hold_back_for_a_while_only() {
     // Nobody there, and somebody who forbids.
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
-    for (server, reason) in [(forbidding(), "not for you"), (nobody, "refused")] {
-        let (_program, main) = kstatd(server, &["--resources=pods", "--gate-metrics-timeout=3s"]);
+    let nobody = Reserved::new();
+    for (server, reason) in [(forbidding(), "not for you"), (nobody.address, "refused")] {
+        let (_program, main) = kstatd(server, &["--resources=pods", "--gate-metrics-timeout=0"]);
         until("the reason is named", || {
             let answer = get(main, "/metrics");
             assert_eq!(answer.status, 503);
             let text = answer.text();
             (text.contains("pods: ") && text.contains(reason)).then_some(())
         });
+        let (_program, main) = kstatd(server, &["--resources=pods", "--gate-metrics-timeout=1s"]);
         until("it is shown", || (get(main, "/metrics").status == 200).then_some(()));
         assert_eq!(get(main, "/metrics").status, 200);
     }
-    let (_program, main) = kstatd(nobody, &["--gate-metrics-until-synced=false"]);
+    let (_program, main) = kstatd(nobody.address, &["--gate-metrics-until-synced=false"]);
     assert_eq!(get(main, "/metrics").status, 200);
 }
 

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use common::{DEADLINE, Gate, Passage, Program, get, request, until, valid_text};
+use common::{DEADLINE, Gate, Passage, Program, Reserved, get, request, until, valid_text};
 
 /// A synthetic cluster behind a gate.
 struct Cluster {
@@ -47,6 +47,11 @@ impl File {
     }
 
     fn write(&self, text: &str) {
+        common::replace(&self.path, text);
+    }
+
+    /// As a shell does: for a moment the file is empty.
+    fn overwrite(&self, text: &str) {
         std::fs::write(&self.path, text).expect("write");
     }
 
@@ -234,7 +239,7 @@ fn a_broken_file_at_the_start_is_applied_when_it_is_repaired() {
     let exporter = Exporter::start(&cluster, &file, &flags);
     until("pods, as the flags say", || (exporter.count("kube_pod_info") > 0).then_some(()));
     assert_eq!((exporter.gauge(), exporter.count("kube_node_info")), (Some(false), 0));
-    file.write("resources: {nodes: {}}\n");
+    file.overwrite("resources: {nodes: {}}\n");
     until("nodes", || (exporter.count("kube_node_info") > 0).then_some(()));
     exporter.wait_gauge(true);
 }
@@ -257,7 +262,7 @@ fn compression_and_deadlines_follow_the_file_under_both_names() {
         assert_eq!(encoding(), None);
         let delivered = cluster.double().delivered();
         file.write(
-            "resources: {pods: {}}\nenable_gzip_encoding: true\nserver_read_header_timeout: 300ms\n",
+            "resources: {pods: {}}\nenable_gzip_encoding: true\nserver_read_header_timeout: 3s\n",
         );
         until("bodies are compressed", || encoding().map(drop));
         exporter.wait_gauge(true);
@@ -277,8 +282,9 @@ fn listeners_move_when_they_can() {
     let file = File::new("resources: {pods: {}}\n");
     let mut exporter = Exporter::start(&cluster, &file, &[]);
     exporter.wait_gauge(true);
-    let busy = TcpListener::bind("127.0.0.1:0").expect("bind");
-    let to = busy.local_addr().expect("address");
+    let reserved = [Reserved::new(), Reserved::new(), Reserved::new()];
+    let [to, free, third] = [0, 1, 2].map(|number: usize| reserved[number].address);
+    let busy = TcpListener::bind(to).expect("bind");
     let ports = |main: u16, telemetry: u16| {
         file.write(&format!(
             "resources: {{pods: {{}}}}\nport: {main}\ntelemetry_port: {telemetry}\n"
@@ -295,7 +301,6 @@ fn listeners_move_when_they_can() {
     exporter.wait_gauge(true);
     assert!(exporter.count("kube_pod_info") > 0);
     // Both to where the other is, then one to where the other leaves.
-    let free = TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
     ports(to.port(), free.port());
     until("the other one too", || request(free, "GET", "/readyz", &[]).ok());
     ports(free.port(), to.port());
@@ -304,7 +309,6 @@ fn listeners_move_when_they_can() {
     exporter.main = free;
     exporter.telemetry = to;
     exporter.wait_gauge(true);
-    let third = TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
     ports(third.port(), free.port());
     until("in a row", || (is_main(third) && !is_main(free)).then_some(()));
     exporter.main = third;
@@ -340,7 +344,7 @@ fn changes_of_the_files_in_the_variable_kubeconfig_are_applied() {
             "clusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n\
              contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
         );
-        std::fs::write(&clusters, text).expect("write");
+        common::replace(&clusters, &text);
     };
     write(&one.url());
     let args = [

@@ -9,7 +9,7 @@ mod exporter;
 mod recorded;
 
 use std::collections::BTreeSet;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 
 use common::{Response, get, request, until};
 use exporter::{Exporter, exporter};
@@ -243,11 +243,27 @@ fn relay_ledger(exporter: &Exporter, target: &str) -> [u64; 3] {
     })
 }
 
+/// The UDP socket of this machine that is connected to a port.
+fn sender_to(port: u16) -> SocketAddr {
+    let table = std::fs::read_to_string("/proc/net/udp").expect("sockets");
+    let end = format!(":{port:04X}");
+    let local = table.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, remote) = (fields.next()?, fields.next()?);
+        remote.ends_with(&end).then(|| local.rsplit_once(':')).flatten()
+    });
+    let (_, local) = local.expect("a socket that is connected to it");
+    SocketAddr::from(([127, 0, 0, 1], u16::from_str_radix(local, 16).expect("a port")))
+}
+
 #[test]
 fn a_relay_target_that_is_down_shows_and_loses_nothing_once_it_is_back() {
     let target = UdpSocket::bind("127.0.0.1:0").expect("bind");
-    let address = target.local_addr().expect("address").to_string();
-    drop(target);
+    // A socket that hears another peer alone: for everybody else nobody listens, and the port stays taken.
+    target.connect("127.0.0.1:9").expect("connect");
+    let address = target.local_addr().expect("address");
+    let port = address.port();
+    let address = address.to_string();
     let exporter = exporter(&[format!("--statsd.relay.address={address}")], None);
     let lines: Vec<String> = (0..5_000).map(|number| format!("down.{number}:1|c")).collect();
     exporter.send(&lines);
@@ -261,7 +277,7 @@ fn a_relay_target_that_is_down_shows_and_loses_nothing_once_it_is_back() {
     let log = exporter.program.line(&["relaying failed"]);
     assert!(log.contains("WARN"), "{log}");
 
-    let target = UdpSocket::bind(&address).expect("bind again");
+    target.connect(sender_to(port)).expect("connect");
     target.set_read_timeout(Some(common::DEADLINE)).expect("timeout");
     let lines: Vec<String> = (0..50).map(|number| format!("up.{number}:1|c")).collect();
     exporter.send(&lines);

@@ -7,15 +7,18 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
+
 pub mod cluster;
 
 /// Far above what anything needs, even on a loaded machine.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The output of a program that ended.
 #[derive(Debug)]
@@ -240,6 +243,32 @@ fn pass(client: TcpStream, target: SocketAddr, state: &Arc<(Mutex<Passage>, Cond
     }
     drop(passage);
     let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
+}
+
+/// A TCP port on which nobody listens and which the system gives to nobody else, as long as this lives. Who sets
+/// `SO_REUSEADDR`, as listeners do, can listen there.
+pub struct Reserved {
+    _socket: Socket,
+    /// Where it is.
+    pub address: SocketAddr,
+}
+
+impl Reserved {
+    pub fn new() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("socket");
+        socket.set_reuse_address(true).expect("option");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        socket.bind(&any.into()).expect("bind");
+        let address = socket.local_addr().expect("address").as_socket().expect("an IP address");
+        Self { _socket: socket, address }
+    }
+}
+
+/// Gives a file another content at one moment, as a ConfigMap mount and most editors do.
+pub fn replace(path: &Path, text: &str) {
+    let beside = path.with_extension("new");
+    std::fs::write(&beside, text).expect("write");
+    std::fs::rename(&beside, path).expect("rename");
 }
 
 /// Repeats `probe` until it gives something.

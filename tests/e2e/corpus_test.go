@@ -241,6 +241,7 @@ metric_denylist: {".*_created$": {}}
 		})
 	}
 
+	changed := []func(harness.Exposition) error{watching.Changed(""), repeating.Changed("")}
 	for i, o := range objects {
 		if i%2 == 0 && o.resource != "namespaces" {
 			if err := cluster.TryDelete(o.resource, o.object); err != nil {
@@ -248,6 +249,6 @@ metric_denylist: {".*_created$": {}}
 			}
 		}
 	}
-	watching.Converge("")
-	repeating.Converge("")
+	watching.ConvergeWhen("", changed[0])
+	repeating.ConvergeWhen("", changed[1])
 }

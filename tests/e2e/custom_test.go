@@ -122,14 +122,17 @@ metadata: {name: s1, namespace: default}
 spec: {size: 4Mi}
 `))
 	pair.ConvergeAt(50, "")
+	changed := pair.Changed("")
 	cluster.Patch("widgets", widget(t, "w1", 0), map[string]any{"spec": map[string]any{"replicas": 7, "limits": map[string]any{"cpu": nil}}})
 	cluster.Delete("widgets", widget(t, "w2", 0))
-	pair.Converge("")
+	pair.ConvergeWhen("", changed)
+	changed = pair.Changed("")
 	patch := definition(t, "widgets", "Widget", "v1", "!v2").Object["spec"]
 	cluster.Patch(definitions, widgets, map[string]any{"spec": patch.(map[string]any)})
-	pair.Converge("")
+	pair.ConvergeWhen("", changed)
+	changed = pair.Changed("")
 	cluster.Delete(definitions, widgets)
-	pair.Converge("")
+	pair.ConvergeWhen("", changed)
 	harness.Eventually(t, "the kind can be defined again", func() error {
 		_, err := cluster.TryCreate(definitions, definition(t, "widgets", "Widget", "v1"))
 		return err
@@ -258,11 +261,15 @@ func TestCustomResourcesComeAndGoAlone(t *testing.T) {
 		return err
 	})
 	end()
-	late := resident(t, ours.Pid())
-	t.Logf("KiB after %d rounds %d, after %d %d", rounds/5, early, rounds, late)
-	if late > early+early/4+1024 {
-		t.Errorf("memory grows from %d to %d KiB", early, late)
-	}
+	// The allocator gives back what is free after a while.
+	harness.Eventually(t, "memory does not grow", func() error {
+		late := resident(t, ours.Pid())
+		if late > early+early/4+1024 {
+			return fmt.Errorf("%d KiB after %d rounds, %d after %d", early, rounds/5, late, rounds)
+		}
+		t.Logf("KiB after %d rounds %d, after %d %d", rounds/5, early, rounds, late)
+		return nil
+	})
 	for query, families := range map[string][2]bool{
 		"?resources=services":                              {true, true},
 		"?resources=services.example.io":                   {false, true},
@@ -281,9 +288,7 @@ func TestCustomResourcesComeAndGoAlone(t *testing.T) {
 		}
 	}
 	changed := strings.ReplaceAll(customConfig, "name: size", "name: extent")
-	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	replaceFile(t, file, changed)
 	harness.Eventually(t, "the changed file is followed", func() error {
 		body, err := scrape("")
 		if err == nil && (!exposes(body, "acme_extent") || exposes(body, "acme_size")) {
@@ -291,9 +296,7 @@ func TestCustomResourcesComeAndGoAlone(t *testing.T) {
 		}
 		return err
 	})
-	if err := os.WriteFile(file, []byte("spec: ["), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	replaceFile(t, file, "spec: [")
 	harness.Eventually(t, "a broken file is told of and changes nothing", func() error {
 		own, err := harness.Get(ours.Telemetry + "/metrics")
 		if err != nil {

@@ -95,8 +95,14 @@ func TestGoAway(t *testing.T) {
 			t.Fatalf("status %d", answer.Status)
 		}
 	}
-	if out := exporter.Output(); strings.Contains(out, "failed to list or watch") || strings.Contains(out, "the API server fails") {
-		t.Error("it counts as a failure")
+	own, err := harness.Scrape(exporter.Telemetry+"/metrics", harness.Text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range own.Samples {
+		if strings.HasPrefix(line, "kstatd_kubernetes_errors_total{") && strings.Contains(line, `reason="broken"`) {
+			t.Errorf("it counts as a failure: %s", line)
+		}
 	}
 }
 

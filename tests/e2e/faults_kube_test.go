@@ -304,7 +304,7 @@ func TestTerminationIsBounded(t *testing.T) {
 		if code := exporter.Exit(); code != 0 {
 			t.Errorf("%v: exit code %d", signal, code)
 		}
-		if took := time.Since(start); took > 14*time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%v: the end took %s", signal, took)
 		}
 	}

@@ -43,18 +43,23 @@ func TestFlagsWhileObjectsChange(t *testing.T) {
 			what("secrets", "Secret", namespace, name, fmt.Sprintf(", type: example.com/type-%d, data: {key: dmFsdWU=}", number%3), number)
 		}
 	}
-	converge := func(what string) {
+	// Every pair shows something of what a step changes.
+	changes := func(what string, change func(resource, kind, namespace, name, rest string, number int)) {
 		t.Helper()
+		var changed []func(harness.Exposition) error
 		for _, pair := range pairs {
-			pair.Converge("")
+			changed = append(changed, pair.Changed(""))
+		}
+		step(change)
+		for i, pair := range pairs {
+			pair.ConvergeWhen("", changed[i])
 		}
 		t.Log(what)
 	}
-	step(func(resource, kind, namespace, name, rest string, _ int) {
+	changes("created", func(resource, kind, namespace, name, rest string, _ int) {
 		cluster.Create(resource, harness.Object(t, object(kind, namespace, name, rest)))
 	})
-	converge("created")
-	step(func(resource, kind, namespace, name, _ string, number int) {
+	changes("changed", func(resource, kind, namespace, name, _ string, number int) {
 		o := harness.Object(t, object(kind, namespace, name, ""))
 		switch {
 		case number%5 == 0:
@@ -65,8 +70,7 @@ func TestFlagsWhileObjectsChange(t *testing.T) {
 			cluster.Bind(namespace, name, fmt.Sprintf("node-%d", number%3))
 		}
 	})
-	converge("changed")
-	step(func(resource, kind, namespace, name, rest string, number int) {
+	changes("created again", func(resource, kind, namespace, name, rest string, number int) {
 		o := harness.Object(t, object(kind, namespace, name, rest))
 		if number%5 == 0 {
 			cluster.Create(resource, o)
@@ -74,7 +78,6 @@ func TestFlagsWhileObjectsChange(t *testing.T) {
 			cluster.Delete(resource, o)
 		}
 	})
-	converge("created again")
 }
 
 // TestSecretsStayWhereTheyAre checks that the data of secrets and config maps is not

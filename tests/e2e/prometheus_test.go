@@ -81,14 +81,14 @@ type prometheus struct {
 	base string
 }
 
-// startPrometheus scrapes each job's address every 200 ms.
+// startPrometheus scrapes each job's address every two seconds.
 func startPrometheus(t *testing.T, jobs map[string]string) *prometheus {
 	t.Helper()
 	config := ""
 	for job, address := range jobs {
 		config += fmt.Sprintf("- {job_name: %s, honor_labels: true, static_configs: [{targets: ['%s']}]}\n", job, address)
 	}
-	return startPrometheusWith(t, "200ms", config)
+	return startPrometheusWith(t, "2s", config)
 }
 
 // startPrometheusWith has these scrape_configs, in YAML.
@@ -199,9 +199,7 @@ func TestPrometheusScrapesKubernetes(t *testing.T) {
 		map[string]any{"spec": map[string]any{"replicas": 11}})
 	p.waitQuery(`kube_deployment_spec_replicas{job="text",deployment="e2e-deployments"}`, "11")
 	p.waitQuery(`kube_deployment_spec_replicas{job="openmetrics",deployment="e2e-deployments"}`, "11")
-	if err := p.targetErrors(); err != nil {
-		t.Error(err)
-	}
+	harness.Eventually(t, "all targets are well", p.targetErrors)
 	for _, format := range []*accepting{text, open} {
 		if format.right.Load() == 0 || format.wrong.Load() != 0 {
 			t.Errorf("%d answers in the format asked for, %d in another", format.right.Load(), format.wrong.Load())
@@ -229,7 +227,5 @@ mappings:
 		p.waitQuery(fmt.Sprintf(`size{job=%q,quantile="0.5"}`, job), "0.5")
 		p.waitQuery(fmt.Sprintf(`took_seconds_bucket{job=%q,le="0.25"}`, job), "1")
 	}
-	if err := p.targetErrors(); err != nil {
-		t.Error(err)
-	}
+	harness.Eventually(t, "all targets are well", p.targetErrors)
 }

@@ -307,7 +307,7 @@ func compareStatsd(ours, theirs *harness.StatsdServer) error {
 
 // TestStatsdExpiry lets series expire on both sides.
 func TestStatsdExpiry(t *testing.T) {
-	mapping := "defaults: {ttl: 2s}\nmappings:\n- {match: keep.*, name: keep, ttl: 1h}\n- {match: short.*, name: short, ttl: 1s}\n"
+	mapping := "defaults: {ttl: 20s}\nmappings:\n- {match: keep.*, name: keep, ttl: 1h}\n- {match: short.*, name: short, ttl: 10s}\n"
 	theirs := harness.StartStatsd(t, harness.StatsdExporter(t), mapping)
 	ours := harness.StartStatsd(t, harness.OurStatsdExporter(t), mapping)
 	for _, side := range []*harness.StatsdServer{theirs, ours} {

@@ -33,7 +33,7 @@ use tokio_rustls::rustls::{
 use super::pki::Pki;
 
 /// What no case needs longer than.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A connection that requests can be sent on.
 pub struct Connection {

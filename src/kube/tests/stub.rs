@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 /// How long a test waits for what must happen.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub const JSON: &str = "application/json";

@@ -564,8 +564,10 @@ mod tests {
         let address = socket.local_addr().ok().and_then(|address| address.as_socket());
         let address = address.expect("address");
         // A peer that refuses what is sent to it is an error of the next read.
-        let closed = UdpSocket::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
-        socket.connect(&closed.into()).expect("connected");
+        let closed = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        // It hears another one alone.
+        closed.connect("127.0.0.1:9").expect("connected");
+        socket.connect(&closed.local_addr().expect("address").into()).expect("connected");
         socket.send(b"refused").expect("sent");
         let open = Box::new(move || bind_udp(address, 0, false));
         let intake = start(&shared, Listener::Udp, socket, open);

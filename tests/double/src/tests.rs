@@ -164,8 +164,8 @@ impl Events {
                     return Some(prost::Message::decode(self.buffer.split_to(len)).unwrap());
                 }
             }
-            let wait = tokio::time::timeout(Duration::from_secs(20), self.body.frame());
-            let frame = wait.await.expect("an event within 20 s")?;
+            let wait = tokio::time::timeout(Duration::from_secs(120), self.body.frame());
+            let frame = wait.await.expect("an event in time")?;
             self.buffer.extend_from_slice(&frame.unwrap().into_data().unwrap());
         }
     }

@@ -76,14 +76,41 @@ func (p *Pair) Converge(query string) {
 // ConvergeAt is Converge to an exposition of so many samples or more.
 func (p *Pair) ConvergeAt(atLeast int, query string) {
 	p.t.Helper()
+	p.ConvergeWhen(query, func(theirs Exposition) error {
+		if len(theirs.Samples) < atLeast {
+			return fmt.Errorf("%s has %d samples, it should have %d", p.Theirs.name, len(theirs.Samples), atLeast)
+		}
+		return nil
+	})
+}
+
+// Changed is nil for what the original exposes from the next change of it on. Before
+// that both sides are the same because neither knows of it.
+func (p *Pair) Changed(query string) func(theirs Exposition) error {
+	p.t.Helper()
+	before, err := Scrape(p.Theirs.Base+"/metrics"+query, Text)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return func(theirs Exposition) error {
+		if slices.Equal(theirs.Samples, before.Samples) {
+			return fmt.Errorf("%s has seen no change yet", p.Theirs.name)
+		}
+		return nil
+	}
+}
+
+// ConvergeWhen is Converge to an exposition of the original for which seen is nil.
+func (p *Pair) ConvergeWhen(query string, seen func(theirs Exposition) error) {
+	p.t.Helper()
 	for _, accept := range []string{Text, OpenMetrics} {
 		Eventually(p.t, "both sides expose the same with Accept "+accept, func() error {
 			theirs, err := Scrape(p.Theirs.Base+"/metrics"+query, accept)
 			if err != nil {
 				return err
 			}
-			if len(theirs.Samples) < atLeast {
-				return fmt.Errorf("%s has %d samples, it should have %d", p.Theirs.name, len(theirs.Samples), atLeast)
+			if err := seen(theirs); err != nil {
+				return err
 			}
 			ours, err := Scrape(p.Ours.Base+"/metrics"+query, accept)
 			if err != nil {

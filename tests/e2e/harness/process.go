@@ -188,7 +188,7 @@ func (p *Process) Stop() {
 	p.Signal(syscall.SIGCONT)
 	select {
 	case <-p.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(Patience):
 		p.Signal(syscall.SIGKILL)
 		<-p.done
 	}
@@ -219,7 +219,7 @@ func Run(t testing.TB, p Program, stdin string, args ...string) (code int, stdou
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, err bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &err
-	timer := time.AfterFunc(Patience/4, func() { _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(Patience, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	if e := cmd.Run(); e != nil && cmd.ProcessState == nil {
 		t.Fatalf("run %s: %v", p.Name, e)

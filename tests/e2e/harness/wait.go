@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Patience is how long a condition may take to come true. It is far above what
@@ -49,23 +51,60 @@ func Poll(patience time.Duration, check func() error) error {
 	}
 }
 
-// FreePort is a port that neither TCP nor UDP has in use, on any address.
+// FreePort is a port that neither TCP nor UDP has in use, on any address. Until the
+// test's end a socket is bound to it that does not listen: whoever sets SO_REUSEADDR,
+// as listeners do, can listen there, nobody is answered before, and the system gives
+// the port to nobody else, neither to another listener nor to a connection.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
-		tcp, err := net.Listen("tcp", ":0")
+		held, port, err := hold()
 		if err != nil {
 			t.Fatal(err)
 		}
-		port := tcp.Addr().(*net.TCPAddr).Port
 		udp, err := net.ListenPacket("udp", fmt.Sprintf(":%d", port))
-		tcp.Close()
 		if err != nil {
+			unix.Close(held)
 			continue
 		}
 		udp.Close()
+		t.Cleanup(func() { unix.Close(held) })
 		return port
 	}
 	t.Fatal("no port is free for both TCP and UDP")
 	return 0
+}
+
+// hold binds a TCP socket to a port that is free on every address.
+func hold() (socket, port int, err error) {
+	var any unix.Sockaddr = &unix.SockaddrInet6{}
+	socket, err = unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		// A host without IPv6.
+		any = &unix.SockaddrInet4{}
+		if socket, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return 0, 0, err
+		}
+	} else if err = unix.SetsockoptInt(socket, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0); err != nil {
+		unix.Close(socket)
+		return 0, 0, err
+	}
+	if err = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err == nil {
+		err = unix.Bind(socket, any)
+	}
+	var name unix.Sockaddr
+	if err == nil {
+		name, err = unix.Getsockname(socket)
+	}
+	if err != nil {
+		unix.Close(socket)
+		return 0, 0, err
+	}
+	switch name := name.(type) {
+	case *unix.SockaddrInet6:
+		port = name.Port
+	case *unix.SockaddrInet4:
+		port = name.Port
+	}
+	return socket, port, nil
 }

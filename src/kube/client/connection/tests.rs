@@ -117,7 +117,7 @@ async fn a_server_that_says_goodbye_finishes_what_it_has_begun() {
     server.graceful_shutdown();
     let mut stream = kept.expect("a stream");
     let body = async {
-        tokio::time::timeout(Duration::from_secs(20), async {
+        tokio::time::timeout(Duration::from_secs(120), async {
             while !link.is_closed() {
                 tokio::task::yield_now().await;
             }
