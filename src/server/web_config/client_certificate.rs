@@ -18,8 +18,10 @@ use tokio_rustls::rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
     SignatureScheme,
 };
-use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
 
 /// `client_auth_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,16 +146,16 @@ fn as_the_original(error: Error) -> CertificateError {
 
 /// Whether one of the certificate's alternative names is, letter by letter, one of `names`.
 fn has_one_of(certificate: &CertificateDer<'_>, names: &[String]) -> bool {
-    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
-    let Ok(Some(extension)) = certificate.subject_alternative_name() else { return false };
-    extension.value.general_names.iter().any(|name| {
+    let Ok(certificate) = Certificate::from_der(certificate) else { return false };
+    let extension = certificate.tbs_certificate().get_extension::<SubjectAltName>();
+    let Ok(Some((_, SubjectAltName(alternatives)))) = extension else { return false };
+    alternatives.iter().any(|name| {
         let is = |text: &str| names.iter().any(|name| name == text);
         match name {
-            GeneralName::DNSName(name) | GeneralName::RFC822Name(name) | GeneralName::URI(name) => {
-                is(name)
-            }
-            GeneralName::IPAddress(bytes) => {
-                address(bytes).is_some_and(|address| is(&address.to_string()))
+            GeneralName::DnsName(name) | GeneralName::Rfc822Name(name) => is(name.as_str()),
+            GeneralName::UniformResourceIdentifier(name) => is(name.as_str()),
+            GeneralName::IpAddress(bytes) => {
+                address(bytes.as_bytes()).is_some_and(|address| is(&address.to_string()))
             }
             _ => false,
         }
