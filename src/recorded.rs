@@ -1,6 +1,6 @@
 //! For unit tests: what was recorded of the originals, in `tests/conformance`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A file of that folder.
 pub(crate) fn file(name: &str) -> Value {
@@ -21,4 +21,15 @@ pub(crate) fn cases(name: &str, at_least: usize) -> Vec<Value> {
 pub(crate) fn texts(list: &Value) -> Vec<String> {
     let items = list.as_array().map(Vec::as_slice).unwrap_or_default();
     items.iter().map(|item| item.as_str().expect("a text").to_owned()).collect()
+}
+
+/// A number as it was recorded: JSON has neither NaN nor infinity.
+pub(crate) fn number(value: f64) -> Value {
+    if value.is_nan() {
+        json!("NaN")
+    } else if value.is_infinite() {
+        json!(if value > 0.0 { "+Inf" } else { "-Inf" })
+    } else {
+        json!(value)
+    }
 }

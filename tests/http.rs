@@ -71,6 +71,9 @@ fn paths_of_kube_state_metrics() {
     ] {
         assert_eq!(get(exporter.telemetry, path).status, status, "{path}");
     }
+    // As `pprof -symbolize=remote` asks.
+    let posted = request(exporter.telemetry, "POST", "/debug/pprof/symbol?0x1", &[]);
+    assert_eq!(posted.expect("an answer").text(), "num_symbols: 1\n");
     let own = get(exporter.telemetry, "/metrics");
     assert_eq!(
         own.header("content-type"),

@@ -393,4 +393,7 @@ fn symbols_are_looked_up_by_address() {
     }
     assert!(seen > 20, "{seen} addresses");
     assert_eq!(get(exporter.web, "/debug/pprof/symbol").text(), "num_symbols: 1\n");
+    // Under this name, as the original.
+    let posted = common::request(exporter.web, "POST", "/debug/pprof/symbol", &[]);
+    assert_eq!(posted.expect("an answer").status, 404);
 }

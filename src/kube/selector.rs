@@ -34,26 +34,13 @@ fn escape(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
-
-    fn cases(text: &str) -> Vec<Value> {
-        let data: Value = serde_json::from_str(text).unwrap();
-        let cases = data["cases"].as_array().unwrap().clone();
-        assert!(cases.len() > 10);
-        cases
-    }
-
-    fn strings(value: &Value) -> Vec<String> {
-        let items = value.as_array().unwrap().iter();
-        items.map(|item| item.as_str().unwrap().to_owned()).collect()
-    }
+    use crate::recorded::{cases, texts};
 
     #[test]
     fn recorded_flags() {
-        for case in cases(include_str!("../../tests/conformance/ksm/field_selectors.json")) {
-            let denied = strings(&case["namespaces_denylist"]);
+        for case in cases("ksm/field_selectors.json", 11) {
+            let denied = texts(&case["namespaces_denylist"]);
             let node = case["node"].as_str().unwrap();
             let unscheduled = case["track_unscheduled_pods"] == true;
             assert_eq!(build(&denied, node, unscheduled), case["field_selector"], "{case}");

@@ -326,26 +326,18 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
+    use crate::recorded::{cases, texts};
     use crate::resources::find;
 
     /// One list/watch for each namespace that is named, as often as it is, else one for all; a kind outside
     /// of namespaces knows neither them nor the selector.
     #[test]
     fn recorded_namespaces() {
-        let cases = include_str!("../../../tests/conformance/ksm/field_selectors.json");
-        let data: Value = serde_json::from_str(cases).expect("JSON");
-        let cases = data["cases"].as_array().expect("cases");
-        assert!(cases.len() > 10);
-        let strings = |value: &Value| -> Vec<String> {
-            serde_json::from_value(value.clone()).expect("strings")
-        };
-        for case in cases {
+        for case in cases("ksm/field_selectors.json", 11) {
             let config = PipelineConfig {
                 resources: Vec::new(),
-                namespaces: strings(&case["namespaces"]),
+                namespaces: texts(&case["namespaces"]),
                 selector: case["field_selector"].as_str().expect("a selector").to_owned(),
                 shard: Shard::WHOLE,
                 object_limit: 0,
@@ -360,7 +352,7 @@ mod tests {
                     scope.namespace.unwrap_or_default()
                 })
                 .collect();
-            assert_eq!(watched, strings(&case["watched_namespaces"]), "{case}");
+            assert_eq!(watched, texts(&case["watched_namespaces"]), "{case}");
             let nodes = scopes(&config, &target("nodes"));
             let alone = |scope: &Scope| scope.namespace.is_none() && scope.selector.is_empty();
             assert!(nodes.len() == 1 && alone(&nodes[0]), "{case}");

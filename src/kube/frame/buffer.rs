@@ -2,6 +2,21 @@
 
 use bytes::Bytes;
 
+use crate::resources::Column;
+
+/// Takes the chunks of a body of one kind in one encoding.
+pub trait Body: Default {
+    /// Adds the next chunk of the body.
+    fn feed(&mut self, chunk: Bytes);
+
+    /// The same, which also takes tables, where the encoding has them, and makes objects of their rows with what this
+    /// column shows.
+    #[must_use]
+    fn or_table(self, _column: Column) -> Self {
+        self
+    }
+}
+
 /// A carry larger than this is given back once it has been read.
 const KEEP: usize = 256 * 1024;
 

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::buffer::Buffer;
+use super::buffer::{Body, Buffer};
 use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
 use super::scan::{Scan, members};
 use super::table::Table;
@@ -94,18 +94,18 @@ impl Default for JsonList {
     }
 }
 
-impl JsonList {
-    /// The same, which also takes a table.
-    pub(super) fn or_table(mut self, column: Column) -> Self {
-        self.table = Some(Table::new(column));
-        self
-    }
-
-    /// Adds the next chunk of the body.
-    pub fn feed(&mut self, chunk: Bytes) {
+impl Body for JsonList {
+    fn feed(&mut self, chunk: Bytes) {
         self.buffer.feed(chunk);
     }
 
+    fn or_table(mut self, column: Column) -> Self {
+        self.table = Some(Table::new(column));
+        self
+    }
+}
+
+impl JsonList {
     /// The next item that is complete, as JSON text. `None` asks for more.
     ///
     /// # Errors
@@ -344,18 +344,18 @@ pub struct JsonWatch {
     seen: usize,
 }
 
-impl JsonWatch {
-    /// The same, which also takes tables.
-    pub(super) fn or_table(mut self, column: Column) -> Self {
-        self.table = Some(Table::new(column));
-        self
-    }
-
-    /// Adds the next chunk of the body.
-    pub fn feed(&mut self, chunk: Bytes) {
+impl Body for JsonWatch {
+    fn feed(&mut self, chunk: Bytes) {
         self.buffer.feed(chunk);
     }
 
+    fn or_table(mut self, column: Column) -> Self {
+        self.table = Some(Table::new(column));
+        self
+    }
+}
+
+impl JsonWatch {
     /// The next event that is complete. `None` asks for more.
     ///
     /// # Errors

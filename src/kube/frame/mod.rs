@@ -16,6 +16,7 @@ mod tests;
 
 use bytes::Bytes;
 
+pub use buffer::Body;
 pub use json::{JsonList, JsonWatch};
 pub use message::*;
 pub use protobuf::{ProtobufList, ProtobufWatch, unwrap};
@@ -58,31 +59,32 @@ impl Encoding {
     }
 }
 
-/// Reads a list response in either encoding.
+/// Reads a response in either encoding.
 #[derive(Debug)]
-pub enum ListReader {
+pub enum Reader<P, J> {
     /// In protobuf.
-    Protobuf(ProtobufList),
+    Protobuf(P),
     /// In JSON.
-    Json(JsonList),
+    Json(J),
 }
 
-impl ListReader {
+impl<P: Body, J: Body> Reader<P, J> {
     /// A reader for a body in `encoding`.
     #[must_use]
     pub fn new(encoding: Encoding) -> Self {
         match encoding {
-            Encoding::Protobuf => Self::Protobuf(ProtobufList::default()),
-            Encoding::Json => Self::Json(JsonList::default()),
+            Encoding::Protobuf => Self::Protobuf(P::default()),
+            Encoding::Json => Self::Json(J::default()),
         }
     }
 
-    /// The same, which also takes a table and makes objects of it with what this column shows.
+    /// The same, which also takes tables with this column.
     #[must_use]
     pub fn or_table(self, column: Option<Column>) -> Self {
         match (self, column) {
+            (Self::Protobuf(reader), Some(column)) => Self::Protobuf(reader.or_table(column)),
             (Self::Json(reader), Some(column)) => Self::Json(reader.or_table(column)),
-            (reader, _) => reader,
+            (reader, None) => reader,
         }
     }
 
@@ -93,7 +95,12 @@ impl ListReader {
             Self::Json(reader) => reader.feed(chunk),
         }
     }
+}
 
+/// Reads a list response in either encoding.
+pub type ListReader = Reader<ProtobufList, JsonList>;
+
+impl ListReader {
     /// The next item that is complete. `None` asks for more.
     ///
     /// # Errors
@@ -123,41 +130,9 @@ impl ListReader {
 }
 
 /// Reads a watch response in either encoding.
-#[derive(Debug)]
-pub enum WatchReader {
-    /// In protobuf.
-    Protobuf(ProtobufWatch),
-    /// In JSON.
-    Json(JsonWatch),
-}
+pub type WatchReader = Reader<ProtobufWatch, JsonWatch>;
 
 impl WatchReader {
-    /// A reader for a body in `encoding`.
-    #[must_use]
-    pub fn new(encoding: Encoding) -> Self {
-        match encoding {
-            Encoding::Protobuf => Self::Protobuf(ProtobufWatch::default()),
-            Encoding::Json => Self::Json(JsonWatch::default()),
-        }
-    }
-
-    /// The same, which also takes tables and makes objects of them with what this column shows.
-    #[must_use]
-    pub fn or_table(self, column: Option<Column>) -> Self {
-        match (self, column) {
-            (Self::Json(reader), Some(column)) => Self::Json(reader.or_table(column)),
-            (reader, _) => reader,
-        }
-    }
-
-    /// Adds the next chunk of the body.
-    pub fn feed(&mut self, chunk: Bytes) {
-        match self {
-            Self::Protobuf(reader) => reader.feed(chunk),
-            Self::Json(reader) => reader.feed(chunk),
-        }
-    }
-
     /// The next event that is complete. `None` asks for more.
     ///
     /// # Errors

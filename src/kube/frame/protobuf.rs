@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use super::buffer::Buffer;
+use super::buffer::{Body, Buffer};
 use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
 use crate::resources::ObjectBytes;
 use crate::wire::varint::{NotRead, read_varint};
@@ -101,12 +101,13 @@ impl Default for ProtobufList {
     }
 }
 
-impl ProtobufList {
-    /// Adds the next chunk of the body.
-    pub fn feed(&mut self, chunk: Bytes) {
+impl Body for ProtobufList {
+    fn feed(&mut self, chunk: Bytes) {
         self.buffer.feed(chunk);
     }
+}
 
+impl ProtobufList {
     /// The next item that is complete: a bare message. `None` asks for more.
     ///
     /// # Errors
@@ -212,12 +213,13 @@ pub struct ProtobufWatch {
     buffer: Buffer,
 }
 
-impl ProtobufWatch {
-    /// Adds the next chunk of the body.
-    pub fn feed(&mut self, chunk: Bytes) {
+impl Body for ProtobufWatch {
+    fn feed(&mut self, chunk: Bytes) {
         self.buffer.feed(chunk);
     }
+}
 
+impl ProtobufWatch {
     /// The next event that is complete. `None` asks for more.
     ///
     /// # Errors

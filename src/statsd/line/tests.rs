@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::recorded::number;
 use serde_json::{Map, Value, json};
 
 /// Records what a line says, with runs of equal events joined.
@@ -22,16 +23,6 @@ impl Recorder {
             Some((last, repeat)) if *last == event => *repeat += count,
             _ => self.events.push((event, count)),
         }
-    }
-}
-
-fn number(value: f64) -> Value {
-    if value.is_nan() {
-        json!("NaN")
-    } else if value.is_infinite() {
-        json!(if value > 0.0 { "+Inf" } else { "-Inf" })
-    } else {
-        json!(value)
     }
 }
 

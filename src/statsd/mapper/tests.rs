@@ -122,8 +122,7 @@ fn names_are_escaped_after_expansion() {
 
 #[test]
 fn the_dump_has_a_tree_for_each_type() {
-    let text = include_str!("../../../tests/conformance/statsd/cli_http.json");
-    let cases: Vec<Value> = serde_json::from_str(text).expect("corpus");
+    let cases = crate::recorded::cases("statsd/cli_http.json", 4);
     let dumps: Vec<&Value> = cases.iter().filter(|case| case["kind"] == "fsm_dump").collect();
     assert_eq!(dumps.len(), 4);
     for case in dumps {
