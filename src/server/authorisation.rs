@@ -28,8 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Answers that are remembered of each kind.
 const REMEMBERED: usize = 1024;
 
-/// Reviews under way at once.
+/// Reviews under way at once, and of them those of tokens that were never heard of: anybody can think of one.
 const AT_ONCE: usize = 16;
+const STRANGERS_AT_ONCE: usize = 12;
 
 /// How long it is known whose a token is, and what its owner may and may not do.
 const KNOWN: Duration = Duration::from_secs(60);
@@ -87,15 +88,17 @@ pub struct Authorisation {
     callers: Memory<Option<Caller>>,
     accesses: Memory<Access>,
     room: Semaphore,
+    /// The part of it that is for those who were never heard of.
+    strangers: Semaphore,
     patience: Duration,
 }
 
 impl Authorisation {
     /// A filter that remembers nothing yet.
     pub fn new(reviews: Arc<dyn Reviews>) -> Self {
-        let room = Semaphore::new(AT_ONCE);
+        let (room, strangers) = (Semaphore::new(AT_ONCE), Semaphore::new(STRANGERS_AT_ONCE));
         let (callers, accesses) = (Memory::default(), Memory::default());
-        Self { reviews, callers, accesses, room, patience: PATIENCE }
+        Self { reviews, callers, accesses, room, strangers, patience: PATIENCE }
     }
 
     /// Whether a request for `path` may go on; the answer of some paths can be limited to namespaces.
@@ -161,7 +164,7 @@ impl Authorisation {
     async fn caller(&self, token: &str) -> Result<Option<Caller>, String> {
         let digest = digest(&[token]);
         let review = || self.reviews.caller(token);
-        self.remembered(&self.callers, digest, review, |_| KNOWN).await
+        self.remembered(&self.callers, Some(&self.strangers), digest, review, |_| KNOWN).await
     }
 
     /// Those of some namespaces of which the caller must not see the metrics.
@@ -192,13 +195,14 @@ impl Authorisation {
         };
         let review = || self.reviews.access(caller, action);
         let lasts = |access: &Access| if access.allowed { ALLOWED } else { DENIED };
-        self.remembered(&self.accesses, digest, review, lasts).await
+        self.remembered(&self.accesses, None, digest, review, lasts).await
     }
 
     /// What is remembered, or what comes of a review; those who want the same wait for one of them.
     async fn remembered<T: Clone>(
         &self,
         memory: &Memory<T>,
+        strangers: Option<&Semaphore>,
         digest: Digest,
         review: impl Fn() -> Review<T>,
         lasts: impl Fn(&T) -> Duration,
@@ -212,6 +216,10 @@ impl Authorisation {
             if let Some(value) = memory.get(&digest, Instant::now()) {
                 return Ok(value);
             }
+            let _stranger = match strangers.filter(|_| !memory.has_heard_of(&digest)) {
+                Some(room) => Some(room.acquire().await.map_err(|error| error.to_string())?),
+                None => None,
+            };
             let _room = self.room.acquire().await.map_err(|error| error.to_string())?;
             let value = review().await?;
             memory.put(digest, value.clone(), Instant::now() + lasts(&value));
@@ -272,6 +280,11 @@ impl<T: Clone> Memory<T> {
         (now < *until).then(|| value.clone())
     }
 
+    /// Whether there was an answer, even if its time is over.
+    fn has_heard_of(&self, digest: &Digest) -> bool {
+        self.inner().answers.contains_key(digest)
+    }
+
     fn put(&self, digest: Digest, value: T, until: Instant) {
         let mut inner = self.inner();
         if inner.answers.insert(digest, (until, value)).is_none() {
@@ -314,7 +327,7 @@ mod tests {
         fn caller(&self, token: &str) -> Review<Option<Caller>> {
             self.tokens.fetch_add(1, Ordering::Relaxed);
             match token {
-                "mute" => Box::pin(pending()),
+                _ if token.starts_with("mute") => Box::pin(pending()),
                 "broken" => Box::pin(ready(Err("broken".to_owned()))),
                 "good" => {
                     let caller = Caller { name: "me".into(), identity: "me".into() };
@@ -429,6 +442,28 @@ mod tests {
         filter.patience = Duration::from_millis(1);
         assert_eq!(status(&filter, "GET", "Bearer mute").await, 500);
         assert_eq!(stub.tokens.load(Ordering::Relaxed), 3);
+    }
+
+    /// However many tokens strangers think of, who was admitted before is asked about at once.
+    #[tokio::test]
+    async fn strangers_hold_up_strangers_alone() {
+        let stub = Arc::new(Stub::default());
+        let filter = Authorisation::new(Arc::clone(&stub) as Arc<dyn Reviews>);
+        assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
+        let good = Caller { name: "me".into(), identity: "me".into() };
+        filter.callers.put(digest(&["good"]), Some(good), Instant::now());
+        let tokens: Vec<String> = (0..2 * AT_ONCE).map(|n| format!("Bearer mute{n}")).collect();
+        let mut strangers: Vec<_> =
+            tokens.iter().map(|token| Box::pin(status(&filter, "GET", token))).collect();
+        for stranger in &mut strangers {
+            tokio::select! {
+                biased;
+                _ = stranger => panic!("there is no answer"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        assert_eq!(stub.tokens.load(Ordering::Relaxed), 1 + STRANGERS_AT_ONCE);
+        assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
     }
 
     #[test]

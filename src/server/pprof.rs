@@ -73,6 +73,9 @@ static CPU: Mutex<()> = Mutex::const_new(());
 /// One heap profile at a time: each costs CPU and, while it is written, memory.
 static HEAP: Mutex<()> = Mutex::const_new(());
 
+/// One look into the symbol table at a time: each reads all of it, and others wait on the same threads.
+static SYMBOLS: Mutex<()> = Mutex::const_new(());
+
 /// The routes below `/debug/pprof/`. `symbol` is how names may be asked for: Go's tool posts addresses of mappings that
 /// have no names.
 pub fn routes(symbol: Methods) -> Router {
@@ -179,6 +182,7 @@ async fn names(call: Call) -> Response {
         }
         Ok(text)
     };
+    let _one = SYMBOLS.lock().await;
     match aside(lines).await {
         Ok(text) => nosniff(response::text(200, text)),
         Err(error) => Refusal::from(error).respond(),

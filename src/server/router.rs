@@ -129,8 +129,8 @@ impl Router {
         self
     }
 
-    /// Lets only those use what is not [`OPEN`] whom the filter admits. What there is to be seen is
-    /// the same for every method then, so that nobody learns from a refusal what there is.
+    /// Lets only those use what is not [`OPEN`] whom the filter admits. Every method
+    /// is then asked about, so that none gets past the filter.
     pub fn for_the_authorised(mut self, authorisation: Option<Arc<Authorisation>>) -> Self {
         if authorisation.is_none() {
             return self;
