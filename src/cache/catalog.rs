@@ -12,6 +12,7 @@ use super::gzip::Deflate;
 use super::narrow::Narrowed;
 use super::resource::Resource;
 use super::schema::Schema;
+use super::scrapes::Scrapes;
 use super::store::Store;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 
@@ -32,28 +33,6 @@ struct Shared {
     codes: Arc<Codes>,
     by_the_book: bool,
     scrapes: Mutex<Scrapes>,
-}
-
-/// When it was scraped.
-#[derive(Debug, Default)]
-struct Scrapes {
-    last: Option<Instant>,
-    /// How long after one another the last ones came.
-    intervals: [Option<Duration>; 3],
-}
-
-impl Scrapes {
-    fn note(&mut self, now: Instant) {
-        if let Some(last) = self.last.replace(now) {
-            self.intervals.rotate_left(1);
-            self.intervals[2] = Some(now.duration_since(last));
-        }
-    }
-
-    /// The shortest of the last intervals: a scraper that was away for a while comes as often as before.
-    fn interval(&self) -> Option<Duration> {
-        self.intervals.iter().flatten().min().copied()
-    }
 }
 
 impl Catalog {
@@ -116,14 +95,15 @@ impl Catalog {
         }
     }
 
-    /// How long after one another scrapes come; `None` before the second.
+    /// How long after one another scrapes come, of whoever comes most seldom; `None` before the second.
     #[must_use]
     pub fn scrape_interval(&self) -> Option<Duration> {
-        self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner).interval()
+        let scrapes = self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner);
+        scrapes.interval(Instant::now())
     }
 
     fn snapshot(&self, query: &ScrapeQuery) -> Vec<Resource> {
-        self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner).note(Instant::now());
+        self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner).note(query, Instant::now());
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
         let mut resources: Vec<Resource> = entries
             .iter()
@@ -187,23 +167,5 @@ impl Source for Catalog {
 
     fn has_namespaces(&self) -> bool {
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_of_scrapes() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut scrapes = Scrapes::default();
-        let mut after = |seconds: u32| {
-            scrapes.note(start + seconds * second);
-            scrapes.interval()
-        };
-        assert_eq!(after(0), None);
-        assert_eq!([10, 20, 90].map(&mut after), [Some(10 * second); 3]);
-        assert_eq!([180, 200].map(&mut after), [Some(10 * second), Some(20 * second)]);
     }
 }

@@ -25,6 +25,7 @@ mod objects;
 mod page;
 mod resource;
 mod schema;
+mod scrapes;
 mod search;
 mod store;
 mod tails;

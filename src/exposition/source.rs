@@ -1,6 +1,7 @@
 //! The contract between a pipeline that has metrics and the server that sends them.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use bytes::Bytes;
 
@@ -16,7 +17,7 @@ pub enum Format {
 }
 
 /// What a scrape asks for, apart from format and compression.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ScrapeQuery {
     /// `resources=`: only these resources, `None` for all. An empty list selects nothing.
     pub resources: Option<BTreeSet<String>>,
@@ -26,6 +27,8 @@ pub struct ScrapeQuery {
     pub namespaces: Option<BTreeSet<String>>,
     /// `name[]=`: only families with exactly these names, `None` for all.
     pub names: Option<BTreeSet<String>>,
+    /// Who asks, where that is known. It changes nothing of the answer.
+    pub scraper: Option<IpAddr>,
 }
 
 /// A piece of a raw deflate stream (RFC 1951) with what is needed to join it to its neighbours.

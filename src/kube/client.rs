@@ -278,8 +278,8 @@ mod tests {
         ClientOptions {
             kubeconfig: kubeconfig.map(Path::to_owned),
             apiserver: apiserver.map(str::to_owned),
-            environment: false,
             user_agent: "test/1".to_owned(),
+            ..ClientOptions::default()
         }
     }
 

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::autosharding::get;
 use super::client::{Client, ClientOptions};
@@ -28,6 +28,24 @@ const ANSWER: Duration = Duration::from_millis(500);
 
 /// Between two rounds, while somebody answers and while nobody does.
 const PAUSES: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(500)];
+
+/// How many requests a second are sent to others at most, so long as a round does not take longer than the longer pause.
+const REQUESTS: u32 = 400;
+
+/// Between two questions to the API server where a pod is that was somewhere and does not answer there.
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(10);
+
+/// Between two questions where a pod is that is nowhere yet, times the square of the number of pods that are asked for:
+/// so all together ask as often as one does. Pods that heard of a new one at moments further apart than the longest of
+/// these would not show what they gained together.
+const LOOK_UP: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(4)];
+
+/// How long after one another the API server is asked where one of so many pods is that is nowhere yet.
+fn look_up(pods: usize) -> Duration {
+    let [shortest, longest] = LOOK_UP;
+    let pods = u32::try_from(pods).unwrap_or(u32::MAX);
+    shortest.saturating_mul(pods.saturating_mul(pods)).min(longest)
+}
 
 /// How far a pod is, as the others see it.
 pub(super) mod level {
@@ -54,6 +72,11 @@ impl Levels {
     /// A round in which these were the answers.
     pub(super) fn of(levels: Vec<Option<i64>>) -> Self {
         Self { asked: true, levels }
+    }
+
+    /// What each of the others said, for the log.
+    pub(super) fn levels(&self) -> &[Option<i64>] {
+        &self.levels
     }
 
     /// Whether there was a round at all.
@@ -100,7 +123,11 @@ impl Peers {
         total: i64,
     ) -> Self {
         let (sender, heard) = watch::channel(Levels::default());
-        let peer = |(number, name)| Peer { number, name, port, known: None };
+        let look_up = look_up(names.len());
+        let peer = |(number, name)| {
+            let (address, looked_up, client) = (None, None, None);
+            Peer { number, name, port, address, looked_up, look_up, client }
+        };
         let peers = names.into_iter().enumerate().map(peer).collect();
         let task = tokio::spawn(ask(client, namespace, peers, total, sender)).abort_handle();
         Self { total, heard, task }
@@ -150,7 +177,9 @@ async fn ask(
             }
         }
         let [often, seldom] = PAUSES;
-        let pause = if levels.iter().any(Option::is_some) { often } else { seldom };
+        let crowded = Duration::from_secs(1) * u32::try_from(pods).unwrap_or(u32::MAX) / REQUESTS;
+        let answered = levels.iter().any(Option::is_some);
+        let pause = if answered { crowded.clamp(often, seldom) } else { seldom };
         let levels = Levels::of(levels);
         heard.send_if_modified(|known| {
             let differs = *known != levels;
@@ -167,8 +196,14 @@ struct Peer {
     number: usize,
     name: String,
     port: u16,
-    /// Where it was when it was asked last.
-    known: Option<Client>,
+    /// Where it was when the API server was asked last.
+    address: Option<IpAddr>,
+    /// When that was.
+    looked_up: Option<Instant>,
+    /// How long after that it is asked again, while there is no address.
+    look_up: Duration,
+    /// What has had an answer of it the last time.
+    client: Option<Client>,
 }
 
 #[derive(Deserialize)]
@@ -185,20 +220,24 @@ struct Status {
 }
 
 impl Peer {
-    /// How far it is, unless it cannot be asked.
+    /// How far it is, unless it cannot be asked. It may be dropped at any time.
     async fn level(&mut self, api: &Client, namespace: &str, total: i64) -> Option<i64> {
-        // It may be elsewhere, if it does not answer.
-        let client = match self.known.take() {
-            Some(known) => known,
-            None => {
-                let path = format!("/api/v1/namespaces/{namespace}/pods/{}", self.name);
-                let pod: Pod = get(api, &path).await.ok()?;
-                let ip: IpAddr = pod.status.pod_ip.parse().ok()?;
-                client(ip, self.port).await?
+        // One that did not answer may be elsewhere.
+        let known = self.client.take();
+        let pause = if self.address.is_some() { LOOK_UP_AGAIN } else { self.look_up };
+        if known.is_none() && self.looked_up.is_none_or(|last| last.elapsed() >= pause) {
+            self.looked_up = Some(Instant::now());
+            let path = format!("/api/v1/namespaces/{namespace}/pods/{}", self.name);
+            if let Ok(Pod { status }) = get::<Pod>(api, &path).await {
+                self.address = status.pod_ip.parse().ok();
             }
+        }
+        let client = match known {
+            Some(known) => known,
+            None => client(self.address?, self.port).await?,
         };
         let body = client.fetch(PATH).await.ok()?;
-        self.known = Some(client);
+        self.client = Some(client);
         read(std::str::from_utf8(&body).ok()?, total)
     }
 }
@@ -208,6 +247,7 @@ async fn client(ip: IpAddr, port: u16) -> Option<Client> {
     let options = ClientOptions {
         apiserver: Some(format!("http://{address}")),
         user_agent: "kstatd".to_owned(),
+        direct: true,
         ..ClientOptions::default()
     };
     Client::new(&options).await.ok()
@@ -237,6 +277,12 @@ mod tests {
         assert_eq!(read(metrics, 2), Some(0));
         assert_eq!(read("", 3), None);
         assert_eq!(read("kstatd_kubernetes_shard_stage{total=\"3\"} x\n", 3), None);
+    }
+
+    #[test]
+    fn the_api_server_is_asked_no_more_by_many() {
+        let pauses = [1, 2, 3, 9, 127].map(look_up);
+        assert_eq!(pauses, [50, 200, 450, 4000, 4000].map(Duration::from_millis));
     }
 
     #[test]

@@ -79,6 +79,7 @@ impl Pipeline {
     pub fn change(&self, client: &Arc<Client>, config: &PipelineConfig) -> u64 {
         let plans = plans(client, config);
         self.wanted.send_modify(|wanted| *wanted = Wanted { number: wanted.number + 1, plans });
+        self.worker.rouse();
         self.wanted.borrow().number
     }
 
@@ -124,6 +125,17 @@ impl PipelineHandle {
     pub fn is_in_force(&self, number: u64) -> bool {
         let situation = self.situation.borrow();
         situation.number >= number && situation.pending.is_empty()
+    }
+
+    /// Whether the change of this number was heard of: what is shown of what is followed is as it says.
+    pub(super) fn is_taken(&self, number: u64) -> bool {
+        self.situation.borrow().number >= number
+    }
+
+    /// Whether it is in force, but for kinds that the server refuses to list.
+    pub(super) fn is_in_force_where_allowed(&self, number: u64) -> bool {
+        let situation = self.situation.borrow();
+        situation.number >= number && situation.refused
     }
 
     /// The kinds for which the latest change is not in force yet.

@@ -25,7 +25,7 @@ use crate::telemetry::KubeMetrics;
 /// they do it together.
 const PREPARATION: Duration = Duration::from_secs(5);
 
-/// How long is waited for pods that are not ready yet.
+/// How long is waited for pods that are not ready yet, and for kinds that cannot be listed.
 const LONGEST_PREPARATION: Duration = Duration::from_secs(120);
 
 /// How long what was lost is shown beside what was gained: at least, at most, and where nobody scrapes.
@@ -56,7 +56,9 @@ struct Resharding {
     detected: Detected,
     /// What is being shown or on its way.
     share: Shard,
-    /// Whether there was nothing before.
+    /// Whether nothing was shown yet.
+    fresh: bool,
+    /// Whether not everything was there yet.
     starting: bool,
     /// When the change was found.
     found: Instant,
@@ -66,11 +68,19 @@ struct Resharding {
     shown: Option<Instant>,
 }
 
+/// How far the list/watches are with what was last asked of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Following {
+    /// Whether they have heard of it, so that what they have is shown as it says.
+    taken: bool,
+    /// Whether everything that the server gives is there.
+    complete: bool,
+}
+
 /// What a step depends on, beside time.
 #[derive(Clone, Debug, Default)]
 struct Around {
-    /// Whether everything that is to be followed is there.
-    in_force: bool,
+    following: Following,
     /// How long after one another scrapes come.
     interval: Option<Duration>,
     /// What the others say.
@@ -81,7 +91,8 @@ impl Resharding {
     /// Begins with the share that was found, and with nothing of it shown.
     fn new(detected: Detected, now: Instant) -> Self {
         let share = detected.shard.instead_of(Shard::NOBODY);
-        Self { detected, share, starting: true, found: now, complete: None, shown: None }
+        let (fresh, starting) = (true, true);
+        Self { detected, share, fresh, starting, found: now, complete: None, shown: None }
     }
 
     /// Something else was found. Whether something else is to be followed.
@@ -89,10 +100,7 @@ impl Resharding {
         let before = self.share;
         if detected.shard != self.detected.shard {
             // From one way onto another: what is shown stays.
-            self.share = match self.share.stage() {
-                Some(Stage::Prepared) => self.share.redirected(detected.shard),
-                _ => detected.shard.instead_of(self.detected.shard),
-            };
+            self.share = self.share.redirected(detected.shard);
             (self.found, self.complete, self.shown) = (now, None, None);
         }
         self.detected = detected;
@@ -104,19 +112,28 @@ impl Resharding {
         self.share.stage() != Some(Stage::Done)
     }
 
+    /// Whether no more is to be expected of the list/watches: what cannot be listed holds up nobody for ever.
+    fn is_complete(&self, following: Following, now: Instant) -> bool {
+        following.complete || following.taken && now >= self.found + LONGEST_PREPARATION
+    }
+
     /// How far it is, as the others are to see it.
-    fn level(&mut self, in_force: bool) -> i64 {
+    fn level(&mut self, following: Following, now: Instant) -> i64 {
+        let complete = self.is_complete(following, now);
         match self.share.stage() {
-            Some(Stage::Prepared) if in_force => level::PREPARED,
-            Some(Stage::Prepared) if !self.starting => level::BEHIND,
-            Some(Stage::Both) if in_force => level::SHOWN,
+            Some(Stage::Prepared) if complete => level::PREPARED,
+            Some(Stage::Prepared) if self.fresh => level::STARTING,
+            Some(Stage::Prepared) => level::BEHIND,
+            Some(Stage::Both) if following.taken => level::SHOWN,
             Some(Stage::Both) => level::PREPARED,
-            Some(Stage::Done) | None if in_force => {
-                self.starting = false;
-                level::DONE
+            Some(Stage::Done) | None => {
+                self.starting &= !complete;
+                match (self.starting, following.taken) {
+                    (true, _) => level::STARTING,
+                    (false, true) => level::DONE,
+                    (false, false) => level::SHOWN,
+                }
             }
-            Some(Stage::Done) | None if !self.starting => level::SHOWN,
-            _ => level::STARTING,
         }
     }
 
@@ -124,12 +141,13 @@ impl Resharding {
     fn wake_at(&mut self, around: &Around, now: Instant) -> Option<Instant> {
         let others = &around.others;
         match self.share.stage()? {
-            Stage::Prepared if self.starting && !others.is_asked() => {
-                Some(self.found + FIRST_ANSWERS)
-            }
-            Stage::Prepared if self.starting && !others.is_someone_waiting() => Some(now),
+            Stage::Prepared if self.fresh && !others.is_asked() => Some(self.found + FIRST_ANSWERS),
+            Stage::Prepared if self.fresh && !others.is_someone_waiting() => Some(now),
             Stage::Done => None,
-            _ if !around.in_force => None,
+            _ if !around.following.taken => None,
+            Stage::Prepared if !self.is_complete(around.following, now) => {
+                Some(self.found + LONGEST_PREPARATION)
+            }
             Stage::Prepared => {
                 let complete = *self.complete.get_or_insert(now);
                 if others.are_all(level::PREPARED) {
@@ -141,6 +159,8 @@ impl Resharding {
                 // Where it took long, it may take others longer.
                 Some((self.found + PREPARATION).max(complete + (complete - self.found)))
             }
+            // One that was not scraped often enough yet to know goes by the others.
+            Stage::Both if around.interval.is_none() && others.are_all(level::DONE) => Some(now),
             Stage::Both => {
                 let shown = self.shown.unwrap_or(now);
                 let [together, after_another] = APART;
@@ -157,12 +177,13 @@ impl Resharding {
         if self.wake_at(around, now).is_none_or(|at| now < at) {
             return false;
         }
-        let is_alone = self.starting && !around.others.is_someone_waiting();
+        let is_alone = self.fresh && !around.others.is_someone_waiting();
         if self.share.stage() == Some(Stage::Prepared) && !is_alone {
             self.share = self.share.at(Stage::Both);
             self.shown = Some(now);
         } else {
             self.share = self.share.at(Stage::Done);
+            self.fresh = false;
         }
         true
     }
@@ -225,13 +246,22 @@ impl Sharding {
                     .others()
                     .map(|names| Peers::ask(client, namespace, names, self.port, total));
             }
-            let in_force = handle.is_in_force(change);
-            metrics.shard_stage(total, self.way.level(in_force));
+            let following = Following {
+                taken: handle.is_taken(change),
+                complete: handle.is_in_force_where_allowed(change),
+            };
+            metrics.shard_stage(total, self.way.level(following, Instant::now()));
             let nobody = || Levels::of(vec![None]);
             let others = self.peers.as_mut().map_or_else(nobody, Peers::latest);
-            let around = Around { in_force, interval: catalog.scrape_interval(), others };
+            let around = Around { following, interval: catalog.scrape_interval(), others };
             let now = Instant::now();
             if self.way.due(&around, now) {
+                let Shard { index, total, .. } = self.share();
+                let what = match self.share().stage() {
+                    Some(Stage::Both) => "What this shard has gained is shown",
+                    _ => "What this shard has lost is no longer shown",
+                };
+                tracing::info!(shard = index, total, others = ?around.others.levels(), "{what}");
                 return;
             }
             let wake = self.way.wake_at(&around, now);
@@ -277,6 +307,7 @@ async fn until(at: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::shard::Part;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -284,8 +315,16 @@ mod tests {
         Detected { shard: Shard::new(index, total), settled: true }
     }
 
+    /// Heard of, but something cannot be listed.
+    const PARTIAL: Following = Following { taken: true, complete: false };
+
+    /// With everything in force, or nothing.
+    fn following(complete: bool) -> Following {
+        Following { taken: complete, complete }
+    }
+
     fn around(in_force: bool, interval: Option<Duration>, others: &[Option<i64>]) -> Around {
-        Around { in_force, interval, others: Levels::of(others.to_vec()) }
+        Around { following: following(in_force), interval, others: Levels::of(others.to_vec()) }
     }
 
     /// One that has been there for long.
@@ -293,8 +332,9 @@ mod tests {
         let mut way = Resharding::new(detected(index, total), start);
         assert!(way.due(&around(false, None, &[None]), start), "nobody is waited for");
         assert_eq!(way.share.stage(), Some(Stage::Done));
-        let levels = [false, true, false].map(|in_force| way.level(in_force));
+        let levels = [false, true, false].map(|complete| way.level(following(complete), start));
         assert_eq!(levels, [level::STARTING, level::DONE, level::SHOWN]);
+        assert_eq!(way.level(PARTIAL, start), level::DONE, "nobody has to wait for it");
         assert_eq!(way.wake_at(&around(true, None, &[None]), start), None);
         way
     }
@@ -315,7 +355,7 @@ mod tests {
         assert!(way.due(&often(true), at(5)));
         assert_eq!(way.share.stage(), Some(Stage::Both));
         assert_eq!(way.wake_at(&often(true), start), Some(at(5) + SECOND / 10));
-        assert_eq!(way.wake_at(&around(true, None, &[]), start), Some(at(10)));
+        assert_eq!(way.wake_at(&around(true, None, &[None]), start), Some(at(10)));
         assert_eq!(way.wake_at(&around(true, Some(100 * SECOND), &[]), start), Some(at(35)));
         assert!(way.due(&often(true), at(6)));
         assert_eq!(way.share.stage(), Some(Stage::Done));
@@ -340,15 +380,79 @@ mod tests {
             let others = often(&[Some(PREPARED), Some(below)]);
             assert_eq!(way.wake_at(&others, start), Some(start + LONGEST_PREPARATION));
         }
-        assert_eq!((way.level(false), way.level(true)), (BEHIND, PREPARED));
+        let levels = |way: &mut Resharding| {
+            [false, true].map(|complete| way.level(following(complete), start))
+        };
+        assert_eq!(levels(&mut way), [BEHIND, PREPARED]);
         assert!(way.due(&often(&[Some(PREPARED), Some(SHOWN)]), start), "all are that far");
-        assert_eq!((way.level(false), way.level(true)), (PREPARED, SHOWN));
+        assert_eq!(levels(&mut way), [PREPARED, SHOWN]);
         let late = start + PREPARATION;
         assert_eq!(way.wake_at(&often(&[Some(PREPARED), Some(SHOWN)]), start), Some(late));
         let soon = start + SECOND / 40;
         assert_eq!(way.wake_at(&often(&[Some(DONE), Some(SHOWN)]), start), Some(soon));
         assert!(way.due(&often(&[Some(DONE), Some(SHOWN)]), soon));
-        assert_eq!(way.level(true), DONE);
+        assert_eq!(levels(&mut way)[1], DONE);
+    }
+
+    #[test]
+    fn one_that_nobody_scraped_twice_leaves_with_the_others() {
+        let start = Instant::now();
+        let unknown = |others: &[Option<i64>]| around(true, None, others);
+        let mut way = settled(0, 2, start);
+        assert!(way.found(detected(0, 3), start));
+        assert!(way.due(&unknown(&[Some(level::PREPARED); 2]), start));
+        for others in [[Some(level::DONE), Some(level::SHOWN)], [Some(level::DONE), None]] {
+            assert!(way.wake_at(&unknown(&others), start) > Some(start + 4 * SECOND), "{others:?}");
+        }
+        assert_eq!(way.wake_at(&unknown(&[Some(level::DONE); 2]), start), Some(start));
+    }
+
+    /// What cannot be listed holds up nobody for ever, neither here nor elsewhere.
+    #[test]
+    fn kinds_that_cannot_be_listed_are_not_waited_for_without_end() {
+        let start = Instant::now();
+        let partial = |others: &[Option<i64>]| Around {
+            following: PARTIAL,
+            ..around(true, Some(SECOND / 5), others)
+        };
+        let mut way = settled(0, 3, start);
+        assert!(way.found(detected(0, 2), start));
+        let (others, end) = (partial(&[Some(level::PREPARED)]), start + LONGEST_PREPARATION);
+        assert_eq!(way.wake_at(&others, start), Some(end));
+        assert_eq!(way.level(PARTIAL, start), level::BEHIND);
+        assert_eq!(way.level(PARTIAL, end), level::PREPARED);
+        assert!(way.due(&others, end));
+        // Something that cannot be listed any more does not keep what was lost.
+        assert_eq!(way.level(PARTIAL, end), level::SHOWN);
+        let others = partial(&[Some(level::SHOWN)]);
+        assert!(way.due(&others, end + SECOND));
+        assert_eq!((way.share.stage(), way.level(PARTIAL, end)), (Some(Stage::Done), level::DONE));
+        // One that started with it takes the steps that all take.
+        let mut way = Resharding::new(detected(0, 2), start);
+        assert!(way.due(&partial(&[Some(level::DONE)]), start), "nobody is waited for");
+        assert_eq!(way.level(PARTIAL, start), level::STARTING);
+        assert!(way.found(detected(0, 3), start + SECOND));
+        assert!(!way.due(&partial(&[None, None]), start + SECOND), "nothing is left at once");
+        assert_eq!(way.level(PARTIAL, start + SECOND), level::BEHIND);
+    }
+
+    /// All that others may still rely on is shown until all are on the last way.
+    #[test]
+    fn a_change_that_overtakes_another() {
+        let start = Instant::now();
+        let mut way = settled(0, 2, start);
+        assert!(way.found(detected(0, 3), start));
+        assert!(way.due(&around(true, None, &[Some(level::PREPARED); 2]), start));
+        assert_eq!(way.share.stage(), Some(Stage::Both));
+        assert!(way.found(detected(0, 5), start));
+        assert_eq!(way.share.stage(), Some(Stage::Prepared));
+        let is = |uid: &[u8], total| Shard::new(0, total).keeps(uid);
+        for uid in (0..1000).map(|uid: u32| uid.to_string().into_bytes()) {
+            let shown = is(&uid, 2) || is(&uid, 3);
+            let part = way.share.part(&uid);
+            assert_eq!(matches!(part, Part::Kept | Part::Lost), shown, "{part:?}");
+            assert_eq!(way.share.keeps(&uid), shown || is(&uid, 5), "{part:?}");
+        }
     }
 
     #[test]
@@ -357,7 +461,7 @@ mod tests {
         let start = Instant::now();
         let waits = |others: &[Option<i64>]| {
             let mut way = Resharding::new(detected(1, 3), start);
-            assert_eq!(way.level(false), STARTING);
+            assert_eq!(way.level(following(false), start), STARTING);
             !way.due(&around(false, None, others), start)
         };
         for others in [&[None, None][..], &[Some(DONE), None], &[Some(DONE), Some(STARTING)]] {
@@ -372,7 +476,7 @@ mod tests {
         // With others it takes the same steps as they do.
         let mut way = Resharding::new(detected(1, 3), start);
         let ready = around(true, None, &[Some(PREPARED), Some(PREPARED)]);
-        assert_eq!(way.level(true), PREPARED);
+        assert_eq!(way.level(following(true), start), PREPARED);
         assert!(way.due(&ready, start));
         assert_eq!(way.share.stage(), Some(Stage::Both));
     }

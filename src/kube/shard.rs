@@ -35,9 +35,16 @@ pub struct Shard {
     pub index: i32,
     /// How many there are. None keeps anything when this is not positive.
     pub total: i64,
-    /// The number and the total of before, while what they kept is kept too, and how far the change is.
-    before: Option<(i32, i64, Stage)>,
+    /// What was kept before, while it is kept too, and how far the change is.
+    before: Option<(Shares, Stage)>,
 }
+
+/// Numbers and totals, the newest first: more than one where a change was overtaken by the next while both of its shares
+/// were shown.
+type Shares = [Option<(i32, i64)>; MOST_BEFORE];
+
+/// So many shares of before are known; an older one is forgotten.
+const MOST_BEFORE: usize = 3;
 
 /// How far a change from one share to another is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,26 +92,39 @@ impl Shard {
     /// This shard in place of another: both are followed, and what the other one keeps is shown.
     #[must_use]
     pub const fn instead_of(self, before: Self) -> Self {
-        Self { before: Some((before.index, before.total, Stage::Prepared)), ..self }
+        Self {
+            before: Some(([Some((before.index, before.total)), None, None], Stage::Prepared)),
+            ..self
+        }
     }
 
-    /// Another one in place of what is shown before this one.
+    /// Another one in place of all that this one shows.
     #[must_use]
     pub fn redirected(self, to: Self) -> Self {
-        Self { before: self.before, ..to }
+        match self.before {
+            Some((shares, Stage::Prepared)) => {
+                Self { before: Some((shares, Stage::Prepared)), ..to }
+            }
+            Some((mut shares, Stage::Both)) => {
+                shares.rotate_right(1);
+                shares[0] = Some((self.index, self.total));
+                Self { before: Some((shares, Stage::Prepared)), ..to }
+            }
+            Some((_, Stage::Done)) | None => to.instead_of(self),
+        }
     }
 
     /// The same, so far.
     #[must_use]
     pub fn at(self, stage: Stage) -> Self {
-        let before = self.before.map(|(index, total, _)| (index, total, stage));
+        let before = self.before.map(|(shares, _)| (shares, stage));
         Self { before, ..self }
     }
 
     /// How far it is in the place of another; `None` if it never was.
     #[must_use]
     pub fn stage(&self) -> Option<Stage> {
-        self.before.map(|(_, _, stage)| stage)
+        self.before.map(|(_, stage)| stage)
     }
 
     /// Whether both follow the same objects, whatever they show of them.
@@ -138,10 +158,11 @@ impl Shard {
             index >= 0 && ((index, total) == (0, 1) || jump_hash(hash, total) == i64::from(index))
         };
         let now = is(self.index, self.total);
-        let Some((index, total, stage)) = self.before else {
+        let Some((shares, stage)) = self.before else {
             return if now { Part::Kept } else { Part::Foreign };
         };
-        match (now, is(index, total)) {
+        let was = shares.iter().flatten().any(|&(index, total)| is(index, total));
+        match (now, was) {
             (true, false) if stage < Stage::Both => Part::Gained,
             (true, _) => Part::Kept,
             (false, true) if stage < Stage::Done => Part::Lost,
@@ -185,14 +206,12 @@ pub fn ordinal(pod: &str, stateful_set: &str) -> Result<i32, OrdinalError> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
+    use crate::recorded::{cases, file};
 
     #[test]
     fn recorded_shards() {
-        let text = include_str!("../../tests/conformance/ksm/sharding.json");
-        let data: Value = serde_json::from_str(text).unwrap();
+        let data = file("ksm/sharding.json");
         let samples = data["samples"].as_array().unwrap();
         assert!(samples.len() > 100);
         for sample in samples {
@@ -230,11 +249,7 @@ mod tests {
 
     #[test]
     fn recorded_ordinals() {
-        let text = include_str!("../../tests/conformance/ksm/autosharding.json");
-        let data: Value = serde_json::from_str(text).unwrap();
-        let cases = data["cases"].as_array().unwrap();
-        assert!(cases.len() > 10);
-        for case in cases {
+        for case in cases("ksm/autosharding.json", 11) {
             let text = |key: &str| case[key].as_str().unwrap();
             let ordinal = ordinal(text("pod"), text("statefulset"));
             assert_eq!(ordinal.is_err(), !case["error"].is_null(), "{case}");

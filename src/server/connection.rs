@@ -9,6 +9,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
@@ -312,6 +313,11 @@ impl Drop for Answer {
 pub struct Peer(Weak<TcpStream>);
 
 impl Peer {
+    /// Where it is, while it is there.
+    pub fn address(&self) -> Option<IpAddr> {
+        Some(self.0.upgrade()?.peer_addr().ok()?.ip())
+    }
+
     /// Whether the client has closed its side, or the connection is gone. Who only closes the sending side
     /// counts as gone too, as in Go's server: ask where an answer takes long and nobody else wants it.
     pub fn has_left(&self) -> bool {

@@ -7,6 +7,7 @@ use hyper::Method;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 
 use super::body::Body;
+use super::connection::Peer;
 use super::gzip::Member;
 use super::query::{self, Filters};
 use super::response::{self, Response};
@@ -63,10 +64,11 @@ impl Scrape {
             Gzip::ByItem => negotiate::gzip_by_item(call.header(ACCEPT_ENCODING)),
             Gzip::ByWeight => negotiate::gzip_by_weight(call.headers(ACCEPT_ENCODING)),
         };
-        let query = match query::scrape_query(call.query(), self.filters) {
+        let mut query = match query::scrape_query(call.query(), self.filters) {
             Ok(query) => query,
             Err(error) => return response::error(400, error + "\n"),
         };
+        query.scraper = call.head.extensions.get::<Peer>().and_then(Peer::address);
         let missing: Vec<String> = self.asked(&query).flat_map(|source| source.missing()).collect();
         if !missing.is_empty() {
             return response::waiting_for(&missing);

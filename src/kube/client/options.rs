@@ -29,6 +29,8 @@ pub struct ClientOptions {
     pub apiserver: Option<String>,
     /// Whether the variable `KUBECONFIG` counts when neither flag is set.
     pub environment: bool,
+    /// Whether proxies that the environment names do not count.
+    pub direct: bool,
     /// The `User-Agent` header, such as `kstatd/0.1.0 (linux/amd64)`.
     pub user_agent: String,
 }
@@ -137,6 +139,7 @@ impl ClientOptions {
             Some(text) if !text.is_empty() => {
                 Proxy::parse(text, false).map(Some).map_err(|error| format!("proxy-url: {error}"))
             }
+            _ if self.direct => Ok(None),
             _ => proxy::of_environment(&url),
         };
         let proxy = proxy.map_err(fault)?;

@@ -51,6 +51,8 @@ pub(crate) struct Situation {
     pub(crate) number: u64,
     /// The kinds that are not yet what it wants.
     pub(crate) pending: Arc<[String]>,
+    /// Whether the server refuses to list all of these, so that nothing is to be expected of them.
+    pub(crate) refused: bool,
     /// Whether all kinds were settled once.
     pub(crate) ready: bool,
 }
@@ -62,6 +64,8 @@ struct Candidate {
     failures: u32,
     /// How often it did because its list did not end.
     overruns: u32,
+    /// Whether the server has refused to list it.
+    refused: bool,
     /// When it may be tried.
     due: Instant,
 }
@@ -71,8 +75,17 @@ struct Turn {
     following: Following,
     failures: u32,
     overruns: u32,
+    /// Whether the server refused it the time before.
+    refused: bool,
     /// When it has to give way to others.
     until: Instant,
+}
+
+impl Turn {
+    /// Whether the server refuses to list it.
+    fn is_refused(&self) -> bool {
+        self.refused || self.following.is_settled() && !self.following.is_listed()
+    }
 }
 
 /// The kinds, and what is to become of them.
@@ -187,11 +200,19 @@ impl Reconciler {
                 self.serve(following, &[]);
             } else {
                 self.turn.take_if(|_| is_turn);
-                let waits = self.queue.get(name).is_some_and(|other| other.plan.is_same(plan));
-                if !waits {
-                    let (failures, overruns, due) = (0, 0, Instant::now());
-                    let candidate = Candidate { plan: plan.clone(), failures, overruns, due };
-                    self.queue.insert(name.to_owned(), candidate);
+                match self.queue.get_mut(name) {
+                    // What it is to show may have changed.
+                    Some(other) if other.plan.is_same(plan) => other.plan = plan.clone(),
+                    _ => {
+                        let candidate = Candidate {
+                            plan: plan.clone(),
+                            failures: 0,
+                            overruns: 0,
+                            refused: false,
+                            due: Instant::now(),
+                        };
+                        self.queue.insert(name.to_owned(), candidate);
+                    }
                 }
             }
         }
@@ -256,6 +277,7 @@ impl Reconciler {
             plan: turn.following.plan.clone(),
             failures: turn.failures + 1,
             overruns: turn.overruns + u32::from(overran),
+            refused: turn.is_refused(),
             due: now + pause + pause.mul_f64(fastrand::f64()),
         };
         let name = candidate.plan.name().to_owned();
@@ -281,10 +303,10 @@ impl Reconciler {
         };
         let name = name.clone();
         let Some(candidate) = self.queue.remove(&name) else { return false };
-        let Candidate { plan, failures, overruns, .. } = candidate;
+        let Candidate { plan, failures, overruns, refused, .. } = candidate;
         let following = Following::start(plan, &mut self.ground);
         let until = now + PATIENCE.saturating_mul(1 << overruns.min(16));
-        self.turn = Some(Turn { following, failures, overruns, until });
+        self.turn = Some(Turn { following, failures, overruns, refused, until });
         true
     }
 
@@ -319,10 +341,15 @@ impl Reconciler {
             .chain(self.leaving.iter().map(String::as_str))
             .chain(turn.map(|following| following.plan.name()))
             .collect();
+        let refused = self.turn.as_ref().is_none_or(Turn::is_refused)
+            && self.queue.values().all(|candidate| candidate.refused)
+            && self.leaving.is_empty()
+            && self.served.values().all(Following::is_settled);
         self.ready |= self.number > 0 && self.served.values().all(Following::is_settled);
         let situation = Situation {
             number: self.number,
             pending: pending.into_iter().map(str::to_owned).collect(),
+            refused,
             ready: self.ready,
         };
         self.situation.send_if_modified(|published| {

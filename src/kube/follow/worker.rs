@@ -35,10 +35,22 @@ pub(crate) struct Pace {
     news: AtomicBool,
     /// How many list/watches cannot wait.
     hurried: AtomicUsize,
-    /// Whether it is time to end: for the thread at rest, and for its event loop.
-    ending: Mutex<bool>,
-    ended_rest: Condvar,
+    /// What ends a rest.
+    call: Mutex<Call>,
+    called: Condvar,
+    /// Tells the event loop that it is time to end.
     end: Notify,
+}
+
+/// What was said to the thread from outside; it cannot wait until a rest is over.
+#[derive(Debug, Default, PartialEq)]
+enum Call {
+    #[default]
+    None,
+    /// An order is waiting in the event loop.
+    Order,
+    /// It is time to end.
+    End,
 }
 
 impl Pace {
@@ -51,8 +63,8 @@ impl Pace {
             received: AtomicUsize::default(),
             news: AtomicBool::default(),
             hurried: AtomicUsize::default(),
-            ending: Mutex::default(),
-            ended_rest: Condvar::new(),
+            call: Mutex::default(),
+            called: Condvar::new(),
             end: Notify::new(),
         }
     }
@@ -77,16 +89,28 @@ impl Pace {
     fn rest(&self) {
         let duration = self.duration();
         if !duration.is_zero() {
-            let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
-            let rested = self.ended_rest.wait_timeout_while(ending, duration, |ending| !*ending);
-            drop(rested);
+            let call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
+            let rested = self.called.wait_timeout_while(call, duration, |call| *call == Call::None);
+            let (mut call, _) = rested.unwrap_or_else(PoisonError::into_inner);
+            if *call == Call::Order {
+                *call = Call::None;
+            }
+        }
+    }
+
+    /// Ends a rest, or keeps the thread from the next one: a task of it was woken from another thread.
+    pub(crate) fn rouse(&self) {
+        let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
+        if *call == Call::None {
+            *call = Call::Order;
+            self.called.notify_all();
         }
     }
 
     /// Ends a rest, and the thread.
     fn finish(&self) {
-        *self.ending.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.ended_rest.notify_all();
+        *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Call::End;
+        self.called.notify_all();
         self.end.notify_one();
     }
 
@@ -120,6 +144,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    /// Ends a rest of the thread, for a task that was woken from outside.
+    pub(crate) fn rouse(&self) {
+        self.pace.rouse();
+    }
+
     /// Runs `task` on a thread of its own until the worker is stopped or dropped.
     ///
     /// # Errors

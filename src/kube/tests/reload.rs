@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::kube::shard::Stage;
 use crate::kube::tests::stub::{Call, Writer};
 
 /// Requests that wait for their answers, by path up to the query.
@@ -61,15 +62,20 @@ fn change(bench: &Bench, client: &Arc<Client>, config: &PipelineConfig) -> u64 {
 
 /// A bench of these kinds, each with one object, and its client.
 async fn running(resources: &[&str]) -> (Bench, Arc<Client>, Calls, Vec<Writer>) {
+    following(&of(resources)).await
+}
+
+/// A bench of the kinds of this configuration, each with one object, and its client.
+async fn following(config: &PipelineConfig) -> (Bench, Arc<Client>, Calls, Vec<Writer>) {
     let stub = Stub::start().await;
     let client = Arc::new(client(&stub).await);
     let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
-    let pipeline = Pipeline::follow(&client, &of(resources), &catalog, &metrics).expect("a thread");
+    let pipeline = Pipeline::follow(&client, config, &catalog, &metrics).expect("a thread");
     let handle = pipeline.handle();
     let mut bench = Bench { stub, pipeline, handle, catalog, metrics };
     let (mut calls, mut bodies) = (Calls::default(), Vec::new());
-    for plural in resources {
-        let call = calls.of(&mut bench.stub, plural).await;
+    for watched in &config.resources {
+        let call = calls.of(&mut bench.stub, &watched.target.plural).await;
         bodies.push(answer(call, &["old"]));
     }
     bench.ready().await;
@@ -106,6 +112,22 @@ async fn what_has_not_changed_goes_on_untouched() {
     bodies[1].send(event("ADDED", &pod("new", "6")));
     shows(&bench, &["a old 1", "b new 6", "b old 1"]).await;
     assert!(bench.stub.is_quiet());
+}
+
+#[tokio::test]
+async fn a_rest_does_not_delay_a_change() {
+    let timing = Timing { gather: LONG, ..config().timing };
+    let resting = PipelineConfig { timing, ..of(&["a"]) };
+    let (mut bench, client, mut calls, mut bodies) = following(&resting).await;
+    for name in ["b", "c", "d"] {
+        // The thread rests when it has taken this.
+        bodies.last().expect("a watch").send(event("ADDED", &pod("late", "6")));
+        let selected = PipelineConfig { selector: format!("x={name}"), ..resting.clone() };
+        let number = change(&bench, &client, &selected);
+        bodies.push(answer(calls.of(&mut bench.stub, "a").await, &[name]));
+        in_force(&bench, number).await;
+        shows(&bench, &[&format!("a {name} 1")]).await;
+    }
 }
 
 #[tokio::test]
@@ -163,6 +185,13 @@ async fn a_kind_that_cannot_be_listed_keeps_what_it_has_and_holds_up_nobody() {
         }
         assert!(!bench.handle.is_in_force(number));
         assert_eq!(*bench.handle.pending(), ["a"]);
+        // Who waits for others waits for what cannot be had now, and not for what is forbidden.
+        let allowed = || bench.handle.is_in_force_where_allowed(number);
+        if code == 403 {
+            eventually(allowed, || "a is waited for".to_owned()).await;
+        } else {
+            assert!(!allowed());
+        }
         let call = loop {
             let call = calls.of(&mut bench.stub, "a").await;
             if call.path.contains("sendInitialEvents") {
@@ -396,4 +425,28 @@ async fn a_share_changes_in_single_moments() {
         let expected = shown(after, "1");
         eventually(|| lines(&bench) == expected, || format!("{:?}", lines(&bench))).await;
     }
+}
+
+/// A kind that waits for its turn shows what is to be shown when it comes, not what was to be shown when it was queued.
+#[tokio::test]
+async fn a_share_that_goes_on_while_kinds_wait_for_their_turn() {
+    let names = ["a", "b"];
+    let (mut bench, client, mut calls, _bodies) = running(&names).await;
+    let nobody = Shard::new(5, 3);
+    let mut bodies = Vec::new();
+    let number = change(&bench, &client, &PipelineConfig { shard: nobody, ..of(&names) });
+    for name in names {
+        bodies.push(answer(calls.of(&mut bench.stub, name).await, &["x"]));
+    }
+    in_force(&bench, number).await;
+    assert!(lines(&bench).is_empty());
+    let at =
+        |stage| PipelineConfig { shard: Shard::WHOLE.instead_of(nobody).at(stage), ..of(&names) };
+    change(&bench, &client, &at(Stage::Prepared));
+    let first = calls.of(&mut bench.stub, "a").await;
+    let number = change(&bench, &client, &at(Stage::Done));
+    bodies.push(answer(first, &["x"]));
+    bodies.push(answer(calls.of(&mut bench.stub, "b").await, &["x"]));
+    in_force(&bench, number).await;
+    assert_eq!(lines(&bench), ["a x 1", "b x 1"]);
 }

@@ -28,7 +28,7 @@ pub(crate) fn is_configured(args: &KubeArgs) -> bool {
 
 /// The files from which the client of this configuration would be made.
 pub(crate) fn files(config: &KubeConfig, name: Name) -> Vec<PathBuf> {
-    client_files(&options(config, name))
+    options(config, name).files()
 }
 
 fn options(config: &KubeConfig, name: Name) -> ClientOptions {
@@ -49,18 +49,7 @@ fn client_options(
     };
     // kube-state-metrics knows its flags and the service account only.
     let environment = name == Name::Kstatd;
-    ClientOptions { kubeconfig, apiserver, environment, user_agent }
-}
-
-fn client_files(options: &ClientOptions) -> Vec<PathBuf> {
-    match &options.kubeconfig {
-        Some(path) => vec![path.clone()],
-        None if options.apiserver.is_none() && options.environment => {
-            let variable = std::env::var_os("KUBECONFIG").unwrap_or_default();
-            std::env::split_paths(&variable).filter(|path| !path.as_os_str().is_empty()).collect()
-        }
-        None => Vec::new(),
-    }
+    ClientOptions { kubeconfig, apiserver, environment, user_agent, direct: false }
 }
 
 impl Connection {
@@ -81,7 +70,7 @@ impl Connection {
             let content = std::fs::read(&path).ok();
             (path, content)
         };
-        let files: Vec<_> = client_files(&options).into_iter().map(content).collect();
+        let files: Vec<_> = options.files().into_iter().map(content).collect();
         if let Some(current) = current
             && current.options == options
             && current.files == files
