@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::frames::Frames;
 use super::page::Page;
 use super::resource::Resource;
 use super::schema::Family;
@@ -153,6 +154,7 @@ pub(super) fn expand(name: &[u8], page: &Page, family: usize, out: &mut Vec<u8>)
 pub(super) struct Body {
     walk: Walk,
     format: Format,
+    frames: Frames,
 }
 
 impl Body {
@@ -161,7 +163,7 @@ impl Body {
         format: Format,
         names: Option<BTreeSet<String>>,
     ) -> Self {
-        Self { walk: Walk::new(resources.into(), names), format }
+        Self { walk: Walk::new(resources.into(), names), format, frames: Frames::default() }
     }
 }
 
@@ -169,7 +171,8 @@ impl Iterator for Body {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        let mut frame = Vec::new();
+        let mut frame = self.frames.buffer();
+        frame.clear();
         while frame.len() < FRAME {
             let step = match self.walk.next() {
                 Walked::To(step) => step,
@@ -188,6 +191,7 @@ impl Iterator for Body {
                 }
             }
         }
-        Some(Bytes::from(frame))
+        let len = frame.len();
+        Some(self.frames.frame(frame, len))
     }
 }

@@ -7,29 +7,61 @@
 /// The CRC polynomial, bit-reversed.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 
-/// x^(2^n) modulo the polynomial, for n from 0 to 31.
-const POWERS: [u32; 32] = {
-    let mut powers = [0; 32];
-    // x itself, bit-reversed.
-    powers[0] = 1 << 30;
-    let mut n = 1;
-    while n < 32 {
-        powers[n] = multiply(powers[n - 1], powers[n - 1]);
-        n += 1;
+/// x^(8·n·16^k) modulo the polynomial, for k from 0 to 7 and n from 0 to 15: what so many bytes multiply by.
+/// As x^(2^32) is x again, k counts round.
+const POWERS: [[u32; 16]; 8] = {
+    let mut powers = [[0; 16]; 8];
+    // x^8, bit-reversed.
+    let mut base = 1 << 23;
+    let mut k = 0;
+    while k < 8 {
+        powers[k][0] = 1 << 31;
+        let mut n = 1;
+        while n < 16 {
+            powers[k][n] = multiply(powers[k][n - 1], base);
+            n += 1;
+        }
+        base = multiply(powers[k][15], base);
+        k += 1;
     }
     powers
 };
 
-/// a·b modulo the polynomial.
-const fn multiply(a: u32, mut b: u32) -> u32 {
-    let mut product = 0;
-    let mut bit = 1 << 31;
-    while bit != 0 {
-        if a & bit != 0 {
-            product ^= b;
-        }
-        b = if b & 1 != 0 { (b >> 1) ^ POLYNOMIAL } else { b >> 1 };
-        bit >>= 1;
+/// What the four highest powers of a polynomial are after they were raised by four.
+const RAISED: [u32; 16] = {
+    let mut raised = [0; 16];
+    let mut n = 0;
+    while n < 16 {
+        raised[n] = raise(raise(raise(raise(n as u32))));
+        n += 1;
+    }
+    raised
+};
+
+/// a·x modulo the polynomial.
+const fn raise(a: u32) -> u32 {
+    if a & 1 != 0 { (a >> 1) ^ POLYNOMIAL } else { a >> 1 }
+}
+
+/// a·b modulo the polynomial, four powers of `a` at a time.
+const fn multiply(mut a: u32, b: u32) -> u32 {
+    // b times each of the polynomials of four powers, of which the lowest is the highest bit.
+    let mut times = [0; 16];
+    times[8] = b;
+    times[4] = raise(b);
+    times[2] = raise(times[4]);
+    times[1] = raise(times[2]);
+    let mut n = 3;
+    while n < 16 {
+        times[n] = times[n & (n - 1)] ^ times[n & n.wrapping_neg()];
+        n += 1;
+    }
+    let mut product = 0_u32;
+    let mut step = 0;
+    while step < 8 {
+        product = (product >> 4) ^ RAISED[(product & 15) as usize] ^ times[(a & 15) as usize];
+        a >>= 4;
+        step += 1;
     }
     product
 }
@@ -49,18 +81,16 @@ impl Checksum {
 
     /// Adds what comes behind.
     pub(super) fn append(&mut self, next: Self) {
-        let mut factor = 1 << 31;
-        let mut len = next.len;
-        // The factor is x^(8·len): 8 shifts the powers by three.
-        let mut power = 3;
+        let (mut len, mut k) = (next.len, 0);
         while len != 0 {
-            if len & 1 != 0 {
-                factor = multiply(POWERS[power & 31], factor);
+            let n = (len & 15) as usize;
+            if n != 0 {
+                self.crc = multiply(POWERS[k & 7][n], self.crc);
             }
-            len >>= 1;
-            power += 1;
+            len >>= 4;
+            k += 1;
         }
-        self.crc = multiply(factor, self.crc) ^ next.crc;
+        self.crc ^= next.crc;
         self.len += next.len;
     }
 }

@@ -13,12 +13,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
+use super::bits::BitWriter;
 use super::body::{FRAME, Step, Walk, Walked, expand};
 use super::codes::{Codes, Making, ResourceCodes, is_small};
 use super::crc::Checksum;
-use super::huffman::BitWriter;
+use super::frames::Frames;
 use super::lines::{Lines, Manner};
 use super::resource::Resource;
 use crate::exposition::{DeflatePart, Format, Piece};
@@ -43,6 +42,7 @@ pub(super) struct Deflate {
     text: Vec<u8>,
     block: Option<Block>,
     scratch: Vec<u8>,
+    frames: Frames,
     ended: bool,
 }
 
@@ -75,8 +75,9 @@ impl Block {
         self.text.len += sum.len;
     }
 
-    fn take(&mut self) -> Piece {
-        let bytes = Bytes::from(self.writer.take());
+    fn take(&mut self, frames: &Frames) -> Piece {
+        let (buffer, len) = self.writer.exchange(frames.buffer());
+        let bytes = frames.frame(buffer, len);
         self.compressed += bytes.len() as u64;
         let Checksum { crc, len } = std::mem::take(&mut self.sum);
         Piece::Deflated(DeflatePart { bytes, crc, text_len: len })
@@ -103,6 +104,7 @@ impl Deflate {
             text: Vec::new(),
             block: None,
             scratch: Vec::new(),
+            frames: Frames::default(),
             ended: false,
         }
     }
@@ -110,7 +112,7 @@ impl Deflate {
     /// What there is when others are to go first, if only nothing.
     fn so_far(&mut self) -> Piece {
         match &mut self.block {
-            Some(block) => block.take(),
+            Some(block) => block.take(&self.frames),
             None => Piece::Text(std::mem::take(&mut self.text).into()),
         }
     }
@@ -155,7 +157,7 @@ impl Deflate {
         let mut block = self.block.take()?;
         block.lines.flush(&mut block.writer);
         block.writer.finish();
-        let piece = block.take();
+        let piece = block.take(&self.frames);
         if let Some((_, Some(codes))) = self.codes.as_ref().filter(|_| self.whole) {
             codes.came_to(block.compressed, block.text);
         }
@@ -230,7 +232,7 @@ impl Iterator for Deflate {
                 return Some(Piece::Text(std::mem::take(&mut self.text).into()));
             }
             if let Some(block) = self.block.as_mut().filter(|block| block.writer.is_full()) {
-                return Some(block.take());
+                return Some(block.take(&self.frames));
             }
             let (step, from) = match self.rest.take() {
                 Some(rest) => rest,

@@ -1,9 +1,9 @@
 //! Lines as deflate symbols: what a line has in common with those before it becomes copies.
 
-use super::huffman::{Joined, Run, Symbols};
 use super::page::{PAGE, Page};
 use super::search::{Found, Search, WINDOW, common};
-use super::tails::{Part, Tails};
+use super::symbols::{Joined, Run, Stream, Symbols};
+use super::tails::{Parts, Tails};
 
 /// A copy costs about as much as four literals.
 const SHORTEST: usize = 4;
@@ -11,26 +11,25 @@ const SHORTEST: usize = 4;
 const ENOUGH: usize = 16;
 /// So many places without a find make the search for text hastier.
 const PATIENCE: usize = 8;
+/// An object with less text than this (in bytes) is written in one go.
+const SMALL: usize = 4 * 1024;
 /// A copy from the same place of the line compared with is taken without a search if it is this long.
 const LONG: usize = 24;
 
-/// What an object wrote into a family: what the next one's lines are compared with.
+/// Where what an object wrote into a family stands in the text.
 #[derive(Debug, Default)]
-struct Written {
-    identity: Vec<u8>,
-    lines: Vec<u8>,
-    /// Where its first line begins in the text.
+struct Places {
+    /// Where its first line begins.
     start: u64,
-    /// For each line, where its rest begins in the text, and where it ends in `lines`.
+    /// For each line, where its rest begins in the text, and where it ends in the lines of the object.
     rests: Vec<(u64, usize)>,
 }
 
-impl Written {
-    fn rest(&self, line: usize) -> Option<(u64, &[u8])> {
-        let &(at, end) = self.rests.get(line)?;
-        let start = line.checked_sub(1).map_or(0, |before| self.rests[before].1);
-        Some((at, &self.lines[start..end]))
-    }
+/// The text of an object that the next one's lines are compared with.
+#[derive(Debug, Default)]
+struct Kept {
+    identity: Vec<u8>,
+    lines: Vec<u8>,
 }
 
 /// How the series of a family are written.
@@ -50,8 +49,11 @@ pub(super) struct Lines {
     text: Text,
     /// The name of the family that `previous` wrote into.
     family: Vec<u8>,
-    previous: Written,
-    current: Written,
+    previous: Places,
+    current: Places,
+    /// The object that wrote last, from the end of its page on; and room for the next one.
+    kept: Kept,
+    spare: Kept,
     /// Where the lines of each object of the page begin.
     starts: [u64; PAGE],
     search: Option<Box<Search>>,
@@ -65,8 +67,10 @@ impl Default for Lines {
         Self {
             text: Text::default(),
             family: Vec::new(),
-            previous: Written::default(),
-            current: Written::default(),
+            previous: Places::default(),
+            current: Places::default(),
+            kept: Kept::default(),
+            spare: Kept::default(),
             starts: [NOWHERE; PAGE],
             search: None,
         }
@@ -106,7 +110,7 @@ impl Lines {
         page: &Page,
         (family, from): (usize, usize),
         manner: Manner<'_>,
-        out: &mut impl Symbols,
+        out: &mut impl Stream,
     ) -> Option<usize> {
         let segment = page.family(family)?;
         if self.family != name {
@@ -124,74 +128,159 @@ impl Lines {
                 search.restart(self.text.at);
             }
         }
-        let mut identities = page.identities().map(|identities| identities.iter());
+        let kept = std::mem::take(&mut self.kept);
+        let known = manner.tails.are_in(manner.code);
+        let mut written = Written { page, slot: None, lines: &kept.lines, kept: &kept };
         // Whether the object before has lines too, so that its identity is what stands before.
         let mut behind = false;
         let mut before: &[u8] = b"";
         let mut rest = None;
         for (slot, lines) in segment.iter().enumerate() {
-            let identity = identities.as_mut().and_then(Iterator::next).unwrap_or(b"");
             if !lines.is_empty() && slot >= from {
                 if out.full() {
                     rest = Some(slot);
                     break;
                 }
+                let parts = if behind { manner.tails.get(slot) } else { None };
+                let head = Head { name, page, slot, parts, known };
                 let search = search.as_deref_mut().filter(|_| manner.search);
-                let head = Head { name, identity, slot, tails: behind.then_some(manner) };
                 if behind && std::ptr::eq(lines, before) {
-                    self.again(head, search, out);
+                    self.again(head, lines, &written, search, out);
                 } else {
-                    self.object(head, lines, search, out);
+                    self.object(head, lines, &written, search, out);
                 }
+                written = Written { slot: Some(slot), lines, ..written };
             }
             behind = !lines.is_empty();
             before = lines;
         }
         self.search = search;
+        self.kept = match written.slot {
+            None => kept,
+            Some(_) => {
+                let mut new = std::mem::take(&mut self.spare);
+                new.identity.clear();
+                new.identity.extend_from_slice(written.identity());
+                new.lines.clear();
+                new.lines.extend_from_slice(written.lines);
+                self.spare = kept;
+                new
+            }
+        };
         rest
     }
 
     /// An object with the very lines of the one before.
-    fn again(&mut self, head: Head<'_>, mut search: Option<&mut Search>, out: &mut impl Symbols) {
+    #[inline]
+    fn again(
+        &mut self,
+        head: Head<'_>,
+        lines: &[u8],
+        written: &Written<'_>,
+        search: Option<&mut Search>,
+        out: &mut impl Stream,
+    ) {
+        if search.is_none()
+            && let Some(parts) = head.parts.clone()
+        {
+            let identity = parts.len_of_text();
+            let len = self.previous.rests.len() * (head.name.len() + identity) + lines.len();
+            if head.is_plain(parts.clone(), (self.text.at, len), &self.starts) {
+                let out = self.text.quick(len, out);
+                return self.again_plain((head, parts, identity), lines, out);
+            }
+        }
+        self.again_slowly(head, lines, written, search, out);
+    }
+
+    /// The same where nothing but known bits and copies is needed.
+    #[inline]
+    fn again_plain(
+        &mut self,
+        (head, parts, identity): (Head<'_>, Parts<'_>, usize),
+        lines: &[u8],
+        mut out: impl Symbols,
+    ) {
+        let Self { previous, starts, .. } = self;
+        // A copy of its own is changed faster.
+        let mut text = self.text;
+        let (start, mut line_start, mut begin) = (text.at, text.at, 0);
+        for (line, rest) in previous.rests.iter_mut().enumerate() {
+            if line > 0 {
+                let before = std::mem::replace(&mut line_start, text.at);
+                text.copy_near(before, head.name.len() + identity, &mut out);
+            } else {
+                text.identity_plain(&head, parts.clone(), starts, &mut out);
+            }
+            let from = std::mem::replace(&mut rest.0, text.at);
+            let same = &lines[begin..rest.1];
+            if same.len() < SHORTEST {
+                text.literals_here(same, &mut out);
+            } else {
+                text.copy_near(from, same.len(), &mut out);
+            }
+            begin = rest.1;
+        }
+        starts[head.slot] = start;
+        previous.start = start;
+        self.text = text;
+    }
+
+    #[inline(never)]
+    fn again_slowly(
+        &mut self,
+        head: Head<'_>,
+        lines: &[u8],
+        written: &Written<'_>,
+        mut search: Option<&mut Search>,
+        out: &mut impl Symbols,
+    ) {
         let Self { text, previous, starts, .. } = self;
         let (start, mut line_start, mut begin) = (text.at, text.at, 0);
         if let Some(search) = &mut search {
             search.trim();
         }
+        let mut identity = 0;
         for (line, rest) in previous.rests.iter_mut().enumerate() {
-            let end = rest.1;
+            let same = &lines[begin..rest.1];
             if let Some(search) = &mut search {
-                for part in [head.name, head.identity, &previous.lines[begin..end]] {
+                for part in [head.name, head.identity(), same] {
                     search.push(part);
                 }
             }
             if line > 0 {
                 let before = std::mem::replace(&mut line_start, text.at);
-                text.copy(before, head.name, head.identity, out);
+                text.copy_head(before, &head, identity, out);
             } else {
-                text.head(head, (previous.start, &previous.identity), starts, out);
+                identity = text.head(&head, (previous.start, written), starts, out);
             }
             let from = std::mem::replace(&mut rest.0, text.at);
-            text.copy(from, b"", &previous.lines[begin..end], out);
-            begin = end;
+            text.copy(from, b"", same, out);
+            begin = rest.1;
         }
         starts[head.slot] = start;
         previous.start = start;
-        previous.identity.clear();
-        previous.identity.extend_from_slice(head.identity);
     }
 
     fn object(
         &mut self,
         head: Head<'_>,
         lines: &[u8],
+        written: &Written<'_>,
         mut search: Option<&mut Search>,
-        out: &mut impl Symbols,
+        out: &mut impl Stream,
     ) {
         let Self { text, previous, current, starts, .. } = self;
         current.start = text.at;
         current.rests.clear();
-        let (mut line_start, mut start) = (text.at, 0);
+        let (mut line_start, mut start, mut old_start) = (text.at, 0, 0);
+        let parts = head.parts.clone();
+        let identity =
+            parts.as_ref().map_or_else(|| head.identity().len(), |parts| parts.len_of_text());
+        let begin = head.name.len() + identity;
+        let plain = parts.filter(|_| !previous.rests.is_empty());
+        let mut plain =
+            plain.filter(|parts| head.is_plain(parts.clone(), (text.at, begin), starts));
         // Where the rest of the line before stands in the text, and what it is.
         let mut last: Option<(u64, &[u8])> = None;
         for (line, newline) in memchr::memchr_iter(b'\n', lines).enumerate() {
@@ -200,58 +289,140 @@ impl Lines {
             let mut search = search.as_deref_mut();
             if let Some(search) = &mut search {
                 search.trim();
-                [head.name, head.identity, rest].into_iter().for_each(|part| search.push(part));
+                [head.name, head.identity(), rest].into_iter().for_each(|part| search.push(part));
             }
-            if line > 0 {
+            let out = &mut text.quick(begin + rest.len(), out);
+            if let Some(parts) = plain.take() {
+                text.identity_plain(&head, parts, starts, out);
+            } else if line > 0 {
                 let before = std::mem::replace(&mut line_start, text.at);
-                text.copy(before, head.name, head.identity, out);
+                text.copy_head(before, &head, identity, out);
             } else if previous.rests.is_empty() {
                 text.literals(head.name, out);
-                text.literals(head.identity, out);
+                text.literals(head.identity(), out);
             } else {
-                text.head(head, (previous.start, &previous.identity), starts, out);
+                text.head(&head, (previous.start, written), starts, out);
             }
             current.rests.push((text.at, end));
-            match (previous.rest(line), last) {
-                (Some(old), Some(last)) if shares_more(rest, old.1, last.1) => {
-                    text.align((b"", rest), old, Some(last), search, out);
+            let old = previous.rests.get(line).map(|&(at, old_end)| {
+                (at, &written.lines[std::mem::replace(&mut old_start, old_end)..old_end])
+            });
+            let like_old = old.map_or(0, |old| common(rest, old.1));
+            match (old, last) {
+                // A line that it begins with is the very same.
+                (Some(old), _) if like_old == rest.len() && search.is_none() => {
+                    text.copy(old.0, b"", rest, out);
                 }
-                (other, Some(last)) => text.align((b"", rest), last, other, search, out),
-                (Some(old), None) => text.align((b"", rest), old, None, search, out),
-                (None, None) => text.align((b"", rest), (text.at, b""), None, search, out),
+                (Some(old), Some(last)) => {
+                    let like_last = common(rest, last.1);
+                    if like_old == rest.len() || like_old >= like_last {
+                        let other = Some((last, like_last));
+                        text.align((b"", rest), (old, like_old), other, search, out);
+                    } else {
+                        let other = Some((old, like_old));
+                        text.align((b"", rest), (last, like_last), other, search, out);
+                    }
+                }
+                (None, Some(last)) => {
+                    let like_last = common(rest, last.1);
+                    text.align((b"", rest), (last, like_last), None, search, out);
+                }
+                (Some(old), None) => {
+                    text.align((b"", rest), (old, like_old), None, search, out);
+                }
+                (None, None) => {
+                    text.align((b"", rest), ((text.at, b""), 0), None, search, out);
+                }
             }
             last = current.rests.last().map(|&(at, _)| (at, rest));
             start = end;
         }
         starts[head.slot] = current.start;
-        current.identity.clear();
-        current.identity.extend_from_slice(head.identity);
-        current.lines.clear();
-        current.lines.extend_from_slice(lines);
         std::mem::swap(previous, current);
     }
 }
 
-/// What an object's first line begins with.
+/// The object whose lines those of the next one are compared with.
 #[derive(Clone, Copy)]
+struct Written<'a> {
+    page: &'a Page,
+    /// Its slot, unless it is of the page before.
+    slot: Option<usize>,
+    lines: &'a [u8],
+    /// What is kept of the page before.
+    kept: &'a Kept,
+}
+
+impl<'a> Written<'a> {
+    fn identity(&self) -> &'a [u8] {
+        self.slot.map_or(&self.kept.identity, |slot| self.page.identity(slot))
+    }
+}
+
+/// What an object's first line begins with.
 struct Head<'a> {
     name: &'a [u8],
-    identity: &'a [u8],
+    page: &'a Page,
     /// The place of the object in its page.
     slot: usize,
-    /// Given if the object before has lines too.
-    tails: Option<Manner<'a>>,
+    /// What is known of its identity. Given if the object before has lines too.
+    parts: Option<Parts<'a>>,
+    /// Whether the bits of these are of the code that is written with.
+    known: bool,
+}
+
+impl<'a> Head<'a> {
+    /// Whether these parts are nothing but known bits and copies within reach, also of the object before, if
+    /// no more than so many bytes come from `at` on.
+    #[inline]
+    fn is_plain(
+        &self,
+        mut parts: Parts<'_>,
+        (at, len): (u64, usize),
+        starts: &[u64; PAGE],
+    ) -> bool {
+        let is_near = |back: usize| {
+            let start = self.slot.checked_sub(back).map_or(NOWHERE, |slot| starts[slot]);
+            start != NOWHERE && at + len as u64 - start <= WINDOW
+        };
+        self.known
+            && len < SMALL
+            && self.name.len() >= SHORTEST
+            && is_near(1)
+            && parts.next().is_some_and(|first| first.own == 0 && is_near(first.back))
+            && parts.all(|part| part.len == 0 || part.len >= SHORTEST && is_near(part.back))
+    }
+
+    /// The identity itself, which is looked for: what is known of it does mostly without.
+    fn identity(&self) -> &'a [u8] {
+        self.page.identity(self.slot)
+    }
 }
 
 /// The text that the symbols stand for, of which only the length is kept.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Text {
     at: u64,
     joined: Joined,
 }
 
 impl Text {
+    /// Goes on with what is held back and so many bytes of text.
+    #[inline]
+    fn quick<'o, S: Stream>(&mut self, len: usize, out: &'o mut S) -> S::Quick<'o> {
+        // A copy of many lines may be much longer than what comes now.
+        if self.joined.len() > SMALL {
+            self.joined.flush(out);
+        }
+        out.quick(self.joined.len() + len)
+    }
+
     fn literals(&mut self, bytes: &[u8], out: &mut impl Symbols) {
+        self.literals_here(bytes, out);
+    }
+
+    #[inline(always)]
+    fn literals_here(&mut self, bytes: &[u8], out: &mut impl Symbols) {
         if !bytes.is_empty() {
             self.joined.flush(out);
             out.literals(bytes);
@@ -259,99 +430,152 @@ impl Text {
         }
     }
 
-    fn known(&mut self, bits: Run<'_>, bytes: &[u8], out: &mut impl Symbols) {
-        if !bytes.is_empty() {
-            self.joined.flush(out);
-            out.known(bits, bytes);
-            self.at += bytes.len() as u64;
+    #[inline(always)]
+    fn known(&mut self, bits: Run<'_>, len: usize, out: &mut impl Symbols) {
+        self.joined.flush(out);
+        out.known(bits);
+        self.at += len as u64;
+    }
+
+    /// So many bytes, which also stand at `from`. Tells whether they were written: few of them, or those of
+    /// a place out of reach, are no copy.
+    #[inline]
+    fn copied(&mut self, from: u64, len: usize, out: &mut impl Symbols) -> bool {
+        let distance = self.at - from;
+        if distance > WINDOW || len < SHORTEST {
+            return false;
+        }
+        self.at += len as u64;
+        self.joined.copy(len, distance as usize, out);
+        true
+    }
+
+    /// So many bytes, at least [`SHORTEST`], that also stand at `from`, which is within reach.
+    #[inline(always)]
+    fn copy_near(&mut self, from: u64, len: usize, out: &mut impl Symbols) {
+        let distance = (self.at - from) as usize;
+        self.at += len as u64;
+        self.joined.copy(len, distance, out);
+    }
+
+    /// The name and the identity of an object whose parts are plain.
+    #[inline(always)]
+    fn identity_plain(
+        &mut self,
+        head: &Head<'_>,
+        parts: Parts<'_>,
+        starts: &[u64; PAGE],
+        out: &mut impl Symbols,
+    ) {
+        // The first copy begins with the name, the others behind it.
+        let (mut lead, mut skipped) = (head.name.len(), 0);
+        for part in parts {
+            if part.own > 0 {
+                self.known(part.bits, part.own, out);
+            }
+            let len = std::mem::take(&mut lead) + part.len;
+            if len > 0 {
+                let start = starts[head.slot - part.back];
+                self.copy_near(start + (skipped + part.from) as u64, len, out);
+            }
+            skipped = head.name.len();
         }
     }
 
     /// `lead` and `rest`, which also stand one behind the other at `from`.
     #[inline]
     fn copy(&mut self, from: u64, lead: &[u8], rest: &[u8], out: &mut impl Symbols) {
-        let (distance, len) = (self.at - from, lead.len() + rest.len());
-        if distance > WINDOW || len < SHORTEST {
+        if !self.copied(from, lead.len() + rest.len(), out) {
             self.literals(lead, out);
-            return self.literals(rest, out);
+            self.literals(rest, out);
         }
-        self.at += len as u64;
-        self.joined.copy(len, distance as usize, out);
     }
 
-    /// The name and the identity of an object's first line, of which the object before has `old` with its
-    /// start; by what is known of it where there is something.
+    /// The name and the identity, of so many bytes, of a line behind the first, which begins like the one at
+    /// `from`.
+    #[inline]
+    fn copy_head(&mut self, from: u64, head: &Head<'_>, identity: usize, out: &mut impl Symbols) {
+        if !self.copied(from, head.name.len() + identity, out) {
+            self.literals(head.name, out);
+            self.literals(head.identity(), out);
+        }
+    }
+
+    /// The name and the identity of an object's first line, of which the object before has its own at the
+    /// start; by what is known of it where there is something. Tells the length of the identity.
     #[inline]
     fn head(
         &mut self,
-        head: Head<'_>,
-        (start, old): (u64, &[u8]),
+        head: &Head<'_>,
+        (start, written): (u64, &Written<'_>),
         starts: &[u64; PAGE],
         out: &mut impl Symbols,
-    ) {
-        let Head { name, identity, slot, tails } = head;
-        let mut parts =
-            tails.and_then(|manner| manner.tails.get(slot, manner.code)).map(Iterator::peekable);
-        let like = parts.as_mut().and_then(|parts| slot.checked_sub(parts.peek()?.back));
+    ) -> usize {
+        let like = head.parts.as_ref().and_then(|parts| head.slot.checked_sub(parts.back()?));
         let near = like.is_some_and(|like| {
             let start = starts[like];
             start != NOWHERE && self.at - start <= WINDOW
         });
-        match parts.filter(|_| near) {
-            Some(parts) => self.identity(head, parts, starts, out),
-            None => {
-                let old = (start + name.len() as u64, old);
-                self.align((name, identity), old, None, None, out);
+        match &head.parts {
+            Some(parts) if near => self.identity(head, parts.clone(), starts, out),
+            _ => {
+                let (own, old) = (head.identity(), written.identity());
+                let old = ((start + head.name.len() as u64, old), common(own, old));
+                self.align((head.name, own), old, None, None, out);
+                own.len()
             }
         }
     }
 
     /// The same by the parts that are known.
     #[inline]
-    fn identity<'p>(
+    fn identity(
         &mut self,
-        head: Head<'_>,
-        parts: impl Iterator<Item = Part<'p>>,
+        head: &Head<'_>,
+        parts: Parts<'_>,
         starts: &[u64; PAGE],
         out: &mut impl Symbols,
-    ) {
-        let Head { name, mut identity, slot, .. } = head;
-        let mut lead = name;
+    ) -> usize {
+        let (mut lead, mut done) = (head.name, 0);
         for part in parts {
-            let own = take(&mut identity, part.own);
-            match part.bits {
-                Some(bits) => self.known(bits, own, out),
-                None => self.literals(own, out),
-            }
-            let again = take(&mut identity, part.len);
-            let skipped = if lead.is_empty() { name.len() } else { 0 } + part.from;
-            let lead = std::mem::take(&mut lead);
-            match slot.checked_sub(part.back).map(|slot| starts[slot]) {
-                Some(start) if start != NOWHERE => {
-                    self.copy(start + skipped as u64, lead, again, out);
+            if part.own > 0 {
+                let own = done..done + part.own;
+                match head.known {
+                    true => self.known(part.bits, part.own, out),
+                    false => self.literals(&head.identity()[own], out),
                 }
-                _ => {
-                    self.literals(lead, out);
-                    self.literals(again, out);
+                done += part.own;
+            }
+            let again = done..done + part.len;
+            done += part.len;
+            let skipped = if lead.is_empty() { head.name.len() } else { 0 } + part.from;
+            let lead = std::mem::take(&mut lead);
+            let start = head.slot.checked_sub(part.back).map_or(NOWHERE, |slot| starts[slot]);
+            let from = start.saturating_add(skipped as u64);
+            if start == NOWHERE || !self.copied(from, lead.len() + part.len, out) {
+                self.literals(lead, out);
+                if part.len > 0 {
+                    self.literals(&head.identity()[again], out);
                 }
             }
         }
+        done
     }
 
     /// Writes `lead` and `new`, copying what `old` has at the same place: label by label, as a quote
     /// ends each name and each value. `lead` stands before `old`, too. From where `new` first differs,
-    /// `other` is copied from if it goes on like `new` there. What neither has may be searched for.
+    /// `other` is copied from if it goes on like `new` there. What neither has may be searched for. Beside
+    /// both is how many bytes they begin with of `new`.
     fn align<'o>(
         &mut self,
         (mut lead, new): (&[u8], &[u8]),
-        mut old: (u64, &'o [u8]),
-        mut other: Option<(u64, &'o [u8])>,
+        (mut old, mut same): ((u64, &'o [u8]), usize),
+        mut other: Option<((u64, &'o [u8]), usize)>,
         mut search: Option<&mut Search>,
         out: &mut impl Symbols,
     ) {
         let (mut i, mut j) = (0, 0);
         loop {
-            let mut same = common(&new[i..], &old.1[j..]);
             // How far text is not that of `old`, at least.
             let mut apart = if j < old.1.len() { i + same } else { i + 1 };
             if let Some(search) = search.as_deref_mut() {
@@ -368,12 +592,14 @@ impl Text {
             if i == new.len() {
                 return;
             }
-            if let Some(other) = other.take()
-                && let Some(k) = counterpart(new, i, other.1)
-                && common(&new[i..], &other.1[k..]) >= SHORTEST
+            if let Some((other, alike)) = other.take()
+                && let Some(k) = counterpart(new, i, (other.1, alike))
             {
-                (old, j) = (other, k);
-                continue;
+                let again = common(&new[i..], &other.1[k..]);
+                if again >= SHORTEST {
+                    (old, j, same) = (other, k, again);
+                    continue;
+                }
             }
             let last = || memchr::memchr(b'"', &new[i..]).is_none();
             if let Some(search) = search.as_deref_mut()
@@ -386,15 +612,18 @@ impl Text {
                 }
                 let quote = memchr::memchr_iter(b'"', &old.1[j..]).nth(passed);
                 j = quote.map_or(old.1.len(), |at| j + at);
+                same = common(&new[i..], &old.1[j..]);
                 continue;
             }
-            let quotes = (memchr::memchr(b'"', &new[i..]), memchr::memchr(b'"', &old.1[j..]));
-            let (Some(literals), Some(skipped)) = quotes else {
+            let literals = memchr::memchr(b'"', &new[i..]);
+            let skipped = literals.and_then(|_| memchr::memchr(b'"', &old.1[j..]));
+            let (Some(literals), Some(skipped)) = (literals, skipped) else {
                 return self.end(&new[i..], old.0 + j as u64, &old.1[j..], out);
             };
             self.literals(&new[i..i + literals], out);
             i += literals;
             j += skipped;
+            same = common(&new[i..], &old.1[j..]);
         }
     }
 
@@ -477,25 +706,15 @@ fn better(label: bool, search: &Search, at: u64) -> Option<Found> {
     label.then(|| search.find_label(at)).flatten().or_else(|| search.find(at))
 }
 
-/// Takes the first `len` bytes off.
-fn take<'t>(text: &mut &'t [u8], len: usize) -> &'t [u8] {
-    let (first, rest) = text.split_at(len.min(text.len()));
-    *text = rest;
-    first
-}
-
-/// Where in `other` the label stands in which `new` is at `i`, as far behind the quote before it.
-fn counterpart(new: &[u8], i: usize, other: &[u8]) -> Option<usize> {
-    let quotes = memchr::memchr_iter(b'"', &new[..i]);
-    let at = match quotes.enumerate().last() {
-        None => i,
-        Some((n, quote)) => memchr::memchr_iter(b'"', other).nth(n)? + i - quote,
+/// Where in `other`, which begins with `alike` bytes of `new`, the label stands in which `new` is at `i`, as
+/// far behind the quote before it.
+fn counterpart(new: &[u8], i: usize, (other, alike): (&[u8], usize)) -> Option<usize> {
+    let at = match memchr::memrchr(b'"', &new[..i]) {
+        Some(quote) if alike <= quote => {
+            let passed = memchr::memchr_iter(b'"', &new[..quote]).count();
+            memchr::memchr_iter(b'"', other).nth(passed)? + i - quote
+        }
+        _ => i,
     };
     (at <= other.len()).then_some(at)
-}
-
-/// Whether `new` begins with at least as much of `old` as of the line before.
-#[inline]
-fn shares_more(new: &[u8], old: &[u8], last: &[u8]) -> bool {
-    new == old || common(new, old) >= common(new, last)
 }

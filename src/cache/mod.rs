@@ -12,11 +12,13 @@
 //! [`Source`](crate::exposition::Source) for the server. The cache knows no Kubernetes: an object is a
 //! uid, an identity text and lines for each family of a [`Schema`].
 
+mod bits;
 mod body;
 mod catalog;
 mod codes;
 mod counted;
 mod crc;
+mod frames;
 mod gzip;
 mod huffman;
 mod lines;
@@ -28,6 +30,7 @@ mod schema;
 mod scrapes;
 mod search;
 mod store;
+mod symbols;
 mod tails;
 mod tally;
 

@@ -13,8 +13,9 @@ use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
 
+use super::bits::Encoded;
 use super::crc::Checksum;
-use super::huffman::{Code, Encoded};
+use super::huffman::Code;
 use super::schema::Rendered;
 pub use super::tails::PAGE;
 use super::tails::Tails;

@@ -7,8 +7,9 @@
 
 use std::cell::RefCell;
 
-use super::huffman::{Code, Run};
+use super::huffman::Code;
 use super::search::common;
+use super::symbols::Run;
 
 /// Objects in a page.
 pub const PAGE: usize = 64;
@@ -44,19 +45,61 @@ struct Piece {
     from: u16,
 }
 
-/// A piece of an identity, as it is written.
+/// How the identity of an object is written, part by part.
+#[derive(Clone, Debug)]
+pub(super) struct Parts<'a> {
+    pieces: std::slice::Iter<'a, Piece>,
+    words: &'a [u64],
+    /// Where in `words` the bits of the next part begin.
+    word: usize,
+}
+
+/// A part of an identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part<'a> {
     /// Number of bytes of its own.
     pub(super) own: usize,
-    /// The bits of these, if they are known.
-    pub(super) bits: Option<Run<'a>>,
+    /// The bits of these in the code of the tails, if they have one.
+    pub(super) bits: Run<'a>,
     /// How many objects before the one is whose identity goes on like this one.
     pub(super) back: usize,
     /// Where in that identity.
     pub(super) from: usize,
     /// For how many bytes.
     pub(super) len: usize,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Part<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Part<'a>> {
+        let piece = self.pieces.next()?;
+        let from = std::mem::replace(&mut self.word, usize::from(piece.own_end));
+        let words = self.words.get(from..self.word).unwrap_or_default();
+        Some(Part {
+            own: usize::from(piece.own),
+            bits: Run { words, last: u32::from(piece.own_last) },
+            back: usize::from(piece.back),
+            from: usize::from(piece.from),
+            len: usize::from(piece.len),
+        })
+    }
+}
+
+impl Parts<'_> {
+    /// The length in bytes of all of them.
+    #[inline]
+    pub(super) fn len_of_text(&self) -> usize {
+        let lens = self.pieces.as_slice().iter();
+        lens.map(|piece| usize::from(piece.own) + usize::from(piece.len)).sum()
+    }
+
+    /// How many objects before the one is with which the first part begins.
+    #[inline]
+    pub(super) fn back(&self) -> Option<usize> {
+        self.pieces.as_slice().first().map(|piece| usize::from(piece.back))
+    }
 }
 
 impl Tails {
@@ -87,24 +130,19 @@ impl Tails {
         self.code == code.id()
     }
 
-    /// The identity of `slot`, which there is only if it was noted. `code` is what is written with.
-    pub(super) fn get(&self, slot: usize, code: u64) -> Option<impl Iterator<Item = Part<'_>>> {
+    /// Whether bits are known in the code with this number, which is not 0.
+    pub(super) fn are_in(&self, code: u64) -> bool {
+        code == self.code && code != 0
+    }
+
+    /// The identity of `slot`, which there is only if it was noted.
+    #[inline]
+    pub(super) fn get(&self, slot: usize) -> Option<Parts<'_>> {
         let end = usize::from(*self.ends.get(slot)?);
         let start = slot.checked_sub(1).map_or(0, |before| usize::from(self.ends[before]));
-        let mut words =
+        let word =
             start.checked_sub(1).map_or(0, |before| usize::from(self.pieces[before].own_end));
-        let known = code == self.code && code != 0;
-        Some(self.pieces[start..end].iter().map(move |piece| {
-            let from = std::mem::replace(&mut words, usize::from(piece.own_end));
-            let bits = Run { words: &self.words[from..words], last: u32::from(piece.own_last) };
-            Part {
-                own: usize::from(piece.own),
-                bits: known.then_some(bits),
-                back: usize::from(piece.back),
-                from: usize::from(piece.from),
-                len: usize::from(piece.len),
-            }
-        }))
+        Some(Parts { pieces: self.pieces.get(start..end)?.iter(), words: &self.words, word })
     }
 }
 
