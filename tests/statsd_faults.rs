@@ -143,7 +143,7 @@ fn what_the_kernel_drops_is_counted_under_the_name_of_the_original() {
     let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
     const SENT: u64 = 5_000;
     // It cannot read meanwhile.
-    program.signal("STOP");
+    program.freeze();
     for _ in 0..SENT {
         sender.send_to(b"a:1|c", udp).expect("sent");
     }

@@ -155,6 +155,16 @@ impl Program {
         assert!(status.success(), "kill -{name}");
     }
 
+    /// Stops it, and waits until it stands still; `CONT` lets it go on.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+        until("it stands still", || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("stat");
+            // The state stands behind the name, which is in brackets.
+            stat.rsplit_once(") ").filter(|(_, rest)| rest.starts_with('T')).map(drop)
+        });
+    }
+
     /// Waits for its end.
     pub fn ended(&mut self) -> ExitStatus {
         until("the program ends", || self.child.try_wait().expect("wait"))

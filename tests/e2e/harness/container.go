@@ -71,13 +71,13 @@ func (n *Network) Inside(f func()) {
 
 // Dial connects inside the network. The address has an IP, not a name.
 func (n *Network) Dial(_ context.Context, network, address string) (conn net.Conn, err error) {
-	n.Inside(func() { conn, err = net.DialTimeout(network, address, 10*time.Second) })
+	n.Inside(func() { conn, err = net.DialTimeout(network, address, Patience) })
 	return conn, err
 }
 
 // Get fetches a URL inside the network.
 func (n *Network) Get(url string) (Response, error) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: n.Dial, DisableKeepAlives: true}}
+	client := &http.Client{Timeout: Patience, Transport: &http.Transport{DialContext: n.Dial, DisableKeepAlives: true}}
 	resp, err := client.Get(url)
 	if err != nil {
 		return Response{}, err

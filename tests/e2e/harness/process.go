@@ -188,7 +188,8 @@ func (p *Process) Stop() {
 	p.Signal(syscall.SIGCONT)
 	select {
 	case <-p.done:
-	case <-time.After(Patience):
+	// statsd_exporter now and then does not end, and takes a core until it is killed.
+	case <-time.After(20 * time.Second):
 		p.Signal(syscall.SIGKILL)
 		<-p.done
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // OpenMetrics is the Accept header that asks for nothing else.
@@ -19,7 +18,7 @@ const OpenMetrics = "application/openmetrics-text; version=1.0.0"
 const Text = "text/plain; version=0.0.4"
 
 var client = &http.Client{
-	Timeout: 30 * time.Second,
+	Timeout: Patience,
 	// Transparent decompression would hide what was sent.
 	Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 4},
 	CheckRedirect: func(*http.Request, []*http.Request) error {
