@@ -9,7 +9,9 @@
 #
 #   docker build --target debug --output . .                          ./kstatd.debug
 #
-# .ci/build-stage runs the stage `build` without an engine; it knows COPY and RUN.
+# The revision that the program tells comes with --build-arg KSTATD_REVISION=$(git rev-parse HEAD).
+#
+# .ci/build-stage runs the stage `build` without an engine; it knows COPY, ARG and RUN.
 
 FROM rust:1.95.0-bookworm AS toolchain
 RUN apt-get update \
@@ -24,6 +26,7 @@ COPY Cargo.toml Cargo.lock ./
 COPY tests/double/Cargo.toml tests/double/Cargo.toml
 COPY deploy/build.sh deploy/build.sh
 RUN deploy/build.sh dependencies
+ARG KSTATD_REVISION=unknown
 COPY src src
 RUN deploy/build.sh shipped
 COPY LICENSE LICENSE

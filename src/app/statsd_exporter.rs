@@ -10,7 +10,7 @@ use crate::cli::kingpin::Request;
 use crate::cli::statsd_flags;
 use crate::cli::statsd_flags::{FLAGS, StatsdArgs};
 use crate::cli::{completion, config};
-use crate::telemetry::{TOOLCHAIN, VERSION};
+use crate::telemetry::{REVISION, TOOLCHAIN, VERSION};
 
 const PROGRAM: &str = "statsd_exporter";
 
@@ -46,7 +46,7 @@ pub fn main(argv: &[String]) -> ExitCode {
 /// Runs until a signal or the lifecycle API ends it.
 fn run(args: &StatsdArgs) -> ExitCode {
     tracing::info!(
-        version = format!("(version={VERSION}, branch=, revision=unknown)"),
+        version = format!("(version={VERSION}, branch=, revision={REVISION})"),
         "Starting StatsD -> Prometheus Exporter"
     );
     tracing::info!(context = format!("(built with {TOOLCHAIN}, kstatd)"), "Build context");

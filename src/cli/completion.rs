@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use super::flag::Flag;
 use super::native::{self, Cli};
 use super::{clap_table, kube_flags, statsd_flags};
-use crate::telemetry::{TOOLCHAIN, VERSION};
+use crate::telemetry::{REVISION, TOOLCHAIN, VERSION};
 
 /// The script for kstatd with all its commands, the personalities' flags included.
 pub fn kstatd(shell: native::Shell) -> String {
@@ -61,9 +61,8 @@ fn generate(mut command: Command, name: &str, shell: native::Shell) -> String {
 
 /// The version block of the Prometheus world: a first line and indented details.
 pub fn version(program: &str) -> String {
-    let revision = option_env!("KSTATD_REVISION").unwrap_or("unknown");
     format!(
-        "{program}, version {VERSION} (branch: , revision: {revision})\n  build user:       \n  \
+        "{program}, version {VERSION} (branch: , revision: {REVISION})\n  build user:       \n  \
          build date:       \n  go version:       none, built with {TOOLCHAIN}\n  \
          platform:         {}/{}\n  tags:             kstatd\n",
         std::env::consts::OS,

@@ -8,8 +8,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The toolchain that the program needs at least; stands where the originals name their Go version.
 pub const TOOLCHAIN: &str = concat!("rust", env!("CARGO_PKG_RUST_VERSION"));
 
-/// The revision of its sources, if it was built from a known one.
-const REVISION: &str = match option_env!("KSTATD_REVISION") {
+/// The revision of its sources, as `build.rs` in the root of the repository finds it.
+pub const REVISION: &str = match option_env!("KSTATD_REVISION") {
     Some(revision) => revision,
     None => "unknown",
 };

@@ -14,7 +14,7 @@ pub(crate) mod metric;
 pub(crate) mod process;
 mod registry;
 
-pub use build::{TOOLCHAIN, VERSION, go_arch};
+pub use build::{REVISION, TOOLCHAIN, VERSION, go_arch};
 pub use http::HttpMetrics;
 pub use kube::KubeMetrics;
 pub use registry::{OwnMetrics, Recorder};
