@@ -18,13 +18,15 @@ use crate::cli::kube_flags::KubeArgs;
 use crate::cli::native::RunArgs;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::exposition::Source;
+use crate::server::health::Checks;
 use crate::server::readiness::Readiness;
 use crate::server::routes::native::Part;
 use crate::server::routes::statsd_exporter::Lifecycle;
 use crate::server::routes::{
     kube_state_metrics as original_kube, native, statsd_exporter as original_statsd, telemetry,
 };
-use crate::telemetry::Recorder;
+use crate::telemetry::metric::Row;
+use crate::telemetry::{OwnMetrics, Recorder};
 
 /// Reads the options file and resolves it with the flags; it may block.
 pub(crate) type Resolve = Arc<dyn Fn(Load) -> Result<Config, ConfigErrors> + Send + Sync>;
@@ -41,7 +43,7 @@ pub(crate) struct Personality {
     /// Whether SIGHUP and changed files resolve the flags anew; what sides read again at SIGHUP is theirs.
     pub(crate) follows_flags: bool,
     /// What is counted.
-    pub(crate) telemetry: fn(&Config) -> Telemetry,
+    pub(crate) telemetry: fn(&Config, &Readiness) -> Telemetry,
     /// Whether what is counted stands in one body with what the sides have.
     pub(crate) one_body: bool,
     /// The paths of the listeners.
@@ -73,12 +75,25 @@ impl Serving<'_> {
         self.sides.iter().map(|running| running.side.source()).collect()
     }
 
-    /// What sides say about themselves, beside what is in `recorder`.
-    fn about(&self, mut recorder: Recorder) -> Arc<dyn Source> {
+    /// What sides say about themselves, and what is in `recorder`, as one.
+    fn about(&self, mut recorder: Recorder) -> OwnMetrics {
         for running in self.sides {
             running.side.telemetry(&mut recorder);
         }
-        Arc::new(recorder.finish())
+        recorder.finish()
+    }
+
+    /// All own metrics.
+    fn own(&self) -> OwnMetrics {
+        let mut recorder = Recorder::default();
+        recorder.add(self.telemetry.own.clone());
+        self.about(recorder)
+    }
+
+    fn checks(&self) -> Checks {
+        let health = self.sides.iter().filter_map(|running| running.side.health());
+        let (ready, live) = health.map(|health| (health.ready, health.live)).unzip();
+        Checks { ready, live }
     }
 }
 
@@ -90,8 +105,9 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
         resolve: Arc::new(move |load| config::kstatd(&flags, load, kubernetes::is_configured)),
         options_file: args.kube.0.config.clone(),
         follows_flags: true,
-        telemetry: |config| {
+        telemetry: |config, readiness| {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
+                recorder.rows([ready(readiness)]);
                 http.register_duration(recorder);
                 // Reloads of the options file are counted there too.
                 if config.kube.is_some() || config.options_file.is_some() {
@@ -108,14 +124,11 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
                 protobuf: kind.protobuf,
             };
             let parts: Vec<Part> = serving.sides.iter().map(part).collect();
-            let (readiness, about) =
-                (serving.readiness.clone(), serving.about(Recorder::default()));
-            let (http, own) = (serving.telemetry.http.clone(), serving.telemetry.own.clone());
+            let (readiness, checks) = (serving.readiness.clone(), serving.checks());
+            let (http, own) = (serving.telemetry.http.clone(), serving.own());
             Box::new(move |role, gzip| match role {
-                Role::Main => native::router(&parts, gzip, readiness.clone(), &http),
-                Role::Telemetry => {
-                    telemetry::router(own.clone(), Arc::clone(&about), "kstatd", true)
-                }
+                Role::Main => native::router(&parts, gzip, readiness.clone(), &checks, &http),
+                Role::Telemetry => telemetry::router(&own, "kstatd", true, &checks),
             })
         },
         announce,
@@ -131,8 +144,9 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
         resolve: Arc::new(move |load| config::kube_state_metrics(&flags, load)),
         options_file: args.config.clone(),
         follows_flags: true,
-        telemetry: |_| {
+        telemetry: |_, readiness| {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
+                recorder.rows([ready(readiness)]);
                 http.register_duration(recorder);
                 kube.register(recorder);
                 recorder.kube_build_info();
@@ -140,14 +154,14 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
         },
         one_body: false,
         routers: |serving| {
-            let (sources, about) = (serving.sources(), serving.about(Recorder::default()));
+            let (sources, checks) = (serving.sources(), serving.checks());
             let livez = serving.sides.iter().find_map(|running| running.side.liveness());
-            let (http, own) = (serving.telemetry.http.clone(), serving.telemetry.own.clone());
+            let (http, own) = (serving.telemetry.http.clone(), serving.own());
             Box::new(move |role, gzip| match role {
-                Role::Main => original_kube::router(sources.clone(), gzip, livez.clone(), &http),
-                Role::Telemetry => {
-                    telemetry::router(own.clone(), Arc::clone(&about), "kube-state-metrics", false)
+                Role::Main => {
+                    original_kube::router(sources.clone(), gzip, livez.clone(), &checks, &http)
                 }
+                Role::Telemetry => telemetry::router(&own, "kube-state-metrics", false, &checks),
             })
         },
         announce,
@@ -167,16 +181,17 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
         }),
         options_file: String::new(),
         follows_flags: false,
-        telemetry: |_| {
+        telemetry: |_, _| {
             Telemetry::new(Recorder::process(), |recorder, http, _| http.register_scrapes(recorder))
         },
         one_body: true,
         routers: |serving| {
-            let own = Arc::new(serving.telemetry.own.clone());
-            let mut sources = serving.sources();
-            sources.push(own);
+            // Own metrics are among those of the side.
+            let sources = serving.sources();
             // Where the original has nothing.
-            let about = serving.about(Recorder::new());
+            let mut about = Recorder::new();
+            about.rows([ready(serving.readiness)]);
+            let about: Arc<dyn Source> = Arc::new(serving.about(about));
             let args = serving.config.statsd.as_ref().map(|statsd| statsd.args.clone());
             let args = args.unwrap_or_default();
             let lifecycle = args.web_enable_lifecycle.then(|| lifecycle(serving));
@@ -195,6 +210,16 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
         announce: |_, address| tracing::info!(addr = %address, "Accepting Prometheus Requests"),
         ending: ENDING,
     }
+}
+
+/// Whether the process is ready, as `/readyz` tells it.
+fn ready(readiness: &Readiness) -> Row {
+    let readiness = readiness.clone();
+    Row::gauge(
+        "kstatd_ready",
+        "Whether the start is over: every first list is complete, or was refused.",
+        move || f64::from(readiness.waiting_for().is_empty()),
+    )
 }
 
 /// What the originals' logs say when a signal ends them.

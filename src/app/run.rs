@@ -13,6 +13,7 @@ use super::sides::{Awaited, Kind, Start, Taken, Trigger};
 use super::telemetry::Telemetry;
 use super::upkeep::{Beginning, Upkeep};
 use crate::cli::config::Config;
+use crate::exposition::family::Collect;
 use crate::server::readiness::{Latch, Readiness};
 
 /// Runs until a signal or a request ends it, on a runtime of its own.
@@ -35,9 +36,9 @@ pub(crate) async fn run(personality: Personality, starting: Starting) -> Result<
     let config = &beginning.config;
     // Before anything listens.
     let web = listeners::web_config(config).map_err(|error| error.to_string())?;
-    let telemetry = (personality.telemetry)(config);
-    let sides = start_sides(&personality, config, &telemetry, &starting).await?;
     let readiness = Readiness::default();
+    let telemetry = (personality.telemetry)(config, &readiness);
+    let sides = start_sides(&personality, config, &telemetry, &starting).await?;
     let awaited = hold_until_ready(&readiness, &sides);
     let quit = Arc::new(Notify::new());
     let serving = Serving {
@@ -98,7 +99,10 @@ async fn start_sides(
             continue;
         }
         let taken = taken(kind, personality, config, telemetry);
-        let side = (kind.start)(Start { config, metrics: &telemetry.kube, taken }).await?;
+        let own = || Arc::new(telemetry.own.clone()) as Arc<dyn Collect>;
+        let beside = personality.one_body.then(own);
+        let start = Start { config, metrics: &telemetry.kube, taken, beside };
+        let side = (kind.start)(start).await?;
         if let Some(cleanup) = side.at_once() {
             starting.end_first(cleanup);
         }
@@ -159,7 +163,7 @@ mod tests {
         for with_kube in [true, false] {
             let config =
                 config::kstatd(&args, Load::First, |_| with_kube).expect("a configuration");
-            let telemetry = (own.telemetry)(&config);
+            let telemetry = (own.telemetry)(&config, &Readiness::default());
             let taken = taken(&STATSD, &own, &config, &telemetry);
             for name in
                 ["kube_customresource_size", "kube_pod_info", "kube_pod_container_status_restarts"]
@@ -173,7 +177,8 @@ mod tests {
         let args = StatsdArgs::default();
         let (original, config) =
             (personality::statsd_exporter(&args), config::statsd_exporter(&args).expect("valid"));
-        let taken = taken(&STATSD, &original, &config, &(original.telemetry)(&config));
+        let telemetry = (original.telemetry)(&config, &Readiness::default());
+        let taken = taken(&STATSD, &original, &config, &telemetry);
         assert!(taken("process_open_fds") && !taken("kube_pod_info"));
     }
 }

@@ -37,5 +37,5 @@ mod tally;
 pub use catalog::Catalog;
 pub use counted::Counted;
 pub use page::PAGE;
-pub use schema::{Family, MetricKind, Rendered, Schema};
+pub use schema::{Family, MetricKind, Rendered, Schema, Size};
 pub use store::{Replacement, Store};

@@ -16,7 +16,7 @@ use arc_swap::ArcSwapOption;
 use super::bits::Encoded;
 use super::crc::Checksum;
 use super::huffman::Code;
-use super::schema::Rendered;
+use super::schema::{Family, Rendered, Size};
 pub use super::tails::PAGE;
 use super::tails::Tails;
 
@@ -241,6 +241,8 @@ pub(super) struct Page {
     marks: Vec<Mark>,
     /// For each family, what is known of the checksum of its text.
     sums: Vec<KnownSum>,
+    /// What is known of the size of all text.
+    size: KnownSize,
     /// What gzip scrapes know of the identities: their tails in some code.
     tails: Known<Tails>,
     /// What they know of families that are searched: all of their bits.
@@ -281,6 +283,33 @@ struct KnownSum(AtomicU64);
 impl Clone for KnownSum {
     fn clone(&self) -> Self {
         Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+/// Series above, bytes below; 0 while unknown.
+#[derive(Debug, Default)]
+struct KnownSize(AtomicU64);
+
+/// Bits of the bytes of a [`KnownSize`]: a terabyte, and 16 million series. A larger page is looked at each time.
+const SIZE_BITS: u32 = 40;
+
+impl Clone for KnownSize {
+    fn clone(&self) -> Self {
+        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+impl KnownSize {
+    fn get(&self) -> Option<Size> {
+        let known = self.0.load(Ordering::Relaxed);
+        let size = Size { series: known >> SIZE_BITS, bytes: known & ((1 << SIZE_BITS) - 1) };
+        (known != 0).then_some(size)
+    }
+
+    fn note(&self, Size { series, bytes }: Size) {
+        if bytes >> SIZE_BITS == 0 && series >> (u64::BITS - SIZE_BITS) == 0 {
+            self.0.store(series << SIZE_BITS | bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -351,6 +380,30 @@ impl Page {
             lines.len() + head * memchr::memchr_iter(b'\n', lines).count()
         });
         lens.sum()
+    }
+
+    /// The size of the text of all families, which are these; what is found is noted until an object changes.
+    pub(super) fn size(&self, families: &[Family]) -> Size {
+        if let Some(size) = self.size.get() {
+            return size;
+        }
+        let mut size = Size::default();
+        for (family, segment) in families.iter().zip(&self.families) {
+            let Some(segment) = segment else { continue };
+            let mut identities = self.identities.iter().flat_map(Segment::iter);
+            // Neighbours mostly have the same lines, then also in memory.
+            let (mut last, mut series): (&[u8], u64) = (&[], 0);
+            for lines in segment.iter() {
+                let head = family.name.len() + identities.next().map_or(0, <[u8]>::len);
+                if !std::ptr::eq(last, lines) {
+                    (last, series) = (lines, memchr::memchr_iter(b'\n', lines).count() as u64);
+                }
+                size.series += series;
+                size.bytes += lines.len() as u64 + series * head as u64;
+            }
+        }
+        self.size.note(size);
+        size
     }
 
     /// The checksum of a family's text: the known one, or else what `compute` tells.
@@ -531,6 +584,7 @@ impl Page {
     /// Forgets what scrapes noted: the objects are no longer those of before.
     fn forget(&mut self) {
         (self.tails, self.encoded) = Default::default();
+        self.size = KnownSize::default();
         self.sums.fill(KnownSum::default());
     }
 
@@ -541,6 +595,7 @@ impl Page {
             let segment = &mut self.families[family];
             if set(segment, self.len, slot, object.family(family), scratch) {
                 self.sums[family] = KnownSum::default();
+                self.size = KnownSize::default();
                 self.encoded.forget(family);
             }
         }

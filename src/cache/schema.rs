@@ -101,6 +101,15 @@ impl Schema {
     }
 }
 
+/// How large the text of objects is, without the headers of families.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Lines: one for each series.
+    pub series: u64,
+    /// Bytes, uncompressed.
+    pub bytes: u64,
+}
+
 /// One object, rendered: scratch space that is filled again for each object.
 ///
 /// A line of family *f* reads, in the exposition, `families[f].name` + `identity` + line. With identity

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::objects::{Filling, Key, Objects};
 use super::page::Page;
-use super::schema::{Rendered, Schema};
+use super::schema::{Rendered, Schema, Size};
 use super::tally::Count;
 
 /// The objects of one list/watch, each present in exactly one version.
@@ -78,6 +78,28 @@ impl Store {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// How large the text of a scrape is that shows its objects. The first look goes through all of them, later ones
+    /// through pages that have changed; nothing is locked meanwhile.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        let Snapshot { pages, counts } = self.snapshot();
+        let mut size = Size::default();
+        for page in pages {
+            let Size { series, bytes } = page.size(&self.schema.families);
+            size.series += series;
+            size.bytes += bytes;
+        }
+        for (family, labels, count) in counts {
+            let name =
+                self.schema.families.get(family as usize).map_or(0, |family| family.name.len());
+            // A blank stands before the number, a line end behind it.
+            let line = name + labels.len() + count.to_string().len() + 2;
+            size.series += 1;
+            size.bytes += line as u64;
+        }
+        size
     }
 
     /// Begins to build the content anew, beside the present one.
@@ -317,6 +339,13 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(store.len(), model.len());
+                let lines = expected(&model);
+                let lines = lines.iter().filter(|line| !line.starts_with('#'));
+                let size = Size {
+                    series: lines.clone().count() as u64,
+                    bytes: lines.map(|line| line.len() as u64 + 1).sum(),
+                };
+                prop_assert_eq!(store.size(), size);
             }
             held.push((catalog.frames(Format::Text, &ScrapeQuery::default()), expected(&model)));
             let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
@@ -347,6 +376,8 @@ mod tests {
         assert!(inflated(&catalog) == body);
         let body = String::from_utf8(body).unwrap();
         let counted: Vec<&str> = body.lines().filter(|line| line.starts_with("b{kind")).collect();
+        let sizes = stores.each_ref().map(|store| store.size().series);
+        assert!(sizes.iter().sum::<u64>() >= 8_000 + 40, "{sizes:?}");
         // Beyond the bound of each store they are counted together, here without labels.
         let sum = |lines: &[&str]| -> u32 {
             lines.iter().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u32>().unwrap()).sum()

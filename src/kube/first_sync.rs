@@ -135,11 +135,18 @@ mod tests {
             namespace: (resource == "secrets").then(|| "a".to_owned()),
             phase: Phase::Listing,
             listed: listed.then(SystemTime::now),
+            heard: None,
             encoding: None,
             objects: 0,
             coming: 0,
-            failure: failure
-                .map(|message| Failure { at: SystemTime::now(), message: message.to_owned() }),
+            failure: failure.map(|message| Failure {
+                since: SystemTime::now(),
+                at: SystemTime::now(),
+                reason: None,
+                message: message.to_owned(),
+            }),
+            given_up: false,
+            stopped: false,
         }
     }
 

@@ -6,12 +6,14 @@ use tokio::sync::watch;
 
 use super::client::{Client, ClientError};
 use super::config::PipelineConfig;
+use super::facts::Facts;
 use super::follow::following::Plan;
-use super::follow::progress::{Progress, Status};
+use super::follow::progress::{ListWatch, Progress, Status};
 use super::follow::reconcile::{Reconciler, Situation, Wanted};
 use super::follow::watch::Shared;
 use super::follow::worker::{Pace, Worker};
 use crate::cache::Catalog;
+use crate::exposition::family::{Collect, Family};
 use crate::telemetry::KubeMetrics;
 
 /// The running list/watches. Dropping it ends them.
@@ -26,6 +28,7 @@ pub struct Pipeline {
 pub struct PipelineHandle {
     situation: watch::Receiver<Situation>,
     progress: Arc<Mutex<Vec<Arc<Progress>>>>,
+    missing_namespaces: Arc<Mutex<Vec<String>>>,
 }
 
 impl Pipeline {
@@ -68,7 +71,9 @@ impl Pipeline {
             Arc::clone(&progress),
         );
         let worker = Worker::start(reconciler.run(), pace).map_err(ClientError::Thread)?;
-        Ok(Self { worker, wanted, handle: PipelineHandle { situation, progress } })
+        let missing_namespaces = Arc::default();
+        let handle = PipelineHandle { situation, progress, missing_namespaces };
+        Ok(Self { worker, wanted, handle })
     }
 
     /// Follows this from here on; the number of the change is returned, for
@@ -98,6 +103,13 @@ impl Pipeline {
 
 fn plans(client: &Arc<Client>, config: &PipelineConfig) -> Arc<[Plan]> {
     config.resources.iter().map(|watched| Plan::new(client, config, watched)).collect()
+}
+
+/// What own metrics say of the side.
+impl Collect for PipelineHandle {
+    fn collect(&self, out: &mut Vec<Family>) {
+        out.extend(self.facts().families());
+    }
 }
 
 impl PipelineHandle {
@@ -162,6 +174,30 @@ impl PipelineHandle {
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         self.progress().iter().map(|progress| progress.status()).collect()
+    }
+
+    /// All that is known of the side now.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        let lists: Vec<Arc<Progress>> = self.progress().clone();
+        let ready = self.is_ready();
+        // What takes a while is not done under the lock.
+        let lists: Vec<ListWatch> = lists.iter().map(|progress| progress.facts()).collect();
+        let missing =
+            self.missing_namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // One that came to be later has objects.
+        let is_empty = |namespace: &String| {
+            let mut own =
+                lists.iter().filter(|list| list.status.namespace.as_ref() == Some(namespace));
+            own.all(|list| list.status.objects == 0)
+        };
+        let missing_namespaces = missing.into_iter().filter(is_empty).collect();
+        Facts { lists, ready, pending: self.pending(), missing_namespaces }
+    }
+
+    /// These namespaces are to be followed, and are not there.
+    pub(super) fn note_missing(&self, namespaces: Vec<String>) {
+        *self.missing_namespaces.lock().unwrap_or_else(PoisonError::into_inner) = namespaces;
     }
 
     /// All list/watches of the first configuration; `None` before they are known.

@@ -41,6 +41,29 @@ impl Target {
         }
     }
 
+    /// What it is called where kinds are told apart: the plural of a built-in kind, `plural.version.group` of a custom one.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let Self { group, version, plural, .. } = self;
+        if !self.is_custom() {
+            plural.clone()
+        } else if group.is_empty() {
+            format!("{plural}.{version}")
+        } else {
+            format!("{plural}.{version}.{group}")
+        }
+    }
+
+    /// What `resource` says in the metrics that the original does not have: there all custom kinds share one label.
+    pub(super) fn own_label(&self) -> String {
+        if self.is_custom() { self.name() } else { self.label.clone() }
+    }
+
+    fn is_custom(&self) -> bool {
+        // The server has them in JSON only.
+        !self.protobuf
+    }
+
     /// Whether a list of this kind is one of its objects, or of the part of them that is needed; an unknown
     /// kind may be.
     pub(super) fn is_list(&self, kind: &str, needs: Needs) -> bool {
@@ -163,7 +186,7 @@ impl Query {
 }
 
 /// Percent-encodes everything but the unreserved characters of RFC 3986.
-fn encode(out: &mut String, text: &str) {
+pub(super) fn encode(out: &mut String, text: &str) {
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {

@@ -13,7 +13,7 @@
 //! | [`authorisation`] | tokens and rights, as the API server sees them |
 //! | [`web_config`], `handshake`, `socket` | TLS, users, headers and limits from a file |
 //! | [`scrape`], [`gzip`], `deflate`, [`body`] | metrics bodies |
-//! | [`readiness`], [`shutdown`] | the process's state as the server sees it |
+//! | [`readiness`], [`health`], [`shutdown`] | the process's state as the server sees it |
 //! | [`pprof`] | profiles |
 
 mod admission;
@@ -23,6 +23,7 @@ pub(crate) mod connection;
 mod deflate;
 pub mod gzip;
 mod handshake;
+pub(crate) mod health;
 pub(crate) mod landing;
 pub(crate) mod listen;
 pub(crate) mod pprof;

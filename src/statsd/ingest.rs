@@ -48,6 +48,8 @@ impl Worker {
         self.core.now = self.core.shared.registry.clock.now();
         self.core.verbose = tracing::enabled!(tracing::Level::DEBUG);
         if self.core.shared.mapping.load().generation != self.core.loaded.generation {
+            // What was counted is of the rules that there were.
+            self.core.loaded.hits.drain(&mut self.core.tally.rules);
             self.core.loaded = self.core.shared.mapping.load_full();
             if let Some(cache) = &mut self.core.cache {
                 cache.clear();
@@ -79,6 +81,7 @@ impl Worker {
             }
         }
         metrics.queue.add(core.tally.mapped_events(), core.now);
+        core.loaded.hits.drain(&mut core.tally.rules);
         metrics.drain(&mut core.tally, core.listener);
     }
 
@@ -201,12 +204,15 @@ impl Worker {
         tally.line(LineOutcome::Sampled);
         tally.add(Count::Samples, 1);
         tally.sample(outcome);
-        let action = match (known.handle, treatment.mapped) {
+        let action = match (known.handle, treatment.rule) {
             (None, _) => Count::ActionDrop,
-            (Some(_), true) => Count::ActionMap,
-            (Some(_), false) => Count::Unmapped,
+            (Some(_), Some(_)) => Count::ActionMap,
+            (Some(_), None) => Count::Unmapped,
         };
         tally.add(action, treatment.weight);
+        if let Some(rule) = treatment.rule {
+            tally.rule(rule, treatment.weight);
+        }
         tally.add(Count::Tags, u64::from(treatment.has_tags));
         tally.add(Count::TagErrors, u64::from(treatment.tag_errors));
         if core.cache.is_some() {

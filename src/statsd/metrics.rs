@@ -7,9 +7,11 @@
 pub(crate) mod counters;
 mod families;
 mod queue;
+mod rule_hits;
 
 pub use counters::Listener;
 pub(crate) use counters::{Count, EventType, LineOutcome, Metrics, SampleOutcome, Tally, bump};
 pub use families::is_own_name;
-pub(crate) use families::{Context, KernelDrops};
+pub(crate) use families::{Context, SocketFacts};
 pub(crate) use queue::EventQueue;
+pub(crate) use rule_hits::{RuleHits, number as rule_number};

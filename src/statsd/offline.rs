@@ -141,17 +141,20 @@ impl Offline {
 
     /// What the pipeline says about itself after these lines, as text 0.0.4.
     pub fn self_metrics(&self) -> impl Iterator<Item = Bytes> + Send + use<> {
+        let registry = &self.shared.registry;
+        let (mut view, mapping) = (registry.view(), self.shared.mapping.load());
         let context = Context {
-            registry: &self.shared.registry.counts,
+            registry: &registry.counts,
             relay: None,
             has_cache: true,
-            kernel_drops: Vec::new(),
-            now: self.shared.registry.clock.now(),
+            sockets: Vec::new(),
+            families: &view.pages,
+            rules: &mapping.hits,
+            mapping_file: None,
+            now: registry.clock.now(),
         };
         let mut own = self.shared.metrics.original(&context);
         own.extend(self.shared.metrics.ours(&context));
-        let registry = &self.shared.registry;
-        let mut view = registry.view();
         view.pages = super::series::tree::Snapshot::default();
         Scrape::new(view, own, None, registry.clock.clone()).text(Format::Text)
     }

@@ -4,7 +4,7 @@
 //! over the sockets and what the configuration says are its only inputs; HTTP, flags and signals are others' business.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -39,6 +39,7 @@ pub struct Pipeline {
     mapping_file: Option<PathBuf>,
     reloads: Reloads,
     self_metrics: SelfMetrics,
+    beside: Option<Arc<dyn Collect>>,
 }
 
 impl std::fmt::Debug for Pipeline {
@@ -80,7 +81,7 @@ impl Pipeline {
         );
         let (threshold, interval) = config.event_flush;
         let metrics = Metrics::new(EventQueue::new(threshold, interval));
-        metrics.loaded_mappings.store(mapper.rules().len() as u64, Ordering::Relaxed);
+        metrics.mapping_loaded(mapper.rules().len());
         let shared = Arc::new(Shared {
             metrics,
             cache_size: config.cache_size,
@@ -109,6 +110,7 @@ impl Pipeline {
             mapping_file: config.mapping_file.clone(),
             reloads: Reloads::default(),
             self_metrics: config.self_metrics,
+            beside: config.beside,
         })
     }
 
@@ -137,19 +139,43 @@ impl Pipeline {
         let metrics = &self.shared.metrics;
         let publish = |mapper: Mapper, generation| {
             let rules = mapper.rules().len();
-            self.shared.mapping.store(Arc::new(Loaded { mapper, generation }));
-            metrics.loaded_mappings.store(rules as u64, Ordering::Relaxed);
+            let before = self.shared.mapping.load_full();
+            let loaded = Loaded::new(mapper, generation, Some(&before));
+            self.shared.mapping.store(Arc::new(loaded));
+            metrics.mapping_loaded(rules);
             bump(&metrics.reloads_ok);
             rules
         };
-        let reloaded = self.reloads.run(|| Ok(mapping::load_and_warn(path)?), publish);
-        reloaded.inspect_err(|_| bump(&metrics.reloads_failed))
+        let read = || -> Result<Mapper, ReloadError> {
+            let failed = |_: &_| {
+                metrics.mapping_failed();
+                bump(&metrics.reloads_failed);
+            };
+            Ok(mapping::load_and_warn(path).inspect_err(failed)?)
+        };
+        self.reloads.run(read, publish)
     }
 
     /// Moves a manual clock and removes what has expired by then.
     pub fn advance(&self, by: Duration) {
         self.shared.registry.clock.advance(by);
         self.shared.registry.expire();
+    }
+
+    /// The listeners by name, and whether they are open.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<(String, bool)> {
+        let sockets: Vec<_> = self.threads.intakes.iter().flat_map(Intake::sockets).collect();
+        let datagrams = sockets.iter().map(|socket| {
+            let listener = socket.listener.as_str();
+            let several =
+                socket.listener == Listener::Udp && sockets.iter().any(|one| one.socket > 0);
+            let name =
+                if several { format!("{listener}-{}", socket.socket) } else { listener.to_owned() };
+            (name, socket.receive_buffer.is_some())
+        });
+        let tcp = self.tcp_address.map(|_| (Listener::Tcp.as_str().to_owned(), true));
+        datagrams.chain(tcp).collect()
     }
 
     /// Lines processed so far, of one listener or of all. A line counts once its effect is visible to a scrape.
@@ -172,11 +198,19 @@ impl Pipeline {
     }
 
     fn own_families(&self, which: SelfMetrics) -> Vec<Family> {
+        if which == SelfMetrics::None {
+            return Vec::new();
+        }
+        let (view, mapping) = (self.shared.registry.view(), self.shared.mapping.load());
+        let mapping_file = self.mapping_file.as_deref().map(Path::to_string_lossy);
         let context = Context {
             registry: &self.shared.registry.counts,
             relay: self.shared.relay.as_ref(),
             has_cache: self.shared.cache_size > 0,
-            kernel_drops: self.threads.intakes.iter().flat_map(Intake::kernel_drops).collect(),
+            sockets: self.threads.intakes.iter().flat_map(Intake::sockets).collect(),
+            families: &view.pages,
+            rules: &mapping.hits,
+            mapping_file: mapping_file.as_deref(),
             now: self.shared.registry.clock.now(),
         };
         let metrics = &self.shared.metrics;
@@ -194,7 +228,8 @@ impl Pipeline {
     fn scrape(&self, query: &ScrapeQuery) -> Scrape {
         let registry = &self.shared.registry;
         // The own numbers first: they never claim more than the series show.
-        let own = self.own_families(self.self_metrics);
+        let mut own = self.own_families(self.self_metrics);
+        self.beside.iter().for_each(|beside| beside.collect(&mut own));
         Scrape::new(registry.view(), own, query.names.clone(), registry.clock.clone())
     }
 

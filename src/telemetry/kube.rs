@@ -106,8 +106,6 @@ pub struct KubeMetrics {
     oversized: Labelled<Counter, 1>,
     left_out: Labelled<Counter, 1>,
     errors: Labelled<Counter, 3>,
-    heard: Labelled<Gauge, 2>,
-    listed: Labelled<Gauge, 2>,
     received: Labelled<Counter, 1>,
     restarts: Labelled<Counter, 1>,
     list_objects: Labelled<Gauge, 1>,
@@ -128,7 +126,7 @@ pub struct KubeMetrics {
 impl Default for KubeMetrics {
     fn default() -> Self {
         let (call, resource) = (["resource", "result"], ["resource"]);
-        let (scope, file) = (["namespace", "resource"], ["filename", "type"]);
+        let file = ["filename", "type"];
         Self {
             list: Labelled::new(call),
             watch: Labelled::new(call),
@@ -137,8 +135,6 @@ impl Default for KubeMetrics {
             oversized: Labelled::new(resource),
             left_out: Labelled::new(resource),
             errors: Labelled::new(["namespace", "reason", "resource"]),
-            heard: Labelled::new(scope),
-            listed: Labelled::new(scope),
             received: Labelled::new(resource),
             restarts: Labelled::new(resource),
             list_objects: Labelled::new(resource),
@@ -176,15 +172,6 @@ pub struct ReflectorMetrics {
     pub left_out: Counter,
     /// Bytes of list and watch bodies.
     pub received: Counter,
-}
-
-/// What is known of one list/watch from its metrics.
-#[derive(Clone, Debug, Default)]
-pub struct ScopeMetrics {
-    /// When anything came of the API server for it, in Unix seconds.
-    pub heard: Gauge,
-    /// When its state was complete, in Unix seconds.
-    pub listed: Gauge,
 }
 
 /// Which file a configuration metric is about.
@@ -233,12 +220,6 @@ impl KubeMetrics {
             left_out: self.left_out.with([resource]),
             received: self.received.with([resource]),
         }
-    }
-
-    /// The metrics of one list/watch, to be kept by it; `namespace` is empty for all.
-    pub fn scope(&self, resource: &str, namespace: &str) -> ScopeMetrics {
-        let labels = [namespace, resource];
-        ScopeMetrics { heard: self.heard.with(labels), listed: self.listed.with(labels) }
     }
 
     /// Counts a list or watch that failed or ended before its time; `namespace` is empty for all.
@@ -321,16 +302,6 @@ impl KubeMetrics {
                 "kstatd_kubernetes_events_total",
                 "Watch events received, those of a streaming list's initial state among them.",
                 self.events.clone(),
-            ),
-            Row::gauge(
-                "kstatd_kubernetes_last_heard_timestamp_seconds",
-                "Unix time at which anything last came from the API server for this list/watch.",
-                self.heard.clone(),
-            ),
-            Row::gauge(
-                "kstatd_kubernetes_last_list_timestamp_seconds",
-                "Unix time at which the state of this list/watch was last complete.",
-                self.listed.clone(),
             ),
             counter(
                 "kstatd_kubernetes_malformed_objects_total",
@@ -441,7 +412,6 @@ mod tests {
         metrics.watch("*v1.Pod", false);
         metrics.failed("*v1.Pod", "", Reason::Frozen);
         metrics.failed("*v1.Pod", "a", Reason::of_status(503));
-        metrics.scope("*v1.Pod", "a").heard.set(2.5);
         metrics.listed("*v1.Pod", 7, 10);
         metrics.shard(1, 3);
         metrics.shard(0, 2);
@@ -453,7 +423,6 @@ mod tests {
             "kube_state_metrics_watch_total{resource=\"*v1.Pod\",result=\"error\"} 1\n",
             "kstatd_kubernetes_errors_total{namespace=\"\",reason=\"frozen\",resource=\"*v1.Pod\"} 1\n",
             "kstatd_kubernetes_errors_total{namespace=\"a\",reason=\"server_error\",resource=\"*v1.Pod\"} 1\n",
-            "kstatd_kubernetes_last_heard_timestamp_seconds{namespace=\"a\",resource=\"*v1.Pod\"} 2.5\n",
             "kube_state_metrics_list_objects{resource=\"*v1.Pod\"} 7\n",
             "kube_state_metrics_list_objects_limit{resource=\"*v1.Pod\"} 10\n",
             "kube_state_metrics_shard_ordinal{shard_ordinal=\"0\"} 0\n",

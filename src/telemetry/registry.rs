@@ -70,7 +70,7 @@ impl OwnMetrics {
     /// All families that have series now, in the order of their names.
     fn families(&self) -> Vec<Family> {
         let mut families = Vec::new();
-        self.0.iter().for_each(|of| of.collect(&mut families));
+        self.collect(&mut families);
         families.retain(|family| !family.series.is_empty());
         families.sort_by_key(|family| family.name);
         families
@@ -89,6 +89,15 @@ impl OwnMetrics {
             families.retain(|family| !family.series.is_empty());
         }
         families
+    }
+
+    /// Whether anything can be read of them.
+    pub fn are_readable(&self) -> bool {
+        self.0.iter().any(|of| {
+            let mut families = Vec::new();
+            of.collect(&mut families);
+            families.iter().any(|family| !family.series.is_empty())
+        })
     }
 
     /// The names of all families that have a series now.
@@ -116,6 +125,12 @@ fn is_of(namespaces: &BTreeSet<String>, labels: &[u8]) -> bool {
         name == b"namespace"
             && str::from_utf8(&labels::plain(value)).is_ok_and(|value| namespaces.contains(value))
     })
+}
+
+impl Collect for OwnMetrics {
+    fn collect(&self, out: &mut Vec<Family>) {
+        self.0.iter().for_each(|of| of.collect(out));
+    }
 }
 
 /// A body in one piece: own metrics are few.

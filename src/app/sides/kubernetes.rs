@@ -12,19 +12,22 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
-use super::{Awaited, Kind, Preparing, Side, Start, Status, Task};
+use super::{Awaited, Health, Kind, Preparing, Side, Start, Status, Task};
 use crate::cache::{Catalog, MetricKind};
 use crate::cli::config::{Config, KubeConfig, Name};
 use crate::exposition::Source;
+use crate::kube::facts::Facts;
 use crate::kube::resharding::Sharding;
 use crate::kube::shard::Shard;
 use crate::kube::{
     self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle, Timing, Watched,
 };
 use crate::server::authorisation::Reviews;
+use crate::server::health::Check;
 use crate::server::routes::LivenessProbe;
-use crate::telemetry::KubeMetrics;
+use crate::telemetry::{KubeMetrics, Recorder};
 
 pub(crate) use connection::is_configured;
 use connection::{Connection, Reviewer, greet};
@@ -93,6 +96,8 @@ struct KubeSide {
     custom: Option<Custom>,
     /// What holds back what is served at the start, if anything does.
     first_sync: Option<Arc<FirstSync>>,
+    /// Asks whether the namespaces exist.
+    asking: JoinSet<()>,
 }
 
 /// Completes when another share of the objects is to be followed, or another part of it to be shown; it may be dropped at
@@ -152,7 +157,7 @@ impl KubeSide {
             .gate
             .map(|patience| Arc::new(FirstSync::new(pipeline.handle(), patience, settle)));
         tokio::spawn(kube::report(pipeline.handle()));
-        let side = Self {
+        let mut side = Self {
             catalog,
             first_sync,
             situation: pipeline.handle(),
@@ -165,8 +170,10 @@ impl KubeSide {
             sharding,
             change: 1,
             custom,
+            asking: JoinSet::new(),
         };
         side.note_shard();
+        side.ask_for_namespaces();
         Ok(side)
     }
 
@@ -176,6 +183,14 @@ impl KubeSide {
         config.shard = self.shard();
         self.change = self.pipeline.change(&self.connection.client, &config);
         self.note_shard();
+    }
+
+    /// Says in the log which of the namespaces there are not.
+    fn ask_for_namespaces(&mut self) {
+        self.asking = JoinSet::new();
+        let (client, handle) = (Arc::clone(&self.connection.client), self.pipeline.handle());
+        let namespaces = self.config.namespaces.clone();
+        self.asking.spawn(kube::report_missing(client, handle, namespaces));
     }
 
     fn shard(&self) -> Shard {
@@ -242,6 +257,18 @@ impl Side for KubeSide {
         }))
     }
 
+    fn telemetry(&self, recorder: &mut Recorder) {
+        recorder.add(self.pipeline.handle());
+    }
+
+    fn health(&self) -> Option<Health> {
+        let (ready, live) = (self.pipeline.handle(), self.pipeline.handle());
+        Some(Health {
+            ready: Arc::new(move || ready_checks(&ready.facts())),
+            live: Arc::new(move || live_checks(&live.facts())),
+        })
+    }
+
     fn reviews(&self) -> Option<Arc<dyn Reviews>> {
         Some(Arc::new(Reviewer(Arc::clone(&self.client))))
     }
@@ -268,6 +295,8 @@ impl Side for KubeSide {
     fn reload(&mut self, config: &Config) {
         let prepared = self.prepared.take().and_then(|mut prepared| prepared.try_recv().ok());
         let (Some(connection), Some(config)) = (prepared, &config.kube) else { return };
+        let asked = (&self.connection.client, &self.config.namespaces);
+        let other = !Arc::ptr_eq(asked.0, &connection.client) || *asked.1 != config.namespaces;
         if !Arc::ptr_eq(&self.connection.client, &connection.client) {
             tokio::spawn(greet(Arc::clone(&connection.client)));
             self.client.store(Arc::clone(&connection.client));
@@ -281,6 +310,9 @@ impl Side for KubeSide {
         }
         // Kind by kind, from here on.
         self.follow();
+        if other {
+            self.ask_for_namespaces();
+        }
     }
 
     fn attend(&mut self) -> Task<'_, ()> {
@@ -294,6 +326,33 @@ impl Side for KubeSide {
     fn stop(self: Box<Self>) -> Task<'static, ()> {
         Box::pin(self.pipeline.stop())
     }
+}
+
+/// A check for the first lists, and one for each kind: whether what is shown of it is complete and kept up to date.
+fn ready_checks(facts: &Facts) -> Vec<Check> {
+    let waits = (!facts.ready).then(|| "not all kinds were listed yet".to_owned());
+    let first = Check { name: "kubernetes/first-lists".to_owned(), failure: waits };
+    let kinds = facts.kinds();
+    let kinds = kinds.iter().map(|kind| Check {
+        name: check_name(&kind.name),
+        failure: kind.trouble().map(|trouble| trouble.to_string()),
+    });
+    std::iter::once(first).chain(kinds).collect()
+}
+
+/// A check for each kind: whether what follows it runs.
+fn live_checks(facts: &Facts) -> Vec<Check> {
+    let kinds = facts.kinds();
+    let kinds = kinds.iter().map(|kind| Check {
+        name: check_name(&kind.name),
+        failure: (!kind.is_running())
+            .then(|| "it waits to be started again after a fault".to_owned()),
+    });
+    kinds.collect()
+}
+
+fn check_name(kind: &str) -> String {
+    format!("kubernetes/{kind}")
 }
 
 fn pipeline_config(config: &KubeConfig, custom: Option<&mut Custom>) -> PipelineConfig {

@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use crate::cli::config::Config;
 use crate::exposition::Source;
+use crate::exposition::family::Collect;
 use crate::server::authorisation::Reviews;
+use crate::server::health::Look;
 use crate::server::routes::LivenessProbe;
 use crate::telemetry::{KubeMetrics, Recorder};
 
@@ -69,6 +71,8 @@ pub(crate) struct Start<'a> {
     pub(crate) metrics: &'a KubeMetrics,
     /// The names of families that it must leave alone.
     pub(crate) taken: Taken,
+    /// What stands among its families, where one body has all there is.
+    pub(crate) beside: Option<Arc<dyn Collect>>,
 }
 
 /// Something that ready is waited for.
@@ -77,6 +81,14 @@ pub(crate) struct Awaited {
     pub(crate) what: &'static str,
     /// Completes when it is there.
     pub(crate) done: Task<'static, ()>,
+}
+
+/// What can be looked at to tell how a side is doing, for whoever asks in detail.
+pub(crate) struct Health {
+    /// Whether what it serves is complete and kept up to date.
+    pub(crate) ready: Look,
+    /// Whether all of it runs.
+    pub(crate) live: Look,
 }
 
 /// How a side is doing.
@@ -103,6 +115,11 @@ pub(crate) trait Side: Send {
 
     /// Tells whether that which it follows lives.
     fn liveness(&self) -> Option<LivenessProbe> {
+        None
+    }
+
+    /// What can be looked at of it.
+    fn health(&self) -> Option<Health> {
         None
     }
 

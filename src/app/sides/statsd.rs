@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Kind, Reread, Side, Start, Taken, Task, Trigger};
+use super::{Health, Kind, Reread, Side, Start, Taken, Task, Trigger};
 use crate::cli::config::Name;
 use crate::cli::services;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::exposition::Source;
+use crate::exposition::family::Collect;
+use crate::server::health::Check;
 use crate::statsd::mapping;
 use crate::statsd::{CacheKind, Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
 use crate::telemetry::Recorder;
@@ -40,7 +42,7 @@ struct StatsdSide {
 }
 
 impl StatsdSide {
-    fn start(Start { config, taken, .. }: &Start<'_>) -> Result<Box<dyn Side>, String> {
+    fn start(Start { config, taken, beside, .. }: &Start<'_>) -> Result<Box<dyn Side>, String> {
         let args = &config.statsd.as_ref().ok_or("no StatsD side is configured")?.args;
         let self_metrics = match config.name {
             Name::StatsdExporter => SelfMetrics::Original,
@@ -50,7 +52,7 @@ impl StatsdSide {
                 SelfMetrics::None
             }
         };
-        let pipeline = start(args, self_metrics, Arc::clone(taken));
+        let pipeline = start(args, self_metrics, Arc::clone(taken), beside.clone());
         let pipeline = pipeline.map_err(|error| error.to_string())?;
         announce(&pipeline, args);
         Ok(Box::new(Self { pipeline, has_mapping: !args.mapping_config.is_empty() }))
@@ -69,6 +71,20 @@ impl Side for StatsdSide {
 
     fn telemetry(&self, recorder: &mut Recorder) {
         recorder.add(self.pipeline.about(SelfMetrics::All));
+    }
+
+    /// Whether its listeners are open: one that fails to read is closed, and opened again after a pause.
+    fn health(&self) -> Option<Health> {
+        let pipeline = Arc::clone(&self.pipeline);
+        let ready = move || {
+            let listeners = pipeline.listeners().into_iter();
+            let check = |(name, open): (String, bool)| Check {
+                name: format!("statsd/{name}"),
+                failure: (!open).then(|| "the socket failed and is being opened again".to_owned()),
+            };
+            listeners.map(check).collect()
+        };
+        Some(Health { ready: Arc::new(ready), live: Arc::new(Vec::new) })
     }
 
     fn reread(&self) -> Option<Reread> {
@@ -179,7 +195,8 @@ pub(crate) fn before_start(args: &StatsdArgs) -> Result<bool, String> {
     Ok(args.check_config)
 }
 
-/// Starts the pipeline. `reserved` tells the names that the rest of the exposition has.
+/// Starts the pipeline. `reserved` tells the names that the rest of the exposition has, `beside` is what stands among its
+/// families.
 ///
 /// # Errors
 ///
@@ -188,6 +205,7 @@ fn start(
     args: &StatsdArgs,
     self_metrics: SelfMetrics,
     reserved: Taken,
+    beside: Option<Arc<dyn Collect>>,
 ) -> Result<Arc<Pipeline>, StatsdError> {
     let udp = listen_address("UDP", &args.listen_udp)?;
     let tcp = listen_address("TCP", &args.listen_tcp)?;
@@ -231,6 +249,7 @@ fn start(
         }),
         reserved,
         self_metrics,
+        beside,
         ..PipelineConfig::default()
     };
     let pipeline = Pipeline::start(config).map_err(|error| match error {

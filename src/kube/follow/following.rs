@@ -239,8 +239,9 @@ impl Following {
         part.faults += 1;
         part.last_fault = Some(now);
         part.restart = Some(now + wait);
-        metrics.restarted(&scope.target.label);
-        part.progress.failed(reason);
+        metrics.restarted(&scope.target.own_label());
+        part.progress.failed(None, reason);
+        part.progress.stopped(true);
         tracing::error!(
             resource = %scope.target.plural,
             namespace = scope.namespace,
@@ -260,6 +261,7 @@ impl Following {
         for (scope, part) in self.parts.iter_mut().enumerate() {
             if part.restart.is_some_and(|due| due <= now) {
                 part.restart = None;
+                part.progress.stopped(false);
                 let place = Place { following: self.id, scope };
                 let quota = self.quota.as_ref();
                 let Part { store, handover, progress, .. } = &*part;
@@ -287,9 +289,7 @@ impl Plan {
         ground: &mut Ground,
     ) -> AbortHandle {
         let scope = Arc::clone(&self.scopes[place.scope]);
-        let counters = ground.metrics.reflector(&scope.target.label);
-        let namespace = scope.namespace.as_deref().unwrap_or_default();
-        let times = ground.metrics.scope(&scope.target.label, namespace);
+        let counters = ground.metrics.reflector(&scope.target.own_label());
         let member = ground.shared.enrol(&scope);
         let left_out = counters.left_out.clone();
         let share = quota.map(|quota| quota.share(place.scope, store.len(), left_out));
@@ -312,7 +312,6 @@ impl Plan {
             progress: Arc::clone(progress),
             calls: ground.metrics.clone(),
             metrics: counters,
-            times,
             member,
             shared: Arc::clone(&ground.shared),
             health: Health::default(),

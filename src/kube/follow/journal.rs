@@ -13,6 +13,8 @@ use crate::telemetry::kube::Reason;
 
 /// How long failures gather before they have a line.
 const GATHER: Duration = Duration::from_secs(2);
+/// How long the end of an outage waits for those that still fail.
+const STRAGGLERS: Duration = Duration::from_secs(30);
 /// After so long what still fails is said again.
 const REPEAT: Duration = Duration::from_secs(3600);
 /// How many list/watches a line names.
@@ -63,11 +65,30 @@ struct Said {
     count: usize,
 }
 
+/// A list/watch that works again.
+#[derive(Debug)]
+struct Works {
+    name: Arc<str>,
+    /// Since when it had failed.
+    since: Instant,
+    again: Instant,
+}
+
+/// The reason that stands for all that are one trouble: a server that has gone away is found to be frozen by one request,
+/// does not answer the next and refuses connections in the end.
+fn trouble(reason: Reason) -> Reason {
+    match reason {
+        Reason::Timeout | Reason::Frozen | Reason::Slow => Reason::Broken,
+        other => other,
+    }
+}
+
 #[derive(Debug, Default)]
 struct Book {
     failing: BTreeMap<usize, Failing>,
-    /// Those that work again, of which a line has told, with the time of their failure.
-    works: BTreeMap<usize, (Arc<str>, Instant)>,
+    /// Those that work again, of which a line has told.
+    works: BTreeMap<usize, Works>,
+    /// By [`trouble`].
     said: BTreeMap<Reason, Said>,
     /// Whether a flush is under way.
     due: bool,
@@ -75,36 +96,37 @@ struct Book {
 
 impl Book {
     fn failed(&mut self, id: usize, name: &Arc<str>, reason: Reason, error: &str, now: Instant) {
-        let before = self.works.remove(&id).map(|(_, since)| (since, true));
+        let before = self.works.remove(&id).map(|works| (works.since, true));
         let failing = self.failing.entry(id).or_insert_with(|| {
             let (since, told) = before.unwrap_or((now, false));
             Failing { name: Arc::clone(name), reason, error: String::new(), since, told }
         });
-        if failing.reason != reason {
-            (failing.reason, failing.told) =
-                (reason, failing.told && self.said.contains_key(&reason));
+        if trouble(failing.reason) != trouble(reason) {
+            failing.told &= self.said.contains_key(&trouble(reason));
         }
+        failing.reason = reason;
         error.clone_into(&mut failing.error);
     }
 
-    fn works(&mut self, id: usize) {
-        if let Some(failing) = self.failing.remove(&id)
-            && (failing.told || self.covers(failing.reason))
+    fn works(&mut self, id: usize, now: Instant) {
+        if let Some(Failing { name, reason, since, told, .. }) = self.failing.remove(&id)
+            && (told || self.covers(reason))
         {
-            self.works.insert(id, (failing.name, failing.since));
+            self.works.insert(id, Works { name, since, again: now });
         }
     }
 
     /// Whether a line about the server has told of all that fail for this reason.
     fn covers(&self, reason: Reason) -> bool {
-        reason.is_of_the_server() && self.said.contains_key(&reason)
+        reason.is_of_the_server() && self.said.contains_key(&trouble(reason))
     }
 
     /// The lines that are due.
     fn flush(&mut self, total: usize, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
-        for reason in Reason::ALL {
-            let all = self.failing.values().filter(|failing| failing.reason == reason);
+        for reason in Reason::ALL.into_iter().filter(|reason| trouble(*reason) == *reason) {
+            let is_of_it = |failing: &&Failing| trouble(failing.reason) == reason;
+            let all = self.failing.values().filter(is_of_it);
             let count = all.clone().count();
             let Some(first) = all.clone().map(|failing| failing.since).min() else {
                 self.said.remove(&reason);
@@ -131,22 +153,25 @@ impl Book {
             } else {
                 (named.clone().count(), names(named))
             };
-            let latest = self.failing.values().rfind(|failing| failing.reason == reason);
-            let error = latest.map(|failing| failing.error.clone()).unwrap_or_default();
+            let latest = self.failing.values().rfind(is_of_it);
+            let (cause, error) = latest
+                .map_or((reason, String::new()), |latest| (latest.reason, latest.error.clone()));
             let since = again.then(|| now.duration_since(first));
-            lines.push(Line::Fails { reason, error, count, names, since });
-            for failing in self.failing.values_mut().filter(|failing| failing.reason == reason) {
-                failing.told = true;
-            }
+            lines.push(Line::Fails { reason: cause, error, count, names, since });
+            let all = self.failing.values_mut().filter(|failing| trouble(failing.reason) == reason);
+            all.for_each(|failing| failing.told = true);
             self.said.insert(reason, Said { at: now, count });
         }
-        // An outage is over when nothing of the server fails any more; a kind's own trouble when it works.
+        // An outage is over when nothing of the server fails any more, or what does has kept to itself for a while; a
+        // kind's own trouble when it works.
         let server_fails = self.failing.values().any(|failing| failing.reason.is_of_the_server());
-        if !self.works.is_empty() && !server_fails {
+        let last = self.works.values().map(|works| works.again).max();
+        let is_over = |last| !server_fails || now.duration_since(last) >= STRAGGLERS;
+        if last.is_some_and(is_over) {
             let works = std::mem::take(&mut self.works);
-            let first = works.values().map(|(_, since)| *since).min().unwrap_or(now);
+            let first = works.values().map(|works| works.since).min().unwrap_or(now);
             let (count, after) = (works.len(), now.duration_since(first));
-            let names = names(works.values().map(|(name, _)| &**name));
+            let names = names(works.values().map(|works| &*works.name));
             lines.push(Line::Works { count, names, after });
         }
         lines
@@ -196,7 +221,7 @@ impl Member {
     /// It works.
     pub(crate) fn works(&self) {
         let mut book = self.journal.lock();
-        book.works(self.id);
+        book.works(self.id, Instant::now());
         if !book.works.is_empty() {
             self.journal.flush_soon(book);
         }
@@ -305,7 +330,7 @@ mod tests {
 
         fn works(&mut self, ids: impl IntoIterator<Item = usize>) {
             for id in ids {
-                self.book.works(id);
+                self.book.works(id, self.now);
             }
         }
 
@@ -340,6 +365,36 @@ mod tests {
         bench.works(39..40);
         assert_eq!(bench.after(2), [format!("works 40 {ALL} after 1006")]);
         assert!(bench.after(9999).is_empty());
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_one_trouble_however_it_shows() {
+        let mut bench = Bench::new();
+        bench.fails(0..40, Reason::Frozen);
+        assert_eq!(bench.after(2), [format!("frozen 40 {ALL}")]);
+        for reason in [Reason::Timeout, Reason::Broken, Reason::Slow, Reason::Timeout] {
+            bench.fails(0..40, reason);
+            assert!(bench.after(20).is_empty());
+        }
+        assert_eq!(bench.after(3600), [format!("timeout 40 {ALL} for 3682")]);
+        bench.works(0..40);
+        assert_eq!(bench.after(2), [format!("works 40 {ALL} after 3684")]);
+    }
+
+    #[test]
+    fn one_that_fails_for_good_hides_the_end_of_an_outage_for_a_while_only() {
+        let mut bench = Bench::new();
+        bench.fails([7], Reason::ServerError);
+        assert_eq!(bench.after(2), ["server_error 1 kind07"]);
+        bench.fails(0..40, Reason::Broken);
+        assert_eq!(bench.after(2), [format!("broken 40 {ALL}")]);
+        bench.works((0..40).filter(|id| *id != 7));
+        bench.fails([7], Reason::ServerError);
+        assert_eq!(bench.after(2), ["server_error 1 kind07"]);
+        bench.fails([7], Reason::ServerError);
+        let names = ALL.replace("kind07 and 32", "kind08 and 31");
+        assert_eq!(bench.after(30), [format!("works 39 {names} after 34")]);
+        assert!(bench.after(2).is_empty());
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! What can be known from outside about a list/watch while it runs.
+//!
+//! The list/watch writes into its [`Progress`]; whoever wants to know takes a [`Status`], which is cheap, or a
+//! [`ListWatch`] with all there is. How they are put together for the whole side is in [`kube::facts`](crate::kube::facts).
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use crate::cache::Store;
+use crate::cache::{Size, Store};
 use crate::kube::frame::Encoding;
-use crate::kube::target::Scope;
+use crate::kube::target::{Scope, Target};
+use crate::telemetry::kube::Reason;
 
 /// What a list/watch is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,12 +26,29 @@ pub enum Phase {
     Waiting,
 }
 
-/// A failure and its time.
+/// What keeps a list/watch from succeeding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// When it happened.
+    /// When it failed first; it has not succeeded since.
+    pub since: SystemTime,
+    /// When it failed last.
     pub at: SystemTime,
-    /// What happened.
+    /// Why; `None` for a fault of this program.
+    pub reason: Option<Reason>,
+    /// What happened last, in words.
+    pub message: String,
+}
+
+/// What has failed for one reason, since the list/watch began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Errors {
+    /// Why.
+    pub reason: Reason,
+    /// How often.
+    pub count: u64,
+    /// When it did so last.
+    pub at: SystemTime,
+    /// What happened then, in words.
     pub message: String,
 }
 
@@ -42,14 +63,45 @@ pub struct Status {
     pub phase: Phase,
     /// When the state was complete for the last time.
     pub listed: Option<SystemTime>,
+    /// When anything came from the API server for it.
+    pub heard: Option<SystemTime>,
     /// The encoding that the server chose.
     pub encoding: Option<Encoding>,
     /// Objects in the store.
     pub objects: usize,
     /// Objects of the state that is on its way.
     pub coming: usize,
-    /// The latest failure, until a list or watch succeeds.
+    /// The present failure, until a list or watch succeeds.
     pub failure: Option<Failure>,
+    /// Whether its objects were given up because the server has refused them for long.
+    pub given_up: bool,
+    /// Whether it has ended by a fault of this program and waits to be started again.
+    pub stopped: bool,
+}
+
+impl Status {
+    /// Whether what is shown is a complete state, however old.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.listed.is_some() && !self.given_up
+    }
+}
+
+/// All that is known of one list/watch at one moment.
+#[derive(Clone, Debug)]
+pub struct ListWatch {
+    /// How it is doing.
+    pub status: Status,
+    /// What is listed.
+    pub target: Target,
+    /// How large the text of its objects is.
+    pub size: Size,
+    /// Changes that came since it began, streaming lists included.
+    pub events: u64,
+    /// What has failed since it began, by reason.
+    pub errors: Vec<Errors>,
+    /// Whether it is shown; else it is listed aside to take the place of an older one.
+    pub shown: bool,
 }
 
 #[derive(Debug, Default)]
@@ -58,27 +110,43 @@ struct Situation {
     listed: Option<SystemTime>,
     encoding: Option<Encoding>,
     failure: Option<Failure>,
+    given_up: bool,
+    stopped: bool,
+    errors: Vec<Errors>,
 }
 
-/// Shared between a list/watch, which writes, and a status page, which reads.
+/// Shared between a list/watch, which writes, and those who want to know.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    resource: String,
+    target: Target,
     namespace: Option<String>,
     store: Arc<Store>,
     situation: Mutex<Situation>,
     settled: AtomicBool,
+    shown: AtomicBool,
     coming: AtomicUsize,
+    events: AtomicU64,
+    /// In microseconds of Unix time, 0 for never.
+    heard: AtomicU64,
     pending: watch::Sender<usize>,
 }
 
 impl Progress {
     /// A list/watch that has to settle before the pipeline is ready.
     pub(crate) fn new(scope: &Scope, store: Arc<Store>, pending: watch::Sender<usize>) -> Self {
-        let (resource, namespace) = (scope.target.plural.clone(), scope.namespace.clone());
         pending.send_modify(|pending| *pending += 1);
-        let (situation, settled) = (Mutex::default(), AtomicBool::new(false));
-        Self { resource, namespace, store, situation, settled, coming: 0.into(), pending }
+        Self {
+            target: scope.target.clone(),
+            namespace: scope.namespace.clone(),
+            store,
+            situation: Mutex::default(),
+            settled: AtomicBool::new(false),
+            shown: AtomicBool::new(false),
+            coming: AtomicUsize::new(0),
+            events: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
+            pending,
+        }
     }
 
     pub(crate) fn phase(&self, phase: Phase) {
@@ -106,9 +174,25 @@ impl Progress {
         self.lock().encoding = Some(encoding);
     }
 
+    /// Something has come from the API server.
+    pub(crate) fn heard(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.heard.store(now.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// A change has come.
+    pub(crate) fn event(&self) {
+        self.events.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// So many objects of a new state are there.
     pub(crate) fn coming(&self, objects: usize) {
         self.coming.store(objects, Ordering::Relaxed);
+    }
+
+    /// Its objects are shown from here on.
+    pub(crate) fn show(&self) {
+        self.shown.store(true, Ordering::Relaxed);
     }
 
     /// The state is complete.
@@ -117,6 +201,7 @@ impl Progress {
         situation.phase = Phase::Watching;
         situation.listed = Some(SystemTime::now());
         situation.failure = None;
+        situation.given_up = false;
         drop(situation);
         self.settle();
         // It may have been settled by a refusal.
@@ -130,10 +215,39 @@ impl Progress {
         situation.failure = None;
     }
 
-    /// Notes a failure.
-    pub(crate) fn failed(&self, message: &str) {
-        let failure = Failure { at: SystemTime::now(), message: message.to_owned() };
-        self.lock().failure = Some(failure);
+    /// Counts what failed, whether it matters or not.
+    pub(crate) fn count(&self, reason: Reason, message: &str) {
+        let mut situation = self.lock();
+        let errors = &mut situation.errors;
+        let at = errors.binary_search_by_key(&reason, |errors| errors.reason);
+        let at = at.unwrap_or_else(|at| {
+            let (at_time, message) = (SystemTime::UNIX_EPOCH, String::new());
+            errors.insert(at, Errors { reason, count: 0, at: at_time, message });
+            at
+        });
+        if let Some(errors) = errors.get_mut(at) {
+            errors.count += 1;
+            errors.at = SystemTime::now();
+            message.clone_into(&mut errors.message);
+        }
+    }
+
+    /// Notes a failure; without a reason it is a fault of this program.
+    pub(crate) fn failed(&self, reason: Option<Reason>, message: &str) {
+        let (at, message) = (SystemTime::now(), message.to_owned());
+        let mut situation = self.lock();
+        let since = situation.failure.as_ref().map_or(at, |failure| failure.since);
+        situation.failure = Some(Failure { since, at, reason, message });
+    }
+
+    /// The objects are shown no more, because the server has refused them for long.
+    pub(crate) fn given_up(&self) {
+        self.lock().given_up = true;
+    }
+
+    /// It has ended by a fault of this program, or runs again.
+    pub(crate) fn stopped(&self, stopped: bool) {
+        self.lock().stopped = stopped;
     }
 
     /// There is a state, or the server has refused to give one: nothing to wait for.
@@ -143,17 +257,40 @@ impl Progress {
         }
     }
 
+    /// How it is doing.
     pub(crate) fn status(&self) -> Status {
+        self.status_of(&self.lock())
+    }
+
+    /// All that is known of it; see [`Store::size`] for what that takes.
+    pub(crate) fn facts(&self) -> ListWatch {
         let situation = self.lock();
+        let (status, errors) = (self.status_of(&situation), situation.errors.clone());
+        drop(situation);
+        ListWatch {
+            status,
+            target: self.target.clone(),
+            size: self.store.size(),
+            events: self.events.load(Ordering::Relaxed),
+            errors,
+            shown: self.shown.load(Ordering::Relaxed),
+        }
+    }
+
+    fn status_of(&self, situation: &Situation) -> Status {
+        let heard = self.heard.load(Ordering::Relaxed);
         Status {
-            resource: self.resource.clone(),
+            resource: self.target.plural.clone(),
             namespace: self.namespace.clone(),
             phase: situation.phase,
             listed: situation.listed,
+            heard: (heard > 0).then(|| UNIX_EPOCH + Duration::from_micros(heard)),
             encoding: situation.encoding,
             objects: self.store.len(),
             coming: self.coming.load(Ordering::Relaxed),
             failure: situation.failure.clone(),
+            given_up: situation.given_up,
+            stopped: situation.stopped,
         }
     }
 

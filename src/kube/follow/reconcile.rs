@@ -220,6 +220,7 @@ impl Reconciler {
 
     /// Serves a kind from here on, in place of its older state and of the kinds that are `gone`.
     fn serve(&mut self, following: Following, gone: &[String]) {
+        following.progress().for_each(|progress| progress.show());
         let new = (Arc::clone(following.plan.schema()), following.stores());
         self.catalog.exchange(Some(new), gone);
         for name in gone {

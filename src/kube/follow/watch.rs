@@ -9,7 +9,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -31,7 +31,7 @@ use crate::kube::frame::{
 use crate::kube::target::Scope;
 use crate::resources::{Column, Needs};
 use crate::telemetry::KubeMetrics;
-use crate::telemetry::kube::{Reason, ReflectorMetrics, ScopeMetrics};
+use crate::telemetry::kube::{Reason, ReflectorMetrics};
 use crate::wire::view::decode;
 
 /// The longest that a server's `Retry-After` is obeyed.
@@ -245,7 +245,6 @@ pub(crate) struct Reflector {
     pub(crate) progress: Arc<Progress>,
     pub(crate) calls: KubeMetrics,
     pub(crate) metrics: ReflectorMetrics,
-    pub(crate) times: ScopeMetrics,
     /// What the log tells of it.
     pub(crate) member: Member,
     pub(crate) shared: Arc<Shared>,
@@ -491,6 +490,7 @@ impl Reflector {
     fn event(&mut self, machine: &mut Machine, event: Event<'_>) -> Result<(), Ended> {
         if matches!(event.kind, EventKind::Added | EventKind::Modified | EventKind::Deleted) {
             self.pace.changed();
+            self.progress.event();
         }
         match event.kind {
             EventKind::Added => {
@@ -539,7 +539,7 @@ impl Reflector {
     fn received(&self, chunk: &Bytes) {
         self.metrics.received.inc_by(chunk.len() as u64);
         self.pace.received(chunk.len());
-        self.times.heard.set(unix_now());
+        self.progress.heard();
         self.progress.coming(self.intake.collecting());
     }
 
@@ -554,7 +554,6 @@ impl Reflector {
         if order == Collected::Commit {
             let began = self.health.list_began.take();
             self.health.list_took = began.map(|began| began.elapsed()).unwrap_or_default();
-            self.times.listed.set(unix_now());
             self.progress.listed();
             let status = self.progress.status();
             tracing::debug!(
@@ -600,7 +599,7 @@ impl Reflector {
             .await
             .map_err(|_| silent())?
             .map_err(|error| Ended::failed(unanswered.clone(), Reason::Broken, error))?;
-        self.times.heard.set(unix_now());
+        self.progress.heard();
         if !response.status().is_success() {
             let refusal = timeout(limit, Refusal::read(response)).await;
             return Err(refusal.map_or_else(|_| silent(), Ended::from));
@@ -643,12 +642,13 @@ impl Reflector {
             return false;
         };
         let namespace = self.scope.namespace.as_deref().unwrap_or_default();
-        self.calls.failed(&self.scope.target.label, namespace, reason);
+        self.calls.failed(&self.scope.target.own_label(), namespace, reason);
+        self.progress.count(reason, error);
         tracing::debug!(resource, reason = reason.label(), error, "failed to list or watch");
         if ended.useful {
             // It goes on at once, with the same version or with a list in its place.
             if !matches!(ended.outcome, Outcome::Broken { .. }) {
-                self.progress.failed(error);
+                self.progress.failed(Some(reason), error);
             }
             return false;
         }
@@ -660,7 +660,7 @@ impl Reflector {
             return false;
         }
         self.health.failing = true;
-        self.progress.failed(error);
+        self.progress.failed(Some(reason), error);
         self.member.failed(reason, error);
         if let Outcome::Refused { code } = ended.outcome {
             if *state != State::Streaming && matches!(code, 400 | 403..=406 | 422) {
@@ -680,6 +680,7 @@ impl Reflector {
             return false;
         }
         self.health.given_up = true;
+        self.progress.given_up();
         let (objects, seconds) = (self.intake.purge(), since.elapsed().as_secs());
         if objects > 0 {
             let resource = self.member.name();
@@ -692,10 +693,6 @@ impl Reflector {
         }
         true
     }
-}
-
-fn unix_now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::{LivenessProbe, metrics};
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
+use crate::server::health::{self, Check, Checks};
 use crate::server::landing::{self, Link};
 use crate::server::query::Filters;
 use crate::server::response::{self, Response};
-use crate::server::router::{Methods, Router};
+use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
 use crate::telemetry::{HttpMetrics, VERSION};
 
@@ -17,8 +18,10 @@ pub(crate) fn router(
     sources: Vec<Arc<dyn Source>>,
     gzip: bool,
     livez: Option<LivenessProbe>,
+    checks: &Checks,
     http: &HttpMetrics,
 ) -> Router {
+    let checks = checks.clone();
     let scrape = Scrape {
         sources,
         dialect: Dialect::KubeStateMetrics,
@@ -37,20 +40,28 @@ pub(crate) fn router(
     );
     metrics(Router::default(), "/metrics", scrape, http)
         .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
-        .at_async("/livez", Methods::Any, move |_| forward_livez(livez.clone()))
+        .at_async("/livez", Methods::Any, move |call| {
+            forward_livez(call, livez.clone(), checks.clone())
+        })
         .at("/", Methods::Any, move |_| response::html(page.clone()))
 }
 
-async fn forward_livez(probe: Option<LivenessProbe>) -> Response {
+async fn forward_livez(call: Call, probe: Option<LivenessProbe>, checks: Checks) -> Response {
     let lives = match probe {
         Some(probe) => probe().await,
         None => Ok(()),
     };
+    if let Err(error) = &lives {
+        tracing::warn!(error, "the API server's livez check failed");
+    }
+    if health::is_verbose(call.query()) {
+        let mut checks = checks.live();
+        let failure = lives.err().map(|_| "its livez check failed".to_owned());
+        checks.insert(1, Check { name: "kubernetes/apiserver".to_owned(), failure });
+        return health::report("livez", call.query(), &checks);
+    }
     match lives {
         Ok(()) => response::text(200, "OK"),
-        Err(error) => {
-            tracing::warn!(%error, "the API server's livez check failed");
-            response::text(503, "Service Unavailable")
-        }
+        Err(_) => response::text(503, "Service Unavailable"),
     }
 }

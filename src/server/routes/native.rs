@@ -5,11 +5,12 @@ use std::sync::Arc;
 use super::metrics;
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
+use crate::server::health::{self, Checks};
 use crate::server::landing::{self, Link};
 use crate::server::query::Filters;
 use crate::server::readiness::Readiness;
 use crate::server::response::{self, Response};
-use crate::server::router::{Methods, Router};
+use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
 use crate::telemetry::{HttpMetrics, VERSION};
 
@@ -31,6 +32,7 @@ pub(crate) fn router(
     parts: &[Part],
     gzip: bool,
     readiness: Readiness,
+    checks: &Checks,
     http: &HttpMetrics,
 ) -> Router {
     let gzip = if gzip { Gzip::ByWeight } else { Gzip::Off };
@@ -51,20 +53,33 @@ pub(crate) fn router(
     links.push(Link::new("/healthz", "/healthz", "the process answers"));
     links.push(Link::new("/livez", "/livez", "the same"));
     links.push(Link::new("/readyz", "/readyz", "the first lists are complete"));
+    links.push(Link::new("/readyz?verbose", "/readyz?verbose", "how each kind is doing"));
     let page = landing::page(
         "kstatd",
         "State of Kubernetes objects and metrics sent over StatsD, for Prometheus.",
         &format!("version {VERSION}"),
         &links,
     );
+    let (live, ready) = (checks.clone(), checks.clone());
     router
         .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
-        .at("/livez", Methods::Any, |_| response::text(200, "OK"))
-        .at("/readyz", Methods::Any, move |_| ready(&readiness))
+        .at("/livez", Methods::Any, move |call| lives(call, &live))
+        .at("/readyz", Methods::Any, move |call| is_ready(call, &readiness, &ready))
         .at("/", Methods::Any, move |_| response::html(page.clone()))
 }
 
-fn ready(readiness: &Readiness) -> Response {
+/// That the process answers; asked in detail, whether all of it runs.
+pub(super) fn lives(call: &Call, checks: &Checks) -> Response {
+    if health::is_about_checks(call.query()) {
+        return health::report("livez", call.query(), &checks.live());
+    }
+    response::text(200, "OK")
+}
+
+fn is_ready(call: &Call, readiness: &Readiness, checks: &Checks) -> Response {
+    if health::is_about_checks(call.query()) {
+        return health::report("readyz", call.query(), &checks.ready());
+    }
     let waiting = readiness.waiting_for();
     if waiting.is_empty() {
         return response::text(200, "OK");

@@ -2,27 +2,24 @@
 
 use std::sync::Arc;
 
+use super::native::lives;
 use crate::exposition::negotiate::Dialect;
-use crate::exposition::{Format, Source};
+use crate::server::health::{self, Check, Checks};
 use crate::server::landing::{self, Link};
 use crate::server::pprof;
 use crate::server::query::Filters;
-use crate::server::response::{self, Response};
+use crate::server::response;
 use crate::server::router::{Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
 use crate::telemetry::{OwnMetrics, VERSION};
 
-/// The routes: own metrics, then those of `more`. kube-state-metrics has no `/healthz` and
-/// `/livez` here; kstatd has.
-pub(crate) fn router(
-    own: OwnMetrics,
-    more: Arc<dyn Source>,
-    name: &str,
-    with_health: bool,
-) -> Router {
-    let probe = own.clone();
+/// The routes. kube-state-metrics has no `/healthz` and `/livez` here; kstatd has.
+pub(crate) fn router(own: &OwnMetrics, name: &str, with_health: bool, checks: &Checks) -> Router {
+    let (probe, ready) = (own.clone(), checks.clone());
+    // What the original knows nothing of is left alone there.
+    let about_checks = if with_health { health::is_about_checks } else { health::is_verbose };
     let scrape = Scrape {
-        sources: vec![Arc::new(own), more],
+        sources: vec![Arc::new(own.clone())],
         dialect: Dialect::ClientGolang { protobuf: true },
         filters: Filters::NamesAndNamespaces,
         gzip: Gzip::ByWeight,
@@ -34,29 +31,39 @@ pub(crate) fn router(
         &[
             Link::new("/metrics", "metrics", "own metrics"),
             Link::new("/readyz", "readyz", "own metrics can be read"),
+            Link::new("/readyz?verbose", "readyz?verbose", "how each kind is doing"),
             Link::new("/debug/pprof/", "debug/pprof", "profiles"),
         ],
     );
     let mut router = Router::default()
         .at("/metrics", Methods::Any, move |call| scrape.respond(call))
         .by_namespace()
-        .at("/readyz", Methods::Any, move |_| own_metrics_ready(&probe))
+        .at("/readyz", Methods::Any, move |call| {
+            let is_readable = probe.are_readable();
+            if about_checks(call.query()) {
+                let mut checks = ready.ready();
+                checks.insert(1, own_metrics(is_readable));
+                return health::report("readyz", call.query(), &checks);
+            }
+            match is_readable {
+                true => response::text(200, "OK"),
+                false => response::text(503, "Service Unavailable"),
+            }
+        })
         .at("/", Methods::Any, move |_| response::html(page.clone()))
         .merge(pprof::routes(Methods::Any));
     if with_health {
+        let live = checks.clone();
         router = router.at("/healthz", Methods::Any, |_| response::text(200, "OK")).at(
             "/livez",
             Methods::Any,
-            |_| response::text(200, "OK"),
+            move |call| lives(call, &live),
         );
     }
     router
 }
 
-fn own_metrics_ready(own: &OwnMetrics) -> Response {
-    if own.encode(Format::Text).is_empty() {
-        response::text(503, "Service Unavailable")
-    } else {
-        response::text(200, "OK")
-    }
+fn own_metrics(is_readable: bool) -> Check {
+    let failure = (!is_readable).then(|| "there are none".to_owned());
+    Check { name: "metrics".to_owned(), failure }
 }

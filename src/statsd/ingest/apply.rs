@@ -8,7 +8,7 @@ use crate::statsd::clock::{Moment, ticks};
 use crate::statsd::line::{Event, EventKind};
 use crate::statsd::mapcache::{MapCache, Mapping};
 use crate::statsd::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, ObserverType, Rule};
-use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally};
+use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally, rule_number};
 use crate::statsd::name;
 use crate::statsd::relay::RelayBatch;
 use crate::statsd::series::cell;
@@ -225,7 +225,7 @@ impl Core {
             ttl: ticks(rule.map_or(mapper.defaults().ttl, |rule| rule.ttl)),
             tag_errors: 0,
             has_tags: false,
-            mapped: rule.is_some(),
+            rule: rule.map(|rule| rule_number(rule.index)),
         };
         Route {
             kind,
@@ -241,13 +241,16 @@ impl Core {
     /// Resolves a route if need be and applies an event that takes it.
     pub(super) fn apply(&mut self, route: &mut Route, event: &Event<'_>) -> SampleOutcome {
         let weight = event.weight;
+        if let Some(rule) = route.treatment.rule {
+            self.tally.rule(rule, weight);
+        }
         match route.target {
             Target::Dropped => {
                 self.tally.add(Count::ActionDrop, weight);
                 return SampleOutcome::DroppedByRule;
             }
             Target::Nameless => return self.reject(Rejection::EmptyName, route, weight),
-            _ if route.treatment.mapped => self.tally.add(Count::ActionMap, weight),
+            _ if route.treatment.rule.is_some() => self.tally.add(Count::ActionMap, weight),
             _ => self.tally.add(Count::Unmapped, weight),
         }
         let value = route.treatment.series_value(event.value);

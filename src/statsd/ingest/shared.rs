@@ -4,8 +4,8 @@ use arc_swap::ArcSwap;
 
 use crate::statsd::line::ParserFlags;
 use crate::statsd::mapcache::CacheKind;
-use crate::statsd::mapper::Mapper;
-use crate::statsd::metrics::{EventType, Metrics};
+use crate::statsd::mapper::{Mapper, Rule};
+use crate::statsd::metrics::{EventType, Metrics, RuleHits};
 use crate::statsd::relay::Relay;
 use crate::statsd::series::registry::Registry;
 
@@ -15,6 +15,26 @@ pub(crate) struct Loaded {
     pub(crate) mapper: Mapper,
     /// Differs for every load.
     pub(crate) generation: u64,
+    /// Events by rule.
+    pub(crate) hits: RuleHits,
+}
+
+impl Loaded {
+    /// The mapping that takes the place of the one `before`.
+    pub(crate) fn new(mapper: Mapper, generation: u64, before: Option<&Self>) -> Self {
+        let none = RuleHits::default();
+        let before = before.map_or(&none, |before| &before.hits);
+        let hits = RuleHits::new(mapper.rules().iter().map(name), before);
+        Self { mapper, generation, hits }
+    }
+}
+
+/// How the metrics name a rule: by what it matches.
+fn name(rule: &Rule) -> String {
+    match rule.match_metric_type {
+        Some(only) => format!("{} ({})", rule.pattern, only.as_str()),
+        None => rule.pattern.clone(),
+    }
 }
 
 /// What all workers of a pipeline share. [`Shared::new`] has the defaults of the original.
@@ -37,7 +57,7 @@ impl Shared {
         Self {
             registry,
             metrics: Metrics::default(),
-            mapping: ArcSwap::from_pointee(Loaded { mapper, generation: 0 }),
+            mapping: ArcSwap::from_pointee(Loaded::new(mapper, 0, None)),
             flags,
             cache_size: 1_000,
             cache_kind: CacheKind::Lru,
@@ -67,7 +87,8 @@ pub(crate) struct Treatment {
     pub(crate) ttl: u32,
     pub(crate) tag_errors: u32,
     pub(crate) has_tags: bool,
-    pub(crate) mapped: bool,
+    /// The [number](crate::statsd::metrics::rule_number) of the rule that matched.
+    pub(crate) rule: Option<u32>,
 }
 
 impl Treatment {

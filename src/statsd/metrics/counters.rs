@@ -1,10 +1,12 @@
 //! The counters, and who counts what.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::queue::EventQueue;
+use super::rule_hits::Hits;
 use crate::statsd::line::SampleError;
 use crate::statsd::series::registry::Rejection;
 
@@ -173,6 +175,8 @@ pub(crate) struct Tally {
     pub(crate) errors: [u64; SampleError::ALL.len()],
     pub(crate) lines: [u64; LineOutcome::ALL.len()],
     pub(crate) samples: [u64; SampleOutcome::COUNT],
+    /// Events by rule, of the mapping that the thread has.
+    pub(crate) rules: Hits,
 }
 
 impl Tally {
@@ -206,6 +210,12 @@ impl Tally {
     #[inline]
     pub(crate) fn sample(&mut self, outcome: SampleOutcome) {
         self.samples[outcome.index()] += 1;
+    }
+
+    /// Events that matched the rule of this number.
+    #[inline]
+    pub(crate) fn rule(&mut self, rule: u32, by: u64) {
+        self.rules.add(rule, by);
     }
 }
 
@@ -241,6 +251,9 @@ pub(crate) struct Metrics {
     pub(crate) reloads_ok: AtomicU64,
     pub(crate) reloads_failed: AtomicU64,
     pub(crate) loaded_mappings: AtomicU64,
+    /// Whether the last load of the mapping file succeeded, and when the last one did that did, in Unix milliseconds.
+    pub(crate) mapping_loaded: AtomicBool,
+    pub(crate) mapping_loaded_at: AtomicU64,
     pub(crate) cache_length: AtomicI64,
     pub(crate) key_evictions: AtomicU64,
     pub(crate) read_errors: Counters<{ Listener::ALL.len() }>,
@@ -269,6 +282,8 @@ impl Default for Metrics {
             reloads_ok: AtomicU64::new(0),
             reloads_failed: AtomicU64::new(0),
             loaded_mappings: AtomicU64::new(0),
+            mapping_loaded: AtomicBool::new(false),
+            mapping_loaded_at: AtomicU64::new(0),
             cache_length: AtomicI64::new(0),
             key_evictions: AtomicU64::new(0),
             read_errors: counters(),
@@ -305,6 +320,19 @@ impl Metrics {
         if let Some(lines) = self.lines.get(listener as usize) {
             drain(&mut tally.lines, lines);
         }
+    }
+
+    /// A mapping with so many rules is in use from now on.
+    pub(crate) fn mapping_loaded(&self, rules: usize) {
+        self.loaded_mappings.store(rules as u64, Ordering::Relaxed);
+        self.mapping_loaded.store(true, Ordering::Relaxed);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.mapping_loaded_at.store(now.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// A mapping file could not be used.
+    pub(crate) fn mapping_failed(&self) {
+        self.mapping_loaded.store(false, Ordering::Relaxed);
     }
 
     /// The present value of a count, without what threads have not added yet.

@@ -5,25 +5,30 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::counters::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
+use super::rule_hits::RuleHits;
 use crate::exposition::family::{Family, Kind, Series};
 use crate::statsd::clock::Moment;
 use crate::statsd::line::SampleError;
 use crate::statsd::relay::Relay;
 use crate::statsd::series::family::Kind as Aggregate;
 use crate::statsd::series::registry::{RegistryCounts, Rejection};
+use crate::statsd::series::tree::Snapshot;
 use crate::telemetry::build;
 
 fn get(counter: &AtomicU64) -> f64 {
     counter.load(Ordering::Relaxed) as f64
 }
 
-/// A socket and what the kernel dropped for it.
+/// A datagram socket.
 #[derive(Clone, Debug)]
-pub(crate) struct KernelDrops {
+pub(crate) struct SocketFacts {
     pub(crate) listener: Listener,
     /// Number of the socket among those of its listener.
     pub(crate) socket: usize,
+    /// Datagrams that the kernel dropped.
     pub(crate) dropped: u64,
+    /// Bytes that the kernel gives to what waits, its own records included; `None` while the socket is closed.
+    pub(crate) receive_buffer: Option<usize>,
 }
 
 /// What the families say that is not counted here.
@@ -33,7 +38,13 @@ pub(crate) struct Context<'a> {
     pub(crate) relay: Option<&'a Relay>,
     /// Whether there is a mapping cache.
     pub(crate) has_cache: bool,
-    pub(crate) kernel_drops: Vec<KernelDrops>,
+    pub(crate) sockets: Vec<SocketFacts>,
+    /// The families there are.
+    pub(crate) families: &'a Snapshot,
+    /// Events by rule.
+    pub(crate) rules: &'a RuleHits,
+    /// The mapping file, if there is one.
+    pub(crate) mapping_file: Option<&'a str>,
     pub(crate) now: Moment,
 }
 
@@ -43,14 +54,19 @@ const OWN_NAMES: &[&str] = &[
     "kstatd_statsd_dogstatsd_events_total",
     "kstatd_statsd_dogstatsd_service_checks_total",
     "kstatd_statsd_expired_series_total",
+    "kstatd_statsd_family_series",
     "kstatd_statsd_help_mismatches_total",
     "kstatd_statsd_kernel_drops_total",
     "kstatd_statsd_key_evictions_total",
     "kstatd_statsd_lines_total",
+    "kstatd_statsd_mapping_last_reload_success_timestamp_seconds",
+    "kstatd_statsd_mapping_last_reload_successful",
     "kstatd_statsd_read_errors_total",
+    "kstatd_statsd_receive_buffer_bytes",
     "kstatd_statsd_rejected_samples_total",
     "kstatd_statsd_relay_dropped_lines_total",
     "kstatd_statsd_relay_errors_total",
+    "kstatd_statsd_rule_hits_total",
     "kstatd_statsd_samples_total",
     "kstatd_statsd_series",
     "kstatd_statsd_tcp_closed_connections_total",
@@ -254,10 +270,10 @@ impl Metrics {
                 "UDP datagrams the kernel dropped because a socket's buffer was full.",
                 Counter,
                 context
-                    .kernel_drops
+                    .sockets
                     .iter()
-                    .filter(|drops| drops.listener == Listener::Udp)
-                    .map(|drops| drops.dropped as f64)
+                    .filter(|socket| socket.listener == Listener::Udp)
+                    .map(|socket| socket.dropped as f64)
                     .sum(),
             ),
             one(
@@ -368,13 +384,20 @@ impl Metrics {
                 "type",
                 by_kind(&context.registry.expired),
             ),
+            series_by_family(context.families),
             one(
                 "kstatd_statsd_help_mismatches_total",
                 "Series that joined a family with another help text; the family keeps its first.",
                 Counter,
                 get(&context.registry.other_help),
             ),
-            self.kernel_drops(context),
+            by_socket(
+                context,
+                "kstatd_statsd_kernel_drops_total",
+                "Datagrams the kernel dropped because a socket's buffer was full.",
+                Counter,
+                |socket| Some(socket.dropped as f64),
+            ),
             one(
                 "kstatd_statsd_key_evictions_total",
                 "Keys that left the table of known lines to make room for others.",
@@ -389,6 +412,13 @@ impl Metrics {
                 "listener",
                 by_listener(&self.read_errors),
             ),
+            by_socket(
+                context,
+                "kstatd_statsd_receive_buffer_bytes",
+                "Receive buffer that the kernel gives a socket, its own records included.",
+                Gauge,
+                |socket| socket.receive_buffer.map(|bytes| bytes as f64),
+            ),
             Family::by(
                 "kstatd_statsd_rejected_samples_total",
                 "Samples that found no series, by reason.",
@@ -400,6 +430,13 @@ impl Metrics {
                         get(&self.samples[SampleOutcome::Rejected(rejection).index()]),
                     )
                 }),
+            ),
+            Family::by(
+                "kstatd_statsd_rule_hits_total",
+                "Events that matched a rule of the mapping, by the rule; those that it dropped are among them.",
+                Counter,
+                "rule",
+                context.rules.iter().map(|(rule, events)| (rule, events as f64)),
             ),
             Family::by(
                 "kstatd_statsd_samples_total",
@@ -450,6 +487,21 @@ impl Metrics {
                 by_listener(&self.truncated),
             ),
         ];
+        if let Some(file) = context.mapping_file {
+            let by = |name, help, value| Family::by(name, help, Gauge, "filename", [(file, value)]);
+            families.extend([
+                by(
+                    "kstatd_statsd_mapping_last_reload_success_timestamp_seconds",
+                    "Unix time of the last successful load of the mapping file.",
+                    get(&self.mapping_loaded_at) / 1e3,
+                ),
+                by(
+                    "kstatd_statsd_mapping_last_reload_successful",
+                    "Whether the last load of the mapping file succeeded.",
+                    f64::from(self.mapping_loaded.load(Ordering::Relaxed)),
+                ),
+            ]);
+        }
         if let Some(relay) = context.relay {
             let target = relay.target();
             let by =
@@ -470,23 +522,6 @@ impl Metrics {
         families
     }
 
-    fn kernel_drops(&self, context: &Context<'_>) -> Family {
-        Family {
-            name: "kstatd_statsd_kernel_drops_total",
-            help: "Datagrams the kernel dropped because a socket's buffer was full.",
-            kind: Kind::Counter,
-            series: context
-                .kernel_drops
-                .iter()
-                .map(|drops| {
-                    let number = drops.socket.to_string();
-                    let labels = [("listener", drops.listener.as_str()), ("socket", &number)];
-                    Series::new(&labels, drops.dropped as f64)
-                })
-                .collect(),
-        }
-    }
-
     fn line_ledger(&self) -> Family {
         let mut series = Vec::new();
         for (listener, lines) in Listener::ALL.into_iter().zip(&self.lines) {
@@ -505,6 +540,58 @@ impl Metrics {
     }
 }
 
+/// One series for each datagram socket of which `value` knows something.
+fn by_socket(
+    context: &Context<'_>,
+    name: &'static str,
+    help: &'static str,
+    kind: Kind,
+    value: impl Fn(&SocketFacts) -> Option<f64>,
+) -> Family {
+    let series = context.sockets.iter().filter_map(|socket| {
+        let number = socket.socket.to_string();
+        let labels = [("listener", socket.listener.as_str()), ("socket", &*number)];
+        Some(Series::new(&labels, value(socket)?))
+    });
+    Family { name, help, kind, series: series.collect() }.sorted()
+}
+
+/// Families that are named with their series. Clients choose how many there are.
+const LARGEST: usize = 50;
+/// What stands for all others, and for a family of that name.
+const OTHERS: &str = "other";
+
+fn series_by_family(families: &Snapshot) -> Family {
+    let mut largest: Vec<(&str, u64)> = Vec::new();
+    let mut others = 0;
+    for (family, series) in families.families() {
+        if &*family.name == OTHERS {
+            others += series;
+            continue;
+        }
+        largest.push((&family.name, series));
+        // Sorted now and then, so that a million families need neither much memory nor much time.
+        if largest.len() >= 64 * LARGEST {
+            others += keep_largest(&mut largest);
+        }
+    }
+    others += keep_largest(&mut largest);
+    largest.push((OTHERS, others));
+    Family::by(
+        "kstatd_statsd_family_series",
+        "Series alive of the 50 largest families; those of all others together are \"other\".",
+        Kind::Gauge,
+        "family",
+        largest.into_iter().map(|(name, series)| (name, series as f64)),
+    )
+}
+
+/// Takes all but the largest out; tells how many series these have.
+fn keep_largest(families: &mut Vec<(&str, u64)>) -> u64 {
+    families.sort_unstable_by_key(|(name, series)| (std::cmp::Reverse(*series), *name));
+    families.drain(LARGEST.min(families.len())..).map(|(_, series)| series).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -513,12 +600,21 @@ mod tests {
     use crate::statsd::metrics::counters::MAX_CONFLICT_NAMES;
     use crate::statsd::relay::RelayConfig;
 
-    fn context<'a>(registry: &'a RegistryCounts, relay: &'a Relay) -> Context<'a> {
+    fn context<'a>(
+        registry: &'a RegistryCounts,
+        relay: &'a Relay,
+        families: &'a Snapshot,
+        rules: &'a RuleHits,
+    ) -> Context<'a> {
+        let (listener, receive_buffer) = (Listener::Udp, Some(4_096));
         Context {
             registry,
             relay: Some(relay),
             has_cache: true,
-            kernel_drops: vec![KernelDrops { listener: Listener::Udp, socket: 0, dropped: 3 }],
+            sockets: vec![SocketFacts { listener, socket: 0, dropped: 3, receive_buffer }],
+            families,
+            rules,
+            mapping_file: Some("/mapping.yml"),
             now: Moment::default(),
         }
     }
@@ -540,7 +636,8 @@ mod tests {
             packet_length: 1_400,
         })
         .expect("started");
-        let context = context(&registry, &relay);
+        let (none, rules) = (Snapshot::default(), RuleHits::default());
+        let context = context(&registry, &relay, &none, &rules);
         let mut families = metrics.original(&context);
         families.extend(metrics.ours(&context));
         let mut names: Vec<_> = families.iter().map(|family| family.name).collect();

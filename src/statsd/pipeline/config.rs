@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::exposition::family::Collect;
 use crate::statsd::clock::Clock;
 use crate::statsd::line::ParserFlags;
 use crate::statsd::mapcache::CacheKind;
@@ -53,6 +54,8 @@ pub struct PipelineConfig {
     pub reserved: Reserved,
     /// Which metrics about itself the pipeline adds to the users' series.
     pub self_metrics: SelfMetrics,
+    /// Families of others that stand among the users' in the same body; `reserved` has their names.
+    pub beside: Option<Arc<dyn Collect>>,
     /// Time; a manual clock for tests.
     pub clock: Clock,
 }
@@ -78,6 +81,7 @@ impl Default for PipelineConfig {
             relay: None,
             reserved: Arc::new(|_| false),
             self_metrics: SelfMetrics::Original,
+            beside: None,
             clock: Clock::system(),
         }
     }

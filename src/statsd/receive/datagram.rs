@@ -16,7 +16,7 @@ use socket2::Socket;
 
 use super::net::{Batch, Stamp, kernel_drops};
 use super::pace::Pace;
-use crate::statsd::metrics::{KernelDrops, Listener, Metrics, bump};
+use crate::statsd::metrics::{Listener, Metrics, SocketFacts, bump};
 
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(5);
@@ -54,14 +54,19 @@ impl Drops {
 }
 
 impl Port {
-    /// What the kernel dropped for this socket, and those before it, so far.
-    pub(crate) fn kernel_drops(&self) -> KernelDrops {
+    /// The socket as it is, and what the kernel dropped for it, and those before it, so far.
+    pub(crate) fn facts(&self) -> SocketFacts {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut drops = self.drops.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(counter) = socket.as_deref().and_then(kernel_drops) {
             drops.update(counter);
         }
-        KernelDrops { listener: self.listener, socket: self.number, dropped: drops.total }
+        SocketFacts {
+            listener: self.listener,
+            socket: self.number,
+            dropped: drops.total,
+            receive_buffer: socket.as_deref().and_then(|socket| socket.recv_buffer_size().ok()),
+        }
     }
 
     fn update(&self, counter: u32) {

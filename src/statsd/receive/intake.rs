@@ -36,7 +36,7 @@ use super::net::Stamp;
 use super::tcp::{Arrival, TcpSource};
 use crate::descriptors::Descriptors;
 use crate::statsd::ingest::{Shared, Worker};
-use crate::statsd::metrics::{KernelDrops, Listener, bump};
+use crate::statsd::metrics::{Listener, SocketFacts, bump};
 use crate::statsd::supervise;
 
 mod order;
@@ -157,9 +157,9 @@ impl Preparation {
 }
 
 impl Intake {
-    /// What the kernel dropped for each datagram socket so far.
-    pub(crate) fn kernel_drops(&self) -> impl Iterator<Item = KernelDrops> {
-        self.ports.iter().map(|port| port.kernel_drops())
+    /// Its datagram sockets, and what the kernel dropped for each so far.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = SocketFacts> {
+        self.ports.iter().map(|port| port.facts())
     }
 
     /// Takes what the sockets have received by now and ends the thread.
@@ -549,7 +549,7 @@ mod tests {
     }
 
     fn dropped(intake: &Intake) -> u64 {
-        intake.kernel_drops().map(|drops| drops.dropped).sum()
+        intake.sockets().map(|socket| socket.dropped).sum()
     }
 
     fn read_errors(shared: &Shared, listener: Listener) -> u64 {

@@ -283,6 +283,23 @@ impl Snapshot {
         self.0.get(index).map(|numbered| &*numbered.page)
     }
 
+    /// Every family, with its number of series.
+    pub(crate) fn families(&self) -> impl Iterator<Item = (&Family, u64)> {
+        let mut last: Option<&Arc<Family>> = None;
+        let entries = self.0.iter().flat_map(move |numbered| {
+            let entries = &numbered.page.entries;
+            let ends = (entries.first(), entries.last());
+            // A page of one family, as most are where there are many series, is told by its first entry.
+            let is_one = matches!(ends, (Some(first), Some(last)) if Arc::ptr_eq(&first.family, &last.family));
+            entries.iter().take(if is_one { 1 } else { usize::MAX })
+        });
+        entries.filter_map(move |entry| {
+            let again = last.is_some_and(|last| Arc::ptr_eq(last, &entry.family));
+            last = Some(&entry.family);
+            (!again).then(|| (&*entry.family, u64::from(entry.family.live())))
+        })
+    }
+
     /// Index of the page in which series of family `name` begin.
     pub(crate) fn page_of(&self, name: &str) -> usize {
         let key = Key { name, labels: b"", label_count: 0 };

@@ -191,6 +191,18 @@ impl Failure {
         Self { code: 404, reason: "NotFound", message, ..Self::default() }
     }
 
+    /// The resource may not be had, with this status.
+    pub fn refused(code: u16, resource: &str) -> Self {
+        let (reason, what) = match code {
+            401 => ("Unauthorized", "asked for by nobody that is known"),
+            403 => ("Forbidden", "forbidden"),
+            404 => ("NotFound", "nowhere"),
+            429 => ("TooManyRequests", "asked for too often"),
+            _ => ("InternalError", "out of order"),
+        };
+        Self { code, reason, message: format!("{resource} is {what}"), ..Self::default() }
+    }
+
     /// Nothing the client accepts can be written.
     pub fn not_acceptable() -> Self {
         let message = concat!(

@@ -1,7 +1,8 @@
 //! The HTTP server: connections, routes, and the answers that are no list or watch.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +31,8 @@ pub struct Service {
     pub watch_list: bool,
     /// Time between the bookmarks of a watch.
     pub bookmark_interval: Duration,
+    /// Resources that nobody may list or watch, and the status that says so.
+    pub refused: Mutex<BTreeMap<String, u16>>,
 }
 
 /// Accepts connections until it is dropped, which closes them.
@@ -91,6 +94,10 @@ impl Service {
         }
     }
 
+    fn refusal(&self, resource: &str) -> Option<u16> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(resource).copied()
+    }
+
     async fn collection(
         &self,
         path: &str,
@@ -103,6 +110,9 @@ impl Service {
             .collection(path.group, path.version, path.resource)
             .filter(|collection| path.namespace.is_none() || collection.api.namespaced)
             .ok_or_else(Failure::not_found)?;
+        if let Some(code) = self.refusal(path.resource) {
+            return Err(Failure::refused(code, path.resource));
+        }
         let options = ListOptions::parse(query)?;
         if options.initial_events && !self.watch_list {
             let message = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch \

@@ -28,7 +28,7 @@ mod tests;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -105,6 +105,7 @@ pub struct Double {
     address: SocketAddr,
     world: Arc<World>,
     pace: watch::Sender<f64>,
+    service: Arc<http::Service>,
     tasks: JoinSet<()>,
 }
 
@@ -124,12 +125,14 @@ impl Double {
             world: Arc::clone(&world),
             watch_list: options.watch_list,
             bookmark_interval: options.bookmark_interval,
+            refused: Mutex::default(),
         };
-        tasks.spawn(http::serve(listener, Arc::new(service)));
+        let service = Arc::new(service);
+        tasks.spawn(http::serve(listener, Arc::clone(&service)));
         if let Some(churn) = Churn::new(&world) {
             tasks.spawn(churn.run(paces));
         }
-        Ok(Self { address, world, pace, tasks })
+        Ok(Self { address, world, pace, service, tasks })
     }
 
     /// Where it listens.
@@ -171,6 +174,16 @@ impl Double {
     /// Changes the pace of the changes; 0 stops them.
     pub fn set_events_per_second(&self, rate: f64) {
         self.pace.send_replace(rate);
+    }
+
+    /// Answers lists and watches of a resource with this status from now on, or again as it should. Watches that are open
+    /// go on.
+    pub fn refuse(&self, resource: &str, code: Option<u16>) {
+        let mut refused = self.service.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        match code {
+            Some(code) => refused.insert(resource.to_owned(), code),
+            None => refused.remove(resource),
+        };
     }
 
     /// Makes every continue token and every version so far too old: lists that go on and watches that

@@ -1,0 +1,151 @@
+//! `/readyz?verbose` and `/livez?verbose`, from outside: in the form of Kubernetes' components, a check for each kind.
+
+mod common;
+
+use std::net::SocketAddr;
+
+use common::cluster::Cluster;
+use common::{Gate, Passage, Program, Response, get, until};
+
+/// A program, its main listener and the one of its own metrics.
+fn start(name: &str, server: SocketAddr, flags: &[&str]) -> (Program, SocketAddr, SocketAddr) {
+    let here: &[&str] = match name {
+        "kstatd" => &["--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0"],
+        _ => &["--port=0", "--telemetry-port=0", "--host=127.0.0.1", "--telemetry-host=127.0.0.1"],
+    };
+    let server = format!("--apiserver=http://{server}");
+    let program = Program::start(name, [here, &[&server], flags].concat());
+    let main = program.address(&["Started metrics server"], "address");
+    let telemetry = program.address(&["Started self metrics server"], "address");
+    (program, main, telemetry)
+}
+
+const STATSD: [&str; 2] = ["--statsd.listen-udp=127.0.0.1:0", "--statsd.listen-tcp=127.0.0.1:0"];
+
+fn told(response: &Response) -> (u16, String) {
+    assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
+    (response.status, response.text())
+}
+
+/// Waits for this answer.
+fn answers(address: SocketAddr, path: &str, status: u16, text: &str) {
+    let mut last = (0, String::new());
+    let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        until(path, || {
+            last = told(&get(address, path));
+            (last.0 == status && last.1 == text).then_some(())
+        });
+    }));
+    assert!(found.is_ok(), "{path} answers {last:?}, not {status} {text:?}");
+}
+
+#[test]
+fn a_check_for_each_kind() {
+    let cluster = Cluster::new(50);
+    let gate = Gate::new(cluster.double.address(), Passage::Silent);
+    let flags = [&STATSD[..], &["--resources=pods,nodes"]].concat();
+    let (_program, main, telemetry) = start("kstatd", gate.address(), &flags);
+    let statsd = "[+]statsd/udp ok\n[+]statsd/tcp ok\n";
+    let waiting = format!(
+        "[+]ping ok\n[-]kubernetes/first-lists failed: not all kinds were listed yet\n\
+         [-]kubernetes/nodes failed: not listed yet\n[-]kubernetes/pods failed: not listed yet\n{statsd}\
+         readyz check failed\n"
+    );
+    answers(main, "/readyz?verbose", 503, &waiting);
+    let well = format!(
+        "[+]kubernetes/first-lists ok\n[+]kubernetes/nodes ok\n[+]kubernetes/pods ok\n{statsd}readyz check passed\n"
+    );
+    // The process lives whatever it has to wait for.
+    let lives = "[+]ping ok\n[+]kubernetes/nodes ok\n[+]kubernetes/pods ok\nlivez check passed\n";
+    answers(main, "/livez?verbose", 200, lives);
+    gate.set(Passage::Open);
+    answers(main, "/readyz?verbose", 200, &format!("[+]ping ok\n{well}"));
+    answers(telemetry, "/readyz?verbose", 200, &format!("[+]ping ok\n[+]metrics ok\n{well}"));
+    answers(telemetry, "/livez?verbose", 200, lives);
+    answers(main, "/readyz?exclude=kubernetes/pods", 200, "OK");
+    let response = get(main, "/readyz?verbose");
+    assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
+}
+
+/// What probes of manifests ask for has nothing to do with a kind: a pod without traffic would lose lines and scrapes of
+/// all the others. Asked in detail it tells.
+#[test]
+fn a_kind_that_fails_is_named_and_can_be_left_out() {
+    let cluster = Cluster::new(50);
+    let gate = Gate::new(cluster.double.address(), Passage::Open);
+    let flags =
+        [&STATSD[..], &["--resources=pods,nodes", "--namespaces=default,kube-system"]].concat();
+    let (program, main, _) = start("kstatd", gate.address(), &flags);
+    until("it is ready", || (get(main, "/readyz?verbose").status == 200).then_some(()));
+    cluster.double.refuse("pods", Some(403));
+    gate.set(Passage::Cut);
+    program.line(&["the API server fails"]);
+    gate.set(Passage::Open);
+    let text = until("pods are forbidden", || {
+        let (status, text) = told(&get(main, "/readyz?verbose"));
+        (status == 503 && text.contains("[+]kubernetes/nodes ok\n") && text.contains("in 2 of 2"))
+            .then_some(text)
+    });
+    let line = text.lines().find(|line| line.starts_with("[-]")).expect("a failure");
+    assert!(line.starts_with("[-]kubernetes/pods failed: forbidden since 20"), "{line}");
+    assert!(line.ends_with("Z, in 2 of 2 namespaces"), "{line}");
+    assert!(text.ends_with("\nreadyz check failed\n"), "{text}");
+    assert_eq!(told(&get(main, "/readyz")), (200, "OK".to_owned()));
+    let (status, text) = told(&get(main, "/readyz?verbose&exclude=kubernetes/pods&exclude=cheese"));
+    assert_eq!(status, 200, "{text}");
+    assert!(text.contains("\n[+]kubernetes/pods excluded: ok\n"), "{text}");
+    assert!(
+        text.contains("\nwarn: some health checks cannot be excluded: no matches for \"cheese\"\n"),
+        "{text}"
+    );
+    assert_eq!(told(&get(main, "/readyz?exclude=kubernetes/pods")), (200, "OK".to_owned()));
+    // What fails is told in any case.
+    let (status, text) = told(&get(main, "/readyz?exclude=kubernetes/nodes"));
+    assert!(status == 503 && text.contains("[-]kubernetes/pods failed: forbidden"), "{text}");
+    cluster.double.refuse("pods", None);
+    until("all is well again", || (get(main, "/readyz?verbose").status == 200).then_some(()));
+}
+
+#[test]
+fn under_the_name_of_the_original_only_what_is_asked_for_in_detail_differs() {
+    let cluster = Cluster::new(20);
+    let gate = Gate::new(cluster.double.address(), Passage::Open);
+    let (program, main, telemetry) =
+        start("kube-state-metrics", gate.address(), &["--resources=pods,nodes"]);
+    let kinds = "[+]kubernetes/first-lists ok\n[+]kubernetes/nodes ok\n[+]kubernetes/pods ok\n";
+    answers(
+        telemetry,
+        "/readyz?verbose",
+        200,
+        &format!("[+]ping ok\n[+]metrics ok\n{kinds}readyz check passed\n"),
+    );
+    answers(
+        main,
+        "/livez?verbose",
+        200,
+        "[+]ping ok\n[+]kubernetes/apiserver ok\n[+]kubernetes/nodes ok\n[+]kubernetes/pods ok\nlivez check passed\n",
+    );
+    for (address, path, status) in [
+        (main, "/readyz?verbose", 404),
+        (telemetry, "/livez?verbose", 404),
+        (telemetry, "/readyz?exclude=kubernetes/pods", 200),
+        (main, "/livez?exclude=kubernetes/pods", 200),
+        (main, "/healthz?verbose", 200),
+    ] {
+        let response = get(address, path);
+        assert_eq!(response.status, status, "{path}");
+        assert_eq!(response.text(), if status == 200 { "OK" } else { "404 page not found\n" });
+    }
+    gate.set(Passage::Cut);
+    program.line(&["the API server fails"]);
+    answers(
+        main,
+        "/livez?verbose",
+        503,
+        "[+]ping ok\n[-]kubernetes/apiserver failed: its livez check failed\n[+]kubernetes/nodes ok\n[+]kubernetes/pods ok\nlivez check failed\n",
+    );
+    assert_eq!(told(&get(main, "/livez")), (503, "Service Unavailable".to_owned()));
+    assert_eq!(told(&get(telemetry, "/readyz")), (200, "OK".to_owned()));
+    let (status, text) = told(&get(telemetry, "/readyz?verbose"));
+    assert!(status == 503 && text.contains("[-]kubernetes/pods failed: broken since 20"), "{text}");
+}
