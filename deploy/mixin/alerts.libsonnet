@@ -82,8 +82,8 @@
             |||
               kube_state_metrics_last_config_reload_successful{%(selector)s} == 0
                 or
-              sum by (%(by)s) (
-            ||| + '  ' + grew('statsd_exporter_config_reloads_total{%(selector)s,outcome="failure"}', '1h') + '\n)',
+              kstatd_statsd_mapping_last_reload_successful{%(selector)s} == 0
+            |||,
             'kstatd could not load a changed configuration file.',
             '{{ $labels.instance }} runs with an older configuration than its files{{ with $labels.filename }} ({{ . }}){{ end }}.',
           ),

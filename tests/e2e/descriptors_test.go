@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"kstatd/e2e/harness"
 )
@@ -107,7 +108,8 @@ func TestGoAway(t *testing.T) {
 }
 
 // TestFrozenServerIsNoticed: a server whose kernel still answers, and nothing
-// else of it, is taken for gone within a minute.
+// else of it, is taken for gone within a minute. One line says so for all kinds, each
+// kind's counter moves, and one line says when it is back.
 func TestFrozenServerIsNoticed(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	harness.NotInSelfCheck(t)
@@ -115,10 +117,34 @@ func TestFrozenServerIsNoticed(t *testing.T) {
 	cluster.Create("configmaps", configMap(t, "one"))
 	exporter := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), mainSlice, "--kubeconfig="+cluster.Kubeconfig)
 	waitNames(t, exporter, "one")
+	errors := func() int {
+		e, err := harness.Scrape(exporter.Telemetry+"/metrics", harness.Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count("\n"+strings.Join(e.Samples, "\n"), "\nkstatd_kubernetes_errors_total{")
+	}
+	harness.WaitStatus(t, exporter.Process, exporter.Telemetry+"/readyz?verbose", 200)
+	before := errors()
 	cluster.Process().Signal(syscall.SIGSTOP)
+	harness.EventuallyWithin(t, time.Minute, "each kind's errors are counted", func() error {
+		if moved := errors() - before; moved < 7 {
+			return fmt.Errorf("there are %d series of errors more", moved)
+		}
+		return nil
+	})
 	exporter.WaitOutput("the API server fails: nothing can be listed or watched")
 	waitNames(t, exporter, "one")
+	harness.WaitStatus(t, exporter.Process, exporter.Telemetry+"/readyz?verbose", 503)
+	harness.WaitStatus(t, exporter.Process, exporter.Telemetry+"/readyz", 200)
 	cluster.Process().Signal(syscall.SIGCONT)
 	cluster.Create("configmaps", configMap(t, "two"))
 	waitNames(t, exporter, "one", "two")
+	harness.WaitStatus(t, exporter.Process, exporter.Telemetry+"/readyz?verbose", 200)
+	exporter.WaitOutput("the API server works again: everything is listed and watched")
+	for _, line := range []string{"the API server fails", "the API server works again"} {
+		if count := strings.Count(exporter.Output(), line); count != 1 {
+			t.Errorf("the log has %q %d times:\n%s", line, count, exporter.Output())
+		}
+	}
 }

@@ -46,7 +46,7 @@ function(config) g.dashboard(
       g.query('sum(rate(statsd_exporter_events_unmapped_total{%s}[5m]))' % here, 'no rule'),
     ], unit='ops', stacked=true),
     g.plot('Share of events without a rule', [g.query('sum by (instance) (rate(statsd_exporter_events_unmapped_total{%s}[5m])) / sum by (instance) (rate(statsd_exporter_events_total{%s}[5m]))' % [here, here], '{{instance}}')], unit='percentunit'),
-    g.plot('Hits by rule', [g.query('topk(15, sum by (rule) (rate(kstatd_statsd_rule_hits_total{%s}[5m])))' % here, '{{rule}}')], unit='ops'),
+    g.plot('Hits by rule', [g.query('topk(15, sum by (rule) (rate(kstatd_statsd_rule_hits_total{%s}[5m]))) or vector(0)' % here, '{{rule}}')], unit='ops'),
     g.table('Rules that never matched', 'sum by (rule) (kstatd_statsd_rule_hits_total{%s}) == 0' % here + ' or vector(0)'),
     g.plot('Rules loaded', [g.query('max by (instance) (statsd_exporter_loaded_mappings{%s})' % here, '{{instance}}')]),
     g.plot('Reloads', [g.query('sum by (outcome) (increase(statsd_exporter_config_reloads_total{%s}[5m])) or vector(0)' % here, '{{outcome}}')]),
