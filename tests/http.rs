@@ -24,11 +24,8 @@ fn exporter(cluster: &Cluster, flags: &[&str]) -> Exporter {
     let program = Program::start("kube-state-metrics", &args);
     let main = program.address(&["Started metrics server"], "address");
     let telemetry = program.address(&["Started self metrics server"], "address");
-    let pods = cluster.double.objects_of("pods");
-    until("all pods are there", || {
-        let text = get(main, "/metrics?resources=pods").text();
-        let count = text.lines().filter(|line| line.starts_with("kube_pod_info{")).count();
-        (count == pods).then_some(())
+    until("all kinds are listed", || {
+        get(telemetry, "/metrics").text().contains("\nkstatd_ready 1\n").then_some(())
     });
     Exporter { program, main, telemetry }
 }
