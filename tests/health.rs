@@ -83,8 +83,10 @@ fn a_kind_that_fails_is_named_and_can_be_left_out() {
     gate.set(Passage::Open);
     let text = until("pods are forbidden", || {
         let (status, text) = told(&get(main, "/readyz?verbose"));
-        (status == 503 && text.contains("[+]kubernetes/nodes ok\n") && text.contains("in 2 of 2"))
-            .then_some(text)
+        let forbidden = text.lines().any(|line| {
+            line.contains("pods failed: forbidden") && line.ends_with("in 2 of 2 namespaces")
+        });
+        (status == 503 && text.contains("[+]kubernetes/nodes ok\n") && forbidden).then_some(text)
     });
     let line = text.lines().find(|line| line.starts_with("[-]")).expect("a failure");
     assert!(line.starts_with("[-]kubernetes/pods failed: forbidden since 20"), "{line}");

@@ -27,6 +27,7 @@ fn exporter(cluster: &Cluster, flags: &[&str]) -> Exporter {
     until("all kinds are listed", || {
         get(telemetry, "/metrics").text().contains("\nkstatd_ready 1\n").then_some(())
     });
+    assert_eq!(get(main, "/metrics").status, 200);
     Exporter { program, main, telemetry }
 }
 
