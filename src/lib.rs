@@ -22,6 +22,7 @@ mod recorded;
 pub mod resources;
 pub mod server;
 pub mod statsd;
+mod status;
 mod telemetry;
 pub mod tools;
 mod wire;

@@ -12,6 +12,7 @@ use super::{personality, run};
 use crate::cli::kube_args::KubeArgs;
 use crate::cli::native::{
     CheckArgs, Cli, CliCommand, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs, RunArgs,
+    StatusArgs,
 };
 use crate::cli::{completion, config, options_file};
 use crate::config_file;
@@ -20,7 +21,7 @@ use crate::resources::custom;
 use crate::statsd::mapper::{ProblemClass, Severity};
 use crate::statsd::mapping;
 use crate::telemetry::VERSION;
-use crate::tools::{check_config, manifests, rbac, render_kube, render_statsd};
+use crate::tools::{check_config, manifests, rbac, render_kube, render_statsd, status};
 
 /// Runs it.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
@@ -46,6 +47,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         }
         Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
         Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
+        Some(CliCommand::Status(args)) => return status(&args),
         Some(CliCommand::CheckConfig(args)) => check(&args),
         Some(CliCommand::Rbac(args)) => rbac(&args),
         Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),
@@ -208,6 +210,24 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
         sharded_in: sharded.then_some(kube.pod_namespace.as_str()),
     }));
     Ok(())
+}
+
+/// Prints how a running process is doing; the exit code says it too.
+fn status(args: &StatusArgs) -> ExitCode {
+    let token = args.token_file.as_ref().map(std::fs::read_to_string).transpose();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (doing, text) = match (token, runtime) {
+        (Ok(token), Ok(runtime)) => {
+            let token = token.as_deref().map(str::trim);
+            runtime.block_on(status::ask(&args.addr, token))
+        }
+        (Err(error), _) | (_, Err(error)) => (status::Doing::Down, format!("{error}\n")),
+    };
+    match doing {
+        status::Doing::Down => complain(text.trim_end()),
+        _ => drop(print(&text)),
+    }
+    ExitCode::from(doing.exit_code())
 }
 
 /// Prints every problem of the named files; the outcome says whether there was an error.

@@ -25,6 +25,7 @@ use crate::server::routes::statsd_exporter::Lifecycle;
 use crate::server::routes::{
     kube_state_metrics as original_kube, native, statsd_exporter as original_statsd, telemetry,
 };
+use crate::status::Board;
 use crate::telemetry::metric::Row;
 use crate::telemetry::{OwnMetrics, Recorder};
 
@@ -36,6 +37,8 @@ pub(crate) struct Personality {
     /// The sides it may have, in the order in which `/metrics` has them. They are started from the last to the first:
     /// who sends lines does not wait until an API server answers.
     pub(crate) sides: &'static [&'static Kind],
+    /// What it is called.
+    pub(crate) program: &'static str,
     /// Resolves the flags.
     pub(crate) resolve: Resolve,
     /// The value of `--config`.
@@ -66,6 +69,8 @@ pub(crate) struct Serving<'a> {
     pub(crate) sides: &'a [Running],
     pub(crate) telemetry: &'a Telemetry,
     pub(crate) readiness: &'a Readiness,
+    /// What the status page shows.
+    pub(crate) board: &'a Arc<Board>,
     /// Ends the process when it is notified.
     pub(crate) quit: &'a Arc<Notify>,
 }
@@ -102,6 +107,7 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
     let flags = args.clone();
     Personality {
         sides: const { &[&KUBERNETES, &STATSD] },
+        program: "kstatd",
         resolve: Arc::new(move |load| config::kstatd(&flags, load, kubernetes::is_configured)),
         options_file: args.kube.0.config.clone(),
         follows_flags: true,
@@ -126,9 +132,12 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
             let parts: Vec<Part> = serving.sides.iter().map(part).collect();
             let (readiness, checks) = (serving.readiness.clone(), serving.checks());
             let (http, own) = (serving.telemetry.http.clone(), serving.own());
+            let board = Arc::clone(serving.board);
             Box::new(move |role, gzip| match role {
-                Role::Main => native::router(&parts, gzip, readiness.clone(), &checks, &http),
-                Role::Telemetry => telemetry::router(&own, "kstatd", true, &checks),
+                Role::Main => {
+                    native::router(&parts, gzip, readiness.clone(), &checks, &board, &http)
+                }
+                Role::Telemetry => telemetry::router(&own, "kstatd", true, &checks, &board),
             })
         },
         announce,
@@ -141,6 +150,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
     let flags = args.clone();
     Personality {
         sides: const { &[&KUBERNETES] },
+        program: "kube-state-metrics",
         resolve: Arc::new(move |load| config::kube_state_metrics(&flags, load)),
         options_file: args.config.clone(),
         follows_flags: true,
@@ -157,11 +167,15 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
             let (sources, checks) = (serving.sources(), serving.checks());
             let livez = serving.sides.iter().find_map(|running| running.side.liveness());
             let (http, own) = (serving.telemetry.http.clone(), serving.own());
+            let board = Arc::clone(serving.board);
             Box::new(move |role, gzip| match role {
                 Role::Main => {
-                    original_kube::router(sources.clone(), gzip, livez.clone(), &checks, &http)
+                    let livez = livez.clone();
+                    original_kube::router(sources.clone(), gzip, livez, &checks, &board, &http)
                 }
-                Role::Telemetry => telemetry::router(&own, "kube-state-metrics", false, &checks),
+                Role::Telemetry => {
+                    telemetry::router(&own, "kube-state-metrics", false, &checks, &board)
+                }
             })
         },
         announce,
@@ -174,6 +188,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
     let flags = args.clone();
     Personality {
         sides: const { &[&STATSD] },
+        program: "statsd_exporter",
         resolve: Arc::new(move |_| {
             let invalid = |error: statsd::StatsdError| ConfigError::Invalid(error.to_string());
             statsd::require_listener(&flags).map_err(invalid)?;
@@ -196,6 +211,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
             let args = args.unwrap_or_default();
             let lifecycle = args.web_enable_lifecycle.then(|| lifecycle(serving));
             let http = serving.telemetry.http.clone();
+            let board = Arc::clone(serving.board);
             Box::new(move |_, _| {
                 let path = &args.web_telemetry_path;
                 original_statsd::router(
@@ -203,6 +219,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
                     Arc::clone(&about),
                     path,
                     lifecycle.clone(),
+                    &board,
                     &http,
                 )
             })

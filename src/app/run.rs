@@ -10,11 +10,12 @@ use super::personality::{Personality, Running, Serving, nothing_to_do};
 use super::process::lifetime::{block_on, signals, unless_asked_again};
 use super::process::{Request, Starting, dump, startup_code};
 use super::sides::{Awaited, Kind, Start, Taken, Trigger};
-use super::telemetry::Telemetry;
+use super::telemetry::{Files, Telemetry};
 use super::upkeep::{Beginning, Upkeep};
 use crate::cli::config::Config;
 use crate::exposition::family::Collect;
 use crate::server::readiness::{Latch, Readiness};
+use crate::status::{Board, Reporter};
 
 /// Runs until a signal or a request ends it, on a runtime of its own.
 ///
@@ -40,12 +41,14 @@ pub(crate) async fn run(personality: Personality, starting: Starting) -> Result<
     let telemetry = (personality.telemetry)(config, &readiness);
     let sides = start_sides(&personality, config, &telemetry, &starting).await?;
     let awaited = hold_until_ready(&readiness, &sides);
+    let board = board(&personality, &sides, &telemetry);
     let quit = Arc::new(Notify::new());
     let serving = Serving {
         config,
         sides: &sides,
         telemetry: &telemetry,
         readiness: &readiness,
+        board: &board,
         quit: &quit,
     };
     let routers = (personality.routers)(&serving);
@@ -53,6 +56,7 @@ pub(crate) async fn run(personality: Personality, starting: Starting) -> Result<
     let listeners = Listeners::start(config, web, routers, personality.announce, reviews)
         .map_err(|error| error.to_string())?;
     tokio::spawn(until_ready(awaited));
+    tokio::spawn(async move { board.keep().await });
     let mut upkeep = Upkeep::new(beginning, personality.sides, listeners, sides, &telemetry);
     drop(starting);
     loop {
@@ -121,6 +125,14 @@ fn taken(kind: &Kind, personality: &Personality, config: &Config, telemetry: &Te
     let others = personality.sides.iter().filter(|other| !std::ptr::eq(**other, kind));
     names.extend(others.flat_map(|other| (other.names)(config)));
     Arc::new(move |name| names.contains(name))
+}
+
+/// What the status page shows.
+fn board(personality: &Personality, sides: &[Running], telemetry: &Telemetry) -> Arc<Board> {
+    let files: Arc<dyn Reporter> = Arc::new(Files(telemetry.kube.clone()));
+    let sides = sides.iter().filter_map(|running| running.side.reporter());
+    let reporters = sides.chain([files]).collect();
+    Arc::new(Board::new(personality.program, telemetry.http.log().clone(), reporters))
 }
 
 /// Not ready until every side is.

@@ -53,6 +53,8 @@ pub enum CliCommand {
         #[command(subcommand)]
         what: RenderCommand,
     },
+    /// Ask a running process how it is doing; exit code 0 is OK, 1 degraded, 2 no answer
+    Status(StatusArgs),
     /// Check configuration files and print every problem
     CheckConfig(CheckArgs),
     /// Print the roles that these flags need
@@ -221,6 +223,17 @@ pub struct RenderStatsdArgs {
     /// Parsing flags of statsd_exporter.
     #[command(flatten)]
     pub statsd: Table<RenderStatsd>,
+}
+
+/// Flags of `kstatd status`.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// Where a listener of the process is
+    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:8080")]
+    pub addr: String,
+    /// A file with a bearer token, where the process wants one (--auth-filter)
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// Flags of `kstatd check-config`.

@@ -8,7 +8,7 @@ use super::client::{Client, ClientError};
 use super::config::PipelineConfig;
 use super::facts::Facts;
 use super::follow::following::Plan;
-use super::follow::progress::{ListWatch, Progress, Status};
+use super::follow::progress::{ListWatch, Progress, Pulse, Status};
 use super::follow::reconcile::{Reconciler, Situation, Wanted};
 use super::follow::watch::Shared;
 use super::follow::worker::{Pace, Worker};
@@ -174,6 +174,11 @@ impl PipelineHandle {
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         self.progress().iter().map(|progress| progress.status()).collect()
+    }
+
+    /// What changes of each list/watch all the time.
+    pub(crate) fn pulses(&self) -> Vec<Pulse> {
+        self.progress().iter().map(|progress| progress.pulse()).collect()
     }
 
     /// All that is known of the side now.

@@ -6,6 +6,8 @@
 use std::convert::Infallible;
 use std::future::Future as _;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,26 @@ const SLICE: Duration = Duration::from_millis(1);
 pub struct Body {
     data: Data,
     held: Option<Box<dyn Send>>,
+    sent: Option<Arc<Sent>>,
+}
+
+/// How much of a body has been handed over.
+#[derive(Debug, Default)]
+pub struct Sent {
+    bytes: AtomicU64,
+    complete: AtomicBool,
+}
+
+impl Sent {
+    /// Bytes handed over.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether that is all there are.
+    pub fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Relaxed)
+    }
 }
 
 enum Data {
@@ -61,18 +83,18 @@ impl Frames {
 impl Body {
     /// No bytes.
     pub fn empty() -> Self {
-        Self { data: Data::Empty, held: None }
+        Self { data: Data::Empty, held: None, sent: None }
     }
 
     /// Bytes known in advance; their length is announced.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { data: Data::Whole(bytes.into()), held: None }
+        Self { data: Data::Whole(bytes.into()), held: None, sent: None }
     }
 
     /// Frames produced one by one as the connection takes them. An empty one says that the next may take a while.
     pub fn frames(frames: Box<dyn Iterator<Item = Bytes> + Send>) -> Self {
         let frames = Frames { pieces: frames, spent: Duration::ZERO };
-        Self { data: Data::Frames(frames), held: None }
+        Self { data: Data::Frames(frames), held: None, sent: None }
     }
 
     /// Keeps `guard` until the body ends; its drop is the end of the exchange.
@@ -81,12 +103,19 @@ impl Body {
             Some(earlier) => Box::new((earlier, guard)),
             None => Box::new(guard),
         };
-        Self { data: self.data, held: Some(held) }
+        Self { held: Some(held), ..self }
+    }
+
+    /// Counts in `sent` what is handed over.
+    pub fn counted(self, sent: Arc<Sent>) -> Self {
+        // An empty body is never asked for a frame.
+        sent.complete.store(matches!(self.data, Data::Empty), Ordering::Relaxed);
+        Self { sent: Some(sent), ..self }
     }
 
     /// The same exchange without bytes, as `HEAD` answers.
     pub fn without_data(self) -> Self {
-        Self { data: Data::Empty, held: self.held }
+        Self { data: Data::Empty, ..self }
     }
 }
 
@@ -103,6 +132,14 @@ impl hyper::body::Body for Body {
             Data::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
             Data::Frames(frames) => ready!(frames.poll(cx)),
         };
+        if let Some(sent) = &self.sent {
+            let bytes = frame.as_ref().map_or(0, Bytes::len) as u64;
+            sent.bytes.fetch_add(bytes, Ordering::Relaxed);
+            // hyper does not ask again behind a body of known length.
+            if frame.is_none() || matches!(self.data, Data::Whole(_)) {
+                sent.complete.store(true, Ordering::Relaxed);
+            }
+        }
         if frame.is_none() {
             self.data = Data::Empty;
             self.held = None;

@@ -20,7 +20,8 @@ impl Link {
     }
 }
 
-/// Renders the page. `title` is also the heading; `about` is one sentence; `version` stands below it.
+/// Renders the page. `title` is also the heading; `about` is one sentence, or several, a paragraph for each line;
+/// `version` stands below it.
 pub fn page(title: &str, about: &str, version: &str, links: &[Link]) -> String {
     let mut items = String::new();
     for link in links {
@@ -31,16 +32,17 @@ pub fn page(title: &str, about: &str, version: &str, links: &[Link]) -> String {
             escape_html(&link.about)
         ));
     }
+    let about: String =
+        about.lines().map(|line| format!("<p>{}</p>\n", escape_html(line))).collect();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
          <style>body{{font-family:sans-serif;max-width:42em;margin:2em auto;padding:0 1em;\
          line-height:1.5}}h1{{margin-bottom:0}}p.version{{color:#555;margin-top:0}}</style>\n\
-         </head>\n<body>\n<h1>{title}</h1>\n<p class=\"version\">{version}</p>\n<p>{about}</p>\n\
+         </head>\n<body>\n<h1>{title}</h1>\n<p class=\"version\">{version}</p>\n{about}\
          <ul>\n{items}</ul>\n</body>\n</html>\n",
         title = escape_html(title),
         version = escape_html(version),
-        about = escape_html(about),
     )
 }
 

@@ -14,6 +14,7 @@
 //! | [`web_config`], `handshake`, `socket` | TLS, users, headers and limits from a file |
 //! | [`scrape`], [`gzip`], `deflate`, [`body`] | metrics bodies |
 //! | [`readiness`], [`health`], [`shutdown`] | the process's state as the server sees it |
+//! | [`status`], `noted` | the status page, and the scrapes that it shows |
 //! | [`pprof`] | profiles |
 
 mod admission;
@@ -26,6 +27,7 @@ mod handshake;
 pub(crate) mod health;
 pub(crate) mod landing;
 pub(crate) mod listen;
+mod noted;
 pub(crate) mod pprof;
 pub mod query;
 pub(crate) mod readiness;
@@ -36,5 +38,6 @@ pub(crate) mod scrape;
 pub(crate) mod serve;
 pub(crate) mod shutdown;
 mod socket;
+pub(crate) mod status;
 pub(crate) mod validity;
 pub(crate) mod web_config;

@@ -172,31 +172,20 @@ impl Worker {
         let outcome = if let Some(handle) = known.handle {
             let value = treatment.series_value(treatment.event_value(number));
             let change = match treatment.op {
-                // The long way says why in the log.
-                Op::Add if value < 0.0 && core.verbose => return false,
-                Op::Add if value < 0.0 => None,
+                // The long way says why, in the log and among the examples.
+                Op::Add if value < 0.0 => return false,
                 // NaN is noted in the family, which only the long way knows.
                 Op::Add if value.is_nan() => return false,
-                Op::Add => Some(Change::Add(value)),
-                Op::Level if matches!(line.value.first(), Some(b'+' | b'-')) => {
-                    Some(Change::Move(value))
-                }
-                Op::Level => Some(Change::Set(value)),
-                Op::Observe => Some(Change::Observe(value, treatment.weight)),
+                Op::Add => Change::Add(value),
+                Op::Level if matches!(line.value.first(), Some(b'+' | b'-')) => Change::Move(value),
+                Op::Level => Change::Set(value),
+                Op::Observe => Change::Observe(value, treatment.weight),
             };
-            match change {
-                Some(change) => {
-                    if !core.change(handle, change, treatment.ttl) {
-                        return false;
-                    }
-                    core.tally.event(treatment.event_type(), treatment.weight);
-                    SampleOutcome::Accepted
-                }
-                None => {
-                    core.tally.add(Count::NegativeCounter, treatment.weight);
-                    SampleOutcome::NegativeCounter
-                }
+            if !core.change(handle, change, treatment.ttl) {
+                return false;
             }
+            core.tally.event(treatment.event_type(), treatment.weight);
+            SampleOutcome::Accepted
         } else {
             SampleOutcome::DroppedByRule
         };
@@ -210,8 +199,13 @@ impl Worker {
             (Some(_), None) => Count::Unmapped,
         };
         tally.add(action, treatment.weight);
-        if let Some(rule) = treatment.rule {
-            tally.rule(rule, treatment.weight);
+        match treatment.rule {
+            Some(rule) => tally.rule(rule, treatment.weight),
+            None => {
+                if let Some(events) = tally.unmapped.choose(treatment.weight) {
+                    core.shared.metrics.examples.unmapped(line.key, events);
+                }
+            }
         }
         tally.add(Count::Tags, u64::from(treatment.has_tags));
         tally.add(Count::TagErrors, u64::from(treatment.tag_errors));
@@ -239,10 +233,14 @@ impl Worker {
             tags: 0,
             known: None,
             route: None,
+            refused: None,
         };
         line::parse(line, flags, &mut sink);
         sink.finish_sample();
         sink.finish_route();
+        if let Some(reason) = sink.refused {
+            sink.core.shared.metrics.examples.refuse(reason, line);
+        }
         let (samples, events, errors, tag_errors, tags, known) =
             (sink.samples, sink.events, sink.errors, sink.tag_errors, sink.tags, sink.known);
         self.core.tally.line(if samples > 0 { LineOutcome::Sampled } else { LineOutcome::Refused });
@@ -323,6 +321,8 @@ struct Sink<'w> {
     known: Option<Learned>,
     /// Of the last event.
     route: Option<Route>,
+    /// Why something of the line was refused.
+    refused: Option<&'static str>,
 }
 
 impl Sink<'_> {
@@ -344,6 +344,9 @@ impl Sink<'_> {
     }
 
     fn outcome(&mut self, outcome: SampleOutcome) {
+        if outcome.is_refused() {
+            self.refused = Some(outcome.as_str());
+        }
         if let Some(pending) = &mut self.pending
             && *pending != Some(SampleOutcome::Accepted)
         {

@@ -5,6 +5,7 @@
 //! come from [`Metrics::original`] and [`Metrics::ours`].
 
 pub(crate) mod counters;
+mod examples;
 mod families;
 mod queue;
 mod rule_hits;

@@ -25,6 +25,7 @@ use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source};
 
 mod config;
+mod facts;
 mod threads;
 
 pub use config::{PipelineConfig, ReloadError, SelfMetrics, StartError};
@@ -36,6 +37,7 @@ pub struct Pipeline {
     threads: Arc<Threads>,
     udp_address: Option<SocketAddr>,
     tcp_address: Option<SocketAddr>,
+    unix_path: Option<String>,
     mapping_file: Option<PathBuf>,
     reloads: Reloads,
     self_metrics: SelfMetrics,
@@ -107,6 +109,7 @@ impl Pipeline {
             threads: Arc::new(threads),
             udp_address,
             tcp_address,
+            unix_path: config.unixgram,
             mapping_file: config.mapping_file.clone(),
             reloads: Reloads::default(),
             self_metrics: config.self_metrics,
@@ -142,6 +145,7 @@ impl Pipeline {
             let before = self.shared.mapping.load_full();
             let loaded = Loaded::new(mapper, generation, Some(&before));
             self.shared.mapping.store(Arc::new(loaded));
+            metrics.examples.forget_names();
             metrics.mapping_loaded(rules);
             bump(&metrics.reloads_ok);
             rules

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::metric::{Counter, Gauge, Histogram, Labelled, Row};
 use super::registry::Recorder;
+use super::scrapes::ScrapeLog;
 use crate::exposition::family::Kind;
 
 /// `http_request_duration_seconds` and, where asked for, the `promhttp_*` metrics of Prometheus' Go
@@ -13,6 +14,7 @@ pub struct HttpMetrics {
     duration: Labelled<Histogram, 2>,
     scrapes: Labelled<Counter, 1>,
     in_flight: Gauge,
+    log: ScrapeLog,
 }
 
 impl Default for HttpMetrics {
@@ -21,6 +23,7 @@ impl Default for HttpMetrics {
             duration: Labelled::new(["handler", "method"]),
             scrapes: Labelled::new(["code"]),
             in_flight: Gauge::default(),
+            log: ScrapeLog::default(),
         }
     }
 }
@@ -54,6 +57,11 @@ impl HttpMetrics {
                 self.scrapes.clone(),
             ),
         ]);
+    }
+
+    /// The last scrapes.
+    pub(crate) fn log(&self) -> &ScrapeLog {
+        &self.log
     }
 
     /// Scrapes answered and being answered.

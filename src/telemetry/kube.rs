@@ -246,6 +246,12 @@ impl KubeMetrics {
         self.total_shards.set(total as f64);
     }
 
+    /// The shard that this process keeps, and how many there are.
+    pub(crate) fn shard_of(&self) -> Option<(i64, i64)> {
+        let ordinal = self.shard_ordinal.each().first()?.1.get();
+        Some((ordinal as i64, self.total_shards.get() as i64))
+    }
+
     /// Notes how far this process is on the way to its share of `total`: -1 it starts, 0 it does not follow all of it
     /// yet, 1 it does, 2 it shows what it gained, 3 it does not show what it lost. There is one series.
     pub fn shard_stage(&self, total: i64, level: i64) {
@@ -267,6 +273,18 @@ impl KubeMetrics {
     /// Notes that a configuration file could not be used.
     pub fn config_failed(&self, file: ConfigFile, path: &str) {
         self.reload_ok.with([path, file.label()]).set(0.0);
+    }
+
+    /// The files of the configuration: path, type, whether what it says is in force, and when it last was loaded with
+    /// success (Unix seconds).
+    pub(crate) fn config_files(&self) -> Vec<(String, String, bool, Option<f64>)> {
+        let times = self.reload_time.each();
+        let files = self.reload_ok.each().into_iter().map(|(labels, in_force)| {
+            let time = times.iter().find(|(of, _)| *of == labels).map(|(_, time)| time.get());
+            let [path, kind] = labels;
+            (path.into(), kind.into(), in_force.get() > 0.0, time)
+        });
+        files.collect()
     }
 
     /// Notes that so many definitions of custom resources were added, updated and deleted, and how many there are.

@@ -107,6 +107,12 @@ impl<M: Clone + Default, const N: usize> Labelled<M, N> {
         series.entry(values).or_default().clone()
     }
 
+    /// All series with their values.
+    pub(crate) fn each(&self) -> Vec<([Box<str>; N], M)> {
+        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        series.iter().map(|(values, metric)| (values.clone(), metric.clone())).collect()
+    }
+
     /// Forgets all series.
     pub fn clear(&self) {
         self.series.write().unwrap_or_else(PoisonError::into_inner).clear();

@@ -13,6 +13,7 @@ mod md5;
 pub(crate) mod metric;
 pub(crate) mod process;
 mod registry;
+pub(crate) mod scrapes;
 
 pub use build::{REVISION, TOOLCHAIN, VERSION, go_arch};
 pub use http::HttpMetrics;

@@ -136,6 +136,22 @@ fn network() -> Option<(f64, f64)> {
     Some((of("InOctets")?, of("OutOctets")?))
 }
 
+/// What the process uses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Usage {
+    /// Seconds of CPU since the start.
+    pub(crate) cpu: f64,
+    /// Bytes in RAM.
+    pub(crate) memory: u64,
+}
+
+/// What the process uses now.
+pub(crate) fn usage() -> Option<Usage> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let memory = kilobytes(&status, "VmRSS:")? as u64;
+    Some(Usage { cpu: Stat::read()?.cpu, memory })
+}
+
 /// Memory of the process in bytes, by the names of `/proc/self/status`.
 pub fn memory() -> std::collections::BTreeMap<String, u64> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

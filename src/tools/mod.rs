@@ -1,11 +1,13 @@
-//! Commands beside serving: rendering files offline, checking configuration, the demonstration.
+//! Commands beside serving: rendering files offline, checking configuration, asking a running process, the demonstration.
 //!
 //! They take what they need as values and know neither argv nor the process they run in.
 
 pub(crate) mod check_config;
+mod client;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;
 pub(crate) mod manifests;
 pub(crate) mod rbac;
 pub(crate) mod render_kube;
 pub(crate) mod render_statsd;
+pub(crate) mod status;

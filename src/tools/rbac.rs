@@ -100,6 +100,12 @@ fn list_and_watch(rules: &Rules) -> String {
     rules.iter().map(|(group, resources)| rule(group, resources, "list, watch")).collect()
 }
 
+/// The rule that one list/watch needs.
+#[must_use]
+pub fn to_follow(group: &str, resource: &str) -> String {
+    rule(group, &BTreeSet::from([resource.to_owned()]), "list, watch")
+}
+
 fn rule(group: &str, resources: &BTreeSet<String>, verbs: &str) -> String {
     let group = if group.is_empty() { "\"\"" } else { group };
     let mut text = format!("- apiGroups: [{group}]\n  resources:\n");

@@ -4,6 +4,7 @@
 mod connection;
 mod custom;
 mod gated;
+mod report;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -27,12 +28,14 @@ use crate::kube::{
 use crate::server::authorisation::Reviews;
 use crate::server::health::Check;
 use crate::server::routes::LivenessProbe;
+use crate::status::Reporter;
 use crate::telemetry::{KubeMetrics, Recorder};
 
 pub(crate) use connection::is_configured;
 use connection::{Connection, Reviewer, greet};
 use custom::{Custom, redefined};
 use gated::Gated;
+use report::KubeReport;
 
 /// The objects of a cluster.
 pub(crate) static KUBERNETES: Kind = Kind {
@@ -255,6 +258,11 @@ impl Side for KubeSide {
             let client = client.load_full();
             Box::pin(async move { client.livez().await.map_err(|error| error.to_string()) })
         }))
+    }
+
+    fn reporter(&self) -> Option<Arc<dyn Reporter>> {
+        let (handle, client) = (self.pipeline.handle(), Arc::clone(&self.client));
+        Some(Arc::new(KubeReport::new(handle, client, self.metrics.clone())))
     }
 
     fn telemetry(&self, recorder: &mut Recorder) {

@@ -18,6 +18,7 @@ use crate::exposition::family::Collect;
 use crate::server::authorisation::Reviews;
 use crate::server::health::Look;
 use crate::server::routes::LivenessProbe;
+use crate::status::Reporter;
 use crate::telemetry::{KubeMetrics, Recorder};
 
 /// What a side does, for as long as it takes.
@@ -115,6 +116,11 @@ pub(crate) trait Side: Send {
 
     /// Tells whether that which it follows lives.
     fn liveness(&self) -> Option<LivenessProbe> {
+        None
+    }
+
+    /// Who tells the status page of it.
+    fn reporter(&self) -> Option<Arc<dyn Reporter>> {
         None
     }
 

@@ -15,6 +15,7 @@ use crate::exposition::family::Collect;
 use crate::server::health::Check;
 use crate::statsd::mapping;
 use crate::statsd::{CacheKind, Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
+use crate::status::{Facts, Reporter, Sample};
 use crate::telemetry::Recorder;
 
 /// What StatsD clients send.
@@ -69,6 +70,10 @@ impl Side for StatsdSide {
         Arc::clone(&self.pipeline) as _
     }
 
+    fn reporter(&self) -> Option<Arc<dyn Reporter>> {
+        Some(Arc::new(StatsdReport(Arc::clone(&self.pipeline))))
+    }
+
     fn telemetry(&self, recorder: &mut Recorder) {
         recorder.add(self.pipeline.about(SelfMetrics::All));
     }
@@ -99,6 +104,20 @@ impl Side for StatsdSide {
 
     fn stop(self: Box<Self>) -> Task<'static, ()> {
         self.shutdown()
+    }
+}
+
+/// Tells the status page of it.
+struct StatsdReport(Arc<Pipeline>);
+
+impl Reporter for StatsdReport {
+    fn report(&self, facts: &mut Facts) {
+        facts.statsd = Some(self.0.facts());
+        facts.files.extend(self.0.mapping());
+    }
+
+    fn sample(&self, sample: &mut Sample) {
+        self.0.sample(sample);
     }
 }
 

@@ -79,12 +79,40 @@ pub struct Status {
     pub stopped: bool,
 }
 
+/// Until when a state was kept up to date: what fails may well be heard of.
+fn current(heard: Option<SystemTime>, fails_since: Option<SystemTime>) -> Option<SystemTime> {
+    let heard = heard?;
+    Some(fails_since.map_or(heard, |since| since.min(heard)))
+}
+
 impl Status {
+    /// Until when what is shown was kept up to date.
+    #[must_use]
+    pub fn current(&self) -> Option<SystemTime> {
+        let since = self.failure.as_ref().map(|failure| failure.since);
+        current(self.heard, since).filter(|_| self.listed.is_some())
+    }
+
     /// Whether what is shown is a complete state, however old.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.listed.is_some() && !self.given_up
     }
+}
+
+/// What changes of a list/watch all the time.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulse {
+    /// What it is called.
+    pub(crate) kind: String,
+    /// Objects in the store.
+    pub(crate) objects: usize,
+    /// As [`ListWatch::events`].
+    pub(crate) events: u64,
+    /// As [`Status::current`].
+    pub(crate) current: Option<SystemTime>,
+    /// As [`ListWatch::shown`].
+    pub(crate) shown: bool,
 }
 
 /// All that is known of one list/watch at one moment.
@@ -262,6 +290,23 @@ impl Progress {
         self.status_of(&self.lock())
     }
 
+    fn last_heard(&self) -> Option<SystemTime> {
+        let heard = self.heard.load(Ordering::Relaxed);
+        (heard > 0).then(|| UNIX_EPOCH + Duration::from_micros(heard))
+    }
+
+    /// What changes all the time, for little.
+    pub(crate) fn pulse(&self) -> Pulse {
+        let since = self.lock().failure.as_ref().map(|failure| failure.since);
+        Pulse {
+            kind: self.target.name(),
+            objects: self.store.len(),
+            events: self.events.load(Ordering::Relaxed),
+            current: current(self.last_heard(), since),
+            shown: self.shown.load(Ordering::Relaxed),
+        }
+    }
+
     /// All that is known of it; see [`Store::size`] for what that takes.
     pub(crate) fn facts(&self) -> ListWatch {
         let situation = self.lock();
@@ -278,13 +323,12 @@ impl Progress {
     }
 
     fn status_of(&self, situation: &Situation) -> Status {
-        let heard = self.heard.load(Ordering::Relaxed);
         Status {
             resource: self.target.plural.clone(),
             namespace: self.namespace.clone(),
             phase: situation.phase,
             listed: situation.listed,
-            heard: (heard > 0).then(|| UNIX_EPOCH + Duration::from_micros(heard)),
+            heard: self.last_heard(),
             encoding: situation.encoding,
             objects: self.store.len(),
             coming: self.coming.load(Ordering::Relaxed),

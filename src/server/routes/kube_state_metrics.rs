@@ -11,6 +11,8 @@ use crate::server::query::Filters;
 use crate::server::response::{self, Response};
 use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
+use crate::server::status;
+use crate::status::Board;
 use crate::telemetry::{HttpMetrics, VERSION};
 
 /// The routes. `livez` asks the API server.
@@ -19,6 +21,7 @@ pub(crate) fn router(
     gzip: bool,
     livez: Option<LivenessProbe>,
     checks: &Checks,
+    board: &Arc<Board>,
     http: &HttpMetrics,
 ) -> Router {
     let checks = checks.clone();
@@ -36,9 +39,11 @@ pub(crate) fn router(
             Link::new("/metrics", "metrics", "the state of the objects"),
             Link::new("/healthz", "healthz", "the process answers"),
             Link::new("/livez", "livez", "the API server answers too"),
+            Link::new(status::PATH_BESIDE, "status", "how it is doing, and why"),
         ],
     );
-    metrics(Router::default(), "/metrics", scrape, http)
+    let router = metrics(Router::default(), "/metrics", scrape, http);
+    status::add(router, board, status::PATH_BESIDE, false)
         .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
         .at_async("/livez", Methods::Any, move |call| {
             forward_livez(call, livez.clone(), checks.clone())

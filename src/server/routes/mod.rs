@@ -2,10 +2,10 @@
 //!
 //! | Listener | Paths | File |
 //! |---|---|---|
-//! | kstatd, main | `/metrics`, `/metrics/kubernetes`, `/metrics/statsd`, `/healthz`, `/livez`, `/readyz`, `/` | [`native`] |
-//! | kube-state-metrics, main | `/metrics`, `/healthz`, `/livez`, `/` | [`kube_state_metrics`] |
-//! | telemetry of both | `/metrics`, `/readyz`, `/debug/pprof/…`, `/` (kstatd: also `/healthz`, `/livez`) | [`telemetry`] |
-//! | statsd_exporter | telemetry path, `/-/healthy`, `/-/ready`, `/health`, `/-/reload`, `/-/quit`, `/debug/…`, `/kstatd/metrics`, `/` | [`statsd_exporter`] |
+//! | kstatd, main | `/metrics`, `/metrics/kubernetes`, `/metrics/statsd`, `/status`, `/healthz`, `/livez`, `/readyz`, `/` | [`native`] |
+//! | kube-state-metrics, main | `/metrics`, `/healthz`, `/livez`, `/kstatd/status`, `/` | [`kube_state_metrics`] |
+//! | telemetry of both | `/metrics`, `/readyz`, `/debug/pprof/…`, `/` (kstatd: also `/status`, `/healthz`, `/livez`; kube-state-metrics: `/kstatd/status`) | [`telemetry`] |
+//! | statsd_exporter | telemetry path, `/-/healthy`, `/-/ready`, `/health`, `/-/reload`, `/-/quit`, `/debug/…`, `/kstatd/metrics`, `/kstatd/status`, `/` | [`statsd_exporter`] |
 
 pub(crate) mod kube_state_metrics;
 pub(crate) mod native;
@@ -16,6 +16,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::noted::Noted;
 use super::response::Response;
 use super::router::{Call, Methods, Router};
 use super::scrape::Scrape;
@@ -35,6 +36,7 @@ fn timed(scrape: Scrape, http: &HttpMetrics) -> impl Fn(&Call) -> Response + Sen
     let http = http.clone();
     move |call| {
         let timer = http.start("metrics", call.head.method.as_str());
-        scrape.respond(call).map(|body| body.hold(timer))
+        let noted = Noted::new(call, http.log());
+        noted.follow(scrape.respond(call)).map(|body| body.hold(timer))
     }
 }

@@ -12,6 +12,8 @@ use crate::server::readiness::Readiness;
 use crate::server::response::{self, Response};
 use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
+use crate::server::status;
+use crate::status::Board;
 use crate::telemetry::{HttpMetrics, VERSION};
 
 /// A part of `/metrics` that can be had by itself.
@@ -33,6 +35,7 @@ pub(crate) fn router(
     gzip: bool,
     readiness: Readiness,
     checks: &Checks,
+    board: &Arc<Board>,
     http: &HttpMetrics,
 ) -> Router {
     let gzip = if gzip { Gzip::ByWeight } else { Gzip::Off };
@@ -50,22 +53,29 @@ pub(crate) fn router(
         router = metrics(router, path, scrape(vec![Arc::clone(source)], *protobuf), http);
         links.push(Link::new(path, path, about));
     }
+    links.push(Link::new(status::PATH, status::PATH, "how it is doing, and why"));
     links.push(Link::new("/healthz", "/healthz", "the process answers"));
     links.push(Link::new("/livez", "/livez", "the same"));
     links.push(Link::new("/readyz", "/readyz", "the first lists are complete"));
     links.push(Link::new("/readyz?verbose", "/readyz?verbose", "how each kind is doing"));
-    let page = landing::page(
-        "kstatd",
-        "State of Kubernetes objects and metrics sent over StatsD, for Prometheus.",
-        &format!("version {VERSION}"),
-        &links,
-    );
+    let summary = Arc::clone(board);
+    let page = move || {
+        landing::page(
+            "kstatd",
+            &format!(
+                "State of Kubernetes objects and metrics sent over StatsD, for Prometheus.\n{}",
+                summary.summary()
+            ),
+            &format!("version {VERSION}"),
+            &links,
+        )
+    };
     let (live, ready) = (checks.clone(), checks.clone());
-    router
+    status::add(router, board, status::PATH, false)
         .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
         .at("/livez", Methods::Any, move |call| lives(call, &live))
         .at("/readyz", Methods::Any, move |call| is_ready(call, &readiness, &ready))
-        .at("/", Methods::Any, move |_| response::html(page.clone()))
+        .at("/", Methods::Any, move |_| response::html(page()))
 }
 
 /// That the process answers; asked in detail, whether all of it runs.

@@ -15,6 +15,8 @@ use crate::server::query::{Filters, percent_decode};
 use crate::server::response::{self, Response};
 use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
+use crate::server::status;
+use crate::status::Board;
 use crate::telemetry::{HttpMetrics, VERSION};
 
 /// Where statsd_exporter's listener has the metrics that the original does not have.
@@ -36,6 +38,7 @@ pub(crate) fn router(
     about: Arc<dyn Source>,
     telemetry_path: &str,
     lifecycle: Option<Lifecycle>,
+    board: &Arc<Board>,
     http: &HttpMetrics,
 ) -> Router {
     let scrape = |sources| Scrape {
@@ -53,7 +56,7 @@ pub(crate) fn router(
     // Requests are compared with it after their escapes are decoded.
     let telemetry_path = &*percent_decode(telemetry_path).unwrap_or(Cow::Borrowed(telemetry_path));
     let requests = http.clone();
-    let mut router = Router::default()
+    let mut router = status::add(Router::default(), board, status::PATH_BESIDE, true)
         .at("/-/healthy", Methods::Any, |call| get_only(call, HEALTHY))
         .at("/-/ready", Methods::Any, |call| get_only(call, "Statsd Exporter is Ready.\n"))
         .at(ABOUT_PATH, Methods::Any, move |call| about.respond(call))
@@ -78,6 +81,7 @@ pub(crate) fn router(
         &[
             Link::new(telemetry_path, "Metrics", "what StatsD clients sent"),
             Link::new(ABOUT_PATH, "More metrics", "what kstatd knows beyond the original"),
+            Link::new(status::PATH_BESIDE, "Status", "how it is doing, and why"),
             Link::new("/debug/pprof/heap", "Heap profile", "pprof format"),
             Link::new("/debug/pprof/profile?seconds=60", "CPU profile", "60 seconds, pprof format"),
         ],

@@ -11,10 +11,18 @@ use crate::server::query::Filters;
 use crate::server::response;
 use crate::server::router::{Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
+use crate::server::status;
+use crate::status::Board;
 use crate::telemetry::{OwnMetrics, VERSION};
 
 /// The routes. kube-state-metrics has no `/healthz` and `/livez` here; kstatd has.
-pub(crate) fn router(own: &OwnMetrics, name: &str, with_health: bool, checks: &Checks) -> Router {
+pub(crate) fn router(
+    own: &OwnMetrics,
+    name: &str,
+    with_health: bool,
+    checks: &Checks,
+    board: &Arc<Board>,
+) -> Router {
     let (probe, ready) = (own.clone(), checks.clone());
     // What the original knows nothing of is left alone there.
     let about_checks = if with_health { health::is_about_checks } else { health::is_verbose };
@@ -24,18 +32,21 @@ pub(crate) fn router(own: &OwnMetrics, name: &str, with_health: bool, checks: &C
         filters: Filters::NamesAndNamespaces,
         gzip: Gzip::ByWeight,
     };
+    // Among the paths of kube-state-metrics it has a name that cannot be another one's.
+    let place = if with_health { status::PATH } else { status::PATH_BESIDE };
     let page = landing::page(
         &format!("{name} telemetry"),
         "What this process says about itself.",
         &format!("kstatd version {VERSION}"),
         &[
             Link::new("/metrics", "metrics", "own metrics"),
+            Link::new(place, "status", "how it is doing, and why"),
             Link::new("/readyz", "readyz", "own metrics can be read"),
             Link::new("/readyz?verbose", "readyz?verbose", "how each kind is doing"),
             Link::new("/debug/pprof/", "debug/pprof", "profiles"),
         ],
     );
-    let mut router = Router::default()
+    let mut router = status::add(Router::default(), board, place, true)
         .at("/metrics", Methods::Any, move |call| scrape.respond(call))
         .by_namespace()
         .at("/readyz", Methods::Any, move |call| {

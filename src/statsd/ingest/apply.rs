@@ -174,6 +174,11 @@ impl Core {
             self.tally.add(Count::CacheGets, weight);
             if let Some(mapping) = cache.get(kind, name) {
                 self.tally.add(Count::CacheHits, weight);
+                if mapping.rule.is_none()
+                    && let Some(events) = self.tally.unmapped.choose(weight)
+                {
+                    self.shared.metrics.examples.unmapped(name.as_bytes(), events);
+                }
                 return mapping;
             }
             // An event of weight n stands for n look-ups, of which the first missed.
@@ -185,7 +190,10 @@ impl Core {
                 name: mapped.name.into(),
                 labels: mapped.labels().map(|(name, value)| (name.into(), value.into())).collect(),
             },
-            None => Mapping { rule: None, name: name::escape(name).into(), labels: Box::default() },
+            None => {
+                self.shared.metrics.examples.unmapped(name.as_bytes(), weight);
+                Mapping { rule: None, name: name::escape(name).into(), labels: Box::default() }
+            }
         });
         if let Some(cache) = &mut self.cache {
             cache.insert(kind, name, Arc::clone(&mapping));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::examples::{Chooser, Examples};
 use super::queue::EventQueue;
 use super::rule_hits::Hits;
 use crate::statsd::line::SampleError;
@@ -110,6 +111,11 @@ pub(crate) enum SampleOutcome {
 }
 
 impl SampleOutcome {
+    /// Whether it is the fault of who sent it.
+    pub(crate) const fn is_refused(self) -> bool {
+        !matches!(self, Self::Accepted | Self::DroppedByRule | Self::NoEvent)
+    }
+
     pub(crate) const COUNT: usize = 4 + SampleError::ALL.len() + Rejection::ALL.len();
 
     pub(crate) const fn index(self) -> usize {
@@ -177,6 +183,8 @@ pub(crate) struct Tally {
     pub(crate) samples: [u64; SampleOutcome::COUNT],
     /// Events by rule, of the mapping that the thread has.
     pub(crate) rules: Hits,
+    /// Chooses events that no rule took to be told of.
+    pub(crate) unmapped: Chooser,
 }
 
 impl Tally {
@@ -234,6 +242,8 @@ pub(crate) struct Metrics {
     pub(crate) lines: [Counters<{ LineOutcome::ALL.len() }>; Listener::ALL.len()],
     pub(crate) samples: Counters<{ SampleOutcome::COUNT }>,
     pub(crate) conflicts: Mutex<BTreeMap<(EventType, Box<str>), u64>>,
+    /// What can be shown of some of that.
+    pub(crate) examples: Examples,
     /// What the event queue of the original would have done.
     pub(crate) queue: EventQueue,
     pub(crate) tcp_connections: AtomicU64,
@@ -269,6 +279,7 @@ impl Default for Metrics {
             lines: [const { counters() }; Listener::ALL.len()],
             samples: counters(),
             conflicts: Mutex::default(),
+            examples: Examples::default(),
             queue: EventQueue::default(),
             tcp_connections: AtomicU64::new(0),
             tcp_connection_errors: AtomicU64::new(0),

@@ -1,0 +1,121 @@
+//! What the status page tells of the StatsD side.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::UNIX_EPOCH;
+
+use super::Pipeline;
+use crate::statsd::metrics::{Count, Listener, SampleOutcome};
+use crate::statsd::receive::intake::Intake;
+use crate::status::{self, ConfigFile, Refused, Rule, SHOWN, Sample, Statsd, Unmapped};
+
+/// What the kernel gives to a socket at most.
+const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
+
+impl Pipeline {
+    /// What is known of it now.
+    pub(crate) fn facts(&self) -> Statsd {
+        let metrics = &self.shared.metrics;
+        let mapping = self.shared.mapping.load();
+        let mut hits: Vec<(&str, u64)> = mapping.hits.iter().collect();
+        let rule_count = hits.len() as u64;
+        let is_unused = |(_, hits): &&(&str, u64)| *hits == 0;
+        let never_hit_count = hits.iter().filter(is_unused).count() as u64;
+        let never_hit: Vec<String> =
+            hits.iter().filter(is_unused).take(SHOWN).map(|(rule, _)| (*rule).to_owned()).collect();
+        hits.retain(|(_, hits)| *hits > 0);
+        hits.sort_by_key(|(_, hits)| std::cmp::Reverse(*hits));
+        let rule =
+            |(pattern, hits): &(&str, u64)| Rule { pattern: (*pattern).to_owned(), hits: *hits };
+        let count = |count| metrics.count(count);
+        let names = metrics.examples.names();
+        Statsd {
+            series: self.series(),
+            families: self.shared.registry.view().pages.families().count() as u64,
+            lines: metrics.lines(None),
+            listeners: self.listening(),
+            rmem_max: std::fs::read_to_string(RMEM_MAX)
+                .ok()
+                .and_then(|text| text.trim().parse().ok()),
+            mapping_file: self.mapping_path(),
+            mapped: count(Count::ActionMap) + count(Count::ActionDrop),
+            unmapped: count(Count::Unmapped),
+            rules: hits.iter().take(SHOWN).map(rule).collect(),
+            rule_count,
+            never_hit,
+            never_hit_count,
+            unmapped_names: names
+                .into_iter()
+                .take(SHOWN)
+                .map(|(name, events)| Unmapped { name, events })
+                .collect(),
+            refused: self.refused(),
+        }
+    }
+
+    /// The mapping file, if there is one.
+    pub(crate) fn mapping(&self) -> Option<ConfigFile> {
+        let metrics = &self.shared.metrics;
+        let at = metrics.mapping_loaded_at.load(Ordering::Relaxed);
+        Some(ConfigFile {
+            what: "mapping",
+            path: self.mapping_path()?,
+            in_force: metrics.mapping_loaded.load(Ordering::Relaxed),
+            loaded: (at > 0).then_some(at as f64 / 1000.0),
+        })
+    }
+
+    /// Enters what is drawn.
+    pub(crate) fn sample(&self, sample: &mut Sample) {
+        let dropped: u64 =
+            self.threads.intakes.iter().flat_map(Intake::sockets).map(|s| s.dropped).sum();
+        sample.total("lines", "", self.lines(None) as f64);
+        sample.total("drops", "", dropped as f64);
+        sample.level("series", "", self.series() as f64);
+    }
+
+    fn mapping_path(&self) -> Option<String> {
+        self.mapping_file.as_deref().map(Path::to_string_lossy).map(|path| path.into_owned())
+    }
+
+    fn listening(&self) -> Vec<status::Listener> {
+        let lines = |listener| self.lines(Some(listener));
+        let sockets = self.threads.intakes.iter().flat_map(Intake::sockets);
+        let mut listeners: Vec<status::Listener> = sockets
+            .map(|socket| status::Listener {
+                protocol: socket.listener.as_str(),
+                address: match socket.listener {
+                    Listener::Unixgram => self.unix_path.clone().unwrap_or_default(),
+                    _ => self.udp_address.map_or_else(String::new, |address| address.to_string()),
+                },
+                lines: lines(socket.listener),
+                receive_buffer_bytes: socket.receive_buffer.map(|bytes| bytes as u64),
+                dropped: Some(socket.dropped),
+            })
+            .collect();
+        listeners.extend(self.tcp_address.map(|address| status::Listener {
+            protocol: Listener::Tcp.as_str(),
+            address: address.to_string(),
+            lines: lines(Listener::Tcp),
+            receive_buffer_bytes: None,
+            dropped: None,
+        }));
+        listeners
+    }
+
+    fn refused(&self) -> Vec<Refused> {
+        let metrics = &self.shared.metrics;
+        let mut lines = metrics.examples.refused();
+        let mut refused: Vec<Refused> = SampleOutcome::all()
+            .filter_map(|outcome| {
+                let example = lines.remove(outcome.as_str())?;
+                let count = metrics.samples.get(outcome.index())?.load(Ordering::Relaxed);
+                let at = example.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+                let (at, line) = (at.as_millis() as f64 / 1000.0, example.line);
+                Some(Refused { reason: outcome.as_str(), count, at, line })
+            })
+            .collect();
+        refused.sort_by(|a, b| b.at.total_cmp(&a.at));
+        refused
+    }
+}

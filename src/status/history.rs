@@ -1,0 +1,225 @@
+//! The last hour: a few numbers, one value of each for every quarter of a minute.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Time between two values.
+pub(crate) const STEP: Duration = Duration::from_secs(15);
+
+/// Values that are kept: an hour.
+const STEPS: usize = 240;
+
+/// Numbers that are followed. With a value of four bytes for each step this bounds the whole: 240 kB.
+const MOST: usize = 250;
+
+/// What is followed: of what, and of which part of it (empty for the whole).
+type Key = (&'static str, Box<str>);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Number {
+    Level(f64),
+    Total(f64),
+}
+
+/// The numbers of one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Sample(BTreeMap<Key, Number>);
+
+impl Sample {
+    /// A number that goes up and down. Several of one name add up.
+    pub(crate) fn level(&mut self, what: &'static str, of: &str, value: f64) {
+        match self.0.entry((what, of.into())).or_insert(Number::Level(0.0)) {
+            Number::Level(sum) | Number::Total(sum) => *sum += value,
+        }
+    }
+
+    /// A number that only goes up, of which the rate is kept. Several of one name add up.
+    pub(crate) fn total(&mut self, what: &'static str, of: &str, value: f64) {
+        match self.0.entry((what, of.into())).or_insert(Number::Total(0.0)) {
+            Number::Level(sum) | Number::Total(sum) => *sum += value,
+        }
+    }
+}
+
+/// The values of the last hour, the oldest first; NaN where there is none.
+type Values = VecDeque<f32>;
+
+/// The numbers of the last hour.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    values: BTreeMap<Key, Values>,
+    /// Totals of the last sample.
+    totals: BTreeMap<Key, f64>,
+}
+
+/// The part of the history that is shown.
+#[derive(Debug, Serialize)]
+pub(crate) struct Past {
+    /// Seconds between two values.
+    pub(crate) step: u64,
+    /// Each with its last value at the present.
+    pub(crate) tracks: Vec<Track>,
+}
+
+/// One number through the last hour.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Track {
+    /// What it is.
+    pub(crate) what: &'static str,
+    /// Of what, empty for the whole.
+    pub(crate) of: String,
+    /// The oldest first.
+    pub(crate) values: Vec<Option<f32>>,
+}
+
+impl Track {
+    /// The latest value.
+    pub(crate) fn last(&self) -> Option<f32> {
+        self.values.last().copied().flatten()
+    }
+
+    /// The largest value, 0 if there is none.
+    pub(crate) fn max(&self) -> f32 {
+        self.values.iter().flatten().copied().fold(0.0, f32::max)
+    }
+}
+
+impl Past {
+    /// The whole of one number.
+    pub(crate) fn track(&self, what: &str) -> Option<&Track> {
+        self.tracks.iter().find(|track| track.what == what && track.of.is_empty())
+    }
+
+    /// The parts of one number.
+    pub(crate) fn parts<'p>(&'p self, what: &'p str) -> impl Iterator<Item = &'p Track> {
+        self.tracks.iter().filter(move |track| track.what == what && !track.of.is_empty())
+    }
+}
+
+impl History {
+    /// Enters a sample that was taken so long after the last one.
+    pub(crate) fn enter(&mut self, sample: Sample, after: Duration) {
+        let mut totals = BTreeMap::new();
+        let mut new = BTreeMap::new();
+        for (key, number) in sample.0 {
+            let value = match number {
+                Number::Level(value) => Some(value),
+                Number::Total(value) => {
+                    let before = self.totals.get(&key);
+                    totals.insert(key.clone(), value);
+                    // What has begun anew has no rate.
+                    before.map(|before| value - before).filter(|grown| *grown >= 0.0).and_then(
+                        |grown| {
+                            let seconds = after.as_secs_f64();
+                            (seconds > 0.0).then(|| grown / seconds)
+                        },
+                    )
+                }
+            };
+            new.insert(key, value.map_or(f32::NAN, |value| value as f32));
+        }
+        self.totals = totals;
+        for (key, values) in &mut self.values {
+            values.push_back(new.remove(key).unwrap_or(f32::NAN));
+            if values.len() > STEPS {
+                values.pop_front();
+            }
+        }
+        self.values.retain(|_, values| values.iter().any(|value| !value.is_nan()));
+        for (key, value) in new {
+            // Without a value of its own it may still be a total that has just begun.
+            if self.values.len() < MOST {
+                let mut values = Values::with_capacity(STEPS + 1);
+                values.push_back(if value.is_nan() { 0.0 } else { value });
+                self.values.insert(key, values);
+            }
+        }
+    }
+
+    /// The mean of the last values, a minute's, of one number.
+    pub(crate) fn recent(&self, what: &'static str, of: &str) -> Option<f64> {
+        let values = self.values.get(&(what, Box::from(of)))?;
+        let known = values.iter().rev().take(4).filter(|value| !value.is_nan());
+        let (sum, count) = known.fold((0.0, 0), |(sum, n), value| (sum + f64::from(*value), n + 1));
+        (count > 0).then(|| sum / f64::from(count))
+    }
+
+    /// All wholes, and of each number with parts the `most` largest of them.
+    pub(crate) fn past(&self, most: usize) -> Past {
+        let track = |(&(what, ref of), values): (&Key, &Values)| Track {
+            what,
+            of: of.to_string(),
+            values: values.iter().map(|value| Some(*value).filter(|v| !v.is_nan())).collect(),
+        };
+        let (wholes, parts): (Vec<_>, Vec<_>) =
+            self.values.iter().map(track).partition(|track| track.of.is_empty());
+        let mut by_what: BTreeMap<&str, Vec<Track>> = BTreeMap::new();
+        for part in parts {
+            by_what.entry(part.what).or_default().push(part);
+        }
+        let sum = |track: &Track| track.values.iter().flatten().sum::<f32>();
+        let mut tracks = wholes;
+        for (_, mut parts) in by_what {
+            parts.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
+            parts.truncate(most);
+            parts.retain(|part| sum(part) > 0.0);
+            tracks.append(&mut parts);
+        }
+        Past { step: STEP.as_secs(), tracks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(level: f64, total: f64) -> Sample {
+        let mut sample = Sample::default();
+        sample.level("level", "", level - 1.0);
+        sample.level("level", "", 1.0);
+        sample.total("total", "a", total);
+        sample
+    }
+
+    #[test]
+    fn levels_rates_and_gaps() {
+        let mut history = History::default();
+        history.enter(sample(3.0, 100.0), STEP);
+        history.enter(sample(4.0, 130.0), STEP);
+        history.enter(Sample::default(), STEP);
+        history.enter(sample(5.0, 10.0), STEP);
+        history.enter(sample(5.0, 40.0), STEP);
+        let past = history.past(3);
+        let values = |track: Option<&Track>| track.expect("a track").values.clone();
+        assert_eq!(values(past.track("level")), [Some(3.0), Some(4.0), None, Some(5.0), Some(5.0)]);
+        assert_eq!(
+            values(past.parts("total").next()),
+            [Some(0.0), Some(2.0), None, None, Some(2.0)]
+        );
+        assert_eq!(history.recent("total", "a"), Some(2.0));
+        assert_eq!(history.recent("total", "b"), None);
+    }
+
+    #[test]
+    fn an_hour_and_no_more_numbers_than_there_is_room_for() {
+        let mut history = History::default();
+        for step in 0..STEPS + 10 {
+            let mut sample = Sample::default();
+            for part in 0..2 * MOST {
+                sample.level("part", &part.to_string(), step as f64);
+            }
+            history.enter(sample, STEP);
+        }
+        assert_eq!(history.values.len(), MOST);
+        let first = history.values.values().next().expect("values");
+        assert_eq!((first.len(), first.front()), (STEPS, Some(&10.0)));
+        let bytes: usize = history.values.values().map(|values| values.capacity() * 4).sum();
+        assert!(bytes < 300_000, "{bytes}");
+        for _ in 0..STEPS {
+            history.enter(Sample::default(), STEP);
+        }
+        assert!(history.values.is_empty(), "what is gone for an hour has no place");
+    }
+}

@@ -1,0 +1,414 @@
+//! The page. It has no script and loads nothing; whatever it shows is escaped where it is put in.
+
+use std::sync::LazyLock;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use ring::digest::{SHA256, digest};
+
+use super::facts::{ConfigFile, Facts, Health, Kind, Kubernetes, State, Statsd};
+use super::history::{Past, STEP, Track};
+use super::judge::buffer_hint;
+use super::plot;
+use super::words::{bytes, clock, count, duration, rate};
+use crate::telemetry::scrapes::Scrape;
+
+const STYLE: &str = include_str!("style.css");
+
+/// Where a page stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Its own path.
+    pub(crate) path: &'static str,
+    /// Whether this listener has profiles.
+    pub(crate) profiles: bool,
+}
+
+/// What a browser may do with the page: apply its style, and send its forms to where it came from.
+pub(crate) fn policy() -> &'static str {
+    static POLICY: LazyLock<String> = LazyLock::new(|| {
+        let style = STANDARD.encode(digest(&SHA256, STYLE.as_bytes()));
+        format!(
+            "default-src 'none'; style-src 'sha256-{style}'; form-action 'self'; base-uri 'none'; \
+             frame-ancestors 'none'"
+        )
+    });
+    &POLICY
+}
+
+/// The page; `refresh` makes a browser ask again.
+pub(crate) fn page(facts: &Facts, place: Place, refresh: bool) -> String {
+    let program = &facts.program;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width,initial-scale=1";
+                @if refresh { meta http-equiv="refresh" content="15"; }
+                title { (facts.state.word()) " · " (program.name) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { (program.name) }
+                    span.dim {
+                        "kstatd " (program.version) ", up " (duration(facts.at - program.started)) ", "
+                        (clock(facts.at, facts.at))
+                    }
+                    nav {
+                        @if refresh { a href=(place.path) { "stop refreshing" } }
+                        @else { a href={ (place.path) "?refresh=1" } { "refresh every 15 s" } }
+                        " · " a href={ (place.path) "?format=json" } { "JSON" }
+                        " · " a href={ (place.path) "?format=text" } { "text" }
+                    }
+                }
+                (banner(facts))
+                (tiles(facts))
+                (plots(facts))
+                @if let Some(kubernetes) = &facts.kubernetes { (kinds(kubernetes, facts.at)) }
+                @if let Some(statsd) = &facts.statsd { (listeners(statsd, facts.at)) }
+                (scrapes(&facts.scrapes, facts.at))
+                @if !facts.files.is_empty() { (files(&facts.files, facts.at)) }
+                (profiles(place))
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn banner(facts: &Facts) -> Markup {
+    let class = match facts.state {
+        State::Ok => "banner",
+        State::Degraded => "banner degraded",
+    };
+    html! {
+        div class=(class) role="status" {
+            strong { (facts.state.word()) }
+            @if !facts.reasons.is_empty() {
+                ul { @for reason in &facts.reasons { li { (reason) } } }
+            }
+            @if !facts.notes.is_empty() {
+                ul.warn { @for note in &facts.notes { li { (note) } } }
+            }
+        }
+    }
+}
+
+fn tile(name: &str, value: Option<String>, track: Option<&Track>) -> Markup {
+    html! {
+        div.card {
+            span.dim { (name) }
+            b { (value.as_deref().unwrap_or("–")) }
+            @if let Some(track) = track { (plot::lines("spark", 26, track.max(), &[track])) }
+        }
+    }
+}
+
+fn tiles(facts: &Facts) -> Markup {
+    let past = &facts.history;
+    let last = |what: &str| past.track(what).and_then(Track::last).map(f64::from);
+    let rated = |what: &str| last(what).map(rate);
+    let both = |kubernetes: Option<u64>, statsd: Option<u64>| match (kubernetes, statsd) {
+        (None, None) => None,
+        (a, b) => Some(count(a.unwrap_or(0) + b.unwrap_or(0))),
+    };
+    let kubernetes = facts.kubernetes.as_ref();
+    let series = both(
+        kubernetes.and_then(Kubernetes::series),
+        facts.statsd.as_ref().map(|statsd| statsd.series),
+    );
+    let scrape = facts.scrapes.first();
+    html! {
+        div.grid {
+            @if let Some(kubernetes) = kubernetes {
+                (tile("objects", Some(count(kubernetes.objects())), past.track("objects")))
+            }
+            (tile("series", series, past.track("series")))
+            @if kubernetes.is_some() { (tile("events", rated("events"), past.track("events"))) }
+            @if facts.statsd.is_some() {
+                (tile("lines", rated("lines"), past.track("lines")))
+                (tile("drops", rated("drops"), past.track("drops")))
+            }
+            (tile("memory", facts.program.memory_bytes.map(|size| bytes(size as f64)), past.track("memory")))
+            (tile("CPU", facts.program.cpu_percent.map(|cpu| format!("{cpu:.1}%")), past.track("cpu")))
+            (tile(
+                "last scrape",
+                scrape.map(|scrape| format!("{} ago", duration(facts.at - scrape.at))),
+                past.track("scrape_seconds"),
+            ))
+        }
+    }
+}
+
+/// A drawing with its scale and what its lines are.
+fn drawing(title: &str, tracks: &[&Track], show: impl Fn(f64) -> String) -> Markup {
+    let top = tracks.iter().map(|track| track.max()).fold(0.0, f32::max);
+    let begin = (plot::span(tracks) - 1) as f64 * STEP.as_secs_f64();
+    html! {
+        div.card {
+            h3 { (title) }
+            div.ends { span { "up to " (show(top.into())) } }
+            (plot::lines("plot", 90, top, tracks))
+            div.ends { span { (duration(begin)) " ago" } span { "now" } }
+            @if tracks.iter().any(|track| !track.of.is_empty()) {
+                div.legend {
+                    @for (number, track) in tracks.iter().enumerate() {
+                        span class={ "l" (number) } {
+                            (track.of) " " (track.last().map_or("–".to_owned(), |last| show(last.into())))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn plots(facts: &Facts) -> Markup {
+    let past: &Past = &facts.history;
+    let kinds: Vec<&Track> = past.parts("events").collect();
+    let one = |title: &str, what: &str, show: fn(f64) -> String| {
+        html! { @if let Some(track) = past.track(what) { (drawing(title, &[track], show)) } }
+    };
+    html! {
+        div.grid.wide {
+            @if facts.kubernetes.is_some() {
+                (drawing("Events by kind", &kinds, rate))
+                (one("Largest age of data", "age", duration))
+            }
+            @if facts.statsd.is_some() {
+                (one("StatsD lines", "lines", rate))
+                (one("Datagrams that the kernel dropped", "drops", rate))
+            }
+            (one("Time of a scrape", "scrape_seconds", duration))
+            (one("Size of a scrape", "scrape_bytes", bytes))
+        }
+    }
+}
+
+fn class_of(health: Health) -> &'static str {
+    match health {
+        Health::Failing => "bad",
+        Health::Stale | Health::Starting => "warn",
+        Health::Ok => "ok",
+    }
+}
+
+fn ago(at: Option<f64>, now: f64) -> String {
+    at.map_or("never".to_owned(), |at| duration(now - at))
+}
+
+fn or_dash(value: Option<u64>, show: impl Fn(u64) -> String) -> String {
+    value.map_or("–".to_owned(), show)
+}
+
+fn kinds(kubernetes: &Kubernetes, now: f64) -> Markup {
+    html! {
+        h2 { "Kubernetes" }
+        section {
+            small {
+                (kubernetes.server)
+                @if let Some((shard, total)) = kubernetes.shard { ", shard " (shard) " of " (total) }
+
+            }
+            div.scroll {
+                table {
+                    tr {
+                        th { "kind" } th { "state" } th.n { "objects" } th.n { "series" } th.n.w { "size" }
+                        th.n.w { "listed" } th.n { "heard" } th.n { "events" } th.n { "errors" }
+                    }
+                    @for kind in &kubernetes.kinds { (kind_rows(kind, now)) }
+                }
+            }
+        }
+    }
+}
+
+fn kind_rows(kind: &Kind, now: f64) -> Markup {
+    html! {
+        tr {
+            td.t { (kind.name()) }
+            td {
+                span class=(class_of(kind.health)) { (kind.health.word()) }
+                small { " " (kind.phase) @if !kind.shown { ", aside" } @if kind.given_up { ", shown no more" } }
+            }
+            td.n { (count(kind.objects)) @if kind.coming > 0 { small { " +" (count(kind.coming)) } } }
+            td.n { (or_dash(kind.series, count)) }
+            td.n.w { (or_dash(kind.bytes, |size| bytes(size as f64))) }
+            td.n.w { (ago(kind.listed, now)) }
+            td.n { (ago(kind.heard, now)) }
+            td.n { (kind.events_per_second.map_or("–".to_owned(), rate)) }
+            td.n { (count(kind.errors)) }
+        }
+        @if let Some(failure) = &kind.failure {
+            tr.more {
+                td colspan="9" {
+                    span.bad { "since " (clock(failure.since, now)) ": " (failure.message) }
+                    @if let Some(rule) = &kind.missing_rule {
+                        div { "A role needs this rule:" }
+                        pre { (rule) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn listeners(statsd: &Statsd, now: f64) -> Markup {
+    html! {
+        h2 { "StatsD" }
+        section {
+            div.scroll {
+                table {
+                    tr {
+                        th { "listener" } th { "address" } th.n { "lines" } th.n { "receive buffer" } th.n { "dropped" }
+                    }
+                    @for listener in &statsd.listeners {
+                        tr {
+                            td { (listener.protocol) }
+                            td.t { (listener.address) }
+                            td.n { (count(listener.lines)) }
+                            td.n { (or_dash(listener.receive_buffer_bytes, |size| bytes(size as f64))) }
+                            td.n { (or_dash(listener.dropped, count)) }
+                        }
+                    }
+                }
+            }
+            @if let Some(hint) = buffer_hint(statsd) { p.warn { (hint) } }
+            p {
+                (count(statsd.series)) " series in " (count(statsd.families)) " families. Events: "
+                (count(statsd.mapped)) " by a rule, " (count(statsd.unmapped)) " without one. "
+                @match &statsd.mapping_file {
+                    Some(file) => { (count(statsd.rule_count)) " rules in " code { (file) } "." },
+                    None => "No mapping file.",
+                }
+            }
+            (rules(statsd))
+            @if !statsd.unmapped_names.is_empty() {
+                details open[statsd.rule_count > 0] {
+                    summary { "Names that no rule takes" }
+                    div.scroll { table {
+                        tr { th { "name" } th.n { "events, estimated" } }
+                        @for name in &statsd.unmapped_names {
+                            tr { td.t { code { (name.name) } } td.n { (count(name.events)) } }
+                        }
+                    } }
+                }
+            }
+            @if !statsd.refused.is_empty() {
+                h3 { "Refused" }
+                div.scroll { table {
+                    tr { th { "reason" } th.n { "samples" } th.n { "last" } th { "last line" } }
+                    @for refused in &statsd.refused {
+                        tr {
+                            td { (refused.reason) }
+                            td.n { (count(refused.count)) }
+                            td.n { (duration(now - refused.at)) }
+                            td.t { code { (refused.line) } }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+fn rules(statsd: &Statsd) -> Markup {
+    html! {
+        @if !statsd.rules.is_empty() {
+            details {
+                summary { "Rules that match (" (count(statsd.rule_count - statsd.never_hit_count)) ")" }
+                div.scroll { table {
+                    tr { th { "rule" } th.n { "events" } }
+                    @for rule in &statsd.rules {
+                        tr { td.t { code { (rule.pattern) } } td.n { (count(rule.hits)) } }
+                    }
+                } }
+            }
+        }
+        @if !statsd.never_hit.is_empty() {
+            details {
+                summary { "Rules that never matched (" (count(statsd.never_hit_count)) ")" }
+                ul { @for pattern in &statsd.never_hit { li { code { (pattern) } } } }
+            }
+        }
+    }
+}
+
+fn scrapes(scrapes: &[Scrape], now: f64) -> Markup {
+    html! {
+        h2 { "Scrapes" }
+        section {
+            @if scrapes.is_empty() { "Nobody has scraped yet." }
+            @else {
+                div.scroll { table {
+                    tr {
+                        th { "client" } th.w { "program" } th { "path" } th.w { "form" } th.n { "status" } th.n { "time" }
+                        th.n { "size" } th.n { "ago" }
+                    }
+                    @for scrape in scrapes {
+                        tr {
+                            td { (scrape.client) }
+                            td.w.t { (scrape.agent) }
+                            td { (scrape.path) }
+                            td.w { (scrape.form) @if scrape.gzip { ", gzip" } }
+                            td.n { (scrape.status) @if !scrape.complete { span.warn { " cut" } } }
+                            td.n { (duration(scrape.seconds)) }
+                            td.n { (bytes(scrape.bytes as f64)) }
+                            td.n { (duration(now - scrape.at)) }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+fn files(files: &[ConfigFile], now: f64) -> Markup {
+    html! {
+        h2 { "Configuration" }
+        section {
+            div.scroll { table {
+                tr { th { "file" } th { "what for" } th { "state" } th.n { "loaded" } }
+                @for file in files {
+                    tr {
+                        td.t { code { (file.path) } }
+                        td { (file.what) }
+                        td {
+                            @if file.in_force { span.ok { "in force" } } @else { span.bad { "not in force" } }
+                        }
+                        td.n { (file.loaded.map_or("never".to_owned(), |at| clock(at, now))) }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn profiles(place: Place) -> Markup {
+    html! {
+        h2 { "Profiles" }
+        section {
+            @if place.profiles {
+                form method="get" action="/debug/pprof/flamegraph" {
+                    label { "CPU for "
+                        select name="seconds" {
+                            @for seconds in [5, 10, 30, 60, 300] {
+                                option value=(seconds) selected[seconds == 10] { (seconds) " s" }
+                            }
+                        }
+                    }
+                    button { "Flame graph" }
+                    button formaction="/debug/pprof/profile" { "pprof" }
+                }
+                a href="/debug/pprof/heap_flamegraph" { "Heap, flame graph" } " · "
+                a href="/debug/pprof/heap" { "heap, pprof" } " · "
+                a href="/debug/pprof/threads" { "threads" } " · "
+                a href="/debug/pprof/" { "all profiles" }
+            } @else {
+                "Profiles are on the telemetry listener, at " code { "/debug/pprof/" } "."
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! What is wrong, in sentences: the worst first, few of them whatever the number of kinds.
+
+use std::collections::BTreeMap;
+
+use super::facts::{Facts, Health, Kind, Kubernetes, Listener, State, Statsd};
+use super::words::{bytes, clock, count, duration};
+
+/// A buffer that is no larger is small: what one busy client sends in a few milliseconds.
+const SMALL_BUFFER: u64 = 1 << 20;
+
+/// How long ago something was that is still worth a word.
+const RECENT: f64 = 300.0;
+
+/// Kinds that a sentence names.
+const NAMED: usize = 4;
+
+/// Enters state, reasons and notes.
+pub(super) fn judge(facts: &mut Facts) {
+    let mut reasons = Vec::new();
+    let mut notes = Vec::new();
+    if let Some(kubernetes) = &facts.kubernetes {
+        kinds(kubernetes, facts.at, &mut reasons);
+        let missing = &kubernetes.missing_namespaces;
+        if !missing.is_empty() {
+            notes.push(format!("there is no such namespace: {}", missing.join(", ")));
+        }
+    }
+    for file in facts.files.iter().filter(|file| !file.in_force) {
+        let since = match file.loaded {
+            Some(loaded) => format!("what it said at {} stays", clock(loaded, facts.at)),
+            None => "it was never loaded".to_owned(),
+        };
+        reasons.push(format!(
+            "the {} {} is not in force, {since}: the log says what is wrong with it",
+            file.what, file.path
+        ));
+    }
+    if let Some(statsd) = &facts.statsd {
+        lost(statsd, facts, &mut reasons);
+        clients(statsd, facts.at, &mut notes);
+    }
+    if let Some(last) = facts.scrapes.first().map(|scrape| facts.at - scrape.at)
+        && last > RECENT
+    {
+        notes.push(format!("nobody has scraped for {}", duration(last)));
+    }
+    facts.state = if reasons.is_empty() { State::Ok } else { State::Degraded };
+    (facts.reasons, facts.notes) = (reasons, notes);
+}
+
+/// List/watches, those that fail for one reason in one sentence.
+fn kinds(kubernetes: &Kubernetes, now: f64, reasons: &mut Vec<String>) {
+    let mut failing: BTreeMap<&str, Vec<&Kind>> = BTreeMap::new();
+    for kind in kubernetes.kinds.iter().filter(|kind| kind.health == Health::Failing) {
+        let reason = kind.failure.as_ref().and_then(|failure| failure.reason).unwrap_or_default();
+        failing.entry(reason).or_default().push(kind);
+    }
+    let total = kubernetes.kinds.len();
+    for (reason, kinds) in failing {
+        let failures = || kinds.iter().filter_map(|kind| kind.failure.as_ref());
+        let since = failures().map(|failure| failure.since).fold(f64::INFINITY, f64::min);
+        let message = failures().next().map_or("", |failure| failure.message.as_str());
+        let whole = failures().all(|failure| failure.of_the_server) && kinds.len() * 2 > total;
+        let who = if whole && total > 1 {
+            format!("the API server ({} of {total} list/watches)", kinds.len())
+        } else {
+            names(&kinds)
+        };
+        reasons.push(format!(
+            "{who}: {} since {}, {}",
+            why(reason, message),
+            clock(since, now),
+            data(&kinds, now)
+        ));
+    }
+    let of = |health| kubernetes.kinds.iter().filter(|kind| kind.health == health).collect();
+    let stale: Vec<&Kind> = of(Health::Stale);
+    if !stale.is_empty() {
+        reasons.push(format!(
+            "{}: nothing comes from the API server, {}",
+            names(&stale),
+            data(&stale, now)
+        ));
+    }
+    let starting: Vec<&Kind> = of(Health::Starting);
+    if !starting.is_empty() {
+        reasons.push(format!(
+            "{}: the first list is on its way, {} objects so far",
+            names(&starting),
+            count(starting.iter().map(|kind| kind.coming.max(kind.objects)).sum())
+        ));
+    }
+    if !kubernetes.ready && total == 0 {
+        reasons.push("the first lists are about to begin".to_owned());
+    }
+    if !kubernetes.pending.is_empty() && starting.is_empty() {
+        let pending = kubernetes.pending.join(", ");
+        reasons.push(format!("the latest configuration is not in force yet for {pending}"));
+    }
+}
+
+fn names(kinds: &[&Kind]) -> String {
+    let mut text = kinds.iter().take(NAMED).map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+    if kinds.len() > NAMED {
+        text.push_str(&format!(" and {} more", kinds.len() - NAMED));
+    }
+    text
+}
+
+/// A reason as a person would say it; the words of the failure itself where there is none.
+fn why<'m>(reason: &str, message: &'m str) -> &'m str {
+    match reason {
+        "unauthorized" => "401, the API server does not know who asks,",
+        "forbidden" => "403, a role is missing,",
+        "not_found" => "404, the API server does not have it,",
+        "expired" => "410, the version has expired,",
+        "throttled" => "429, the API server wants to be asked less,",
+        "server_error" => "the API server answers with errors",
+        "refused" => "the API server refuses",
+        "broken" => "no connection",
+        "timeout" => "no answer in time",
+        "frozen" => "frozen, the connection is open and nothing comes,",
+        "slow" => "answers come too slowly to be of use",
+        "garbled" => "the answers are not what was asked for",
+        _ => message,
+    }
+}
+
+/// How old what is shown is.
+fn data(kinds: &[&Kind], now: f64) -> String {
+    let oldest = kinds.iter().filter_map(|kind| kind.current).fold(f64::INFINITY, f64::min);
+    let never = kinds.iter().any(|kind| kind.listed.is_none());
+    match (never, oldest.is_finite()) {
+        _ if kinds.iter().all(|kind| kind.given_up) => "its data is shown no more".to_owned(),
+        (true, _) => "no data yet".to_owned(),
+        (false, true) => format!("data {} old", duration(now - oldest)),
+        (false, false) => "age of the data unknown".to_owned(),
+    }
+}
+
+/// Lines that are lost here.
+fn lost(statsd: &Statsd, facts: &Facts, reasons: &mut Vec<String>) {
+    let recent = facts.history.track("drops").map_or(0.0, |track| {
+        let steps = (RECENT as u64 / facts.history.step.max(1)) as usize;
+        let last = track.values.iter().rev().take(steps).flatten();
+        last.map(|rate| f64::from(*rate) * facts.history.step as f64).sum::<f64>()
+    });
+    if recent >= 0.5 {
+        let mut sentence = format!(
+            "StatsD: the kernel has dropped {} datagrams in the last {}",
+            count(recent.round() as u64),
+            duration(RECENT)
+        );
+        if let Some(hint) = buffer_hint(statsd) {
+            sentence.push_str(&format!("; {hint}"));
+        }
+        reasons.push(sentence);
+    }
+    let full = statsd.refused.iter().find(|refused| refused.reason == "series_limit");
+    if let Some(refused) = full.filter(|refused| facts.at - refused.at < RECENT) {
+        reasons.push(format!(
+            "StatsD: there are as many series as allowed, new ones are refused (last at {})",
+            clock(refused.at, facts.at)
+        ));
+    }
+    let closed = |of: &&Listener| of.dropped.is_some() && of.receive_buffer_bytes.is_none();
+    for Listener { protocol, address, .. } in statsd.listeners.iter().filter(closed) {
+        reasons.push(format!(
+            "StatsD: the socket {protocol} {address} has failed and is being opened again"
+        ));
+    }
+}
+
+/// What clients should do otherwise.
+fn clients(statsd: &Statsd, now: f64, notes: &mut Vec<String>) {
+    for refused in statsd.refused.iter().filter(|refused| now - refused.at < RECENT) {
+        let what = match refused.reason {
+            "other_kind" => "a name comes with another type than it has",
+            "derived_name" => "a name is what another metric calls its parts",
+            "reserved_name" => "a name belongs to somebody else",
+            "reserved_label" => "a label belongs to the type of the metric",
+            "series_limit" => continue,
+            reason => reason,
+        };
+        notes.push(format!(
+            "StatsD refuses samples: {what} ({} since the start, last at {})",
+            count(refused.count),
+            clock(refused.at, now)
+        ));
+    }
+    let events = statsd.mapped + statsd.unmapped;
+    if statsd.rule_count > 0 && events > 0 && statsd.unmapped * 2 > events {
+        notes.push(format!(
+            "no rule of the mapping takes {:.0}% of the events",
+            100.0 * statsd.unmapped as f64 / events as f64
+        ));
+    }
+}
+
+/// What to do about a small receive buffer.
+pub(super) fn buffer_hint(statsd: &Statsd) -> Option<String> {
+    let most = statsd.rmem_max.filter(|most| *most <= SMALL_BUFFER)?;
+    let small = |buffer: u64| buffer <= 2 * SMALL_BUFFER;
+    let smallest = statsd.listeners.iter().filter_map(|of| of.receive_buffer_bytes).min();
+    smallest.filter(|buffer| small(*buffer)).map(|buffer| {
+        format!(
+            "a receive buffer has {} because the host allows no more: raise net.core.rmem_max there \
+             (it is {}), for example `sysctl -w net.core.rmem_max=16777216`",
+            bytes(buffer as f64),
+            count(most)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::Failure;
+    use super::*;
+
+    fn kind(resource: &str, health: Health, reason: Option<&'static str>) -> Kind {
+        let failure = (health == Health::Failing).then(|| Failure {
+            since: 1_700_000_000.0,
+            reason,
+            of_the_server: reason == Some("frozen"),
+            message: "in its own words".to_owned(),
+        });
+        Kind {
+            health,
+            resource: resource.to_owned(),
+            namespace: (resource == "pods").then(|| "billing".to_owned()),
+            phase: "waiting",
+            shown: true,
+            given_up: false,
+            objects: 7,
+            coming: 0,
+            series: None,
+            bytes: None,
+            listed: (health != Health::Starting).then_some(1_699_999_000.0),
+            heard: (health != Health::Starting).then_some(1_700_000_400.0),
+            current: (health != Health::Starting).then_some(1_700_000_000.0),
+            events_per_second: None,
+            errors: 1,
+            failure,
+            missing_rule: None,
+        }
+    }
+
+    fn sentences(kinds_of: Vec<Kind>) -> Vec<String> {
+        let kubernetes = Kubernetes {
+            server: "https://a".to_owned(),
+            shard: None,
+            ready: true,
+            pending: Vec::new(),
+            missing_namespaces: Vec::new(),
+            kinds: kinds_of,
+        };
+        let mut reasons = Vec::new();
+        kinds(&kubernetes, 1_700_000_480.0, &mut reasons);
+        reasons
+    }
+
+    #[test]
+    fn a_kind_that_fails() {
+        use Health::{Failing, Ok, Stale, Starting};
+        for (kinds, sentence) in [
+            (
+                vec![kind("pods", Failing, Some("forbidden")), kind("nodes", Ok, None)],
+                "pods in billing: 403, a role is missing, since 22:13:20 UTC, data 8 min old",
+            ),
+            (
+                vec![kind("nodes", Failing, None)],
+                "nodes: in its own words since 22:13:20 UTC, data 8 min old",
+            ),
+            (
+                ["a", "b", "c", "d", "e"].map(|name| kind(name, Failing, Some("frozen"))).into(),
+                "the API server (5 of 5 list/watches): frozen, the connection is open and nothing comes, since \
+                 22:13:20 UTC, data 8 min old",
+            ),
+            (
+                ["a", "b", "c", "d", "e"].map(|name| kind(name, Failing, Some("forbidden"))).into(),
+                "a, b, c, d and 1 more: 403, a role is missing, since 22:13:20 UTC, data 8 min old",
+            ),
+            (
+                vec![kind("nodes", Stale, None)],
+                "nodes: nothing comes from the API server, data 8 min old",
+            ),
+            (
+                vec![kind("nodes", Starting, None)],
+                "nodes: the first list is on its way, 7 objects so far",
+            ),
+        ] {
+            assert_eq!(sentences(kinds), [sentence]);
+        }
+        assert!(sentences(vec![kind("nodes", Ok, None)]).is_empty());
+    }
+}

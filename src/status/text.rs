@@ -1,0 +1,233 @@
+//! The facts as text for a terminal. The first word is the state.
+
+use std::fmt::Write as _;
+
+use super::facts::{Facts, Kind, Kubernetes, Statsd};
+use super::history::Track;
+use super::judge::buffer_hint;
+use super::words::{bytes, clock, count, duration, rate};
+use crate::telemetry::scrapes::Scrape;
+
+/// Scrapes that are shown.
+const SCRAPES: usize = 5;
+
+/// Rules and names that are shown of each sort.
+const LINES: usize = 10;
+
+/// The facts as text.
+pub(crate) fn text(facts: &Facts) -> String {
+    let mut out = Writer(String::new());
+    let program = &facts.program;
+    let up = duration(facts.at - program.started);
+    let head =
+        format!("{}  {}, kstatd {}, up {up}", facts.state.word(), program.name, program.version);
+    out.line(0, &head);
+    facts.reasons.iter().for_each(|reason| out.line(1, &format!("! {reason}")));
+    facts.notes.iter().for_each(|note| out.line(1, &format!("- {note}")));
+    out.line(0, &numbers(facts));
+    if let Some(kubernetes) = &facts.kubernetes {
+        kinds(&mut out, kubernetes, facts.at);
+    }
+    if let Some(of) = &facts.statsd {
+        statsd(&mut out, of, facts.at);
+    }
+    scrapes(&mut out, &facts.scrapes, facts.at);
+    if !facts.files.is_empty() {
+        out.heading("CONFIGURATION");
+        for file in &facts.files {
+            let state = if file.in_force { "in force" } else { "not in force" };
+            let loaded = file.loaded.map_or("never".to_owned(), |at| clock(at, facts.at));
+            out.line(1, &format!("{}: {}, {state}, loaded {loaded}", file.what, file.path));
+        }
+    }
+    out.0
+}
+
+/// One sentence without names.
+pub(super) fn summary(facts: &Facts) -> String {
+    let up = duration(facts.at - facts.program.started);
+    let mut text = format!("{}, up {up}", facts.state.word());
+    if let Some(kubernetes) = &facts.kubernetes {
+        let (objects, kinds) = (count(kubernetes.objects()), kubernetes.kinds.len());
+        let _ = write!(text, ", {objects} Kubernetes objects in {kinds} list/watches");
+    }
+    if let Some(statsd) = &facts.statsd {
+        let _ = write!(text, ", {} StatsD series", count(statsd.series));
+    }
+    if let Some(scrape) = facts.scrapes.first() {
+        let _ = write!(text, ", last scrape {} ago", duration(facts.at - scrape.at));
+    }
+    text
+}
+
+struct Writer(String);
+
+impl Writer {
+    fn line(&mut self, depth: usize, text: &str) {
+        for character in std::iter::repeat_n(' ', 2 * depth).chain(text.chars()) {
+            // What came over the network does not steer a terminal.
+            if character.is_control() {
+                self.0.extend(character.escape_default());
+            } else {
+                self.0.push(character);
+            }
+        }
+        self.0.push('\n');
+    }
+
+    fn heading(&mut self, text: &str) {
+        self.0.push('\n');
+        self.line(0, text);
+    }
+
+    /// Columns as wide as they have to be; `right` says which are aligned to the right.
+    fn table(&mut self, right: &[bool], rows: &[Vec<String>]) {
+        let width = |column: usize| {
+            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+        };
+        let widths: Vec<usize> = (0..right.len()).map(|at| width(at).unwrap_or(0)).collect();
+        for row in rows {
+            let mut line = String::new();
+            for ((cell, &width), &right) in row.iter().zip(&widths).zip(right) {
+                // Writing to a String cannot fail.
+                let _ = match right {
+                    true => write!(line, "{cell:>width$}  "),
+                    false => write!(line, "{cell:<width$}  "),
+                };
+            }
+            self.line(1, line.trim_end());
+        }
+    }
+}
+
+fn numbers(facts: &Facts) -> String {
+    let mut parts = Vec::new();
+    let last = |what: &str| facts.history.track(what).and_then(Track::last).map(f64::from);
+    if let Some(kubernetes) = &facts.kubernetes {
+        parts.push(format!("objects {}", count(kubernetes.objects())));
+        parts.extend(kubernetes.series().map(|series| format!("series {}", count(series))));
+        parts.extend(last("events").map(|events| format!("events {}", rate(events))));
+    }
+    if let Some(statsd) = &facts.statsd {
+        parts.push(format!("StatsD series {}", count(statsd.series)));
+        parts.extend(last("lines").map(|lines| format!("lines {}", rate(lines))));
+        parts.extend(last("drops").map(|drops| format!("drops {}", rate(drops))));
+    }
+    parts.extend(facts.program.memory_bytes.map(|size| format!("memory {}", bytes(size as f64))));
+    parts.extend(facts.program.cpu_percent.map(|cpu| format!("CPU {cpu:.1}%")));
+    parts.join("   ")
+}
+
+fn kinds(out: &mut Writer, kubernetes: &Kubernetes, now: f64) {
+    out.heading(&format!("KUBERNETES  {}", kubernetes.server));
+    let words = [
+        "KIND", "STATE", "PHASE", "OBJECTS", "SERIES", "SIZE", "LISTED", "HEARD", "EVENTS",
+        "ERRORS",
+    ];
+    let right = [false, false, false, true, true, true, true, true, true, true];
+    let mut rows = vec![words.map(str::to_owned).to_vec()];
+    rows.extend(kubernetes.kinds.iter().map(|kind| kind_row(kind, now)));
+    out.table(&right, &rows);
+    for kind in &kubernetes.kinds {
+        let Some(failure) = &kind.failure else { continue };
+        let since = clock(failure.since, now);
+        out.line(1, &format!("{} since {since}: {}", kind.name(), failure.message));
+        for line in kind.missing_rule.iter().flat_map(|rule| rule.lines()) {
+            out.line(3, line);
+        }
+    }
+}
+
+fn kind_row(kind: &Kind, now: f64) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let ago = |at: Option<f64>| at.map_or_else(|| "never".to_owned(), |at| duration(now - at));
+    vec![
+        kind.name(),
+        kind.health.word().to_owned(),
+        kind.phase.to_owned(),
+        count(kind.objects),
+        kind.series.map_or_else(dash, count),
+        kind.bytes.map_or_else(dash, |size| bytes(size as f64)),
+        ago(kind.listed),
+        ago(kind.heard),
+        kind.events_per_second.map_or_else(dash, rate),
+        count(kind.errors),
+    ]
+}
+
+fn statsd(out: &mut Writer, statsd: &Statsd, now: f64) {
+    out.heading("STATSD");
+    for listener in &statsd.listeners {
+        let mut line =
+            format!("{} {}: {} lines", listener.protocol, listener.address, count(listener.lines));
+        if let Some(size) = listener.receive_buffer_bytes {
+            let _ = write!(line, ", receive buffer {}", bytes(size as f64));
+        }
+        if let Some(dropped) = listener.dropped {
+            let _ = write!(line, ", {} datagrams dropped", count(dropped));
+        }
+        out.line(1, &line);
+    }
+    if let Some(hint) = buffer_hint(statsd) {
+        out.line(1, &hint);
+    }
+    let mapping = match &statsd.mapping_file {
+        Some(file) => format!(
+            "{} rules in {file}, {} of them never matched",
+            count(statsd.rule_count),
+            count(statsd.never_hit_count)
+        ),
+        None => "no mapping file".to_owned(),
+    };
+    out.line(
+        1,
+        &format!(
+            "{} series in {} families; {mapping}; {} events by a rule, {} without one",
+            count(statsd.series),
+            count(statsd.families),
+            count(statsd.mapped),
+            count(statsd.unmapped)
+        ),
+    );
+    for rule in statsd.rules.iter().take(LINES) {
+        out.line(2, &format!("rule {}: {}", rule.pattern, count(rule.hits)));
+    }
+    for pattern in statsd.never_hit.iter().take(LINES) {
+        out.line(2, &format!("never matched: {pattern}"));
+    }
+    for name in statsd.unmapped_names.iter().take(LINES) {
+        out.line(2, &format!("no rule: {} (about {} events)", name.name, count(name.events)));
+    }
+    for refused in &statsd.refused {
+        out.line(
+            1,
+            &format!(
+                "refused, {}: {}, last {} ago: {}",
+                refused.reason,
+                count(refused.count),
+                duration(now - refused.at),
+                refused.line
+            ),
+        );
+    }
+}
+
+fn scrapes(out: &mut Writer, scrapes: &[Scrape], now: f64) {
+    out.heading("SCRAPES");
+    if scrapes.is_empty() {
+        out.line(1, "nobody has scraped yet");
+    }
+    for scrape in scrapes.iter().take(SCRAPES) {
+        let Scrape { client, agent, path, status, .. } = scrape;
+        out.line(
+            1,
+            &format!(
+                "{} ago: {client} ({agent}) {path}: {status}, {}, {}{}",
+                duration(now - scrape.at),
+                bytes(scrape.bytes as f64),
+                duration(scrape.seconds),
+                if scrape.complete { "" } else { ", cut" }
+            ),
+        );
+    }
+}

@@ -1,0 +1,128 @@
+//! Numbers, sizes and times as people read them.
+
+/// A whole number with commas between thousands.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Three digits and what they are multiplied by.
+fn scaled(number: f64, space: &str) -> String {
+    let mut rest = number;
+    for prefix in ["", "k", "M", "G", "T"] {
+        if rest.abs() < 999.5 || prefix == "T" {
+            let digits = match rest.abs() {
+                x if x == 0.0 || x >= 99.95 => 0,
+                x if x >= 9.995 && prefix.is_empty() => 0,
+                x if x >= 9.995 => 1,
+                x if prefix.is_empty() && (x - x.round()).abs() < 0.005 => 0,
+                _ => 2,
+            };
+            return format!(
+                "{rest:.digits$}{}{prefix}",
+                if prefix.is_empty() { "" } else { space }
+            );
+        }
+        rest /= 1000.0;
+    }
+    String::new()
+}
+
+/// A number of things each second.
+pub(super) fn rate(number: f64) -> String {
+    format!("{}/s", scaled(number, " "))
+}
+
+/// A size.
+pub(super) fn bytes(number: f64) -> String {
+    let text = scaled(number, " ");
+    if text.ends_with(|c: char| c.is_ascii_digit()) {
+        format!("{text} B")
+    } else {
+        format!("{text}B")
+    }
+}
+
+/// A length of time, in one or two units.
+pub(super) fn duration(seconds: f64) -> String {
+    let seconds = seconds.max(0.0);
+    if seconds < 0.9995 {
+        return format!("{:.0} ms", seconds * 1000.0);
+    }
+    if seconds < 9.95 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = seconds.round() as u64;
+    let two = |large: u64, small: u64, names: [&str; 2]| {
+        if small == 0 || large >= 10 {
+            format!("{large} {}", names[0])
+        } else {
+            format!("{large} {} {small} {}", names[0], names[1])
+        }
+    };
+    match whole {
+        0..120 => format!("{whole} s"),
+        120..7_200 => two(whole / 60, whole % 60, ["min", "s"]),
+        7_200..172_800 => two(whole / 3_600, whole % 3_600 / 60, ["h", "min"]),
+        _ => two(whole / 86_400, whole % 86_400 / 3_600, ["d", "h"]),
+    }
+}
+
+/// The time of a day, UTC, for what was not long before `now`; with the date else.
+pub(super) fn clock(at: f64, now: f64) -> String {
+    let Ok(time) = jiff::Timestamp::from_second(at as i64) else { return String::new() };
+    let text = time.to_string();
+    let (date, time) = text.trim_end_matches('Z').split_once('T').unwrap_or_default();
+    if now - at < 43_200.0 { format!("{time} UTC") } else { format!("{date} {time} UTC") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(count(number), text);
+        }
+        for (number, text) in [
+            (0.0, "0/s"),
+            (0.25, "0.25/s"),
+            (3.0, "3/s"),
+            (12.4, "12/s"),
+            (999.6, "1.00 k/s"),
+            (12_345.0, "12.3 k/s"),
+        ] {
+            assert_eq!(rate(number), text);
+        }
+        assert_eq!(bytes(212_992.0), "213 kB");
+        assert_eq!(bytes(12.0), "12 B");
+        assert_eq!(bytes(81_400_000.0), "81.4 MB");
+    }
+
+    #[test]
+    fn times() {
+        for (seconds, text) in [
+            (0.0, "0 ms"),
+            (0.0123, "12 ms"),
+            (1.0, "1.0 s"),
+            (90.0, "90 s"),
+            (480.0, "8 min"),
+            (500.0, "8 min 20 s"),
+            (3_000.0, "50 min"),
+            (7_260.0, "2 h 1 min"),
+            (200_000.0, "2 d 7 h"),
+        ] {
+            assert_eq!(duration(seconds), text);
+        }
+        assert_eq!(clock(1_700_000_000.0, 1_700_000_100.0), "22:13:20 UTC");
+        assert_eq!(clock(1_700_000_000.0, 1_800_000_000.0), "2023-11-14 22:13:20 UTC");
+    }
+}

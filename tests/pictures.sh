@@ -1,0 +1,39 @@
+#!/bin/sh
+# Pictures of the status page of a demonstration, at two widths, light and dark, by a headless Chromium.
+#
+#     tests/pictures.sh KSTATD DIR
+#
+# KSTATD is a program with `demo`. The pages may say nothing on the console and ask nobody else for anything. The picture of
+# the README is DIR/wide-light.png, made smaller by `convert DIR/wide-light.png -crop 1000x1000+0+0 -colors 64 docs/status.png`.
+set -eu
+program=$1 out=$2
+chromium=${CHROMIUM:-chromium}
+mkdir -p "$out"
+work=$(mktemp -d)
+# Ports of its own, so that a demonstration that runs already is left alone.
+main=127.0.0.1:18080 telemetry=127.0.0.1:18081
+"$program" demo --pods 2000 --churn 60 --listen $main --telemetry-listen $telemetry --statsd-listen 127.0.0.1:19125 \
+    > "$work/demo.log" 2>&1 &
+demo=$!
+trap 'kill $demo 2>/dev/null; wait $demo 2>/dev/null || true; rm -rf "$work"' EXIT
+deadline=$(($(date +%s) + 120))
+until "$program" status --addr $main > "$work/status" 2>&1; do
+    [ "$(date +%s)" -lt $deadline ] || { cat "$work/demo.log" "$work/status"; exit 1; }
+    sleep 1
+done
+# So that there is something to draw: a value comes every 15 s.
+sleep "${HISTORY_SECONDS:-60}"
+picture() { # NAME WIDTH HEIGHT SCHEME(0 dark, 1 light) ADDRESS
+    "$chromium" --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
+        --disable-component-update --disable-sync --hide-scrollbars --user-data-dir="$work/profile-$1" \
+        --host-resolver-rules='MAP * ~NOTFOUND, EXCLUDE 127.0.0.1' --blink-settings=preferredColorScheme="$4" \
+        --enable-logging=stderr --window-size="$2,$3" --screenshot="$out/$1.png" "http://$5/status" 2> "$work/$1.log"
+    if grep -E 'CONSOLE|ERR_NAME_NOT_RESOLVED' "$work/$1.log"; then
+        echo "$1: the page is not quiet" >&2
+        exit 1
+    fi
+}
+picture wide-light 1000 2600 1 $main
+picture wide-dark 1000 2600 0 $telemetry
+picture phone-light 500 4200 1 $main
+picture phone-dark 500 4200 0 $telemetry

@@ -1,0 +1,398 @@
+//! The status page through its door: what an operator sees of a process that is well, and of one that is not.
+
+mod common;
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+
+use common::cluster::Cluster;
+use common::{Gate, Output, Passage, Program, get, request, run, until};
+use serde_json::Value;
+
+const HERE: [&str; 2] = ["--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0"];
+const NO_STATSD: [&str; 2] = ["--statsd.listen-udp=", "--statsd.listen-tcp="];
+const STATSD: [&str; 2] = ["--statsd.listen-udp=127.0.0.1:0", "--statsd.listen-tcp=127.0.0.1:0"];
+
+struct Kstatd {
+    program: Program,
+    main: SocketAddr,
+    telemetry: SocketAddr,
+}
+
+impl Kstatd {
+    fn start(flags: &[&[&str]]) -> Self {
+        let program = Program::start("kstatd", [&[&HERE[..]], flags].concat().concat());
+        let main = program.address(&["Started metrics server"], "address");
+        let telemetry = program.address(&["Started self metrics server"], "address");
+        Self { program, main, telemetry }
+    }
+
+    fn statsd(&self) -> TcpStream {
+        let address = self.program.address(&["Accepting StatsD Traffic"], "tcp");
+        TcpStream::connect(address).expect("connect")
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&get(self.main, "/status?format=json").text()).expect("JSON")
+    }
+
+    fn page(&self) -> String {
+        let answer = get(self.main, "/status");
+        assert_eq!(answer.status, 200);
+        assert_harmless(&answer.text());
+        answer.text()
+    }
+
+    /// The facts as soon as they are so.
+    fn facts(&self, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+        until(what, || Some(self.json()).filter(|facts| so(facts)))
+    }
+
+    fn command(&self) -> Output {
+        run("kstatd", ["status", &format!("--addr={}", self.main)])
+    }
+}
+
+fn is_ok(facts: &Value) -> bool {
+    facts["state"] == "ok"
+}
+
+/// The sentences of one sort.
+fn sentences<'f>(facts: &'f Value, of: &str) -> Vec<&'f str> {
+    facts[of].as_array().expect(of).iter().map(|text| text.as_str().expect("text")).collect()
+}
+
+/// No script, and nothing from elsewhere.
+fn assert_harmless(page: &str) {
+    let page = page.to_lowercase();
+    for part in ["<script", "<img", "<link", "<iframe", "onerror=\"", "@import", "javascript:"] {
+        assert!(!page.contains(part), "{part} in {page}");
+    }
+    for (_, rest) in page.match_indices("href=\"").map(|(at, _)| page.split_at(at + 6)) {
+        assert!(rest.starts_with('/'), "a link to elsewhere: {}", &rest[..40.min(rest.len())]);
+    }
+}
+
+/// Where the links and forms of a page lead.
+fn links(page: &str) -> Vec<String> {
+    let of = |mark: &str| -> Vec<String> {
+        let parts = page.split(mark).skip(1);
+        parts.filter_map(|part| Some(part.split('"').next()?.replace("&amp;", "&"))).collect()
+    };
+    let mut links = [of(" href=\""), of(" action=\""), of(" formaction=\"")].concat();
+    links.sort();
+    links.dedup();
+    links
+}
+
+fn with_commas(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev();
+    groups.map(|group| std::str::from_utf8(group).expect("digits")).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn all_forms_tell_the_same_of_a_process_that_is_well() {
+    let cluster = Cluster::new(1_200);
+    let kstatd = Kstatd::start(&[&STATSD, &[&cluster.flag(), "--resources=pods,nodes"]]);
+    let mut clients = kstatd.statsd();
+    clients.write_all(b"web.requests:1|c|#code:200\nweb.requests:1|c|#code:500\n").expect("send");
+    kstatd.facts("a list and two series", |facts| is_ok(facts) && facts["statsd"]["series"] == 2);
+    let scrape = request(kstatd.main, "GET", "/metrics", &[("User-Agent", "Prometheus/3.0")]);
+    let scrape = scrape.expect("a scrape").text();
+    let facts = kstatd.facts("a scrape", |facts| !facts["scrapes"][0].is_null());
+
+    assert_eq!((sentences(&facts, "reasons").len(), sentences(&facts, "notes").len()), (0, 0));
+    let last = &facts["scrapes"][0];
+    for (key, wanted) in
+        [("client", "127.0.0.1"), ("agent", "Prometheus/3.0"), ("path", "/metrics")]
+    {
+        assert_eq!(last[key], wanted);
+    }
+    assert_eq!((&last["status"], &last["complete"]), (&200.into(), &true.into()));
+    assert_eq!(last["bytes"], scrape.len());
+
+    let (page, text) = (kstatd.page(), get(kstatd.main, "/status?format=text").text());
+    assert!(text.starts_with("OK  kstatd"), "{text}");
+    assert!(page.contains("<strong>OK</strong>"), "{page}");
+    let kinds = facts["kubernetes"]["kinds"].as_array().expect("kinds");
+    assert_eq!(kinds.len(), 2);
+    for kind in kinds {
+        let name = kind["resource"].as_str().expect("a name");
+        let (objects, series) = (cluster.double.objects_of(name) as u64, &kind["series"]);
+        assert_eq!(kind["objects"], objects);
+        let of_kind = get(kstatd.main, &format!("/metrics/kubernetes?resources={name}")).text();
+        let lines = of_kind.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(*series, lines, "{name}");
+        assert_eq!((&kind["health"], &kind["phase"]), (&"ok".into(), &"watching".into()));
+        for number in [objects, lines as u64].map(with_commas) {
+            assert!(page.contains(&format!(">{number}<")), "{number} of {name}");
+            let row = text.lines().find(|line| line.trim_start().starts_with(name));
+            assert!(row.is_some_and(|row| row.contains(&number)), "{number} of {name}: {text}");
+        }
+    }
+
+    // From everywhere, and every link leads somewhere.
+    for address in [kstatd.main, kstatd.telemetry] {
+        let answer = get(address, "/status");
+        let header = |name: &str| answer.header(name).unwrap_or_default().to_owned();
+        let policy = header("content-security-policy");
+        assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        assert!(!policy.contains("script"), "{policy}");
+        assert_eq!(header("content-type"), "text/html; charset=UTF-8");
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        let links = links(&answer.text());
+        assert!(links.len() >= 4, "{links:?}");
+        for link in links.iter().filter(|link| !link.contains("pprof/profile")) {
+            let link = match link.as_str() {
+                "/debug/pprof/flamegraph" => "/debug/pprof/flamegraph?seconds=1",
+                // Only release builds sample the heap from the start.
+                "/debug/pprof/heap" | "/debug/pprof/heap_flamegraph" => continue,
+                link => link.split('#').next().unwrap_or_default(),
+            };
+            assert_eq!(get(address, link).status, 200, "{link}");
+        }
+        let front = get(address, "/").text();
+        assert!(front.contains("href=\"/status\""), "{front}");
+    }
+    assert!(get(kstatd.main, "/").text().contains("<p>OK, up "));
+    assert_eq!(get(kstatd.main, "/status?format=xml").status, 400);
+    let output = kstatd.command();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stdout.starts_with("OK  kstatd"), "{output:?}");
+}
+
+#[test]
+fn a_kind_that_is_forbidden_is_first_and_has_its_rule() {
+    let cluster = Cluster::new(100);
+    cluster.double.refuse("ingresses", Some(403));
+    let flags = [&cluster.flag(), "--resources=pods,ingresses,nodes"];
+    let kstatd = Kstatd::start(&[&NO_STATSD, &flags]);
+    let facts = kstatd.facts("one kind that fails", |facts| {
+        let reasons = sentences(facts, "reasons");
+        matches!(reasons[..], [one] if one.starts_with("ingresses: "))
+    });
+    let reason = sentences(&facts, "reasons")[0];
+    assert!(reason.starts_with("ingresses: 403, a role is missing, since "), "{reason}");
+    assert!(reason.ends_with(" UTC, no data yet"), "{reason}");
+    let worst = &facts["kubernetes"]["kinds"][0];
+    assert_eq!((&worst["resource"], &worst["health"]), (&"ingresses".into(), &"failing".into()));
+    assert_eq!(worst["failure"]["reason"], "forbidden");
+    assert!(worst["errors"].as_u64() >= Some(1), "{worst}");
+    let rule =
+        "- apiGroups: [networking.k8s.io]\n  resources:\n  - ingresses\n  verbs: [list, watch]\n";
+    assert_eq!(worst["missing_rule"], rule);
+
+    let page = kstatd.page();
+    for part in ["<strong>DEGRADED</strong>", reason, &format!("<pre>{rule}</pre>")] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    let row = |kind: &str| page.find(&format!("<td class=\"t\">{kind}</td>")).expect("a row");
+    assert!(row("ingresses") < row("nodes") && row("ingresses") < row("pods"));
+    let output = kstatd.command();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.starts_with("DEGRADED") && output.stdout.contains(reason), "{output:?}");
+    assert!(output.stdout.contains("apiGroups: [networking.k8s.io]"), "{output:?}");
+    // What everybody may see has no names.
+    let front = get(kstatd.main, "/").text();
+    assert!(front.contains("<p>DEGRADED, up ") && !front.contains("ingresses"), "{front}");
+
+    cluster.double.refuse("ingresses", None);
+    kstatd.facts("all is well", is_ok);
+    assert_eq!(kstatd.command().status.code(), Some(0));
+}
+
+#[test]
+fn a_server_that_says_nothing_and_one_that_is_gone() {
+    let cluster = Cluster::new(100);
+    let gate = Gate::new(cluster.double.address(), Passage::Silent);
+    let server = format!("--apiserver=http://{}", gate.address());
+    let kstatd = Kstatd::start(&[&NO_STATSD, &[&server, "--resources=pods,nodes"]]);
+    let facts = kstatd.facts("two list/watches", |facts| {
+        facts["kubernetes"]["kinds"].as_array().is_some_and(|kinds| kinds.len() == 2)
+    });
+    assert_eq!(facts["state"], "degraded");
+    let reasons = sentences(&facts, "reasons");
+    assert_eq!(reasons, ["nodes, pods: the first list is on its way, 0 objects so far"]);
+    // Nothing came, so it is asked again, and that is a failure.
+    kstatd.facts("a failure", |facts| {
+        let reasons = sentences(facts, "reasons");
+        reasons.iter().any(|reason| {
+            reason.starts_with("the API server (2 of 2 list/watches): no answer in time since ")
+                && reason.ends_with("no data yet")
+        })
+    });
+    assert_eq!(kstatd.command().status.code(), Some(1));
+    gate.set(Passage::Open);
+    kstatd.facts("all is well", is_ok);
+    gate.set(Passage::Cut);
+    let facts = kstatd.facts("an outage", |facts| {
+        let reasons = sentences(facts, "reasons");
+        reasons.iter().any(|reason| reason.starts_with("the API server (2 of 2 list/watches): "))
+    });
+    let reason = sentences(&facts, "reasons")[0];
+    assert!(reason.contains(", data ") && reason.ends_with(" old"), "{reason}");
+    // The age has grown by then.
+    let (begin, _) = reason.rsplit_once(", data ").expect("an age");
+    assert!(kstatd.page().contains(begin));
+}
+
+#[test]
+fn what_clients_send_cannot_run_in_a_browser() {
+    let kstatd = Kstatd::start(&[&STATSD]);
+    let mut clients = kstatd.statsd();
+    let script = "<script>alert('1')</script>";
+    let lines = format!(
+        "{script}:1|c\n{script}\"><img src=x onerror=\"alert(2)\">\nup:1|c\nup:1|g|#a:{script}\nup:-1|c\n"
+    );
+    clients.write_all(lines.as_bytes()).expect("send");
+    let agent = [("User-Agent", "<img src=x onerror=\"alert(3)\">")];
+    assert_eq!(request(kstatd.main, "GET", "/metrics", &agent).expect("a scrape").status, 200);
+    let refused = |facts: &Value| facts["statsd"]["refused"].as_array().map(Vec::len) == Some(3);
+    let facts = kstatd.facts("three reasons", refused);
+    let last = |reason: &str| {
+        let all = facts["statsd"]["refused"].as_array().expect("refused").iter();
+        all.clone().find(|refused| refused["reason"] == reason).expect(reason)["line"].clone()
+    };
+    assert_eq!(last("other_kind"), format!("up:1|g|#a:{script}"));
+    assert_eq!(last("illegal_negative_counter"), "up:-1|c");
+    // Refusals are the clients' affair.
+    assert!(is_ok(&facts) && sentences(&facts, "notes").len() == 3, "{facts}");
+    let names = facts["statsd"]["unmapped_names"].as_array().expect("names");
+    assert!(names.iter().any(|name| name["name"] == script), "{names:?}");
+    for path in [
+        "/status",
+        "/status?line=%3Cscript%3Ealert(1)%3C/script%3E%22%3E%3Cimg%20src=x%3E:1%7Cc",
+        "/",
+    ] {
+        let page = get(kstatd.main, path).text();
+        assert_harmless(&page);
+    }
+    let page = kstatd.page();
+    assert!(page.contains("&lt;script&gt;alert('1')&lt;/script&gt;"), "{page}");
+    // Nor steer a terminal.
+    clients.write_all(b"\x1b[31mred\n").expect("send");
+    let escaped = || Some(kstatd.command().stdout).filter(|text| text.contains("\\u{1b}[31mred"));
+    let text = until("the line", escaped);
+    assert!(!text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn the_mapping_with_what_it_takes_and_a_reload_that_fails() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("mapping.yml");
+    let rules = "mappings: [{match: web.*, name: web}, {match: old.*, name: old}]\n";
+    std::fs::write(&file, rules).expect("a mapping");
+    let flag = format!("--statsd.mapping-config={}", file.display());
+    let kstatd = Kstatd::start(&[&STATSD, &[&flag]]);
+    let mut clients = kstatd.statsd();
+    clients
+        .write_all(b"web.a:1|c\nweb.a:1|c\nother.x:1|c\nother.x:1|c\nother.x:1|c\n")
+        .expect("send");
+    let facts = kstatd.facts("five events", |facts| facts["statsd"]["lines"] == 5);
+    assert!(is_ok(&facts), "{facts}");
+    let statsd = &facts["statsd"];
+    assert_eq!((&statsd["mapped"], &statsd["unmapped"]), (&2.into(), &3.into()));
+    assert_eq!(statsd["rules"], serde_json::json!([{"pattern": "web.*", "hits": 2}]));
+    assert_eq!(statsd["never_hit"], serde_json::json!(["old.*"]));
+    assert_eq!(statsd["unmapped_names"][0]["name"], "other.x");
+    assert_eq!(sentences(&facts, "notes"), ["no rule of the mapping takes 60% of the events"]);
+    assert_eq!(facts["files"][0]["in_force"], true);
+    let listeners = statsd["listeners"].as_array().expect("listeners");
+    let udp = listeners.iter().find(|listener| listener["protocol"] == "udp").expect("UDP");
+    assert!(udp["receive_buffer_bytes"].as_u64() > Some(1_000), "{udp}");
+    assert_eq!(udp["dropped"], 0);
+
+    std::fs::write(&file, "mappings: [{match: [}]\n").expect("a broken mapping");
+    kstatd.program.signal("HUP");
+    let facts = kstatd.facts("a reload that failed", |facts| !is_ok(facts));
+    let reasons = sentences(&facts, "reasons");
+    let of_file = format!("the mapping {} is not in force, what it said at ", file.display());
+    assert!(matches!(reasons[..], [reason] if reason.starts_with(&of_file)), "{reasons:?}");
+    assert!(kstatd.page().contains("not in force"));
+}
+
+#[test]
+fn exit_codes_without_an_answer() {
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
+    let cluster = Cluster::new(10);
+    for address in [nobody.to_string(), cluster.double.address().to_string(), "nonsense".to_owned()]
+    {
+        let output = run("kstatd", ["status", "--addr", &address]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stderr.contains(&address) && output.stdout.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn under_the_names_of_the_originals() {
+    let cluster = Cluster::new(50);
+    let flags = [
+        &cluster.flag(),
+        "--host=127.0.0.1",
+        "--port=0",
+        "--telemetry-host=127.0.0.1",
+        "--telemetry-port=0",
+    ];
+    let program = Program::start("kube-state-metrics", flags);
+    let main = program.address(&["Started metrics server"], "address");
+    let telemetry = program.address(&["Started self metrics server"], "address");
+    for address in [main, telemetry] {
+        let text = until("all is well", || {
+            let text = get(address, "/kstatd/status?format=text").text();
+            text.starts_with("OK").then_some(text)
+        });
+        assert!(text.starts_with("OK  kube-state-metrics"), "{text}");
+        assert!(get(address, "/").text().contains("href=\"/kstatd/status\""));
+        assert_eq!(get(address, "/status").status, 404);
+        let output = run("kstatd", ["status", &format!("--addr=http://{address}/")]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    let flags = [
+        "--web.listen-address=127.0.0.1:0",
+        "--statsd.listen-udp=127.0.0.1:0",
+        "--statsd.listen-tcp=",
+    ];
+    for (path, front) in [("/metrics", true), ("/", false)] {
+        let path = format!("--web.telemetry-path={path}");
+        let program = Program::start("statsd_exporter", [&flags[..], &[&path]].concat());
+        let web = program.address(&["Accepting Prometheus Requests"], "addr");
+        let page = get(web, "/kstatd/status").text();
+        assert_harmless(&page);
+        assert!(page.contains("<h1>statsd_exporter</h1>"), "{page}");
+        assert_eq!(get(web, "/").text().contains("href=\"/kstatd/status\""), front);
+        let output = run("kstatd", ["status", &format!("--addr={web}")]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
+
+#[test]
+fn only_the_authorised_see_names() {
+    let cluster = Cluster::new(50);
+    let kstatd =
+        Kstatd::start(&[&NO_STATSD, &[&cluster.flag(), "--auth-filter", "--resources=pods"]]);
+    for address in [kstatd.main, kstatd.telemetry] {
+        for path in ["/status", "/status?format=json", "/status?format=text"] {
+            assert_eq!(get(address, path).status, 401, "{path}");
+        }
+        let front = get(address, "/");
+        assert_eq!(front.status, 200);
+        assert!(!front.text().contains("pods"), "{}", front.text());
+    }
+    let output = kstatd.command();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stderr.contains("401"), "{output:?}");
+}
+
+/// The style of the page is in the file that its policy names by its hash.
+#[test]
+fn the_policy_is_that_of_the_style() {
+    let kstatd = Kstatd::start(&[&STATSD]);
+    let answer = get(kstatd.main, "/status");
+    let page = answer.text();
+    let style = page.split("<style>").nth(1).and_then(|rest| rest.split("</style>").next());
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/status/style.css");
+    assert_eq!(style, Some(&*std::fs::read_to_string(file).expect("the style")));
+    assert!(!page.contains(" style=\""), "a style that the policy does not let through");
+}
