@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a release: static programs for x86_64 and aarch64, their debug files, licences, a list of what is in them,
-# checksums, and images as OCI layouts.
+# Makes a release: static programs for x86_64 and aarch64 with manual pages and completions, their debug files, licences,
+# a list of what is in them, checksums, and images as OCI layouts.
 #
 #   deploy/release.sh DIR              all of it
 #   deploy/release.sh build DIR ARCH   DIR/build/ARCH/kstatd and kstatd.debug (ARCH: x86_64, aarch64)
@@ -46,14 +46,29 @@ build() {
   deploy/build.sh "$out"
 }
 
-# What a program of the architecture says to a line; foreign ones run in an emulator of their instructions.
+# Runs a program of the architecture; foreign ones run in an emulator of their instructions.
+runs() {
+  local arch=$1
+  shift
+  if [ "$arch" = "$host" ]; then "$@"; else "qemu-$arch-static" "$@"; fi
+}
+
+# Whether a program of the architecture works.
 smoke() {
-  local program=$1 arch=$2 run=()
-  [ "$arch" = "$host" ] || run=("qemu-$arch-static")
-  local said
-  said=$("${run[@]}" "$program" render statsd <<<'smoke.test:3|c|#arch:'"$arch")
+  local program=$1 arch=$2 said
+  said=$(runs "$arch" "$program" render statsd <<<'smoke.test:3|c|#arch:'"$arch")
   grep -qxF "smoke_test{arch=\"$arch\"} 3" <<<"$said" || { echo "$program says: $said" >&2; exit 1; }
-  [ "$("${run[@]}" "$program" --version)" = "kstatd $version" ] || { echo "$program is not version $version" >&2; exit 1; }
+  [ "$(runs "$arch" "$program" --version)" = "kstatd $version" ] || { echo "$program is not version $version" >&2; exit 1; }
+}
+
+# Manual pages and completions, which a program makes itself.
+extras() {
+  local program=$1 arch=$2 to=$3 shell
+  runs "$arch" "$program" man --out "$to/man"
+  mkdir -p "$to/completions"
+  for shell in bash zsh fish; do
+    runs "$arch" "$program" completion "$shell" >"$to/completions/kstatd.$shell"
+  done
 }
 
 # An archive that says nothing of when and by whom it was made.
@@ -82,6 +97,7 @@ assemble() {
     local name=kstatd-$version-linux-$arch
     mkdir -p "$work/$name/$name" "$work/debug-$arch/$name"
     cp "$built/kstatd" LICENSE "$work/THIRD-PARTY-LICENSES.txt" deploy/systemd/kstatd.service deploy/systemd/kstatd.env "$work/$name/$name/"
+    extras "$built/kstatd" "$arch" "$work/$name/$name"
     archive "$out/$name.tar.gz" "$work/$name"
     cp "$built/kstatd.debug" "$work/debug-$arch/$name/"
     archive "$out/$name-debug.tar.gz" "$work/debug-$arch"

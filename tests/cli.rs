@@ -39,6 +39,60 @@ fn help_version_and_completions_succeed_on_stdout() {
     }
 }
 
+/// The words of a text that are long flags; `[no-]` stands before the name of a switch.
+fn flags(text: &str) -> std::collections::BTreeSet<String> {
+    let words = text.split(|c: char| c.is_whitespace() || ",=[<(`".contains(c));
+    let name = |word: &str| {
+        let end = word[2..].find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)));
+        word[..end.map_or(word.len(), |end| end + 2)].trim_end_matches('.').to_owned()
+    };
+    words.filter(|word| word.starts_with("--") && word.len() > 3).map(name).collect()
+}
+
+#[test]
+fn every_command_has_a_manual_page_with_all_its_flags() {
+    let folder = tempfile::tempdir().expect("folder");
+    let pages = folder.path().join("man");
+    let written = run("kstatd", ["man", "--out", &pages.display().to_string()]);
+    assert!(written.status.success() && written.stdout.is_empty(), "{written:?}");
+    let mut commands = vec![Vec::new()];
+    let mut at = 0;
+    while at < commands.len() {
+        let words: Vec<String> = commands[at].clone();
+        at += 1;
+        let help = match words.first().map(String::as_str) {
+            // Their own help, in which a switch stands once for both of its forms.
+            Some(original @ ("kube-state-metrics" | "statsd_exporter")) => {
+                run(original, ["--help"]).stdout.replace("--[no-]", "--")
+            }
+            _ => run("kstatd", [&words[..], &["--help".to_owned()]].concat()).stdout,
+        };
+        let file =
+            pages.join(format!("{}.1", [&["kstatd".to_owned()], &words[..]].concat().join("-")));
+        let page =
+            std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file:?}: {error}"));
+        assert!(page.contains("\n.TH kstatd"), "{file:?}: {page}");
+        assert_eq!(run("kstatd", [&["man".to_owned()], &words[..]].concat()).stdout, page);
+        let known = flags(&page.replace("\\-", "-").replace("\\fR", " ").replace("\\fB", " "));
+        let missing: Vec<_> =
+            flags(&help).into_iter().filter(|flag| !known.contains(flag)).collect();
+        assert!(missing.is_empty(), "{file:?} has no {missing:?} in {known:?}");
+        // What stands under `Commands:`.
+        let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+        for line in listed.lines().take_while(|line| line.starts_with("  ")) {
+            let name = line.trim_start().split(' ').next().unwrap_or_default();
+            if line.starts_with("  ") && !line.starts_with("   ") && name != "help" {
+                commands.push([&words[..], &[name.to_owned()]].concat());
+            }
+        }
+    }
+    assert!(commands.len() >= 12, "{commands:?}");
+    assert_eq!(std::fs::read_dir(&pages).expect("folder").count(), commands.len());
+    let unknown = run("kstatd", ["man", "nonsense"]);
+    assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");
+    assert!(unknown.stderr.contains("there is no command \"nonsense\""), "{unknown:?}");
+}
+
 #[test]
 fn kube_state_metrics_usage_errors() {
     for (args, error) in [

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use clap::Parser;
 
 use super::output::{complain, print};
-use super::{personality, run};
+use super::{compare, personality, run};
 use crate::cli::kube_args::KubeArgs;
 use crate::cli::native::{
     CheckArgs, Cli, CliCommand, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs, RunArgs,
     StatusArgs,
 };
-use crate::cli::{completion, config, options_file};
+use crate::cli::{completion, config, manual, options_file};
 use crate::config_file;
 use crate::exposition::Format;
 use crate::resources::custom;
@@ -25,13 +25,18 @@ use crate::tools::{check_config, manifests, rbac, render_kube, render_statsd, st
 
 /// Runs it.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
+    let comparing = argv.get(1).is_some_and(|word| word == "diff");
     let cli = match Cli::try_parse_from(argv) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to standard output and succeed, all else is an error.
             let failed = error.use_stderr();
             let _ = error.print();
-            return if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            return match failed {
+                true if comparing => compare::Outcome::Trouble.into(),
+                true => ExitCode::FAILURE,
+                false => ExitCode::SUCCESS,
+            };
         }
     };
     let outcome = match cli.command {
@@ -50,8 +55,14 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Status(args)) => return status(&args),
         Some(CliCommand::CheckConfig(args)) => check(&args),
         Some(CliCommand::Rbac(args)) => rbac(&args),
+        Some(CliCommand::Diff(args)) => return compare::main(*args).into(),
         Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),
         Some(CliCommand::Completion { shell }) => return print(&completion::kstatd(shell)),
+        Some(CliCommand::Man { command, out: None }) => match manual::page(&command) {
+            Ok(page) => return print(&page),
+            Err(error) => Err(error),
+        },
+        Some(CliCommand::Man { out: Some(folder), .. }) => manual::write(&folder),
         // These names are taken before this parser runs.
         Some(CliCommand::KubeStateMetrics(foreign)) => {
             return super::kube_state_metrics::main(&foreign.args);

@@ -8,16 +8,18 @@ use super::native::{self, Cli};
 use super::{clap_table, kube_flags, statsd_flags};
 use crate::telemetry::{REVISION, TOOLCHAIN, VERSION};
 
-/// The script for kstatd with all its commands, the personalities' flags included.
-pub fn kstatd(shell: native::Shell) -> String {
-    let command = Cli::command()
+/// kstatd with all its commands, the personalities' flags included.
+pub(crate) fn command() -> Command {
+    Cli::command()
         .mut_subcommand("kube-state-metrics", |command| {
             with_flags(command, &kube_flags::all(), false)
         })
-        .mut_subcommand("statsd_exporter", |command| {
-            with_flags(command, statsd_flags::FLAGS, true)
-        });
-    generate(command, "kstatd", shell)
+        .mut_subcommand("statsd_exporter", |command| with_flags(command, statsd_flags::FLAGS, true))
+}
+
+/// The script for kstatd.
+pub fn kstatd(shell: native::Shell) -> String {
+    generate(command(), "kstatd", shell)
 }
 
 /// The script for the name kube-state-metrics.

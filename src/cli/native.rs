@@ -2,6 +2,7 @@
 //! list them; their arguments have grammars of their own and never reach this parser.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing::Level;
@@ -59,12 +60,23 @@ pub enum CliCommand {
     CheckConfig(CheckArgs),
     /// Print the roles that these flags need
     Rbac(Box<RbacArgs>),
+    /// Compare two expositions: an original's with kstatd's, or any others
+    Diff(Box<DiffArgs>),
     /// Print the version
     Version,
     /// Print a completion script
     Completion {
         /// The shell.
         shell: Shell,
+    },
+    /// Print a manual page, or write all of them
+    Man {
+        /// The command that the page is about; kstatd itself without one
+        #[arg(value_name = "COMMAND")]
+        command: Vec<String>,
+        /// A folder to write the pages of all commands to instead
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
+        out: Option<PathBuf>,
     },
 }
 
@@ -262,6 +274,122 @@ pub struct RbacArgs {
     /// Flags of kube-state-metrics.
     #[command(flatten)]
     pub kube: Table<RunKube>,
+}
+
+/// Flags of `kstatd diff`.
+#[derive(Clone, Args)]
+#[command(
+    long_about = "Compare two expositions: an original's with kstatd's, or any others.\n\n\
+        Both sides are read twice, and a third time where they seem to differ. Reported are series that one side alone \
+        has, values, types, HELP and labels, by family. What moves may be apart by as much as it moved meanwhile; \
+        counters have to grow alike. Differences that docs/compatibility.md has a reason for are listed with it and \
+        do not count.",
+    after_help = "Exit codes: 0 the same, 1 differences, 2 could not compare."
+)]
+pub struct DiffArgs {
+    /// A URL (/metrics where it has no path), a file, compressed or not, or - for standard input
+    #[arg(value_name = "A")]
+    pub a: String,
+    /// What is compared with it, such as kstatd beside the original
+    #[arg(value_name = "B")]
+    pub b: String,
+    /// Go on for so long and report all that differed meanwhile; a side that is away is waited for
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub watch: Option<Duration>,
+    /// Time between two samples [default: 1s, with --watch 15s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub interval: Option<Duration>,
+    /// How long an answer may take
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
+    pub timeout: Duration,
+    /// Leave out families of this name, a regular expression for the whole of it; repeatable
+    #[arg(long, value_name = "PATTERN", value_parser = whole)]
+    pub ignore: Vec<regex::Regex>,
+    /// Compare counters by what they grow alone: the sides were started at different times
+    #[arg(long)]
+    pub increases: bool,
+    /// How much of the larger one two increases may be apart
+    #[arg(long, value_name = "FRACTION", value_parser = fraction, default_value = "0.1")]
+    pub tolerance: f64,
+    /// Let explained differences count too
+    #[arg(long)]
+    pub strict: bool,
+    /// Ask servers for OpenMetrics instead of the text format
+    #[arg(long)]
+    pub openmetrics: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Series to show for each difference
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub examples: usize,
+    /// How servers are reached.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+impl std::fmt::Debug for DiffArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Passwords may stand in the URLs.
+        f.debug_struct("DiffArgs").finish_non_exhaustive()
+    }
+}
+
+/// Flags that say how servers are reached, in the words of kubectl.
+#[derive(Clone, Default, Args)]
+#[command(next_help_heading = "Servers (both)")]
+pub struct AccessArgs {
+    /// Certificates of the authorities that sign the servers', instead of the system's
+    #[arg(long, value_name = "FILE")]
+    pub certificate_authority: Option<PathBuf>,
+    /// Trust any server
+    #[arg(long, conflicts_with = "certificate_authority")]
+    pub insecure_skip_tls_verify: bool,
+    /// What the servers are called in their certificates
+    #[arg(long, value_name = "NAME")]
+    pub tls_server_name: Option<String>,
+    /// Own certificate
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    pub client_certificate: Option<PathBuf>,
+    /// Key of the own certificate
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    pub client_key: Option<PathBuf>,
+    /// Bearer token; one in a file is not seen by others
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["token_file", "username"])]
+    pub token: Option<String>,
+    /// File with a bearer token, such as that of a service account
+    #[arg(long, value_name = "FILE", conflicts_with = "username")]
+    pub token_file: Option<PathBuf>,
+    /// User for basic authentication; a URL may have one of its own
+    #[arg(long, value_name = "NAME")]
+    pub username: Option<String>,
+    /// Password for basic authentication
+    #[arg(long, value_name = "PASSWORD", requires = "username", conflicts_with = "password_file")]
+    pub password: Option<String>,
+    /// File with the password
+    #[arg(long, value_name = "FILE", requires = "username")]
+    pub password_file: Option<PathBuf>,
+}
+
+/// A duration as in the originals' flags, above 0.
+fn duration(text: &str) -> Result<Duration, String> {
+    match crate::go::duration::parse(text) {
+        Some(nanoseconds) if nanoseconds > 0 => {
+            Ok(Duration::from_nanos(nanoseconds.unsigned_abs()))
+        }
+        _ => Err("must be a duration above 0, such as 30s or 10m".to_owned()),
+    }
+}
+
+/// A part of a whole.
+fn fraction(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| "must be a number from 0 to 1".to_owned())
+}
+
+/// A pattern for all of a name.
+fn whole(text: &str) -> Result<regex::Regex, String> {
+    regex::Regex::new(&format!("^(?:{text})$")).map_err(|error| error.to_string())
 }
 
 /// The Kubernetes flags of `run`: all but addresses and the log, which are shared there.

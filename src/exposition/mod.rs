@@ -1,4 +1,4 @@
-//! The Prometheus exposition formats: what both pipelines write and the server sends.
+//! The Prometheus exposition formats: what both pipelines write and the server sends, and reading it again.
 //!
 //! Numbers, escaping, header lines, label sets, families and content negotiation each have one home here. This module knows
 //! neither Kubernetes nor StatsD; it gives them the [`Source`] contract, through which the server takes
@@ -12,6 +12,7 @@ pub(crate) mod labels;
 pub mod negotiate;
 pub(crate) mod protobuf;
 pub mod prototext;
+pub(crate) mod reader;
 mod source;
 
 pub use source::{DeflatePart, Format, Piece, ScrapeQuery, Source};

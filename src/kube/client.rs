@@ -7,6 +7,7 @@
 
 pub(crate) mod connection;
 mod credentials;
+pub(crate) mod endpoint;
 mod error;
 mod exec;
 mod files;
@@ -65,15 +66,19 @@ impl Client {
     /// # Errors
     /// Nothing says where the server is, or a file or URL cannot be used.
     pub async fn new(options: &ClientOptions) -> Result<Self, ClientError> {
-        let options::Setup { url, server_name, tls, credentials, mut headers, proxy } =
-            options.setup()?;
-        let user_agent = HeaderValue::from_str(&options.user_agent).map_err(|_| {
-            let reason = format!("{:?} cannot be sent as user agent", options.user_agent);
+        Self::of(options.setup()?, &options.user_agent)
+    }
+
+    /// A client that has been set up.
+    fn of(setup: options::Setup, user_agent: &str) -> Result<Self, ClientError> {
+        let options::Setup { url, server_name, tls, credentials, mut headers, proxy } = setup;
+        let user_agent = HeaderValue::from_str(user_agent).map_err(|_| {
+            let reason = format!("{user_agent:?} cannot be sent as user agent");
             ClientError::Setup { url: url.to_string(), reason }
         })?;
         headers.push((USER_AGENT, user_agent));
         if let Some(proxy) = &proxy {
-            tracing::info!(server = %url, %proxy, "the API server is reached through a proxy");
+            tracing::info!(server = %url, %proxy, "the server is reached through a proxy");
         }
         let connections = Connections::new(&url, server_name, proxy);
         Ok(Self(Arc::new(Inner { connections, credentials, tls, url, headers })))
@@ -93,10 +98,22 @@ impl Client {
         accept: &'static str,
         opened_after: Option<Instant>,
     ) -> Result<Response<Body>, String> {
+        // Compression in a watch would come as one stream for each event.
+        let coding = HeaderValue::from_static("identity");
+        self.ask(path, HeaderValue::from_static(accept), coding, opened_after).await
+    }
+
+    /// The same, in the codings that are named too.
+    async fn ask(
+        &self,
+        path: &str,
+        accept: HeaderValue,
+        coding: HeaderValue,
+        opened_after: Option<Instant>,
+    ) -> Result<Response<Body>, String> {
         let mut request = Request::get(self.uri(path)?)
             .header(ACCEPT, accept)
-            // Compression in a watch would come as one stream for each event.
-            .header(ACCEPT_ENCODING, "identity")
+            .header(ACCEPT_ENCODING, coding)
             .body(Bytes::new())
             .map_err(|error| causes(&error))?;
         for (name, value) in &self.0.headers {

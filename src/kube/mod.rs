@@ -7,7 +7,7 @@
 //! knows the StatsD side.
 
 pub(crate) mod autosharding;
-mod client;
+pub(crate) mod client;
 mod config;
 pub(crate) mod discovery;
 pub mod facts;

@@ -1,4 +1,5 @@
-//! Commands beside serving: rendering files offline, checking configuration, asking a running process, the demonstration.
+//! Commands beside serving: rendering files offline, checking configuration, comparing expositions, asking a running
+//! process, the demonstration.
 //!
 //! They take what they need as values and know neither argv nor the process they run in.
 
@@ -6,6 +7,7 @@ pub(crate) mod check_config;
 mod client;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod manifests;
 pub(crate) mod rbac;
 pub(crate) mod render_kube;

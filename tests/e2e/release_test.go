@@ -121,7 +121,7 @@ func TestRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, _ := entries(t, packed)
-	for _, file := range []string{"kstatd", "LICENSE", "THIRD-PARTY-LICENSES.txt", "kstatd.service", "kstatd.env"} {
+	for _, file := range []string{"kstatd", "LICENSE", "THIRD-PARTY-LICENSES.txt", "kstatd.service", "kstatd.env", "man/kstatd.1", "man/kstatd-render-kube.1", "completions/kstatd.bash", "completions/kstatd.zsh", "completions/kstatd.fish"} {
 		header := files[name+"/"+file]
 		if header == nil || header.Uid != 0 || (header.Mode&0o111 != 0) != (file == "kstatd") {
 			t.Errorf("%s in the archive: %+v", file, header)

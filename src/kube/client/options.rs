@@ -123,7 +123,11 @@ impl ClientOptions {
         })
     }
 
-    fn with(&self, mut cluster: Cluster, user: User) -> Result<Setup, ClientError> {
+    /// A server and a user as a kubeconfig has them, made into what connections and requests are made from.
+    ///
+    /// # Errors
+    /// What of it cannot be used.
+    pub(crate) fn with(&self, mut cluster: Cluster, user: User) -> Result<Setup, ClientError> {
         if let Some(server) = &self.apiserver {
             cluster.server = Some(server.clone());
         }

@@ -1,0 +1,56 @@
+//! Manual pages: one for kstatd and one for each of its commands, from the definitions that help and completions are from.
+
+use std::path::Path;
+
+use clap::Command;
+
+use super::completion;
+use crate::telemetry::VERSION;
+
+/// The page of a command, such as `render kube`; of kstatd itself without words.
+///
+/// # Errors
+/// There is no such command.
+pub(crate) fn page(words: &[String]) -> Result<String, String> {
+    let name = [&["kstatd".to_owned()], words].concat().join("-");
+    let found = pages().into_iter().find(|(page, _)| *page == name);
+    let (_, text) = found.ok_or_else(|| format!("there is no command {:?}", words.join(" ")))?;
+    Ok(text)
+}
+
+/// Writes the pages of all commands into a folder, which is made if it is not there.
+///
+/// # Errors
+/// The file that cannot be written.
+pub(crate) fn write(folder: &Path) -> Result<(), String> {
+    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    for (name, text) in pages() {
+        let path = folder.join(format!("{name}.1"));
+        std::fs::write(&path, text).map_err(|error| failed(&path, error))?;
+    }
+    Ok(())
+}
+
+/// Name and text of every page.
+fn pages() -> Vec<(String, String)> {
+    let mut command = completion::command().disable_help_subcommand(true);
+    // Names such as kstatd-render-kube are made here.
+    command.build();
+    let mut pages = Vec::new();
+    add(&command, &mut pages);
+    pages
+}
+
+fn add(command: &Command, pages: &mut Vec<(String, String)>) {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let page =
+        clap_mangen::Man::new(command.clone()).source(format!("kstatd {VERSION}")).manual("kstatd");
+    let mut text = Vec::new();
+    // Writing to memory cannot fail.
+    let _ = page.render(&mut text);
+    pages.push((name, String::from_utf8_lossy(&text).into_owned()));
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        add(inner, pages);
+    }
+}

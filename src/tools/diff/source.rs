@@ -1,0 +1,259 @@
+//! Where an exposition comes from: a server, a file or standard input, compressed or not.
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flate2::write::MultiGzDecoder;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION};
+use http_body_util::BodyExt;
+use serde::Serialize;
+use tokio::time::timeout;
+
+use super::table::{Reading, Table};
+use super::what::Side;
+use crate::exposition::reader::Reader;
+use crate::kube::client::endpoint::{Access, Endpoint};
+
+/// What is sent as `Accept`.
+const TEXT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
+const OPEN_METRICS: &str =
+    "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+
+/// What is read at once of a file.
+const PIECE: usize = 128 * 1024;
+
+/// How a gzip file begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// A text format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) enum Form {
+    /// 0.0.4
+    #[serde(rename = "text")]
+    Text,
+    #[serde(rename = "openmetrics")]
+    OpenMetrics,
+}
+
+impl Form {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::OpenMetrics => "OpenMetrics",
+        }
+    }
+}
+
+/// A place that expositions come from.
+pub(super) enum Source {
+    Server(Endpoint),
+    File(PathBuf),
+    Stdin,
+}
+
+impl Source {
+    /// What a word of the command line means: a URL, `-`, or a file.
+    ///
+    /// # Errors
+    /// What of it, or of `access`, cannot be used.
+    pub(super) fn new(word: &str, access: &Access, user_agent: &str) -> Result<Self, String> {
+        if word == "-" {
+            return Ok(Self::Stdin);
+        }
+        if word.contains("://") {
+            return Endpoint::new(word, access.clone(), user_agent).map(Self::Server);
+        }
+        let path = PathBuf::from(word);
+        if !path.exists() && word.contains(':') {
+            return Err("no such file; the address of a server begins with http://".to_owned());
+        }
+        Ok(Self::File(path))
+    }
+
+    /// Whether it says the same each time.
+    pub(super) fn is_fixed(&self) -> bool {
+        !matches!(self, Self::Server(_))
+    }
+
+    /// Takes a sample of it within `limit`.
+    ///
+    /// # Errors
+    /// What went wrong, in words.
+    pub(super) async fn read(
+        &self,
+        table: &mut Table,
+        side: Side,
+        open_metrics: bool,
+        limit: Duration,
+    ) -> Result<Form, String> {
+        let mut intake =
+            Intake { reader: Reader::default(), reading: table.read(side), fault: None };
+        match self {
+            Self::Server(server) => {
+                let answer = of_server(server, intake, open_metrics);
+                let late = |_| format!("no whole answer within {} s", limit.as_secs_f64());
+                timeout(limit, answer).await.map_err(late)?
+            }
+            Self::File(path) => {
+                let read = std::fs::File::open(path).map(|file| of_file(file, &mut intake));
+                intake.end(read.flatten())
+            }
+            Self::Stdin => {
+                let read = of_file(io::stdin().lock(), &mut intake);
+                intake.end(read)
+            }
+        }
+    }
+}
+
+/// Bytes on their way into the table.
+struct Intake<'t> {
+    reader: Reader,
+    reading: Reading<'t>,
+    /// Why they are no exposition.
+    fault: Option<String>,
+}
+
+impl Write for Intake<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Self { reader, reading, fault } = self;
+        match reader.feed(bytes, &mut |line| reading.line(line)) {
+            Ok(()) => Ok(bytes.len()),
+            Err(error) => {
+                *fault = Some(error.to_string());
+                Err(io::ErrorKind::InvalidData.into())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Intake<'_> {
+    /// Everything has come, or not.
+    fn end(self, read: io::Result<()>) -> Result<Form, String> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        read.map_err(|error| error.to_string())?;
+        let ended = self.reader.finish().map_err(|error| error.to_string())?;
+        self.reading.finish();
+        Ok(if ended { Form::OpenMetrics } else { Form::Text })
+    }
+}
+
+/// Reads all of a file, which may be compressed.
+fn of_file(mut file: impl Read, intake: &mut Intake<'_>) -> io::Result<()> {
+    let mut buffer = vec![0; PIECE];
+    let mut read = 0;
+    while read < GZIP.len() {
+        match file.read(&mut buffer[read..])? {
+            0 => break,
+            more => read += more,
+        }
+    }
+    if buffer[..read].starts_with(&GZIP) {
+        let mut unpacked = MultiGzDecoder::new(intake);
+        unpacked.write_all(&buffer[..read])?;
+        copy(file, &mut buffer, &mut unpacked)?;
+        unpacked.try_finish()
+    } else {
+        intake.write_all(&buffer[..read])?;
+        copy(file, &mut buffer, intake)
+    }
+}
+
+fn copy(mut from: impl Read, buffer: &mut [u8], to: &mut impl Write) -> io::Result<()> {
+    loop {
+        match from.read(buffer)? {
+            0 => return Ok(()),
+            read => to.write_all(&buffer[..read])?,
+        }
+    }
+}
+
+async fn of_server(
+    server: &Endpoint,
+    intake: Intake<'_>,
+    open_metrics: bool,
+) -> Result<Form, String> {
+    let accept = if open_metrics { OPEN_METRICS } else { TEXT };
+    let answer = server.get(accept, "gzip").await?;
+    let header = |name| {
+        let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
+        value.unwrap_or_default().to_owned()
+    };
+    let status = answer.status();
+    if !status.is_success() {
+        let reason = status.canonical_reason().unwrap_or_default();
+        let elsewhere = match header(LOCATION) {
+            place if place.is_empty() => String::new(),
+            place => format!(", and points to {place}"),
+        };
+        return Err(format!("the answer is {} {reason}{elsewhere}", status.as_u16()));
+    }
+    let kind = header(CONTENT_TYPE).to_ascii_lowercase();
+    let open = kind.starts_with("application/openmetrics-text");
+    if !open && !kind.starts_with("text/plain") {
+        return Err(format!("the answer is no exposition: its Content-Type is {kind:?}"));
+    }
+    let coding = header(CONTENT_ENCODING).to_ascii_lowercase();
+    let mut to = match coding.as_str() {
+        "" | "identity" => To::Plain(intake),
+        "gzip" => To::Packed(Box::new(MultiGzDecoder::new(intake))),
+        other => return Err(format!("the answer is in {other}, which was not asked for")),
+    };
+    let mut body = answer.into_body();
+    let form = loop {
+        match body.frame().await {
+            None => break to.end(Ok(()))?,
+            Some(Err(error)) => return Err(format!("the answer breaks off: {error}")),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data()
+                    && let Err(error) = to.write(&data)
+                {
+                    break to.end(Err(error))?;
+                }
+            }
+        }
+    };
+    if open && form == Form::Text {
+        return Err("the answer breaks off: there is no # EOF at its end".to_owned());
+    }
+    Ok(form)
+}
+
+/// Where the bytes of an answer go.
+enum To<'t> {
+    Plain(Intake<'t>),
+    Packed(Box<MultiGzDecoder<Intake<'t>>>),
+}
+
+impl To<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(intake) => intake.write_all(bytes),
+            Self::Packed(packed) => packed.write_all(bytes),
+        }
+    }
+
+    /// Everything has come, or something is wrong with what came.
+    fn end(self, read: io::Result<()>) -> Result<Form, String> {
+        match self {
+            Self::Plain(intake) => intake.end(read),
+            Self::Packed(mut packed) => {
+                let finished = read.and_then(|()| packed.try_finish());
+                if let Some(fault) = packed.get_mut().fault.take() {
+                    return Err(fault);
+                }
+                let broken = |error| format!("the answer is no gzip: {error}");
+                finished.map_err(broken)?;
+                let intake = packed.finish().map_err(broken)?;
+                intake.end(Ok(()))
+            }
+        }
+    }
+}

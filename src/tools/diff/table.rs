@@ -1,0 +1,537 @@
+//! The series of both sides in one table.
+//!
+//! Lines flow in, of one side at a time; what is kept is the text of each series once, whoever has it, with the last two
+//! values of each side. So memory follows the series that there are, not the samples that are taken of them.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use regex::Regex;
+
+use super::known;
+use super::movement::{self, Manner, Part};
+use super::what::{Side, What};
+use crate::exposition::reader::{Line, Sample};
+
+/// Bytes of text that are asked for at once: nothing moves when there is more.
+const CHUNK: usize = 4 * 1024 * 1024;
+
+/// Texts one behind the other.
+#[derive(Default)]
+struct Texts(Vec<String>);
+
+/// Where a text lies.
+#[derive(Clone, Copy)]
+struct Text {
+    chunk: u32,
+    start: u32,
+    length: u32,
+}
+
+impl Texts {
+    fn add(&mut self, text: &str) -> Text {
+        let full = |last: &String| last.capacity() - last.len() < text.len();
+        if self.0.last().is_none_or(full) {
+            self.0.push(String::with_capacity(CHUNK.max(text.len())));
+        }
+        let chunk = self.0.len() - 1;
+        let last = &mut self.0[chunk];
+        let start = last.len();
+        last.push_str(text);
+        // A line is 16 MiB at most, and a chunk holds whole lines.
+        Text { chunk: chunk as u32, start: start as u32, length: text.len() as u32 }
+    }
+
+    fn get(&self, text: Text) -> &str {
+        let start = text.start as usize;
+        &self.0[text.chunk as usize][start..start + text.length as usize]
+    }
+}
+
+/// Which of the four values of a series are there: a bit for each side, before and now.
+mod seen {
+    pub(super) const BEFORE: [u8; 2] = [1, 2];
+    pub(super) const NOW: [u8; 2] = [4, 8];
+}
+
+/// A series of one side or both.
+struct Series {
+    text: Text,
+    family: u32,
+    part: Part,
+    /// Bits of [`seen`].
+    seen: u8,
+    /// In how many comparisons in a row it differed in this.
+    streak: u8,
+    differs: Option<What>,
+    /// In what it turned out to differ.
+    found: Option<What>,
+    before: [f64; 2],
+    now: [f64; 2],
+}
+
+impl Series {
+    fn has(&self, bit: u8) -> bool {
+        self.seen & bit != 0
+    }
+
+    /// What two samples of each side say. What comes or goes meanwhile says nothing.
+    fn compare(&self, manner: Manner) -> Option<What> {
+        let steady = |side: usize| {
+            let (before, now) = (self.has(seen::BEFORE[side]), self.has(seen::NOW[side]));
+            (before == now).then_some(now)
+        };
+        match (steady(0)?, steady(1)?) {
+            (true, true) => {
+                let values = |side: usize| [self.before[side], self.now[side]];
+                movement::differ(self.part, values(0), values(1), manner)
+            }
+            (true, false) => Some(What::OnlyInA),
+            (false, true) => Some(What::OnlyInB),
+            (false, false) => None,
+        }
+    }
+
+    fn moves(&self) -> bool {
+        (0..2).any(|side| {
+            let both = seen::BEFORE[side] | seen::NOW[side];
+            self.seen & both == both && !movement::same(self.before[side], self.now[side])
+        })
+    }
+}
+
+/// What one side says of a family beside its series.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct About {
+    /// The name of TYPE or HELP.
+    pub announced: Option<String>,
+    pub kind: Option<String>,
+    pub help: Option<String>,
+    /// Its series.
+    pub series: u64,
+    /// Series that came once more.
+    pub repeated: u64,
+    /// Whether a bound is written `1.0` rather than `1`.
+    pub decimal: bool,
+}
+
+impl About {
+    /// Whether the side has the family at all.
+    pub(super) fn is_there(&self) -> bool {
+        self.announced.is_some() || self.series > 0
+    }
+}
+
+/// A family of one side or both.
+pub(super) struct Family {
+    pub name: String,
+    /// By side.
+    pub about: [About; 2],
+    /// It is not looked at.
+    pub ignored: bool,
+    /// In what it differs beside its series, and what each side says.
+    pub found: Vec<(What, String, String)>,
+}
+
+/// A series that differs.
+pub(super) struct Found<'t> {
+    pub family: usize,
+    pub what: What,
+    pub series: &'t str,
+    /// The last value of each side that has one.
+    pub values: [Option<f64>; 2],
+}
+
+/// How far the table is apart.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    /// Series that both sides have.
+    pub both: u64,
+    /// Series that moved.
+    pub moved: u64,
+    /// Series that differ without a known reason, so far as one comparison tells.
+    pub suspects: u64,
+}
+
+/// All series.
+pub(super) struct Table {
+    pub families: Vec<Family>,
+    names: HashMap<String, u32>,
+    series: Vec<Series>,
+    index: HashTable<u32>,
+    hasher: foldhash::fast::RandomState,
+    texts: Texts,
+    ignore: Vec<Regex>,
+}
+
+impl Table {
+    /// An empty one. Families that one of the patterns is the name of are not looked at.
+    pub(super) fn new(ignore: Vec<Regex>) -> Self {
+        Self {
+            families: Vec::new(),
+            names: HashMap::new(),
+            series: Vec::new(),
+            index: HashTable::new(),
+            hasher: foldhash::fast::RandomState::default(),
+            texts: Texts::default(),
+            ignore,
+        }
+    }
+
+    /// Begins a sample of a side: what was there now was there before.
+    pub(super) fn read(&mut self, side: Side) -> Reading<'_> {
+        self.pass(side, false);
+        for family in &mut self.families {
+            family.about[side.index()] = About::default();
+        }
+        Reading { table: self, side, family: None, series: String::new() }
+    }
+
+    /// A sample of a side that says what the last one said.
+    pub(super) fn repeat(&mut self, side: Side) {
+        self.pass(side, true);
+    }
+
+    fn pass(&mut self, side: Side, stays: bool) {
+        let side = side.index();
+        for series in &mut self.series {
+            series.before[side] = series.now[side];
+            let now = series.has(seen::NOW[side]);
+            series.seen &= !(seen::BEFORE[side] | seen::NOW[side]);
+            if now {
+                series.seen |= seen::BEFORE[side] | if stays { seen::NOW[side] } else { 0 };
+            }
+        }
+    }
+
+    /// Compares the last two samples of each side.
+    pub(super) fn compare(&mut self, manner: Manner) -> Seen {
+        let mut out = Seen::default();
+        for series in &mut self.series {
+            let family = &self.families[series.family as usize];
+            if family.ignored {
+                continue;
+            }
+            let both = seen::NOW[0] | seen::NOW[1];
+            out.both += u64::from(series.seen & both == both);
+            out.moved += u64::from(series.moves());
+            let differs = series.compare(manner);
+            series.streak = match differs {
+                None => 0,
+                Some(_) if differs == series.differs => series.streak.saturating_add(1),
+                Some(_) => 1,
+            };
+            series.differs = differs;
+            if let Some(what) = differs
+                && known::reason(&family.name, what).is_none()
+            {
+                out.suspects += 1;
+            }
+        }
+        out
+    }
+
+    /// Takes for true what was so in this many comparisons in a row; what is known to differ, in one.
+    pub(super) fn settle(&mut self, streak: u8) {
+        for series in &mut self.series {
+            let Some(what) = series.differs else { continue };
+            let name = &self.families[series.family as usize].name;
+            if series.streak >= streak || known::reason(name, what).is_some() {
+                series.found = Some(what);
+            }
+        }
+    }
+
+    /// Forgets series that nobody has any more, if they are many.
+    pub(super) fn tidy(&mut self) {
+        let is_kept = |series: &Series| series.seen != 0 || series.found.is_some();
+        let kept = self.series.iter().filter(|series| is_kept(series)).count();
+        if self.series.len() < 2 * kept + 1024 {
+            return;
+        }
+        let (old, texts) = (std::mem::take(&mut self.series), std::mem::take(&mut self.texts));
+        self.index.clear();
+        for mut series in old.into_iter().filter(is_kept) {
+            let text = texts.get(series.text);
+            series.text = self.texts.add(text);
+            let number = self.series.len() as u32;
+            let hash = self.hasher.hash_one(text);
+            self.series.push(series);
+            let (all, texts, hasher) = (&self.series, &self.texts, &self.hasher);
+            self.index.insert_unique(hash, number, |one| {
+                hasher.hash_one(texts.get(all[*one as usize].text))
+            });
+        }
+    }
+
+    /// Whether some series was found to differ.
+    pub(super) fn has_found(&self) -> bool {
+        self.series.iter().any(|series| series.found.is_some())
+    }
+
+    /// The series that were found to differ, in the order in which they came.
+    pub(super) fn found(&self) -> impl Iterator<Item = Found<'_>> {
+        self.series.iter().filter_map(|series| {
+            let value = |side: usize| {
+                let value = match (series.has(seen::NOW[side]), series.has(seen::BEFORE[side])) {
+                    (true, _) => series.now[side],
+                    (false, true) => series.before[side],
+                    (false, false) => return None,
+                };
+                Some(value)
+            };
+            Some(Found {
+                family: series.family as usize,
+                what: series.found?,
+                series: self.texts.get(series.text),
+                values: [value(0), value(1)],
+            })
+        })
+    }
+
+    /// The series that a side has now, with their families.
+    pub(super) fn of(&self, side: Side) -> impl Iterator<Item = (usize, &str)> {
+        let now = seen::NOW[side.index()];
+        let has = move |series: &&Series| series.has(now);
+        let shown = |series: &Series| (series.family as usize, self.texts.get(series.text));
+        self.series.iter().filter(has).map(shown)
+    }
+
+    fn family(&mut self, name: &str) -> u32 {
+        if let Some(&number) = self.names.get(name) {
+            return number;
+        }
+        let number = self.families.len() as u32;
+        let ignored = self.ignore.iter().any(|pattern| pattern.is_match(name));
+        let about = Default::default();
+        self.families.push(Family { name: name.to_owned(), about, ignored, found: Vec::new() });
+        self.names.insert(name.to_owned(), number);
+        number
+    }
+
+    /// The series of this text, which is made if there is none.
+    fn series(&mut self, text: &str, family: u32, part: Part) -> &mut Series {
+        let hash = self.hasher.hash_one(text);
+        let (series, texts, hasher) = (&mut self.series, &mut self.texts, &self.hasher);
+        let found = self.index.find(hash, |one| texts.get(series[*one as usize].text) == text);
+        let number = match found {
+            Some(number) => *number,
+            None => {
+                let number = series.len() as u32;
+                series.push(Series {
+                    text: texts.add(text),
+                    family,
+                    part,
+                    seen: 0,
+                    streak: 0,
+                    differs: None,
+                    found: None,
+                    before: [0.0; 2],
+                    now: [0.0; 2],
+                });
+                self.index.insert_unique(hash, number, |one| {
+                    hasher.hash_one(texts.get(series[*one as usize].text))
+                });
+                number
+            }
+        };
+        &mut self.series[number as usize]
+    }
+}
+
+/// The family whose lines come.
+#[derive(Default)]
+struct Current {
+    name: String,
+    kind: Option<String>,
+    help: Option<String>,
+    /// Its place in the table, known with its first series.
+    number: Option<u32>,
+}
+
+/// A sample of one side that is being taken.
+pub(super) struct Reading<'t> {
+    table: &'t mut Table,
+    side: Side,
+    family: Option<Current>,
+    series: String,
+}
+
+impl Reading<'_> {
+    /// Takes the next line.
+    pub(super) fn line(&mut self, line: Line<'_>) {
+        match line {
+            Line::Help { name, text } => self.announced(name).help = Some(unescaped(text)),
+            Line::Type { name, kind } => self.announced(name).kind = Some(kind.to_owned()),
+            Line::Sample(sample) => self.sample(sample),
+            Line::End => {}
+        }
+    }
+
+    /// Says that this was all.
+    pub(super) fn finish(mut self) {
+        self.leave();
+    }
+
+    /// The family that a comment is about.
+    fn announced(&mut self, name: &str) -> &mut Current {
+        let goes_on =
+            self.family.as_ref().is_some_and(|one| one.name == name && one.number.is_none());
+        if !goes_on {
+            self.leave();
+        }
+        self.family.get_or_insert_with(|| Current { name: name.to_owned(), ..Current::default() })
+    }
+
+    /// A family without series is one all the same.
+    fn leave(&mut self) {
+        if let Some(family) = self.family.take()
+            && family.number.is_none()
+        {
+            let name = family.name.clone();
+            self.enter(family, &name);
+        }
+    }
+
+    /// Notes what is said of a family under the name that its series have.
+    fn enter(&mut self, family: Current, name: &str) -> u32 {
+        let number = self.table.family(name);
+        let about = &mut self.table.families[number as usize].about[self.side.index()];
+        about.announced.get_or_insert(family.name);
+        about.kind = about.kind.take().or(family.kind);
+        about.help = about.help.take().or(family.help);
+        number
+    }
+
+    fn sample(&mut self, sample: Sample<'_>) {
+        let Sample { name, mut labels, value } = sample;
+        let suffix = self.family.as_ref().and_then(|family| {
+            let kind = family.kind.as_deref().unwrap_or_default();
+            name.strip_prefix(family.name.as_str()).filter(|rest| belongs(kind, rest))
+        });
+        let Some(suffix) = suffix else {
+            // Nothing was said of it, or of another family in between.
+            self.leave();
+            let number = self.table.family(name);
+            let family =
+                Current { number: Some(number), name: name.to_owned(), ..Current::default() };
+            self.family = Some(family);
+            self.put(number, Part::Gauge, name, &mut labels, value);
+            return;
+        };
+        let Some(mut family) = self.family.take() else { return };
+        let kind = family.kind.clone().unwrap_or_default();
+        let number = match family.number {
+            Some(number) => number,
+            None => {
+                // OpenMetrics leaves the suffix of counters and infos out of the name of their family.
+                let shown = match (kind.as_str(), suffix) {
+                    ("counter", "_total") | ("info", "_info") => name.to_owned(),
+                    ("counter", "_created") => format!("{}_total", family.name),
+                    _ => family.name.clone(),
+                };
+                let said = Current {
+                    name: family.name.clone(),
+                    kind: family.kind.take(),
+                    help: family.help.take(),
+                    number: None,
+                };
+                let number = self.enter(said, &shown);
+                family.kind = Some(kind.clone());
+                family.number = Some(number);
+                number
+            }
+        };
+        self.family = Some(family);
+        self.put(number, part(&kind, suffix), name, &mut labels, value);
+    }
+
+    fn put(
+        &mut self,
+        family: u32,
+        part: Part,
+        name: &str,
+        labels: &mut Vec<(&str, &str)>,
+        value: f64,
+    ) {
+        let side = self.side.index();
+        if self.table.families[family as usize].ignored {
+            return;
+        }
+        for (label, value) in labels.iter_mut() {
+            // The formats write bounds differently: they are the same series.
+            if matches!(*label, "le" | "quantile")
+                && let Some(short) = value.strip_suffix(".0")
+            {
+                *value = short;
+                self.table.families[family as usize].about[side].decimal = true;
+            }
+        }
+        if !labels.is_sorted() {
+            labels.sort_unstable();
+        }
+        let mut text = std::mem::take(&mut self.series);
+        text.clear();
+        text.push_str(name);
+        for (at, (label, value)) in labels.iter().enumerate() {
+            let before = if at == 0 { "{" } else { "," };
+            for piece in [before, label, "=\"", value, "\""] {
+                text.push_str(piece);
+            }
+        }
+        if !labels.is_empty() {
+            text.push('}');
+        }
+        let series = self.table.series(&text, family, part);
+        let family = series.family as usize;
+        let again = series.has(seen::NOW[side]);
+        if !again {
+            series.seen |= seen::NOW[side];
+            series.now[side] = value;
+        }
+        let about = &mut self.table.families[family].about[side];
+        about.series += u64::from(!again);
+        about.repeated += u64::from(again);
+        self.series = text;
+    }
+}
+
+/// Whether a sample of this suffix is of a family of this type.
+fn belongs(kind: &str, suffix: &str) -> bool {
+    let more: &[&str] = match kind {
+        "counter" => &["_total", "_created"],
+        "histogram" => &["_bucket", "_sum", "_count", "_created"],
+        "gaugehistogram" => &["_bucket", "_gsum", "_gcount"],
+        "summary" => &["_sum", "_count", "_created"],
+        "info" => &["_info"],
+        _ => &[],
+    };
+    suffix.is_empty() || more.contains(&suffix)
+}
+
+fn part(kind: &str, suffix: &str) -> Part {
+    match (kind, suffix) {
+        (_, "_created") => Part::Created,
+        ("counter", _) | ("histogram" | "summary", "_sum" | "_count" | "_bucket") => Part::Counter,
+        _ => Part::Gauge,
+    }
+}
+
+/// The text of a HELP; both formats escape the line feed and the backslash, one of them quotes too.
+fn unescaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(next) = rest.next() {
+        match (next, next == '\\') {
+            (_, true) => match rest.next() {
+                Some('n') => out.push('\n'),
+                Some(escaped @ ('\\' | '"')) => out.push(escaped),
+                Some(other) => out.extend(['\\', other]),
+                None => out.push('\\'),
+            },
+            (other, false) => out.push(other),
+        }
+    }
+    out
+}
