@@ -1,6 +1,6 @@
 //! Completion scripts and the version block.
 
-use clap::{Command, CommandFactory};
+use clap::{Arg, ArgAction, Command, CommandFactory};
 use clap_complete::Shell;
 
 use super::flag::Flag;
@@ -14,7 +14,22 @@ pub(crate) fn command() -> Command {
         .mut_subcommand("kube-state-metrics", |command| {
             with_flags(command, &kube_flags::all(), false)
         })
-        .mut_subcommand("statsd_exporter", |command| with_flags(command, statsd_flags::FLAGS, true))
+        .mut_subcommand("statsd_exporter", |command| {
+            with_flags(command, statsd_flags::FLAGS, true).args(answered())
+        })
+}
+
+/// The flags that the grammar of statsd_exporter answers itself.
+fn answered() -> [Arg; 4] {
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help_heading("Flags").help(help)
+    };
+    [
+        flag("help", "Show the flags").short('h'),
+        flag("help-long", "The same"),
+        flag("help-man", "Print them as a manual page"),
+        flag("version", "Show the version"),
+    ]
 }
 
 /// The script for kstatd.

@@ -14,6 +14,7 @@ mod what;
 use std::time::{Duration, Instant};
 
 use regex::Regex;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, sleep_until};
 
 pub(crate) use crate::kube::client::endpoint::Access;
@@ -72,6 +73,7 @@ pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<Report, 
         options: &options,
         forms: [None; 2],
         samples: [0; 2],
+        sizes: [(0, 0); 2],
     };
     match options.watch.filter(|_| !fixed) {
         Some(time) => comparison.watch(time, say).await,
@@ -87,6 +89,8 @@ struct Comparison<'o> {
     forms: [Option<Form>; 2],
     /// How often each was read.
     samples: [u32; 2],
+    /// Families and series of each, when it was last read to its end.
+    sizes: [(usize, u64); 2],
 }
 
 impl Comparison<'_> {
@@ -117,8 +121,13 @@ impl Comparison<'_> {
         // Samples in a row that both sides gave.
         let mut good = 0_u8;
         let mut last_error = None;
+        let mut stop = stop().map_err(|error| format!("cannot handle signals: {error}"))?;
         loop {
-            match self.sample().await {
+            let sampled = tokio::select! {
+                sampled = self.sample() => sampled,
+                _ = stop.recv() => break,
+            };
+            match sampled {
                 Ok(()) => {
                     if last_error.take().is_some() {
                         say("both sides answer again");
@@ -144,13 +153,12 @@ impl Comparison<'_> {
                 }
             }
             let next = (Instant::now() + self.options.interval).min(end);
-            let stop = tokio::signal::ctrl_c();
-            let asked = tokio::select! {
-                () = sleep_until(next.into()) => false,
-                _ = stop => true,
-            };
+            tokio::select! {
+                () = sleep_until(next.into()) => {}
+                _ = stop.recv() => break,
+            }
             // However short the time is, what differs has to have done so often enough.
-            if (asked || Instant::now() >= end) && !(1..=STREAK).contains(&good) {
+            if Instant::now() >= end && !(1..=STREAK).contains(&good) {
                 break;
             }
         }
@@ -162,7 +170,7 @@ impl Comparison<'_> {
 
     /// Takes a sample of each side, one after the other.
     async fn sample(&mut self) -> Result<(), String> {
-        let Self { table, sources, options, forms, samples } = self;
+        let Self { table, sources, options, forms, samples, sizes } = self;
         for side in Side::BOTH {
             let (source, at) = (&sources[side.index()], side.index());
             if source.is_fixed() && samples[at] > 0 {
@@ -173,6 +181,7 @@ impl Comparison<'_> {
             forms[at] =
                 Some(read.map_err(|error| format!("{}: {error}", shown(&options.sides[at])))?);
             samples[at] += 1;
+            sizes[at] = table.size(side);
         }
         Ok(())
     }
@@ -191,10 +200,7 @@ impl Comparison<'_> {
 
     fn report(self, seen: Seen) -> Report {
         let compared = |side: Side| {
-            let of = |family: &Family| family.about[side.index()].clone();
-            let there = self.table.families.iter().map(of).filter(About::is_there);
-            let (families, series) =
-                there.fold((0, 0), |(families, series), one| (families + 1, series + one.series));
+            let (families, series) = self.sizes[side.index()];
             Compared {
                 from: shown(&self.options.sides[side.index()]),
                 format: self.forms[side.index()].unwrap_or(Form::Text),
@@ -205,6 +211,11 @@ impl Comparison<'_> {
         };
         Report::new(&self.table, Side::BOTH.map(compared), seen, self.options.examples)
     }
+}
+
+/// What asks for an early end, from now on: an interrupt ends the watching, not the report.
+fn stop() -> std::io::Result<Signal> {
+    signal(SignalKind::interrupt())
 }
 
 /// In what a family differs beside its series.

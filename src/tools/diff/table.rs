@@ -290,10 +290,18 @@ impl Table {
         })
     }
 
-    /// The series that a side has now, with their families.
+    /// How many families and series a side has.
+    pub(super) fn size(&self, side: Side) -> (usize, u64) {
+        let about = self.families.iter().map(|family| &family.about[side.index()]);
+        about
+            .filter(|about| about.is_there())
+            .fold((0, 0), |(families, series), one| (families + 1, series + one.series))
+    }
+
+    /// The series that a side has or had, with their families.
     pub(super) fn of(&self, side: Side) -> impl Iterator<Item = (usize, &str)> {
-        let now = seen::NOW[side.index()];
-        let has = move |series: &&Series| series.has(now);
+        let any = seen::BEFORE[side.index()] | seen::NOW[side.index()];
+        let has = move |series: &&Series| series.has(any);
         let shown = |series: &Series| (series.family as usize, self.texts.get(series.text));
         self.series.iter().filter(has).map(shown)
     }
