@@ -448,7 +448,7 @@ fn what_moves_is_no_difference() {
             longer + 100 * n,
             1.7e9 + (now / 2 * 10) as f64,
         );
-        if now % 3 == 0 {
+        if now.is_multiple_of(3) {
             text += "# TYPE coming gauge\ncoming 1\n";
         }
         text
