@@ -2,7 +2,7 @@
 //!
 //! Whoever knows something is a [`Reporter`] and enters it in the [`Facts`] when somebody looks; nothing is gathered before
 //! that but one small [`Sample`] each quarter of a minute, from which the last hour is drawn. [`judge`] says what is wrong in
-//! sentences. The forms say the same: a page ([`html`]), text for a terminal ([`text`]), and JSON, which is the facts
+//! sentences. The forms say the same: a page ([`html`]), text for a terminal ([`mod@text`]), and JSON, which is the facts
 //! themselves. Nothing here knows the pipelines, nor the paths at which it is served.
 
 mod board;

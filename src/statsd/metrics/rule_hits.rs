@@ -24,7 +24,7 @@ pub(crate) struct Hits {
 }
 
 impl Hits {
-    /// So many events have matched the rule of this [number](number).
+    /// So many events have matched the rule of this number.
     #[inline]
     pub(crate) fn add(&mut self, rule: u32, events: u64) {
         match self.counts.get_mut(rule as usize) {
