@@ -58,8 +58,11 @@ dependencies)
   built=${CARGO_TARGET_DIR:-target}/$target/dist/kstatd
   "${binutils}objcopy" --only-keep-debug "$built" "$out/kstatd.debug"
   # The link to the debug file has no folder, so it is made where that file is.
+  # Names of data, most of them made up by the compiler, are of use there alone: they would be a megabyte.
   (built=$(realpath "$built") && cd "$out" &&
-    "${binutils}objcopy" --strip-debug --add-gnu-debuglink=kstatd.debug "$built" kstatd)
+    "${binutils}nm" "$built" | awk '$2 ~ /^[rdb]$/ { print $3 }' | sort -u >data-names &&
+    "${binutils}objcopy" --strip-debug --strip-symbols=data-names --add-gnu-debuglink=kstatd.debug "$built" kstatd &&
+    rm data-names)
   chmod 644 "$out/kstatd.debug"
 
   # Asked of the file, not of ldd, which knows nothing of programs for other machines.
