@@ -191,7 +191,12 @@ impl Core {
                 labels: mapped.labels().map(|(name, value)| (name.into(), value.into())).collect(),
             },
             None => {
-                self.shared.metrics.examples.unmapped(name.as_bytes(), weight);
+                let examples = &self.shared.metrics.examples;
+                let events =
+                    if examples.has_room() { Some(weight) } else { self.tally.unmapped.choose(weight) };
+                if let Some(events) = events {
+                    examples.unmapped(name.as_bytes(), events);
+                }
                 Mapping { rule: None, name: name::escape(name).into(), labels: Box::default() }
             }
         });

@@ -1,9 +1,12 @@
 //! Lines and names to show where something is counted that somebody will ask about: the last line that was refused for
 //! each reason, and the busiest names that no rule took.
 //!
-//! A name is noted when it is looked up among the rules; of the events of names that are known one in [`ONE_IN`] is.
+//! A name is noted when it is looked up among the rules, as long as there is room for it; after that, and of events of
+//! names that are known, one in [`ONE_IN`] is noted for all: noting means comparing with all that are kept, and a sender
+//! of ever new names is to pay for that as little as others.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -30,6 +33,8 @@ pub(crate) struct Refused {
 pub(crate) struct Examples {
     refused: Mutex<BTreeMap<&'static str, Refused>>,
     unmapped: Mutex<Vec<(Box<str>, u64)>>,
+    /// Whether there are [`NAMES`] of these. A hint for those who have not locked them.
+    is_full: AtomicBool,
 }
 
 /// Chooses events that stand for others.
@@ -69,6 +74,11 @@ impl Examples {
         lock(&self.refused).insert(reason, Refused { at: SystemTime::now(), line });
     }
 
+    /// Whether a name can be noted without displacing another.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.is_full.load(Ordering::Relaxed)
+    }
+
     /// So many events of this name met no rule.
     pub(crate) fn unmapped(&self, name: &[u8], events: u64) {
         let mut names = lock(&self.unmapped);
@@ -79,7 +89,9 @@ impl Examples {
         }
         let name = beginning(name).into_boxed_str();
         if names.len() < NAMES {
-            return names.push((name, events));
+            names.push((name, events));
+            self.is_full.store(names.len() == NAMES, Ordering::Relaxed);
+            return;
         }
         if let Some(least) = names.iter_mut().min_by_key(|(_, count)| *count) {
             *least = (name, least.1 + events);
@@ -102,6 +114,7 @@ impl Examples {
     /// Other rules take other names.
     pub(crate) fn forget_names(&self) {
         lock(&self.unmapped).clear();
+        self.is_full.store(false, Ordering::Relaxed);
     }
 }
 
@@ -129,9 +142,11 @@ mod tests {
         }
         let names = examples.names();
         assert_eq!(names.len(), NAMES);
+        assert!(!examples.has_room());
         assert_eq!(names[..2], [("busy.a".to_owned(), 6_000), ("busy.b".to_owned(), 4_000)]);
         examples.forget_names();
         assert!(examples.names().is_empty());
+        assert!(examples.has_room());
     }
 
     #[test]
