@@ -4,11 +4,12 @@
 #   deploy/build.sh DIR            writes DIR/kstatd, with the names of its functions (profiles and backtraces need
 #                                  them), and DIR/kstatd.debug, the line tables that gdb, perf and addr2line look for
 #   deploy/build.sh dependencies   compiles only what Cargo.lock names: a layer that outlives every edit of src
+#   deploy/build.sh run PACKAGE [ARGUMENT...]    runs another program of the workspace, with the library as it is shipped
 #
 # For another target than the host's: CARGO_BUILD_TARGET, with KSTATD_BINUTILS as the prefix of its objcopy and readelf;
 # deploy/release.sh sets both.
 #
-# Of the sources it needs Cargo.toml, Cargo.lock, tests/double/Cargo.toml and src (for `dependencies` no src).
+# Of the sources it needs Cargo.lock, the Cargo.toml of every package and src (for `dependencies` no src).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,12 +23,14 @@ target=${CARGO_BUILD_TARGET:-$host}
 binutils=${KSTATD_BINUTILS:-}
 export RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs'
 build() {
-  cargo "$@" --locked --profile dist --target "$target" --package kstatd
+  local command=$1 package=$2
+  shift 2
+  cargo "$command" --locked --profile dist --target "$target" --package "$package" "$@"
 }
 
 # Cargo wants every file that a manifest names, whether it is built or not.
 manifest_files() {
-  echo src/lib.rs src/main.rs tests/double/src/lib.rs benches/compare/main.rs
+  echo src/lib.rs src/main.rs tests/double/src/lib.rs benches/compare/main.rs benches/instructions/main.rs
   sed -n '/^\[\[bench\]\]/,/^name/s|^name = "\(.*\)"|benches/\1.rs|p' Cargo.toml
 }
 stand_in() {
@@ -46,13 +49,16 @@ case ${1:-} in
   ;;
 dependencies)
   stand_in
-  build build --no-default-features --lib
+  build build kstatd --no-default-features --lib
   # What was compiled of the stand-ins must not be taken for the program when its older files arrive.
-  build clean
+  build clean kstatd
+  ;;
+run)
+  build run "$2" -- "${@:3}"
   ;;
 *)
   stand_in
-  build build --no-default-features --bin kstatd
+  build build kstatd --no-default-features --bin kstatd
   mkdir -p "$1"
   out=$(cd "$1" && pwd)
   built=${CARGO_TARGET_DIR:-target}/$target/dist/kstatd

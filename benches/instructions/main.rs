@@ -1,9 +1,8 @@
 //! Instructions that the hot stages take, counted by callgrind and held against a checked-in baseline.
 //!
-//! Unlike times, counts are the same on a busy machine, so CI can refuse a change that makes a stage
-//! more than 10% dearer: `cargo bench --bench instructions`. When that is what the change is for,
-//! `cargo bench --bench instructions -- --renew` writes the new baseline, which the commit then shows.
-//! Needs valgrind (Debian: `apt-get install valgrind`).
+//! Unlike times, counts are the same on a busy machine, so CI can refuse a change that makes a stage more than 10% dearer:
+//! `.ci/instructions`, which counts what is shipped. When that is what the change is for, `.ci/instructions --renew` writes
+//! the new baseline, which the commit then shows. Needs valgrind (Debian: `apt-get install valgrind`).
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -16,12 +15,13 @@ use kstatd::server::gzip::Member;
 use kstatd::statsd::mapper::{Buffer, Mapper, MetricType};
 use kstatd::statsd::{Offline, OfflineConfig};
 
+#[path = "../fixture/mod.rs"]
 mod fixture;
 use fixture::{Pods, updates};
 
 /// More than this share of the baseline is refused.
 const ALLOWED: f64 = 1.10;
-const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.json");
+const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/baseline.json");
 
 /// Something that is done `operations` times once it is set up.
 struct Stage {
@@ -212,7 +212,7 @@ fn main() -> ExitCode {
     match check(arguments.iter().any(|argument| argument == "--renew")) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("more than 110% of the baseline; if that is meant, add `-- --renew`");
+            eprintln!("more than 110% of the baseline; if that is meant, add `--renew`");
             ExitCode::FAILURE
         }
         Err(error) => {
