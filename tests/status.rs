@@ -331,6 +331,40 @@ fn exit_codes_without_an_answer() {
 }
 
 #[test]
+fn by_tls_and_with_a_password() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.to_str().expect("a path in UTF-8").to_owned()
+    };
+    let own =
+        rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).expect("a certificate");
+    let (certificate, key) =
+        (file("tls.crt", &own.cert.pem()), file("tls.key", &own.signing_key.serialize_pem()));
+    let hash = bcrypt::hash("open sesame", 4).expect("a hash");
+    let config = format!(
+        "tls_server_config: {{cert_file: {certificate}, key_file: {key}}}\nbasic_auth_users: {{ops: {hash}}}\n"
+    );
+    let config = format!("--tls-config={}", file("web.yml", &config));
+    let kstatd = Kstatd::start(&[&STATSD, &[&config]]);
+
+    let password = file("password", "open sesame\n");
+    let addr = format!("--addr=https://{}", kstatd.main);
+    let known = format!("--certificate-authority={certificate}");
+    let ops = ["--username=ops", &format!("--password-file={password}")];
+    let output = run("kstatd", [&["status", &addr, &known][..], &ops].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stdout.starts_with("OK  "), "{output:?}");
+    for (flags, why) in [(&[&addr, &known][..], "401"), (&[&addr], "certificate")] {
+        let flags: Vec<&str> = flags.iter().map(|flag| &flag[..]).collect();
+        let output = run("kstatd", [&["status"][..], &flags].concat());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stderr.contains(why), "{output:?}");
+    }
+}
+
+#[test]
 fn under_the_names_of_the_originals() {
     let cluster = Cluster::new(50);
     let flags = [

@@ -1,13 +1,13 @@
 //! `kstatd diff`: flags into a comparison, and what it comes to into an exit code.
 
-use std::fs;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::access::access;
 use super::output::{complain, print};
-use crate::cli::native::{AccessArgs, DiffArgs};
+use crate::cli::native::DiffArgs;
 use crate::telemetry::VERSION;
-use crate::tools::diff::{self, Access, Manner, Options};
+use crate::tools::diff::{self, Manner, Options};
 
 /// How it ends, for scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,26 +64,4 @@ fn compare(args: DiffArgs) -> Result<Outcome, String> {
         return Ok(Outcome::Trouble);
     }
     Ok(if report.is_same(strict) { Outcome::Same } else { Outcome::Different })
-}
-
-fn access(args: AccessArgs) -> Result<Access, String> {
-    let password = match &args.password_file {
-        Some(path) => {
-            let text = fs::read_to_string(path);
-            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
-            Some(text.trim_end_matches(['\r', '\n']).to_owned())
-        }
-        None => args.password,
-    };
-    Ok(Access {
-        certificate_authority: args.certificate_authority,
-        insecure_skip_tls_verify: args.insecure_skip_tls_verify,
-        tls_server_name: args.tls_server_name,
-        client_certificate: args.client_certificate,
-        client_key: args.client_key,
-        token: args.token,
-        token_file: args.token_file,
-        username: args.username,
-        password,
-    })
 }

@@ -52,7 +52,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         }
         Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
         Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
-        Some(CliCommand::Status(args)) => return status(&args),
+        Some(CliCommand::Status(args)) => return status(args),
         Some(CliCommand::CheckConfig(args)) => check(&args),
         Some(CliCommand::Rbac(args)) => rbac(&args),
         Some(CliCommand::Diff(args)) => return compare::main(*args).into(),
@@ -224,15 +224,15 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
 }
 
 /// Prints how a running process is doing; the exit code says it too.
-fn status(args: &StatusArgs) -> ExitCode {
-    let token = args.token_file.as_ref().map(std::fs::read_to_string).transpose();
+fn status(args: StatusArgs) -> ExitCode {
+    let StatusArgs { addr, access } = args;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let (doing, text) = match (token, runtime) {
-        (Ok(token), Ok(runtime)) => {
-            let token = token.as_deref().map(str::trim);
-            runtime.block_on(status::ask(&args.addr, token))
+    let (doing, text) = match (super::access::access(access), runtime) {
+        (Ok(access), Ok(runtime)) => {
+            runtime.block_on(status::ask(&addr, access, &format!("kstatd/{VERSION}")))
         }
-        (Err(error), _) | (_, Err(error)) => (status::Doing::Down, format!("{error}\n")),
+        (Err(error), _) => (status::Doing::Down, error),
+        (_, Err(error)) => (status::Doing::Down, format!("cannot start: {error}")),
     };
     match doing {
         status::Doing::Down => complain(text.trim_end()),

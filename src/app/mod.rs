@@ -4,6 +4,7 @@
 //! them: it starts the [`sides`] that the personality has, serves what they have on [`listeners`], lets [`upkeep`] keep to
 //! flags and files, and ends them. [`process`] is what surrounds it: runtime, signals, watched files.
 
+mod access;
 mod compare;
 #[cfg(feature = "demo")]
 mod demo;

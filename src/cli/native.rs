@@ -240,12 +240,12 @@ pub struct RenderStatsdArgs {
 /// Flags of `kstatd status`.
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
-    /// Where a listener of the process is
-    #[arg(long, value_name = "HOST:PORT", default_value = "localhost:8080")]
+    /// Where a listener of the process is; with https:// if it speaks TLS
+    #[arg(long, value_name = "HOST:PORT|URL", default_value = "localhost:8080")]
     pub addr: String,
-    /// A file with a bearer token, where the process wants one (--auth-filter)
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
+    /// How it is reached.
+    #[command(flatten)]
+    pub access: AccessArgs,
 }
 
 /// Flags of `kstatd check-config`.
@@ -328,6 +328,13 @@ pub struct DiffArgs {
     pub access: AccessArgs,
 }
 
+impl std::fmt::Debug for AccessArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // There are secrets among them.
+        f.debug_struct("AccessArgs").finish_non_exhaustive()
+    }
+}
+
 impl std::fmt::Debug for DiffArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Passwords may stand in the URLs.
@@ -335,9 +342,9 @@ impl std::fmt::Debug for DiffArgs {
     }
 }
 
-/// Flags that say how servers are reached, in the words of kubectl.
+/// Flags that say how servers are reached, all of them alike, in the words of kubectl.
 #[derive(Clone, Default, Args)]
-#[command(next_help_heading = "Servers (both)")]
+#[command(next_help_heading = "Servers")]
 pub struct AccessArgs {
     /// Certificates of the authorities that sign the servers', instead of the system's
     #[arg(long, value_name = "FILE")]

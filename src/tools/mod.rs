@@ -4,7 +4,6 @@
 //! They take what they need as values and know neither argv nor the process they run in.
 
 pub(crate) mod check_config;
-mod client;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;
 pub(crate) mod diff;

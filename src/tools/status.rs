@@ -2,13 +2,12 @@
 //!
 //! The process itself writes the text, so what asks need not be of the same version.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::lookup_host;
+use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::client::{self, Ask};
+use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::server::status::{PATH, PATH_BESIDE};
 
 /// How long the answer may take.
@@ -16,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a process is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub(crate) enum Doing {
     /// What it serves is what there is.
     Ok,
     /// Something is old, incomplete or not what the configuration says.
@@ -27,8 +26,7 @@ pub enum Doing {
 
 impl Doing {
     /// The exit code that tells it.
-    #[must_use]
-    pub fn exit_code(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Ok => 0,
             Self::Degraded => 1,
@@ -37,11 +35,10 @@ impl Doing {
     }
 }
 
-/// Asks the process at `address` (`HOST:PORT`, or a URL of it) for its status, with a bearer token if it wants one. The text
-/// is for people; where there is no status, it says why.
-pub async fn ask(address: &str, token: Option<&str>) -> (Doing, String) {
-    let place = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
-    match timeout(PATIENCE, answer(place, token)).await {
+/// Asks the process at `address` (`HOST:PORT`, or a URL of it) for its status. The text is for people; where there is no
+/// status, it says why.
+pub(crate) async fn ask(address: &str, access: Access, user_agent: &str) -> (Doing, String) {
+    match timeout(PATIENCE, answer(address, access, user_agent)).await {
         Ok(Ok(text)) => {
             let doing = match text.split_whitespace().next() {
                 Some("OK") => Doing::Ok,
@@ -58,38 +55,24 @@ pub async fn ask(address: &str, token: Option<&str>) -> (Doing, String) {
     }
 }
 
-async fn answer(place: &str, token: Option<&str>) -> Result<String, String> {
-    if place.starts_with("https://") {
-        return Err("TLS is not spoken here; ask for /status?format=text with curl".to_owned());
-    }
-    let found: Vec<SocketAddr> =
-        lookup_host(place).await.map_err(|error| error.to_string())?.collect();
-    let mut last = "the host has no address".to_owned();
-    for address in found {
-        match first_of(address, place, token).await {
-            Ok(text) => return Ok(text),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
 /// Asks at both paths; under the name statsd_exporter everything may be an answer at the other one.
-async fn first_of(address: SocketAddr, host: &str, token: Option<&str>) -> Result<String, String> {
+async fn answer(address: &str, access: Access, user_agent: &str) -> Result<String, String> {
+    let url = if address.contains("://") { address } else { &format!("http://{address}") };
+    let server = Endpoint::new(url, access, user_agent)?;
     let mut last = String::new();
     for path in [PATH_BESIDE, PATH] {
-        let mut text = Vec::new();
-        let path = format!("{path}?format=text");
-        let ask = Ask { address, host, path: &path, token };
-        let status = client::ask(&ask, |data| text.extend_from_slice(data)).await;
-        match status.map_err(|error| error.to_string())? {
-            200 => return Ok(String::from_utf8_lossy(&text).into_owned()),
-            status => {
-                last = format!("{status} {}", String::from_utf8_lossy(&text).trim_end());
-                if status != 404 {
-                    break;
-                }
-            }
+        let answer =
+            server.get_at(&format!("{path}?format=text"), "text/plain", "identity").await?;
+        let status = answer.status();
+        let body =
+            answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+        let text = String::from_utf8_lossy(&body);
+        if status == 200 {
+            return Ok(text.into_owned());
+        }
+        last = format!("{} {}", status.as_u16(), text.trim_end());
+        if status != 404 {
+            break;
         }
     }
     Err(last)

@@ -39,7 +39,7 @@ pub struct Access {
     pub password: Option<String>,
 }
 
-/// One address on a server.
+/// A server, and one address on it.
 pub(crate) struct Endpoint {
     client: Client,
     target: String,
@@ -89,8 +89,21 @@ impl Endpoint {
         accept: &'static str,
         coding: &'static str,
     ) -> Result<Response<Body>, String> {
+        self.get_at(&self.target, accept, coding).await
+    }
+
+    /// Asks for another path and query of the same server.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub(crate) async fn get_at(
+        &self,
+        target: &str,
+        accept: &'static str,
+        coding: &'static str,
+    ) -> Result<Response<Body>, String> {
         let (accept, coding) = (HeaderValue::from_static(accept), HeaderValue::from_static(coding));
-        self.client.ask(&self.target, accept, coding, None).await
+        self.client.ask(target, accept, coding, None).await
     }
 }
 

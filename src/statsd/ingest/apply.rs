@@ -192,8 +192,11 @@ impl Core {
             },
             None => {
                 let examples = &self.shared.metrics.examples;
-                let events =
-                    if examples.has_room() { Some(weight) } else { self.tally.unmapped.choose(weight) };
+                let events = if examples.has_room() {
+                    Some(weight)
+                } else {
+                    self.tally.unmapped.choose(weight)
+                };
                 if let Some(events) = events {
                     examples.unmapped(name.as_bytes(), events);
                 }

@@ -4,6 +4,7 @@
 //! the exporter, which the caller starts with [`Demo::api_server`] as its API server. What is shown comes
 //! from real scrapes over HTTP, as Prometheus would see it; nothing here looks into the pipelines.
 
+mod client;
 mod sender;
 mod summary;
 
@@ -14,7 +15,6 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kstatd_double::{Double, Options};
 use tokio::time::sleep;
 
-use super::client;
 use crate::resources::registry;
 pub use summary::Addresses;
 use summary::Summary;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use std::net::SocketAddr;
 
-use super::super::client;
+use super::client;
 
 /// Where the exporter under demonstration listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use regex::Regex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, sleep_until};
 
-pub(crate) use crate::kube::client::endpoint::Access;
+use crate::kube::client::endpoint::Access;
 pub(crate) use movement::Manner;
 use report::Compared;
 pub(crate) use report::Report;

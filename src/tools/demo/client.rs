@@ -10,23 +10,10 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// A request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ask<'a> {
-    pub(super) address: SocketAddr,
-    /// Name and port of the server.
-    pub(super) host: &'a str,
-    /// Path and query.
-    pub(super) path: &'a str,
-    /// A bearer token.
-    pub(super) token: Option<&'a str>,
-}
-
 /// The status of an answer whose body is not wanted.
 ///
 /// # Errors
 /// There is no answer.
-#[cfg(feature = "demo")]
 pub(super) async fn status(address: SocketAddr, path: &str) -> io::Result<u16> {
     get(address, path, |_| {}).await
 }
@@ -35,27 +22,15 @@ pub(super) async fn status(address: SocketAddr, path: &str) -> io::Result<u16> {
 ///
 /// # Errors
 /// There is no answer, or it breaks off.
-#[cfg(feature = "demo")]
 pub(super) async fn get(
     address: SocketAddr,
     path: &str,
-    body: impl FnMut(&[u8]),
+    mut body: impl FnMut(&[u8]),
 ) -> io::Result<u16> {
-    ask(&Ask { address, host: &address.to_string(), path, token: None }, body).await
-}
-
-/// Sends a request and hands over the body piece by piece; returns the status.
-///
-/// # Errors
-/// There is no answer, or it breaks off.
-pub(super) async fn ask(wanted: &Ask<'_>, mut body: impl FnMut(&[u8])) -> io::Result<u16> {
-    let stream = TcpStream::connect(wanted.address).await?;
+    let stream = TcpStream::connect(address).await?;
     let (mut requests, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    let mut request = Request::get(wanted.path).header(header::HOST, wanted.host);
-    if let Some(token) = wanted.token {
-        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-    }
+    let request = Request::get(path).header(header::HOST, address.to_string());
     let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
     let answer = async {
         let mut answer = requests.send_request(request).await.map_err(io::Error::other)?;
