@@ -20,7 +20,7 @@ use super::table::{plain, seconds};
 /// How long each kind is measured.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Objects recorded from the original's tests, and random ones.
-const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/ksm");
+const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/conformance/ksm");
 
 /// One row for each kind.
 pub fn kinds(programs: &Programs) -> Result<String> {

@@ -1,7 +1,7 @@
 //! kstatd beside both originals and beside what the machine can do, in one run:
 //!
 //! ```text
-//! cargo run --release --example compare
+//! cargo run --release --package kstatd-compare
 //! ```
 //!
 //! builds kstatd and, from Go modules, kube-state-metrics and statsd_exporter (Go 1.26 or later), puts

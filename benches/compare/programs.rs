@@ -42,8 +42,8 @@ impl Programs {
     /// Builds what is missing.
     pub fn prepare(given: &Given) -> Result<Self> {
         let own = std::env::current_exe()?;
-        // target/release/examples/compare
-        let release = own.ancestors().nth(2).context("no target directory above this program")?;
+        // target/release/kstatd-compare
+        let release = own.parent().context("no target directory above this program")?;
         let scratch = release.join("compare");
         std::fs::create_dir_all(&scratch)?;
         let kstatd = match &given.kstatd {
@@ -77,11 +77,12 @@ impl Programs {
     }
 }
 
+/// The repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
 fn build_kstatd() -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    run(Command::new(cargo)
-        .args(["build", "--release", "--bin", "kstatd"])
-        .current_dir(env!("CARGO_MANIFEST_DIR")))
+    run(Command::new(cargo).args(["build", "--release", "--package", "kstatd"]).current_dir(ROOT))
 }
 
 fn go_build(output: &Path, package: &str) -> Result<PathBuf> {
@@ -89,7 +90,7 @@ fn go_build(output: &Path, package: &str) -> Result<PathBuf> {
         .args(["build", "-buildvcs=false", "-trimpath", "-o"])
         .arg(output)
         .arg(package)
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers")))?;
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/peers")))?;
     Ok(output.to_owned())
 }
 
