@@ -55,8 +55,15 @@ impl Exporter {
     }
 
     fn in_flight(&self) -> f64 {
+        self.number("promhttp_metric_handler_requests_in_flight ")
+    }
+
+    fn answered(&self) -> f64 {
+        self.number("promhttp_metric_handler_requests_total{code=\"200\"} ")
+    }
+
+    fn number(&self, name: &str) -> f64 {
         let text = get(self.web, "/metrics").text();
-        let name = "promhttp_metric_handler_requests_in_flight ";
         let value = text.lines().find_map(|line| line.strip_prefix(name));
         value.and_then(|value| value.parse().ok()).expect("a number of scrapes")
     }
@@ -102,7 +109,9 @@ fn every_form_of_a_large_family_arrives_whole() {
 #[test]
 fn a_client_that_goes_takes_its_scrape_with_it() {
     let exporter = exporter();
+    let mut cut = 0;
     for encoding in ["delimited", "text", "compact-text"] {
+        let before = exporter.answered();
         let clients: Vec<TcpStream> = (0..3)
             .map(|_| {
                 let mut client = TcpStream::connect(exporter.web).expect("connect");
@@ -115,7 +124,15 @@ fn a_client_that_goes_takes_its_scrape_with_it() {
                 client
             })
             .collect();
+        cut = clients.len();
         drop(clients);
-        until("only the scrape that asks", || (exporter.in_flight() == 1.0).then_some(()));
+        let mut asked = 0;
+        until("only the scrape that asks", || {
+            asked += 1;
+            (exporter.in_flight() == 1.0).then_some(())
+        });
+        // One that was cut counts once, as what its head says.
+        assert_eq!(exporter.answered(), before + (1 + cut + asked) as f64, "{encoding}");
     }
+    assert!(cut > 0);
 }

@@ -64,9 +64,10 @@ impl HttpMetrics {
         &self.log
     }
 
-    /// Scrapes answered and being answered.
+    /// Scrapes answered, whatever the status, and being answered.
     pub fn scrapes(&self) -> (u64, i64) {
-        (self.scrapes.with(["200"]).get(), self.in_flight.get() as i64)
+        let answered = self.scrapes.each().iter().map(|(_, count)| count.get()).sum();
+        (answered, self.in_flight.get() as i64)
     }
 
     /// Starts the clock of one request; dropping the timer stops it.
@@ -78,7 +79,9 @@ impl HttpMetrics {
             | "TRACE" => method.to_ascii_lowercase(),
             _ => "unknown".to_owned(),
         };
-        Timer { metrics: self.clone(), labels: (handler, method), from: Instant::now() }
+        // One that comes to no answer is a failure of ours.
+        let (labels, code) = ((handler, method), 500);
+        Timer { metrics: self.clone(), labels, code, from: Instant::now() }
     }
 }
 
@@ -87,7 +90,17 @@ impl HttpMetrics {
 pub struct Timer {
     metrics: HttpMetrics,
     labels: (&'static str, String),
+    code: u16,
     from: Instant,
+}
+
+impl Timer {
+    /// Notes the status of the answer; it counts whether or not the client takes all of the body.
+    #[must_use]
+    pub fn answered(mut self, code: u16) -> Self {
+        self.code = code;
+        self
+    }
 }
 
 impl Drop for Timer {
@@ -95,7 +108,7 @@ impl Drop for Timer {
         let elapsed = self.from.elapsed().as_secs_f64();
         let (handler, method) = &self.labels;
         self.metrics.duration.with([handler, method]).observe(elapsed);
-        self.metrics.scrapes.with(["200"]).inc();
+        self.metrics.scrapes.with([&self.code.to_string()]).inc();
         self.metrics.in_flight.add(-1.0);
     }
 }
@@ -114,13 +127,17 @@ mod tests {
         let own = recorder.finish();
         let timer = metrics.start("metrics", "GET");
         assert!(own.encode(Format::Text).contains("requests_in_flight 1\n"));
-        drop(timer);
-        drop(metrics.start("metrics", "BREW"));
+        drop(timer.answered(200));
+        drop(metrics.start("metrics", "BREW").answered(400));
+        drop(metrics.start("metrics", "GET"));
+        assert_eq!(metrics.scrapes(), (3, 0));
         let body = own.encode(Format::Text);
         for line in [
-            "http_request_duration_seconds_count{handler=\"metrics\",method=\"get\"} 1\n",
+            "http_request_duration_seconds_count{handler=\"metrics\",method=\"get\"} 2\n",
             "http_request_duration_seconds_count{handler=\"metrics\",method=\"unknown\"} 1\n",
-            "promhttp_metric_handler_requests_total{code=\"200\"} 2\n",
+            "promhttp_metric_handler_requests_total{code=\"200\"} 1\n",
+            "promhttp_metric_handler_requests_total{code=\"400\"} 1\n",
+            "promhttp_metric_handler_requests_total{code=\"500\"} 1\n",
             "promhttp_metric_handler_requests_total{code=\"503\"} 0\n",
             "promhttp_metric_handler_requests_in_flight 0\n",
         ] {

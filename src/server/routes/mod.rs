@@ -37,6 +37,8 @@ fn timed(scrape: Scrape, http: &HttpMetrics) -> impl Fn(&Call) -> Response + Sen
     move |call| {
         let timer = http.start("metrics", call.head.method.as_str());
         let noted = Noted::new(call, http.log());
-        noted.follow(scrape.respond(call)).map(|body| body.hold(timer))
+        let answer = scrape.respond(call);
+        let timer = timer.answered(answer.status().as_u16());
+        noted.follow(answer).map(|body| body.hold(timer))
     }
 }
