@@ -3,7 +3,8 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -167,6 +168,54 @@ fn the_queue_of_the_original_would_have_been_handed_on_so_often() {
     }
     until("all is counted", || (sum(web, "statsd_exporter_events_total") == 50.0).then_some(()));
     assert_eq!(sum(web, "statsd_exporter_event_queue_flushed_total "), 5.0);
+}
+
+/// A start that fails behind the socket takes the file of it along, and leaves that of others alone.
+#[test]
+fn a_failed_start_leaves_no_socket_behind() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let busy = listener.local_addr().expect("address");
+    let directory = tempfile::tempdir().expect("directory");
+    let socket = directory.path().join("socket");
+    let unixgram = format!("--statsd.listen-unixgram={}", socket.display());
+    let (web, listen) = (format!("--web.listen-address={busy}"), format!("--listen={busy}"));
+    let telemetry = format!("--telemetry-listen={busy}");
+    let off = ["--statsd.listen-udp=", "--statsd.listen-tcp="];
+    let cases: [(&str, Vec<&str>); 4] = [
+        ("statsd_exporter", vec![&web]),
+        ("kstatd", vec![&listen, "--telemetry-listen=127.0.0.1:0"]),
+        ("kstatd", vec![&telemetry, "--listen=127.0.0.1:0"]),
+        ("kstatd", vec!["--listen=127.0.0.1:0", "--kubeconfig=/nonexistent"]),
+    ];
+    for (name, args) in cases {
+        // Threads and tasks end in some order.
+        for _ in 0..5 {
+            let output = common::run(name, [&[&*unixgram][..], &off, &args].concat());
+            assert_eq!(output.status.code(), Some(1), "{name} {args:?}: {output:?}");
+            assert!(!socket.exists(), "{name} {args:?}: {output:?}");
+        }
+    }
+    let other = UnixDatagram::bind(&socket).expect("bind");
+    let output = common::run("statsd_exporter", [&[&*unixgram][..], &off, &[&web]].concat());
+    assert!(output.stderr.contains("already exists"), "{output:?}");
+    assert!(socket.exists());
+    drop(other);
+}
+
+/// Nor does the end of a process take a socket that has taken the place of its own.
+#[test]
+fn the_socket_of_another_process_stays() {
+    let directory = tempfile::tempdir().expect("directory");
+    let socket = directory.path().join("socket");
+    let unixgram = format!("--statsd.listen-unixgram={}", socket.display());
+    let (mut program, ..) = limited(DESCRIPTORS, &[&unixgram]);
+    std::fs::remove_file(&socket).expect("removed");
+    let other = UnixDatagram::bind(&socket).expect("bind");
+    program.signal("TERM");
+    assert_eq!(program.ended().code(), Some(0));
+    let sender = UnixDatagram::unbound().expect("socket");
+    assert_eq!(sender.send_to(b"a:1|c", &socket).expect("sent"), 5);
+    assert_eq!(other.recv(&mut [0; 9]).expect("received"), 5);
 }
 
 #[test]

@@ -39,7 +39,12 @@ pub(crate) async fn run(personality: Personality, starting: Starting) -> Result<
     let web = listeners::web_config(config).map_err(|error| error.to_string())?;
     let readiness = Readiness::default();
     let telemetry = (personality.telemetry)(config, &readiness);
-    let sides = start_sides(&personality, config, &telemetry, &starting).await?;
+    let mut sides = Vec::new();
+    let started = start_sides(&personality, config, &telemetry, &starting, &mut sides).await;
+    if let Err(error) = started {
+        end(sides).await;
+        return Err(error);
+    }
     let awaited = hold_until_ready(&readiness, &sides);
     let board = board(&personality, &sides, &telemetry);
     let quit = Arc::new(Notify::new());
@@ -53,8 +58,14 @@ pub(crate) async fn run(personality: Personality, starting: Starting) -> Result<
     };
     let routers = (personality.routers)(&serving);
     let reviews = sides.iter().find_map(|running| running.side.reviews());
-    let listeners = Listeners::start(config, web, routers, personality.announce, reviews)
-        .map_err(|error| error.to_string())?;
+    let listeners = Listeners::start(config, web, routers, personality.announce, reviews);
+    let listeners = match listeners {
+        Ok(listeners) => listeners,
+        Err(error) => {
+            end(sides).await;
+            return Err(error.to_string());
+        }
+    };
     tokio::spawn(until_ready(awaited));
     tokio::spawn(async move { board.keep().await });
     let mut upkeep = Upkeep::new(beginning, personality.sides, listeners, sides, &telemetry);
@@ -86,17 +97,25 @@ pub(crate) async fn run(personality: Personality, starting: Starting) -> Result<
     Ok(())
 }
 
-/// Starts the sides that the configuration has, in the order of the personality.
+/// Ends sides of a start that fails: what they have made, such as the file of a socket, goes with them.
+async fn end(sides: Vec<Running>) {
+    for running in sides {
+        running.side.stop().await;
+    }
+}
+
+/// Starts the sides that the configuration has, in the order of the personality. Those that have started are in `sides`,
+/// also when another one has not.
 async fn start_sides(
     personality: &Personality,
     config: &Config,
     telemetry: &Telemetry,
     starting: &Starting,
-) -> Result<Vec<Running>, String> {
+    sides: &mut Vec<Running>,
+) -> Result<(), String> {
     if personality.sides.iter().all(|kind| (kind.off)(config).is_some()) {
         return Err(nothing_to_do(config.name).to_owned());
     }
-    let mut sides = Vec::new();
     for &kind in personality.sides.iter().rev() {
         if let Some(reason) = (kind.off)(config) {
             tracing::info!("{reason}");
@@ -113,7 +132,7 @@ async fn start_sides(
         sides.push(Running { kind, side });
     }
     sides.reverse();
-    Ok(sides)
+    Ok(())
 }
 
 /// The names that a side must leave to others, because they stand in one body with its own.

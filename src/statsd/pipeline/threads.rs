@@ -3,8 +3,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub(super) struct Threads {
     /// The first takes from all listeners but the UDP sockets beyond the first.
     pub(super) intakes: Vec<Intake>,
     /// File of the Unix socket, to be removed at the end.
-    pub(super) unix_file: Option<PathBuf>,
+    pub(super) unix_file: Option<Arc<SocketFile>>,
     pub(super) expiry: Option<Expiry>,
 }
 
@@ -89,22 +90,24 @@ impl Threads {
         config: &PipelineConfig,
         preparation: &mut Preparation,
     ) -> io::Result<()> {
-        let file = (!name.starts_with('@')).then(|| PathBuf::from(name));
+        let file = (!name.starts_with('@')).then(|| Arc::new(SocketFile::new(name)));
+        // Before it is there, so that it goes whatever fails from here on.
+        self.unix_file.clone_from(&file);
         let (buffer, mode) = (config.read_buffer, config.unixgram_mode);
-        let (path, name) = (file.clone(), name.to_owned());
+        let (made, name) = (file.clone(), name.to_owned());
         let open = move || {
             let socket = net::bind_unixgram(&name, buffer)?;
-            if let (Some(path), Some(mode)) = (&path, mode) {
-                set_mode(path, mode)?;
+            if let Some(file) = &made {
+                file.is_made();
+                mode.map_or(Ok(()), |mode| set_mode(&file.path, mode))?;
             }
             Ok(socket)
         };
         let socket = open()?;
-        self.unix_file.clone_from(&file);
         let reopen = move || {
             if let Some(file) = &file {
-                // The file of our own old socket; a new one cannot be bound while it is there.
-                let _ = std::fs::remove_file(file);
+                // A new socket cannot be bound while that of the old one is there.
+                file.remove()?;
             }
             open()
         };
@@ -114,10 +117,9 @@ impl Threads {
     /// Stops the listeners after they have taken what they had received, then the relay after it has sent it.
     pub(super) fn stop(&self) {
         if let Some(file) = &self.unix_file
-            && let Err(error) = std::fs::remove_file(file)
-            && error.kind() != io::ErrorKind::NotFound
+            && let Err(error) = file.remove()
         {
-            tracing::warn!(file = %file.display(), %error, "the socket file stays behind");
+            tracing::warn!(file = %file.path.display(), %error, "the socket file stays behind");
         }
         for intake in &self.intakes {
             intake.shutdown();
@@ -134,6 +136,42 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// The file of the Unix socket. Only one that was made here is removed, never one that has taken its place since.
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode of what was made, which nothing else has as long as the socket is open.
+    made: Mutex<Option<(u64, u64)>>,
+}
+
+impl SocketFile {
+    fn new(path: &str) -> Self {
+        Self { path: PathBuf::from(path), made: Mutex::default() }
+    }
+
+    fn made(&self) -> MutexGuard<'_, Option<(u64, u64)>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn there_is(&self) -> io::Result<(u64, u64)> {
+        self.path.symlink_metadata().map(|metadata| (metadata.dev(), metadata.ino()))
+    }
+
+    /// A socket has just been bound to it.
+    fn is_made(&self) {
+        *self.made() = self.there_is().ok();
+    }
+
+    /// Removes it, if it is still ours.
+    fn remove(&self) -> io::Result<()> {
+        let mut made = self.made();
+        if made.is_some() && self.there_is().ok() == *made {
+            std::fs::remove_file(&self.path)?;
+        }
+        *made = None;
+        Ok(())
     }
 }
 
