@@ -345,6 +345,48 @@ async fn run(case: &Value, pki: &Pki, known: BTreeMap<String, Value>) -> Result<
     Ok(())
 }
 
+/// What one API server says of a caller is nothing to the next, although it would be remembered for minutes.
+#[test]
+fn another_api_server_is_asked_anew() {
+    let user = json!({"username": "me", "groups": ["system:authenticated"]});
+    let seen = json!({"user": "me", "groups": ["system:authenticated"]});
+    let attributes = json!({"path": "/metrics", "verb": "get"});
+    let access = format!("{} {attributes}", seen["user"]);
+    let server = |allowed: bool| {
+        ApiServer::start(BTreeMap::from([
+            ("token mine".to_owned(), json!({"authenticated": true, "user": user})),
+            (access.clone(), json!({"allowed": allowed})),
+        ]))
+    };
+    let (one, other) = (server(true), server(false));
+    let dir = tempfile::tempdir().expect("directory");
+    let file = dir.path().join("options.yaml");
+    let options = |server: &ApiServer| format!("apiserver: http://{}\n", server.address);
+    std::fs::write(&file, options(&one)).expect("write");
+    let config = format!("--config={}", file.display());
+    let args = [
+        "--auth-filter",
+        "--resources=pods",
+        "--host=127.0.0.1",
+        "--telemetry-host=127.0.0.1",
+        "--port=0",
+        "--telemetry-port=0",
+        &config,
+    ];
+    let program = Program::start("kube-state-metrics", args);
+    let addresses = ["Started metrics server", "Started self metrics server"]
+        .map(|line| program.address(&[line], "address"));
+    let status = |address: SocketAddr| {
+        let mine = [("Authorization", "Bearer mine")];
+        common::request(address, "GET", "/metrics", &mine).expect("an answer").status
+    };
+    assert_eq!(addresses.map(status), [200; 2], "{:?}", program.log());
+    common::replace(&file, &options(&other));
+    common::until("the other one is asked", || (addresses.map(status) == [403; 2]).then_some(()));
+    common::replace(&file, &options(&one));
+    common::until("and the first again", || (addresses.map(status) == [200; 2]).then_some(()));
+}
+
 #[test]
 fn all_recorded_cases() {
     let text = include_str!("conformance/ksm/auth_filter.json");

@@ -17,6 +17,7 @@ pub(crate) mod proxy;
 pub(crate) mod tls;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -41,11 +42,15 @@ const MAX_ANSWER: usize = 4 * 1024 * 1024;
 /// The largest error answer that is read, in bytes.
 const MAX_STATUS: usize = 64 * 1024;
 
+/// How many there were.
+static CLIENTS: AtomicU64 = AtomicU64::new(0);
+
 /// An API server and the credentials for it; cheap to clone.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
 struct Inner {
+    number: u64,
     connections: Connections,
     credentials: Credentials,
     tls: Option<Tls>,
@@ -81,7 +86,13 @@ impl Client {
             tracing::info!(server = %url, %proxy, "the server is reached through a proxy");
         }
         let connections = Connections::new(&url, server_name, proxy);
-        Ok(Self(Arc::new(Inner { connections, credentials, tls, url, headers })))
+        let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
+        Ok(Self(Arc::new(Inner { number, connections, credentials, tls, url, headers })))
+    }
+
+    /// A number that only clones of this client have.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.number
     }
 
     /// The address of the server.

@@ -74,6 +74,9 @@ pub type Review<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
 
 /// Asks the API server.
 pub trait Reviews: Send + Sync {
+    /// Which API server is asked, with which credentials, as a number that no other has: what one says is not what
+    /// another says. Whoever is asked later is this one or a newer one.
+    fn asked(&self) -> u64;
     /// Whose a token is, if anybody's.
     fn caller(&self, token: &str) -> Review<Option<Caller>>;
     /// Whether a caller may do something.
@@ -162,9 +165,14 @@ impl Authorisation {
     }
 
     async fn caller(&self, token: &str) -> Result<Option<Caller>, String> {
-        let digest = digest(&[token]);
+        let digest = digest(&[&self.asked(), token]);
         let review = || self.reviews.caller(token);
         self.remembered(&self.callers, Some(&self.strangers), digest, review, |_| KNOWN).await
+    }
+
+    /// What answers are remembered with: those of another API server are not found any more.
+    fn asked(&self) -> String {
+        self.reviews.asked().to_string()
     }
 
     /// Those of some namespaces of which the caller must not see the metrics.
@@ -189,9 +197,10 @@ impl Authorisation {
     }
 
     async fn access(&self, caller: &Caller, action: &Action) -> Result<Access, String> {
+        let (asked, identity) = (&*self.asked(), &*caller.identity);
         let digest = match action {
-            Action::Path { path, verb } => digest(&[&caller.identity, "path", path, verb]),
-            Action::Namespace(name) => digest(&[&caller.identity, "namespace", name]),
+            Action::Path { path, verb } => digest(&[asked, identity, "path", path, verb]),
+            Action::Namespace(name) => digest(&[asked, identity, "namespace", name]),
         };
         let review = || self.reviews.access(caller, action);
         let lasts = |access: &Access| if access.allowed { ALLOWED } else { DENIED };
@@ -314,16 +323,21 @@ impl<T: Clone> Memory<T> {
 mod tests {
     use super::*;
     use std::future::{pending, ready};
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
     /// `good` is a token, `mute` one for which there is no answer; reads are allowed.
     #[derive(Default)]
     struct Stub {
         tokens: AtomicUsize,
         accesses: AtomicUsize,
+        asked: AtomicU64,
     }
 
     impl Reviews for Stub {
+        fn asked(&self) -> u64 {
+            self.asked.load(Ordering::Relaxed)
+        }
+
         fn caller(&self, token: &str) -> Review<Option<Caller>> {
             self.tokens.fetch_add(1, Ordering::Relaxed);
             match token {
@@ -380,6 +394,12 @@ mod tests {
         ] {
             assert_eq!(status(&filter, method, authorization).await, want, "{authorization}");
             assert_eq!(counts(), reviews, "{method} {authorization}");
+        }
+        // What another API server said does not count.
+        for reviews in [(5, 3), (5, 3)] {
+            stub.asked.store(1, Ordering::Relaxed);
+            assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
+            assert_eq!(counts(), reviews);
         }
     }
 

@@ -96,6 +96,10 @@ pub(crate) async fn greet(client: Arc<Client>) {
 pub(crate) struct Reviewer(pub(crate) Arc<ArcSwap<Client>>);
 
 impl Reviews for Reviewer {
+    fn asked(&self) -> u64 {
+        self.0.load().number()
+    }
+
     fn caller(&self, token: &str) -> Review<Option<Caller>> {
         let (client, token) = (self.0.load_full(), token.to_owned());
         Box::pin(async move {
