@@ -2,6 +2,9 @@
 //! API.
 
 mod common;
+#[path = "web_config/pki.rs"]
+#[allow(dead_code, reason = "another test uses the rest")]
+mod pki;
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -242,6 +245,52 @@ fn a_broken_file_at_the_start_is_applied_when_it_is_repaired() {
     file.overwrite("resources: {nodes: {}}\n");
     until("nodes", || (exporter.count("kube_node_info") > 0).then_some(()));
     exporter.wait_gauge(true);
+}
+
+/// The file that names it was read, and so was the file that is broken: nobody edits the first again.
+#[test]
+fn a_file_that_a_refused_options_file_names_is_applied_when_it_is_repaired() {
+    let cluster = Cluster::new(20, Passage::Open);
+    let file = File::new("resources: {pods: {}}\n");
+    let exporter = Exporter::start(&cluster, &file, &[]);
+    exporter.wait_gauge(true);
+    let dir = tempfile::tempdir().expect("directory");
+    let cases = [
+        ("custom_resource_state_config_file", Some("spec: [\n"), "spec: {resources: []}\n"),
+        ("custom_resource_state_config_file", None, "spec: {resources: []}\n"),
+        ("tls_config", Some("http_server_config: 1\n"), "http_server_config: {http2: true}\n"),
+        ("tls_config", None, "http_server_config: {http2: true}\n"),
+    ];
+    for (number, (key, broken, mended)) in cases.into_iter().enumerate() {
+        let named = dir.path().join(format!("{number}.yaml"));
+        if let Some(broken) = broken {
+            std::fs::write(&named, broken).expect("write");
+        }
+        let with = format!("resources: {{nodes: {{}}}}\n{key}: {}\n", named.display());
+        file.write(&with);
+        exporter.wait_gauge(false);
+        exporter.program.line(&["The new configuration is not usable", &format!("{number}.yaml")]);
+        assert_eq!(exporter.count("kube_node_info"), 0, "{with}");
+        common::replace(&named, mended);
+        exporter.wait_gauge(true);
+        until("nodes", || (exporter.count("kube_node_info") > 0).then_some(()));
+        file.write("resources: {pods: {}}\n");
+        until("pods", || (exporter.count("kube_node_info") == 0).then_some(()));
+        exporter.wait_gauge(true);
+    }
+    // What the named file names, in turn.
+    let (pki, web) = (pki::Pki::new(), dir.path().join("web.yaml"));
+    let names = "tls_server_config: {cert_file: server.crt, key_file: server.key}\n";
+    std::fs::write(&web, names).expect("write");
+    std::fs::write(dir.path().join("server.crt"), pki.text("server.crt")).expect("write");
+    file.write(&format!("resources: {{nodes: {{}}}}\ntls_config: {}\n", web.display()));
+    exporter.program.line(&["The new configuration is not usable", "server.key"]);
+    exporter.wait_gauge(false);
+    common::replace(&dir.path().join("server.key"), &pki.text("server.key"));
+    until("it speaks TLS", || {
+        let refused = request(exporter.main, "GET", "/metrics", &[]);
+        refused.map_or(Some(()), |answer| (answer.status == 400).then_some(()))
+    });
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! [`Personality::sides`].
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -30,7 +31,26 @@ use crate::telemetry::metric::Row;
 use crate::telemetry::{OwnMetrics, Recorder};
 
 /// Reads the options file and resolves it with the flags; it may block.
-pub(crate) type Resolve = Arc<dyn Fn(Load) -> Result<Config, ConfigErrors> + Send + Sync>;
+pub(crate) type Resolve = Arc<dyn Fn(Load) -> Result<Config, Refused> + Send + Sync>;
+
+/// Flags or an options file that cannot be used.
+pub(crate) struct Refused {
+    /// Why.
+    pub(crate) errors: ConfigErrors,
+    /// The files that they name: what has to be mended may be in one of them.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.errors.fmt(f)
+    }
+}
+
+/// Why these flags are refused.
+fn refused(flags: &KubeArgs) -> impl FnOnce(ConfigErrors) -> Refused + use<'_> {
+    |errors| Refused { errors, files: config::named_files(flags) }
+}
 
 /// What the program is under one name.
 pub(crate) struct Personality {
@@ -108,7 +128,9 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
     Personality {
         sides: const { &[&KUBERNETES, &STATSD] },
         program: "kstatd",
-        resolve: Arc::new(move |load| config::kstatd(&flags, load, kubernetes::is_configured)),
+        resolve: Arc::new(move |load| {
+            config::kstatd(&flags, load, kubernetes::is_configured).map_err(refused(&flags.kube.0))
+        }),
         options_file: args.kube.0.config.clone(),
         follows_flags: true,
         telemetry: |config, readiness| {
@@ -151,7 +173,9 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
     Personality {
         sides: const { &[&KUBERNETES] },
         program: "kube-state-metrics",
-        resolve: Arc::new(move |load| config::kube_state_metrics(&flags, load)),
+        resolve: Arc::new(move |load| {
+            config::kube_state_metrics(&flags, load).map_err(refused(&flags))
+        }),
         options_file: args.config.clone(),
         follows_flags: true,
         telemetry: |_, readiness| {
@@ -191,8 +215,10 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
         program: "statsd_exporter",
         resolve: Arc::new(move |_| {
             let invalid = |error: statsd::StatsdError| ConfigError::Invalid(error.to_string());
-            statsd::require_listener(&flags).map_err(invalid)?;
-            Ok(config::statsd_exporter(&flags)?)
+            statsd::require_listener(&flags)
+                .map_err(invalid)
+                .and_then(|()| config::statsd_exporter(&flags))
+                .map_err(|error| Refused { errors: error.into(), files: Vec::new() })
         }),
         options_file: String::new(),
         follows_flags: false,

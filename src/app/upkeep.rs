@@ -16,11 +16,11 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use super::listeners::Listeners;
-use super::personality::{Personality, Resolve, Running};
+use super::personality::{Personality, Refused, Resolve, Running};
 use super::process::file_watch::FileWatch;
 use super::sides::{Kind, Trigger};
 use super::telemetry::Telemetry;
-use crate::cli::config::{Config, ConfigErrors, Load, OptionsFile};
+use crate::cli::config::{Config, Load, OptionsFile};
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::ConfigFile;
 
@@ -44,7 +44,7 @@ impl Beginning {
     /// # Errors
     ///
     /// What cannot be used.
-    pub(crate) fn new(personality: &Personality) -> Result<Self, ConfigErrors> {
+    pub(crate) fn new(personality: &Personality) -> Result<Self, Refused> {
         let options_file = &personality.options_file;
         let mut watched = FileWatch::new();
         watched.follow((!options_file.is_empty()).then(|| PathBuf::from(options_file)));
@@ -65,14 +65,14 @@ fn files(config: &Config, kinds: &[&Kind]) -> Vec<PathBuf> {
 enum Step {
     Idle,
     /// Flags and options file are being resolved.
-    Resolving(JoinHandle<Result<Config, ConfigErrors>>),
+    Resolving(JoinHandle<Result<Config, Refused>>),
     /// Sides get what the new configuration needs.
     Preparing(Box<Config>, JoinHandle<Result<(), String>>),
 }
 
 /// What has come of a step.
 enum Done {
-    Resolved(Result<Result<Config, ConfigErrors>, JoinError>),
+    Resolved(Result<Result<Config, Refused>, JoinError>),
     Prepared(Result<Result<(), String>, JoinError>),
 }
 
@@ -166,6 +166,10 @@ impl Upkeep {
     /// Reads flags and files anew, as SIGHUP asks for.
     pub(crate) fn reload(&mut self) {
         tracing::info!("Changes detected");
+        self.resolve_anew();
+    }
+
+    fn resolve_anew(&mut self) {
         match std::mem::replace(&mut self.step, Step::Idle) {
             Step::Idle => {}
             Step::Resolving(task) => task.abort(),
@@ -212,7 +216,13 @@ impl Upkeep {
         match (done, std::mem::replace(&mut self.step, Step::Idle)) {
             (Done::Resolved(Ok(Ok(config))), _) => self.resolved(config),
             (Done::Prepared(Ok(Ok(()))), Step::Preparing(config, _)) => self.accept(&config),
-            (Done::Resolved(Ok(Err(error))), _) => self.refuse(&error, false),
+            // What may have changed before it was watched is read again.
+            (Done::Resolved(Ok(Err(refused))), _)
+                if self.watched.follow_also(refused.files.clone()) =>
+            {
+                self.resolve_anew();
+            }
+            (Done::Resolved(Ok(Err(refused))), _) => self.refuse(&refused.errors, false),
             (Done::Prepared(Ok(Err(error))), _) => self.refuse(&error, true),
             (Done::Resolved(Err(error)) | Done::Prepared(Err(error)), _) => {
                 self.refuse(&error, true);
@@ -222,7 +232,10 @@ impl Upkeep {
     }
 
     fn resolved(&mut self, config: Config) {
-        self.watched.follow(files(&config, self.kinds));
+        if self.watched.follow(files(&config, self.kinds)) {
+            // It may have changed before it was watched.
+            return self.resolve_anew();
+        }
         for kind in self.kinds {
             let is_on = self.sides.iter().any(|running| std::ptr::eq(running.kind, *kind));
             if is_on == (kind.off)(&config).is_some() {
@@ -250,10 +263,11 @@ impl Upkeep {
 
     /// From here on this is what has to be served.
     fn accept(&mut self, config: &Config) {
-        self.listeners.change(config);
-        for running in &mut self.sides {
-            running.side.reload(config);
+        let sides = self.sides.iter_mut().map(|running| running.side.reload(config));
+        if let Err(error) = sides.collect::<Result<Vec<()>, String>>() {
+            return self.refuse(&error, true);
         }
+        self.listeners.change(config);
         self.accepted = told_of(config);
         self.doubt = false;
         self.failures = 0;

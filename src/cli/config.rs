@@ -13,7 +13,7 @@ use super::error::{named, web_problem};
 use super::kube_flags::KubeArgs;
 use super::native::{LogArgs, LogStyle, RunArgs};
 use super::read_options::merge_options_file;
-pub use super::read_options::{Load, OptionsFile, read_options_file};
+pub use super::read_options::{Load, OptionsFile, named_files, read_options_file};
 use super::selection::{self, family_filter};
 pub use super::selection::{default_resources, namespaces, rendering};
 use super::services;

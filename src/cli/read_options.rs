@@ -1,11 +1,12 @@
 //! The options file where it lies: read, merged over the flags, and what happens where it cannot be used.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, ConfigErrors};
 use super::kube_args::KubeArgs;
 use super::options_file;
 use crate::config_file::{self, Problem, ProblemClass, Severity};
+use crate::server::web_config::WebConfig;
 
 /// An options file that is named by `--config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +66,19 @@ pub(super) fn merge_options_file(
             Ok(Some(OptionsFile { path, content: Some(content) }))
         }
     }
+}
+
+/// The files that flags and options file name, as far as the latter can be read, and those that these name, whether or
+/// not they can be used.
+#[must_use]
+pub fn named_files(args: &KubeArgs) -> Vec<PathBuf> {
+    let text = config_file::read(Path::new(&args.config));
+    let merged = text.ok().map(|text| options_file::merge(&text, args).args);
+    let KubeArgs { kubeconfig, custom_resource_config_file, tls_config, .. } =
+        merged.as_ref().unwrap_or(args);
+    let named = [&args.config, kubeconfig, custom_resource_config_file, tls_config];
+    let named = named.into_iter().filter(|path| !path.is_empty()).map(PathBuf::from);
+    named.chain(WebConfig::files(Path::new(tls_config))).collect()
 }
 
 /// An options file that was merged.

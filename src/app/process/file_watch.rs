@@ -49,18 +49,27 @@ impl FileWatch {
 
     /// Watches these files from here on, of which some may not exist yet. A file that was watched before
     /// keeps the content that it is compared with, so that no change of it is lost. What cannot be watched
-    /// is logged, and looked at now and then.
-    pub fn follow(&mut self, paths: impl IntoIterator<Item = PathBuf>) {
+    /// is logged, and looked at now and then. Tells whether one of them was not watched before: who has read it
+    /// already may have missed a change.
+    pub fn follow(&mut self, paths: impl IntoIterator<Item = PathBuf>) -> bool {
         let paths: BTreeSet<PathBuf> = paths.into_iter().collect();
         let mut old = std::mem::take(&mut self.files);
         self.files = paths.iter().map(|path| (path.clone(), None)).collect();
         self.watch();
+        let mut new = false;
         for (path, content) in &mut self.files {
             match old.iter_mut().find(|(known, _)| known == path) {
                 Some((_, seen)) => *content = seen.take(),
-                None => *content = read(path),
+                None => (new, *content) = (true, read(path)),
             }
         }
+        new
+    }
+
+    /// The same, and goes on with what is watched already.
+    pub fn follow_also(&mut self, paths: impl IntoIterator<Item = PathBuf>) -> bool {
+        let known: Vec<PathBuf> = self.files.iter().map(|(path, _)| path.clone()).collect();
+        self.follow(known.into_iter().chain(paths))
     }
 
     /// Completes when a file has another content than when it was last looked at. Nothing is lost when it
@@ -220,7 +229,8 @@ mod tests {
         let mut watch = FileWatch::new();
         watch.follow([path.clone()]);
         fs::write(&path, "b").expect("write");
-        watch.follow([other.clone(), path.clone()]);
+        assert!(watch.follow([other.clone(), path.clone()]), "one of them is new");
+        assert!(!watch.follow_also([other.clone()]));
         within(watch.changed()).await;
         fs::write(&other, "c").expect("write");
         within(watch.changed()).await;

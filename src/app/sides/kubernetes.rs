@@ -300,9 +300,11 @@ impl Side for KubeSide {
         })))
     }
 
-    fn reload(&mut self, config: &Config) {
+    fn reload(&mut self, config: &Config) -> Result<(), String> {
         let prepared = self.prepared.take().and_then(|mut prepared| prepared.try_recv().ok());
-        let (Some(connection), Some(config)) = (prepared, &config.kube) else { return };
+        let (Some(connection), Some(config)) = (prepared, &config.kube) else {
+            return Err("the Kubernetes side has no connection for the new configuration".to_owned());
+        };
         let asked = (&self.connection.client, &self.config.namespaces);
         let other = !Arc::ptr_eq(asked.0, &connection.client) || *asked.1 != config.namespaces;
         if !Arc::ptr_eq(&self.connection.client, &connection.client) {
@@ -321,6 +323,7 @@ impl Side for KubeSide {
         if other {
             self.ask_for_namespaces();
         }
+        Ok(())
     }
 
     fn attend(&mut self) -> Task<'_, ()> {
@@ -382,6 +385,26 @@ fn pipeline_config(config: &KubeConfig, custom: Option<&mut Custom>) -> Pipeline
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::config::{self, Load};
+    use crate::cli::native::RunArgs;
+
+    /// Nobody should ask for it; if somebody does, the log and the gauge are to say that nothing has changed.
+    #[tokio::test]
+    async fn a_reload_for_which_nothing_is_prepared_is_refused() {
+        let mut args = RunArgs::default();
+        (args.listen, args.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
+        args.kube.0.apiserver = "http://127.0.0.1:1".to_owned();
+        let config = config::kstatd(&args, Load::First, |_| true).expect("a configuration");
+        let metrics = KubeMetrics::default();
+        let start =
+            Start { config: &config, metrics: &metrics, taken: Arc::new(|_| false), beside: None };
+        let mut side = KubeSide::start(start).await.expect("a side");
+        assert!(side.reload(&config).expect_err("nothing is prepared").contains("connection"));
+        let preparing = side.prepare(&config).expect("usable").expect("something to do");
+        preparing.await.expect("a connection");
+        assert_eq!(side.reload(&config), Ok(()));
+        side.stop().await;
+    }
 
     #[test]
     fn names_of_kubernetes_families_are_reserved_with_what_open_metrics_adds() {

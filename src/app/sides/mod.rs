@@ -151,8 +151,13 @@ pub(crate) trait Side: Send {
     }
 
     /// Follows this configuration from here on, for which it is prepared.
-    fn reload(&mut self, config: &Config) {
+    ///
+    /// # Errors
+    ///
+    /// Why it goes on as before, which may be a matter of time.
+    fn reload(&mut self, config: &Config) -> Result<(), String> {
         let _ = config;
+        Ok(())
     }
 
     /// Does what is to be done now and then: completes when [`Side::status`] may be another. It may be dropped at any

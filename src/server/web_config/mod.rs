@@ -35,7 +35,7 @@ use self::fresh::{Contents, Fresh};
 use self::rate_limit::Limiter;
 use self::users::{Checker, Verdict};
 use super::response::{self, Response};
-use crate::config_file::Problem;
+use crate::config_file::{self, Problem};
 
 pub(crate) use self::tls::Settings;
 
@@ -97,6 +97,15 @@ impl WebConfig {
         }
         config.rate = file.rate;
         Ok(config)
+    }
+
+    /// The files that one names with certificates and keys, as far as it can be read.
+    pub fn files(path: &Path) -> Vec<PathBuf> {
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let text = config_file::read(path).unwrap_or_default();
+        let file = File::parse(&text, directory);
+        let named = |file: File| tls::files(&file.tls).into_iter().map(Path::to_owned).collect();
+        file.map(named).unwrap_or_default()
     }
 
     /// Where the file is.
