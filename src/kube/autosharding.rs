@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::client::{Client, ClientError, Refusal};
-use super::follow::backoff::{Backoff, BackoffConfig};
+use super::follow::backoff::{Backoff, BackoffConfig, Failure};
 use super::shard::{self, Shard};
 
 /// How long a watch is asked to last, and how much longer it may at most.
@@ -202,7 +202,11 @@ impl Follower {
                 Ok(()) if begun.elapsed() > Duration::from_secs(1) => backoff.succeeded(),
                 Ok(()) => sleep(Duration::from_secs(1)).await,
                 Err(error) => {
-                    let pause = backoff.failed(Instant::now().into_std(), false, fastrand::f64());
+                    let pause = backoff.failed(
+                        Instant::now().into_std(),
+                        Failure::Passing,
+                        fastrand::f64(),
+                    );
                     tracing::warn!(
                         namespace = self.pod.namespace,
                         stateful_set = self.set,

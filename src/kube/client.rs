@@ -90,6 +90,11 @@ impl Client {
         Ok(Self(Arc::new(Inner { number, connections, credentials, tls, url, headers })))
     }
 
+    /// How many connections were opened from the event loop of the caller.
+    pub(crate) fn opened(&self) -> u64 {
+        self.0.connections.opened()
+    }
+
     /// A number that only clones of this client have.
     pub(crate) fn number(&self) -> u64 {
         self.0.number

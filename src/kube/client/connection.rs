@@ -100,6 +100,8 @@ struct State {
     links: Vec<http2::Link>,
     /// Connections that others wait for, by event loop.
     opening: HashMap<Id, watch::Receiver<Opening>>,
+    /// How many were opened, by event loop.
+    opened: HashMap<Id, u64>,
     /// Whether the server has chosen HTTP/1.1: there is nothing to wait for then.
     http1: bool,
 }
@@ -178,6 +180,11 @@ impl Connections {
         Err("not sent".to_owned())
     }
 
+    /// How many were opened from this event loop.
+    pub(crate) fn opened(&self) -> u64 {
+        self.0.state().opened.get(&Handle::current().id()).copied().unwrap_or_default()
+    }
+
     /// A connection for a request, and whether it was opened for it.
     async fn way(
         &self,
@@ -221,7 +228,11 @@ impl Connections {
 
     async fn open(&self, tls: Option<&Built>, generation: u64) -> Result<Way, String> {
         let dialed = self.0.dialer.dial(tls.map(|built| &built.config)).await?;
-        self.0.state().http1 = !dialed.http2;
+        {
+            let mut state = self.0.state();
+            state.http1 = !dialed.http2;
+            *state.opened.entry(Handle::current().id()).or_default() += 1;
+        }
         if !dialed.http2 {
             let link = http1::Link::open(dialed, generation).await;
             return link.map(|link| Way::Http1(Box::new(link))).map_err(|error| causes(&error));

@@ -18,6 +18,11 @@ pub struct BackoffConfig {
     /// process wakes up once for all of it. Rights may return at any time, and what is shown has to be
     /// right ten seconds later.
     pub lasting_cycle: Duration,
+    /// The cap where the server has no such kind (404). Whoever adds one makes the server begin anew, or defines it,
+    /// which wakes those that wait; the cap is for what nobody tells of.
+    pub absent_cap: Duration,
+    /// The same as `lasting_cycle` for kinds that the server has not had for so long.
+    pub absent_cycle: Duration,
     /// The least time between two attempts of all list/watches together while none succeeds.
     pub spacing: Duration,
     /// Within which time all try again when one has succeeded.
@@ -32,10 +37,23 @@ impl Default for BackoffConfig {
             denied_cap: Duration::from_secs(4),
             lasting: Duration::from_secs(600),
             lasting_cycle: Duration::from_secs(7),
+            absent_cap: Duration::from_secs(60),
+            absent_cycle: Duration::from_secs(120),
             spacing: Duration::from_millis(200),
             spread: Duration::from_millis(500),
         }
     }
+}
+
+/// How a request failed, as far as it decides when the next one is worth while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It may succeed at any time.
+    Passing,
+    /// The server refuses it for good, such as for want of rights.
+    Denied,
+    /// The server has no such kind.
+    Absent,
 }
 
 /// The waiting times of one list/watch.
@@ -56,12 +74,14 @@ impl Backoff {
     }
 
     /// Notes a failure at `now`; how long to wait, with up to its double as `jitter` (0 to 1) says.
-    /// `denied` tells that the server has refused for good.
-    pub fn failed(&mut self, now: Instant, denied: bool, jitter: f64) -> Duration {
+    pub fn failed(&mut self, now: Instant, failure: Failure, jitter: f64) -> Duration {
         self.since.get_or_insert(now);
-        let BackoffConfig { cap, denied_cap, .. } = self.config;
-        let wait = self.next.min(if denied { denied_cap } else { cap });
-        self.next = (wait * 2).min(denied_cap.max(cap));
+        let wait = self.next.min(match failure {
+            Failure::Passing => self.config.cap,
+            Failure::Denied => self.config.denied_cap,
+            Failure::Absent => self.config.absent_cap,
+        });
+        self.next = wait * 2;
         wait + wait.mul_f64(jitter.clamp(0.0, 1.0))
     }
 
@@ -85,15 +105,17 @@ mod tests {
     fn doubles_to_the_cap_and_begins_anew_after_a_success() {
         let mut backoff = Backoff::new(BackoffConfig::default());
         let now = Instant::now();
-        let mut waits = |denied, times| {
-            let waits = (0..times).map(|_| backoff.failed(now, denied, 0.0).as_millis());
+        let mut waits = |failure, times| {
+            let waits = (0..times).map(|_| backoff.failed(now, failure, 0.0).as_millis());
             waits.collect::<Vec<_>>()
         };
-        assert_eq!(waits(false, 6), [250, 500, 1000, 2000, 2000, 2000]);
-        assert_eq!(waits(true, 2), [4000, 4000]);
-        assert_eq!(waits(false, 1), [2000]);
+        assert_eq!(waits(Failure::Passing, 6), [250, 500, 1000, 2000, 2000, 2000]);
+        assert_eq!(waits(Failure::Denied, 2), [4000, 4000]);
+        assert_eq!(waits(Failure::Absent, 5), [8000, 16_000, 32_000, 60_000, 60_000]);
+        assert_eq!(waits(Failure::Denied, 1), [4000]);
+        assert_eq!(waits(Failure::Passing, 1), [2000]);
         backoff.succeeded();
-        assert_eq!(backoff.failed(now, true, 0.0).as_millis(), 250);
+        assert_eq!(backoff.failed(now, Failure::Absent, 0.0).as_millis(), 250);
     }
 
     #[test]
@@ -103,7 +125,7 @@ mod tests {
         let later = |seconds| start + Duration::from_secs(seconds);
         assert!(!backoff.is_lasting(later(10_000)));
         for seconds in [0, 300, 599] {
-            backoff.failed(later(seconds), true, 0.0);
+            backoff.failed(later(seconds), Failure::Denied, 0.0);
             assert!(!backoff.is_lasting(later(seconds)));
         }
         assert!(backoff.is_lasting(later(600)));
@@ -115,9 +137,8 @@ mod tests {
     fn jitter_adds_up_to_as_much_again() {
         let mut backoff = Backoff::new(BackoffConfig::default());
         let now = Instant::now();
-        assert_eq!(backoff.failed(now, false, 0.5).as_millis(), 375);
-        assert_eq!(backoff.failed(now, false, 1.0).as_millis(), 1000);
-        assert_eq!(backoff.failed(now, false, 7.0).as_millis(), 2000);
+        let mut failed = |jitter| backoff.failed(now, Failure::Passing, jitter).as_millis();
+        assert_eq!([0.5, 1.0, 7.0].map(&mut failed), [375, 1000, 2000]);
     }
 
     /// The sum that the promise of ten seconds rests on: no wait takes more than four.
@@ -128,7 +149,8 @@ mod tests {
         let start = Instant::now();
         for hour in 0..100 {
             let now = start + Duration::from_secs(3600 * hour);
-            assert!(backoff.failed(now, false, 1.0) <= Duration::from_secs(4));
+            let wait = backoff.failed(now, Failure::Passing, 1.0);
+            assert!(wait <= Duration::from_secs(4));
         }
         assert!(config.spread <= Duration::from_secs(1));
     }

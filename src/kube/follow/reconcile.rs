@@ -169,6 +169,8 @@ impl Reconciler {
             (wanted.number, Arc::clone(&wanted.plans))
         };
         self.number = number;
+        // What is wanted changes with what the cluster defines, too.
+        self.ground.shared.look_again();
         self.order = plans.iter().map(|plan| plan.name().to_owned()).collect();
         let wanted: BTreeSet<&str> = plans.iter().map(Plan::name).collect();
         let first = self.served.is_empty();

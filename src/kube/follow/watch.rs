@@ -9,13 +9,14 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use tokio::time::{Instant, timeout};
 
-use super::backoff::{Backoff, BackoffConfig};
+use super::backoff::{Backoff, BackoffConfig, Failure};
 use super::chunks::{Chunks, Trouble};
 use super::intake::Intake;
 use super::journal::{Journal, Member};
@@ -103,6 +104,10 @@ pub(crate) struct Shared {
     journal: Arc<Journal>,
     /// From when the times at which watches end are counted.
     origin: Instant,
+    /// Clients and their connections, as far as something came of one; 0 before the first.
+    reached: AtomicU64,
+    /// How often something said that the server may have other kinds.
+    signs: AtomicU64,
 }
 
 impl Shared {
@@ -113,6 +118,24 @@ impl Shared {
             turns: Turns::new(timing.list_turn),
             journal: Arc::default(),
             origin: Instant::now(),
+            reached: AtomicU64::new(0),
+            signs: AtomicU64::new(0),
+        }
+    }
+
+    /// Something says that the server may have other kinds than before: whoever waits need not wait any longer.
+    pub(crate) fn look_again(&self) {
+        self.signs.fetch_add(1, Ordering::Relaxed);
+        self.retries.succeeded();
+    }
+
+    /// The server has given something over its latest connection. Behind a new one there may be another server, or the
+    /// same with other kinds: it is the only sign of a server that was replaced without a fault.
+    fn reached(&self, client: &Client) {
+        let latest = client.number() << 32 | client.opened() & u64::from(u32::MAX);
+        let before = self.reached.swap(latest, Ordering::Relaxed);
+        if before != 0 && before != latest {
+            self.look_again();
         }
     }
 
@@ -137,12 +160,15 @@ fn pause(
     backoff: &mut Backoff,
     config: &BackoffConfig,
     now: std::time::Instant,
-    denied: bool,
+    failure: Failure,
     since: Duration,
 ) -> Duration {
-    let own = backoff.failed(now, denied, fastrand::f64());
-    let together = denied && backoff.is_lasting(now);
-    if together { span(since, config.lasting_cycle) } else { own }
+    let own = backoff.failed(now, failure, fastrand::f64());
+    match failure {
+        Failure::Denied if backoff.is_lasting(now) => span(since, config.lasting_cycle),
+        Failure::Absent if backoff.is_lasting(now) => span(since, config.absent_cycle),
+        _ => own,
+    }
 }
 
 /// How a request came to its end.
@@ -227,9 +253,13 @@ impl From<WireError> for Ended {
 }
 
 /// Whether a list is refused for good, or until somebody changes rights or what the server has.
-fn denied(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Refused { code: 400..=499 }
-        if !matches!(outcome, Outcome::Refused { code: 401 | 408 | 410 | 429 }))
+fn failure(outcome: &Outcome) -> Failure {
+    match outcome {
+        Outcome::Refused { code: 401 | 408 | 410 | 429 } => Failure::Passing,
+        Outcome::Refused { code: 404 } => Failure::Absent,
+        Outcome::Refused { code: 400..=499 } => Failure::Denied,
+        _ => Failure::Passing,
+    }
 }
 
 /// Everything that one list/watch needs.
@@ -279,6 +309,7 @@ impl Reflector {
                 self.progress.phase(Phase::Listing);
                 self.turn = Some(self.shared.turns.take().await);
             }
+            let signs = self.shared.signs.load(Ordering::Relaxed);
             let ended = match machine.state() {
                 State::Listing { .. } => self.list(&machine).await,
                 State::Streaming | State::Watching { .. } => self.watch(&mut machine).await,
@@ -293,7 +324,7 @@ impl Reflector {
             }
             let gave_up = self.report(machine.state(), &ended);
             let watched = matches!(machine.state(), State::Watching { .. });
-            let denied = denied(&ended.outcome);
+            let failure = failure(&ended.outcome);
             let order = machine.step(ended.outcome);
             self.settle(order.collected);
             if gave_up {
@@ -314,17 +345,21 @@ impl Reflector {
                 &mut backoff,
                 &self.timing.backoff,
                 now,
-                denied,
+                failure,
                 self.shared.origin.elapsed(),
             );
             if watched && order.collected == Collected::Discard {
                 // A state that is lost again and again: making it anew must not be all that happens.
                 wait = wait.max(self.health.list_took.min(MAX_RELIST_WAIT));
             }
+            if failure == Failure::Absent && signs != self.shared.signs.load(Ordering::Relaxed) {
+                // There was a sign while it was being asked for, for which nobody could wake it.
+                wait = self.timing.backoff.spread;
+            }
             let asked = ended.retry_after.map(|asked| asked.min(MAX_RETRY_AFTER));
             self.progress.phase(Phase::Waiting);
             self.turn = None;
-            self.shared.retries.wait(wait, asked, denied).await;
+            self.shared.retries.wait(wait, asked, failure != Failure::Passing).await;
         }
     }
 
@@ -613,6 +648,7 @@ impl Reflector {
 
     /// A list is complete or a watch is open: what failed before does not any more.
     fn succeeded(&mut self) {
+        self.shared.reached(&self.client);
         self.health.denied_since = None;
         self.health.dead_since = None;
         if std::mem::take(&mut self.health.failing) {
@@ -720,21 +756,41 @@ mod tests {
         let (now, begun) = (std::time::Instant::now(), Duration::from_millis(12_345));
         let mut one = Backoff::new(config);
         let mut other = Backoff::new(config);
-        pause(&mut other, &config, now, true, begun);
+        let denied = Failure::Denied;
+        pause(&mut other, &config, now, denied, begun);
         for hour in 0..1_000 {
             let later = Duration::from_millis(3_600_100 * hour);
             let (now, since) = (now + later, begun + later);
-            let wait = pause(&mut one, &config, now, true, since);
+            let wait = pause(&mut one, &config, now, denied, since);
             assert!(wait <= Duration::from_secs(8), "{wait:?}");
             if hour > 0 {
                 // A little later than the first.
                 let late = Duration::from_millis(3);
-                let second = pause(&mut other, &config, now + late, true, since + late);
+                let second = pause(&mut other, &config, now + late, denied, since + late);
                 assert_eq!(since + wait, since + late + second);
             }
         }
         // A server that is away for long is another matter.
-        assert!(pause(&mut one, &config, now + config.lasting, false, begun) <= 2 * config.cap);
+        let away = pause(&mut one, &config, now + config.lasting, Failure::Passing, begun);
+        assert!(away <= 2 * config.cap);
+    }
+
+    /// Nor is a kind that no server has asked for more often than by the original, which does so every 30 to 60 s, and
+    /// one that comes without a sign is found within 2¼ minutes.
+    #[test]
+    fn what_the_server_does_not_have_is_asked_for_seldom() {
+        let config = BackoffConfig::default();
+        let (start, mut backoff) = (std::time::Instant::now(), Backoff::new(config));
+        let (mut since, mut asked) = (Duration::ZERO, 0);
+        while since < Duration::from_secs(24 * 3600) {
+            let wait = pause(&mut backoff, &config, start + since, Failure::Absent, since);
+            assert!(wait <= Duration::from_secs(135), "{wait:?}");
+            (since, asked) = (since + wait, asked + 1);
+        }
+        assert!(asked < 24 * 3600 / 60, "{asked} times a day");
+        // Something else in its way makes it no slower than others.
+        let away = pause(&mut backoff, &config, start + since, Failure::Passing, since);
+        assert!(away <= 2 * config.cap);
     }
 
     /// The sum that the promise of a minute rests on.

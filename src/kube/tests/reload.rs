@@ -450,3 +450,40 @@ async fn a_share_that_goes_on_while_kinds_wait_for_their_turn() {
     in_force(&bench, number).await;
     assert_eq!(lines(&bench), ["a x 1", "b x 1"]);
 }
+
+/// A kind that the server does not have is left alone until something says that it may be there: another order, or a
+/// connection that was opened anew.
+#[tokio::test]
+async fn a_kind_that_is_not_there_is_looked_for_when_something_has_changed() {
+    let mut config = of(&["a", "b"]);
+    config.timing.backoff =
+        BackoffConfig { initial: LONG, absent_cap: LONG, ..config.timing.backoff };
+    let stub = Stub::start().await;
+    let client = Arc::new(client(&stub).await);
+    let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
+    let pipeline = Pipeline::follow(&client, &config, &catalog, &metrics).expect("a thread");
+    let handle = pipeline.handle();
+    let mut bench = Bench { stub, pipeline, handle, catalog, metrics };
+    let mut calls = Calls::default();
+    for _ in ["as a watch", "as a list"] {
+        calls.of(&mut bench.stub, "b").await.refuse(404);
+    }
+    let body = answer(calls.of(&mut bench.stub, "a").await, &["old"]);
+    bench.ready().await;
+    // A watch that ends and goes on over the same connection says nothing.
+    drop(body);
+    let body = bench.stub.watch("5").await.protobuf();
+    body.send(event("ADDED", &pod("new", "6")));
+    shows(&bench, &["a new 6", "a old 1"]).await;
+    assert!(bench.stub.is_quiet());
+    change(&bench, &client, &config);
+    for _ in ["as a watch", "as a list"] {
+        calls.of(&mut bench.stub, "b").await.open(404, JSON).abort();
+    }
+    // One that has to open another does, once there was an answer.
+    body.abort();
+    let body = calls.of(&mut bench.stub, "a").await.protobuf();
+    let _other = answer(calls.of(&mut bench.stub, "b").await, &["come"]);
+    shows(&bench, &["a new 6", "a old 1", "b come 1"]).await;
+    drop(body);
+}
