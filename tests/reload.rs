@@ -293,6 +293,39 @@ fn a_file_that_a_refused_options_file_names_is_applied_when_it_is_repaired() {
     });
 }
 
+/// Objects and `/readyz` wait for the API server; lines and scrapes of them wait for nobody.
+#[test]
+fn lines_are_taken_and_shown_before_the_api_server_says_which_shard_this_is() {
+    let cluster = Cluster::new(5, Passage::Silent);
+    let server = format!("--apiserver={}", cluster.url());
+    let args = [
+        "run",
+        &server,
+        "--pod=kstatd-0",
+        "--pod-namespace=monitoring",
+        "--listen=127.0.0.1:0",
+        "--telemetry-listen=127.0.0.1:0",
+        "--statsd.listen-udp=127.0.0.1:0",
+        "--statsd.listen-tcp=",
+    ];
+    let mut program = Program::start("kstatd", args);
+    let udp = program.address(&["Accepting StatsD Traffic"], "udp");
+    let main = program.address(&["Started metrics server"], "address");
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
+    sender.send_to(b"heard:1|c", udp).expect("sent");
+    let lines = || get(main, "/metrics/statsd").text().contains("heard 1\n");
+    until("the line is shown", || lines().then_some(()));
+    assert_eq!(get(main, "/metrics/kubernetes").status, 503);
+    assert_eq!(get(main, "/readyz").status, 503);
+    // Nor does an API server that knows no such pod end what is received.
+    cluster.gate.set(Passage::Open);
+    program.line(&["the share of this pod is not known yet", "404"]);
+    assert!(lines());
+    assert_eq!(get(main, "/readyz").status, 503);
+    program.signal("TERM");
+    assert_eq!(program.ended().code(), Some(0));
+}
+
 #[test]
 fn compression_and_deadlines_follow_the_file_under_both_names() {
     let cluster = Cluster::new(20, Passage::Open);

@@ -16,6 +16,7 @@ mod options;
 pub(crate) mod proxy;
 pub(crate) mod tls;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderN
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
+use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::frame::{Encoding, Status};
 pub(crate) use connection::Body;
@@ -72,6 +74,20 @@ impl Client {
     /// Nothing says where the server is, or a file or URL cannot be used.
     pub async fn new(options: &ClientOptions) -> Result<Self, ClientError> {
         Self::of(options.setup()?, &options.user_agent)
+    }
+
+    /// For another process like this one, at an address: with the certificate and key that it shows over TLS, plain without.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub(super) fn of_peer(
+        address: SocketAddr,
+        identity: Option<&Arc<CertifiedKey>>,
+    ) -> Result<Self, ClientError> {
+        let scheme = if identity.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{address}");
+        let setup = options::Setup::of_peer(&url, identity);
+        Self::of(setup.map_err(|reason| ClientError::Setup { url, reason })?, "kstatd")
     }
 
     /// A client that has been set up.

@@ -4,7 +4,8 @@
 //! finding the pod of this process; nothing is written. What follows from the answers is the matter of
 //! `resharding`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +14,10 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::autosharding::get;
-use super::client::{Client, ClientOptions};
+use super::client::Client;
 
 /// The name of the series by which a pod says how far it is.
 const SERIES: &str = "kstatd_kubernetes_shard_stage";
@@ -100,6 +102,32 @@ impl Levels {
     }
 }
 
+/// Gives the certificate and key that our own listeners show now, which those of all pods share.
+pub type OwnIdentity = Arc<
+    dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<CertifiedKey>, String>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// How the telemetry listeners of the others are asked.
+#[derive(Clone)]
+pub struct Asking {
+    /// Their port.
+    pub port: u16,
+    /// Over TLS, if they speak it: only who shows our own certificate is asked.
+    pub identity: Option<OwnIdentity>,
+}
+
+impl Asking {
+    async fn client(&self, ip: IpAddr) -> Option<Client> {
+        let identity = match &self.identity {
+            Some(identity) => Some(identity().await.ok()?),
+            None => None,
+        };
+        Client::of_peer(SocketAddr::new(ip, self.port), identity.as_ref()).ok()
+    }
+}
+
 /// Asks the others, again and again. Dropping it ends that.
 pub(super) struct Peers {
     total: i64,
@@ -119,14 +147,15 @@ impl Peers {
         client: Arc<ArcSwap<Client>>,
         namespace: String,
         names: Vec<String>,
-        port: u16,
+        asking: &Asking,
         total: i64,
     ) -> Self {
         let (sender, heard) = watch::channel(Levels::default());
         let look_up = look_up(names.len());
         let peer = |(number, name)| {
             let (address, looked_up, client) = (None, None, None);
-            Peer { number, name, port, address, looked_up, look_up, client }
+            let asking = asking.clone();
+            Peer { number, name, asking, address, looked_up, look_up, client }
         };
         let peers = names.into_iter().enumerate().map(peer).collect();
         let task = tokio::spawn(ask(client, namespace, peers, total, sender)).abort_handle();
@@ -195,7 +224,7 @@ struct Peer {
     /// Its place among the answers.
     number: usize,
     name: String,
-    port: u16,
+    asking: Asking,
     /// Where it was when the API server was asked last.
     address: Option<IpAddr>,
     /// When that was.
@@ -234,23 +263,12 @@ impl Peer {
         }
         let client = match known {
             Some(known) => known,
-            None => client(self.address?, self.port).await?,
+            None => self.asking.client(self.address?).await?,
         };
         let body = client.fetch(PATH).await.ok()?;
         self.client = Some(client);
         read(std::str::from_utf8(&body).ok()?, total)
     }
-}
-
-async fn client(ip: IpAddr, port: u16) -> Option<Client> {
-    let address = std::net::SocketAddr::new(ip, port);
-    let options = ClientOptions {
-        apiserver: Some(format!("http://{address}")),
-        user_agent: "kstatd".to_owned(),
-        direct: true,
-        ..ClientOptions::default()
-    };
-    Client::new(&options).await.ok()
 }
 
 /// What a pod says about the way to `total` shards.

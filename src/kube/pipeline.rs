@@ -10,7 +10,7 @@ use super::facts::Facts;
 use super::follow::following::Plan;
 use super::follow::progress::{ListWatch, Progress, Pulse, Status};
 use super::follow::reconcile::{Reconciler, Situation, Wanted};
-use super::follow::watch::Shared;
+use super::follow::watch::{Shared, Timing};
 use super::follow::worker::{Pace, Worker};
 use crate::cache::Catalog;
 use crate::exposition::family::{Collect, Family};
@@ -57,15 +57,37 @@ impl Pipeline {
         catalog: &Catalog,
         metrics: &KubeMetrics,
     ) -> Result<Self, ClientError> {
-        let pace = Arc::new(Pace::new(config.timing.gather));
-        let (wanted, orders) = watch::channel(Wanted { number: 1, plans: plans(client, config) });
+        let wanted = Wanted { number: 1, plans: plans(client, config) };
+        Self::begin(wanted, &config.timing, catalog, metrics)
+    }
+
+    /// Follows nothing until the first [change](Pipeline::change), which has the number 1, and is not ready until then.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn idle(
+        timing: &Timing,
+        catalog: &Catalog,
+        metrics: &KubeMetrics,
+    ) -> Result<Self, ClientError> {
+        Self::begin(Wanted { number: 0, plans: Arc::default() }, timing, catalog, metrics)
+    }
+
+    fn begin(
+        wanted: Wanted,
+        timing: &Timing,
+        catalog: &Catalog,
+        metrics: &KubeMetrics,
+    ) -> Result<Self, ClientError> {
+        let pace = Arc::new(Pace::new(timing.gather));
+        let (wanted, orders) = watch::channel(wanted);
         let (sender, situation) = watch::channel(Situation::default());
         let progress = Arc::default();
         let reconciler = Reconciler::new(
             catalog.clone(),
             metrics.clone(),
             Arc::clone(&pace),
-            Arc::new(Shared::new(&config.timing)),
+            Arc::new(Shared::new(timing)),
             orders,
             sender,
             Arc::clone(&progress),

@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::autosharding::{Autosharding, Detected, PodName};
 use super::client::{Client, ClientError};
+use super::follow::backoff::{Backoff, BackoffConfig, Failure};
+pub use super::peers::{Asking, OwnIdentity};
 use super::peers::{Levels, Peers, level};
 use super::pipeline::PipelineHandle;
 use super::shard::{Shard, Stage};
@@ -194,8 +196,7 @@ pub struct Sharding {
     source: Autosharding,
     client: Arc<ArcSwap<Client>>,
     pod: PodName,
-    /// The port of the telemetry listeners.
-    port: u16,
+    asking: Asking,
     detected: watch::Receiver<Detected>,
     way: Resharding,
     /// Who is asked, while it matters.
@@ -203,20 +204,47 @@ pub struct Sharding {
 }
 
 impl Sharding {
-    /// Finds out the share of a pod. Others of its StatefulSet are asked at `port`.
+    /// Finds out the share of a pod, and how the others of its StatefulSet are asked.
     ///
     /// # Errors
     /// When the pod or its StatefulSet cannot be asked for, or it has none.
     pub async fn start(
         client: &Arc<ArcSwap<Client>>,
         pod: PodName,
-        port: u16,
+        asking: Asking,
     ) -> Result<Self, ClientError> {
         let source = Autosharding::start(Arc::clone(client), pod.clone()).await?;
         let mut detected = source.detected();
         let way = Resharding::new(*detected.borrow_and_update(), Instant::now());
         let client = Arc::clone(client);
-        Ok(Self { source, client, pod, port, detected, way, peers: None })
+        Ok(Self { source, client, pod, asking, detected, way, peers: None })
+    }
+
+    /// The same, however long it takes until it can be found out.
+    pub async fn find(client: Arc<ArcSwap<Client>>, pod: PodName, asking: Asking) -> Self {
+        let mut backoff = Backoff::new(BackoffConfig::default());
+        let mut said = String::new();
+        loop {
+            let error = match Self::start(&client, pod.clone(), asking.clone()).await {
+                Ok(found) => return found,
+                Err(error) => error.to_string(),
+            };
+            if error != said {
+                tracing::warn!(
+                    error,
+                    "the share of this pod is not known yet, asking again until it is"
+                );
+                said = error;
+            }
+            let now = std::time::Instant::now();
+            sleep(backoff.failed(now, Failure::Passing, fastrand::f64())).await;
+        }
+    }
+
+    /// The others are asked like this from here on.
+    pub fn ask(&mut self, asking: Asking) {
+        self.asking = asking;
+        self.peers = None;
     }
 
     /// What is to be followed and shown now.
@@ -244,7 +272,7 @@ impl Sharding {
                 let (client, namespace) = (Arc::clone(&self.client), self.pod.namespace.clone());
                 self.peers = self
                     .others()
-                    .map(|names| Peers::ask(client, namespace, names, self.port, total));
+                    .map(|names| Peers::ask(client, namespace, names, &self.asking, total));
             }
             let following = Following {
                 taken: handle.is_taken(change),

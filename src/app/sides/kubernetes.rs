@@ -20,7 +20,7 @@ use crate::cache::{Catalog, MetricKind};
 use crate::cli::config::{Config, KubeConfig, Name};
 use crate::exposition::Source;
 use crate::kube::facts::Facts;
-use crate::kube::resharding::Sharding;
+use crate::kube::resharding::{Asking, Sharding};
 use crate::kube::shard::Shard;
 use crate::kube::{
     self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle, Timing, Watched,
@@ -32,7 +32,7 @@ use crate::status::Reporter;
 use crate::telemetry::{KubeMetrics, Recorder};
 
 pub(crate) use connection::is_configured;
-use connection::{Connection, Reviewer, greet};
+use connection::{Connection, Reviewer, greet, own_identity};
 use custom::{Custom, redefined};
 use gated::Gated;
 use report::KubeReport;
@@ -92,8 +92,13 @@ struct KubeSide {
     client: Arc<ArcSwap<Client>>,
     metrics: KubeMetrics,
     config: KubeConfig,
-    /// Where the pod decides about the shard.
+    /// Where the pod decides about the shard, once it is known how.
     sharding: Option<Sharding>,
+    /// Finds that out.
+    finding: JoinSet<Sharding>,
+    /// How other pods are asked, by this web configuration.
+    peers: Asking,
+    web: Option<PathBuf>,
     /// The number of the latest change.
     change: u64,
     custom: Option<Custom>,
@@ -121,17 +126,13 @@ async fn reshared(
 impl KubeSide {
     /// Connects and begins to list. Under the name kube-state-metrics the API server must answer now.
     async fn start(start: Start<'_>) -> Result<Box<dyn Side>, String> {
-        let Start { config: Config { name, kube, .. }, metrics, .. } = start;
-        let kube = kube.as_ref().ok_or("no Kubernetes side is configured")?;
-        let side = Self::open(kube, *name, metrics).await.map_err(|error| error.to_string())?;
+        let Start { config, metrics, .. } = start;
+        let side = Self::open(config, metrics).await.map_err(|error| error.to_string())?;
         Ok(Box::new(side))
     }
 
-    async fn open(
-        config: &KubeConfig,
-        name: Name,
-        metrics: &KubeMetrics,
-    ) -> Result<Self, ClientError> {
+    async fn open(all: &Config, metrics: &KubeMetrics) -> Result<Self, ClientError> {
+        let (name, config) = (all.name, all.kube.as_ref().ok_or(ClientError::NotConfigured)?);
         let connection = Connection::open(config, name, None).await?;
         let client = &connection.client;
         if name == Name::KubeStateMetrics {
@@ -146,15 +147,25 @@ impl KubeSide {
             _ => Catalog::new(),
         };
         let current = Arc::new(ArcSwap::new(Arc::clone(client)));
+        let mut finding = JoinSet::new();
+        let peers = Asking { port: config.telemetry_port, identity: own_identity(all) };
         let sharding = match config.pod.clone() {
-            Some(pod) => Some(Sharding::start(&current, pod, config.telemetry_port).await?),
+            Some(pod) if name == Name::Kstatd => {
+                finding.spawn(Sharding::find(Arc::clone(&current), pod, peers.clone()));
+                None
+            }
+            Some(pod) => Some(Sharding::start(&current, pod, peers.clone()).await?),
             None => None,
         };
         let shard = sharding.as_ref().map(Sharding::share);
         let mut custom = Custom::new(config, metrics);
         let mut first = pipeline_config(config, custom.as_mut());
         first.shard = shard.unwrap_or(first.shard);
-        let pipeline = Pipeline::follow(client, &first, &catalog, metrics)?;
+        let pipeline = if finding.is_empty() {
+            Pipeline::follow(client, &first, &catalog, metrics)?
+        } else {
+            Pipeline::idle(&first.timing, &catalog, metrics)?
+        };
         let settle = custom.as_ref().map_or(Duration::ZERO, |_| 2 * custom::SETTLE);
         let first_sync = config
             .gate
@@ -171,6 +182,9 @@ impl KubeSide {
             metrics: metrics.clone(),
             config: config.clone(),
             sharding,
+            finding,
+            peers,
+            web: all.web_config.clone(),
             change: 1,
             custom,
             asking: JoinSet::new(),
@@ -182,6 +196,9 @@ impl KubeSide {
 
     /// Follows what the configuration, the share and the cluster's definitions say.
     fn follow(&mut self) {
+        if self.is_finding() {
+            return;
+        }
         let mut config = pipeline_config(&self.config, self.custom.as_mut());
         config.shard = self.shard();
         self.change = self.pipeline.change(&self.connection.client, &config);
@@ -196,11 +213,19 @@ impl KubeSide {
         self.asking.spawn(kube::report_missing(client, handle, namespaces));
     }
 
+    /// Whether it is not known yet which share of the objects is that of this pod.
+    fn is_finding(&self) -> bool {
+        self.config.pod.is_some() && self.sharding.is_none()
+    }
+
     fn shard(&self) -> Shard {
         self.sharding.as_ref().map_or(self.config.shard, Sharding::share)
     }
 
     fn note_shard(&self) {
+        if self.is_finding() {
+            return;
+        }
         let shard = self.shard();
         self.metrics.shard(i64::from(shard.index), shard.total);
     }
@@ -209,6 +234,7 @@ impl KubeSide {
     async fn further(&mut self) {
         enum Event {
             Further,
+            Found(Sharding),
             Reshared,
             Redefined,
         }
@@ -216,11 +242,17 @@ impl KubeSide {
         let (catalog, metrics) = (&self.catalog, &self.metrics);
         let event = tokio::select! {
             () = self.situation.changed() => Event::Further,
+            Some(Ok(sharding)) = self.finding.join_next() => Event::Found(sharding),
             () = reshared(&mut self.sharding, &handle, self.change, catalog, metrics) => Event::Reshared,
             () = redefined(&mut self.custom) => Event::Redefined,
         };
         match event {
             Event::Further => {}
+            Event::Found(mut sharding) => {
+                sharding.ask(self.peers.clone());
+                self.sharding = Some(sharding);
+                self.follow();
+            }
             Event::Reshared => {
                 let shard = self.shard();
                 tracing::info!(
@@ -302,8 +334,11 @@ impl Side for KubeSide {
 
     fn reload(&mut self, config: &Config) -> Result<(), String> {
         let prepared = self.prepared.take().and_then(|mut prepared| prepared.try_recv().ok());
+        let all = config;
         let (Some(connection), Some(config)) = (prepared, &config.kube) else {
-            return Err("the Kubernetes side has no connection for the new configuration".to_owned());
+            return Err(
+                "the Kubernetes side has no connection for the new configuration".to_owned()
+            );
         };
         let asked = (&self.connection.client, &self.config.namespaces);
         let other = !Arc::ptr_eq(asked.0, &connection.client) || *asked.1 != config.namespaces;
@@ -313,6 +348,14 @@ impl Side for KubeSide {
         }
         self.connection = connection;
         self.config = config.clone();
+        self.peers.port = config.telemetry_port;
+        if self.web != all.web_config {
+            // The same file says once whether there is TLS, here as at the listeners.
+            (self.web, self.peers.identity) = (all.web_config.clone(), own_identity(all));
+        }
+        if let Some(sharding) = &mut self.sharding {
+            sharding.ask(self.peers.clone());
+        }
         if self.config.custom.is_none() {
             self.custom = None;
         } else if self.custom.is_none() {

@@ -4,10 +4,12 @@
 //! are read, the server is not contacted.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderName, HeaderValue, Uri};
+use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::credentials::{Credentials, Source, bearer};
 use super::error::ClientError;
@@ -29,8 +31,6 @@ pub struct ClientOptions {
     pub apiserver: Option<String>,
     /// Whether the variable `KUBECONFIG` counts when neither flag is set.
     pub environment: bool,
-    /// Whether proxies that the environment names do not count.
-    pub direct: bool,
     /// The `User-Agent` header, such as `kstatd/0.1.0 (linux/amd64)`.
     pub user_agent: String,
 }
@@ -56,6 +56,23 @@ pub(crate) struct Setup {
     /// Whom to act as.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub proxy: Option<Proxy>,
+}
+
+impl Setup {
+    /// For another process like this one, whoever else is asked by way of proxies and with credentials.
+    ///
+    /// # Errors
+    /// The URL or the certificate cannot be used.
+    pub(crate) fn of_peer(url: &str, identity: Option<&Arc<CertifiedKey>>) -> Result<Self, String> {
+        Ok(Self {
+            url: url.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?,
+            server_name: None,
+            tls: identity.map(Tls::of_own).transpose()?,
+            credentials: Credentials::new(Source::Nothing)?,
+            headers: Vec::new(),
+            proxy: None,
+        })
+    }
 }
 
 impl ClientOptions {
@@ -143,7 +160,6 @@ impl ClientOptions {
             Some(text) if !text.is_empty() => {
                 Proxy::parse(text, false).map(Some).map_err(|error| format!("proxy-url: {error}"))
             }
-            _ if self.direct => Ok(None),
             _ => proxy::of_environment(&url),
         };
         let proxy = proxy.map_err(fault)?;

@@ -14,6 +14,7 @@ use tokio_rustls::rustls::crypto::{
 };
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
@@ -71,6 +72,26 @@ impl Tls {
         let tls = Self { insecure, state: Mutex::new(state) };
         tls.rebuild(&mut tls.state())?;
         Ok(tls)
+    }
+
+    /// For another process with the same certificate and key: nobody else is trusted, and it is shown ours.
+    ///
+    /// # Errors
+    /// There is no certificate, or TLS cannot be set up.
+    pub(crate) fn of_own(identity: &Arc<CertifiedKey>) -> Result<Self, String> {
+        let provider = Arc::new(ring::default_provider());
+        let only = Some(identity.cert.first().ok_or("no certificate")?.clone());
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| causes(&error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anyone { provider, only }))
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(identity))));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let (files, built) = (Files::default(), Built { config: Arc::new(config), generation: 0 });
+        let built = Some(built);
+        let state = State { files, identity: None, broken: false, complained: false, built };
+        Ok(Self { insecure: false, state: Mutex::new(state) })
     }
 
     /// The configuration for a connection now.
@@ -133,7 +154,7 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .map_err(fault)?;
         let verifier: Arc<dyn ServerCertVerifier> = if self.insecure {
-            Arc::new(Anyone(provider))
+            Arc::new(Anyone { provider, only: None })
         } else {
             let roots = match &state.files.authorities {
                 Some(authorities) => trusted(authorities.content())?,
@@ -224,20 +245,29 @@ fn system_roots() -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Trusts whoever answers (`insecure-skip-tls-verify`); signatures must still be right.
+/// Trusts whoever answers (`insecure-skip-tls-verify`), or has one certificate whatever it is called there; signatures
+/// must be right.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct Anyone {
+    provider: Arc<CryptoProvider>,
+    only: Option<CertificateDer<'static>>,
+}
 
 impl ServerCertVerifier for Anyone {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
+        end_entity: &CertificateDer<'_>,
         _intermediates: &[CertificateDer<'_>],
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
+        match &self.only {
+            Some(only) if only != end_entity => {
+                Err(Error::General("it does not show our own certificate".to_owned()))
+            }
+            _ => Ok(ServerCertVerified::assertion()),
+        }
     }
 
     fn verify_tls12_signature(
@@ -246,7 +276,7 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -256,12 +286,12 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 

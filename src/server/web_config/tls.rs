@@ -52,6 +52,8 @@ pub(crate) struct Settings {
     old_without_suites: bool,
     /// Whether a client without certificate is let in by its mode and kept out by the names that are asked for.
     pub(crate) names_wanted: bool,
+    /// Certificate and key that are shown.
+    pub(crate) identity: Arc<CertifiedKey>,
 }
 
 #[derive(Debug)]
@@ -121,8 +123,7 @@ pub(super) fn build(
     };
     let (chain, chain_place) = content(&section.certificate, "cert")?;
     let (key, key_place) = content(&section.key, "key")?;
-    let identity =
-        Arc::new(SingleCertAndKey::from(identity(&chain, &chain_place, &key, &key_place)?));
+    let identity = Arc::new(identity(&chain, &chain_place, &key, &key_place)?);
 
     let mode = ClientAuth::named(&section.client_auth)?;
     let authorities = match section.client_ca.is_some() {
@@ -157,7 +158,7 @@ pub(super) fn build(
         None
     };
     if let Some(alert) = refused {
-        return Ok(Settings { ways: Err(alert), old_without_suites, names_wanted });
+        return Ok(Settings { ways: Err(alert), old_without_suites, names_wanted, identity });
     }
     let provider = |suites: Vec<SupportedCipherSuite>| {
         let base = ring::default_provider();
@@ -178,7 +179,8 @@ pub(super) fn build(
             Some(clients) => builder.with_client_cert_verifier(Arc::clone(clients) as _),
             None => builder.with_client_cert_verifier(Arc::new(NoClientAuth)),
         };
-        let mut config = builder.with_cert_resolver(Arc::clone(&identity) as _);
+        let resolver = SingleCertAndKey::from(Arc::clone(&identity));
+        let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.ignore_client_order = true;
         if http2 {
             config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -189,7 +191,7 @@ pub(super) fn build(
         suites.iter().copied().partition(|suite| CHACHA.contains(&suite.suite()));
     let chacha_first = chacha.into_iter().chain(aes).collect();
     let ways = Ways { aes_first: config(suites)?, chacha_first: config(chacha_first)? };
-    Ok(Settings { ways: Ok(ways), old_without_suites, names_wanted })
+    Ok(Settings { ways: Ok(ways), old_without_suites, names_wanted, identity })
 }
 
 /// What the original refuses at its start, but not later.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::cli::config::{KubeConfig, Name};
+use crate::cli::config::{Config, KubeConfig, Name};
 use crate::cli::kube_flags::KubeArgs;
+use crate::kube::resharding::OwnIdentity;
 use crate::kube::{Account, Client, ClientError, ClientOptions, Judgement};
 use crate::server::authorisation::{Access, Action, Caller, Review, Reviews};
+use crate::server::web_config::WebConfig;
 use crate::telemetry::VERSION;
 
 /// A client, and what it was made from: as long as that is the same, so is the client.
@@ -49,7 +51,7 @@ fn client_options(
     };
     // kube-state-metrics knows its flags and the service account only.
     let environment = name == Name::Kstatd;
-    ClientOptions { kubeconfig, apiserver, environment, user_agent, direct: false }
+    ClientOptions { kubeconfig, apiserver, environment, user_agent }
 }
 
 impl Connection {
@@ -80,6 +82,18 @@ impl Connection {
         let client = Arc::new(Client::new(&options).await?);
         Ok(Self { options, files, client })
     }
+}
+
+/// The certificate and key that our own listeners show, if they speak TLS and other pods are to be asked. A web
+/// configuration that cannot be used is the listeners' to complain of.
+pub(crate) fn own_identity(config: &Config) -> Option<OwnIdentity> {
+    config.kube.as_ref()?.pod.as_ref()?;
+    let web = WebConfig::load(config.web_config.as_deref()?).ok().filter(WebConfig::is_tls)?;
+    let web = Arc::new(web);
+    Some(Arc::new(move || {
+        let web = Arc::clone(&web);
+        Box::pin(async move { Ok(Arc::clone(&web.settings().await?.identity)) })
+    }))
 }
 
 /// Says in the log whether the API server answers.

@@ -1,0 +1,176 @@
+//! Pods of a StatefulSet that ask one another how far they are, beside an API server that knows nothing but them.
+
+mod common;
+#[path = "web_config/pki.rs"]
+#[allow(dead_code, reason = "another test uses the rest")]
+mod pki;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
+
+use common::{Program, Reserved, until};
+
+/// An API server with the StatefulSet `ksm` in the namespace `m`.
+struct Api {
+    address: SocketAddr,
+    replicas: Arc<(Mutex<u32>, Condvar)>,
+}
+
+impl Api {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("address");
+        let replicas = Arc::new((Mutex::new(1), Condvar::new()));
+        let shared = Arc::clone(&replicas);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || while answer(&stream, &shared).is_some() {});
+            }
+        });
+        Self { address, replicas }
+    }
+
+    fn scale(&self, replicas: u32) {
+        *self.replicas.0.lock().expect("lock") = replicas;
+        self.replicas.1.notify_all();
+    }
+}
+
+/// Answers a request; `None` when the connection is over.
+fn answer(mut stream: &TcpStream, replicas: &(Mutex<u32>, Condvar)) -> Option<()> {
+    let mut lines = BufReader::new(stream).lines();
+    let first = lines.next()?.ok()?;
+    lines.by_ref().find(|line| line.as_ref().is_ok_and(String::is_empty))?.ok()?;
+    let path = first.split(' ').nth(1)?;
+    let now = *replicas.0.lock().expect("lock");
+    let set = format!(r#"{{"spec":{{"replicas":{now}}}}}"#);
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let (code, body) = match path {
+        "/version" => (200, r#"{"gitVersion":"v1.36.0"}"#.to_owned()),
+        "/apis/apps/v1/namespaces/m/statefulsets/ksm" => (200, set),
+        "/apis/apps/v1/namespaces/m/statefulsets" if query.contains("watch=true") => {
+            // Nothing happens until there is something else, and then it is to be listed.
+            let lock = replicas.0.lock().expect("lock");
+            drop(replicas.1.wait_while(lock, |there| *there == now).expect("lock"));
+            (200, String::new())
+        }
+        "/apis/apps/v1/namespaces/m/statefulsets" => {
+            (200, format!(r#"{{"metadata":{{"resourceVersion":"1"}},"items":[{set}]}}"#))
+        }
+        "/api/v1/pods" if query.contains("sendInitialEvents") => (422, "{}".to_owned()),
+        "/api/v1/pods" if query.contains("watch=true") => {
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n";
+            stream.write_all(head.as_bytes()).ok()?;
+            // Until the client leaves.
+            return lines.next().map(drop);
+        }
+        "/api/v1/pods" => {
+            let list = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
+            (200, list.to_owned())
+        }
+        path => {
+            let number: u32 = path.strip_prefix("/api/v1/namespaces/m/pods/ksm-")?.parse().ok()?;
+            let owner =
+                r#"{"apiVersion":"apps/v1","kind":"StatefulSet","name":"ksm","controller":true}"#;
+            let status = format!(r#"{{"podIP":"{}"}}"#, host(number));
+            (200, format!(r#"{{"metadata":{{"ownerReferences":[{owner}]}},"status":{status}}}"#))
+        }
+    };
+    let head = format!(
+        "HTTP/1.1 {code} Made up\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes()).ok()
+}
+
+fn host(number: u32) -> String {
+    format!("127.0.0.{}", number + 2)
+}
+
+/// The pod of this number, with its telemetry listener at an address of its own.
+fn pod(api: &Api, number: u32, flags: &[&str]) -> Program {
+    let args = [
+        format!("--apiserver=http://{}", api.address),
+        format!("--pod=ksm-{number}"),
+        format!("--telemetry-host={}", host(number)),
+    ];
+    let fixed = ["--pod-namespace=m", "--resources=pods", "--host=127.0.0.1", "--port=0"];
+    let args: Vec<&str> = args.iter().map(String::as_str).chain(fixed).collect();
+    let program = Program::start("kube-state-metrics", [&args[..], flags].concat());
+    program.line(&["Started self metrics server"]);
+    program
+}
+
+/// Whether each has heard the other on the way to another number of shards.
+fn hear_one_another(api: &Api, pods: &[Program]) {
+    api.scale(2);
+    for pod in pods {
+        pod.line(&["What this shard has gained is shown", "total=2", "Some("]);
+    }
+}
+
+#[test]
+fn pods_ask_one_another_over_tls_where_their_listeners_speak_it() {
+    let (pki, dir) = (pki::Pki::new(), tempfile::tempdir().expect("directory"));
+    for name in ["server.crt", "server.key", "ca.crt"] {
+        std::fs::write(dir.path().join(name), pki.text(name)).expect("write");
+    }
+    let files = "cert_file: server.crt, key_file: server.key";
+    for section in [files.to_owned(), format!("{files}, client_auth_type: RequireAnyClientCert")] {
+        let web = dir.path().join("web.yaml");
+        std::fs::write(&web, format!("tls_server_config: {{{section}}}\n")).expect("write");
+        let (api, port) = (Api::start(), Reserved::new());
+        let port = format!("--telemetry-port={}", port.address.port());
+        let tls = format!("--tls-config={}", web.display());
+        let pods = [0, 1].map(|number| pod(&api, number, &[&port, &tls]));
+        hear_one_another(&api, &pods);
+    }
+}
+
+/// Who has the address of a pod, and not its certificate, is not believed.
+#[test]
+fn another_certificate_is_not_believed() {
+    let (pki, dir) = (pki::Pki::new(), tempfile::tempdir().expect("directory"));
+    let web = |name: &str, certificate: &str, key: &str| {
+        std::fs::write(dir.path().join(certificate), pki.text(certificate)).expect("write");
+        std::fs::write(dir.path().join(key), pki.text(key)).expect("write");
+        let text = format!("tls_server_config: {{cert_file: {certificate}, key_file: {key}}}\n");
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("write");
+        format!("--tls-config={}", path.display())
+    };
+    let flags =
+        [web("a.yaml", "server.crt", "server.key"), web("b.yaml", "server2.crt", "server2.key")];
+    let (api, port) = (Api::start(), Reserved::new());
+    let port = format!("--telemetry-port={}", port.address.port());
+    let pods = [0, 1].map(|number: u32| pod(&api, number, &[&port, &flags[number as usize]]));
+    api.scale(2);
+    for pod in &pods {
+        pod.line(&["What this shard has gained is shown", "total=2", "[None]"]);
+    }
+}
+
+#[test]
+fn pods_ask_one_another_where_their_listeners_are_after_a_reload() {
+    let dir = tempfile::tempdir().expect("directory");
+    let file = dir.path().join("options.yaml");
+    let (api, ports) = (Api::start(), [Reserved::new(), Reserved::new()]);
+    let options = |path: &Path, port: &Reserved| {
+        common::replace(path, &format!("telemetry_port: {}\n", port.address.port()));
+    };
+    options(&file, &ports[0]);
+    let config = format!("--config={}", file.display());
+    let pods = [0, 1].map(|number| pod(&api, number, &[&config]));
+    options(&file, &ports[1]);
+    for number in [0, 1] {
+        let moved = format!("{}:{}", host(number), ports[1].address.port());
+        until("it has moved", || TcpStream::connect(&moved).ok());
+    }
+    for pod in &pods {
+        pod.line(&["The new configuration is in force"]);
+    }
+    hear_one_another(&api, &pods);
+}
