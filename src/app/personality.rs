@@ -48,8 +48,13 @@ impl std::fmt::Display for Refused {
 }
 
 /// Why these flags are refused.
-fn refused(flags: &KubeArgs) -> impl FnOnce(ConfigErrors) -> Refused + use<'_> {
-    |errors| Refused { errors, files: config::named_files(flags) }
+fn refused(flags: &KubeArgs, load: Load) -> impl FnOnce(ConfigErrors) -> Refused + use<'_> {
+    // A start is not tried again, and what it has read may be a pipe.
+    let again = load == Load::Again;
+    move |errors| {
+        let files = again.then(|| config::named_files(flags)).unwrap_or_default();
+        Refused { errors, files }
+    }
 }
 
 /// What the program is under one name.
@@ -129,7 +134,8 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
         sides: const { &[&KUBERNETES, &STATSD] },
         program: "kstatd",
         resolve: Arc::new(move |load| {
-            config::kstatd(&flags, load, kubernetes::is_configured).map_err(refused(&flags.kube.0))
+            config::kstatd(&flags, load, kubernetes::is_configured)
+                .map_err(refused(&flags.kube.0, load))
         }),
         options_file: args.kube.0.config.clone(),
         follows_flags: true,
@@ -174,7 +180,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
         sides: const { &[&KUBERNETES] },
         program: "kube-state-metrics",
         resolve: Arc::new(move |load| {
-            config::kube_state_metrics(&flags, load).map_err(refused(&flags))
+            config::kube_state_metrics(&flags, load).map_err(refused(&flags, load))
         }),
         options_file: args.config.clone(),
         follows_flags: true,

@@ -243,6 +243,11 @@ impl Journal {
         Member { journal: Arc::clone(self), id, name }
     }
 
+    /// Whether every list/watch fails: then it is the server, or what stands before it.
+    pub(crate) fn is_all_failing(&self) -> bool {
+        self.lock().failing.len() >= self.total.load(Ordering::Relaxed)
+    }
+
     fn flush_soon(self: &Arc<Self>, mut book: MutexGuard<'_, Book>) {
         if std::mem::replace(&mut book.due, true) {
             return;

@@ -324,7 +324,10 @@ impl Reflector {
             }
             let gave_up = self.report(machine.state(), &ended);
             let watched = matches!(machine.state(), State::Watching { .. });
-            let failure = failure(&ended.outcome);
+            let failure = match failure(&ended.outcome) {
+                Failure::Absent if self.is_expected() => Failure::Denied,
+                failure => failure,
+            };
             let order = machine.step(ended.outcome);
             self.settle(order.collected);
             if gave_up {
@@ -705,6 +708,12 @@ impl Reflector {
             return matches!(code, 401 | 403 | 404) && self.deny();
         }
         false
+    }
+
+    /// Whether the kind is to be there, although the server says that it is not: it is being shown, or the server says the
+    /// same of every kind, as a proxy does that cannot reach it.
+    fn is_expected(&self) -> bool {
+        self.progress.is_listed() && !self.health.given_up || self.shared.journal.is_all_failing()
     }
 
     /// The server refuses to list: what is shown may be long gone, and goes after a while. Tells whether it

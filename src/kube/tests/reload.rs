@@ -487,3 +487,36 @@ async fn a_kind_that_is_not_there_is_looked_for_when_something_has_changed() {
     shows(&bench, &["a new 6", "a old 1", "b come 1"]).await;
     drop(body);
 }
+
+/// A proxy that cannot reach the server may say 404 of everything, and nothing tells when it can again: neither kinds that
+/// are shown nor all of them together are taken for absent.
+#[tokio::test]
+async fn what_is_shown_and_all_kinds_together_are_asked_for_soon() {
+    let mut config = of(&["a", "b"]);
+    config.timing.backoff =
+        BackoffConfig { initial: LONG, absent_cap: LONG, ..config.timing.backoff };
+    let stub = Stub::start().await;
+    let client = Arc::new(client(&stub).await);
+    let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
+    let pipeline = Pipeline::follow(&client, &config, &catalog, &metrics).expect("a thread");
+    let handle = pipeline.handle();
+    let mut bench = Bench { stub, pipeline, handle, catalog, metrics };
+    for _ in 0..12 {
+        bench.stub.next().await.refuse(404);
+    }
+    // The first that works again wakes the other one, if that has been alone with its failure.
+    let mut watches = BTreeMap::new();
+    while watches.len() < 2 {
+        let call = bench.stub.next().await;
+        let path = call.path.clone();
+        match path.split_once("?allowWatchBookmarks=true&resourceVersionMatch") {
+            Some((plural, _)) => drop(watches.insert(plural.to_owned(), answer(call, &["old"]))),
+            None => call.refuse(404),
+        }
+    }
+    shows(&bench, &["a old 1", "b old 1"]).await;
+    watches.remove("/api/v1/b").expect("a watch").abort();
+    for _ in 0..6 {
+        bench.stub.next().await.refuse(404);
+    }
+}
