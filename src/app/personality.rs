@@ -52,7 +52,7 @@ fn refused(flags: &KubeArgs, load: Load) -> impl FnOnce(ConfigErrors) -> Refused
     // A start is not tried again, and what it has read may be a pipe.
     let again = load == Load::Again;
     move |errors| {
-        let files = again.then(|| config::named_files(flags)).unwrap_or_default();
+        let files = if again { config::named_files(flags) } else { Vec::new() };
         Refused { errors, files }
     }
 }
