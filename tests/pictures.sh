@@ -3,8 +3,8 @@
 #
 #     tests/pictures.sh KSTATD DIR
 #
-# KSTATD is a program with `demo`. The pages may say nothing on the console and ask nobody else for anything. The picture of
-# the README is DIR/wide-light.png, made smaller by `convert DIR/wide-light.png -crop 1000x1000+0+0 -colors 64 docs/status.png`.
+# KSTATD is a program with `demo`. The pages may say nothing on the console and ask nobody else for anything. DIR/readme.png
+# is docs/status.png, the picture of the README.
 set -eu
 program=$1 out=$2
 chromium=${CHROMIUM:-chromium}
@@ -33,6 +33,7 @@ picture() { # NAME WIDTH HEIGHT SCHEME(0 dark, 1 light) ADDRESS
         exit 1
     fi
 }
+picture readme 1000 1000 1 $main
 picture wide-light 1000 2600 1 $main
 picture wide-dark 1000 2600 0 $telemetry
 picture phone-light 500 4200 1 $main
