@@ -467,3 +467,30 @@ fn render_statsd_names_each_refused_line_with_its_cause() {
     let many = run_with_input("kstatd", ["render", "statsd"], "bad\n".repeat(5_000).as_bytes());
     assert_eq!(many.stderr.lines().count(), 5_001);
 }
+
+#[test]
+fn explain_tells_why_a_line_does_or_does_not_match() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = dir.path().join("mapping.yml");
+    let mapping = "mappings:\n- match: api.*\n  name: short\n- match: api.*.*\n  name: api_requests_total\n  \
+                   labels:\n    what: $1\n    method: $2\n- match: ^api\n  match_type: regex\n  name: any\n";
+    std::fs::write(&file, mapping).expect("write");
+    let flag = format!("--statsd.mapping-config={}", file.display());
+    let output = run("kstatd", ["explain", "api.users.get:1|c|#code:200", &flag]);
+    assert!(output.status.success(), "{output:?}");
+    let expected = "api.users.get:1|c|#code:200\n  counter api.users.get: 1\n    tags: code=\"200\"\n    \
+         rule 1, line 2: api.*: has 2 segments between dots, the name 3\n    \
+         rule 2, line 4: api.*.*: matches and decides\n    \
+         rule 3, line 9: regex ^api: matches too, but rule 2 is a glob, and those go first\n    \
+         metric: api_requests_total\n    labels of the rule: method=\"get\", what=\"users\"\n  \
+         series, if it came alone:\n    \
+         api_requests_total{code=\"200\",method=\"get\",what=\"users\"} 1\n";
+    assert_eq!(output.stdout, expected);
+    // Several lines, one of them bad; a tag dialect that is off.
+    let args = ["explain", "a:1|c|#x:y", "b", "--no-statsd.parse-dogstatsd-tags"];
+    let output = run("kstatd", args);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.contains("\n    a 1\n") && output.stdout.contains("malformed_line"));
+    assert_eq!(output.stderr, "error: 1 of 2 lines were refused\n");
+    assert_eq!(run("kstatd", ["explain"]).status.code(), Some(1));
+}

@@ -1,7 +1,7 @@
 //! Any text as a mapping file: it loads or has problems with a place; what loads can be looked up in and dumped.
 #![no_main]
 
-use kstatd::statsd::mapper::{Buffer, Mapper, MetricType};
+use kstatd::statsd::mapper::{Buffer, Mapper, MetricType, Verdict};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -14,6 +14,11 @@ fuzz_target!(|text: &str| {
             let mut buffer = Buffer::default();
             for name in ["", "a", "a.b", "a.b.c", "é.-.1"] {
                 for kind in MetricType::ALL {
+                    let explained = mapper.explain(name, kind);
+                    let mut deciding = explained.iter().filter(|tried| tried.verdict == Verdict::Decides);
+                    let decides = mapper.map(name, kind, &mut buffer).map(|mapped| mapped.rule.index);
+                    assert_eq!(deciding.next().map(|tried| tried.index), decides);
+                    assert_eq!(deciding.next(), None);
                     if let Some(mapped) = mapper.map(name, kind, &mut buffer) {
                         assert!(mapped.rule.index < mapper.rules().len());
                         assert!(mapped.labels().is_sorted_by(|(a, _), (b, _)| a < b));

@@ -1,6 +1,7 @@
 //! The program under its own name.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,17 +12,18 @@ use super::output::{complain, print};
 use super::{compare, personality, run};
 use crate::cli::kube_args::KubeArgs;
 use crate::cli::native::{
-    CheckArgs, Cli, CliCommand, RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs, RunArgs,
-    StatusArgs,
+    CheckArgs, Cli, CliCommand, ExplainArgs, RbacArgs, RenderCommand, RenderKubeArgs,
+    RenderStatsdArgs, RunArgs, StatusArgs,
 };
+use crate::cli::statsd_flags::StatsdArgs;
 use crate::cli::{completion, config, manual, options_file};
 use crate::config_file;
 use crate::exposition::Format;
 use crate::resources::custom;
-use crate::statsd::mapper::{ProblemClass, Severity};
+use crate::statsd::mapper::{Mapper, ProblemClass, Severity};
 use crate::statsd::mapping;
 use crate::telemetry::VERSION;
-use crate::tools::{check_config, manifests, rbac, render_kube, render_statsd, status};
+use crate::tools::{check_config, explain, manifests, rbac, render_kube, render_statsd, status};
 
 /// Runs it.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
@@ -53,6 +55,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
         Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
         Some(CliCommand::Status(args)) => return status(args),
+        Some(CliCommand::Explain(args)) => explain(&args),
         Some(CliCommand::CheckConfig(args)) => check(&args),
         Some(CliCommand::Rbac(args)) => rbac(&args),
         Some(CliCommand::Diff(args)) => return compare::main(*args).into(),
@@ -172,12 +175,33 @@ fn custom_resources(
     Ok(resolution.resources)
 }
 
+/// The mapping that the flags name.
+fn mapper(statsd: &StatsdArgs) -> Result<Mapper, String> {
+    match statsd.mapping_config.as_str() {
+        "" => Ok(Mapper::default()),
+        path => mapping::load(Path::new(path)).map_err(|error| error.to_string()),
+    }
+}
+
+/// Prints what becomes of each line; the outcome says whether all of them count or are dropped by a rule.
+fn explain(args: &ExplainArgs) -> Result<(), String> {
+    let statsd = &args.statsd.0;
+    let (mapper, flags) = (Arc::new(mapper(statsd)?), statsd.parser_flags());
+    let mut refused = 0;
+    for line in &args.lines {
+        let explanation = explain::explain(&mapper, flags, line.as_bytes(), args.all);
+        print(&explanation.text);
+        refused += usize::from(!explanation.accepted);
+    }
+    match (refused, args.lines.len()) {
+        (0, _) => Ok(()),
+        (refused, lines) => Err(format!("{refused} of {lines} lines were refused")),
+    }
+}
+
 fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
     let statsd = &args.statsd.0;
-    let mapper = match statsd.mapping_config.as_str() {
-        "" => crate::statsd::mapper::Mapper::default(),
-        path => mapping::load(Path::new(path)).map_err(|error| error.to_string())?,
-    };
+    let mapper = mapper(statsd)?;
     let flags = statsd.parser_flags();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let input = std::io::stdin().lock();

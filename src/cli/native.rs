@@ -1,6 +1,7 @@
 //! kstatd's own commands, by clap. The personalities appear here only so that help and completions
 //! list them; their arguments have grammars of their own and never reach this parser.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,6 +57,8 @@ pub enum CliCommand {
     },
     /// Ask a running process how it is doing; exit code 0 is OK, 1 degraded, 2 no answer
     Status(StatusArgs),
+    /// Tell how a StatsD line is read, which rules were tried, and the series that it leads to
+    Explain(Box<ExplainArgs>),
     /// Check configuration files and print every problem
     CheckConfig(CheckArgs),
     /// Print the roles that these flags need
@@ -246,6 +249,20 @@ pub struct StatusArgs {
     /// How it is reached.
     #[command(flatten)]
     pub access: AccessArgs,
+}
+
+/// Flags of `kstatd explain`.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArgs {
+    /// A line as a client sends it, each explained by itself
+    #[arg(value_name = "LINE", required = true)]
+    pub lines: Vec<OsString>,
+    /// Show every rule of a long mapping file, not only those that match or come near
+    #[arg(long)]
+    pub all: bool,
+    /// Parsing flags of statsd_exporter.
+    #[command(flatten)]
+    pub statsd: Table<RenderStatsd>,
 }
 
 /// Flags of `kstatd check-config`.

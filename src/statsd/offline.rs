@@ -61,7 +61,7 @@ pub struct Offline {
 impl Offline {
     /// An empty registry under `mapper`.
     #[must_use]
-    pub fn new(mapper: Mapper, config: OfflineConfig) -> Self {
+    pub fn new(mapper: impl Into<Arc<Mapper>>, config: OfflineConfig) -> Self {
         let OfflineConfig { flags, key_cache_size, max_series, reserved, clock } = config;
         let registry = Registry::new(clock, reserved, max_series, Box::new(|| {}));
         let shared = Shared::new(registry, mapper, flags);

@@ -143,7 +143,7 @@ impl Pipeline {
         let publish = |mapper: Mapper, generation| {
             let rules = mapper.rules().len();
             let before = self.shared.mapping.load_full();
-            let loaded = Loaded::new(mapper, generation, Some(&before));
+            let loaded = Loaded::new(Arc::new(mapper), generation, Some(&before));
             self.shared.mapping.store(Arc::new(loaded));
             metrics.examples.forget_names();
             metrics.mapping_loaded(rules);

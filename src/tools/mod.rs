@@ -7,6 +7,7 @@ pub(crate) mod check_config;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;
 pub(crate) mod diff;
+pub(crate) mod explain;
 pub(crate) mod manifests;
 pub(crate) mod rbac;
 pub(crate) mod render_kube;

@@ -77,7 +77,7 @@ pub fn render(
 const TAG_ERROR: &str = "tag_error";
 
 /// What a word of the ledger means.
-fn explanation(word: &str) -> &'static str {
+pub(super) fn explanation(word: &str) -> &'static str {
     match word {
         "no_event" => "its rate leaves no event of it",
         "illegal_negative_counter" => "a counter cannot fall",

@@ -1,5 +1,7 @@
 //! What workers share, and what a known line does.
 
+use std::sync::Arc;
+
 use arc_swap::ArcSwap;
 
 use crate::statsd::line::ParserFlags;
@@ -12,7 +14,7 @@ use crate::statsd::series::registry::Registry;
 /// A mapping in use.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    pub(crate) mapper: Mapper,
+    pub(crate) mapper: Arc<Mapper>,
     /// Differs for every load.
     pub(crate) generation: u64,
     /// Events by rule.
@@ -21,7 +23,7 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// The mapping that takes the place of the one `before`.
-    pub(crate) fn new(mapper: Mapper, generation: u64, before: Option<&Self>) -> Self {
+    pub(crate) fn new(mapper: Arc<Mapper>, generation: u64, before: Option<&Self>) -> Self {
         let none = RuleHits::default();
         let before = before.map_or(&none, |before| &before.hits);
         let hits = RuleHits::new(mapper.rules().iter().map(name), before);
@@ -53,11 +55,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(registry: Registry, mapper: Mapper, flags: ParserFlags) -> Self {
+    pub(crate) fn new(
+        registry: Registry,
+        mapper: impl Into<Arc<Mapper>>,
+        flags: ParserFlags,
+    ) -> Self {
         Self {
             registry,
             metrics: Metrics::default(),
-            mapping: ArcSwap::from_pointee(Loaded::new(mapper, 0, None)),
+            mapping: ArcSwap::from_pointee(Loaded::new(mapper.into(), 0, None)),
             flags,
             cache_size: 1_000,
             cache_kind: CacheKind::Lru,

@@ -7,6 +7,7 @@
 mod config;
 mod cover;
 mod dump;
+mod explain;
 mod glob;
 mod load;
 mod regexes;
@@ -23,6 +24,7 @@ pub use config::{
     Action, DEFAULT_HELP, Defaults, HistogramOptions, MatchType, MetricType, ObserverType,
     Quantile, Rule, SummaryOptions,
 };
+pub use explain::{Precedence, Tried, Verdict};
 use glob::{Globs, Search};
 
 use regexes::{Hit, Regexes};
@@ -138,6 +140,17 @@ impl Mapper {
         }
         let locations = self.capture(hit, name, locations);
         Some(expand(rule, &RegexCaptures { name, locations }, text, ends))
+    }
+
+    /// Holds every rule against a StatsD name, as [`Mapper::map`] gets it. In the order of the file.
+    #[must_use]
+    pub fn explain<'a>(&'a self, name: &'a str, kind: MetricType) -> Vec<Tried<'a>> {
+        let mut buffer = Buffer::default();
+        let decides = self.map(name, kind, &mut buffer).map(|mapped| mapped.rule);
+        let is_ordered = !self.defaults.glob_disable_ordering;
+        let is_found = |index| self.regexes.is_match(index, name);
+        let verdict = |rule| explain::verdict(rule, name, kind, decides, is_ordered, is_found);
+        self.rules.iter().map(|rule| Tried { index: rule.index, verdict: verdict(rule) }).collect()
     }
 
     fn capture<'b>(

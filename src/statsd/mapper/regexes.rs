@@ -112,6 +112,12 @@ impl Regexes {
         None
     }
 
+    /// Whether rule `index` is a regex rule whose pattern is found in the name.
+    pub(super) fn is_match(&self, index: u32, name: &str) -> bool {
+        let mut rules = self.groups.iter().flat_map(|group| &group.rules);
+        rules.any(|rule| rule.index == index && rule.regex.is_match(name.as_bytes()))
+    }
+
     /// Space for the captures of a rule that was found.
     pub(super) fn locations(&self, hit: Hit) -> Option<CaptureLocations> {
         Some(self.rule(hit)?.regex.capture_locations())

@@ -156,6 +156,7 @@ impl Builder {
         let histogram_options = self.histogram_options(observer_type, raw.histogram_options);
         let rule = Rule {
             index,
+            line: place.line,
             pattern: raw.pattern.map(|pattern| pattern.value).unwrap_or_default(),
             match_type,
             match_metric_type: raw.match_metric_type,

@@ -61,6 +61,14 @@ proptest! {
                     candidates.min_by_key(|(index, (pattern, _))| (specificity(pattern), *index)).map(|(index, _)| index)
                 };
                 prop_assert_eq!(look_up(&mapper, name, of).map(|found| found.0), want, "{} {:?}", name, of);
+                for tried in mapper.explain(name, of) {
+                    let (pattern, kind) = &rules[tried.index];
+                    let deciding = want == Some(tried.index);
+                    prop_assert_eq!(tried.verdict == Verdict::Decides, deciding, "{:?}", tried);
+                    let is_behind = matches!(tried.verdict, Verdict::Behind { .. });
+                    let fits = matches(pattern, name) && kind.is_none_or(|kind| kind == of);
+                    prop_assert_eq!(is_behind, fits && !deciding, "{:?}", tried);
+                }
                 if let Some(index) = want {
                     // Two lines before the rules.
                     prop_assert!(!shadowed.contains(&(index as u64 + 3)), "rule {} is not shadowed", index);
