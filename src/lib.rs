@@ -21,6 +21,7 @@ pub mod kube;
 mod recorded;
 pub mod resources;
 pub mod server;
+mod sketch;
 pub mod statsd;
 mod status;
 mod telemetry;

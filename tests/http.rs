@@ -474,6 +474,8 @@ fn kstatd_serves_both_sides() {
         (main, "/healthz"),
         (main, "/livez"),
         (main, "/"),
+        (main, "/api/v1/status/tsdb"),
+        (main, "/api/v1/status/cardinality"),
         (telemetry, "/healthz"),
         (telemetry, "/readyz"),
         (telemetry, "/metrics"),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kstatd::exposition::budget::{Budget, BudgetMode};
 use kstatd::exposition::prototext::{Layout, Texts};
 use kstatd::exposition::{Format, ScrapeQuery};
 use kstatd::statsd::line::ParserFlags;
@@ -47,11 +48,25 @@ fn offline(bits: u8, key_cache_size: usize, clock: &Clock) -> Offline {
                 sets: !on(4),
             },
             key_cache_size,
-            max_series: if on(5) { 0 } else { 3 },
+            budget: if on(5) { Budget::default() } else { budget() },
             reserved: Arc::new(|name| name.starts_with("kube_") || is_own_name(name)),
             clock: clock.clone(),
         },
     )
+}
+
+/// So little of everything that most streams go beyond it.
+fn budget() -> Budget {
+    Budget {
+        mode: BudgetMode::Enforce,
+        series: 40,
+        series_per_metric: 20,
+        values_per_label: 2,
+        value_bytes: 8,
+        name_bytes: 24,
+        memory: 100_000,
+        ..Budget::default()
+    }
 }
 
 fn body(frames: impl Iterator<Item = Bytes>) -> Vec<u8> {
@@ -87,6 +102,9 @@ fuzz_target!(|data: &[u8]| {
     let query = ScrapeQuery::default();
     let plain = text(short.frames(Format::Text, &query));
     assert_eq!(exposition::check_text(&plain), Ok(()), "{plain}");
+    if bits & 1 << 5 != 0 {
+        assert!(plain.lines().filter(|line| !line.starts_with('#')).count() <= 40, "{plain}");
+    }
     let open_metrics = text(short.frames(Format::OpenMetrics, &query));
     assert_eq!(exposition::check_open_metrics(&open_metrics), Ok(()), "{open_metrics}");
     assert_eq!(plain, text(long.frames(Format::Text, &query)));

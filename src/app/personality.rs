@@ -27,6 +27,7 @@ use crate::server::routes::{
     kube_state_metrics as original_kube, native, statsd_exporter as original_statsd, telemetry,
 };
 use crate::status::Board;
+use crate::telemetry::cardinality::Countable;
 use crate::telemetry::metric::Row;
 use crate::telemetry::{OwnMetrics, Recorder};
 
@@ -105,6 +106,10 @@ impl Serving<'_> {
         self.sides.iter().map(|running| running.side.source()).collect()
     }
 
+    fn series(&self) -> Vec<Arc<dyn Countable>> {
+        self.sides.iter().filter_map(|running| running.side.series()).collect()
+    }
+
     /// What sides say about themselves, and what is in `recorder`, as one.
     fn about(&self, mut recorder: Recorder) -> OwnMetrics {
         for running in self.sides {
@@ -161,9 +166,10 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
             let (readiness, checks) = (serving.readiness.clone(), serving.checks());
             let (http, own) = (serving.telemetry.http.clone(), serving.own());
             let board = Arc::clone(serving.board);
+            let series = serving.series();
             Box::new(move |role, gzip| match role {
                 Role::Main => {
-                    native::router(&parts, gzip, readiness.clone(), &checks, &board, &http)
+                    native::router(&parts, &series, gzip, readiness.clone(), &checks, &board, &http)
                 }
                 Role::Telemetry => telemetry::router(&own, "kstatd", true, &checks, &board),
             })
@@ -244,11 +250,13 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
             let lifecycle = args.web_enable_lifecycle.then(|| lifecycle(serving));
             let http = serving.telemetry.http.clone();
             let board = Arc::clone(serving.board);
+            let series = serving.series();
             Box::new(move |_, _| {
                 let path = &args.web_telemetry_path;
                 original_statsd::router(
                     sources.clone(),
                     Arc::clone(&about),
+                    &series,
                     path,
                     lifecycle.clone(),
                     &board,

@@ -471,7 +471,8 @@ impl Choice for RunStatsd {
 
     fn flags() -> Vec<Flag<StatsdArgs>> {
         select(statsd_flags::FLAGS, |name| {
-            name.starts_with("statsd.") || name.starts_with("debug.") || name == "web.config.file"
+            let prefixes = ["statsd.", "debug.", "limit."];
+            prefixes.iter().any(|prefix| name.starts_with(prefix)) || name == "web.config.file"
         })
     }
 }

@@ -3,6 +3,7 @@
 use tracing::Level;
 
 use super::flag::{Takes, flags, kinds};
+use crate::exposition::budget::{Budget, BudgetMode};
 use crate::go::strconv;
 use crate::statsd::line::ParserFlags;
 
@@ -48,6 +49,10 @@ kinds! {
     IdleTimeout: i64 = 0, Takes::Value("string"), |text, into| put(into, idle_timeout(text));
     /// A number of sockets.
     Sockets: i64 = 1, Takes::Value("string"), |text, into| put(into, udp_sockets(text));
+    /// What happens beyond a budget; without it the name of the program decides.
+    LimitMode: Option<BudgetMode> = None, Takes::Value("string"), |text, into| put(into, limit_mode(text));
+    /// A number of bytes.
+    Bytes: u64 = 0, Takes::Value("string"), |text, into| put(into, bytes(text));
     /// A severity.
     LogLevel: Level = Level::INFO, Takes::Value("string"), |text, into| put(into, level(text));
     /// The form of the log; whether it is JSON.
@@ -119,6 +124,22 @@ flags! {
             "File with TLS certificates, users and headers of the web server, in the format of the Prometheus exporter toolkit.";
         sets: Toggle, "statsd.sets", "",
             "Count the distinct values of sets (type s), estimated. Off by default: statsd_exporter refuses sets.";
+        limit_mode: LimitMode, "limit.mode", "",
+            "What happens to series beyond a budget: enforce (counters, histograms and summaries fold with exact totals, gauges are refused), track (they are counted only) or off. enforce in kstatd run, off under the originals' names.";
+        limit_series: Unsigned, "limit.series", "1000000",
+            "Most series in all, counted as a scrape shows them; 0 is no limit.";
+        limit_series_per_metric: Unsigned, "limit.series-per-metric", "100000",
+            "Most series of one metric; further label sets go to {otel_metric_overflow=\"true\"}. 0 is no limit.";
+        limit_values_per_label: Unsigned, "limit.values-per-label", "10000",
+            "Most different values of one label of a metric; further ones become --limit.fold-value. 0 is no limit.";
+        limit_value_bytes: Bytes, "limit.value-bytes", "1Ki",
+            "Longest label value; longer ones become --limit.fold-value. 0 is no limit.";
+        limit_name_bytes: Bytes, "limit.name-bytes", "1Ki",
+            "Longest name of a metric or label; lines with longer ones are refused. 0 is no limit.";
+        limit_memory: Bytes, "limit.memory", "0",
+            "Most memory of all series, in bytes or with Ki, Mi or Gi; 0 is no limit.";
+        limit_fold_value: Text, "limit.fold-value", "\"other\"",
+            "The label value that stands for those beyond a budget.";
     }
 }
 
@@ -131,6 +152,20 @@ impl StatsdArgs {
             librato: self.parse_librato_tags,
             signalfx: self.parse_signalfx_tags,
             sets: self.sets,
+        }
+    }
+
+    /// The budgets. `mode` is what the name of the program has unless a flag says otherwise.
+    pub fn budget(&self, mode: BudgetMode) -> Budget {
+        Budget {
+            mode: self.limit_mode.unwrap_or(mode),
+            series: self.limit_series,
+            series_per_metric: self.limit_series_per_metric,
+            values_per_label: self.limit_values_per_label,
+            value_bytes: self.limit_value_bytes,
+            name_bytes: self.limit_name_bytes,
+            memory: self.limit_memory,
+            fold_value: self.limit_fold_value.clone(),
         }
     }
 }
@@ -190,6 +225,25 @@ fn idle_timeout(text: &str) -> Result<i64, String> {
     }
 }
 
+fn limit_mode(text: &str) -> Result<Option<BudgetMode>, String> {
+    match BudgetMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
+        Some(mode) => Ok(Some(mode)),
+        None => Err(format!("value {text:?} must be off, track or enforce")),
+    }
+}
+
+/// A number, with a suffix for powers of 1024 as Kubernetes writes them.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = [("Ki", 10), ("Mi", 20), ("Gi", 30)]
+        .into_iter()
+        .find_map(|(suffix, shift)| Some((text.strip_suffix(suffix)?, shift)))
+        .unwrap_or((text, 0));
+    let number: Option<u64> = digits.parse().ok();
+    number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(|| {
+        format!("value {text:?} must be a number of bytes, such as 1024, 64Ki, 512Mi or 1Gi")
+    })
+}
+
 fn level(text: &str) -> Result<Level, String> {
     match text.to_ascii_lowercase().as_str() {
         "debug" => Ok(Level::DEBUG),
@@ -235,6 +289,12 @@ mod tests {
         assert_eq!(set("statsd.tcp-idle-timeout", "1m"), Ok((1, 60_000_000_000)));
         assert_eq!(set("statsd.tcp-idle-timeout", "0"), Ok((1, 0)));
         for (name, text) in [
+            ("limit.mode", "on"),
+            ("limit.mode", ""),
+            ("limit.memory", "1K"),
+            ("limit.memory", "-1"),
+            ("limit.memory", "99999999999Gi"),
+            ("limit.series", "1e3"),
             ("statsd.udp-sockets", "0"),
             ("statsd.udp-sockets", "-1"),
             ("statsd.udp-sockets", "257"),
@@ -244,6 +304,19 @@ mod tests {
         ] {
             assert!(set(name, text).is_err(), "{name}={text}");
         }
+    }
+
+    #[test]
+    fn budgets_have_defaults_and_a_mode_by_name() {
+        let mut args = StatsdArgs::default();
+        let budget = args.budget(BudgetMode::Enforce);
+        assert_eq!((budget.mode, budget.series), (BudgetMode::Enforce, 1_000_000));
+        assert_eq!((budget.value_bytes, budget.fold_value.as_str()), (1_024, "other"));
+        for (name, text) in [("limit.mode", "track"), ("limit.memory", "2Gi")] {
+            (find(FLAGS, name).expect("flag").set)(&mut args, text).expect(text);
+        }
+        let budget = args.budget(BudgetMode::Enforce);
+        assert_eq!((budget.mode, budget.memory), (BudgetMode::Track, 2 << 30));
     }
 
     #[test]

@@ -19,6 +19,17 @@ pub(crate) fn push(out: &mut Vec<u8>, name: &str, value: &str) {
     out.push(b'"');
 }
 
+/// Appends one label whose value is rendered already.
+pub(crate) fn push_rendered(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    if !out.is_empty() {
+        out.push(b',');
+    }
+    out.extend_from_slice(name);
+    out.extend_from_slice(b"=\"");
+    out.extend_from_slice(value);
+    out.push(b'"');
+}
+
 /// A rendered set of these labels, which are in the order of their names.
 pub(crate) fn rendered(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut text = Vec::new();

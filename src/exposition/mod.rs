@@ -4,6 +4,7 @@
 //! neither Kubernetes nor StatsD; it gives them the [`Source`] contract, through which the server takes
 //! what they have without knowing them.
 
+pub mod budget;
 pub(crate) mod escape;
 pub(crate) mod family;
 pub(crate) mod float;

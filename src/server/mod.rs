@@ -13,6 +13,7 @@
 //! | [`authorisation`] | tokens and rights, as the API server sees them |
 //! | [`web_config`], `handshake`, `socket` | TLS, users, headers and limits from a file |
 //! | [`scrape`], [`gzip`], `deflate`, [`body`] | metrics bodies |
+//! | [`cardinality`] | reports about the series |
 //! | [`readiness`], [`health`], [`shutdown`] | the process's state as the server sees it |
 //! | [`status`], `noted` | the status page, and the scrapes that it shows |
 //! | [`pprof`] | profiles |
@@ -20,6 +21,7 @@
 mod admission;
 pub(crate) mod authorisation;
 pub(crate) mod body;
+pub(crate) mod cardinality;
 pub(crate) mod connection;
 mod deflate;
 pub mod gzip;

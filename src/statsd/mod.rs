@@ -11,6 +11,7 @@ pub mod mapper;
 pub(crate) mod mapping;
 pub(crate) mod name;
 
+mod census;
 mod clock;
 mod expiry;
 mod ingest;

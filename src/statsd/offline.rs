@@ -11,6 +11,7 @@ use super::mapper::Mapper;
 use super::metrics::{Context, Listener};
 use super::scrape::Scrape;
 use super::series::registry::{Registry, Reserved};
+use crate::exposition::budget::Budget;
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery};
 
@@ -21,8 +22,8 @@ pub struct OfflineConfig {
     pub flags: ParserFlags,
     /// Keys of known lines that are remembered; 0 sends every line the long way.
     pub key_cache_size: usize,
-    /// Series allowed, 0 for any number.
-    pub max_series: u64,
+    /// How many series there may be, and what happens beyond.
+    pub budget: Budget,
     /// Names that belong to somebody else.
     pub reserved: Reserved,
     /// Time.
@@ -34,7 +35,7 @@ impl Default for OfflineConfig {
         Self {
             flags: ParserFlags::default(),
             key_cache_size: 1 << 20,
-            max_series: 0,
+            budget: Budget::default(),
             reserved: Arc::new(|_| false),
             clock: Clock::system(),
         }
@@ -46,7 +47,7 @@ impl std::fmt::Debug for OfflineConfig {
         f.debug_struct("OfflineConfig")
             .field("flags", &self.flags)
             .field("key_cache_size", &self.key_cache_size)
-            .field("max_series", &self.max_series)
+            .field("budget", &self.budget)
             .finish_non_exhaustive()
     }
 }
@@ -62,8 +63,8 @@ impl Offline {
     /// An empty registry under `mapper`.
     #[must_use]
     pub fn new(mapper: impl Into<Arc<Mapper>>, config: OfflineConfig) -> Self {
-        let OfflineConfig { flags, key_cache_size, max_series, reserved, clock } = config;
-        let registry = Registry::new(clock, reserved, max_series, Box::new(|| {}));
+        let OfflineConfig { flags, key_cache_size, budget, reserved, clock } = config;
+        let registry = Registry::new(clock, reserved, budget, Box::new(|| {}));
         let shared = Shared::new(registry, mapper, flags);
         let shared = Arc::new(Shared { key_cache_size, ..shared });
         let worker = Worker::new(&shared, Listener::Direct);
@@ -151,6 +152,7 @@ impl Offline {
             families: &view.pages,
             rules: &mapping.hits,
             mapping_file: None,
+            over: &registry.over,
             now: registry.clock.now(),
         };
         let mut own = self.shared.metrics.original(&context);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::census::Census;
 use super::ingest::{Loaded, Shared};
 use super::mapper::Mapper;
 use super::mapping;
@@ -23,6 +24,7 @@ use super::series::registry::Registry;
 use crate::exposition::family::{Collect, Family};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::telemetry::cardinality::{Countable, Snapshot};
 
 mod config;
 mod facts;
@@ -78,7 +80,7 @@ impl Pipeline {
         let registry = Registry::new(
             clock.clone(),
             Arc::new(move |name| is_own_name(name) || others(name)),
-            config.max_series,
+            config.budget.clone(),
             Box::new(move || waker.wake()),
         );
         let (threshold, interval) = config.event_flush;
@@ -215,6 +217,7 @@ impl Pipeline {
             families: &view.pages,
             rules: &mapping.hits,
             mapping_file: mapping_file.as_deref(),
+            over: &self.shared.registry.over,
             now: self.shared.registry.clock.now(),
         };
         let metrics = &self.shared.metrics;
@@ -244,6 +247,12 @@ impl Pipeline {
         if let Err(error) = tokio::task::spawn_blocking(move || threads.stop()).await {
             tracing::error!(%error, "stopping the StatsD side failed");
         }
+    }
+}
+
+impl Countable for Pipeline {
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        Box::new(Census::new(&self.shared.registry))
     }
 }
 

@@ -5,6 +5,7 @@
 //! pipelines: those that count by themselves hand in what [collects](crate::exposition::family::Collect) it.
 
 pub(crate) mod build;
+pub(crate) mod cardinality;
 pub(crate) mod connections;
 pub(crate) mod http;
 pub(crate) mod kube;

@@ -102,6 +102,11 @@ pub(super) fn explanation(word: &str) -> &'static str {
             "a label name that is empty, not one for Prometheus, or begins with __"
         }
         "series_limit" => "there are as many series as allowed",
+        "label_limit" => {
+            "a label has a value that is too long or one too many, and the metric does not add up"
+        }
+        "name_limit" => "the name of the metric or of a label is too long",
+        "memory_limit" => "the series need as much memory as allowed",
         "dogstatsd_event" => "events have no place in metrics",
         "dogstatsd_service_check" => "service checks have no place in metrics",
         TAG_ERROR => "a tag was left out",

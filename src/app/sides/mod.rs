@@ -19,6 +19,7 @@ use crate::server::authorisation::Reviews;
 use crate::server::health::Look;
 use crate::server::routes::LivenessProbe;
 use crate::status::Reporter;
+use crate::telemetry::cardinality::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
 
 /// What a side does, for as long as it takes.
@@ -103,6 +104,11 @@ pub(crate) struct Status {
 pub(crate) trait Side: Send {
     /// What it serves, from the start to the end of the process.
     fn source(&self) -> Arc<dyn Source>;
+
+    /// Its series, for reports about them, if they can be counted.
+    fn series(&self) -> Option<Arc<dyn Countable>> {
+        None
+    }
 
     /// Adds what it says about itself, beside what is registered in [`Telemetry`](super::telemetry::Telemetry).
     fn telemetry(&self, recorder: &mut Recorder) {

@@ -11,12 +11,14 @@ use crate::cli::config::Name;
 use crate::cli::services;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::exposition::Source;
+use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::family::Collect;
 use crate::server::health::Check;
 use crate::statsd::mapping;
 use crate::statsd::{CacheKind, Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
 use crate::status::{Facts, Reporter, Sample};
 use crate::telemetry::Recorder;
+use crate::telemetry::cardinality::Countable;
 
 /// What StatsD clients send.
 pub(crate) static STATSD: Kind = Kind {
@@ -53,7 +55,12 @@ impl StatsdSide {
                 SelfMetrics::None
             }
         };
-        let pipeline = start(args, self_metrics, Arc::clone(taken), beside.clone());
+        let mode = match config.name {
+            Name::StatsdExporter => BudgetMode::Off,
+            _ => BudgetMode::Enforce,
+        };
+        let pipeline =
+            start(args, args.budget(mode), self_metrics, Arc::clone(taken), beside.clone());
         let pipeline = pipeline.map_err(|error| error.to_string())?;
         announce(&pipeline, args);
         Ok(Box::new(Self { pipeline, has_mapping: !args.mapping_config.is_empty() }))
@@ -72,6 +79,10 @@ impl Side for StatsdSide {
 
     fn reporter(&self) -> Option<Arc<dyn Reporter>> {
         Some(Arc::new(StatsdReport(Arc::clone(&self.pipeline))))
+    }
+
+    fn series(&self) -> Option<Arc<dyn Countable>> {
+        Some(Arc::clone(&self.pipeline) as _)
     }
 
     fn telemetry(&self, recorder: &mut Recorder) {
@@ -222,6 +233,7 @@ pub(crate) fn before_start(args: &StatsdArgs) -> Result<bool, String> {
 /// The first listener, file or target that cannot be used.
 fn start(
     args: &StatsdArgs,
+    budget: Budget,
     self_metrics: SelfMetrics,
     reserved: Taken,
     beside: Option<Arc<dyn Collect>>,
@@ -266,6 +278,7 @@ fn start(
             target: relay_target(address),
             packet_length: usize::try_from(args.relay_packet_length).unwrap_or(usize::MAX),
         }),
+        budget,
         reserved,
         self_metrics,
         beside,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::metrics;
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
+use crate::server::cardinality::{self, TSDB_PATH};
 use crate::server::health::{self, Checks};
 use crate::server::landing::{self, Link};
 use crate::server::query::Filters;
@@ -14,6 +15,7 @@ use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
 use crate::server::status;
 use crate::status::Board;
+use crate::telemetry::cardinality::Countable;
 use crate::telemetry::{HttpMetrics, VERSION};
 
 /// A part of `/metrics` that can be had by itself.
@@ -29,9 +31,11 @@ pub(crate) struct Part {
     pub(crate) protobuf: bool,
 }
 
-/// The routes. `/metrics` has the `parts` one after the other, in protobuf if all of them have such a form.
+/// The routes. `/metrics` has the `parts` one after the other, in protobuf if all of them have such a form. Of `series`
+/// there are reports.
 pub(crate) fn router(
     parts: &[Part],
+    series: &[Arc<dyn Countable>],
     gzip: bool,
     readiness: Readiness,
     checks: &Checks,
@@ -54,6 +58,10 @@ pub(crate) fn router(
         links.push(Link::new(path, path, about));
     }
     links.push(Link::new(status::PATH, status::PATH, "how it is doing, and why"));
+    if !series.is_empty() {
+        router = router.merge(cardinality::routes(series));
+        links.push(Link::new(TSDB_PATH, TSDB_PATH, "which metrics and labels bring the series"));
+    }
     links.push(Link::new("/healthz", "/healthz", "the process answers"));
     links.push(Link::new("/livez", "/livez", "the same"));
     links.push(Link::new("/readyz", "/readyz", "the first lists are complete"));

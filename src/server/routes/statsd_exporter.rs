@@ -9,6 +9,7 @@ use super::timed;
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::server::body::Body;
+use crate::server::cardinality::{self, CARDINALITY_PATH, TSDB_PATH};
 use crate::server::landing::{self, Link};
 use crate::server::pprof;
 use crate::server::query::{Filters, percent_decode};
@@ -17,6 +18,7 @@ use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
 use crate::server::status;
 use crate::status::Board;
+use crate::telemetry::cardinality::Countable;
 use crate::telemetry::{HttpMetrics, VERSION};
 
 /// Where statsd_exporter's listener has the metrics that the original does not have.
@@ -32,10 +34,12 @@ pub(crate) struct Lifecycle {
 }
 
 /// The routes. `telemetry_path` begins with a slash, or with `GET ` and a slash. It has
-/// exactly what the original's has; what kstatd knows beyond it, `about`, is at [`ABOUT_PATH`].
+/// exactly what the original's has; what kstatd knows beyond it, `about`, is at [`ABOUT_PATH`], and there are reports of
+/// `series`.
 pub(crate) fn router(
     sources: Vec<Arc<dyn Source>>,
     about: Arc<dyn Source>,
+    series: &[Arc<dyn Countable>],
     telemetry_path: &str,
     lifecycle: Option<Lifecycle>,
     board: &Arc<Board>,
@@ -71,6 +75,10 @@ pub(crate) fn router(
                 act(call, "Requesting termination... Goodbye!", &*quit)
             });
     }
+    // The original's path goes first, wherever it is.
+    if ![TSDB_PATH, CARDINALITY_PATH].contains(&telemetry_path) {
+        router = router.merge(cardinality::routes(series));
+    }
     if telemetry_path == "/" {
         return router.all(timed(scrape(sources), http));
     }
@@ -82,6 +90,7 @@ pub(crate) fn router(
             Link::new(telemetry_path, "Metrics", "what StatsD clients sent"),
             Link::new(ABOUT_PATH, "More metrics", "what kstatd knows beyond the original"),
             Link::new(status::PATH_BESIDE, "Status", "how it is doing, and why"),
+            Link::new(TSDB_PATH, "Series", "which metrics and labels bring them"),
             Link::new("/debug/pprof/heap", "Heap profile", "pprof format"),
             Link::new("/debug/pprof/profile?seconds=60", "CPU profile", "60 seconds, pprof format"),
         ],

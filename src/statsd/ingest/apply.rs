@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use super::shared::{Loaded, Op, Shared, Treatment};
+use crate::exposition::budget::RuleBudget;
 use crate::exposition::labels;
 use crate::statsd::clock::{Moment, ticks};
 use crate::statsd::line::{Event, EventKind};
 use crate::statsd::mapcache::{MapCache, Mapping};
-use crate::statsd::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, ObserverType, Rule};
+use crate::statsd::mapper::{
+    self, Action, DEFAULT_HELP, Mapper, MetricType, Normaliser, ObserverType, Rule,
+};
 use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally, rule_number};
 use crate::statsd::name;
 use crate::statsd::relay::RelayBatch;
@@ -321,7 +324,10 @@ impl Core {
         let rule = route.mapping.rule.and_then(|index| mapper.rules().get(index));
         let label_count = match route.label_count {
             Some(count) => count,
-            None => self.render_labels(event, &route.mapping, rule),
+            None => {
+                let normalise = rule.map_or(&mapper.defaults().normalise, |rule| &rule.normalise);
+                self.render_labels(event, &route.mapping, rule, normalise)
+            }
         };
         route.label_count = Some(label_count);
         self.shared.registry.resolve(&NewSeries {
@@ -330,12 +336,19 @@ impl Core {
             help: rule.map_or(DEFAULT_HELP, |rule| &rule.help),
             ttl: ticks(rule.map_or(mapper.defaults().ttl, |rule| rule.ttl)),
             generation: loaded.generation as u32,
+            budget: rule.map_or_else(RuleBudget::default, |rule| rule.limits),
         })
     }
 
-    /// Renders the labels of an event into `text`: tags and the rule's labels, sorted by name. Of equal names the
-    /// rule's label wins unless the rule honours tags.
-    fn render_labels(&mut self, event: &Event<'_>, mapping: &Mapping, rule: Option<&Rule>) -> u16 {
+    /// Renders the labels of an event into `text`: tags and the rule's labels, sorted by name, their values normalised.
+    /// Of equal names the rule's label wins unless the rule honours tags.
+    fn render_labels(
+        &mut self,
+        event: &Event<'_>,
+        mapping: &Mapping,
+        rule: Option<&Rule>,
+        normalise: &Normaliser,
+    ) -> u16 {
         let honor = rule.is_some_and(|rule| rule.honor_labels);
         self.text.clear();
         let mut count = 0u16;
@@ -372,7 +385,7 @@ impl Core {
                     (name, value)
                 }
             };
-            labels::push(&mut self.text, name, value);
+            labels::push(&mut self.text, name, &normalise.value(name, value));
             count = count.saturating_add(1);
         }
     }
@@ -387,7 +400,10 @@ impl Core {
             Rejection::EmptyName => self.tally.add(Count::EmptyName, weight),
             Rejection::InvalidName => self.tally.add(Count::InvalidName, weight),
             Rejection::InvalidLabel => self.tally.add(Count::InvalidLabel, weight),
-            Rejection::SeriesLimit => self.tally.add(Count::SeriesLimit, weight),
+            Rejection::SeriesLimit
+            | Rejection::LabelLimit
+            | Rejection::NameLimit
+            | Rejection::MemoryLimit => self.tally.add(Count::SeriesLimit, weight),
             conflict => {
                 debug_assert!(conflict.is_conflict());
                 route.conflicts += weight;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use super::normalise::Normaliser;
 use super::template::Template;
+use crate::exposition::budget::RuleBudget;
 
 /// The metric type a name is looked up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,6 +109,8 @@ pub struct Defaults {
     pub summary_options: SummaryOptions,
     /// For histograms whose rule leaves options open, and for unmapped ones.
     pub histogram_options: HistogramOptions,
+    /// What becomes of label values, also of unmapped metrics.
+    pub normalise: Normaliser,
 }
 
 impl Default for Defaults {
@@ -129,6 +133,7 @@ impl Default for Defaults {
                 native_bucket_factor: 1.1,
                 native_max_buckets: 256,
             },
+            normalise: Normaliser::default(),
         }
     }
 }
@@ -165,6 +170,10 @@ pub struct Rule {
     pub summary_options: Option<SummaryOptions>,
     /// Completed; `None` where the rule is no histogram and has none (then the defaults' apply).
     pub histogram_options: Option<HistogramOptions>,
+    /// Budgets of the metric instead of those for everything.
+    pub limits: RuleBudget,
+    /// What becomes of label values; completed from the defaults.
+    pub normalise: Normaliser,
     pub(super) templates: Templates,
 }
 

@@ -9,7 +9,10 @@ use crate::config_file::{
     Document, Node, NodeId, Notation, Place, Problem, ProblemClass, Resolved, Scalar, Value,
     nearest, resolve,
 };
+use crate::exposition::budget::RuleBudget;
 use crate::go;
+
+use super::normalise::{Normaliser, Step};
 
 use super::config::{
     Action, Defaults, HistogramOptions, MatchType, MetricType, ObserverType, Quantile,
@@ -40,6 +43,8 @@ pub(super) struct RawRule {
     pub(super) summary_options: Option<At<SummaryOptions>>,
     pub(super) histogram_options: Option<At<HistogramOptions>>,
     pub(super) scale: Option<f64>,
+    pub(super) limits: RuleBudget,
+    pub(super) normalise: Normaliser,
     pub(super) unclear: Unclear,
 }
 
@@ -145,13 +150,14 @@ impl<'d> Reader<'d> {
     }
 
     fn defaults(&mut self, node: &'d Node, file: &mut RawFile) {
-        const KEYS: [&str; 6] = [
+        const KEYS: [&str; 7] = [
             "observer_type",
             "match_type",
             "glob_disable_ordering",
             "ttl",
             "summary_options",
             "histogram_options",
+            "normalise",
         ];
         let RawFile { defaults, unclear, .. } = file;
         for (key, value) in self.entries(node, "defaults", &KEYS) {
@@ -166,6 +172,7 @@ impl<'d> Reader<'d> {
                 "summary_options" => {
                     defaults.summary_options = self.summary_options(value).unwrap_or_default();
                 }
+                "normalise" => defaults.normalise = self.normaliser(value),
                 _ => defaults.histogram_options = self.histogram_options(value).unwrap_or_default(),
             }
             unclear.note(key, self.errors.len() > errors);
@@ -173,7 +180,7 @@ impl<'d> Reader<'d> {
     }
 
     fn rule(&mut self, node: &'d Node) -> RawRule {
-        const KEYS: [&str; 13] = [
+        const KEYS: [&str; 15] = [
             "match",
             "name",
             "labels",
@@ -187,6 +194,8 @@ impl<'d> Reader<'d> {
             "summary_options",
             "histogram_options",
             "scale",
+            "limits",
+            "normalise",
         ];
         let mut rule = RawRule { place: node.place, ..RawRule::default() };
         for key in self.unknown_keys(node, &KEYS) {
@@ -220,6 +229,8 @@ impl<'d> Reader<'d> {
                     rule.histogram_options =
                         options.map(|options| At { value: options, place: value.place });
                 }
+                "limits" => rule.limits = self.limits(value),
+                "normalise" => rule.normalise = self.normaliser(value),
                 _ => rule.scale = self.float(value, key),
             }
             rule.unclear.note(key, self.errors.len() > errors);
@@ -256,6 +267,89 @@ impl<'d> Reader<'d> {
             ));
         }
         labels
+    }
+
+    /// Budgets of the rule's metric; 0 is no limit.
+    fn limits(&mut self, node: &'d Node) -> RuleBudget {
+        let mut limits = RuleBudget::default();
+        let keys = ["series", "values_per_label", "value_bytes"];
+        for (key, value) in self.entries(node, "limits", &keys) {
+            let number = self.unsigned(value, key).map(u64::from);
+            match key {
+                "series" => limits.series = number,
+                "values_per_label" => limits.values_per_label = number,
+                _ => limits.value_bytes = number,
+            }
+        }
+        limits
+    }
+
+    /// Steps for the values of labels.
+    fn normaliser(&mut self, node: &'d Node) -> Normaliser {
+        let mut normaliser = Normaliser::default();
+        for &(label, steps) in self.mapping(node, "normalise").unwrap_or_default() {
+            let (Some(label), Some(steps)) = (self.document.node(label), self.document.node(steps))
+            else {
+                continue;
+            };
+            let Some(name) = self.text(label, "a label name") else { continue };
+            let steps = match &steps.value {
+                Value::Sequence(_) => self.items(steps, "normalise"),
+                _ => vec![steps],
+            };
+            let steps = steps.into_iter().filter_map(|step| self.step(step)).collect();
+            normaliser.set(&name, steps);
+        }
+        normaliser
+    }
+
+    /// A word, `truncate: BYTES`, or `regex: PATTERN` with `replacement: TEXT`.
+    fn step(&mut self, node: &'d Node) -> Option<Step> {
+        if let Value::Mapping(_) = &node.value {
+            return self.step_with_options(node);
+        }
+        let text = self.text(node, "a step of normalise")?;
+        if let Some((_, step)) = Step::WORDS.into_iter().find(|(word, _)| *word == text) {
+            return Some(step);
+        }
+        let words = Step::WORDS.map(|(word, _)| word).join(", ");
+        let words =
+            format!("{words}, {{truncate: BYTES}} or {{regex: PATTERN, replacement: TEXT}}");
+        self.bad_word(ProblemClass::InvalidOptions, node, "step of normalise", &text, &words);
+        None
+    }
+
+    fn step_with_options(&mut self, node: &'d Node) -> Option<Step> {
+        let (mut truncate, mut regex, mut replacement) = (None, None, String::new());
+        for (key, value) in
+            self.entries(node, "a step of normalise", &["truncate", "regex", "replacement"])
+        {
+            match key {
+                "truncate" => truncate = self.unsigned(value, key),
+                "regex" => {
+                    let text = self.text(value, key)?;
+                    match Step::replace(&text) {
+                        Ok(compiled) => regex = Some(compiled),
+                        Err(reason) => {
+                            let message = format!("invalid regular expression {text:?}: {reason}");
+                            let hint = "the syntax is that of Go's regexp (RE2)";
+                            let class = ProblemClass::InvalidRegex;
+                            self.errors.push(Problem::error(class, value.place, message, hint));
+                            return None;
+                        }
+                    }
+                }
+                _ => replacement = self.text(value, key).unwrap_or_default(),
+            }
+        }
+        match (truncate, regex) {
+            (Some(bytes), None) => Some(Step::Truncate(bytes as usize)),
+            (None, Some(regex)) => Some(Step::Replace(regex, replacement)),
+            _ => {
+                self.wrong_type(node, "a step of normalise", "either truncate or regex");
+                None
+            }
+        }
     }
 
     fn summary_options(&mut self, node: &'d Node) -> Option<SummaryOptions> {

@@ -10,6 +10,7 @@ mod dump;
 mod explain;
 mod glob;
 mod load;
+mod normalise;
 mod regexes;
 mod template;
 mod validate;
@@ -26,6 +27,7 @@ pub use config::{
 };
 pub use explain::{Precedence, Tried, Verdict};
 use glob::{Globs, Search};
+pub use normalise::{Normaliser, Step};
 
 use regexes::{Hit, Regexes};
 use template::Captures;

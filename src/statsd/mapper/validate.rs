@@ -171,6 +171,8 @@ impl Builder {
             observer_type,
             summary_options,
             histogram_options,
+            limits: raw.limits,
+            normalise: raw.normalise.or(&self.defaults.normalise),
             templates,
         };
         Some((rule, pattern))

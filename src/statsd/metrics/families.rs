@@ -11,6 +11,7 @@ use crate::statsd::clock::Moment;
 use crate::statsd::line::SampleError;
 use crate::statsd::relay::Relay;
 use crate::statsd::series::family::Kind as Aggregate;
+use crate::statsd::series::over::{Ledger, Over};
 use crate::statsd::series::registry::{RegistryCounts, Rejection};
 use crate::statsd::series::tree::Snapshot;
 use crate::telemetry::build;
@@ -45,7 +46,28 @@ pub(crate) struct Context<'a> {
     pub(crate) rules: &'a RuleHits,
     /// The mapping file, if there is one.
     pub(crate) mapping_file: Option<&'a str>,
+    /// What went beyond a budget.
+    pub(crate) over: &'a Ledger,
     pub(crate) now: Moment,
+}
+
+fn over_budget(over: &[Over]) -> Family {
+    let series = over.iter().map(|over| {
+        let labels = [
+            ("action", over.action.as_str()),
+            ("label", &*over.label),
+            ("limit", over.limit.as_str()),
+            ("metric_name", &*over.metric),
+        ];
+        Series::new(&labels, over.times as f64)
+    });
+    Family {
+        name: "kstatd_statsd_over_budget_total",
+        help: "Label sets that came without being known and went beyond a budget, and what became of them.",
+        kind: Kind::Counter,
+        series: series.collect(),
+    }
+    .sorted()
 }
 
 /// Names of the families of [`Metrics::original`] and [`Metrics::ours`], sorted.
@@ -61,6 +83,7 @@ const OWN_NAMES: &[&str] = &[
     "kstatd_statsd_lines_total",
     "kstatd_statsd_mapping_last_reload_success_timestamp_seconds",
     "kstatd_statsd_mapping_last_reload_successful",
+    "kstatd_statsd_over_budget_total",
     "kstatd_statsd_read_errors_total",
     "kstatd_statsd_receive_buffer_bytes",
     "kstatd_statsd_rejected_samples_total",
@@ -405,6 +428,7 @@ impl Metrics {
                 get(&self.key_evictions),
             ),
             self.line_ledger(),
+            over_budget(&context.over.all()),
             Family::by(
                 "kstatd_statsd_read_errors_total",
                 "Failed reads from a socket; the listener comes back.",
@@ -615,6 +639,7 @@ mod tests {
             families,
             rules,
             mapping_file: Some("/mapping.yml"),
+            over: Box::leak(Box::default()),
             now: Moment::default(),
         }
     }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::exposition::budget::Budget;
 use crate::exposition::family::Collect;
 use crate::statsd::clock::Clock;
 use crate::statsd::line::ParserFlags;
@@ -46,8 +47,8 @@ pub struct PipelineConfig {
     /// Events after which the original's queue would be handed on, and the interval at which it would be in any case:
     /// what `statsd_exporter_event_queue_flushed_total` counts. There is no such queue here.
     pub event_flush: (u64, Duration),
-    /// Series allowed; new ones beyond are refused and counted. 0 for any number.
-    pub max_series: u64,
+    /// How many series there may be, and what happens beyond.
+    pub budget: Budget,
     /// Relay, if any.
     pub relay: Option<RelayConfig>,
     /// Names that StatsD clients may not use, because something else in the exposition has them.
@@ -77,7 +78,7 @@ impl Default for PipelineConfig {
             cache_kind: CacheKind::Lru,
             key_cache_size: 4 << 20,
             event_flush: (1_000, Duration::from_millis(200)),
-            max_series: 0,
+            budget: Budget::default(),
             relay: None,
             reserved: Arc::new(|_| false),
             self_metrics: SelfMetrics::Original,

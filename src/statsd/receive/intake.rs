@@ -521,6 +521,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::os::unix::net::UnixDatagram;
 
+    use crate::exposition::budget::Budget;
     use crate::statsd::clock::Clock;
     use crate::statsd::line::ParserFlags;
     use crate::statsd::mapper::Mapper;
@@ -529,7 +530,7 @@ mod tests {
 
     fn shared() -> Arc<Shared> {
         let reserved = Arc::new(|_: &str| false);
-        let registry = Registry::new(Clock::system(), reserved, 0, Box::new(|| {}));
+        let registry = Registry::new(Clock::system(), reserved, Budget::default(), Box::new(|| {}));
         let shared = Shared::new(registry, Mapper::default(), ParserFlags::default());
         Arc::new(Shared { cache_size: 0, key_cache_size: 16, ..shared })
     }

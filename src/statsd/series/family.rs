@@ -1,7 +1,7 @@
 //! A metric family: what all series of one name share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::observer::Falls;
 use crate::exposition::family as exposition;
@@ -60,8 +60,15 @@ pub(crate) struct Family {
     /// Number of its help text in the registry.
     pub(crate) help: u32,
     live: AtomicU32,
+    /// Lines of the text format of all its series, and of the widest that it has had.
+    samples: AtomicU64,
+    widest: AtomicU32,
+    /// Lines for which a place is kept.
+    kept: AtomicU32,
     pub(crate) kind: Kind,
     has_nan: AtomicBool,
+    /// It has the series for label sets beyond a budget.
+    has_overflow: AtomicBool,
     /// Told by its observers; no other kind has it.
     falls: Option<Arc<Falls>>,
 }
@@ -74,8 +81,12 @@ impl Family {
             id,
             help,
             live: AtomicU32::new(0),
+            samples: AtomicU64::new(0),
+            widest: AtomicU32::new(0),
+            kept: AtomicU32::new(0),
             kind,
             has_nan: AtomicBool::new(false),
+            has_overflow: AtomicBool::new(false),
             falls: kind.is_observer().then(Arc::default),
         }
     }
@@ -93,6 +104,48 @@ impl Family {
     /// Counts one series less; returns how many there are now.
     pub(crate) fn died(&self) -> u32 {
         self.live.fetch_sub(1, Ordering::Relaxed) - 1
+    }
+
+    /// Lines of the text format of all its series. As what follows, changed by the registry's writer alone.
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+
+    /// Lines of the widest series that it has had.
+    pub(crate) fn widest(&self) -> u64 {
+        u64::from(self.widest.load(Ordering::Relaxed))
+    }
+
+    /// Counts the lines of a new series.
+    pub(crate) fn widen(&self, width: u64, is_overflow: bool) {
+        self.samples.fetch_add(width, Ordering::Relaxed);
+        self.widest.fetch_max(u32::try_from(width).unwrap_or(u32::MAX), Ordering::Relaxed);
+        if is_overflow {
+            self.has_overflow.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts out the lines of a series that has gone.
+    pub(crate) fn narrow(&self, width: u64, is_overflow: bool) {
+        self.samples.fetch_sub(width, Ordering::Relaxed);
+        if is_overflow {
+            self.has_overflow.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it has the series for label sets beyond a budget.
+    pub(crate) fn has_overflow(&self) -> bool {
+        self.has_overflow.load(Ordering::Relaxed)
+    }
+
+    /// Lines for which a place is kept.
+    pub(crate) fn kept(&self) -> u64 {
+        u64::from(self.kept.load(Ordering::Relaxed))
+    }
+
+    /// Keeps a place for so many lines from now on.
+    pub(crate) fn keep(&self, width: u64) {
+        self.kept.store(u32::try_from(width).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
     /// Remembers that a counter of this family became NaN, which OpenMetrics does not allow a counter to be.

@@ -3,10 +3,14 @@
 //! The `registry` has the families, sorted for a scrape in a `tree`; a series' numbers are in a `cell` or an
 //! `observer`, and `keys` leads a known line straight to them. Nothing here knows sockets or lines.
 
+pub(crate) mod account;
 pub(crate) mod cell;
 pub(crate) mod family;
+pub(crate) mod growth;
 pub(crate) mod keys;
 pub(crate) mod observer;
+pub(crate) mod over;
 pub(crate) mod registry;
 pub(crate) mod rejection;
 pub(crate) mod tree;
+pub(crate) mod values;

@@ -12,18 +12,23 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use hashbrown::HashTable;
 
+use super::account::Account;
 use super::cell::{self, Handle, Life, ObserverCell, Scalar, Slab, SlotId};
 use super::family::{Family, Kind};
+use super::growth::{self, Growth};
 use super::observer::{
     Distinct, Histogram, HistogramSpec, Observer, SetSpec, Summary, SummarySpec,
 };
+use super::over::Ledger;
 use super::tree::{Key, Position, Snapshot, Tenant, Tree};
-use crate::exposition::labels;
+use crate::exposition::budget::{Budget, RuleBudget};
+use crate::exposition::{escape, labels};
 use crate::statsd::clock::Clock;
 use crate::statsd::expiry::Calendar;
 use crate::statsd::mapper::SummaryOptions;
 
 mod admission;
+mod budget;
 mod leave;
 
 pub(crate) use super::rejection::Rejection;
@@ -47,6 +52,15 @@ pub(crate) enum Aggregation<'a> {
 }
 
 impl Aggregation<'_> {
+    /// Lines of the text format that a series has, at most.
+    pub(crate) fn samples(&self) -> u64 {
+        match self {
+            Self::Counter | Self::Gauge | Self::Set(_) => 1,
+            Self::Summary(options) => options.quantiles.len() as u64 + 2,
+            Self::Histogram { bounds, .. } => bounds.len() as u64 + 3,
+        }
+    }
+
     /// The kind of the family.
     pub(crate) const fn kind(&self) -> Kind {
         match self {
@@ -70,6 +84,8 @@ pub(crate) struct NewSeries<'a> {
     pub(crate) ttl: u32,
     /// Differs for every mapping that was loaded.
     pub(crate) generation: u32,
+    /// What its rule says instead of the budget for everything.
+    pub(crate) budget: RuleBudget,
 }
 
 /// A series that was found or made.
@@ -90,6 +106,15 @@ enum Spec {
 }
 
 impl Spec {
+    /// Lines of the text format that a series has.
+    fn samples(&self) -> u64 {
+        match self {
+            Self::Scalar | Self::Set(_) => 1,
+            Self::Summary(spec) => spec.samples(),
+            Self::Histogram(spec) => spec.samples(),
+        }
+    }
+
     fn new(aggregation: &Aggregation<'_>, family: &Family) -> Self {
         match aggregation {
             Aggregation::Counter | Aggregation::Gauge => Self::Scalar,
@@ -124,6 +149,8 @@ struct Slots {
     free: Vec<u32>,
     /// Page of each slot ever used.
     pages: Vec<u32>,
+    /// Lines of the text format of the series in each slot; empty where all have one.
+    widths: Vec<u32>,
 }
 
 impl Slots {
@@ -151,11 +178,29 @@ struct Members {
     scalars: Slots,
     observers: Slots,
     live: u64,
+    growth: Growth,
+    account: Account,
 }
 
 impl Members {
     fn slots(&mut self, slot: SlotId) -> &mut Slots {
         if slot.is_observer() { &mut self.observers } else { &mut self.scalars }
+    }
+
+    /// Notes how many lines the series in a slot has.
+    fn set_width(&mut self, slot: SlotId, width: u64) {
+        if slot.is_observer() {
+            let widths = &mut self.observers.widths;
+            widths.resize(widths.len().max(slot.index() + 1), 1);
+            if let Some(known) = widths.get_mut(slot.index()) {
+                *known = u32::try_from(width).unwrap_or(u32::MAX);
+            }
+        }
+    }
+
+    fn width_of(&self, slot: SlotId) -> u64 {
+        let widths = if slot.is_observer() { &self.observers.widths } else { &self.scalars.widths };
+        widths.get(slot.index()).copied().map_or(1, u64::from)
     }
 
     fn help(&mut self, text: &str) -> u32 {
@@ -218,8 +263,14 @@ pub(crate) struct Registry {
     /// Told when an earlier bucket appears in the calendar.
     on_earlier: Box<dyn Fn() + Send + Sync>,
     reserved: Reserved,
-    max_series: u64,
+    pub(crate) budget: Budget,
+    /// The fold value, rendered.
+    fold: Box<[u8]>,
+    /// What went beyond a budget.
+    pub(crate) over: Ledger,
     hasher: foldhash::fast::RandomState,
+    /// For whole label sets.
+    set_hasher: foldhash::quality::RandomState,
     pub(crate) clock: Clock,
     pub(crate) counts: RegistryCounts,
 }
@@ -241,14 +292,16 @@ pub(crate) struct View {
 }
 
 impl Registry {
-    /// An empty registry. `max_series` 0 is no limit; `on_earlier` is called when something will expire earlier than
+    /// An empty registry. `on_earlier` is called when something will expire earlier than
     /// [`Registry::next_expiry`] said before.
     pub(crate) fn new(
         clock: Clock,
         reserved: Reserved,
-        max_series: u64,
+        budget: Budget,
         on_earlier: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
+        let mut fold = Vec::new();
+        escape::label_value(&mut fold, &budget.fold_value);
         Self {
             members: RwLock::default(),
             scalars: Slab::new(),
@@ -256,8 +309,11 @@ impl Registry {
             calendar: Mutex::default(),
             on_earlier,
             reserved,
-            max_series,
+            budget,
+            fold: fold.into_boxed_slice(),
+            over: Ledger::default(),
             hasher: foldhash::fast::RandomState::default(),
+            set_hasher: foldhash::quality::RandomState::default(),
             clock,
             counts: RegistryCounts::default(),
         }
@@ -293,6 +349,11 @@ impl Registry {
         }
     }
 
+    /// Series made in each of the last minutes, the present one first.
+    pub(crate) fn growth(&self) -> [u64; growth::MINUTES] {
+        self.read().growth.by_minute(self.clock.now())
+    }
+
     /// Remembers that a counter of family `name` became NaN.
     pub(crate) fn mark_nan(&self, name: &str) {
         if let Some(family) = self.family(&self.read(), name) {
@@ -315,7 +376,11 @@ impl Registry {
         }
         let (version, found) = {
             let members = self.read();
-            (members.tree.version(), self.find(&members, series)?)
+            let found = self.find(&members, series)?;
+            if let (Found::Absent(_), Some(folded)) = (&found, self.folded(&members, &series.key)) {
+                return Ok(folded);
+            }
+            (members.tree.version(), found)
         };
         let absent = match found {
             Found::Alive(resolved) => return Ok(resolved),
@@ -331,9 +396,11 @@ impl Registry {
                 Found::Absent(absent) => absent,
             }
         };
+        if let Some(folded) = self.folded(&members, &series.key) {
+            return Ok(folded);
+        }
         self.admit(&members, series, absent.family.is_some())?;
-        let handle = self.create(&mut members, series, absent);
-        Ok(Resolved { handle, ttl: series.ttl })
+        self.within(&mut members, series, absent)
     }
 
     /// Looks a series up; a name of another kind is its rejection.
@@ -386,6 +453,7 @@ impl Registry {
         let spec = self.join_set(members, &family, names, series);
         family.born();
         let handle = self.occupy(members, &spec);
+        self.enter(members, &family, series.key.labels, handle, &spec);
         let position = match absent.position {
             Ok(position) => Ok(position),
             Err(stale) => {
@@ -401,6 +469,7 @@ impl Registry {
             });
         }
         members.live += 1;
+        members.growth.note(self.clock.now());
         if let Some(live) = count(&self.counts.live, kind) {
             live.fetch_add(1, Ordering::Relaxed);
         }

@@ -19,11 +19,17 @@ pub(crate) enum Rejection {
     InvalidLabel,
     /// There are as many series as allowed.
     SeriesLimit,
+    /// A label has a value that is too long or one too many, and the metric does not add up.
+    LabelLimit,
+    /// A name is too long.
+    NameLimit,
+    /// The series need as much memory as allowed.
+    MemoryLimit,
 }
 
 impl Rejection {
     /// All rejections; `ALL[r as usize] == r`.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::OtherKind,
         Self::DerivedName,
         Self::ReservedName,
@@ -32,6 +38,9 @@ impl Rejection {
         Self::InvalidName,
         Self::InvalidLabel,
         Self::SeriesLimit,
+        Self::LabelLimit,
+        Self::NameLimit,
+        Self::MemoryLimit,
     ];
 
     /// Value of a label `reason`.
@@ -45,6 +54,9 @@ impl Rejection {
             Self::InvalidName => "invalid_metric_name",
             Self::InvalidLabel => "invalid_label_name",
             Self::SeriesLimit => "series_limit",
+            Self::LabelLimit => "label_limit",
+            Self::NameLimit => "name_limit",
+            Self::MemoryLimit => "memory_limit",
         }
     }
 

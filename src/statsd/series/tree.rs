@@ -368,6 +368,24 @@ impl Tree {
         }
     }
 
+    /// Shows the label text of every series of a family.
+    pub(crate) fn each_of(&self, family: &Family, mut show: impl FnMut(&[u8])) {
+        let mut assembly = Assembly::default();
+        let from = self.pages.page_of(&family.name);
+        for page in self.pages.0.iter().skip(from).map(|numbered| &numbered.page) {
+            assembly.begin(page);
+            for (entry, rest) in page.iter() {
+                if entry.family.id == family.id {
+                    show(assembly.labels(rest));
+                }
+            }
+            let ends = page.entries.last().is_some_and(|last| *last.family.name > *family.name);
+            if ends {
+                return;
+            }
+        }
+    }
+
     /// The series at a position that [`Tree::find`] gave.
     pub(crate) fn tenant(&self, at: Position) -> Option<Tenant> {
         let entry = self.pages.page(at.page)?.entries.get(at.entry)?;

@@ -1,21 +1,14 @@
 //! How many different members a set had: an estimate over a sliding window.
 //!
-//! Sources: P. Flajolet et al., "HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm" (2007);
-//! the estimator is O. Ertl's, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), which needs no
-//! correction tables. Up to [`SPARSE`] members of one part of the window are kept as hashes and counted exactly. The
-//! window works as that of a summary, in parts of `max_age / age_buckets`.
+//! Each part of the window is a [`sketch::Distinct`](crate::sketch::Distinct), exact while it is small. The window works
+//! as that of a summary, in parts of `max_age / age_buckets`.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, LazyLock};
 
 use super::summary::SummarySpec;
+use crate::sketch::Distinct as Part;
 use crate::statsd::clock::Moment;
-
-/// 4096 registers: a standard error of 1.6%.
-const PRECISION: u32 = 12;
-const REGISTERS: usize = 1 << PRECISION;
-/// Hashes kept before a part becomes dense.
-const SPARSE: usize = 256;
 
 /// One key for the process, so that a sender cannot choose members that collide.
 static HASHER: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
@@ -32,50 +25,6 @@ impl SetSpec {
     pub(crate) fn new(summary: &SummarySpec) -> Self {
         let (interval, parts) = summary.window();
         Self { interval, parts }
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Part {
-    /// Sorted hashes.
-    Sparse(Vec<u64>),
-    Dense(Box<[u8]>),
-}
-
-impl Default for Part {
-    fn default() -> Self {
-        Self::Sparse(Vec::new())
-    }
-}
-
-/// Raises the register that `hash` belongs to.
-fn raise(registers: &mut [u8], hash: u64) {
-    let index = (hash >> (64 - PRECISION)) as usize;
-    let rank = ((hash << PRECISION) | (1 << (PRECISION - 1))).leading_zeros() as u8 + 1;
-    if let Some(register) = registers.get_mut(index) {
-        *register = (*register).max(rank);
-    }
-}
-
-impl Part {
-    fn insert(&mut self, hash: u64) {
-        match self {
-            Self::Sparse(hashes) => {
-                let Err(at) = hashes.binary_search(&hash) else {
-                    return;
-                };
-                if hashes.len() < SPARSE {
-                    return hashes.insert(at, hash);
-                }
-                let mut registers = vec![0; REGISTERS].into_boxed_slice();
-                for &known in hashes.iter() {
-                    raise(&mut registers, known);
-                }
-                raise(&mut registers, hash);
-                *self = Self::Dense(registers);
-            }
-            Self::Dense(registers) => raise(registers, hash),
-        }
     }
 }
 
@@ -120,82 +69,19 @@ impl Distinct {
         }
     }
 
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.parts) + self.parts.iter().map(Part::heap_bytes).sum::<usize>()
+    }
+
     /// Estimated number of different members in the window; exact while it is small.
     pub(crate) fn estimate(&mut self, now: Moment) -> f64 {
         self.rotate(now);
         let mut union = Part::default();
         for part in &self.parts {
-            match (part, &mut union) {
-                (Part::Sparse(hashes), union) => hashes.iter().for_each(|&hash| union.insert(hash)),
-                (Part::Dense(registers), Part::Dense(union)) => {
-                    for (into, from) in union.iter_mut().zip(registers) {
-                        *into = (*into).max(*from);
-                    }
-                }
-                (Part::Dense(registers), Part::Sparse(hashes)) => {
-                    let mut registers = registers.clone();
-                    for &hash in hashes.iter() {
-                        raise(&mut registers, hash);
-                    }
-                    union = Part::Dense(registers);
-                }
-            }
+            union.merge(part);
         }
-        match union {
-            Part::Sparse(hashes) => hashes.len() as f64,
-            Part::Dense(registers) => estimate(&registers).round(),
-        }
-    }
-}
-
-/// Ertl's improved raw estimator (algorithm 6 of the paper).
-fn estimate(registers: &[u8]) -> f64 {
-    const Q: usize = 64 - PRECISION as usize;
-    let m = registers.len() as f64;
-    let mut histogram = [0u32; Q + 2];
-    for &register in registers {
-        if let Some(count) = histogram.get_mut(usize::from(register)) {
-            *count += 1;
-        }
-    }
-    let count = |rank: usize| f64::from(histogram.get(rank).copied().unwrap_or(0));
-    let mut z = m * tau(1.0 - count(Q + 1) / m);
-    for rank in (1..=Q).rev() {
-        z = 0.5 * (z + count(rank));
-    }
-    z += m * sigma(count(0) / m);
-    m * m / (2.0 * std::f64::consts::LN_2 * z)
-}
-
-fn sigma(mut x: f64) -> f64 {
-    if x == 1.0 {
-        return f64::INFINITY;
-    }
-    let (mut y, mut z) = (1.0, x);
-    loop {
-        x *= x;
-        let before = z;
-        z += x * y;
-        y += y;
-        if z == before {
-            return z;
-        }
-    }
-}
-
-fn tau(mut x: f64) -> f64 {
-    if x == 0.0 || x == 1.0 {
-        return 0.0;
-    }
-    let (mut y, mut z) = (1.0, 1.0 - x);
-    loop {
-        x = x.sqrt();
-        let before = z;
-        y *= 0.5;
-        z -= (1.0 - x) * (1.0 - x) * y;
-        if z == before {
-            return z / 3.0;
-        }
+        union.count() as f64
     }
 }
 

@@ -50,6 +50,11 @@ impl HistogramSpec {
         &self.bounds
     }
 
+    /// Lines of the text format that a series has: its buckets with `+Inf`, sum and count.
+    pub(crate) fn samples(&self) -> u64 {
+        self.bounds.len() as u64 + 3
+    }
+
     /// Upper bounds without `+Inf`, each with the text of its label value.
     pub(crate) fn bounds(&self) -> impl Iterator<Item = (f64, &[u8])> {
         self.bounds.iter().zip(&self.labels).map(|(&bound, label)| (bound, &**label))
@@ -78,6 +83,11 @@ impl Histogram {
     /// What this series shares with its siblings.
     pub(crate) fn spec(&self) -> &Arc<HistogramSpec> {
         &self.spec
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.counts) + self.native.as_ref().map_or(0, Native::heap_bytes)
     }
 
     /// Observations so far.

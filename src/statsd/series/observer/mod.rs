@@ -38,4 +38,22 @@ impl Observer {
             Self::Distinct(_) => {}
         }
     }
+
+    /// Lines of the text format that a series of this has.
+    pub(crate) fn samples(&self) -> u64 {
+        match self {
+            Self::Summary(summary) => summary.spec().samples(),
+            Self::Histogram(histogram) => histogram.spec().samples(),
+            Self::Distinct(_) => 1,
+        }
+    }
+
+    /// Bytes that it has on the heap, beside its own size.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Summary(summary) => summary.heap_bytes(),
+            Self::Histogram(histogram) => histogram.heap_bytes(),
+            Self::Distinct(set) => set.heap_bytes(),
+        }
+    }
 }

@@ -134,6 +134,11 @@ impl Native {
         }
     }
 
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<(i32, u64)>() * (self.positive.capacity() + self.negative.capacity())
+    }
+
     /// A copy of the present state.
     pub(crate) fn view(&self) -> NativeView {
         NativeView {

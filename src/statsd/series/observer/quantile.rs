@@ -79,6 +79,11 @@ impl Sketch {
         self.count
     }
 
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<Tuple>() * self.tuples.capacity()
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.tuples = Vec::new();

@@ -84,6 +84,11 @@ impl SummarySpec {
         self.targets.iter().zip(&self.labels).map(|(target, label)| (target.quantile, &**label))
     }
 
+    /// Lines of the text format that a series has: its quantiles, sum and count.
+    pub(crate) fn samples(&self) -> u64 {
+        self.targets.len() as u64 + 2
+    }
+
     /// Length of one part of the window in nanoseconds, and how many there are.
     pub(crate) fn window(&self) -> (u64, u32) {
         (self.interval, self.age_buckets)
@@ -137,6 +142,15 @@ impl Summary {
     /// What this series shares with its siblings.
     pub(crate) fn spec(&self) -> &Arc<SummarySpec> {
         &self.spec
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let sketches = self.streams.iter().map(|stream| stream.sketch.heap_bytes());
+        size_of::<f64>() * self.raw.capacity()
+            + size_of::<u64>() * self.weights.capacity()
+            + size_of_val(&*self.streams)
+            + sketches.sum::<usize>()
     }
 
     /// Observations since the series began.

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::{Members, Registry, count, names_hash, place};
 use crate::statsd::expiry::second_of;
+use crate::statsd::series::account::Gone;
 use crate::statsd::series::cell::{Handle, Life};
-use crate::statsd::series::family::Family;
 use crate::statsd::series::tree::Entry;
 
 /// Expired (name, label names) pairs that are remembered so that `metrics_total` does not count a returning one twice.
@@ -129,23 +129,25 @@ impl Registry {
             }
         };
         let mut removed = Vec::new();
-        let Members { tree, scalars, observers, .. } = members;
+        let Members { tree, scalars, observers, account, .. } = members;
         tree.compact(
             &ids,
             alive,
             |entry, text| {
-                removed.push((Arc::clone(&entry.family), entry.handle.slot, names_hash(text)))
+                let (slot, names) = (entry.handle.slot, names_hash(text));
+                removed.push(account.gone(&entry.family, slot, (text, names), &self.fold));
             },
             |slot, page| place(scalars, observers, slot, page),
         );
-        for (family, slot, names) in removed {
-            members.slots(slot).free.push(slot.index() as u32);
-            self.left(members, &family, names);
+        for gone in removed {
+            self.left(members, &gone);
+            members.slots(gone.slot).free.push(gone.slot.index() as u32);
         }
     }
 
     /// Counts a series out of its family, and forgets the family with its last one.
-    fn left(&self, members: &mut Members, family: &Arc<Family>, names: u64) {
+    fn left(&self, members: &mut Members, gone: &Gone) {
+        let Gone { family, names, .. } = gone;
         members.live -= 1;
         if let (Some(live), Some(expired)) =
             (count(&self.counts.live, family.kind), count(&self.counts.expired, family.kind))
@@ -154,10 +156,11 @@ impl Registry {
             expired.fetch_add(1, Ordering::Relaxed);
         }
         let remaining = family.died();
+        self.exit(members, family, gone);
         let mut empty = remaining == 0;
         if let Some(sets) = members.sets.get_mut(&family.id) {
             empty = false;
-            if let Some(at) = sets.iter().position(|set| set.names == names)
+            if let Some(at) = sets.iter().position(|set| set.names == *names)
                 && let Some(set) = sets.get_mut(at)
             {
                 set.live -= 1;
@@ -168,7 +171,7 @@ impl Registry {
             }
         }
         if empty && members.departed.len() < MAX_DEPARTED {
-            let pair = self.pair_hash(family, names);
+            let pair = self.pair_hash(family, *names);
             members.departed.insert(pair);
         }
         if remaining == 0 {

@@ -1,0 +1,83 @@
+//! `/api/v1/status/tsdb` and `/api/v1/status/cardinality`: which metrics and labels bring the series.
+//!
+//! A report goes through all series, on a thread beside the workers, one report at a time.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use super::body::Body;
+use super::query;
+use super::response::{self, Response};
+use super::router::{Call, Methods, Router};
+use crate::telemetry::cardinality::{self, Countable, DEFAULT_LIMIT, MAX_LIMIT, Snapshot};
+
+/// Where Prometheus has the report about its series.
+pub(crate) const TSDB_PATH: &str = "/api/v1/status/tsdb";
+
+/// Where more is said than Prometheus' report has a place for.
+pub(crate) const CARDINALITY_PATH: &str = "/api/v1/status/cardinality";
+
+/// Makes an answer of the series of all sides, with lists of so many entries.
+type Report = fn(&[Box<dyn Snapshot>], usize) -> serde_json::Value;
+
+/// The routes of the reports about these sides.
+pub(crate) fn routes(sides: &[Arc<dyn Countable>]) -> Router {
+    let turn = Arc::new(Mutex::new(()));
+    let handler = |report: Report| {
+        let (sides, turn) = (sides.to_vec(), Arc::clone(&turn));
+        move |call: Call| answer(call, sides.clone(), Arc::clone(&turn), report)
+    };
+    Router::default().at_async(TSDB_PATH, Methods::Any, handler(cardinality::tsdb)).at_async(
+        CARDINALITY_PATH,
+        Methods::Any,
+        handler(cardinality::cardinality),
+    )
+}
+
+async fn answer(
+    call: Call,
+    sides: Vec<Arc<dyn Countable>>,
+    turn: Arc<Mutex<()>>,
+    report: Report,
+) -> Response {
+    let limit = match limit(call.query()) {
+        Ok(limit) => limit,
+        Err(error) => return bad_data(&error),
+    };
+    let turn = turn.lock_owned().await;
+    let made = tokio::task::spawn_blocking(move || {
+        // Kept to the end, also when nobody waits for the answer any more.
+        let _turn = turn;
+        let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
+        report(&sides, limit).to_string()
+    });
+    match made.await {
+        Ok(text) => json(200, text),
+        Err(error) => {
+            tracing::error!(%error, "a report about the series failed");
+            response::text(500, "Internal Server Error")
+        }
+    }
+}
+
+/// Entries of each list, by `limit=`.
+fn limit(query: &str) -> Result<usize, String> {
+    match query::first(query, "limit") {
+        None => Ok(DEFAULT_LIMIT),
+        Some(text) => match text.parse::<usize>() {
+            Ok(limit) if limit > 0 => Ok(limit.min(MAX_LIMIT)),
+            _ => Err("limit must be a positive number".to_owned()),
+        },
+    }
+}
+
+/// A refusal as Prometheus' API gives it.
+fn bad_data(error: &str) -> Response {
+    let refusal = serde_json::json!({"status": "error", "errorType": "bad_data", "error": error});
+    json(400, refusal.to_string())
+}
+
+fn json(status: u16, text: String) -> Response {
+    response::with_type(status, "application/json", Body::whole(text))
+}

@@ -1,0 +1,318 @@
+//! Label values that become fewer before they become series: what in them differs each time gives way to a word.
+//!
+//! The steps come from the mapping file and are compiled with it. They are taken when a label set is resolved, so that a
+//! known line pays nothing for them.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+
+use regex::bytes::{Regex, RegexBuilder};
+
+use crate::go;
+
+/// Limit of one compiled expression.
+const SIZE_LIMIT: usize = 8 << 20;
+/// Least digits of a hexadecimal id.
+const HEX: usize = 8;
+/// Least characters of something in base64.
+const BASE64: usize = 16;
+
+/// One change of a value.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// `uuid`: each UUID becomes `<uuid>`.
+    Uuid,
+    /// `hex`: each run of at least 8 hexadecimal digits, one of them below `a`, becomes `<hex>`.
+    Hex,
+    /// `number`: each run of digits that is no part of a word becomes `<number>`.
+    Number,
+    /// `ip`: each address becomes `<ip>`; ports stay.
+    Ip,
+    /// `email`: each address becomes `<email>`.
+    Email,
+    /// `timestamp`: each date, with a time or without, and each Unix time becomes `<timestamp>`.
+    Timestamp,
+    /// `base64`: each run of at least 16 characters of base64 with both cases and digits becomes `<base64>`.
+    Base64,
+    /// `url`: query and fragment go, and each segment of the path that is a number or an id becomes `<id>`.
+    Url,
+    /// `truncate`: what is behind so many bytes goes.
+    Truncate(usize),
+    /// A regular expression: each match becomes this text, in which `$1` is its first group.
+    Replace(Box<Regex>, String),
+}
+
+impl PartialEq for Step {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Truncate(one), Self::Truncate(other)) => one == other,
+            (Self::Replace(one, with), Self::Replace(other, text)) => {
+                one.as_str() == other.as_str() && with == text
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+impl Step {
+    /// The steps that are a word alone.
+    pub(crate) const WORDS: [(&'static str, Self); 8] = [
+        ("uuid", Self::Uuid),
+        ("hex", Self::Hex),
+        ("number", Self::Number),
+        ("ip", Self::Ip),
+        ("email", Self::Email),
+        ("timestamp", Self::Timestamp),
+        ("base64", Self::Base64),
+        ("url", Self::Url),
+    ];
+
+    /// The expression of a replacement, in Go's dialect.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub(crate) fn replace(pattern: &str) -> Result<Box<Regex>, String> {
+        let translated = go::regex::translate(pattern).map_err(|error| error.to_string())?;
+        let regex = RegexBuilder::new(&translated.pattern).size_limit(SIZE_LIMIT).build();
+        regex.map(Box::new).map_err(|error| error.to_string())
+    }
+
+    fn apply(&self, value: &str) -> String {
+        let alphanumeric = |byte: u8| byte.is_ascii_alphanumeric();
+        match self {
+            Self::Uuid => runs(value, |byte| alphanumeric(byte) || byte == b'-', uuids),
+            Self::Hex => runs(value, alphanumeric, |run, out| whole(run, is_hex, "<hex>", out)),
+            Self::Number => {
+                runs(value, alphanumeric, |run, out| whole(run, is_number, "<number>", out))
+            }
+            Self::Ip => {
+                runs(value, |byte| byte.is_ascii_hexdigit() || b".:".contains(&byte), address)
+            }
+            Self::Email => {
+                let part = |byte: u8| alphanumeric(byte) || b"._%+-@".contains(&byte);
+                runs(value, part, |run, out| whole(run, is_email, "<email>", out))
+            }
+            Self::Timestamp => {
+                let part = |byte: u8| alphanumeric(byte) || b"-:.+".contains(&byte);
+                runs(value, part, |run, out| whole(run, is_timestamp, "<timestamp>", out))
+            }
+            Self::Base64 => {
+                let part = |byte: u8| alphanumeric(byte) || b"+_-=".contains(&byte);
+                runs(value, part, |run, out| whole(run, is_base64, "<base64>", out))
+            }
+            Self::Url => url(value),
+            Self::Truncate(most) => {
+                value.get(..value.floor_char_boundary(*most)).unwrap_or_default().to_owned()
+            }
+            Self::Replace(regex, with) => {
+                let replaced = regex.replace_all(value.as_bytes(), with.as_bytes());
+                String::from_utf8_lossy(&replaced).into_owned()
+            }
+        }
+    }
+}
+
+/// The steps for labels, by their names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Normaliser {
+    labels: Vec<(String, Vec<Step>)>,
+}
+
+impl Normaliser {
+    /// Takes these steps for values of the label, in place of those that there were.
+    pub(crate) fn set(&mut self, label: &str, steps: Vec<Step>) {
+        self.labels.retain(|(known, _)| known != label);
+        self.labels.push((label.to_owned(), steps));
+    }
+
+    /// What is said here, and of other labels what is said there.
+    pub(crate) fn or(mut self, other: &Self) -> Self {
+        for (label, steps) in &other.labels {
+            if !self.labels.iter().any(|(known, _)| known == label) {
+                self.labels.push((label.clone(), steps.clone()));
+            }
+        }
+        self
+    }
+
+    /// The value that the series gets.
+    pub(crate) fn value<'v>(&self, label: &str, value: &'v str) -> Cow<'v, str> {
+        match self.labels.iter().find(|(known, _)| known == label) {
+            None => Cow::Borrowed(value),
+            Some((_, steps)) => {
+                let take = |value: Cow<'v, str>, step: &Step| Cow::Owned(step.apply(&value));
+                steps.iter().fold(Cow::Borrowed(value), take)
+            }
+        }
+    }
+}
+
+/// Hands each longest run of such bytes to `change`, which writes what takes its place; everything else stays.
+fn runs(value: &str, part: impl Fn(u8) -> bool, change: impl Fn(&str, &mut String)) -> String {
+    let mut out = String::with_capacity(value.len());
+    let mut rest = value;
+    while !rest.is_empty() {
+        // Parts are ASCII, so every cut is between characters.
+        let start = rest.bytes().position(&part).unwrap_or(rest.len());
+        let (before, from) = rest.split_at(start);
+        let end = from.bytes().position(|byte| !part(byte)).unwrap_or(from.len());
+        let (run, behind) = from.split_at(end);
+        out.push_str(before);
+        if !run.is_empty() {
+            change(run, &mut out);
+        }
+        rest = behind;
+    }
+    out
+}
+
+fn whole(run: &str, is: fn(&str) -> bool, word: &str, out: &mut String) {
+    out.push_str(if is(run) { word } else { run });
+}
+
+fn is_number(run: &str) -> bool {
+    run.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_hex(run: &str) -> bool {
+    let digits = run.strip_prefix("0x").unwrap_or(run);
+    digits.len() >= HEX
+        && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+        && digits.bytes().any(|byte| byte.is_ascii_digit())
+}
+
+fn is_uuid(parts: &[&str]) -> bool {
+    parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12])
+        && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// UUIDs may stand between other words with dashes.
+fn uuids(run: &str, out: &mut String) {
+    let parts: Vec<&str> = run.split('-').collect();
+    let mut at = 0;
+    while let Some(part) = parts.get(at) {
+        if at > 0 {
+            out.push('-');
+        }
+        if parts.get(at..at + 5).is_some_and(is_uuid) {
+            out.push_str("<uuid>");
+            at += 5;
+        } else {
+            out.push_str(part);
+            at += 1;
+        }
+    }
+}
+
+fn address(run: &str, out: &mut String) {
+    // Two colons in a row are not rare in names.
+    let is_address = |text: &str| match text.parse() {
+        Ok(IpAddr::V4(_)) => true,
+        Ok(IpAddr::V6(_)) => text.matches(':').count() > 2,
+        Err(_) => false,
+    };
+    if is_address(run) {
+        out.push_str("<ip>");
+    } else if let (Ok(SocketAddr::V4(_)), Some((_, port))) = (run.parse(), run.rsplit_once(':')) {
+        out.push_str("<ip>:");
+        out.push_str(port);
+    } else {
+        out.push_str(run);
+    }
+}
+
+fn is_email(run: &str) -> bool {
+    let Some((user, host)) = run.split_once('@') else { return false };
+    let Some((name, top)) = host.rsplit_once('.') else { return false };
+    !user.is_empty()
+        && !name.is_empty()
+        && !host.contains('@')
+        && top.len() > 1
+        && top.bytes().all(|byte| byte.is_ascii_alphabetic())
+}
+
+fn is_timestamp(run: &str) -> bool {
+    if is_number(run) {
+        return matches!(run.len(), 10 | 13 | 16 | 19) && run.starts_with('1');
+    }
+    let Some((date, time)) = run.split_at_checked(10) else { return false };
+    let is_date = date.bytes().enumerate().all(|(at, byte)| match at {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    });
+    is_date
+        && (time.is_empty() || time.starts_with('T'))
+        && time.bytes().skip(1).all(|byte| byte.is_ascii_digit() || b":.Z+-".contains(&byte))
+}
+
+fn is_base64(run: &str) -> bool {
+    let has = |class: fn(&u8) -> bool| run.as_bytes().iter().any(class);
+    run.len() >= BASE64
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+        && has(u8::is_ascii_digit)
+        && !run.trim_end_matches('=').contains('=')
+}
+
+fn url(value: &str) -> String {
+    let path = value.split(['?', '#']).next().unwrap_or_default();
+    let segment = |segment: &str| {
+        let parts: Vec<&str> = segment.split('-').collect();
+        let is_id = !segment.is_empty()
+            && (is_number(segment) || is_hex(segment) || is_uuid(&parts) || is_base64(segment));
+        if is_id { "<id>".to_owned() } else { segment.to_owned() }
+    };
+    path.split('/').map(segment).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_takes_what_differs_and_leaves_the_rest() {
+        for (word, value, expected) in [
+            ("uuid", "order-550e8400-e29b-41d4-a716-446655440000-x", "order-<uuid>-x"),
+            ("uuid", "550E8400-E29B-41D4-A716-446655440000", "<uuid>"),
+            ("uuid", "550e8400-e29b-41d4-a716-44665544000", "550e8400-e29b-41d4-a716-44665544000"),
+            ("hex", "rs-7d4b9c6f5d deadbeef 0xdeadbee1 12345678", "rs-<hex> deadbeef <hex> <hex>"),
+            ("number", "/users/123/v2/a_45", "/users/<number>/v2/a_<number>"),
+            ("number", "ü1é", "ü<number>é"),
+            ("ip", "10.0.0.1:8080 and 2001:db8::1, std::a", "<ip>:8080 and <ip>, std::a"),
+            ("ip", "1.2.3", "1.2.3"),
+            ("email", "to a.b+c@example.org", "to <email>"),
+            ("email", "a@b @c.de x@y.z1", "a@b @c.de x@y.z1"),
+            (
+                "timestamp",
+                "2026-11-22T13:00:05.1Z 2026-11-22 1763816405 123",
+                "<timestamp> <timestamp> <timestamp> 123",
+            ),
+            (
+                "base64",
+                "k=dGhpcyBpcyBhIHRlc3Q= but_not_this_one_here",
+                "k=dGhpcyBpcyBhIHRlc3Q= but_not_this_one_here",
+            ),
+            ("base64", "dGhpcyBpcyBhIHRlc3Q1= and NotThisOne", "<base64> and NotThisOne"),
+            ("url", "/websocket?appliance=1234", "/websocket"),
+            ("url", "https://a.org/u/123/7d4b9c6f5d/x#y", "https://a.org/u/<id>/<id>/x"),
+            ("url", "", ""),
+        ] {
+            let step = Step::WORDS.into_iter().find(|(known, _)| *known == word);
+            assert_eq!(step.expect(word).1.apply(value), expected, "{word} {value}");
+        }
+    }
+
+    #[test]
+    fn steps_follow_one_another_and_the_rule_goes_before_the_defaults() {
+        let mut rule = Normaliser::default();
+        let regex = Regex::new("^(/[^/]*)/.*$").expect("valid");
+        rule.set("url", vec![Step::Url, Step::Replace(Box::new(regex), "$1".to_owned())]);
+        let mut defaults = Normaliser::default();
+        defaults.set("url", vec![Step::Truncate(0)]);
+        defaults.set("who", vec![Step::Truncate(3)]);
+        let both = rule.or(&defaults);
+        assert_eq!(both.value("url", "/a/1/b?c"), "/a");
+        assert_eq!(both.value("who", "aéé"), "aé");
+        assert!(matches!(both.value("else", "x"), Cow::Borrowed("x")));
+    }
+}
