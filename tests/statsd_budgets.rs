@@ -7,7 +7,8 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use common::{Program, get, until};
+use common::cluster::Cluster;
+use common::{Program, get, request, until};
 use kstatd::exposition::budget::{Budget, BudgetMode};
 use kstatd::exposition::{Format, ScrapeQuery};
 use kstatd::statsd::mapper::Mapper;
@@ -69,13 +70,13 @@ fn sums(body: &str, metric: &str, label: &str) -> BTreeMap<String, f64> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Metric, type, label values and number.
+    /// Metric, type (`r` is a counter whose rule has budgets of its own), label values and number.
     Line(u8, &'static str, Vec<(&'static str, u8)>, u8),
     Wait(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let kind = prop_oneof![6 => Just("c"), 1 => Just("g"), 2 => Just("h")];
+    let kind = prop_oneof![6 => Just("c"), 1 => Just("g"), 2 => Just("h"), 1 => Just("ms"), 2 => Just("r")];
     let label = |name: &'static str, values: u8| prop_oneof![1 => Just(Vec::new()), 6 => (0..values).prop_map(move |value| vec![(name, value)])];
     let line = (0..4u8, kind, label("code", 3), label("url", 40), label("pod", 6), 1..9u8)
         .prop_map(|(metric, kind, code, url, pod, number)| {
@@ -97,12 +98,42 @@ fn budget() -> impl Strategy<Value = Budget> {
         })
 }
 
+/// Rules of the metrics of [`line`].
+const RULES: &str = "mappings:\n\
+    - {match: s.*, name: s_$1, observer_type: summary}\n\
+    - {match: r.*, name: r_$1, limits: {series: 6, values_per_label: 2, value_bytes: 5}}\n";
+
+/// The budgets that such a metric has.
+fn budget_of(metric: &str, all: &Budget) -> Budget {
+    if metric.starts_with("r_") {
+        return Budget { series_per_metric: 6, values_per_label: 2, value_bytes: 5, ..all.clone() };
+    }
+    all.clone()
+}
+
 /// The line of a step. Values are longer the greater they are.
 fn line((metric, kind, labels, number): (u8, &str, &[(&str, u8)], u8)) -> String {
     let tag =
         |(name, value): &(&str, u8)| format!("{name}:v{:0>1$}", value, 1 + usize::from(value / 4));
     let tags: Vec<String> = labels.iter().map(tag).collect();
-    format!("m{metric}_{kind}:{number}|{kind}|#{}", tags.join(","))
+    let (name, kind) = match kind {
+        "ms" => (format!("s.m{metric}"), "ms"),
+        "r" => (format!("r.m{metric}"), "c"),
+        kind => (format!("m{metric}_{kind}"), kind),
+    };
+    format!("{name}:{number}|{kind}|#{}", tags.join(","))
+}
+
+/// The series that has the sum of such lines, and what one of them adds.
+fn added(metric: u8, kind: &str, number: u8) -> Option<(String, f64)> {
+    let number = f64::from(number);
+    match kind {
+        "g" => None,
+        "h" => Some((format!("m{metric}_h_count"), 1.0)),
+        "ms" => Some((format!("s_m{metric}_count"), 1.0)),
+        "r" => Some((format!("r_m{metric}"), number)),
+        kind => Some((format!("m{metric}_{kind}"), number)),
+    }
 }
 
 fn check_bounds(body: &str, budget: &Budget) -> Result<(), TestCaseError> {
@@ -118,16 +149,19 @@ fn check_bounds(body: &str, budget: &Budget) -> Result<(), TestCaseError> {
     for sample in &all {
         *by_metric.entry(family(&sample.name)).or_default() += 1;
         let own = |(name, value): &(&String, &String)| {
-            *name != "le" && *name != "otel_metric_overflow" && **value != budget.fold_value
+            let written = ["le", "quantile", "otel_metric_overflow"];
+            !written.contains(&name.as_str()) && **value != budget.fold_value
         };
         for (name, value) in sample.labels.iter().filter(own) {
             values.entry((family(&sample.name), name.clone())).or_default().insert(value.clone());
         }
     }
     for (metric, count) in by_metric {
-        prop_assert!(within(count, budget.series_per_metric), "{metric}: {count}");
+        let most = budget_of(&metric, budget).series_per_metric;
+        prop_assert!(within(count, most), "{metric}: {count}");
     }
     for ((metric, label), values) in values {
+        let budget = budget_of(&metric, budget);
         prop_assert!(within(values.len(), budget.values_per_label), "{metric} {label} {values:?}");
         let longest = values.iter().map(String::len).max().unwrap_or(0);
         prop_assert!(within(longest, budget.value_bytes), "{metric} {label} {values:?}");
@@ -145,23 +179,19 @@ proptest! {
         budget in budget(),
     ) {
         let clock = Clock::manual();
-        let mapping = "defaults: {observer_type: histogram, histogram_options: {buckets: [4]}}";
-        let mut offline = offline(mapping, &budget, 1 << 10, &clock);
+        let defaults = "defaults: {observer_type: histogram, histogram_options: {buckets: [4]}}\n";
+        let mut offline = offline(&[defaults, RULES].concat(), &budget, 1 << 10, &clock);
         let mut accepted = BTreeMap::<String, f64>::new();
         for step in &steps {
             let Step::Line(metric, kind, labels, number) = step else { continue };
             let words = offline.line(line((*metric, kind, labels, *number)).as_bytes());
-            if words.is_empty() {
-                let (name, number) = match *kind {
-                    "h" => (format!("m{metric}_h_count"), 1.0),
-                    kind => (format!("m{metric}_{kind}"), f64::from(*number)),
-                };
+            if let Some((name, number)) = added(*metric, kind, *number).filter(|_| words.is_empty()) {
                 *accepted.entry(name).or_default() += number;
             }
         }
         let body = text(&offline);
         check_bounds(&body, &budget)?;
-        for (name, sum) in accepted.iter().filter(|(name, _)| !name.ends_with("_g")) {
+        for (name, sum) in &accepted {
             prop_assert_eq!(sums(&body, name, "").get("").copied().unwrap_or_default(), *sum, "{} in {}", name, body);
         }
     }
@@ -173,7 +203,8 @@ proptest! {
         budget in budget(),
     ) {
         let clock = Clock::manual();
-        let mapping = "defaults: {ttl: 2s, observer_type: histogram, histogram_options: {buckets: [4]}}";
+        let defaults = "defaults: {ttl: 2s, observer_type: histogram, histogram_options: {buckets: [4]}}\n";
+        let mapping = &[defaults, RULES].concat();
         let mut known = offline(mapping, &budget, 1 << 10, &clock);
         let mut unknown = offline(mapping, &budget, 0, &clock);
         for step in &steps {
@@ -238,6 +269,19 @@ fn a_metric_with_too_many_label_sets_goes_on_in_one_series() {
     let body = text(&offline);
     assert!(body.contains("hits{otel_metric_overflow=\"true\"} 96\n"), "{body}");
     assert_eq!(samples(&body).len(), 5);
+}
+
+/// A sender may make up names of labels as well as values.
+#[test]
+fn names_of_labels_without_end_are_contained() {
+    let budget = Budget { series_per_metric: 300, values_per_label: 10, ..enforced() };
+    let mut offline = offline("", &budget, 1 << 10, &Clock::manual());
+    for number in 0..2_000 {
+        assert!(offline.line(format!("hits:1|c|#label{number}:x").as_bytes()).is_empty());
+    }
+    let body = text(&offline);
+    assert!(body.contains("hits{otel_metric_overflow=\"true\"} 1701\n"), "{body}");
+    assert_eq!(samples(&body).len(), 300);
 }
 
 #[test]
@@ -394,16 +438,19 @@ impl Running {
 #[test]
 fn urls_with_queries_are_contained_and_named() {
     let running = start("kstatd", &["--limit.values-per-label=1000"]);
-    let mut lines = String::new();
-    for number in 0..30_000 {
-        let code = if number % 10 == 0 { 500 } else { 200 };
-        lines += &format!("http.requests:1|c|#url:/websocket?appliance={number},code:{code}\n");
+    for part in 1..=15 {
+        let mut lines = String::new();
+        for number in (part - 1) * 10_000..part * 10_000 {
+            let code = if number % 10 == 0 { 500 } else { 200 };
+            lines += &format!("http.requests:1|c|#url:/websocket?appliance={number},code:{code}\n");
+        }
+        lines += "parts:1|c\n";
+        running.send(&lines);
+        running.metrics("/metrics/statsd?name[]=parts", &format!("parts {part}\n"));
     }
-    lines += "last:1|c\n";
-    running.send(&lines);
-    let body = running.metrics("/metrics/statsd", "last 1\n");
+    let body = get(running.http, "/metrics/statsd").text();
     assert_eq!(sums(&body, "http_requests", "url").len(), 1_001);
-    let by_code = BTreeMap::from([("200".to_owned(), 27_000.0), ("500".to_owned(), 3_000.0)]);
+    let by_code = BTreeMap::from([("200".to_owned(), 135_000.0), ("500".to_owned(), 15_000.0)]);
     assert_eq!(sums(&body, "http_requests", "code"), by_code);
     let report = running.json("/api/v1/status/cardinality?limit=1");
     let metric = &report["data"]["metrics"][0];
@@ -417,7 +464,7 @@ fn urls_with_queries_are_contained_and_named() {
     let beyond = &budgets["beyond"][0];
     let named = [&beyond["metric"], &beyond["label"], &beyond["limit"], &beyond["action"]];
     assert_eq!(named, ["http_requests", "url", "values-per-label", "folded"]);
-    assert_eq!(beyond["times"], 29_000);
+    assert_eq!(beyond["times"], 149_000);
     let growth = report["data"]["newByMinute"].as_array().expect("minutes");
     let new: u64 = growth.iter().filter_map(serde_json::Value::as_u64).sum();
     assert_eq!((growth.len(), new), (60, 1_003));
@@ -450,6 +497,40 @@ fn the_report_of_prometheus() {
         );
     }
     assert!(get(running.http, "/").text().contains("/api/v1/status/tsdb"));
+}
+
+/// Names come from whoever can send a datagram: they are data in every form, and lists are no longer than asked for.
+#[test]
+fn hostile_names_are_data_in_the_report() {
+    let running = start("kstatd", &["--limit.values-per-label=1"]);
+    let mut lines = "evil:1|c|#v:\"}]<script>\\\u{1}é\nevil:1|c|#v:second\n".to_owned();
+    (0..20).for_each(|n| lines += &format!("many:1|c|#l{n}:x\n"));
+    lines += "last:1|c\n";
+    running.send(&lines);
+    running.metrics("/metrics/statsd", "last 1\n");
+    let report = running.json("/api/v1/status/cardinality?limit=3");
+    let metrics = report["data"]["metrics"].as_array().expect("metrics");
+    let lists: Vec<usize> =
+        metrics.iter().map(|metric| metric["labels"].as_array().map_or(0, Vec::len)).collect();
+    assert_eq!(lists, [3, 1, 0], "{report}");
+    let report = running.json("/api/v1/status/tsdb?limit=100000");
+    let pairs = report["data"]["seriesCountByLabelValuePair"].as_array().expect("pairs");
+    let evil =
+        pairs.iter().find(|pair| pair["name"].as_str().is_some_and(|name| name.contains("script")));
+    assert_eq!(evil.map(|pair| &pair["name"]), Some(&"v=\"}]<script>\\\u{1}é".into()), "{report}");
+    assert_eq!(pairs.len(), 20 + 2 + 3, "{report}");
+}
+
+#[test]
+fn only_the_authorised_see_the_reports() {
+    let cluster = Cluster::new(1);
+    let running = start("kstatd", &[&cluster.flag(), "--auth-filter", "--resources=pods"]);
+    for path in ["/api/v1/status/tsdb", "/api/v1/status/cardinality", "/api/v1/status/tsdb?limit=1"]
+    {
+        assert_eq!(get(running.http, path).status, 401, "{path}");
+        let post = request(running.http, "POST", path, &[]).expect("an answer");
+        assert_eq!(post.status, 401, "{path}");
+    }
 }
 
 #[test]

@@ -79,5 +79,5 @@ fn bad_data(error: &str) -> Response {
 }
 
 fn json(status: u16, text: String) -> Response {
-    response::with_type(status, "application/json", Body::whole(text))
+    response::nosniff(response::with_type(status, "application/json", Body::whole(text)))
 }

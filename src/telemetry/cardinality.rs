@@ -25,6 +25,8 @@ const MAX_LABELS: usize = 4_096;
 const MAX_FAMILY_LABELS: usize = 256;
 /// Label pairs that are looked at as the most frequent ones: what more than one in so many pairs is, is among them.
 const PAIRS: usize = 8_192;
+/// Longest label name whose values are counted.
+const MAX_LABEL_NAME: usize = 1 << 10;
 /// Bytes of a label value that a report shows.
 const SHOWN_VALUE: usize = 256;
 /// Values of a label that are shown as examples.
@@ -249,12 +251,14 @@ struct About {
 
 /// Counts everything, in one go over the series of each side.
 struct Census {
+    /// Entries of a list.
+    limit: usize,
     now: Duration,
     current: Option<Current>,
     families: Top<About>,
     names: Top<()>,
     labels: HashMap<Vec<u8>, Values, foldhash::fast::RandomState>,
-    /// Names of labels beyond [`MAX_LABELS`].
+    /// Names of labels beyond [`MAX_LABELS`] or [`MAX_LABEL_NAME`].
     further_labels: Distinct,
     pairs: Frequent,
     family_count: u64,
@@ -269,6 +273,7 @@ struct Census {
 impl Census {
     fn new(limit: usize) -> Self {
         Self {
+            limit,
             now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             current: None,
             families: Top::new(limit),
@@ -311,7 +316,8 @@ impl Census {
             self.name_bytes += name.len() as u64 * count;
             self.names.offer(count, &name, || ());
         }
-        let about = || About { kind, label_sets, bytes, growth, labels };
+        let limit = self.limit;
+        let about = || About { kind, label_sets, bytes, growth, labels: greatest(labels, limit) };
         self.families.offer(samples, &name, about);
     }
 
@@ -356,7 +362,8 @@ impl Visitor for Census {
                 Some((known, _)) if *known == name => Some(at),
                 _ => current.labels.iter().position(|(known, _)| *known == name),
             };
-            if known.is_none() && current.labels.len() < MAX_FAMILY_LABELS {
+            let is_short = name.len() <= MAX_LABEL_NAME;
+            if known.is_none() && is_short && current.labels.len() < MAX_FAMILY_LABELS {
                 current.labels.push((name.to_owned(), Values::default()));
             }
             let at = known.unwrap_or_else(|| current.labels.len().saturating_sub(1));
@@ -367,13 +374,20 @@ impl Visitor for Census {
             }
             if let Some(values) = self.labels.get_mut(name) {
                 values.note(hash, value);
-            } else if self.labels.len() < MAX_LABELS {
+            } else if is_short && self.labels.len() < MAX_LABELS {
                 self.labels.entry(name.to_owned()).or_default().note(hash, value);
             } else {
                 self.further_labels.insert(HASHER.hash_one(name));
             }
         }
     }
+}
+
+/// The labels with the most values, so many of them.
+fn greatest(mut labels: Vec<(Vec<u8>, Values)>, limit: usize) -> Vec<(Vec<u8>, Values)> {
+    labels.sort_by_cached_key(|(_, values)| Reverse(values.different.count()));
+    labels.truncate(limit);
+    labels
 }
 
 /// Counts label pairs exactly: those whose hashes it has.
@@ -455,7 +469,7 @@ pub(crate) fn cardinality(sides: &[Box<dyn Snapshot>], limit: usize) -> serde_js
             *sum += minute;
         }
     }
-    let budgets: Vec<_> = sides.iter().map(|side| budget(&**side)).collect();
+    let budgets: Vec<_> = sides.iter().map(|side| budget(&**side, limit)).collect();
     let metrics: Vec<_> = census.families.into_vec().into_iter().map(family).collect();
     success(&json!({
         "series": census.samples,
@@ -470,10 +484,11 @@ pub(crate) fn cardinality(sides: &[Box<dyn Snapshot>], limit: usize) -> serde_js
 }
 
 /// The budgets of a side, 0 for none, and what went beyond them, the most frequent first.
-fn budget(side: &dyn Snapshot) -> serde_json::Value {
+fn budget(side: &dyn Snapshot, limit: usize) -> serde_json::Value {
     let budget = side.budget();
     let mut beyond = side.beyond();
     beyond.sort_by_key(|beyond| Reverse(beyond.times));
+    beyond.truncate(limit);
     json!({
         "mode": budget.mode.as_str(),
         "series": budget.series,
@@ -488,8 +503,7 @@ fn budget(side: &dyn Snapshot) -> serde_json::Value {
 }
 
 fn family((name, samples, about): (String, u64, About)) -> serde_json::Value {
-    let About { kind, label_sets, bytes, growth, mut labels } = about;
-    labels.sort_by_key(|(_, values)| Reverse(values.different.count()));
+    let About { kind, label_sets, bytes, growth, labels } = about;
     let labels: Vec<_> = labels
         .iter()
         .map(|(name, values)| {
@@ -601,7 +615,7 @@ mod tests {
 
     #[test]
     fn families_with_their_labels() {
-        let answer = cardinality(&little(), 1);
+        let answer = cardinality(&little(), 2);
         let data = &answer["data"];
         assert_eq!(data["series"], 9);
         assert_eq!((&data["labelSets"], &data["metricNames"]), (&json!(5), &json!(3)));
@@ -620,11 +634,15 @@ mod tests {
                 {"name": "method", "values": 1, "exact": true, "bytes": 3, "examples": ["get"]},
             ],
         });
+        assert_eq!(
+            cardinality(&little(), 1)["data"]["metrics"][0]["labels"],
+            json!([{"name": "code", "values": 1, "exact": true, "bytes": 3, "examples": ["200"]}])
+        );
         let mut metric = data["metrics"][0].clone();
         let growth = metric.as_object_mut().and_then(|metric| metric.remove("newByMinute"));
         assert_eq!(growth.map(|growth| growth[0].clone()), Some(json!(1)));
         assert_eq!(metric, expected);
-        assert_eq!(data["metrics"].as_array().map(Vec::len), Some(1));
+        assert_eq!(data["metrics"].as_array().map(Vec::len), Some(2));
     }
 
     #[test]
@@ -648,8 +666,21 @@ mod tests {
         let answer = cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), 10);
         let names = answer["data"]["labelNames"].as_u64().expect("a number");
         assert!((9_000..11_000).contains(&names), "{names}");
-        let shown = answer["data"]["metrics"][0]["labels"].as_array().map(Vec::len);
-        assert_eq!(shown, Some(MAX_FAMILY_LABELS));
+        let shown = |answer: &serde_json::Value| {
+            answer["data"]["metrics"][0]["labels"].as_array().map(Vec::len)
+        };
+        assert_eq!(shown(&answer), Some(10));
+        let sets: Vec<_> = (0..1_000).map(|n| rendered(&[(&format!("l{n}"), "v")])).collect();
+        let all = cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), MAX_LIMIT);
+        assert_eq!(shown(&all), Some(MAX_FAMILY_LABELS));
+    }
+
+    #[test]
+    fn long_names_are_counted_alone() {
+        let sets = vec![rendered(&[(&"l".repeat(60_000), "v")]), rendered(&[("short", "v")])];
+        let answer = cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), 10);
+        assert_eq!(answer["data"]["labelNames"], 2);
+        assert_eq!(answer["data"]["metrics"][0]["labels"].as_array().map(Vec::len), Some(1));
     }
 
     #[test]

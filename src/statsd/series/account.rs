@@ -32,6 +32,9 @@ pub(crate) struct Account {
     pub(crate) folded: HashMap<u64, (Handle, u32), foldhash::fast::FixedState>,
     /// A series has left since the folded ones were looked through.
     pub(crate) left: bool,
+    /// Label sets that found no room among the folded ones since then. Looking through all costs as much as there are,
+    /// so that many have to come before it is done again.
+    pub(crate) unremembered: usize,
 }
 
 /// What is known of a series that has left.

@@ -23,7 +23,7 @@ use super::over::Ledger;
 use super::tree::{Key, Position, Snapshot, Tenant, Tree};
 use crate::exposition::budget::{Budget, RuleBudget};
 use crate::exposition::{escape, labels};
-use crate::statsd::clock::Clock;
+use crate::statsd::clock::{Clock, Moment};
 use crate::statsd::expiry::Calendar;
 use crate::statsd::mapper::SummaryOptions;
 
@@ -135,7 +135,6 @@ impl Spec {
 /// The series of one family with the same label names.
 #[derive(Debug)]
 struct LabelSet {
-    names: u64,
     live: u32,
     /// The mapping that the spec is from.
     generation: u32,
@@ -167,8 +166,9 @@ struct Members {
     tree: Tree,
     families: HashTable<Arc<Family>>,
     next_family: u32,
-    /// Families with observers or with more than one set of label names.
-    sets: HashMap<u32, Vec<LabelSet>>,
+    /// Families with observers or with more than one set of label names: their sets, by the hash of the names. A sender
+    /// may give a metric as many of them as it has series.
+    sets: HashMap<u32, HashMap<u64, LabelSet, foldhash::fast::FixedState>>,
     departed: HashSet<u64>,
     helps: Arc<Vec<Arc<str>>>,
     help_numbers: HashMap<Arc<str>, u32>,
@@ -452,8 +452,11 @@ impl Registry {
         };
         let spec = self.join_set(members, &family, names, series);
         family.born();
-        let handle = self.occupy(members, &spec);
-        self.enter(members, &family, series.key.labels, handle, &spec);
+        let now = self.clock.now();
+        let handle = self.occupy(members, &spec, now);
+        if self.has_budget() {
+            self.enter(members, &family, series.key.labels, handle, &spec);
+        }
         let position = match absent.position {
             Ok(position) => Ok(position),
             Err(stale) => {
@@ -469,7 +472,7 @@ impl Registry {
             });
         }
         members.live += 1;
-        members.growth.note(self.clock.now());
+        members.growth.note(now);
         if let Some(live) = count(&self.counts.live, kind) {
             live.fetch_add(1, Ordering::Relaxed);
         }
@@ -495,18 +498,11 @@ impl Registry {
             if names == family.first_set {
                 return Spec::Scalar;
             }
-            members.sets.insert(
-                family.id,
-                vec![LabelSet {
-                    names: family.first_set,
-                    live: family.live(),
-                    generation,
-                    spec: Spec::Scalar,
-                }],
-            );
+            let set = LabelSet { live: family.live(), generation, spec: Spec::Scalar };
+            members.sets.entry(family.id).or_default().insert(family.first_set, set);
         }
         let sets = members.sets.entry(family.id).or_default();
-        if let Some(set) = sets.iter_mut().find(|set| set.names == names) {
+        if let Some(set) = sets.get_mut(&names) {
             set.live += 1;
             // Rules of one mapping that share a set share what the first of them says; a reload makes it anew for the
             // series to come.
@@ -516,7 +512,7 @@ impl Registry {
             return set.spec.clone();
         }
         let spec = Spec::new(aggregation, family);
-        sets.push(LabelSet { names, live: 1, generation, spec: spec.clone() });
+        sets.insert(names, LabelSet { live: 1, generation, spec: spec.clone() });
         debug_assert_eq!(kind, aggregation.kind());
         self.pair_made(members, family, names);
         spec
@@ -539,8 +535,7 @@ impl Registry {
     }
 
     /// Takes a free slot and starts it.
-    fn occupy(&self, members: &mut Members, spec: &Spec) -> Handle {
-        let now = self.clock.now();
+    fn occupy(&self, members: &mut Members, spec: &Spec, now: Moment) -> Handle {
         let observer = match spec {
             Spec::Scalar => {
                 let index = members.scalars.take();

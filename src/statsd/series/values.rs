@@ -1,27 +1,24 @@
 //! Which values the labels of a metric have, and on how many series each: what a budget of values is held against.
 //!
 //! A metric with no more label sets than a label may have values cannot be over that budget, so that nothing is kept
-//! for it. The rest is exact: a hash and a number for each value.
+//! for it. The rest is exact: a hash and a number for each value, and for each name of a label. Names are hashed like
+//! values, as a sender may make up as many of them.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
 use crate::exposition::labels;
 
-type Hashed<T> = HashMap<u64, T, foldhash::fast::FixedState>;
-
-/// One label of a metric.
-#[derive(Debug, Default)]
-struct Label {
-    name: Vec<u8>,
-    /// Series by the hash of the value, the fold value aside.
-    values: Hashed<u32>,
-}
+/// Numbers by hash.
+type Numbers = HashMap<u64, u32, foldhash::fast::FixedState>;
 
 /// The labels of one metric.
 #[derive(Debug)]
 pub(crate) struct LabelValues {
-    labels: Vec<Label>,
+    /// Series by name and value, the fold value aside.
+    series: Numbers,
+    /// Different values by name.
+    values: Numbers,
     /// Values that a label had to have to be looked at.
     pub(crate) threshold: u64,
     /// Values are noted up to here, 0 for all.
@@ -33,37 +30,34 @@ impl LabelValues {
     /// None yet. `most` is for budgets that are not kept to: what is beyond is not remembered.
     pub(crate) fn new(threshold: u64, most: u64) -> Self {
         let hasher = foldhash::quality::RandomState::default();
-        Self { labels: Vec::new(), threshold, most, hasher }
+        Self { series: Numbers::default(), values: Numbers::default(), threshold, most, hasher }
     }
 
-    fn label(&self, name: &[u8]) -> Option<&Label> {
-        self.labels.iter().find(|label| label.name == name)
+    fn hashes(&self, name: &[u8], value: &[u8]) -> (u64, u64) {
+        (self.hasher.hash_one(name), self.hasher.hash_one((name, value)))
+    }
+
+    fn count(&self, name: u64) -> u64 {
+        self.values.get(&name).copied().map_or(0, u64::from)
     }
 
     /// Whether this would be one value more than `limit` for the label.
     pub(crate) fn is_beyond(&self, name: &[u8], value: &[u8], limit: u64) -> bool {
-        self.label(name).is_some_and(|label| {
-            label.values.len() as u64 >= limit
-                && !label.values.contains_key(&self.hasher.hash_one(value))
-        })
+        let (name, pair) = self.hashes(name, value);
+        self.count(name) >= limit && !self.series.contains_key(&pair)
     }
 
     /// Takes in a series; `fold` stands for other values and is none itself.
     pub(crate) fn join(&mut self, text: &[u8], fold: &[u8]) {
         for (name, value) in labels::iter(text).filter(|(_, value)| *value != fold) {
-            let hash = self.hasher.hash_one(value);
-            let at = self.labels.iter().position(|label| label.name == name);
-            let at = at.unwrap_or_else(|| {
-                self.labels.push(Label { name: name.to_owned(), ..Label::default() });
-                self.labels.len() - 1
-            });
-            let Some(label) = self.labels.get_mut(at) else { continue };
-            let full = self.most > 0 && label.values.len() as u64 >= self.most;
-            match label.values.get_mut(&hash) {
+            let (name, pair) = self.hashes(name, value);
+            let full = self.most > 0 && self.count(name) >= self.most;
+            match self.series.get_mut(&pair) {
                 Some(series) => *series += 1,
                 None if full => {}
                 None => {
-                    label.values.insert(hash, 1);
+                    self.series.insert(pair, 1);
+                    *self.values.entry(name).or_default() += 1;
                 }
             }
         }
@@ -72,18 +66,23 @@ impl LabelValues {
     /// Lets go of a series.
     pub(crate) fn leave(&mut self, text: &[u8], fold: &[u8]) {
         for (name, value) in labels::iter(text).filter(|(_, value)| *value != fold) {
-            let hash = self.hasher.hash_one(value);
-            let Some(label) = self.labels.iter_mut().find(|label| label.name == name) else {
-                continue;
-            };
-            if let Some(series) = label.values.get_mut(&hash) {
-                *series -= 1;
-                if *series == 0 {
-                    label.values.remove(&hash);
-                }
+            let (name, pair) = self.hashes(name, value);
+            if less_one(&mut self.series, pair) {
+                less_one(&mut self.values, name);
             }
         }
     }
+}
+
+/// Takes one away, and the entry with its last one; whether that is so.
+fn less_one(numbers: &mut Numbers, hash: u64) -> bool {
+    let Some(number) = numbers.get_mut(&hash) else { return false };
+    *number -= 1;
+    let gone = *number == 0;
+    if gone {
+        numbers.remove(&hash);
+    }
+    gone
 }
 
 #[cfg(test)]
@@ -118,5 +117,14 @@ mod tests {
         assert!(values.is_beyond(b"l", b"new", 3) && !values.is_beyond(b"l", b"new", 4));
         values.leave(&rendered(&[("l", "99")]), b"other");
         assert!(values.is_beyond(b"l", b"new", 3));
+    }
+
+    #[test]
+    fn of_names_that_have_gone_nothing_is_left() {
+        let mut values = LabelValues::new(1, 0);
+        let set = |number: u32| rendered(&[(&format!("l{number}"), "v")]);
+        (0..100).for_each(|number| values.join(&set(number), b"other"));
+        (0..100).for_each(|number| values.leave(&set(number), b"other"));
+        assert!(values.series.is_empty() && values.values.is_empty());
     }
 }

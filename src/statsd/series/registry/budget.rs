@@ -28,6 +28,11 @@ struct Allowed {
 }
 
 impl Registry {
+    /// Whether anything is counted for budgets.
+    pub(super) fn has_budget(&self) -> bool {
+        self.budget.mode != BudgetMode::Off
+    }
+
     fn enforces(&self) -> bool {
         self.budget.mode == BudgetMode::Enforce
     }
@@ -68,7 +73,7 @@ impl Registry {
         series: &NewSeries<'_>,
         mut absent: Absent,
     ) -> Result<Resolved, Rejection> {
-        if self.budget.mode == BudgetMode::Off {
+        if !self.has_budget() {
             return Ok(self.make(members, series, absent));
         }
         let allowed = self.allowed(series.budget);
@@ -257,11 +262,9 @@ impl Registry {
     /// Lines of the text format that the series will have.
     fn width(&self, members: &Members, series: &NewSeries<'_>, family: Option<&Family>) -> u64 {
         let sets = family.and_then(|family| members.sets.get(&family.id));
-        let names = || names_hash(series.key.labels);
-        let set = sets.and_then(|sets| {
-            let names = names();
-            sets.iter().find(|set| set.names == names && set.generation == series.generation)
-        });
+        let set = sets
+            .and_then(|sets| sets.get(&names_hash(series.key.labels)))
+            .filter(|set| set.generation == series.generation);
         set.map_or_else(|| series.aggregation.samples(), |set| set.spec.samples())
     }
 
@@ -273,9 +276,13 @@ impl Registry {
         resolved: Resolved,
     ) -> Resolved {
         let account = &mut members.account;
-        if account.folded.len() >= MAX_FOLDED && std::mem::take(&mut account.left) {
-            let (scalars, observers) = (self.scalars.view(), self.observers.view());
-            account.folded.retain(|_, (handle, _)| handle.is_alive(&scalars, &observers));
+        if account.folded.len() >= MAX_FOLDED {
+            account.unremembered += 1;
+            if account.left && account.unremembered > MAX_FOLDED / 16 {
+                (account.left, account.unremembered) = (false, 0);
+                let (scalars, observers) = (self.scalars.view(), self.observers.view());
+                account.folded.retain(|_, (handle, _)| handle.is_alive(&scalars, &observers));
+            }
         }
         let hash = self.set_hash(&series.key);
         if account.folded.len() < MAX_FOLDED || account.folded.contains_key(&hash) {

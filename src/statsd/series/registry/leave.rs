@@ -156,16 +156,16 @@ impl Registry {
             expired.fetch_add(1, Ordering::Relaxed);
         }
         let remaining = family.died();
-        self.exit(members, family, gone);
+        if self.has_budget() {
+            self.exit(members, family, gone);
+        }
         let mut empty = remaining == 0;
         if let Some(sets) = members.sets.get_mut(&family.id) {
             empty = false;
-            if let Some(at) = sets.iter().position(|set| set.names == *names)
-                && let Some(set) = sets.get_mut(at)
-            {
+            if let Some(set) = sets.get_mut(names) {
                 set.live -= 1;
                 if set.live == 0 {
-                    sets.swap_remove(at);
+                    sets.remove(names);
                     empty = true;
                 }
             }
