@@ -10,7 +10,8 @@ use super::render_statsd::explanation;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::statsd::line::{self, Event, EventKind, ParserFlags, SampleError};
 use crate::statsd::mapper::{
-    Action, Buffer, Mapper, MatchType, MetricType, ObserverType, Precedence, Rule, Tried, Verdict,
+    Action, Buffer, Mapper, MatchType, MetricType, Normaliser, ObserverType, Precedence, Rule,
+    Tried, Verdict,
 };
 use crate::statsd::{Offline, OfflineConfig};
 
@@ -204,7 +205,9 @@ impl Writer<'_> {
         let mut buffer = Buffer::default();
         let Some(mapped) = self.mapper.map(name, *metric_type, &mut buffer) else {
             let metric = crate::statsd::name::escape(name);
-            return self.line(2, &format!("no rule decides: the metric is {metric}"));
+            self.line(2, &format!("no rule decides: the metric is {metric}"));
+            let mapper = Arc::clone(self.mapper);
+            return self.normalised(&mapper.defaults().normalise, tags);
         };
         if mapped.rule.action == Action::Drop {
             return self.line(2, "the rule drops it");
@@ -227,7 +230,25 @@ impl Writer<'_> {
             };
             self.line(2, &text);
         }
+        let honors = mapped.rule.honor_labels;
+        let of_tag = |name: &str| tags.iter().any(|tag| tag.0 == name);
+        let of_rule = |name: &str| labels.iter().any(|label| label.0 == name);
+        let tags = tags.iter().filter(|tag| honors || !of_rule(&tag.0));
+        let labels = labels.iter().filter(|label| !honors || !of_tag(&label.0));
+        let mut all: Vec<_> = tags.chain(labels).cloned().collect();
+        all.sort();
+        self.normalised(&mapped.rule.normalise, &all);
         self.options(mapped.rule, sample.kind);
+    }
+
+    /// The label values that become others.
+    fn normalised(&mut self, normalise: &Normaliser, labels: &[(String, String)]) {
+        for (name, value) in labels {
+            let normal = normalise.value(name, value);
+            if normal != *value {
+                self.line(2, &format!("{name} is normalised to {normal:?}"));
+            }
+        }
     }
 
     /// The rules, held against the name.
@@ -281,6 +302,17 @@ impl Writer<'_> {
                 }
             });
         }
+        let limits = [
+            ("series of the metric", rule.limits.series),
+            ("values of a label", rule.limits.values_per_label),
+            ("bytes of a value", rule.limits.value_bytes),
+        ];
+        options.extend(limits.iter().filter_map(|(what, limit)| {
+            limit.map(|limit| match limit {
+                0 => format!("no limit for {what}"),
+                most => format!("at most {most} {what}"),
+            })
+        }));
         if !options.is_empty() {
             self.line(2, &options.join("; "));
         }
@@ -381,6 +413,26 @@ mod tests {
             assert_eq!(taken, accepted, "{line}");
             assert_eq!(text.matches("refused").count(), text.matches(" (").count(), "{text}");
         }
+    }
+
+    #[test]
+    fn values_that_become_others_and_limits_are_said() {
+        let mapping = "defaults: {normalise: {url: url}}\nmappings:\n\
+            - {match: a.*, name: a, labels: {id: $1}, normalise: {id: number}, limits: {series: 5, value_bytes: 0}}\n";
+        let mapper = Arc::new(Mapper::from_yaml(mapping).expect("mapping"));
+        let explained =
+            |line: &str| explain(&mapper, ParserFlags::default(), line.as_bytes(), false).text;
+        let text = explained("a.17:1|c|#url:/x?y=1,id:tag");
+        for part in [
+            "    id is normalised to \"<number>\"\n    url is normalised to \"/x\"\n",
+            "    at most 5 series of the metric; no limit for bytes of a value\n",
+            "    a{id=\"<number>\",url=\"/x\"} 1\n",
+        ] {
+            assert!(text.contains(part), "{part:?} in {text}");
+        }
+        let text = explained("b:1|c|#url:/x/5,id:17");
+        assert!(text.contains("metric is b\n    url is normalised to \"/x/<id>\"\n"), "{text}");
+        assert_eq!(text.matches("normalised").count(), 1, "{text}");
     }
 
     #[test]
