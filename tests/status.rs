@@ -435,3 +435,31 @@ fn the_policy_is_that_of_the_style() {
     assert_eq!(style, Some(&*std::fs::read_to_string(file).expect("the style")));
     assert!(!page.contains(" style=\""), "a style that the policy does not let through");
 }
+
+/// What grows without end is named, with the label that does it.
+#[test]
+fn what_goes_beyond_a_budget_is_named() {
+    let kstatd = Kstatd::start(&[&STATSD, &["--limit.values-per-label=2"]]);
+    let mut lines: String =
+        (0..9).map(|n| format!("hits:1|c|#code:200,url:/{n}<script>\n")).collect();
+    lines += "small:1|g\n";
+    kstatd.statsd().write_all(lines.as_bytes()).expect("send");
+    let facts = kstatd.facts("all lines", |facts| facts["statsd"]["lines"] == 10);
+    let statsd = &facts["statsd"];
+    let over = serde_json::json!([{
+        "metric": "hits", "label": "url", "limit": "values-per-label", "action": "folded", "label_sets": 7
+    }]);
+    assert_eq!(statsd["over_budget"], over);
+    let largest = serde_json::json!([
+        {"name": "hits", "kind": "counter", "label_sets": 3, "labels": "code, url"},
+        {"name": "small", "kind": "gauge", "label_sets": 1, "labels": ""},
+    ]);
+    assert_eq!((&statsd["largest"], &statsd["new_in_an_hour"]), (&largest, &4.into()));
+    assert!(is_ok(&facts), "{facts}");
+    let note = "StatsD: url of hits goes beyond --limit.values-per-label (7 label sets folded)";
+    assert!(sentences(&facts, "notes").contains(&note), "{facts}");
+    assert!(kstatd.page().contains("--limit.values-per-label</td><td>folded</td>"));
+    let text = get(kstatd.main, "/status?format=text").text();
+    assert!(text.contains("beyond --limit.values-per-label: url of hits, 7 label sets folded\n"));
+    assert!(text.contains("counter hits: 3 label sets of code, url\n"), "{text}");
+}

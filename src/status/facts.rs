@@ -199,6 +199,40 @@ pub(crate) struct Statsd {
     pub(crate) unmapped_names: Vec<Unmapped>,
     /// What was refused and why, the newest first.
     pub(crate) refused: Vec<Refused>,
+    /// Series made in the last 60 minutes, those that have gone since among them.
+    pub(crate) new_in_an_hour: u64,
+    /// The metrics with the most label sets, the largest first; not more than [`LARGEST`].
+    pub(crate) largest: Vec<Largest>,
+    /// What went beyond a budget, the most frequent first; not more than [`SHOWN`].
+    pub(crate) over_budget: Vec<OverBudget>,
+}
+
+/// Metrics that are shown for their size.
+pub(crate) const LARGEST: usize = 10;
+
+/// A metric with many series.
+#[derive(Debug, Serialize)]
+pub(crate) struct Largest {
+    pub(crate) name: String,
+    /// Its type.
+    pub(crate) kind: &'static str,
+    pub(crate) label_sets: u64,
+    /// Names of the labels of its first series.
+    pub(crate) labels: String,
+}
+
+/// Label sets that went beyond a budget.
+#[derive(Debug, Serialize)]
+pub(crate) struct OverBudget {
+    pub(crate) metric: String,
+    /// Empty where it is not about one label.
+    pub(crate) label: String,
+    /// The flag behind `--limit.`.
+    pub(crate) limit: &'static str,
+    /// `folded`, `refused` or `tracked`.
+    pub(crate) action: &'static str,
+    /// Since the start, counted when they come without being known.
+    pub(crate) label_sets: u64,
 }
 
 /// Rules and names that are shown of each sort.

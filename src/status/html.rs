@@ -284,6 +284,7 @@ fn listeners(statsd: &Statsd, now: f64) -> Markup {
                     None => "No mapping file.",
                 }
             }
+            (series(statsd))
             (rules(statsd))
             @if !statsd.unmapped_names.is_empty() {
                 details open[statsd.rule_count > 0] {
@@ -306,6 +307,42 @@ fn listeners(statsd: &Statsd, now: f64) -> Markup {
                             td.n { (count(refused.count)) }
                             td.n { (duration(now - refused.at)) }
                             td.t { code { (refused.line) } }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+fn series(statsd: &Statsd) -> Markup {
+    html! {
+        @if !statsd.over_budget.is_empty() {
+            h3 { "Beyond a budget" }
+            div.scroll { table {
+                tr { th { "metric" } th { "label" } th { "budget" } th { "what became of it" } th.n { "label sets" } }
+                @for over in &statsd.over_budget {
+                    tr {
+                        td.t { code { (over.metric) } }
+                        td.t { code { (over.label) } }
+                        td { "--limit." (over.limit) }
+                        td { (over.action) }
+                        td.n { (count(over.label_sets)) }
+                    }
+                }
+            } }
+        }
+        @if !statsd.largest.is_empty() {
+            details {
+                summary { "Largest metrics; " (count(statsd.new_in_an_hour)) " new series in an hour" }
+                div.scroll { table {
+                    tr { th { "metric" } th { "type" } th.n { "label sets" } th { "labels" } }
+                    @for metric in &statsd.largest {
+                        tr {
+                            td.t { code { (metric.name) } }
+                            td { (metric.kind) }
+                            td.n { (count(metric.label_sets)) }
+                            td.t { code { (metric.labels) } }
                         }
                     }
                 } }

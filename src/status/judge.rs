@@ -156,10 +156,16 @@ fn lost(statsd: &Statsd, facts: &Facts, reasons: &mut Vec<String>) {
         }
         reasons.push(sentence);
     }
-    let full = statsd.refused.iter().find(|refused| refused.reason == "series_limit");
-    if let Some(refused) = full.filter(|refused| facts.at - refused.at < RECENT) {
+    for (reason, what) in [
+        ("series_limit", "there are as many series"),
+        ("memory_limit", "series need as much memory"),
+    ] {
+        let full = statsd.refused.iter().find(|refused| refused.reason == reason);
+        let Some(refused) = full.filter(|refused| facts.at - refused.at < RECENT) else {
+            continue;
+        };
         reasons.push(format!(
-            "StatsD: there are as many series as allowed, new ones are refused (last at {})",
+            "StatsD: {what} as allowed, new ones are refused (last at {})",
             clock(refused.at, facts.at)
         ));
     }
@@ -179,13 +185,25 @@ fn clients(statsd: &Statsd, now: f64, notes: &mut Vec<String>) {
             "derived_name" => "a name is what another metric calls its parts",
             "reserved_name" => "a name belongs to somebody else",
             "reserved_label" => "a label belongs to the type of the metric",
-            "series_limit" => continue,
+            "label_limit" => "a label has a value that is too long or one too many",
+            "name_limit" => "a name is too long",
+            "series_limit" | "memory_limit" => continue,
             reason => reason,
         };
         notes.push(format!(
             "StatsD refuses samples: {what} ({} since the start, last at {})",
             count(refused.count),
             clock(refused.at, now)
+        ));
+    }
+    if let Some(over) = statsd.over_budget.first() {
+        let (label, of) = (&over.label, if over.label.is_empty() { "" } else { " of " });
+        notes.push(format!(
+            "StatsD: {label}{of}{} goes beyond --limit.{} ({} label sets {})",
+            over.metric,
+            over.limit,
+            count(over.label_sets),
+            over.action
         ));
     }
     let events = statsd.mapped + statsd.unmapped;

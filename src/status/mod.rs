@@ -16,8 +16,8 @@ mod words;
 
 pub(crate) use board::{Board, Reporter};
 pub(crate) use facts::{
-    ConfigFile, Facts, Failure, Health, Kind, Kubernetes, Listener, Refused, Rule, SHOWN, Statsd,
-    Unmapped,
+    ConfigFile, Facts, Failure, Health, Kind, Kubernetes, LARGEST, Largest, Listener, OverBudget,
+    Refused, Rule, SHOWN, Statsd, Unmapped,
 };
 pub(crate) use history::Sample;
 pub(crate) use html::{Place, page, policy};

@@ -189,6 +189,19 @@ fn statsd(out: &mut Writer, statsd: &Statsd, now: f64) {
             count(statsd.unmapped)
         ),
     );
+    for over in statsd.over_budget.iter().take(LINES) {
+        let (label, of) = (&over.label, if over.label.is_empty() { "" } else { " of " });
+        let (limit, action, sets) = (over.limit, over.action, count(over.label_sets));
+        let metric = &over.metric;
+        out.line(
+            2,
+            &format!("beyond --limit.{limit}: {label}{of}{metric}, {sets} label sets {action}"),
+        );
+    }
+    for metric in statsd.largest.iter().take(LINES) {
+        let (name, sets) = (&metric.name, count(metric.label_sets));
+        out.line(2, &format!("{} {name}: {sets} label sets of {}", metric.kind, metric.labels));
+    }
     for rule in statsd.rules.iter().take(LINES) {
         out.line(2, &format!("rule {}: {}", rule.pattern, count(rule.hits)));
     }

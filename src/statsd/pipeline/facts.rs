@@ -5,9 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
 use super::Pipeline;
+use crate::exposition::labels;
 use crate::statsd::metrics::{Count, Listener, SampleOutcome};
 use crate::statsd::receive::intake::Intake;
-use crate::status::{self, ConfigFile, Refused, Rule, SHOWN, Sample, Statsd, Unmapped};
+use crate::statsd::series::over::beginning;
+use crate::statsd::series::tree::Snapshot;
+use crate::status::{
+    self, ConfigFile, LARGEST, Largest, OverBudget, Refused, Rule, SHOWN, Sample, Statsd, Unmapped,
+};
 
 /// What the kernel gives to a socket at most.
 const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
@@ -29,9 +34,11 @@ impl Pipeline {
             |(pattern, hits): &(&str, u64)| Rule { pattern: (*pattern).to_owned(), hits: *hits };
         let count = |count| metrics.count(count);
         let names = metrics.examples.names();
+        let registry = &self.shared.registry;
+        let pages = registry.view().pages;
         Statsd {
             series: self.series(),
-            families: self.shared.registry.view().pages.families().count() as u64,
+            families: pages.families().count() as u64,
             lines: metrics.lines(None),
             listeners: self.listening(),
             rmem_max: std::fs::read_to_string(RMEM_MAX)
@@ -50,7 +57,23 @@ impl Pipeline {
                 .map(|(name, events)| Unmapped { name, events })
                 .collect(),
             refused: self.refused(),
+            new_in_an_hour: registry.growth().iter().sum(),
+            largest: largest(&pages),
+            over_budget: self.over_budget(),
         }
+    }
+
+    fn over_budget(&self) -> Vec<OverBudget> {
+        let mut all = self.shared.registry.over.all();
+        all.sort_by_key(|over| std::cmp::Reverse(over.times));
+        let shown = all.into_iter().take(SHOWN).map(|over| OverBudget {
+            metric: over.metric,
+            label: over.label,
+            limit: over.limit.as_str(),
+            action: over.action.as_str(),
+            label_sets: over.times,
+        });
+        shown.collect()
     }
 
     /// The mapping file, if there is one.
@@ -118,4 +141,22 @@ impl Pipeline {
         refused.sort_by(|a, b| b.at.total_cmp(&a.at));
         refused
     }
+}
+
+/// The families with the most series.
+fn largest(pages: &Snapshot) -> Vec<Largest> {
+    let mut families: Vec<_> = pages.families().collect();
+    families.sort_by_key(|(_, series)| std::cmp::Reverse(*series));
+    let shown = families.iter().take(LARGEST).map(|(family, series)| {
+        let text = pages.first_labels(family).unwrap_or_default();
+        let names: Vec<_> =
+            labels::iter(&text).map(|(name, _)| String::from_utf8_lossy(name)).collect();
+        Largest {
+            name: beginning(&family.name).to_owned(),
+            kind: family.kind.shown().word(),
+            label_sets: *series,
+            labels: beginning(&names.join(", ")).to_owned(),
+        }
+    });
+    shown.collect()
 }

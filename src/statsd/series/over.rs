@@ -102,7 +102,7 @@ impl Ledger {
         action: Action,
         now: Moment,
     ) {
-        let (metric, label) = (cut(metric), cut(label));
+        let (metric, label) = (beginning(metric), beginning(label));
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         inner.since += 1;
         if now.nanos() >= inner.next_log {
@@ -145,7 +145,8 @@ impl Ledger {
     }
 }
 
-fn cut(name: &str) -> &str {
+/// As much of a name as is kept and shown.
+pub(crate) fn beginning(name: &str) -> &str {
     name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or_default()
 }
 

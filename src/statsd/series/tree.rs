@@ -306,6 +306,16 @@ impl Snapshot {
         page_before(&self.0, &key)
     }
 
+    /// The label text of the first series of a family.
+    pub(crate) fn first_labels(&self, family: &Family) -> Option<Vec<u8>> {
+        // It may begin with the page behind the one in which it would.
+        let pages = self.0.iter().skip(self.page_of(&family.name)).take(2);
+        pages.map(|numbered| &numbered.page).find_map(|page| {
+            let (_, rest) = page.iter().find(|(entry, _)| entry.family.id == family.id)?;
+            Some([page.prefix(), rest].concat())
+        })
+    }
+
     /// The family called `name`, if it has series.
     pub(crate) fn family(&self, name: &str) -> Option<&Arc<Family>> {
         self.family_near(name, self.page_of(name))
