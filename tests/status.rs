@@ -446,8 +446,10 @@ fn what_goes_beyond_a_budget_is_named() {
     kstatd.statsd().write_all(lines.as_bytes()).expect("send");
     let facts = kstatd.facts("all lines", |facts| facts["statsd"]["lines"] == 10);
     let statsd = &facts["statsd"];
+    let at = &statsd["over_budget"][0]["at"];
+    assert!(facts["at"].as_f64() >= at.as_f64() && at.as_f64() > Some(1e9), "{facts}");
     let over = serde_json::json!([{
-        "metric": "hits", "label": "url", "limit": "values-per-label", "action": "folded", "label_sets": 7
+        "metric": "hits", "label": "url", "limit": "values-per-label", "action": "folded", "label_sets": 7, "at": at
     }]);
     assert_eq!(statsd["over_budget"], over);
     let largest = serde_json::json!([

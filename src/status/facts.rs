@@ -233,6 +233,8 @@ pub(crate) struct OverBudget {
     pub(crate) action: &'static str,
     /// Since the start, counted when they come without being known.
     pub(crate) label_sets: u64,
+    /// When the last one came.
+    pub(crate) at: f64,
 }
 
 /// Rules and names that are shown of each sort.

@@ -284,7 +284,7 @@ fn listeners(statsd: &Statsd, now: f64) -> Markup {
                     None => "No mapping file.",
                 }
             }
-            (series(statsd))
+            (series(statsd, now))
             (rules(statsd))
             @if !statsd.unmapped_names.is_empty() {
                 details open[statsd.rule_count > 0] {
@@ -315,12 +315,12 @@ fn listeners(statsd: &Statsd, now: f64) -> Markup {
     }
 }
 
-fn series(statsd: &Statsd) -> Markup {
+fn series(statsd: &Statsd, now: f64) -> Markup {
     html! {
         @if !statsd.over_budget.is_empty() {
             h3 { "Beyond a budget" }
             div.scroll { table {
-                tr { th { "metric" } th { "label" } th { "budget" } th { "what became of it" } th.n { "label sets" } }
+                tr { th { "metric" } th { "label" } th { "budget" } th { "what became of it" } th.n { "label sets" } th.n { "last" } }
                 @for over in &statsd.over_budget {
                     tr {
                         td.t { code { (over.metric) } }
@@ -328,6 +328,7 @@ fn series(statsd: &Statsd) -> Markup {
                         td { "--limit." (over.limit) }
                         td { (over.action) }
                         td.n { (count(over.label_sets)) }
+                        td.n { (duration(now - over.at)) }
                     }
                 }
             } }

@@ -196,7 +196,7 @@ fn clients(statsd: &Statsd, now: f64, notes: &mut Vec<String>) {
             clock(refused.at, now)
         ));
     }
-    if let Some(over) = statsd.over_budget.first() {
+    if let Some(over) = statsd.over_budget.iter().find(|over| now - over.at < RECENT) {
         let (label, of) = (&over.label, if over.label.is_empty() { "" } else { " of " });
         notes.push(format!(
             "StatsD: {label}{of}{} goes beyond --limit.{} ({} label sets {})",

@@ -64,6 +64,7 @@ impl Pipeline {
     }
 
     fn over_budget(&self) -> Vec<OverBudget> {
+        let clock = &self.shared.registry.clock;
         let mut all = self.shared.registry.over.all();
         all.sort_by_key(|over| std::cmp::Reverse(over.times));
         let shown = all.into_iter().take(SHOWN).map(|over| OverBudget {
@@ -72,6 +73,7 @@ impl Pipeline {
             limit: over.limit.as_str(),
             action: over.action.as_str(),
             label_sets: over.times,
+            at: clock.wall(over.last).as_secs_f64(),
         });
         shown.collect()
     }

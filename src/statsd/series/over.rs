@@ -78,6 +78,8 @@ pub(crate) struct Over {
     pub(crate) action: Action,
     /// Label sets that came without being known. Lines of one that is folded are known from then on.
     pub(crate) times: u64,
+    /// Tick of the last one.
+    pub(crate) last: u32,
 }
 
 #[derive(Debug, Default)]
@@ -121,7 +123,7 @@ impl Ledger {
         let hash = inner.hasher.hash_one((metric, label, limit, action));
         let full = inner.entries.len() >= MAX_ENTRIES;
         if let Some(over) = inner.entries.get_mut(&hash) {
-            over.times += 1;
+            (over.times, over.last) = (over.times + 1, now.tick());
             return;
         }
         let (metric, label) = if full { (REST, "") } else { (metric, label) };
@@ -132,8 +134,9 @@ impl Ledger {
             limit,
             action,
             times: 0,
+            last: 0,
         });
-        over.times += 1;
+        (over.times, over.last) = (over.times + 1, now.tick());
     }
 
     /// Everything that was counted, in the order of the names.
