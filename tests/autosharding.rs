@@ -90,7 +90,8 @@ fn host(number: u32) -> String {
     format!("127.0.0.{}", number + 2)
 }
 
-/// The pod of this number, with its telemetry listener at an address of its own.
+/// The pod of this number, with its telemetry listener at an address of its own, as soon as it shows its share: a change
+/// before that is none.
 fn pod(api: &Api, number: u32, flags: &[&str]) -> Program {
     let args = [
         format!("--apiserver=http://{}", api.address),
@@ -101,6 +102,7 @@ fn pod(api: &Api, number: u32, flags: &[&str]) -> Program {
     let args: Vec<&str> = args.iter().map(String::as_str).chain(fixed).collect();
     let program = Program::start("kube-state-metrics", [&args[..], flags].concat());
     program.line(&["Started self metrics server"]);
+    program.line(&["What this shard has lost is no longer shown"]);
     program
 }
 
