@@ -240,7 +240,8 @@ fn the_first_heap_profile_shows_what_lives() {
 
 #[test]
 fn the_first_heap_flame_graph_is_a_picture() {
-    let exporter = Exporter::with_series(10_000);
+    // Of each 512 KiB of what is allocated about one piece is noted.
+    let exporter = Exporter::with_series(40_000);
     let answer = get(exporter.web, "/debug/pprof/heap_flamegraph");
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("image/svg+xml")));
     let text = answer.text();
