@@ -151,6 +151,10 @@ impl Profile {
     }
 }
 
+/// As many series as fill a heap of which some thirty pieces are noted: of each 512 KiB
+/// that is allocated one is, by chance.
+const ENOUGH: usize = 100_000;
+
 struct Exporter {
     program: Program,
     web: SocketAddr,
@@ -220,7 +224,7 @@ fn is_allocator(name: &str) -> bool {
 
 #[test]
 fn the_first_heap_profile_shows_what_lives() {
-    let exporter = Exporter::with_series(40_000);
+    let exporter = Exporter::with_series(ENOUGH);
     let profile = exporter.profile("heap");
     profile.check_mappings();
     let kinds = [("inuse_objects", "count"), ("inuse_space", "bytes"), ("space", "bytes")];
@@ -240,8 +244,7 @@ fn the_first_heap_profile_shows_what_lives() {
 
 #[test]
 fn the_first_heap_flame_graph_is_a_picture() {
-    // Of each 512 KiB of what is allocated about one piece is noted.
-    let exporter = Exporter::with_series(40_000);
+    let exporter = Exporter::with_series(ENOUGH);
     let answer = get(exporter.web, "/debug/pprof/heap_flamegraph");
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("image/svg+xml")));
     let text = answer.text();
@@ -250,7 +253,7 @@ fn the_first_heap_flame_graph_is_a_picture() {
 
 #[test]
 fn what_changed_in_the_heap() {
-    let exporter = Exporter::with_series(100);
+    let exporter = Exporter::with_series(ENOUGH);
     let profile = exporter.profile("heap?seconds=1");
     let whole: i64 = exporter.profile("heap").sample.iter().map(|sample| sample.value[1]).sum();
     let changed: i64 = profile.sample.iter().map(|sample| sample.value[1]).sum();
@@ -378,7 +381,7 @@ fn the_index_leads_to_every_profile() {
 /// Addresses of a profile have the names there that the profile gives them.
 #[test]
 fn symbols_are_looked_up_by_address() {
-    let exporter = Exporter::with_series(10_000);
+    let exporter = Exporter::with_series(ENOUGH);
     let profile = exporter.profile("heap");
     let (stacks, mut seen) = (profile.stacks(), 0);
     for (sample, stack) in profile.sample.iter().zip(&stacks).take(20) {

@@ -237,6 +237,14 @@ pub(crate) struct OverBudget {
     pub(crate) at: f64,
 }
 
+impl OverBudget {
+    /// The label and its metric, or the metric.
+    pub(crate) fn subject(&self) -> String {
+        let Self { metric, label, .. } = self;
+        if label.is_empty() { metric.clone() } else { format!("{label} of {metric}") }
+    }
+}
+
 /// Rules and names that are shown of each sort.
 pub(crate) const SHOWN: usize = 50;
 

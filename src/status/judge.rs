@@ -197,10 +197,9 @@ fn clients(statsd: &Statsd, now: f64, notes: &mut Vec<String>) {
         ));
     }
     if let Some(over) = statsd.over_budget.iter().find(|over| now - over.at < RECENT) {
-        let (label, of) = (&over.label, if over.label.is_empty() { "" } else { " of " });
         notes.push(format!(
-            "StatsD: {label}{of}{} goes beyond --limit.{} ({} label sets {})",
-            over.metric,
+            "StatsD: {} goes beyond --limit.{} ({} label sets {})",
+            over.subject(),
             over.limit,
             count(over.label_sets),
             over.action

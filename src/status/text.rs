@@ -190,13 +190,9 @@ fn statsd(out: &mut Writer, statsd: &Statsd, now: f64) {
         ),
     );
     for over in statsd.over_budget.iter().take(LINES) {
-        let (label, of) = (&over.label, if over.label.is_empty() { "" } else { " of " });
         let (limit, action, sets) = (over.limit, over.action, count(over.label_sets));
-        let metric = &over.metric;
-        out.line(
-            2,
-            &format!("beyond --limit.{limit}: {label}{of}{metric}, {sets} label sets {action}"),
-        );
+        let subject = over.subject();
+        out.line(2, &format!("beyond --limit.{limit}: {subject}, {sets} label sets {action}"));
     }
     for metric in statsd.largest.iter().take(LINES) {
         let (name, sets) = (&metric.name, count(metric.label_sets));

@@ -65,14 +65,19 @@ async fn running(resources: &[&str]) -> (Bench, Arc<Client>, Calls, Vec<Writer>)
     following(&of(resources)).await
 }
 
-/// A bench of the kinds of this configuration, each with one object, and its client.
-async fn following(config: &PipelineConfig) -> (Bench, Arc<Client>, Calls, Vec<Writer>) {
+/// A bench that has begun to follow this configuration, and its client.
+async fn begun(config: &PipelineConfig) -> (Bench, Arc<Client>) {
     let stub = Stub::start().await;
     let client = Arc::new(client(&stub).await);
     let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
     let pipeline = Pipeline::follow(&client, config, &catalog, &metrics).expect("a thread");
     let handle = pipeline.handle();
-    let mut bench = Bench { stub, pipeline, handle, catalog, metrics };
+    (Bench { stub, pipeline, handle, catalog, metrics }, client)
+}
+
+/// A bench of the kinds of this configuration, each with one object, and its client.
+async fn following(config: &PipelineConfig) -> (Bench, Arc<Client>, Calls, Vec<Writer>) {
+    let (mut bench, client) = begun(config).await;
     let (mut calls, mut bodies) = (Calls::default(), Vec::new());
     for watched in &config.resources {
         let call = calls.of(&mut bench.stub, &watched.target.plural).await;
@@ -286,13 +291,7 @@ async fn another_server_takes_over_kind_by_kind() {
 
 #[tokio::test]
 async fn before_the_first_lists_nothing_has_to_be_kept() {
-    let stub = Stub::start().await;
-    let client = Arc::new(client(&stub).await);
-    let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
-    let pipeline =
-        Pipeline::follow(&client, &of(&["a", "b"]), &catalog, &metrics).expect("a thread");
-    let handle = pipeline.handle();
-    let mut bench = Bench { stub, pipeline, handle, catalog, metrics };
+    let (mut bench, client) = begun(&of(&["a", "b"])).await;
     let mut calls = Calls::default();
     let first = [calls.of(&mut bench.stub, "a").await, calls.of(&mut bench.stub, "b").await];
     assert!(!bench.handle.is_ready() && !bench.handle.is_in_force(1));
@@ -451,19 +450,20 @@ async fn a_share_that_goes_on_while_kinds_wait_for_their_turn() {
     assert_eq!(lines(&bench), ["a x 1", "b x 1"]);
 }
 
+/// Kinds that nobody asks for again by time alone.
+fn patient(resources: &[&str]) -> PipelineConfig {
+    let mut config = of(resources);
+    config.timing.backoff =
+        BackoffConfig { initial: LONG, absent_cap: LONG, ..config.timing.backoff };
+    config
+}
+
 /// A kind that the server does not have is left alone until something says that it may be there: another order, or a
 /// connection that was opened anew.
 #[tokio::test]
 async fn a_kind_that_is_not_there_is_looked_for_when_something_has_changed() {
-    let mut config = of(&["a", "b"]);
-    config.timing.backoff =
-        BackoffConfig { initial: LONG, absent_cap: LONG, ..config.timing.backoff };
-    let stub = Stub::start().await;
-    let client = Arc::new(client(&stub).await);
-    let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
-    let pipeline = Pipeline::follow(&client, &config, &catalog, &metrics).expect("a thread");
-    let handle = pipeline.handle();
-    let mut bench = Bench { stub, pipeline, handle, catalog, metrics };
+    let config = patient(&["a", "b"]);
+    let (mut bench, client) = begun(&config).await;
     let mut calls = Calls::default();
     for _ in ["as a watch", "as a list"] {
         calls.of(&mut bench.stub, "b").await.refuse(404);
@@ -492,15 +492,8 @@ async fn a_kind_that_is_not_there_is_looked_for_when_something_has_changed() {
 /// are shown nor all of them together are taken for absent.
 #[tokio::test]
 async fn what_is_shown_and_all_kinds_together_are_asked_for_soon() {
-    let mut config = of(&["a", "b"]);
-    config.timing.backoff =
-        BackoffConfig { initial: LONG, absent_cap: LONG, ..config.timing.backoff };
-    let stub = Stub::start().await;
-    let client = Arc::new(client(&stub).await);
-    let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
-    let pipeline = Pipeline::follow(&client, &config, &catalog, &metrics).expect("a thread");
-    let handle = pipeline.handle();
-    let mut bench = Bench { stub, pipeline, handle, catalog, metrics };
+    let config = patient(&["a", "b"]);
+    let (mut bench, _) = begun(&config).await;
     for _ in 0..12 {
         bench.stub.next().await.refuse(404);
     }
