@@ -237,13 +237,15 @@ pub fn all(
     failed: &mut Vec<String>,
 ) -> String {
     type Table = fn(&Programs, Size) -> Result<String>;
-    let tables: [(&str, &str, Table); 7] = [
+    let tables: [(&str, &str, Table); 9] = [
         ("growth-pods", "Pods", pods),
         ("shards", "Shards", shards),
         ("growth-rules", "Rules", |programs, _| rules(programs)),
         ("growth-series", "Series", series),
         ("growth-scrapers", "Scrapers at once", scrapers),
         ("interference", "Lines and scrapes at once", interference),
+        ("explosion", "A label that explodes", super::explosion::urls),
+        ("hostile", "Hostile lines", super::explosion::hostile),
         ("kinds", "Every kind", |programs, _| super::kinds::kinds(programs)),
     ];
     let mut out = String::new();

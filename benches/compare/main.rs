@@ -15,6 +15,7 @@
 //! receiver that only counts.
 
 mod custom;
+mod explosion;
 mod growth;
 mod kinds;
 mod kube;
@@ -30,7 +31,7 @@ mod table;
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
@@ -49,6 +50,9 @@ struct Arguments {
     /// Only this row or table; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Minutes of hostile lines for each budget
+    #[arg(long, value_name = "MINUTES", default_value_t = 1.0)]
+    hostile: f64,
     /// Print the names of rows and tables
     #[arg(long)]
     list: bool,
@@ -110,6 +114,8 @@ const GROWTH: &[&str] = &[
     "growth-series",
     "growth-scrapers",
     "interference",
+    "explosion",
+    "hostile",
     "kinds",
 ];
 
@@ -138,7 +144,8 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let wanted =
         |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
     let programs = Programs::prepare(&arguments.given)?;
-    let size = if arguments.quick { Size::quick() } else { Size::full() };
+    let mut size = if arguments.quick { Size::quick() } else { Size::full() };
+    size.hostile = Duration::try_from_secs_f64(arguments.hostile * 60.0).context("--hostile")?;
     let start = Instant::now();
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     for (name, scenario) in SCENARIOS.iter().filter(|(name, _)| wanted(name)) {

@@ -28,6 +28,8 @@ pub struct Size {
     pub custom: usize,
     /// How long a load lasts.
     pub window: Duration,
+    /// How long hostile lines are sent.
+    pub hostile: Duration,
 }
 
 impl Size {
@@ -40,6 +42,7 @@ impl Size {
             series: 1_000_000,
             custom: 20_000,
             window: Duration::from_secs(15),
+            hostile: Duration::from_secs(60),
         }
     }
 
@@ -52,6 +55,7 @@ impl Size {
             series: 100_000,
             custom: 2_000,
             window: Duration::from_secs(4),
+            hostile: Duration::from_secs(60),
         }
     }
 }

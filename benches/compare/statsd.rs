@@ -43,17 +43,23 @@ pub struct Target {
 impl Target {
     /// Starts one.
     pub fn start(who: Who, programs: &Programs) -> Result<Self> {
+        Self::start_with(who, programs, &[])
+    }
+
+    /// Starts one with more flags.
+    pub fn start_with(who: Who, programs: &Programs, more: &[String]) -> Result<Self> {
         let (web, udp, tcp) = (free_port()?, free_port()?, free_port()?);
         let flags = [
             format!("--web.listen-address=127.0.0.1:{web}"),
             format!("--statsd.listen-udp=127.0.0.1:{udp}"),
             format!("--statsd.listen-tcp=127.0.0.1:{tcp}"),
         ];
+        let flags = [&flags, more].concat();
         let (name, program, arguments, web) = match who {
-            Who::Peer => ("statsd_exporter", &programs.statsd_exporter, flags.to_vec(), web),
+            Who::Peer => ("statsd_exporter", &programs.statsd_exporter, flags, web),
             Who::Ours => {
-                let word = ["statsd_exporter".to_owned()];
-                ("kstatd-statsd", &programs.kstatd, [&word[..], &flags].concat(), web)
+                let word = vec!["statsd_exporter".to_owned()];
+                ("kstatd-statsd", &programs.kstatd, [word, flags].concat(), web)
             }
             Who::Limit => {
                 let arguments = ["udp-counter".to_owned(), udp.to_string()];
@@ -184,18 +190,25 @@ pub struct Many {
 
 /// Makes so many series, each by one line over TCP, where none can be lost.
 pub fn fill(target: &Target, series: usize) -> Result<()> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, target.tcp))?;
-    let mut block = Vec::with_capacity(128 * 1024);
-    for at in 0..series {
-        // About 140 bytes of exposition.
-        writeln!(
-            block,
+    // About 140 bytes of exposition.
+    let line = |at| {
+        format!(
             "load.requests:1|c|#instance:i-{at:08x},route:/api/v1/items/{},\
              service:service-{},zone:eu-west-1{}",
             at % 100_000,
             at % 50,
             ["a", "b", "c"][at % 3],
-        )?;
+        )
+    };
+    send_lines(target, (0..series).map(line))
+}
+
+/// Sends lines over TCP, where none can be lost, and waits until they are worked off.
+pub fn send_lines(target: &Target, lines: impl Iterator<Item = String>) -> Result<()> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, target.tcp))?;
+    let mut block = Vec::with_capacity(128 * 1024);
+    for line in lines {
+        writeln!(block, "{line}")?;
         if block.len() > 64 * 1024 {
             stream.write_all(&block)?;
             block.clear();

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use kstatd::cache::Rendered;
+use kstatd::exposition::budget::{Budget, BudgetMode};
 use kstatd::exposition::{Format, ScrapeQuery, Source};
 use kstatd::server::gzip::Member;
 use kstatd::statsd::mapper::{Buffer, Mapper, MetricType};
@@ -21,6 +22,8 @@ use fixture::{Pods, updates};
 
 /// More than this share of the baseline is refused.
 const ALLOWED: f64 = 1.10;
+/// What budgets may make of a known line's instructions in the same run: stage, its counterpart, share.
+const BESIDE: (&str, &str, f64) = ("the same line with budgets", "ingest a known line", 1.03);
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/baseline.json");
 
 /// Something that is done `operations` times once it is set up.
@@ -36,8 +39,10 @@ const STAGES: &[Stage] = &[
     Stage { name: "update a pod of 1,000", operations: 500, set_up: update },
     Stage { name: "scrape a pod as text", operations: 1_000, set_up: scrape },
     Stage { name: "scrape a pod as gzip", operations: 1_000, set_up: gzip },
-    Stage { name: "ingest a known line", operations: 20_000, set_up: ingest_known },
-    Stage { name: "ingest a new series", operations: 2_000, set_up: ingest_new },
+    Stage { name: "ingest a known line", operations: 20_000, set_up: || ingest_known(off()) },
+    Stage { name: "ingest a new series", operations: 2_000, set_up: || ingest_new(off()) },
+    Stage { name: "the same line with budgets", operations: 20_000, set_up: || ingest_known(on()) },
+    Stage { name: "the same series with budgets", operations: 2_000, set_up: || ingest_new(on()) },
     Stage { name: "map a name, 100 glob rules", operations: 10_000, set_up: map_hit },
     Stage { name: "miss with 100 glob rules", operations: 10_000, set_up: map_miss },
 ];
@@ -95,19 +100,37 @@ fn packets() -> Vec<Vec<u8>> {
     lines.chunks(20).map(|packet| packet.join("\n").into_bytes()).collect()
 }
 
-fn empty_registry() -> Offline {
-    Offline::new(Mapper::from_yaml("").expect("an empty mapping"), OfflineConfig::default())
+fn empty_registry(budget: Budget) -> Offline {
+    let config = OfflineConfig { budget, ..OfflineConfig::default() };
+    Offline::new(Mapper::from_yaml("").expect("an empty mapping"), config)
 }
 
-fn ingest_known() -> Box<dyn FnMut()> {
+fn off() -> Budget {
+    Budget::default()
+}
+
+/// As `kstatd run` has them.
+fn on() -> Budget {
+    Budget {
+        mode: BudgetMode::Enforce,
+        series: 1_000_000,
+        series_per_metric: 100_000,
+        values_per_label: 10_000,
+        value_bytes: 1_024,
+        name_bytes: 1_024,
+        ..Budget::default()
+    }
+}
+
+fn ingest_known(budget: Budget) -> Box<dyn FnMut()> {
     let packets = packets();
-    let mut registry = empty_registry();
+    let mut registry = empty_registry(budget);
     packets.iter().for_each(|packet| registry.lines(packet));
     Box::new(move || packets.iter().for_each(|packet| registry.lines(packet)))
 }
 
-fn ingest_new() -> Box<dyn FnMut()> {
-    let mut registry = empty_registry();
+fn ingest_new(budget: Budget) -> Box<dyn FnMut()> {
+    let mut registry = empty_registry(budget);
     let lines: Vec<String> = (0..2_000).map(|at| format!("job.run{at}:1|c|#team:core")).collect();
     Box::new(move || lines.iter().for_each(|line| registry.lines(line.as_bytes())))
 }
@@ -190,6 +213,10 @@ fn check(renew: bool) -> Result<bool, String> {
         };
         println!("{:36} {rounded:>14} {before:>12} {verdict:>8}", stage.name);
     }
+    let (stage, without, allowed) = BESIDE;
+    let share = counted[stage] / counted[without];
+    println!("{stage}: {share:.3} times what it is without, at most {allowed}");
+    kept &= share <= allowed;
     if renew {
         let text = serde_json::to_string_pretty(&counted).map_err(|error| error.to_string())?;
         std::fs::write(Path::new(BASELINE), text + "\n")
