@@ -4,7 +4,8 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use common::cluster::Cluster;
@@ -397,6 +398,7 @@ struct Running {
     tcp: SocketAddr,
 }
 
+/// With no socket for datagrams unless `flags` say one.
 fn start(name: &str, flags: &[&str]) -> Running {
     let (fixed, parts): (&[&str], &str) = match name {
         "kstatd" => {
@@ -404,8 +406,11 @@ fn start(name: &str, flags: &[&str]) -> Running {
         }
         _ => (&["--web.listen-address=127.0.0.1:0"], "Accepting Prometheus Requests"),
     };
-    let statsd = ["--statsd.listen-udp=", "--statsd.listen-tcp=127.0.0.1:0"];
-    let program = Program::start(name, [fixed, &statsd, flags].concat());
+    let mut flags = [fixed, &["--statsd.listen-tcp=127.0.0.1:0"], flags].concat();
+    if !flags.iter().any(|flag| flag.starts_with("--statsd.listen-udp")) {
+        flags.push("--statsd.listen-udp=");
+    }
+    let program = Program::start(name, flags);
     let tcp = program.address(&["Accepting StatsD Traffic"], "tcp");
     let key = if name == "kstatd" { "address" } else { "addr" };
     let http = program.address(&[parts], key);
@@ -470,6 +475,61 @@ fn urls_with_queries_are_contained_and_named() {
     assert_eq!((growth.len(), new), (60, 1_003));
     let said = running.program.line(&["beyond a budget"]);
     assert!(said.contains("http_requests") && said.contains("url"), "{said}");
+}
+
+/// Whoever brings the series is named, whichever way the lines came.
+#[test]
+fn senders_are_named_by_address_and_container() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("s");
+    let unixgram = format!("--statsd.listen-unixgram={}", socket.display());
+    // A socket of both families, which sees IPv4 inside of IPv6.
+    let flags = ["--statsd.listen-udp=[::]:0", &unixgram, "--limit.values-per-label=500"];
+    let running = start("kstatd", &flags);
+    let udp = running.program.address(&["Accepting StatsD Traffic"], "udp");
+    let datagrams = |from: &str, lines: std::ops::Range<u32>, end: &str| {
+        let sender = UdpSocket::bind((from, 0)).expect("bound");
+        let line = |number| format!("http.requests:1|c|#url:/{number}{end}\nknown:1|c");
+        let lines: Vec<String> = lines.map(line).collect();
+        // Few enough for the socket's buffer, which holds what is not read yet.
+        for datagram in lines.chunks(50) {
+            let datagram = datagram.join("\n");
+            sender.send_to(datagram.as_bytes(), ("127.0.0.1", udp.port())).expect("sent");
+        }
+    };
+    datagrams("127.0.0.2", 0..300, "|c:ci-4711");
+    datagrams("127.0.0.2", 300..600, "|c:ci-4712");
+    datagrams("127.0.0.3", 600..610, "");
+    let unix = UnixDatagram::unbound().expect("a socket");
+    unix.send_to(b"from.unix:1|c", &socket).expect("sent");
+    running.send("from.tcp:1|c\nknown:1|c\n");
+    running.metrics("/metrics/statsd?name[]=known", "known 611\n");
+    running.metrics("/metrics/statsd?name[]=from_unix", "from_unix 1\n");
+    let report = running.json("/api/v1/status/cardinality");
+    let senders = report["data"]["senders"].as_array().expect("senders");
+    let sender = |address: serde_json::Value, container: &str| {
+        let of = |each: &&serde_json::Value| {
+            each["address"] == address && each["container"] == container
+        };
+        let sender = senders.iter().find(of).unwrap_or_else(|| panic!("{address} in {senders:?}"));
+        let number = |name: &str| sender[name].as_u64().expect("a number");
+        let minutes = sender["newByMinute"].as_array().expect("minutes");
+        assert_eq!(
+            minutes.iter().filter_map(|each| each.as_u64()).sum::<u64>(),
+            number("newSeries")
+        );
+        (number("newSeries"), number("beyondBudget"), sender["lastMetric"].clone())
+    };
+    // The id of the container is a label, so that each has a series for what was folded.
+    let (first, second) =
+        (sender("127.0.0.2".into(), "ci-4711"), sender("127.0.0.2".into(), "ci-4712"));
+    assert_eq!((first.0, first.1), (300, 0));
+    assert_eq!((second.0, second.1), (201, 100));
+    assert_eq!(sender("127.0.0.3".into(), ""), (1, 10, "http_requests".into()));
+    assert_eq!(sender("127.0.0.2".into(), ""), (1, 0, "known".into()));
+    assert_eq!(sender("127.0.0.1".into(), ""), (1, 0, "from_tcp".into()));
+    assert_eq!(sender(serde_json::Value::Null, ""), (1, 0, "from_unix".into()));
+    assert_eq!(senders[0]["container"], "ci-4711");
 }
 
 #[test]

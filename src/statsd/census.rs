@@ -9,7 +9,7 @@ use crate::statsd::series::observer::Observer;
 use crate::statsd::series::over::Over;
 use crate::statsd::series::registry::{Registry, View};
 use crate::statsd::series::tree::{Assembly, Entry};
-use crate::telemetry::cardinality::{Beyond, Series, Snapshot, Visitor};
+use crate::telemetry::cardinality::{Beyond, Sender, Series, Snapshot, Visitor};
 
 /// The series of a registry at one moment.
 pub(crate) struct Census {
@@ -17,6 +17,7 @@ pub(crate) struct Census {
     growth: [u64; MINUTES],
     budget: Budget,
     beyond: Vec<Over>,
+    senders: Vec<Sender>,
     clock: Clock,
 }
 
@@ -26,6 +27,7 @@ impl Census {
             growth: registry.growth(),
             budget: registry.budget.clone(),
             beyond: registry.over.all(),
+            senders: registry.senders.all(registry.clock.now()),
             view: registry.view(),
             clock: registry.clock.clone(),
         }
@@ -91,5 +93,9 @@ impl Snapshot for Census {
             times: over.times,
         });
         beyond.collect()
+    }
+
+    fn senders(&self) -> Vec<Sender> {
+        self.senders.clone()
     }
 }

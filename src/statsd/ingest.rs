@@ -6,6 +6,7 @@
 //! membership that of the registry.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -91,6 +92,12 @@ impl Worker {
             self.end();
             self.core.listener = listener;
         }
+    }
+
+    /// What comes from here on was sent from this address.
+    #[inline]
+    pub(crate) fn come_from(&mut self, address: Option<IpAddr>) {
+        self.core.origin.set_address(address);
     }
 
     /// Puts the worker in order after a panic in the midst of a line: what it remembered goes, what it counted stays.
@@ -223,6 +230,7 @@ impl Worker {
         simple: Option<(SimpleLine<'_>, super::series::keys::Fingerprint)>,
     ) {
         let flags = self.core.shared.flags;
+        self.core.origin.read_container(line);
         let mut sink = Sink {
             core: &mut self.core,
             pending: None,

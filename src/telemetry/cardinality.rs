@@ -60,6 +60,11 @@ pub(crate) trait Snapshot: Send {
 
     /// What went beyond.
     fn beyond(&self) -> Vec<Beyond>;
+
+    /// Who brings new series, where somebody does.
+    fn senders(&self) -> Vec<Sender> {
+        Vec::new()
+    }
 }
 
 /// Something that went beyond a budget.
@@ -74,6 +79,33 @@ pub(crate) struct Beyond {
     pub(crate) action: &'static str,
     /// How many label sets came that were not known.
     pub(crate) times: u64,
+}
+
+/// Who brings new series.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Sender {
+    /// The IP address; none of who writes to a Unix socket.
+    pub(crate) address: Option<String>,
+    /// What its lines say of its container, empty if nothing.
+    pub(crate) container: String,
+    /// Series that were made for it.
+    pub(crate) new_series: u64,
+    /// Label sets that were not known and went beyond a budget.
+    pub(crate) beyond_budget: u64,
+    /// At most so many more came before it was told apart from others.
+    pub(crate) missed: u64,
+    /// Series made in each of the last minutes, the present one first.
+    pub(crate) new_by_minute: Vec<u64>,
+    /// The metric of the last one.
+    pub(crate) last_metric: String,
+}
+
+impl Sender {
+    /// By what they brought in the last minutes, then in all.
+    fn rank(&self) -> (u64, u64) {
+        (self.new_by_minute.iter().sum(), self.new_series + self.beyond_budget)
+    }
 }
 
 /// Who is shown the series.
@@ -470,6 +502,9 @@ pub(crate) fn cardinality(sides: &[Box<dyn Snapshot>], limit: usize) -> serde_js
         }
     }
     let budgets: Vec<_> = sides.iter().map(|side| budget(&**side, limit)).collect();
+    let mut senders: Vec<_> = sides.iter().flat_map(|side| side.senders()).collect();
+    senders.sort_by_key(|sender| Reverse(sender.rank()));
+    senders.truncate(limit);
     let metrics: Vec<_> = census.families.into_vec().into_iter().map(family).collect();
     success(&json!({
         "series": census.samples,
@@ -479,6 +514,7 @@ pub(crate) fn cardinality(sides: &[Box<dyn Snapshot>], limit: usize) -> serde_js
         "labelNames": census.labels.len() as u64 + census.further_labels.count(),
         "newByMinute": growth.to_vec(),
         "budgets": budgets,
+        "senders": senders,
         "metrics": metrics,
     }))
 }

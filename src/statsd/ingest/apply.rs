@@ -19,6 +19,7 @@ use crate::statsd::series::cell::{Handle, Life, ObserverCell, Scalar};
 use crate::statsd::series::keys::Known;
 use crate::statsd::series::observer::Observer;
 use crate::statsd::series::registry::{Aggregation, NewSeries, Registry, Rejection, Resolved};
+use crate::statsd::series::senders::Origin;
 use crate::statsd::series::tree::Key;
 
 /// A change of one series.
@@ -75,6 +76,8 @@ pub(super) struct Core {
     pub(super) now: Moment,
     pub(super) buffer: mapper::Buffer,
     pub(super) text: Vec<u8>,
+    /// Of the line that is being applied.
+    pub(super) origin: Origin,
     pub(super) relayed: RelayBatch,
     /// Lines of this batch are logged.
     pub(super) verbose: bool,
@@ -95,6 +98,7 @@ impl Core {
             now: shared.registry.clock.now(),
             buffer: mapper::Buffer::default(),
             text: Vec::new(),
+            origin: Origin::default(),
             relayed: RelayBatch::default(),
             verbose: false,
             shared: Arc::clone(shared),
@@ -337,6 +341,7 @@ impl Core {
             ttl: ticks(rule.map_or(mapper.defaults().ttl, |rule| rule.ttl)),
             generation: loaded.generation as u32,
             budget: rule.map_or_else(RuleBudget::default, |rule| rule.limits),
+            origin: &self.origin,
         })
     }
 

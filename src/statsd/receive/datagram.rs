@@ -5,6 +5,7 @@
 //! what becomes of a datagram is the business of [`super::intake`].
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -172,8 +173,8 @@ impl DatagramSource {
         self.batch.is_done()
     }
 
-    /// Takes the next datagram that has been read.
-    pub(crate) fn take(&mut self) -> Option<&[u8]> {
+    /// Takes the next datagram that has been read, with the address of its sender if that has one.
+    pub(crate) fn take(&mut self) -> Option<(&[u8], Option<IpAddr>)> {
         self.batch.take()
     }
 

@@ -485,7 +485,8 @@ impl Reader {
         let Some(each) = self.datagrams.get_mut(number) else { return };
         each.last = key;
         self.worker.serve(each.source.listener());
-        if let Some(datagram) = each.source.take() {
+        if let Some((datagram, address)) = each.source.take() {
+            self.worker.come_from(address);
             self.worker.datagram(datagram);
         }
         if each.source.is_done() && each.source.unread {

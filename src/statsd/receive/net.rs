@@ -6,7 +6,7 @@
 
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,6 +21,8 @@ const DATAGRAM: usize = 65_535;
 const STRIDE: usize = DATAGRAM + 1 + 1_408;
 /// Words of control data for each read: room for a time (4 words) and a 32-bit counter (3).
 const CONTROL_WORDS: usize = 8;
+/// Bytes of a sender's name: of the longer one of both IP families.
+const NAME: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
 /// Words before the data of a control message: its length, level and type.
 const CONTROL_HEAD: usize = 2;
 /// Connections that the kernel completes before they are accepted; capped by `net.core.somaxconn`.
@@ -231,6 +233,8 @@ pub(crate) struct Batch {
     /// What the kernel is pointed at; the pointers lead into `buffers`, `vectors` and `control`, which never move.
     headers: Vec<libc::mmsghdr>,
     _vectors: Vec<libc::iovec>,
+    /// Where each came from.
+    names: Vec<libc::sockaddr_in6>,
     control: Vec<u64>,
     filled: usize,
     /// Number of the next datagram to be taken.
@@ -255,20 +259,25 @@ impl Batch {
             .chunks_exact_mut(STRIDE)
             .map(|buffer| libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: DATAGRAM })
             .collect();
+        // SAFETY: all fields of `sockaddr_in6` are integers, for which zero is a valid value.
+        let mut names: Vec<libc::sockaddr_in6> = vec![unsafe { zeroed() }; BATCH];
         let headers = vectors
             .iter_mut()
             .zip(control.chunks_exact_mut(CONTROL_WORDS))
-            .map(|(vector, control)| {
+            .zip(&mut names)
+            .map(|((vector, control), name)| {
                 // SAFETY: all fields of `mmsghdr` are integers and pointers, for which zero is a valid value.
                 let mut header: libc::mmsghdr = unsafe { zeroed() };
                 header.msg_hdr.msg_iov = vector;
                 header.msg_hdr.msg_iovlen = 1;
+                header.msg_hdr.msg_name = std::ptr::from_mut(name).cast();
+                header.msg_hdr.msg_namelen = NAME;
                 header.msg_hdr.msg_control = control.as_mut_ptr().cast();
                 header.msg_hdr.msg_controllen = CONTROL_WORDS * size_of::<u64>();
                 header
             })
             .collect();
-        Self { buffers, headers, _vectors: vectors, control, filled: 0, next: 0 }
+        Self { buffers, headers, _vectors: vectors, names, control, filled: 0, next: 0 }
     }
 
     /// Reads all datagrams that are there, up to a batch, without waiting. Those of the batch before are gone.
@@ -280,12 +289,13 @@ impl Batch {
         // The kernel wrote into those alone.
         for header in self.headers.iter_mut().take(self.filled) {
             header.msg_hdr.msg_flags = 0;
+            header.msg_hdr.msg_namelen = NAME;
             header.msg_hdr.msg_controllen = CONTROL_WORDS * size_of::<u64>();
         }
         (self.filled, self.next) = (0, 0);
         loop {
-            // SAFETY: each of the `BATCH` headers points to an `iovec` over its own part of `buffers` and to its own
-            // part of `control`, with their true lengths. Those vectors are never resized, so the pointers hold; no
+            // SAFETY: each of the `BATCH` headers points to an `iovec` over its own part of `buffers`, to its own of
+            // `names` and to its own part of `control`, with their true lengths. Those vectors are never resized, so the pointers hold; no
             // reference into them exists during the call as `self` is borrowed exclusively. The descriptor is open.
             let received = unsafe {
                 libc::recvmmsg(
@@ -319,13 +329,17 @@ impl Batch {
         control_stamp(words, header.msg_hdr.msg_controllen)
     }
 
-    /// Takes the next datagram.
-    pub(crate) fn take(&mut self) -> Option<&[u8]> {
+    /// Takes the next datagram, with the address of its sender if that has one.
+    pub(crate) fn take(&mut self) -> Option<(&[u8], Option<IpAddr>)> {
         let header = self.headers.get(..self.filled)?.get(self.next)?;
+        let address = self.names.get(self.next).and_then(|name| {
+            // The kernel writes no name for who has none, which is shorter than a family then.
+            if header.msg_hdr.msg_namelen < 2 { None } else { address(name) }
+        });
         let length = (header.msg_len as usize).min(DATAGRAM);
         let start = self.next * STRIDE;
         self.next += 1;
-        self.buffers.get(start..start + length)
+        Some((self.buffers.get(start..start + length)?, address))
     }
 
     /// The sum of the lengths of all datagrams of the batch.
@@ -355,6 +369,16 @@ impl Batch {
         control_messages(words, header.msg_hdr.msg_controllen)
             .find(|(option, _)| *option == libc::SO_RXQ_OVFL)
             .and_then(|(_, data)| Some(*data.first()? as u32))
+    }
+}
+
+/// The IP address in a name that the kernel wrote; IPv4 is in it as such, whatever the socket's family.
+fn address(name: &libc::sockaddr_in6) -> Option<IpAddr> {
+    match i32::from(name.sin6_family) {
+        // `sockaddr_in` has its address where `sockaddr_in6` has the flow.
+        libc::AF_INET => Some(IpAddr::from(name.sin6_flowinfo.to_ne_bytes())),
+        libc::AF_INET6 => Some(IpAddr::from(name.sin6_addr.s6_addr).to_canonical()),
+        _ => None,
     }
 }
 
@@ -412,7 +436,8 @@ mod tests {
             // Over the loopback a datagram is there when its sender goes on.
             batch.receive(&socket).expect("received");
             assert_eq!(batch.truncated(), 0);
-            while let Some(datagram) = batch.take() {
+            while let Some((datagram, address)) = batch.take() {
+                assert_eq!(address, Some(std::net::Ipv4Addr::LOCALHOST.into()));
                 received.push(datagram.to_vec());
             }
         }
@@ -464,7 +489,7 @@ mod tests {
             std::io::Write::write_all(&mut stream, b"t").expect("sent");
             batch.receive(&socket).expect("received");
             let first = batch.next_stamp().expect("a stamp");
-            assert_eq!(batch.take(), Some(&b"u"[..]));
+            assert_eq!(batch.take().map(|(datagram, _)| datagram), Some(&b"u"[..]));
             let (length, second) = receive(&accepted, &mut space, Read::Take).expect("received");
             assert_eq!(space.get(..length), Some(&b"t"[..]));
             let Some(second) = second else { continue };
@@ -493,7 +518,7 @@ mod tests {
             sender.send_to(b"a:1|c", &socket.local_addr().expect("address")).expect("sent");
             let mut batch = Batch::new();
             assert_eq!(batch.receive(&socket).expect("received"), 1);
-            assert_eq!(batch.take(), Some(&b"a:1|c"[..]));
+            assert_eq!(batch.take(), Some((&b"a:1|c"[..], None)));
             assert_eq!(
                 bind_unixgram(name, 0).expect_err("in use").kind(),
                 io::ErrorKind::AddrInUse

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,8 @@ enum End {
 struct Connection {
     /// None once it has ended.
     open: Option<(TcpStream, Permit<'static>)>,
+    /// Whence it comes.
+    address: Option<IpAddr>,
     lines: LineBuffer,
     end: Option<End>,
     /// Arrivals that have not taken effect yet.
@@ -257,8 +260,10 @@ impl TcpSource {
         metrics.tcp_open.fetch_add(1, Ordering::Relaxed);
         self.turns += 1;
         self.quiet.insert(self.turns, slot);
+        let address = stream.peer_addr().ok().map(|peer| peer.ip().to_canonical());
         if let Some(place) = self.connections.get_mut(slot) {
             *place = Some(Connection {
+                address,
                 open: Some((stream, permit)),
                 lines: LineBuffer::default(),
                 end: None,
@@ -398,6 +403,7 @@ impl TcpSource {
             return;
         };
         connection.waiting = connection.waiting.saturating_sub(1);
+        worker.come_from(connection.address);
         let mut lines = std::mem::take(&mut connection.lines);
         // Nothing behind a line that is too long counts.
         if !matches!(connection.end, Some(End::TooLong))

@@ -12,5 +12,6 @@ pub(crate) mod observer;
 pub(crate) mod over;
 pub(crate) mod registry;
 pub(crate) mod rejection;
+pub(crate) mod senders;
 pub(crate) mod tree;
 pub(crate) mod values;

@@ -20,6 +20,7 @@ use super::observer::{
     Distinct, Histogram, HistogramSpec, Observer, SetSpec, Summary, SummarySpec,
 };
 use super::over::Ledger;
+use super::senders::{Origin, Outcome, Senders};
 use super::tree::{Key, Position, Snapshot, Tenant, Tree};
 use crate::exposition::budget::{Budget, RuleBudget};
 use crate::exposition::{escape, labels};
@@ -86,6 +87,8 @@ pub(crate) struct NewSeries<'a> {
     pub(crate) generation: u32,
     /// What its rule says instead of the budget for everything.
     pub(crate) budget: RuleBudget,
+    /// Who wants it.
+    pub(crate) origin: &'a Origin,
 }
 
 /// A series that was found or made.
@@ -268,6 +271,8 @@ pub(crate) struct Registry {
     fold: Box<[u8]>,
     /// What went beyond a budget.
     pub(crate) over: Ledger,
+    /// Who brings new series.
+    pub(crate) senders: Senders,
     hasher: foldhash::fast::RandomState,
     /// For whole label sets.
     set_hasher: foldhash::quality::RandomState,
@@ -312,6 +317,7 @@ impl Registry {
             budget,
             fold: fold.into_boxed_slice(),
             over: Ledger::default(),
+            senders: Senders::default(),
             hasher: foldhash::fast::RandomState::default(),
             set_hasher: foldhash::quality::RandomState::default(),
             clock,
@@ -473,6 +479,7 @@ impl Registry {
         }
         members.live += 1;
         members.growth.note(now);
+        self.senders.note(series.origin, series.key.name, Outcome::Made, now);
         if let Some(live) = count(&self.counts.live, kind) {
             live.fetch_add(1, Ordering::Relaxed);
         }

@@ -17,6 +17,7 @@ use crate::statsd::series::account::{
 use crate::statsd::series::cell::Handle;
 use crate::statsd::series::family::Family;
 use crate::statsd::series::over::{Action, Limit};
+use crate::statsd::series::senders::Outcome;
 use crate::statsd::series::tree::Key;
 use crate::statsd::series::values::LabelValues;
 
@@ -157,7 +158,9 @@ impl Registry {
     /// Counts what goes beyond a budget.
     fn beyond(&self, series: &NewSeries<'_>, label: &str, limit: Limit, action: Action) {
         let action = if self.enforces() { action } else { Action::Tracked };
-        self.over.note(series.key.name, label, limit, action, self.clock.now());
+        let now = self.clock.now();
+        self.over.note(series.key.name, label, limit, action, now);
+        self.senders.note(series.origin, series.key.name, Outcome::Beyond, now);
     }
 
     /// The label whose name is too long, or nothing in place of the metric's own.
