@@ -21,6 +21,7 @@ mod crc;
 mod frames;
 mod gzip;
 mod huffman;
+mod kept;
 mod lines;
 mod narrow;
 mod objects;
@@ -36,6 +37,8 @@ mod tally;
 
 pub use catalog::Catalog;
 pub use counted::Counted;
+pub use kept::Kept;
+pub(crate) use objects::Key;
 pub use page::PAGE;
 pub use schema::{Family, MetricKind, Rendered, Schema, Size};
 pub use store::{Replacement, Store};

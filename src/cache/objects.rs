@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::kept::Kept;
 use super::page::{PAGE, Page, PageBuilder, Scratch};
 use super::schema::Rendered;
 use super::tally::{Count, Group, NOWHERE, Tally};
 
 /// What tells objects of a store apart: see [`super::store::Store`].
-pub(super) type Key = u128;
+pub(crate) type Key = u128;
 
 /// A page with fewer objects is joined with a neighbour.
 const SPARSE: usize = PAGE / 4;
@@ -31,16 +32,20 @@ pub(super) struct Objects {
     order: Vec<u32>,
     free: Vec<u32>,
     places: HashMap<Key, Place, foldhash::fast::FixedState>,
+    /// Series of all objects.
+    series: u64,
     tally: Tally,
     scratch: Scratch,
 }
 
-/// Where an object is, and where it is counted. The second takes no memory: a key is aligned to as much.
+/// Where an object is, and what is counted of it, which takes no memory: a key is aligned to as much.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     /// The number of the page, times [`PAGE`], and the slot in it.
     at: u32,
     group: Group,
+    /// Its series.
+    series: u32,
 }
 
 /// A page with the key of the object in each slot.
@@ -59,6 +64,18 @@ impl Objects {
     /// Whether there is an object with this key.
     pub(super) fn contains(&self, key: Key) -> bool {
         self.places.contains_key(&key)
+    }
+
+    /// Series of all of them, without those that are numbers of objects.
+    pub(super) fn series(&self) -> u64 {
+        self.series
+    }
+
+    /// The object with this key.
+    pub(super) fn get(&self, key: Key) -> Option<Kept<'_>> {
+        let place = self.places.get(&key)?;
+        let page = &self.leaf(place.at / PAGE as u32).page;
+        Some(Kept::paged(page, place.at as usize % PAGE, place.series))
     }
 
     /// The pages in order.
@@ -91,9 +108,11 @@ impl Objects {
 
     /// The same without counting it.
     fn put(&mut self, key: Key, object: &Rendered, families: usize) {
-        let Some(&Place { at: place, .. }) = self.places.get(&key) else {
+        let Some(Place { at: place, series, .. }) = self.places.get_mut(&key) else {
             return self.insert(key, object, families);
         };
+        let (place, old) = (*place, std::mem::replace(series, object.series));
+        self.series = self.series + u64::from(object.series) - u64::from(old);
         let leaf = &mut self.leaves[place as usize / PAGE];
         let page = Arc::make_mut(&mut leaf.page);
         page.put(place as usize % PAGE, object, &mut self.scratch);
@@ -101,9 +120,10 @@ impl Objects {
 
     /// Removes the object with this key; tells whether there was one.
     pub(super) fn delete(&mut self, key: Key) -> bool {
-        let Some(Place { at: place, group }) = self.places.remove(&key) else {
+        let Some(Place { at: place, group, series }) = self.places.remove(&key) else {
             return false;
         };
+        self.series -= u64::from(series);
         self.tally.leave(group);
         if self.places.is_empty() {
             // A kind that emptied gives its memory back.
@@ -135,6 +155,10 @@ impl Objects {
         Arc::make_mut(&mut leaf.page).insert(slot, object, &mut self.scratch);
         leaf.keys.insert(slot, key);
         self.renumber(number, slot);
+        self.series += u64::from(object.series);
+        if let Some(place) = self.places.get_mut(&key) {
+            place.series = object.series;
+        }
     }
 
     /// Makes room for an identity: the place in `order` of a page, and the slot in it.
@@ -255,6 +279,17 @@ impl Filling {
         self.objects.contains(key)
     }
 
+    /// Series of all of them.
+    pub(super) fn series(&self) -> u64 {
+        self.objects.series()
+    }
+
+    /// All of them, to be looked at.
+    pub(super) fn objects(&mut self) -> &Objects {
+        self.flush();
+        &self.objects
+    }
+
     /// Adds an object, or replaces the one with the same key.
     pub(super) fn push(&mut self, key: Key, object: &Rendered) {
         self.came += 1;
@@ -273,7 +308,9 @@ impl Filling {
         }
         let place = self.objects.next_number() * PAGE as u32 + self.keys.len() as u32;
         let group = self.objects.tally.enter(&object.counted);
-        self.objects.places.insert(key, Place { at: place, group });
+        let series = object.series;
+        self.objects.places.insert(key, Place { at: place, group, series });
+        self.objects.series += u64::from(series);
         self.keys.push(key);
         self.tail.push(object);
         if self.keys.len() == PAGE {
@@ -314,6 +351,8 @@ impl Filling {
         for (slot, key) in std::mem::take(&mut self.keys).into_iter().enumerate() {
             page.copy_out(slot, &mut object);
             let place = self.objects.places.remove(&key).unwrap_or_default();
+            self.objects.series -= u64::from(place.series);
+            object.series = place.series;
             self.objects.put(key, &object, self.families);
             self.objects.note_group(key, place.group);
         }

@@ -427,7 +427,6 @@ impl Page {
     }
 
     /// How many objects there are.
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -436,6 +435,27 @@ impl Page {
     #[inline]
     pub(super) fn family(&self, family: usize) -> Option<&Segment> {
         self.families.get(family)?.as_ref()
+    }
+
+    /// The lines of `family` of the object in `slot`.
+    pub(super) fn lines(&self, family: usize, slot: usize) -> &[u8] {
+        self.family(family).map_or(&[], |segment| segment.piece(slot))
+    }
+
+    /// Bytes that the text of `family` takes.
+    pub(super) fn family_bytes(&self, family: usize) -> usize {
+        self.family(family).map_or(0, Segment::size)
+    }
+
+    /// Bytes that everything else takes: namespaces, identities, marks.
+    pub(super) fn other_bytes(&self) -> usize {
+        let texts = [&self.namespaces, &self.identities].into_iter().flatten();
+        texts.map(Segment::size).sum::<usize>() + size_of_val(&*self.marks)
+    }
+
+    /// The namespace of each object.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = &[u8]> {
+        padded(self.namespaces.as_ref(), self.len)
     }
 
     /// The identities, in the order of the objects; empty for a page whose objects have none.

@@ -130,6 +130,8 @@ pub struct Rendered {
     pub lines: Vec<u8>,
     /// For each family of the schema, where its lines end in `lines`.
     pub ends: Vec<u32>,
+    /// How many lines there are.
+    pub series: u32,
     /// The first family that has no lines, because they would be too many.
     pub oversized: Option<usize>,
     /// What the object is counted in, which is no line of its own.
@@ -145,6 +147,7 @@ impl Rendered {
         self.identity.clear();
         self.lines.clear();
         self.ends.clear();
+        self.series = 0;
         self.oversized = None;
         self.counted.clear();
     }

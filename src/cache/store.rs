@@ -1,8 +1,10 @@
 //! A store: the objects of one resource (and, where namespaces are listed, of one of them).
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::kept::Kept;
 use super::objects::{Filling, Key, Objects};
 use super::page::Page;
 use super::schema::{Rendered, Schema, Size};
@@ -80,6 +82,43 @@ impl Store {
         self.len() == 0
     }
 
+    /// How many series its objects have; what is counted over all of them is not among these.
+    #[must_use]
+    pub fn series(&self) -> u64 {
+        self.lock().series()
+    }
+
+    /// What tells the object with this uid from others.
+    pub(crate) fn key(&self, uid: &[u8]) -> Key {
+        self.hasher.key(uid)
+    }
+
+    /// What `look` says of the object with this uid; nothing is changed meanwhile.
+    pub(crate) fn look<T>(&self, uid: &[u8], look: impl FnOnce(Kept<'_>) -> T) -> Option<T> {
+        self.lock().get(self.hasher.key(uid)).map(look)
+    }
+
+    /// Shows every object of this moment. Of how many series each has, nothing is said.
+    pub(crate) fn each(&self, mut see: impl FnMut(Kept<'_>)) {
+        for page in self.snapshot().pages {
+            (0..page.len()).for_each(|slot| see(Kept::paged(&page, slot, 0)));
+        }
+    }
+
+    /// How many objects there are of each namespace.
+    pub(crate) fn namespaces(&self, count: &mut BTreeMap<Vec<u8>, u64>) {
+        for page in self.snapshot().pages {
+            for run in page.namespaces().collect::<Vec<_>>().chunk_by(|one, other| one == other) {
+                let Some(namespace) = run.first() else { continue };
+                if let Some(count) = count.get_mut(*namespace) {
+                    *count += run.len() as u64;
+                } else {
+                    count.insert(namespace.to_vec(), run.len() as u64);
+                }
+            }
+        }
+    }
+
     /// How large the text of a scrape is that shows its objects. The first look goes through all of them, later ones
     /// through pages that have changed; nothing is locked meanwhile.
     #[must_use]
@@ -146,6 +185,28 @@ impl Replacement {
     #[must_use]
     pub fn contains(&self, uid: &[u8]) -> bool {
         self.filling.contains(self.store.hasher.key(uid))
+    }
+
+    /// How many series these have.
+    #[must_use]
+    pub fn series(&self) -> u64 {
+        self.filling.series()
+    }
+
+    /// As [`Store::look`].
+    pub(crate) fn look<T>(&mut self, uid: &[u8], look: impl FnOnce(Kept<'_>) -> T) -> Option<T> {
+        let key = self.store.hasher.key(uid);
+        if !self.filling.contains(key) {
+            return None;
+        }
+        self.filling.objects().get(key).map(look)
+    }
+
+    /// As [`Store::each`].
+    pub(crate) fn each(&mut self, mut see: impl FnMut(Kept<'_>)) {
+        for page in self.filling.objects().pages() {
+            (0..page.len()).for_each(|slot| see(Kept::paged(&page, slot, 0)));
+        }
     }
 
     /// How many objects were added.

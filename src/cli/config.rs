@@ -18,6 +18,7 @@ use super::selection::{self, family_filter};
 pub use super::selection::{default_resources, namespaces, rendering};
 use super::services;
 use super::statsd_flags::StatsdArgs;
+use crate::exposition::budget::{Budget, BudgetMode};
 use crate::go::strconv;
 use crate::kube::autosharding::PodName;
 use crate::kube::selector;
@@ -99,6 +100,8 @@ pub struct KubeConfig {
     pub selector: String,
     /// Most objects of one list, 0 for all.
     pub object_limit: u64,
+    /// What series and labels objects may have.
+    pub budget: Arc<Budget>,
     /// Lists come from the API server's cache.
     pub use_apiserver_cache: bool,
     /// How long objects are shown that may not be listed any more, `None` for ever.
@@ -242,6 +245,11 @@ pub fn kstatd(
         (one, other) => one.or(other).map(PathBuf::from),
     };
     none(problems)?;
+    // Flags that both sides have are one, with the StatsD side's values.
+    let budget = Budget {
+        series_per_kind: kube_args.limit_series_per_kind,
+        ..args.statsd.0.budget(BudgetMode::Enforce)
+    };
     Ok(Config {
         name: Name::Kstatd,
         main,
@@ -249,7 +257,7 @@ pub fn kstatd(
         web_config,
         auth_filter: kube_args.auth_filter,
         gzip: kube_args.enable_gzip_encoding,
-        kube: kubernetes.then(|| kube(&kube_args, custom, telemetry_port)).transpose()?,
+        kube: kubernetes.then(|| kube(&kube_args, budget, custom, telemetry_port)).transpose()?,
         statsd: Some(StatsdConfig { args: args.statsd.0.clone() }),
         options_file,
     })
@@ -293,7 +301,7 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
         web_config: named(&args.tls_config).map(PathBuf::from),
         auth_filter: args.auth_filter,
         gzip: args.enable_gzip_encoding,
-        kube: Some(kube(&args, custom, telemetry_port)?),
+        kube: Some(kube(&args, args.budget(BudgetMode::Off), custom, telemetry_port)?),
         statsd: None,
         options_file,
     })
@@ -418,6 +426,7 @@ pub fn custom_resources(
 
 fn kube(
     args: &KubeArgs,
+    budget: Budget,
     custom: Option<CustomResources>,
     telemetry_port: u16,
 ) -> Result<KubeConfig, ConfigErrors> {
@@ -437,6 +446,7 @@ fn kube(
             args.track_unscheduled_pods,
         ),
         object_limit: u64::try_from(args.object_limit).unwrap_or(0),
+        budget: Arc::new(budget),
         use_apiserver_cache: args.use_apiserver_cache,
         staleness_limit: strconv::limit(args.staleness_limit),
         gate: args.gate.unwrap_or(false).then(|| strconv::limit(args.gate_timeout)),

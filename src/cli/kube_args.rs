@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::flag::{Takes, flags, kinds};
+use super::limits;
+use crate::exposition::budget::{Budget, BudgetMode};
 use crate::go::strconv;
 use crate::resources::select::selection::{AllowLists, comma_list};
 
@@ -40,6 +42,12 @@ kinds! {
     Switch: bool = false, Takes::Nothing, |text, into| put(into, strconv::parse_bool(text));
     /// A boolean that each name of the program has another default for.
     Wish: Option<bool> = None, Takes::Nothing, |text, into| put(into, strconv::parse_bool(text).map(Some));
+    /// An integer that is not negative.
+    Unsigned: u64 = 0, Takes::Value("uint"), |text, into| put(into, strconv::parse_uint(text));
+    /// A number of bytes.
+    Bytes: u64 = 0, Takes::Value("bytes"), |text, into| put(into, limits::bytes(text));
+    /// What happens beyond a budget; without it the name of the program decides.
+    LimitMode: Option<BudgetMode> = None, Takes::Value("string"), |text, into| put(into, limits::mode(text));
     /// An integer.
     Int: i64 = 0, Takes::Value("int"), |text, into| put(into, strconv::parse_int(text, 64));
     /// An integer of 32 bits.
@@ -175,5 +183,41 @@ flags! {
             "After how long a kind that cannot be listed (forbidden, or no answer) does not hold --gate-metrics-until-synced back any more; 0 is never.";
         duplicate_series: Switch, "compat.duplicate-series", "",
             "Print a series as often as its object gives rise to it, as kube-state-metrics does; otherwise only the first is kept.";
+        limit_series_per_kind: Unsigned, "limit.series-per-kind", "10000000",
+            "Most series of all objects of one kind; objects beyond have none. 0 is no limit.";
+        limit_mode: LimitMode, "limit.mode", "",
+            "What happens beyond a budget: enforce (label values fold, objects and series are left out), track (it is counted only) or off. enforce in kstatd run, off under the originals' names.";
+        limit_series_per_metric: Unsigned, "limit.series-per-metric", "100000",
+            "Most series of one metric of custom resources; those of further objects are left out. 0 is no limit.";
+        limit_values_per_label: Unsigned, "limit.values-per-label", "10000",
+            "Most different values of one allow-listed label or annotation of a kind, or of one label of a metric of custom resources; further ones become --limit.fold-value. 0 is no limit.";
+        limit_value_bytes: Bytes, "limit.value-bytes", "1Ki",
+            "Longest value of such a label; longer ones become --limit.fold-value. 0 is no limit.";
+        limit_fold_value: Text, "limit.fold-value", "other",
+            "The label value that stands for those beyond a budget.";
+    }
+}
+
+/// The flags for budgets that the StatsD side has too: in `kstatd run` they are one.
+pub(super) const SHARED_LIMITS: [&str; 5] = [
+    "limit.mode",
+    "limit.series-per-metric",
+    "limit.values-per-label",
+    "limit.value-bytes",
+    "limit.fold-value",
+];
+
+impl KubeArgs {
+    /// The budgets. `mode` is what the name of the program has unless a flag says otherwise.
+    pub fn budget(&self, mode: BudgetMode) -> Budget {
+        Budget {
+            mode: self.limit_mode.unwrap_or(mode),
+            series_per_metric: self.limit_series_per_metric,
+            series_per_kind: self.limit_series_per_kind,
+            values_per_label: self.limit_values_per_label,
+            value_bytes: self.limit_value_bytes,
+            fold_value: self.limit_fold_value.clone(),
+            ..Budget::default()
+        }
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod kingpin;
 pub(crate) mod klog;
 pub(crate) mod kube_args;
 pub mod kube_flags;
+mod limits;
 pub(crate) mod manual;
 pub(crate) mod native;
 pub mod options_file;

@@ -10,6 +10,7 @@ use tracing::Level;
 
 use super::clap_table::{Choice, Table};
 use super::flag::Flag;
+use super::kube_args::SHARED_LIMITS;
 use super::kube_flags::{self, KubeArgs};
 use super::statsd_flags::{self, StatsdArgs};
 
@@ -427,7 +428,8 @@ impl Choice for RunKube {
 
     fn flags() -> Vec<Flag<KubeArgs>> {
         let shared = ["host", "port", "telemetry-host", "telemetry-port", "help"];
-        select(kube_flags::FLAGS, |name| !shared.contains(&name))
+        let shared = |name: &str| shared.contains(&name) || SHARED_LIMITS.contains(&name);
+        select(kube_flags::FLAGS, |name| !shared(name))
     }
 }
 

@@ -3,6 +3,7 @@
 use tracing::Level;
 
 use super::flag::{Takes, flags, kinds};
+use super::limits;
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::go::strconv;
 use crate::statsd::line::ParserFlags;
@@ -50,9 +51,9 @@ kinds! {
     /// A number of sockets.
     Sockets: i64 = 1, Takes::Value("string"), |text, into| put(into, udp_sockets(text));
     /// What happens beyond a budget; without it the name of the program decides.
-    LimitMode: Option<BudgetMode> = None, Takes::Value("string"), |text, into| put(into, limit_mode(text));
+    LimitMode: Option<BudgetMode> = None, Takes::Value("string"), |text, into| put(into, limits::mode(text));
     /// A number of bytes.
-    Bytes: u64 = 0, Takes::Value("string"), |text, into| put(into, bytes(text));
+    Bytes: u64 = 0, Takes::Value("string"), |text, into| put(into, limits::bytes(text));
     /// A severity.
     LogLevel: Level = Level::INFO, Takes::Value("string"), |text, into| put(into, level(text));
     /// The form of the log; whether it is JSON.
@@ -161,6 +162,8 @@ impl StatsdArgs {
             mode: self.limit_mode.unwrap_or(mode),
             series: self.limit_series,
             series_per_metric: self.limit_series_per_metric,
+            // Of Kubernetes objects alone.
+            series_per_kind: 0,
             values_per_label: self.limit_values_per_label,
             value_bytes: self.limit_value_bytes,
             name_bytes: self.limit_name_bytes,
@@ -223,25 +226,6 @@ fn idle_timeout(text: &str) -> Result<i64, String> {
         nanos if nanos < 0 => Err(format!("timeout {text} must not be negative")),
         nanos => Ok(nanos),
     }
-}
-
-fn limit_mode(text: &str) -> Result<Option<BudgetMode>, String> {
-    match BudgetMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
-        Some(mode) => Ok(Some(mode)),
-        None => Err(format!("value {text:?} must be off, track or enforce")),
-    }
-}
-
-/// A number, with a suffix for powers of 1024 as Kubernetes writes them.
-fn bytes(text: &str) -> Result<u64, String> {
-    let (digits, shift) = [("Ki", 10), ("Mi", 20), ("Gi", 30)]
-        .into_iter()
-        .find_map(|(suffix, shift)| Some((text.strip_suffix(suffix)?, shift)))
-        .unwrap_or((text, 0));
-    let number: Option<u64> = digits.parse().ok();
-    number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(|| {
-        format!("value {text:?} must be a number of bytes, such as 1024, 64Ki, 512Mi or 1Gi")
-    })
 }
 
 fn level(text: &str) -> Result<Level, String> {

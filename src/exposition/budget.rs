@@ -38,6 +38,8 @@ pub struct Budget {
     pub series: u64,
     /// Series of one metric.
     pub series_per_metric: u64,
+    /// Series of all objects of one kind.
+    pub series_per_kind: u64,
     /// Different values of one label of one metric, the fold value aside.
     pub values_per_label: u64,
     /// Bytes of a label value.
@@ -57,6 +59,7 @@ impl Default for Budget {
             mode: BudgetMode::Off,
             series: 0,
             series_per_metric: 0,
+            series_per_kind: 0,
             values_per_label: 0,
             value_bytes: 0,
             name_bytes: 0,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::follow::watch::Timing;
 use super::shard::Shard;
 use super::target::Target;
+use crate::exposition::budget::Budget;
 use crate::resources::{RenderOptions, Renderer, Resource};
 
 /// A resource and what its objects become.
@@ -38,6 +39,8 @@ pub struct PipelineConfig {
     pub shard: Shard,
     /// Objects taken of each page of a list, 0 for all.
     pub object_limit: u64,
+    /// What series and labels they may have.
+    pub budget: Arc<Budget>,
     /// Whether every plain list takes what the server has in its cache.
     pub use_apiserver_cache: bool,
     /// How long things may take.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::follow::progress::ListWatch;
+use super::follow::progress::{ListWatch, Totals};
 use crate::exposition::family::{Family, Kind, Series};
 use crate::telemetry::kube::Reason;
 
@@ -97,12 +97,39 @@ impl Facts {
     }
 }
 
+/// How many objects there are of each kind in each namespace, with series or without.
+pub(super) fn totals(all: &[Totals]) -> Family {
+    let mut numbers: BTreeMap<(String, &str), u64> = BTreeMap::new();
+    for Totals { resource, shown, left_out } in all {
+        let left_out = left_out.iter().map(|(namespace, count)| (namespace, count));
+        for (namespace, count) in shown.iter().chain(left_out) {
+            let namespace = String::from_utf8_lossy(namespace).into_owned();
+            *numbers.entry((namespace, resource)).or_default() += count;
+        }
+    }
+    let series = numbers.iter().map(|((namespace, resource), count)| {
+        Series::new(&[("namespace", namespace), ("resource", resource)], *count as f64)
+    });
+    Family {
+        name: "kstatd_kube_objects",
+        help: "Objects in each namespace, also those that have no series because of a budget.",
+        kind: Kind::Gauge,
+        series: series.collect(),
+    }
+    .sorted()
+}
+
 /// Name, help, and what it says.
 type Gauge = (&'static str, &'static str, fn(&Numbers) -> f64);
 
 /// The namespace is one of those that are followed, or empty for all.
-const FAMILIES: [Gauge; 6] = [
+const FAMILIES: [Gauge; 7] = [
     ("kstatd_kubernetes_objects", "Objects that are shown.", |numbers| numbers.objects as f64),
+    (
+        "kstatd_kubernetes_left_out_objects",
+        "Objects that have no series because of a budget (--limit.series-per-kind).",
+        |numbers| numbers.left_out as f64,
+    ),
     ("kstatd_kubernetes_series", "Series of the objects that are shown.", |numbers| {
         numbers.series as f64
     }),
@@ -200,6 +227,7 @@ impl fmt::Display for Trouble {
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     objects: usize,
+    left_out: u64,
     series: u64,
     bytes: u64,
     synced: bool,
@@ -215,6 +243,7 @@ impl Numbers {
         };
         Self {
             objects: list.status.objects,
+            left_out: list.left_out,
             series: list.size.series,
             bytes: list.size.bytes,
             synced: list.status.is_complete(),
@@ -227,6 +256,7 @@ impl Numbers {
     fn and(self, other: Self) -> Self {
         Self {
             objects: self.objects + other.objects,
+            left_out: self.left_out + other.left_out,
             series: self.series + other.series,
             bytes: self.bytes + other.bytes,
             synced: self.synced && other.synced,

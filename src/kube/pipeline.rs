@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::client::{Client, ClientError};
 use super::config::PipelineConfig;
-use super::facts::Facts;
+use super::facts::{self, Facts};
 use super::follow::following::Plan;
 use super::follow::progress::{ListWatch, Progress, Pulse, Status};
 use super::follow::reconcile::{Reconciler, Situation, Wanted};
@@ -131,6 +131,11 @@ fn plans(client: &Arc<Client>, config: &PipelineConfig) -> Arc<[Plan]> {
 impl Collect for PipelineHandle {
     fn collect(&self, out: &mut Vec<Family>) {
         out.extend(self.facts().families());
+        let lists: Vec<Arc<Progress>> = self.progress().clone();
+        let totals: Vec<_> = lists.iter().filter_map(|progress| progress.totals()).collect();
+        if !totals.is_empty() {
+            out.push(facts::totals(&totals));
+        }
     }
 }
 

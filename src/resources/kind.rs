@@ -270,6 +270,24 @@ impl dyn Resource {
     }
 }
 
+/// A family with labels whose values people choose, so that there are budgets for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// Its number in the schema.
+    pub family: usize,
+    /// Which labels those are.
+    pub labels: OpenLabels,
+}
+
+/// Labels whose values people choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenLabels {
+    /// Those of the one line of an object whose names begin so. The others tell objects apart.
+    Prefixed(&'static str),
+    /// All of them. Those that say an object's namespace, name and uid, as far as there are such labels, have these names.
+    All([Option<String>; 3]),
+}
+
 /// Turns objects of one resource into lines.
 pub trait Renderer: Send + Sync {
     /// The families it writes.
@@ -283,6 +301,11 @@ pub trait Renderer: Send + Sync {
     /// What of an object it reads.
     fn needs(&self) -> Needs {
         Needs::Object
+    }
+
+    /// The families with labels that there are budgets for.
+    fn open(&self) -> Vec<Open> {
+        Vec::new()
     }
 
     /// Whoever is to be told of the objects beside their lines, if anybody is.
@@ -356,7 +379,17 @@ impl<K: Kind> Resource for Handle<K> {
             Arc::new(Schema { resource: K::API.name.to_owned(), families: families.collect() });
         let emits = on.iter().map(|family| family.emit).collect();
         let needs = on.iter().map(|family| family.info.needs).fold(K::IDENTITY_NEEDS, Needs::and);
-        Arc::new(KindRenderer::<K> { schema, emits, needs, options: options.clone() })
+        let open = on.iter().enumerate().filter_map(|(family, row)| {
+            let (selection, prefix) = match row.info.labels {
+                ["label_*"] => (&options.labels, "label_"),
+                ["annotation_*"] => (&options.annotations, "annotation_"),
+                _ => return None,
+            };
+            let labels = OpenLabels::Prefixed(prefix);
+            (!selection.is_empty()).then_some(Open { family, labels })
+        });
+        let open = open.collect();
+        Arc::new(KindRenderer::<K> { schema, emits, needs, open, options: options.clone() })
     }
 }
 
@@ -364,6 +397,7 @@ struct KindRenderer<K: Kind> {
     schema: Arc<Schema>,
     emits: Vec<Emit<K>>,
     needs: Needs,
+    open: Vec<Open>,
     options: RenderOptions,
 }
 
@@ -384,6 +418,10 @@ impl<K: Kind> Renderer for KindRenderer<K> {
 
     fn needs(&self) -> Needs {
         self.needs
+    }
+
+    fn open(&self) -> Vec<Open> {
+        self.open.clone()
     }
 
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {

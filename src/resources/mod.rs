@@ -16,6 +16,9 @@ pub(crate) mod series;
 pub mod values;
 
 pub use crate::wire::view::{DecodeError, ObjectBytes};
-pub use kind::{Api, Column, FamilyInfo, Follower, Needs, Renderer, Resource, Settings, Stability};
+pub use kind::{
+    Api, Column, FamilyInfo, Follower, Needs, Open, OpenLabels, Renderer, Resource, Settings,
+    Stability,
+};
 pub use kinds::{find, registry};
 pub use options::RenderOptions;

@@ -46,9 +46,12 @@ impl<'s> Series<'s> {
 
     /// Closes the current family: what follows belongs to the next one.
     pub(super) fn end_family(&mut self) {
-        if self.keys.len() > 1 && (self.distinct || !self.options.keep_duplicates) {
-            self.drop_duplicates();
+        let mut series = self.keys.len();
+        if series > 1 && (self.distinct || !self.options.keep_duplicates) {
+            series = self.drop_duplicates();
         }
+        // Far below 2^32, as is their text.
+        self.out.series += series as u32;
         self.keys.clear();
         self.distinct = false;
         self.limit = MAX_TEXT;
@@ -159,8 +162,9 @@ impl<'s> Series<'s> {
         }
     }
 
-    /// Keeps the first line of each label set: a second one would make the exposition ambiguous.
-    fn drop_duplicates(&mut self) {
+    /// Keeps the first line of each label set, a second one would make the exposition ambiguous; tells how many lines
+    /// that are.
+    fn drop_duplicates(&mut self) -> usize {
         let lines = &self.out.lines;
         let repeated = if self.keys.len() <= 16 {
             (1..self.keys.len()).any(|at| {
@@ -171,7 +175,7 @@ impl<'s> Series<'s> {
             true
         };
         if !repeated {
-            return;
+            return self.keys.len();
         }
         let mut seen = hashbrown::HashSet::with_capacity(self.keys.len());
         let start = self.keys.first().map_or(0, |key| key.start);
@@ -182,9 +186,11 @@ impl<'s> Series<'s> {
                 kept.extend_from_slice(&lines[key.start..end]);
             }
         }
+        let distinct = seen.len();
         drop(seen);
         self.out.lines.truncate(start);
         self.out.lines.extend_from_slice(&kept);
+        distinct
     }
 }
 

@@ -105,6 +105,7 @@ pub struct KubeMetrics {
     malformed: Labelled<Counter, 1>,
     oversized: Labelled<Counter, 1>,
     left_out: Labelled<Counter, 1>,
+    over_budget: Labelled<Counter, 5>,
     errors: Labelled<Counter, 3>,
     received: Labelled<Counter, 1>,
     restarts: Labelled<Counter, 1>,
@@ -134,6 +135,7 @@ impl Default for KubeMetrics {
             malformed: Labelled::new(resource),
             oversized: Labelled::new(resource),
             left_out: Labelled::new(resource),
+            over_budget: Labelled::new(["action", "label", "limit", "metric", "resource"]),
             errors: Labelled::new(["namespace", "reason", "resource"]),
             received: Labelled::new(resource),
             restarts: Labelled::new(resource),
@@ -152,6 +154,9 @@ impl Default for KubeMetrics {
         }
     }
 }
+
+/// What goes beyond budgets, as far as it is told apart.
+const MAX_OVER_BUDGET: usize = 1_000;
 
 /// What one list/watch counts while it follows a resource.
 #[derive(Clone, Debug, Default)]
@@ -232,6 +237,25 @@ impl KubeMetrics {
     pub fn listed(&self, resource: &str, objects: usize, limit: usize) {
         self.list_objects.with([resource]).set(objects as f64);
         self.list_objects_limit.with([resource]).set(limit as f64);
+    }
+
+    /// Counts what goes beyond a budget of a resource: action, label, limit and metric, and how often. What would be too
+    /// many to be told apart is counted together.
+    pub(crate) fn over_budget(&self, labels: [&str; 4], resource: &str, times: u64) {
+        let [action, label, limit, metric] = labels;
+        let is_known = self.over_budget.len() < MAX_OVER_BUDGET;
+        let (label, metric) =
+            if is_known || self.over_budget.has([action, label, limit, metric, resource]) {
+                (label, metric)
+            } else {
+                ("", "_other")
+            };
+        self.over_budget.with([action, label, limit, metric, resource]).inc_by(times);
+    }
+
+    /// What went beyond budgets: action, label, limit, metric and resource, and how often.
+    pub(crate) fn all_over_budget(&self) -> Vec<([Box<str>; 5], u64)> {
+        self.over_budget.each().into_iter().map(|(labels, times)| (labels, times.get())).collect()
     }
 
     /// Counts a list/watch that ended by a fault of this program and is started again.
@@ -325,6 +349,11 @@ impl KubeMetrics {
                 "kstatd_kubernetes_malformed_objects_total",
                 "Objects that could not be read and have no series for it.",
                 &self.malformed,
+            ),
+            Row::counter(
+                "kstatd_kubernetes_over_budget_total",
+                "How often objects came with something beyond a budget, and what became of it.",
+                self.over_budget.clone(),
             ),
             counter(
                 "kstatd_kubernetes_objects_over_limit_total",

@@ -107,6 +107,17 @@ impl<M: Clone + Default, const N: usize> Labelled<M, N> {
         series.entry(values).or_default().clone()
     }
 
+    /// How many series there are.
+    pub(crate) fn len(&self) -> usize {
+        self.series.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether there is a series of these values.
+    pub(crate) fn has(&self, values: [&str; N]) -> bool {
+        let values = values.map(Box::from);
+        self.series.read().unwrap_or_else(PoisonError::into_inner).contains_key(&values)
+    }
+
     /// All series with their values.
     pub(crate) fn each(&self) -> Vec<([Box<str>; N], M)> {
         let series = self.series.read().unwrap_or_else(PoisonError::into_inner);

@@ -419,6 +419,7 @@ fn pipeline_config(config: &KubeConfig, custom: Option<&mut Custom>) -> Pipeline
         namespaces: config.namespaces.clone(),
         selector: config.selector.clone(),
         object_limit: config.object_limit,
+        budget: Arc::clone(&config.budget),
         use_apiserver_cache: config.use_apiserver_cache,
         shard: config.shard,
         timing: Timing { staleness_limit: config.staleness_limit, ..Timing::default() },

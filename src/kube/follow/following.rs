@@ -11,14 +11,17 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
+use super::budget::KindBudget;
 use super::handover::Handover;
 use super::intake::Intake;
+use super::left_out::LeftOut;
 use super::machine::ListOptions;
 use super::progress::Progress;
 use super::quota::Quota;
 use super::watch::{Health, Reflector, Shared, Timing};
 use super::worker::Pace;
 use crate::cache::{Schema, Store};
+use crate::exposition::budget::Budget;
 use crate::kube::client::Client;
 use crate::kube::config::{PipelineConfig, Watched};
 use crate::kube::shard::Shard;
@@ -40,6 +43,7 @@ pub(crate) struct Plan {
     scopes: Vec<Arc<Scope>>,
     shard: Shard,
     object_limit: u64,
+    budget: Arc<Budget>,
     options: ListOptions,
     timing: Timing,
 }
@@ -55,6 +59,7 @@ impl Plan {
             watched: watched.clone(),
             shard: if partial { config.shard } else { Shard::WHOLE },
             object_limit: if partial { config.object_limit } else { 0 },
+            budget: Arc::clone(&config.budget),
             options: list_options(config),
             timing: config.timing.clone(),
         }
@@ -81,6 +86,7 @@ impl Plan {
             && self.scopes == other.scopes
             && self.shard.follows_same(&other.shard)
             && self.object_limit == other.object_limit
+            && self.budget == other.budget
             && self.options == other.options
             && self.timing == other.timing
             && families(self) == families(other)
@@ -138,11 +144,18 @@ pub(crate) struct Place {
     scope: usize,
 }
 
+/// Where a list/watch has its objects.
+struct Holds {
+    store: Arc<Store>,
+    handover: Arc<Handover>,
+    /// What has no series because of a budget.
+    left_out: Arc<LeftOut>,
+}
+
 /// One list/watch.
 struct Part {
     progress: Arc<Progress>,
-    store: Arc<Store>,
-    handover: Arc<Handover>,
+    holds: Holds,
     task: AbortHandle,
     /// Ends by a fault of ours, one soon after the other.
     faults: u32,
@@ -157,6 +170,8 @@ pub(crate) struct Following {
     pub(crate) id: u64,
     /// `--object-limit`, if there is one.
     quota: Option<Arc<Quota>>,
+    /// `--limit.…`, if there are any.
+    budget: Option<Arc<KindBudget>>,
     parts: Vec<Part>,
 }
 
@@ -166,17 +181,25 @@ impl Following {
         ground.next += 1;
         let limit = (plan.object_limit > 0).then_some(plan.object_limit);
         let quota = limit.map(|limit| Quota::new(limit, plan.scopes.len()));
-        let mut following = Self { plan, id: ground.next, quota, parts: Vec::new() };
+        let resource = plan.watched.target.own_label();
+        let about = (resource, &ground.metrics);
+        let budget =
+            KindBudget::new(&plan.budget, &*plan.watched.renderer, about, plan.scopes.len());
+        let mut following = Self { plan, id: ground.next, quota, budget, parts: Vec::new() };
         for (number, scope) in following.plan.scopes.iter().enumerate() {
             let store = Arc::new(Store::new(Arc::clone(&following.plan.schema)));
-            let progress = Progress::new(scope, Arc::clone(&store), ground.changes.clone());
+            let left_out = Arc::new(LeftOut::default());
+            let bounded = following.budget.is_some().then(|| Arc::clone(&left_out));
+            let progress =
+                Progress::new(scope, Arc::clone(&store), bounded, ground.changes.clone());
             let progress = Arc::new(progress);
             let place = Place { following: following.id, scope: number };
             let handover = Arc::new(Handover::new(following.plan.shard));
-            let quota = following.quota.as_ref();
-            let task = following.plan.spawn(place, &store, &handover, &progress, quota, ground);
+            let (quota, budget) = (following.quota.as_ref(), following.budget.as_ref());
+            let holds = Holds { store, handover, left_out };
+            let task = following.plan.spawn(place, &holds, &progress, (quota, budget), ground);
             let (faults, last_fault, restart) = (0, None, None);
-            let part = Part { progress, store, handover, task, faults, last_fault, restart };
+            let part = Part { progress, holds, task, faults, last_fault, restart };
             following.parts.push(part);
         }
         following
@@ -186,13 +209,18 @@ impl Following {
     pub(crate) fn go_on(&mut self, plan: &Plan) {
         if self.plan.shard != plan.shard {
             self.plan.shard = plan.shard;
-            self.parts.iter().for_each(|part| part.handover.show(plan.shard, &part.store));
+            for Part { holds, .. } in &self.parts {
+                holds.handover.show(plan.shard, &holds.store);
+            }
+            if let Some(budget) = &self.budget {
+                budget.forget();
+            }
         }
     }
 
     /// The stores, in the order of the namespaces.
     pub(crate) fn stores(&self) -> Vec<Arc<Store>> {
-        self.parts.iter().map(|part| Arc::clone(&part.store)).collect()
+        self.parts.iter().map(|part| Arc::clone(&part.holds.store)).collect()
     }
 
     /// What can be known of each list/watch.
@@ -202,7 +230,7 @@ impl Following {
 
     /// How many objects it has.
     pub(crate) fn objects(&self) -> usize {
-        self.parts.iter().map(|part| part.store.len()).sum()
+        self.parts.iter().map(|part| part.holds.store.len()).sum()
     }
 
     /// Whether it has the complete state.
@@ -263,9 +291,9 @@ impl Following {
                 part.restart = None;
                 part.progress.stopped(false);
                 let place = Place { following: self.id, scope };
-                let quota = self.quota.as_ref();
-                let Part { store, handover, progress, .. } = &*part;
-                part.task = self.plan.spawn(place, store, handover, progress, quota, ground);
+                let bounds = (self.quota.as_ref(), self.budget.as_ref());
+                let Part { holds, progress, .. } = &*part;
+                part.task = self.plan.spawn(place, holds, progress, bounds, ground);
             }
         }
     }
@@ -282,23 +310,24 @@ impl Plan {
     fn spawn(
         &self,
         place: Place,
-        store: &Arc<Store>,
-        handover: &Arc<Handover>,
+        Holds { store, handover, left_out }: &Holds,
         progress: &Arc<Progress>,
-        quota: Option<&Arc<Quota>>,
+        (quota, budget): (Option<&Arc<Quota>>, Option<&Arc<KindBudget>>),
         ground: &mut Ground,
     ) -> AbortHandle {
         let scope = Arc::clone(&self.scopes[place.scope]);
         let counters = ground.metrics.reflector(&scope.target.own_label());
         let member = ground.shared.enrol(&scope);
-        let left_out = counters.left_out.clone();
-        let share = quota.map(|quota| quota.share(place.scope, store.len(), left_out));
+        let counter = counters.left_out.clone();
+        let share = quota.map(|quota| quota.share(place.scope, store.len(), counter));
+        let allowance =
+            budget.map(|budget| budget.allowance(place.scope, (store, handover), left_out));
         let intake = Intake::new(
             Arc::clone(&scope),
             Arc::clone(&self.watched.renderer),
             Arc::clone(store),
             Arc::clone(handover),
-            share,
+            (share, allowance),
             counters.clone(),
         );
         let reflector = Reflector {
@@ -340,6 +369,7 @@ mod tests {
                 selector: case["field_selector"].as_str().expect("a selector").to_owned(),
                 shard: Shard::WHOLE,
                 object_limit: 0,
+                budget: Arc::default(),
                 use_apiserver_cache: false,
                 timing: Timing::default(),
             };

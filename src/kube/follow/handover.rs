@@ -7,13 +7,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::cache::{Rendered, Replacement, Store};
+use crate::cache::{Kept, Rendered, Replacement, Store};
 use crate::kube::shard::{Part, Shard};
 
 /// What passes, of one state of a list/watch.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
     gained: HashMap<Vec<u8>, Rendered>,
+    /// Series of those.
+    series: u64,
     lost: HashSet<Vec<u8>>,
 }
 
@@ -21,10 +23,7 @@ impl Passing {
     /// An object of the state that is being collected.
     pub(crate) fn collect(&mut self, part: Part, object: &Rendered, state: &mut Replacement) {
         match part {
-            Part::Gained => {
-                self.gained.insert(object.uid.clone(), object.clone());
-                return;
-            }
+            Part::Gained => return self.gain(object),
             Part::Lost => {
                 self.lost.insert(object.uid.clone());
             }
@@ -33,10 +32,44 @@ impl Passing {
         state.push(object);
     }
 
+    fn gain(&mut self, object: &Rendered) {
+        let old = self.gained.insert(object.uid.clone(), object.clone());
+        self.series += u64::from(object.series);
+        self.series -= old.map_or(0, |old| u64::from(old.series));
+    }
+
+    /// What was gained, which waits no longer.
+    fn take(&mut self) -> HashMap<Vec<u8>, Rendered> {
+        self.series = 0;
+        std::mem::take(&mut self.gained)
+    }
+
     /// An object is gone.
     pub(crate) fn forget(&mut self, uid: &[u8]) {
-        self.gained.remove(uid);
+        self.series -= self.gained.remove(uid).map_or(0, |old| u64::from(old.series));
         self.lost.remove(uid);
+    }
+
+    /// Whether nothing passes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gained.is_empty() && self.lost.is_empty()
+    }
+
+    /// Series of what waits unseen.
+    pub(crate) fn series(&self) -> u64 {
+        self.series
+    }
+
+    /// Shows the object with this uid, if it waits unseen.
+    pub(crate) fn look(&self, uid: &[u8], see: impl FnOnce(Kept<'_>)) {
+        if let Some(object) = self.gained.get(uid) {
+            see(Kept::from(object));
+        }
+    }
+
+    /// Shows all that wait unseen.
+    pub(crate) fn each(&self, mut see: impl FnMut(Kept<'_>)) {
+        self.gained.values().for_each(|object| see(Kept::from(object)));
     }
 
     /// Whether it waits unseen.
@@ -74,10 +107,7 @@ impl Handover {
     pub(crate) fn put(&self, part: Part, object: &Rendered, store: &Store) {
         let mut state = self.lock();
         match part {
-            Part::Gained => {
-                state.passing.gained.insert(object.uid.clone(), object.clone());
-                return;
-            }
+            Part::Gained => return state.passing.gain(object),
             Part::Lost => {
                 state.passing.lost.insert(object.uid.clone());
             }
@@ -90,7 +120,7 @@ impl Handover {
     pub(crate) fn commit(&self, mut passing: Passing, mut collected: Replacement) {
         let mut state = self.lock();
         if state.shard.shows_gained() {
-            passing.gained.drain().for_each(|(_, object)| collected.push(&object));
+            passing.take().values().for_each(|object| collected.push(object));
         }
         if !state.shard.shows_lost() {
             for uid in passing.lost.drain() {
@@ -121,14 +151,27 @@ impl Handover {
         self.lock().passing.hidden()
     }
 
+    /// Series of what waits unseen.
+    pub(crate) fn hidden_series(&self) -> u64 {
+        self.lock().passing.series()
+    }
+
+    /// As [`Passing::look`].
+    pub(crate) fn look(&self, uid: &[u8], see: impl FnOnce(Kept<'_>)) {
+        self.lock().passing.look(uid, see);
+    }
+
+    /// As [`Passing::each`].
+    pub(crate) fn each(&self, see: impl FnMut(Kept<'_>)) {
+        self.lock().passing.each(see);
+    }
+
     /// Goes one step further with the same share: shows what was gained, or leaves what was lost.
     pub(crate) fn show(&self, shard: Shard, store: &Store) {
         let mut state = self.lock();
         state.shard = shard;
         if shard.shows_gained() {
-            std::mem::take(&mut state.passing.gained)
-                .values()
-                .for_each(|object| store.apply(object));
+            state.passing.take().values().for_each(|object| store.apply(object));
         }
         if !shard.shows_lost() {
             for uid in std::mem::take(&mut state.passing.lost) {

@@ -6,6 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::budget::{Allowance, Present};
 use super::handover::{Handover, Passing};
 use super::machine::Collected;
 use super::quota::Share;
@@ -28,6 +29,8 @@ pub(crate) struct Intake {
     passing: Passing,
     /// What it may keep, if that is bounded.
     share: Option<Share>,
+    /// How many series that may have, and with which labels, if that is.
+    allowance: Option<Allowance>,
     metrics: ReflectorMetrics,
     scratch: Rendered,
     /// The state being collected, which replaces that of the store as a whole.
@@ -42,7 +45,7 @@ impl Intake {
         renderer: Arc<dyn Renderer>,
         store: Arc<Store>,
         handover: Arc<Handover>,
-        share: Option<Share>,
+        (share, allowance): (Option<Share>, Option<Allowance>),
         metrics: ReflectorMetrics,
     ) -> Self {
         let (scratch, version) = (Rendered::default(), String::new());
@@ -53,6 +56,7 @@ impl Intake {
             handover,
             passing: Passing::default(),
             share,
+            allowance,
             metrics,
             scratch,
             collected: None,
@@ -68,12 +72,24 @@ impl Intake {
     /// From here on, objects belong to a new state; or they go on doing so.
     pub(crate) fn collect(&mut self) {
         if self.collected.is_none() {
-            self.collected = Some(self.store.replace());
             if let Some(share) = &self.share {
                 share.begins();
             }
+            self.with_allowance(|allowance, present, _| allowance.begins(present));
+            self.collected = Some(self.store.replace());
         }
         self.tell(|follower, _| follower.collect());
+    }
+
+    /// Asks the allowance, if there is one, about the state that objects belong to.
+    fn with_allowance<T>(
+        &mut self,
+        ask: impl FnOnce(&Allowance, &mut Present<'_>, &mut Rendered) -> T,
+    ) -> Option<T> {
+        let Self { allowance, collected, passing, store, handover, scratch, .. } = self;
+        let collected = collected.as_mut();
+        let mut present = Present { collected, passing, store, handover };
+        allowance.as_ref().map(|allowance| ask(allowance, &mut present, scratch))
     }
 
     /// How many objects the new state has so far, 0 without one.
@@ -86,12 +102,14 @@ impl Intake {
         match order {
             Collected::Keep => {}
             Collected::Commit => {
+                self.with_allowance(|allowance, present, _| allowance.settles(present, true));
                 if let Some(collected) = self.collected.take() {
                     self.handover.commit(std::mem::take(&mut self.passing), collected);
                     self.tell(|follower, _| follower.settle(true));
                 }
             }
             Collected::Discard => {
+                self.with_allowance(|allowance, present, _| allowance.settles(present, false));
                 self.collected = None;
                 self.passing = Passing::default();
                 self.tell(|follower, _| follower.settle(false));
@@ -108,6 +126,7 @@ impl Intake {
     /// Whether objects were left out for which there is room by now.
     pub(crate) fn wants_list(&self) -> bool {
         self.share.as_ref().is_some_and(Share::wants_list)
+            || self.allowance.as_ref().is_some_and(Allowance::wants_list)
     }
 
     /// So many objects have no place among those that may be kept.
@@ -134,6 +153,17 @@ impl Intake {
     }
 
     fn note_size(&self) {
+        if let Some(allowance) = &self.allowance {
+            let shown = (
+                self.store.len() + self.handover.hidden(),
+                self.store.series() + self.handover.hidden_series(),
+            );
+            let collected = self.collected.as_ref().map_or((0, 0), |collected| {
+                let objects = collected.len() + self.passing.hidden();
+                (objects, collected.series() + self.passing.series())
+            });
+            allowance.keeps(shown.0.max(collected.0) as u64, shown.1.max(collected.1));
+        }
         if let Some(share) = &self.share {
             share.keeps((self.store.len() + self.handover.hidden()).max(self.len()));
         }
@@ -189,6 +219,13 @@ impl Intake {
                 if let Some(family) = self.scratch.oversized {
                     self.oversized(object, family);
                 }
+                let admits = |allowance: &Allowance, present: &mut Present<'_>, object: &mut _| {
+                    allowance.admits(object, present)
+                };
+                if self.with_allowance(admits) == Some(false) {
+                    let uid = std::mem::take(&mut self.scratch.uid);
+                    return self.take_away(&uid);
+                }
                 match &mut self.collected {
                     Some(collected) => self.passing.collect(part, &self.scratch, collected),
                     None => self.handover.put(part, &self.scratch, &self.store),
@@ -229,6 +266,13 @@ impl Intake {
     }
 
     fn delete(&mut self, uid: &[u8]) {
+        self.with_allowance(|allowance, present, _| allowance.goes(uid, present));
+        self.take_away(uid);
+        self.tell(|follower, fresh| follower.delete(uid, fresh));
+    }
+
+    /// Takes an object out of the state that it belongs to.
+    fn take_away(&mut self, uid: &[u8]) {
         match &mut self.collected {
             Some(collected) => {
                 self.passing.forget(uid);
@@ -240,7 +284,6 @@ impl Intake {
             }
         };
         self.note_size();
-        self.tell(|follower, fresh| follower.delete(uid, fresh));
     }
 
     /// Tells whoever follows the objects, if anybody does, and whether a new state is being collected.
@@ -267,6 +310,9 @@ impl Intake {
         let objects = self.store.len();
         self.store.replace().commit();
         self.handover.clear();
+        if let Some(allowance) = &self.allowance {
+            allowance.clears();
+        }
         self.note_size();
         self.tell(|follower, _| {
             follower.collect();

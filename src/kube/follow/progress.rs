@@ -3,12 +3,14 @@
 //! The list/watch writes into its [`Progress`]; whoever wants to know takes a [`Status`], which is cheap, or a
 //! [`ListWatch`] with all there is. How they are put together for the whole side is in [`kube::facts`](crate::kube::facts).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
+use super::left_out::LeftOut;
 use crate::cache::{Size, Store};
 use crate::kube::frame::Encoding;
 use crate::kube::target::{Scope, Target};
@@ -130,6 +132,18 @@ pub struct ListWatch {
     pub errors: Vec<Errors>,
     /// Whether it is shown; else it is listed aside to take the place of an older one.
     pub shown: bool,
+    /// Objects that have no series because of a budget.
+    pub left_out: u64,
+}
+
+/// How many objects there are of each namespace.
+pub(crate) struct Totals {
+    /// The kind.
+    pub(crate) resource: String,
+    /// With series.
+    pub(crate) shown: BTreeMap<Vec<u8>, u64>,
+    /// Without, because of a budget.
+    pub(crate) left_out: Vec<(Vec<u8>, u64)>,
 }
 
 #[derive(Debug, Default)]
@@ -149,6 +163,8 @@ pub(crate) struct Progress {
     target: Target,
     namespace: Option<String>,
     store: Arc<Store>,
+    /// Where there are budgets.
+    left_out: Option<Arc<LeftOut>>,
     situation: Mutex<Situation>,
     settled: AtomicBool,
     shown: AtomicBool,
@@ -161,12 +177,18 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// A list/watch that has to settle before the pipeline is ready.
-    pub(crate) fn new(scope: &Scope, store: Arc<Store>, pending: watch::Sender<usize>) -> Self {
+    pub(crate) fn new(
+        scope: &Scope,
+        store: Arc<Store>,
+        left_out: Option<Arc<LeftOut>>,
+        pending: watch::Sender<usize>,
+    ) -> Self {
         pending.send_modify(|pending| *pending += 1);
         Self {
             target: scope.target.clone(),
             namespace: scope.namespace.clone(),
             store,
+            left_out,
             situation: Mutex::default(),
             settled: AtomicBool::new(false),
             shown: AtomicBool::new(false),
@@ -319,7 +341,17 @@ impl Progress {
             events: self.events.load(Ordering::Relaxed),
             errors,
             shown: self.shown.load(Ordering::Relaxed),
+            left_out: self.left_out.as_ref().map_or(0, |left_out| left_out.len()),
         }
+    }
+
+    /// The objects of each namespace that are shown, and those that have no series because of a budget; `None` where
+    /// there is none, or where it is not shown itself.
+    pub(crate) fn totals(&self) -> Option<Totals> {
+        let left_out = self.left_out.as_ref().filter(|_| self.shown.load(Ordering::Relaxed))?;
+        let mut shown = BTreeMap::new();
+        self.store.namespaces(&mut shown);
+        Some(Totals { resource: self.target.own_label(), shown, left_out: left_out.namespaces() })
     }
 
     fn status_of(&self, situation: &Situation) -> Status {

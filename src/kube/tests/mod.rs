@@ -1,6 +1,7 @@
 //! The list/watches against a scripted server: each path through the protocol, seen from the requests
 //! on one side and the stores on the other.
 
+mod budgets;
 mod lists;
 mod parts;
 mod reload;
@@ -49,6 +50,8 @@ impl Renderer for Names {
         }
         out.uid.extend_from_slice(metadata.uid.as_bytes());
         out.resource_version.push_str(&metadata.resource_version);
+        out.namespace.extend_from_slice(metadata.namespace.as_bytes());
+        out.series = 1;
         out.identity.extend(format!("{{name=\"{}\"", &*metadata.name).bytes());
         out.lines.extend(format!("}} {}\n", &*metadata.resource_version).bytes());
         let torn = &*metadata.name == "torn";
@@ -89,6 +92,7 @@ fn config() -> PipelineConfig {
         selector: String::new(),
         shard: Shard::WHOLE,
         object_limit: 0,
+        budget: Arc::default(),
         use_apiserver_cache: false,
         timing: Timing {
             backoff,

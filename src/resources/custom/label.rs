@@ -43,6 +43,11 @@ impl Sources {
         Ok(sources)
     }
 
+    /// Whether there may be a label of this name.
+    pub(super) fn may_set(&self, label: &str) -> bool {
+        !self.copies.is_empty() || self.plain.iter().any(|(name, ..)| name == label)
+    }
+
     /// Asks for what the paths need.
     pub(super) fn ask(&self, mask: &mut Mask) {
         let copies = self.copies.iter().map(|(_, path)| path);

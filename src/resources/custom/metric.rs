@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::config::{Block, Metric};
-use super::label::{Labels, Sources};
+use super::label::{Labels, Sources, sanitised};
 use super::mask::Mask;
 use super::number::{self, NoNumber};
 use super::path::Path;
@@ -111,6 +111,12 @@ impl Each {
             label_name: block.label_name.clone(),
             list: block.list.clone(),
         })
+    }
+
+    /// Whether what it finds may have a label of this name.
+    pub(super) fn may_set(&self, label: &str) -> bool {
+        [&self.label_from_key, &self.label_name].iter().any(|own| sanitised(own) == label)
+            || self.labels.may_set(label)
     }
 
     pub(super) fn kind(&self) -> Kind {

@@ -30,6 +30,7 @@ pub use config::Config;
 pub use definition::Definition;
 pub use load::{Loaded, load};
 pub use program::CompileError;
+pub(crate) use render::template;
 pub use render::{Reason, ValueError, ValueErrors};
 pub use resolve::{Resolution, Resolved, Twice, resolve};
 pub use shape::Shape;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::cache::{Family, MetricKind};
 
 use super::config::{Entry, LabelPaths, LabelTexts, Metric};
-use super::label::Sources;
+use super::label::{Sources, sanitised};
 use super::mask::Mask;
 use super::metric::{Each, Kind, lookup};
 use super::path::Path;
@@ -55,6 +55,8 @@ pub(super) struct Compiled {
     pub(super) base: usize,
     /// The verbosity from which on its value errors are logged.
     pub(super) error_log_v: i32,
+    /// The labels that say an object's namespace, name and uid.
+    pub(super) own: [Option<String>; 3],
 }
 
 /// Everything that is made of the objects of a kind.
@@ -95,7 +97,14 @@ impl Program {
             let block = each.kind().block(metric);
             let error_log_v =
                 if metric.error_log_v == 0 { entry.error_log_v } else { metric.error_log_v };
+            let own = ["namespace", "name", "uid"].map(|member| {
+                let mut paths = metric.labels_from_path.iter().chain(&entry.labels_from_path);
+                let found = paths.find(|(_, path)| path.segments == ["metadata", member]);
+                let label = found.map(|(label, _)| sanitised(label).into_owned());
+                label.filter(|label| !each.may_set(label))
+            });
             self.metrics.push(Compiled {
+                own,
                 name,
                 help: metric.help.clone(),
                 path: block.map(|block| block.path.to_string()).unwrap_or_default(),
@@ -134,6 +143,11 @@ impl Program {
 }
 
 impl Compiled {
+    /// Whether it counts objects instead of giving each a series.
+    pub(super) fn is_count(&self) -> bool {
+        self.each.kind() == Kind::Count
+    }
+
     pub(super) fn family(&self) -> Family {
         let kind = match self.each.kind() {
             Kind::Gauge | Kind::Count => MetricKind::Gauge,

@@ -12,7 +12,7 @@ use serde::de::Error as _;
 
 use crate::cache::{Counted, Rendered, Schema};
 use crate::exposition::float;
-use crate::resources::kind::{Renderer, Settings};
+use crate::resources::kind::{Open, OpenLabels, Renderer, Settings};
 use crate::resources::series::MAX_TEXT;
 use crate::wire::view::{DecodeError, ObjectBytes};
 
@@ -217,6 +217,14 @@ impl Renderer for CustomRenderer {
         }
     }
 
+    fn open(&self) -> Vec<Open> {
+        let metrics = self.program.metrics.iter().enumerate();
+        let shown = metrics.filter(|(_, metric)| !metric.is_count());
+        shown
+            .map(|(family, metric)| Open { family, labels: OpenLabels::All(metric.own.clone()) })
+            .collect()
+    }
+
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {
         out.clear();
         let ObjectBytes::Json(bytes) = object else {
@@ -277,7 +285,11 @@ impl Renderer for CustomRenderer {
                 self.report(metric, errors, [about("namespace"), about("name")]);
             }
         }
-        write(&lines, &ends, out);
+        let line = |at: usize| {
+            let (labels, end) = lines.lines.get(at)?;
+            Some((&lines.text[labels.clone()], &lines.text[labels.end..*end]))
+        };
+        template(line, &ends, out);
         out.counted = lines.counted;
         Ok(())
     }
@@ -307,24 +319,28 @@ impl CustomRenderer {
     }
 }
 
-/// Writes lines as the cache keeps them.
-fn write(lines: &Lines<'_>, ends: &[usize], out: &mut Rendered) {
-    let labels = |line: usize| lines.lines.get(line).map(|(range, _)| &lines.text[range.clone()]);
-    let identity = labels(0).map_or(0, |first| {
-        let rest = lines.lines.get(1..).unwrap_or_default();
-        common(first, rest.iter().map(|(range, _)| &lines.text[range.clone()]))
-    });
-    if let Some(first) = labels(0)
-        && identity > 0
-    {
+/// A line: its labels without brackets, and its value.
+type Line<'t> = (&'t [u8], &'t [u8]);
+
+/// Writes lines as the cache keeps them: what the labels of all begin with is their identity. `ends` says how many lines
+/// there are up to the end of each family.
+pub(crate) fn template<'t>(
+    line: impl Fn(usize) -> Option<Line<'t>>,
+    ends: &[usize],
+    out: &mut Rendered,
+) {
+    let count = ends.last().copied().unwrap_or(0);
+    let first = line(0).map_or(&[][..], |(labels, _)| labels);
+    let identity = common(first, (1..count).filter_map(|at| Some(line(at)?.0)));
+    if identity > 0 {
         out.identity.push(b'{');
         out.identity.extend_from_slice(&first[..identity]);
     }
-    let mut line = 0;
+    let mut at = 0;
     for &end in ends {
-        while line < end {
-            let Some((range, value_end)) = lines.lines.get(line) else { break };
-            let rest = &lines.text[range.start + identity..range.end];
+        while at < end {
+            let Some((labels, value)) = line(at) else { break };
+            let rest = &labels[identity..];
             if identity == 0 && !rest.is_empty() {
                 out.lines.push(b'{');
             }
@@ -333,13 +349,14 @@ fn write(lines: &Lines<'_>, ends: &[usize], out: &mut Rendered) {
                 out.lines.push(b'}');
             }
             out.lines.push(b' ');
-            out.lines.extend_from_slice(&lines.text[range.end..*value_end]);
+            out.lines.extend_from_slice(value);
             out.lines.push(b'\n');
-            line += 1;
+            at += 1;
         }
         // Far below 4 GiB: see `MAX_TEXT`.
         out.ends.push(u32::try_from(out.lines.len()).unwrap_or(u32::MAX));
     }
+    out.series = u32::try_from(count).unwrap_or(u32::MAX);
 }
 
 /// How many bytes of whole labels `first` has in common with all of `others`.

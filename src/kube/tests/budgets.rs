@@ -1,0 +1,318 @@
+//! Budgets of kinds and of labels that people choose: what is beyond them is left out or folds, is named and counted, and
+//! comes back when there is room.
+
+use std::collections::BTreeMap;
+
+use super::stub::Writer;
+use super::*;
+use crate::exposition::budget::{Budget, BudgetMode};
+use crate::resources::custom::resolve::Manner;
+use crate::resources::custom::{Definition, Twice, ValueError, ValueErrors, load, resolve};
+use crate::resources::select::selection::Selection;
+use crate::resources::{RenderOptions, find};
+
+fn enforced(budget: Budget) -> Arc<Budget> {
+    Arc::new(Budget { mode: BudgetMode::Enforce, ..budget })
+}
+
+/// An object of the namespace `space` whose uid is its name.
+fn object(name: &str, version: u32, rest: &str) -> String {
+    let about = format!(r#""name":"{name}","namespace":"space","uid":"{name}""#);
+    format!(r#"{{"metadata":{{{about},"resourceVersion":"{version}"{rest}}}}}"#)
+}
+
+fn labelled(name: &str, version: u32, labels: &[(&str, &str)]) -> String {
+    let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
+    let labels = serde_json::to_string(&labels).expect("JSON");
+    object(name, version, &format!(r#","labels":{labels}"#))
+}
+
+fn line(kind: &str, object: &str) -> String {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+}
+
+/// The end of a streaming list.
+fn end(version: u32) -> String {
+    let annotation = r#""annotations":{"k8s.io/initial-events-end":"true"}"#;
+    let metadata = format!(r#"{{"metadata":{{"resourceVersion":"{version}",{annotation}}}}}"#);
+    line("BOOKMARK", &metadata)
+}
+
+/// Answers the next request, a streaming list, with these objects.
+async fn listed(bench: &mut Bench, version: u32, objects: &[String]) -> Writer {
+    let body = bench.stub.streaming().await.open(200, JSON);
+    objects.iter().for_each(|object| body.send(line("ADDED", object)));
+    body.send(end(version));
+    body
+}
+
+/// The lines of a scrape that begin so, sorted.
+fn lines(bench: &Bench, beginning: &str) -> Vec<String> {
+    let body = bench.catalog.frames(Format::Text, &ScrapeQuery::default()).flatten();
+    let text = String::from_utf8(body.collect()).expect("UTF-8");
+    let lines = text.lines().filter(|line| line.starts_with(beginning));
+    let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Waits until these are the values of a label in the lines that begin so, with the names of the objects.
+async fn has(bench: &Bench, beginning: &str, [name, label]: [&str; 2], wanted: &[(&str, &str)]) {
+    let value = |line: &str, label: &str| {
+        let (_, rest) = line.split_once(&format!("{label}=\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let found = || -> Vec<(String, String)> {
+        let lines = lines(bench, beginning).into_iter();
+        let pair = |line: String| Some((value(&line, name)?, value(&line, label)?));
+        lines.filter_map(pair).collect()
+    };
+    let wanted: Vec<_> =
+        wanted.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    eventually(|| found() == wanted, || format!("{:?} instead of {wanted:?}", found())).await;
+}
+
+/// Waits until what the pipeline tells of itself has this line.
+async fn tells(bench: &Bench, line: &str) {
+    let body = || {
+        let mut recorder = Recorder::default();
+        recorder.add(bench.handle.clone());
+        recorder.finish().encode(Format::Text)
+    };
+    eventually(|| body().lines().any(|own| own == line), body).await;
+}
+
+/// A kind that runs away keeps what it had; what is left out is counted by namespace, and comes without a restart.
+#[tokio::test]
+async fn a_kind_is_bounded_and_its_totals_stay_exact() {
+    let budget = enforced(Budget { series_per_kind: 3, ..Budget::default() });
+    let (mut bench, body) = watching(&PipelineConfig { budget, ..config() }).await;
+    let added = |name: &str, version: &str| event("ADDED", &pod(name, version));
+    body.send([added("c", "6"), added("d", "7"), added("e", "8")].concat());
+    bench.shows(&["a 1", "b 2", "c 6"]).await;
+    let over = |action: &str, times: u32| {
+        let labels =
+            format!("action=\"{action}\",label=\"\",limit=\"series-per-kind\",metric=\"\"");
+        format!("kstatd_kubernetes_over_budget_total{{{labels},resource=\"*v1.pods\"}} {times}")
+    };
+    bench.counts(&over("refused", 2)).await;
+    let kind = "resource=\"*v1.pods\"";
+    tells(&bench, &format!("kstatd_kube_objects{{namespace=\"space\",{kind}}} 5")).await;
+    tells(&bench, &format!("kstatd_kubernetes_left_out_objects{{namespace=\"\",{kind}}} 2")).await;
+    // What changes keeps its place; what was left out and goes is forgotten.
+    body.send([event("MODIFIED", &pod("a", "9")), event("DELETED", &pod("e", "10"))].concat());
+    bench.shows(&["a 9", "b 2", "c 6"]).await;
+    tells(&bench, &format!("kstatd_kube_objects{{namespace=\"space\",{kind}}} 4")).await;
+    // There is room: the end of the watch leads to a new list.
+    body.send(event("DELETED", &pod("b", "11")));
+    bench.shows(&["a 9", "c 6"]).await;
+    drop(body);
+    let body = bench.stub.streaming().await.protobuf();
+    // What is known goes before what is new, wherever it stands.
+    body.send([added("0", "12"), added("a", "9"), added("c", "6"), added("d", "7")].concat());
+    body.send(bookmark("13", true));
+    tells(&bench, &format!("kstatd_kube_objects{{namespace=\"space\",{kind}}} 4")).await;
+    bench.shows(&["0 12", "a 9", "c 6"]).await;
+    // There is none: the watch goes on.
+    body.send(bookmark("14", false));
+    drop(body);
+    let body = bench.stub.watch("14").await.protobuf();
+    body.send(event("DELETED", &pod("0", "15")));
+    bench.shows(&["a 9", "c 6"]).await;
+    drop(body);
+    let body = bench.stub.streaming().await.protobuf();
+    body.send([added("a", "9"), added("c", "6"), added("d", "7"), bookmark("16", true)].concat());
+    bench.shows(&["a 9", "c 6", "d 7"]).await;
+    tells(&bench, &format!("kstatd_kubernetes_left_out_objects{{namespace=\"\",{kind}}} 0")).await;
+}
+
+#[tokio::test]
+async fn what_is_tracked_is_shown() {
+    let budget = Budget { mode: BudgetMode::Track, series_per_kind: 1, ..Budget::default() };
+    let (mut bench, body) = watching(&PipelineConfig { budget: budget.into(), ..config() }).await;
+    body.send(event("ADDED", &pod("c", "6")));
+    bench.shows(&["a 1", "b 2", "c 6"]).await;
+    let labels = "action=\"tracked\",label=\"\",limit=\"series-per-kind\",metric=\"\"";
+    let over = format!("kstatd_kubernetes_over_budget_total{{{labels},resource=\"*v1.pods\"}} 2");
+    bench.counts(&over).await;
+    body.send(bookmark("7", false));
+    drop(body);
+    bench.stub.watch("7").await;
+}
+
+fn pods(keys: &[&str]) -> Watched {
+    let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+    let options = RenderOptions { labels: Selection::new(&keys), ..RenderOptions::default() };
+    Watched::built_in(find("pods").expect("a kind"), &options)
+}
+
+/// One label that explodes folds alone; its values give room when they go.
+#[tokio::test]
+async fn an_allow_listed_label_folds_alone() {
+    let budget = Budget { values_per_label: 2, value_bytes: 12, ..Budget::default() };
+    let resources = vec![pods(&["app", "url"])];
+    let config = PipelineConfig { resources, budget: enforced(budget), ..config() };
+    let mut bench = Bench::new(&config).await;
+    let one = |name: &str, version, url: &str| {
+        labelled(name, version, &[("app", "web"), ("url", url), ("unlisted", name)])
+    };
+    let body = listed(&mut bench, 5, &[one("a", 1, "/1"), one("b", 2, "/2")]).await;
+    let urls = ["pod", "label_url"];
+    has(&bench, "kube_pod_labels", urls, &[("a", "/1"), ("b", "/2")]).await;
+    let added = |name: &str, version, url: &str| line("ADDED", &one(name, version, url));
+    body.send(added("c", 6, "/3") + &added("d", 7, "/1") + &added("e", 8, "/a-long-value"));
+    let all = [("a", "/1"), ("b", "/2"), ("c", "other"), ("d", "/1"), ("e", "other")];
+    has(&bench, "kube_pod_labels", urls, &all).await;
+    let apps: Vec<_> = all.iter().map(|(name, _)| (*name, "web")).collect();
+    has(&bench, "kube_pod_labels", ["pod", "label_app"], &apps).await;
+    // Nothing else of the objects is left out.
+    assert_eq!(lines(&bench, "kube_pod_info").len(), 5);
+    for (limit, times) in [("value-bytes", 1), ("values-per-label", 1)] {
+        let labels = format!("label=\"label_url\",limit=\"{limit}\",metric=\"kube_pod_labels\"");
+        let labels = format!("action=\"folded\",{labels},resource=\"*v1.Pod\"");
+        bench.counts(&format!("kstatd_kubernetes_over_budget_total{{{labels}}} {times}")).await;
+    }
+    // A value is there as long as one object has it.
+    body.send(line("DELETED", &one("a", 9, "/1")) + &line("MODIFIED", &one("c", 10, "/3")));
+    let all = [("b", "/2"), ("c", "other"), ("d", "/1"), ("e", "other")];
+    has(&bench, "kube_pod_labels", urls, &all).await;
+    // A fold stays until its object changes.
+    body.send(line("MODIFIED", &one("d", 11, "/2")) + &added("f", 12, "/2"));
+    let all = [("b", "/2"), ("c", "other"), ("d", "/2"), ("e", "other"), ("f", "/2")];
+    has(&bench, "kube_pod_labels", urls, &all).await;
+    body.send(line("MODIFIED", &one("c", 13, "/3")));
+    let all = [("b", "/2"), ("c", "/3"), ("d", "/2"), ("e", "other"), ("f", "/2")];
+    has(&bench, "kube_pod_labels", urls, &all).await;
+    // A new list folds the same, in whichever order it comes.
+    body.send(line("ERROR", r#"{"kind":"Status","code":410,"reason":"Expired"}"#));
+    let again = [one("g", 14, "/4"), one("f", 12, "/2"), one("c", 13, "/3"), one("b", 2, "/2")];
+    let _body = listed(&mut bench, 15, &again).await;
+    let all = [("b", "/2"), ("c", "/3"), ("f", "/2"), ("g", "other")];
+    has(&bench, "kube_pod_labels", urls, &all).await;
+}
+
+struct Silent;
+
+impl ValueErrors for Silent {
+    fn value_error(&self, _: &ValueError<'_>) {}
+}
+
+const GADGETS: &str = r"
+spec:
+  resources:
+  - groupVersionKind: {group: e.io, version: v1, kind: Gadget}
+    metricNamePrefix: gadget
+    labelsFromPath: {name: [metadata, name], namespace: [metadata, namespace]}
+    metrics:
+    - name: about
+      help: H
+      each: {type: Info, info: {labelsFromPath: {url: [metadata, labels, url]}}}
+    - name: size
+      help: H
+      each: {type: Gauge, gauge: {path: [metadata, sizes], valueFrom: [value], labelsFromPath: {part: [part]}}}
+  - groupVersionKind: {group: e.io, version: v1, kind: Gadget}
+    metricNamePrefix: gadget
+    metrics:
+    - name: load
+      help: H
+      each: {type: Gauge, gauge: {path: [metadata, load], labelsFromPath: {url: [url]}}}
+";
+
+fn gadgets() -> Watched {
+    let loaded = load(GADGETS);
+    assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+    let manner = Manner {
+        families: Arc::default(),
+        keep_duplicates: false,
+        twice: Twice::Both,
+        errors: Arc::new(Silent),
+    };
+    let definition = Definition {
+        group: "e.io".to_owned(),
+        version: "v1".to_owned(),
+        kind: "Gadget".to_owned(),
+        plural: "gadgets".to_owned(),
+        namespaced: true,
+    };
+    let resolution = resolve(&loaded.config, &[definition], &manner).expect("metrics");
+    Watched::custom(resolution.resources.into_iter().next().expect("a kind"))
+}
+
+/// Labels of custom resources fold where a series still says whose it is; otherwise the series is left out.
+#[tokio::test]
+async fn labels_of_custom_resources_fold_where_series_stay_apart() {
+    let budget = Budget { values_per_label: 3, ..Budget::default() };
+    let config =
+        PipelineConfig { resources: vec![gadgets()], budget: enforced(budget), ..config() };
+    let mut bench = Bench::new(&config).await;
+    let gadget = |name: &str, version, url: &str, parts: &[&str]| {
+        let sizes: Vec<_> =
+            parts.iter().map(|part| format!(r#"{{"part":"{part}","value":1}}"#)).collect();
+        let rest = format!(
+            r#","labels":{{"url":"{url}"}},"sizes":[{}],"load":{{"url":"{url}","value":2}}"#,
+            sizes.join(",")
+        );
+        object(name, version, &rest)
+    };
+    let first = [gadget("a", 1, "/1", &["x"]), gadget("b", 2, "/2", &["y", "z"])];
+    let body = listed(&mut bench, 5, &first).await;
+    let urls = ["name", "url"];
+    has(&bench, "gadget_about", urls, &[("a", "/1"), ("b", "/2")]).await;
+    body.send(line("ADDED", &gadget("c", 6, "/3", &["x", "u", "v"])));
+    has(&bench, "gadget_about", urls, &[("a", "/1"), ("b", "/2"), ("c", "/3")]).await;
+    // Two parts of one gadget would be one: the second is left out.
+    let parts = [("a", "x"), ("b", "y"), ("b", "z"), ("c", "other"), ("c", "x")];
+    has(&bench, "gadget_size", ["name", "part"], &parts).await;
+    // The name is one of its labels too, without which nothing tells its series from those of others.
+    body.send(line("ADDED", &gadget("d", 7, "/4", &["x"])));
+    let refused = |metric: &str, label: &str| {
+        let labels = format!("label=\"{label}\",limit=\"values-per-label\",metric=\"{metric}\"");
+        let resource = "resource=\"gadgets.v1.e.io\"";
+        format!("kstatd_kubernetes_over_budget_total{{action=\"refused\",{labels},{resource}}} 1")
+    };
+    bench.counts(&refused("gadget_about", "name")).await;
+    bench.counts(&refused("gadget_size", "name")).await;
+    // This one never says whose it is.
+    bench.counts(&refused("gadget_load", "url")).await;
+    assert_eq!(lines(&bench, "gadget_load{").len(), 3);
+    has(&bench, "gadget_about", urls, &[("a", "/1"), ("b", "/2"), ("c", "/3")]).await;
+    tells(&bench, "kstatd_kube_objects{namespace=\"space\",resource=\"gadgets.v1.e.io\"} 4").await;
+    // Room for a name: the next list brings what was left out.
+    body.send(line("DELETED", &gadget("a", 8, "/1", &["x"])));
+    has(&bench, "gadget_about", urls, &[("b", "/2"), ("c", "/3")]).await;
+    drop(body);
+    let rest = [
+        gadget("b", 2, "/2", &["y", "z"]),
+        gadget("c", 6, "/3", &["x", "u", "v"]),
+        gadget("d", 7, "/4", &["x"]),
+    ];
+    let _body = listed(&mut bench, 9, &rest).await;
+    has(&bench, "gadget_about", urls, &[("b", "/2"), ("c", "/3"), ("d", "/4")]).await;
+}
+
+/// A family of custom resources has a budget of its own: the others of an object stay.
+#[tokio::test]
+async fn a_family_of_custom_resources_is_bounded() {
+    let budget = Budget { series_per_metric: 3, ..Budget::default() };
+    let config =
+        PipelineConfig { resources: vec![gadgets()], budget: enforced(budget), ..config() };
+    let mut bench = Bench::new(&config).await;
+    let gadget = |name: &str, version, parts: u32| {
+        let sizes: Vec<_> =
+            (0..parts).map(|part| format!(r#"{{"part":"p{part}","value":1}}"#)).collect();
+        let rest = format!(r#","labels":{{"url":"/"}},"sizes":[{}]"#, sizes.join(","));
+        object(name, version, &rest)
+    };
+    let body = listed(&mut bench, 5, &[gadget("a", 1, 2), gadget("b", 2, 2)]).await;
+    let sizes = ["name", "part"];
+    has(&bench, "gadget_size", sizes, &[("a", "p0"), ("a", "p1")]).await;
+    has(&bench, "gadget_about", ["name", "url"], &[("a", "/"), ("b", "/")]).await;
+    let labels = "label=\"\",limit=\"series-per-metric\",metric=\"gadget_size\"";
+    let labels = format!("action=\"refused\",{labels},resource=\"gadgets.v1.e.io\"");
+    bench.counts(&format!("kstatd_kubernetes_over_budget_total{{{labels}}} 1")).await;
+    body.send(line("MODIFIED", &gadget("a", 6, 1)));
+    has(&bench, "gadget_size", sizes, &[("a", "p0")]).await;
+    drop(body);
+    let _body = listed(&mut bench, 7, &[gadget("a", 6, 1), gadget("b", 2, 2)]).await;
+    has(&bench, "gadget_size", sizes, &[("a", "p0"), ("b", "p0"), ("b", "p1")]).await;
+}
