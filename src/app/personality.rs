@@ -203,11 +203,12 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
             let (sources, checks) = (serving.sources(), serving.checks());
             let livez = serving.sides.iter().find_map(|running| running.side.liveness());
             let (http, own) = (serving.telemetry.http.clone(), serving.own());
-            let board = Arc::clone(serving.board);
+            let (board, series) = (Arc::clone(serving.board), serving.series());
             Box::new(move |role, gzip| match role {
                 Role::Main => {
                     let livez = livez.clone();
-                    original_kube::router(sources.clone(), gzip, livez, &checks, &board, &http)
+                    let sources = sources.clone();
+                    original_kube::router(sources, &series, gzip, livez, &checks, &board, &http)
                 }
                 Role::Telemetry => {
                     telemetry::router(&own, "kube-state-metrics", false, &checks, &board)

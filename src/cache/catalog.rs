@@ -8,12 +8,14 @@ use bytes::Bytes;
 
 use super::body::Body;
 use super::codes::Codes;
+use super::growth::MINUTES;
 use super::gzip::Deflate;
 use super::narrow::Narrowed;
 use super::resource::Resource;
 use super::schema::Schema;
 use super::scrapes::Scrapes;
 use super::store::Store;
+use super::texts::Texts;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 
 /// One resource: its families and its stores, one for each watched namespace.
@@ -21,6 +23,16 @@ use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 struct Entry {
     schema: Arc<Schema>,
     stores: Vec<Arc<Store>>,
+}
+
+impl Entry {
+    fn snapshot(&self) -> Resource {
+        Resource {
+            schema: Arc::clone(&self.schema),
+            stores: self.stores.iter().map(|store| store.snapshot()).collect(),
+            part_of: None,
+        }
+    }
 }
 
 /// The resources being served, in byte order of their names; every clone is the same catalog.
@@ -81,6 +93,23 @@ impl Catalog {
         entries.iter().map(|entry| (entry.schema.resource.clone(), count(entry))).collect()
     }
 
+    /// The text of everything, for whoever counts in it.
+    pub(crate) fn texts(&self) -> Texts {
+        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let mut resources: Vec<Resource> = entries.iter().map(Entry::snapshot).collect();
+        drop(entries);
+        resources.iter_mut().for_each(Resource::count_up);
+        Texts(resources)
+    }
+
+    /// Series that came in each of the last minutes, the present one first, of kinds that are followed still.
+    pub(crate) fn growth(&self) -> [u64; MINUTES] {
+        let mut sums = [0; MINUTES];
+        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().flat_map(|entry| &entry.stores).for_each(|store| store.growth(&mut sums));
+        sums
+    }
+
     /// What `make` makes of the wanted resources, or of those of their objects that are of the wanted namespaces.
     fn body<B: Iterator + Send + 'static>(
         &self,
@@ -112,11 +141,7 @@ impl Catalog {
                 query.resources.as_ref().is_none_or(|only| names(only, name))
                     && !names(&query.exclude_resources, name)
             })
-            .map(|entry| Resource {
-                schema: Arc::clone(&entry.schema),
-                stores: entry.stores.iter().map(|store| store.snapshot()).collect(),
-                part_of: None,
-            })
+            .map(Entry::snapshot)
             .collect();
         drop(entries);
         resources.iter_mut().for_each(Resource::count_up);

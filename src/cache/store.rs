@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::growth::{Growth, MINUTES};
 use super::kept::Kept;
 use super::objects::{Filling, Key, Objects};
 use super::page::Page;
@@ -19,6 +20,7 @@ pub struct Store {
     schema: Arc<Schema>,
     hasher: Keys,
     objects: Mutex<Objects>,
+    growth: Mutex<Growth>,
 }
 
 /// What a scrape reads: the pages of one moment.
@@ -44,7 +46,8 @@ impl Store {
     /// An empty store.
     #[must_use]
     pub fn new(schema: Arc<Schema>) -> Self {
-        Self { schema, hasher: Keys::default(), objects: Mutex::default() }
+        let (objects, growth) = Default::default();
+        Self { schema, hasher: Keys::default(), objects, growth }
     }
 
     /// The families that its objects have.
@@ -56,7 +59,22 @@ impl Store {
     /// Inserts an object, or replaces the one with the same uid.
     pub fn apply(&self, object: &Rendered) {
         let key = self.hasher.key(&object.uid);
-        self.lock().apply(key, object, self.schema.families.len());
+        let mut objects = self.lock();
+        let before = objects.series();
+        objects.apply(key, object, self.schema.families.len());
+        let more = objects.series().saturating_sub(before);
+        if more > 0 {
+            self.grown(more);
+        }
+    }
+
+    fn grown(&self, series: u64) {
+        self.growth.lock().unwrap_or_else(PoisonError::into_inner).note(series);
+    }
+
+    /// Adds the series that came in each of the last minutes, the present one first.
+    pub(super) fn growth(&self, sums: &mut [u64; MINUTES]) {
+        self.growth.lock().unwrap_or_else(PoisonError::into_inner).add_to(sums);
     }
 
     /// Removes the object with this uid; tells whether there was one.
@@ -226,7 +244,9 @@ impl Replacement {
         let new = self.filling.end();
         let mut objects = self.store.lock();
         let old = std::mem::replace(&mut *objects, new);
+        let more = objects.series().saturating_sub(old.series());
         drop(objects);
+        self.store.grown(more);
         // Freeing a large kind takes a while: not under the lock.
         drop(old);
     }

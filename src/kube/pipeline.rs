@@ -227,6 +227,19 @@ impl PipelineHandle {
         Facts { lists, ready, pending: self.pending(), missing_namespaces }
     }
 
+    /// Objects that have no series because of a budget: the kind as own metrics call it, the namespace, how many.
+    pub(crate) fn left_out(&self) -> Vec<(String, String, u64)> {
+        let lists: Vec<Arc<Progress>> = self.progress().clone();
+        let named = |progress: &Arc<Progress>| {
+            let (resource, left_out) = progress.left_out()?;
+            let named = left_out.into_iter().map(move |(namespace, count)| {
+                (resource.clone(), String::from_utf8_lossy(&namespace).into_owned(), count)
+            });
+            Some(named)
+        };
+        lists.iter().filter_map(named).flatten().collect()
+    }
+
     /// These namespaces are to be followed, and are not there.
     pub(super) fn note_missing(&self, namespaces: Vec<String>) {
         *self.missing_namespaces.lock().unwrap_or_else(PoisonError::into_inner) = namespaces;

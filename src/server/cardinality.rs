@@ -21,15 +21,19 @@ pub(crate) const CARDINALITY_PATH: &str = "/api/v1/status/cardinality";
 /// Makes an answer of the series of all sides, with lists of so many entries.
 type Report = fn(&[Box<dyn Snapshot>], usize) -> serde_json::Value;
 
-/// The routes of the reports about these sides.
-pub(crate) fn routes(sides: &[Arc<dyn Countable>]) -> Router {
+/// What stands before both paths under the name of an original that has other things there.
+pub(crate) const BESIDE: &str = "/kstatd";
+
+/// The routes of the reports about these sides, below a path or at the root.
+pub(crate) fn routes(sides: &[Arc<dyn Countable>], below: &str) -> Router {
     let turn = Arc::new(Mutex::new(()));
     let handler = |report: Report| {
         let (sides, turn) = (sides.to_vec(), Arc::clone(&turn));
         move |call: Call| answer(call, sides.clone(), Arc::clone(&turn), report)
     };
-    Router::default().at_async(TSDB_PATH, Methods::Any, handler(cardinality::tsdb)).at_async(
-        CARDINALITY_PATH,
+    let [tsdb, all] = [TSDB_PATH, CARDINALITY_PATH].map(|path| format!("{below}{path}"));
+    Router::default().at_async(&tsdb, Methods::Any, handler(cardinality::tsdb)).at_async(
+        &all,
         Methods::Any,
         handler(cardinality::cardinality),
     )

@@ -70,7 +70,7 @@ impl Snapshot for Census {
                     labels: assembly.labels(rest),
                     samples,
                     bytes: bytes as u64,
-                    created: self.clock.wall(created),
+                    created: Some(self.clock.wall(created)),
                 });
             }
         }
@@ -88,8 +88,8 @@ impl Snapshot for Census {
         let beyond = self.beyond.iter().cloned().map(|over| Beyond {
             metric: over.metric,
             label: over.label,
-            limit: over.limit.as_str(),
-            action: over.action.as_str(),
+            limit: over.limit.as_str().into(),
+            action: over.action.as_str().into(),
             times: over.times,
         });
         beyond.collect()

@@ -135,6 +135,8 @@ pub(crate) struct Kind {
     pub(crate) series: Option<u64>,
     /// What it has in a scrape, before that is compressed.
     pub(crate) bytes: Option<u64>,
+    /// Objects that have no series because of a budget.
+    pub(crate) left_out: u64,
     /// When the state was last complete.
     pub(crate) listed: Option<f64>,
     /// When anything last came from the API server for it, a refusal included.

@@ -24,6 +24,14 @@ pub(super) fn judge(facts: &mut Facts) {
         if !missing.is_empty() {
             notes.push(format!("there is no such namespace: {}", missing.join(", ")));
         }
+        let short: Vec<&Kind> = kubernetes.kinds.iter().filter(|kind| kind.left_out > 0).collect();
+        if !short.is_empty() {
+            notes.push(format!(
+                "{}: {} objects have no series, they go beyond --limit.series-per-kind",
+                names(&short),
+                count(short.iter().map(|kind| kind.left_out).sum())
+            ));
+        }
     }
     for file in facts.files.iter().filter(|file| !file.in_force) {
         let since = match file.loaded {
@@ -252,6 +260,7 @@ mod tests {
             coming: 0,
             series: None,
             bytes: None,
+            left_out: 0,
             listed: (health != Health::Starting).then_some(1_699_999_000.0),
             heard: (health != Health::Starting).then_some(1_700_000_400.0),
             current: (health != Health::Starting).then_some(1_700_000_000.0),

@@ -5,6 +5,7 @@
 //! for all sides. What is kept meanwhile is bounded: the families at the top of the list, a
 //! [`Distinct`] for each of [`MAX_LABELS`] label names, and the label pairs that are [`Frequent`].
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasher;
@@ -65,6 +66,19 @@ pub(crate) trait Snapshot: Send {
     fn senders(&self) -> Vec<Sender> {
         Vec::new()
     }
+
+    /// What has no series because of a budget.
+    fn left_out(&self) -> Vec<LeftOut> {
+        Vec::new()
+    }
+}
+
+/// Objects of a kind in a namespace that have no series because of a budget.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct LeftOut {
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) objects: u64,
 }
 
 /// Something that went beyond a budget.
@@ -74,10 +88,10 @@ pub(crate) struct Beyond {
     /// Empty where it is not about one label.
     pub(crate) label: String,
     /// Which budget, as its flag calls it.
-    pub(crate) limit: &'static str,
+    pub(crate) limit: Cow<'static, str>,
     /// What became of it: `folded`, `refused` or `tracked`.
-    pub(crate) action: &'static str,
-    /// How many label sets came that were not known.
+    pub(crate) action: Cow<'static, str>,
+    /// How many label sets came that were not known; of Kubernetes objects how often one came.
     pub(crate) times: u64,
 }
 
@@ -126,8 +140,8 @@ pub(crate) struct Series<'a> {
     pub(crate) samples: u64,
     /// Memory that it needs.
     pub(crate) bytes: u64,
-    /// When it was made, since the Unix epoch.
-    pub(crate) created: Duration,
+    /// When it was made, since the Unix epoch, where that is known.
+    pub(crate) created: Option<Duration>,
 }
 
 /// The greatest of many.
@@ -380,12 +394,14 @@ impl Visitor for Census {
         current.label_sets += 1;
         current.samples += samples;
         current.bytes += bytes;
-        let minutes = self.now.saturating_sub(created).as_secs() / 60;
-        if let Some(count) = usize::try_from(minutes).ok().and_then(|at| current.growth.get_mut(at))
-        {
-            *count += 1;
+        if let Some(created) = created {
+            let minutes = self.now.saturating_sub(created).as_secs() / 60;
+            let minutes = usize::try_from(minutes).unwrap_or(MINUTES);
+            if let Some(count) = current.growth.get_mut(minutes) {
+                *count += 1;
+            }
+            self.oldest = Some(self.oldest.map_or(created, |oldest| oldest.min(created)));
         }
-        self.oldest = Some(self.oldest.map_or(created, |oldest| oldest.min(created)));
         for (at, (name, value)) in labels::iter(text).enumerate() {
             let hash = hash(name, value);
             self.pairs.note(hash);
@@ -525,16 +541,21 @@ fn budget(side: &dyn Snapshot, limit: usize) -> serde_json::Value {
     let mut beyond = side.beyond();
     beyond.sort_by_key(|beyond| Reverse(beyond.times));
     beyond.truncate(limit);
+    let mut left_out = side.left_out();
+    left_out.sort_by_key(|left_out| Reverse(left_out.objects));
+    left_out.truncate(limit);
     json!({
         "mode": budget.mode.as_str(),
         "series": budget.series,
         "seriesPerMetric": budget.series_per_metric,
+        "seriesPerKind": budget.series_per_kind,
         "valuesPerLabel": budget.values_per_label,
         "valueBytes": budget.value_bytes,
         "nameBytes": budget.name_bytes,
         "memory": budget.memory,
         "foldValue": budget.fold_value,
         "beyond": beyond,
+        "leftOut": left_out,
     })
 }
 
@@ -579,7 +600,12 @@ mod tests {
             for (name, kind, samples, series) in &self.0 {
                 visitor.family(name, *kind, 100);
                 for labels in series {
-                    visitor.series(&Series { labels, samples: *samples, bytes: 10, created });
+                    visitor.series(&Series {
+                        labels,
+                        samples: *samples,
+                        bytes: 10,
+                        created: Some(created),
+                    });
                 }
             }
         }
@@ -598,8 +624,8 @@ mod tests {
             let beyond = |metric: &str, times| Beyond {
                 metric: metric.to_owned(),
                 label: "url".to_owned(),
-                limit: "values-per-label",
-                action: "folded",
+                limit: "values-per-label".into(),
+                action: "folded".into(),
                 times,
             };
             vec![beyond("a", 1), beyond("b", 2)]

@@ -135,7 +135,7 @@ impl Default for KubeMetrics {
             malformed: Labelled::new(resource),
             oversized: Labelled::new(resource),
             left_out: Labelled::new(resource),
-            over_budget: Labelled::new(["action", "label", "limit", "metric", "resource"]),
+            over_budget: Labelled::new(["action", "label", "limit", "metric_name", "resource"]),
             errors: Labelled::new(["namespace", "reason", "resource"]),
             received: Labelled::new(resource),
             restarts: Labelled::new(resource),

@@ -1,6 +1,7 @@
 //! The Kubernetes side of a run: connection, pipeline and catalog, brought in line with each new
 //! configuration.
 
+mod census;
 mod connection;
 mod custom;
 mod gated;
@@ -29,8 +30,10 @@ use crate::server::authorisation::Reviews;
 use crate::server::health::Check;
 use crate::server::routes::LivenessProbe;
 use crate::status::Reporter;
+use crate::telemetry::cardinality::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
 
+use census::KubeSeries;
 pub(crate) use connection::is_configured;
 use connection::{Connection, Reviewer, greet, own_identity};
 use custom::{Custom, redefined};
@@ -295,6 +298,15 @@ impl Side for KubeSide {
     fn reporter(&self) -> Option<Arc<dyn Reporter>> {
         let (handle, client) = (self.pipeline.handle(), Arc::clone(&self.client));
         Some(Arc::new(KubeReport::new(handle, client, self.metrics.clone())))
+    }
+
+    fn series(&self) -> Option<Arc<dyn Countable>> {
+        Some(Arc::new(KubeSeries {
+            catalog: self.catalog.clone(),
+            handle: self.pipeline.handle(),
+            metrics: self.metrics.clone(),
+            budget: Arc::clone(&self.config.budget),
+        }))
     }
 
     fn telemetry(&self, recorder: &mut Recorder) {

@@ -348,10 +348,16 @@ impl Progress {
     /// The objects of each namespace that are shown, and those that have no series because of a budget; `None` where
     /// there is none, or where it is not shown itself.
     pub(crate) fn totals(&self) -> Option<Totals> {
-        let left_out = self.left_out.as_ref().filter(|_| self.shown.load(Ordering::Relaxed))?;
+        let (resource, left_out) = self.left_out()?;
         let mut shown = BTreeMap::new();
         self.store.namespaces(&mut shown);
-        Some(Totals { resource: self.target.own_label(), shown, left_out: left_out.namespaces() })
+        Some(Totals { resource, shown, left_out })
+    }
+
+    /// The kind, and what of it has no series because of a budget, likewise.
+    pub(crate) fn left_out(&self) -> Option<(String, Vec<(Vec<u8>, u64)>)> {
+        let left_out = self.left_out.as_ref().filter(|_| self.shown.load(Ordering::Relaxed))?;
+        Some((self.target.own_label(), left_out.namespaces()))
     }
 
     fn status_of(&self, situation: &Situation) -> Status {

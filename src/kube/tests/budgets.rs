@@ -92,7 +92,7 @@ async fn a_kind_is_bounded_and_its_totals_stay_exact() {
     bench.shows(&["a 1", "b 2", "c 6"]).await;
     let over = |action: &str, times: u32| {
         let labels =
-            format!("action=\"{action}\",label=\"\",limit=\"series-per-kind\",metric=\"\"");
+            format!("action=\"{action}\",label=\"\",limit=\"series-per-kind\",metric_name=\"\"");
         format!("kstatd_kubernetes_over_budget_total{{{labels},resource=\"*v1.pods\"}} {times}")
     };
     bench.counts(&over("refused", 2)).await;
@@ -132,7 +132,7 @@ async fn what_is_tracked_is_shown() {
     let (mut bench, body) = watching(&PipelineConfig { budget: budget.into(), ..config() }).await;
     body.send(event("ADDED", &pod("c", "6")));
     bench.shows(&["a 1", "b 2", "c 6"]).await;
-    let labels = "action=\"tracked\",label=\"\",limit=\"series-per-kind\",metric=\"\"";
+    let labels = "action=\"tracked\",label=\"\",limit=\"series-per-kind\",metric_name=\"\"";
     let over = format!("kstatd_kubernetes_over_budget_total{{{labels},resource=\"*v1.pods\"}} 2");
     bench.counts(&over).await;
     body.send(bookmark("7", false));
@@ -168,7 +168,7 @@ async fn an_allow_listed_label_folds_alone() {
     // Nothing else of the objects is left out.
     assert_eq!(lines(&bench, "kube_pod_info").len(), 5);
     for (limit, times) in [("value-bytes", 1), ("values-per-label", 1)] {
-        let labels = format!("label=\"label_url\",limit=\"{limit}\",metric=\"kube_pod_labels\"");
+        let labels = format!("label=\"label_url\",limit=\"{limit}\",metric_name=\"kube_pod_labels\"");
         let labels = format!("action=\"folded\",{labels},resource=\"*v1.Pod\"");
         bench.counts(&format!("kstatd_kubernetes_over_budget_total{{{labels}}} {times}")).await;
     }
@@ -266,7 +266,7 @@ async fn labels_of_custom_resources_fold_where_series_stay_apart() {
     // The name is one of its labels too, without which nothing tells its series from those of others.
     body.send(line("ADDED", &gadget("d", 7, "/4", &["x"])));
     let refused = |metric: &str, label: &str| {
-        let labels = format!("label=\"{label}\",limit=\"values-per-label\",metric=\"{metric}\"");
+        let labels = format!("label=\"{label}\",limit=\"values-per-label\",metric_name=\"{metric}\"");
         let resource = "resource=\"gadgets.v1.e.io\"";
         format!("kstatd_kubernetes_over_budget_total{{action=\"refused\",{labels},{resource}}} 1")
     };
@@ -307,7 +307,7 @@ async fn a_family_of_custom_resources_is_bounded() {
     let sizes = ["name", "part"];
     has(&bench, "gadget_size", sizes, &[("a", "p0"), ("a", "p1")]).await;
     has(&bench, "gadget_about", ["name", "url"], &[("a", "/"), ("b", "/")]).await;
-    let labels = "label=\"\",limit=\"series-per-metric\",metric=\"gadget_size\"";
+    let labels = "label=\"\",limit=\"series-per-metric\",metric_name=\"gadget_size\"";
     let labels = format!("action=\"refused\",{labels},resource=\"gadgets.v1.e.io\"");
     bench.counts(&format!("kstatd_kubernetes_over_budget_total{{{labels}}} 1")).await;
     body.send(line("MODIFIED", &gadget("a", 6, 1)));

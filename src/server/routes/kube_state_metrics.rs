@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{LivenessProbe, metrics};
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
+use crate::server::cardinality;
 use crate::server::health::{self, Check, Checks};
 use crate::server::landing::{self, Link};
 use crate::server::query::Filters;
@@ -13,11 +14,13 @@ use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
 use crate::server::status;
 use crate::status::Board;
+use crate::telemetry::cardinality::Countable;
 use crate::telemetry::{HttpMetrics, VERSION};
 
-/// The routes. `livez` asks the API server.
+/// The routes. `livez` asks the API server; of `series` there are reports.
 pub(crate) fn router(
     sources: Vec<Arc<dyn Source>>,
+    series: &[Arc<dyn Countable>],
     gzip: bool,
     livez: Option<LivenessProbe>,
     checks: &Checks,
@@ -40,9 +43,15 @@ pub(crate) fn router(
             Link::new("/healthz", "healthz", "the process answers"),
             Link::new("/livez", "livez", "the API server answers too"),
             Link::new(status::PATH_BESIDE, "status", "how it is doing, and why"),
+            Link::new(
+                "/kstatd/api/v1/status/tsdb",
+                "series",
+                "which metrics and labels bring the series",
+            ),
         ],
     );
     let router = metrics(Router::default(), "/metrics", scrape, http);
+    let router = router.merge(cardinality::routes(series, cardinality::BESIDE));
     status::add(router, board, status::PATH_BESIDE, false)
         .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
         .at_async("/livez", Methods::Any, move |call| {

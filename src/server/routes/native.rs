@@ -59,7 +59,7 @@ pub(crate) fn router(
     }
     links.push(Link::new(status::PATH, status::PATH, "how it is doing, and why"));
     if !series.is_empty() {
-        router = router.merge(cardinality::routes(series));
+        router = router.merge(cardinality::routes(series, ""));
         links.push(Link::new(TSDB_PATH, TSDB_PATH, "which metrics and labels bring the series"));
     }
     links.push(Link::new("/healthz", "/healthz", "the process answers"));

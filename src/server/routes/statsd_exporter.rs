@@ -77,7 +77,7 @@ pub(crate) fn router(
     }
     // The original's path goes first, wherever it is.
     if ![TSDB_PATH, CARDINALITY_PATH].contains(&telemetry_path) {
-        router = router.merge(cardinality::routes(series));
+        router = router.merge(cardinality::routes(series, ""));
     }
     if telemetry_path == "/" {
         return router.all(timed(scrape(sources), http));

@@ -128,6 +128,7 @@ fn kind(list: &ListWatch, now: f64) -> Kind {
         coming: if status.phase == Phase::Listing { status.coming as u64 } else { 0 },
         series: Some(list.size.series),
         bytes: Some(list.size.bytes),
+        left_out: list.left_out,
         listed: unix(status.listed),
         heard,
         current: unix(status.current()),

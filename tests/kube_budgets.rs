@@ -1,0 +1,200 @@
+//! Kinds and labels of Kubernetes objects are held within budgets, and reports say what brings the series.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use common::cluster::Cluster;
+use common::{Program, get, until, valid_text};
+use serde_json::Value;
+
+/// A program that serves a cluster of 150 pods, and no StatsD side.
+struct Running {
+    program: Program,
+    main: SocketAddr,
+    telemetry: SocketAddr,
+    cluster: Cluster,
+}
+
+impl Running {
+    fn kstatd(flags: &[&str]) -> Self {
+        let here = ["--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0"];
+        let off = ["--statsd.listen-udp=", "--statsd.listen-tcp="];
+        Self::start("kstatd", &[&here[..], &off, flags].concat())
+    }
+
+    fn original(flags: &[&str]) -> Self {
+        let here = ["--host=127.0.0.1", "--port=0", "--telemetry-host=127.0.0.1"];
+        Self::start("kube-state-metrics", &[&here[..], &["--telemetry-port=0"], flags].concat())
+    }
+
+    fn start(name: &str, flags: &[&str]) -> Self {
+        let cluster = Cluster::new(150);
+        let server = cluster.flag();
+        let program = Program::start(name, [flags, &[&server]].concat());
+        let main = program.address(&["Started metrics server"], "address");
+        let telemetry = program.address(&["Started self metrics server"], "address");
+        let running = Self { program, main, telemetry, cluster };
+        until("the first lists", || {
+            (running.own("kstatd_ready") == ["kstatd_ready 1"]).then_some(())
+        });
+        running
+    }
+
+    /// Series of a scrape whose names begin so.
+    fn series(&self, beginning: &str) -> Vec<String> {
+        let text = get(self.main, "/metrics").text();
+        valid_text(&text);
+        let lines = text.lines().filter(|line| line.starts_with(beginning));
+        lines.map(str::to_owned).collect()
+    }
+
+    fn own(&self, beginning: &str) -> Vec<String> {
+        let text = get(self.telemetry, "/metrics").text();
+        valid_text(&text);
+        let lines = text.lines().filter(|line| line.starts_with(beginning));
+        lines.map(str::to_owned).collect()
+    }
+
+    fn json(&self, path: &str) -> Value {
+        let answer = get(self.main, path);
+        assert_eq!(answer.status, 200, "{path}");
+        serde_json::from_str::<Value>(&answer.text()).expect("JSON")["data"].take()
+    }
+}
+
+fn number(line: &str) -> f64 {
+    line.rsplit_once(' ').and_then(|(_, number)| number.parse().ok()).expect("a number")
+}
+
+fn label<'l>(line: &'l str, name: &str) -> Option<&'l str> {
+    let (_, rest) = line.split_once(&format!("{name}=\""))?;
+    Some(rest.split_once('"')?.0)
+}
+
+/// The sum over the namespaces of a kind.
+fn total(lines: &[String], resource: &str) -> f64 {
+    let own = lines.iter().filter(|line| label(line, "resource") == Some(resource));
+    own.map(|line| number(line)).sum()
+}
+
+#[test]
+fn a_kind_beyond_its_budget_is_cut_and_counted() {
+    let running = Running::kstatd(&["--resources=pods,nodes", "--limit.series-per-kind=2000"]);
+    let pods = running.series("kube_pod_");
+    assert!(pods.len() > 1_000 && pods.len() <= 2_000, "{}", pods.len());
+    // An object has all of its series or none.
+    let shown = running.series("kube_pod_info{");
+    let uids: BTreeSet<&str> = shown.iter().filter_map(|line| label(line, "uid")).collect();
+    assert!(pods.iter().all(|line| label(line, "uid").is_some_and(|uid| uids.contains(uid))));
+    let all = running.cluster.double.objects_of("pods");
+    let totals = running.own("kstatd_kube_objects{");
+    assert_eq!(total(&totals, "*v1.Pod"), all as f64);
+    assert_eq!(total(&totals, "*v1.Node"), running.cluster.double.objects_of("nodes") as f64);
+    let left_out = total(&running.own("kstatd_kubernetes_left_out_objects{"), "*v1.Pod");
+    assert_eq!(left_out, (all - shown.len()) as f64);
+    assert!(left_out > 0.0);
+    running.program.line(&["objects go beyond a budget", "limit.series-per-kind", "pod="]);
+    let report = running.json("/api/v1/status/cardinality?limit=1000");
+    let budget = &report["budgets"][0];
+    assert_eq!((&budget["mode"], &budget["seriesPerKind"]), (&"enforce".into(), &2_000.into()));
+    assert_eq!(
+        (&budget["beyond"][0]["metric"], &budget["beyond"][0]["limit"]),
+        (&"*v1.Pod".into(), &"series-per-kind".into())
+    );
+    let named = budget["leftOut"].as_array().expect("a list").iter();
+    let named: f64 = named.filter_map(|entry| entry["objects"].as_f64()).sum();
+    assert_eq!(named, left_out);
+    let page = get(running.main, "/status?format=text").text();
+    let note =
+        format!("pods: {left_out} objects have no series, they go beyond --limit.series-per-kind");
+    assert!(page.contains(&note), "{page}");
+}
+
+#[test]
+fn values_of_an_allow_listed_label_fold() {
+    let flags = ["--resources=pods", "--metric-labels-allowlist=pods=[*]"];
+    let free = Running::kstatd(&flags);
+    let values = |running: &Running| -> BTreeMap<String, BTreeSet<String>> {
+        let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for line in running.series("kube_pod_labels{") {
+            let (_, labels) = line.split_once('{').expect("labels");
+            for pair in labels.trim_end_matches("} 1").split("\",") {
+                let (name, value) = pair.split_once("=\"").expect("a label");
+                let value = value.trim_end_matches('"').to_owned();
+                values.entry(name.to_owned()).or_default().insert(value);
+            }
+        }
+        values
+    };
+    let all = values(&free);
+    let largest = all.iter().filter(|(name, _)| name.starts_with("label_"));
+    let (name, most) = largest.max_by_key(|(_, values)| values.len()).expect("labels");
+    assert!(most.len() > 6, "{name} has {most:?}");
+    let budget = ["--limit.values-per-label=5"];
+    let bound = Running::kstatd(&[&flags[..], &budget].concat());
+    let kept = values(&bound);
+    for (label, values) in &all {
+        let is_open = label.starts_with("label_");
+        let want = if is_open && values.len() > 5 { 6 } else { values.len() };
+        assert_eq!(kept[label].len(), want, "{label}");
+        assert!(!is_open || values.len() <= 5 || kept[label].contains("other"));
+    }
+    assert_eq!(bound.series("kube_").len(), free.series("kube_").len());
+    let beyond = bound.own("kstatd_kubernetes_over_budget_total{action=\"folded\"");
+    assert!(beyond.iter().any(|line| label(line, "label") == Some(name)), "{beyond:?}");
+    // Counted, and shown all the same.
+    let tracked = Running::kstatd(&[&flags[..], &budget, &["--limit.mode=track"]].concat());
+    assert_eq!(values(&tracked), all);
+    assert!(!tracked.own("kstatd_kubernetes_over_budget_total{action=\"tracked\"").is_empty());
+}
+
+/// Under the name of the original there are no budgets unless a flag says so, and its paths stay its own.
+#[test]
+fn the_original_has_budgets_where_it_is_told_to() {
+    let flags = ["--resources=pods", "--limit.series-per-kind=2000"];
+    let free = Running::original(&flags);
+    assert_eq!(free.series("kube_pod_info{").len(), 150);
+    assert!(free.own("kstatd_kube_objects").is_empty());
+    for path in ["/api/v1/status/tsdb", "/api/v1/status/cardinality"] {
+        assert_eq!(get(free.main, path).status, get(free.main, "/no-such-path").status);
+        assert!(!get(free.main, path).text().contains("headStats"));
+        assert_eq!(get(free.main, &format!("/kstatd{path}")).status, 200);
+    }
+    let bound = Running::original(&[&flags[..], &["--limit.mode=enforce"]].concat());
+    let pods = bound.series("kube_pod_").len();
+    assert!(pods > 1_000 && pods <= 2_000, "{pods}");
+    assert_eq!(total(&bound.own("kstatd_kube_objects{"), "*v1.Pod"), 150.0);
+}
+
+#[test]
+fn reports_are_of_what_a_scrape_shows() {
+    let running = Running::kstatd(&["--resources=pods,nodes,services"]);
+    let lines = running.series("kube_");
+    let mut names: BTreeMap<&str, u64> = BTreeMap::new();
+    for line in &lines {
+        *names.entry(line.split(['{', ' ']).next().expect("a name")).or_default() += 1;
+    }
+    let tsdb = running.json("/api/v1/status/tsdb?limit=10000");
+    assert_eq!(tsdb["headStats"]["numSeries"], lines.len());
+    let counted = tsdb["seriesCountByMetricName"].as_array().expect("a list").iter();
+    let counted: BTreeMap<&str, u64> = counted
+        .filter_map(|entry| Some((entry["name"].as_str()?, entry["value"].as_u64()?)))
+        .collect();
+    assert_eq!(counted, names);
+    let report = running.json("/api/v1/status/cardinality?limit=10000");
+    assert_eq!(report["series"], lines.len());
+    assert!(report["bytes"].as_u64().is_some_and(|bytes| bytes > 10_000));
+    let minutes = report["newByMinute"].as_array().expect("a list").iter();
+    assert_eq!(minutes.filter_map(Value::as_u64).sum::<u64>(), lines.len() as u64);
+    let metrics = report["metrics"].as_array().expect("a list");
+    let info = metrics.iter().find(|metric| metric["name"] == "kube_pod_info").expect("a metric");
+    assert_eq!(info["series"], 150);
+    let labels = info["labels"].as_array().expect("a list").iter();
+    let label = labels.clone().find(|label| label["name"] == "uid").expect("a label");
+    assert_eq!((&label["values"], &label["exact"]), (&150.into(), &true.into()));
+    let restarts = "kube_pod_container_status_restarts_total";
+    let restarts = metrics.iter().find(|metric| metric["name"] == restarts).expect("a metric");
+    assert_eq!(restarts["type"], "counter");
+}
