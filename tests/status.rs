@@ -281,6 +281,31 @@ fn what_clients_send_cannot_run_in_a_browser() {
 }
 
 #[test]
+fn the_label_that_explodes_is_named_with_examples() {
+    let kstatd = Kstatd::start(&[&STATSD]);
+    let lines: String = (0..200).map(|n| format!("hits:1|c|#code:200,url:/item/{n}\n")).collect();
+    kstatd.statsd().write_all(lines.as_bytes()).expect("send");
+    let facts = kstatd.facts("the series", |facts| facts["statsd"]["series"] == 200);
+    let metric = &facts["cardinality"]["metrics"][0];
+    assert_eq!((&metric["name"], &metric["labels"][0]["name"]), (&"hits".into(), &"url".into()));
+    assert_eq!(metric["labels"][0]["values"], 200);
+    let example = metric["labels"][0]["examples"][0].as_str().expect("an example");
+    assert!(example.starts_with("/item/"), "{metric}");
+    let page = kstatd.page();
+    let row = format!("<code>url</code><small> such as </small><code>{example}</code>");
+    assert!(page.contains(&row) && page.contains("<td class=\"n\">200</td>"), "{page}");
+    let output = kstatd.command().stdout;
+    assert!(output.contains(&format!("\n      url: 200 values such as {example}, ")), "{output}");
+    // Whoever asks again and again need not have all series looked at.
+    let without = get(kstatd.main, "/status?labels=0").text();
+    assert!(
+        !without.contains(example) && without.contains("href=\"/status?labels=1\""),
+        "{without}"
+    );
+    assert!(get(kstatd.main, "/status?labels=1").text().contains(&row));
+}
+
+#[test]
 fn the_mapping_with_what_it_takes_and_a_reload_that_fails() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("mapping.yml");
@@ -356,6 +381,10 @@ fn by_tls_and_with_a_password() {
     let output = run("kstatd", [&["status", &addr, &known][..], &ops].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(output.stdout.starts_with("OK  "), "{output:?}");
+    for command in [&["top", "--once"][..], &["explain", "a:1|c"]] {
+        let output = run("kstatd", [command, &[&addr, &known], &ops].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
     for (flags, why) in [(&[&addr, &known][..], "401"), (&[&addr], "certificate")] {
         let flags: Vec<&str> = flags.iter().map(|flag| &flag[..]).collect();
         let output = run("kstatd", [&["status"][..], &flags].concat());
@@ -461,7 +490,7 @@ fn what_goes_beyond_a_budget_is_named() {
     let note = "StatsD: url of hits goes beyond --limit.values-per-label (7 label sets folded)";
     assert!(sentences(&facts, "notes").contains(&note), "{facts}");
     assert!(kstatd.page().contains("--limit.values-per-label</td><td>folded</td>"));
-    let text = get(kstatd.main, "/status?format=text").text();
+    let text = get(kstatd.main, "/status?format=text&labels=0").text();
     assert!(text.contains("beyond --limit.values-per-label: url of hits, 7 label sets folded\n"));
     assert!(text.contains("counter hits: 3 label sets of code, url\n"), "{text}");
 }

@@ -20,9 +20,11 @@ use crate::cli::{completion, config, manual, options_file};
 use crate::config_file;
 use crate::exposition::Format;
 use crate::resources::custom;
+use crate::statsd::explain as statsd_explain;
 use crate::statsd::mapper::{Mapper, ProblemClass, Severity};
 use crate::statsd::mapping;
 use crate::telemetry::VERSION;
+use crate::tools::ask::Asked;
 use crate::tools::{check_config, explain, manifests, rbac, render_kube, render_statsd, status};
 
 /// Runs it.
@@ -55,7 +57,8 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
         Some(CliCommand::Render { what: RenderCommand::Statsd(args) }) => render_statsd(&args),
         Some(CliCommand::Status(args)) => return status(args),
-        Some(CliCommand::Explain(args)) => explain(&args),
+        Some(CliCommand::Top(args)) => return super::top::main(*args),
+        Some(CliCommand::Explain(args)) => explain(*args),
         Some(CliCommand::CheckConfig(args)) => check(&args),
         Some(CliCommand::Rbac(args)) => rbac(&args),
         Some(CliCommand::Diff(args)) => return compare::main(*args).into(),
@@ -184,16 +187,28 @@ fn mapper(statsd: &StatsdArgs) -> Result<Mapper, String> {
 }
 
 /// Prints what becomes of each line; the outcome says whether all of them count or are dropped by a rule.
-fn explain(args: &ExplainArgs) -> Result<(), String> {
-    let statsd = &args.statsd.0;
-    let (mapper, flags) = (Arc::new(mapper(statsd)?), statsd.parser_flags());
-    let mut refused = 0;
-    for line in &args.lines {
-        let explanation = explain::explain(&mapper, flags, line.as_bytes(), args.all);
-        print(&explanation.text);
-        refused += usize::from(!explanation.accepted);
+fn explain(args: ExplainArgs) -> Result<(), String> {
+    let ExplainArgs { lines, all, addr, access, statsd } = args;
+    let (statsd, mut refused) = (&statsd.0, 0);
+    if let Some(addr) = addr {
+        let access = super::access::access(access)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+        let process = Asked::new(&addr, access, &format!("kstatd/{VERSION}"))?;
+        for line in &lines {
+            let explained = runtime.block_on(explain::ask(&process, line.as_bytes(), all))?;
+            print(&explained.text);
+            refused += usize::from(!explained.accepted);
+        }
+    } else {
+        let (mapper, flags) = (Arc::new(mapper(statsd)?), statsd.parser_flags());
+        for line in &lines {
+            let explanation = statsd_explain::offline(&mapper, flags, line.as_bytes(), all);
+            print(&explanation.text());
+            refused += usize::from(!explanation.accepted);
+        }
     }
-    match (refused, args.lines.len()) {
+    match (refused, lines.len()) {
         (0, _) => Ok(()),
         (refused, lines) => Err(format!("{refused} of {lines} lines were refused")),
     }

@@ -18,6 +18,7 @@ mod run;
 mod sides;
 mod statsd_exporter;
 mod telemetry;
+mod top;
 mod upkeep;
 
 use std::ffi::OsString;

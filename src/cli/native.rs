@@ -58,6 +58,8 @@ pub enum CliCommand {
     },
     /// Ask a running process how it is doing; exit code 0 is OK, 1 degraded, 2 no answer
     Status(StatusArgs),
+    /// Watch which metrics and labels bring the series of a running process; exit codes as those of `status`
+    Top(Box<TopArgs>),
     /// Tell how a StatsD line is read, which rules were tried, and the series that it leads to
     Explain(Box<ExplainArgs>),
     /// Check configuration files and print every problem
@@ -252,6 +254,67 @@ pub struct StatusArgs {
     pub access: AccessArgs,
 }
 
+/// Flags of `kstatd top`.
+#[derive(Clone, Debug, Args)]
+pub struct TopArgs {
+    /// A metric whose labels are shown, with how many values each has and examples
+    #[arg(value_name = "METRIC")]
+    pub metric: Option<String>,
+    /// Where the main listener of the process is; with https:// if it speaks TLS
+    #[arg(long, value_name = "HOST:PORT|URL", default_value = "localhost:8080")]
+    pub addr: String,
+    /// What puts a metric before others; lines are those of mapping rules, and of names that none takes
+    #[arg(long, value_enum, default_value_t)]
+    pub sort: TopSort,
+    /// Print one JSON object and end
+    #[arg(long)]
+    pub json: bool,
+    /// Print one screen and end, as where the output is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Time between two screens
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
+    pub interval: Duration,
+    /// Rows of the table [default: what fits, 20 without a terminal]
+    #[arg(long, value_name = "N", value_parser = rows)]
+    pub rows: Option<usize>,
+    /// How it is reached.
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// What puts a metric before others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TopSort {
+    /// Its series.
+    #[default]
+    Series,
+    /// Series made in the last hour.
+    Growth,
+    /// Memory.
+    Bytes,
+    /// Events of rules and unmapped names.
+    Lines,
+}
+
+/// A number of rows.
+fn rows(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rows @ 1..=10_000) => Ok(rows),
+        _ => Err("must be from 1 to 10000".to_owned()),
+    }
+}
+
+/// Flags that say how a line is read here, which a process that is asked knows by itself.
+const READS_HERE: [&str; 6] = [
+    "statsd.mapping-config",
+    "statsd.parse-dogstatsd-tags",
+    "statsd.parse-influxdb-tags",
+    "statsd.parse-librato-tags",
+    "statsd.parse-signalfx-tags",
+    "statsd.sets",
+];
+
 /// Flags of `kstatd explain`.
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArgs {
@@ -261,6 +324,12 @@ pub struct ExplainArgs {
     /// Show every rule of a long mapping file, not only those that match or come near
     #[arg(long)]
     pub all: bool,
+    /// Ask the process at this address instead: under its own mapping and flags, among its series and budgets
+    #[arg(long, value_name = "HOST:PORT|URL", conflicts_with_all = READS_HERE)]
+    pub addr: Option<String>,
+    /// How it is reached.
+    #[command(flatten)]
+    pub access: AccessArgs,
     /// Parsing flags of statsd_exporter.
     #[command(flatten)]
     pub statsd: Table<RenderStatsd>,

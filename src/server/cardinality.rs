@@ -10,7 +10,9 @@ use super::body::Body;
 use super::query;
 use super::response::{self, Response};
 use super::router::{Call, Methods, Router};
-use crate::telemetry::cardinality::{self, Countable, DEFAULT_LIMIT, MAX_LIMIT, Snapshot};
+use crate::telemetry::cardinality::{
+    self, Countable, DEFAULT_LIMIT, MAX_LIMIT, Order, Question, Snapshot,
+};
 
 /// Where Prometheus has the report about its series.
 pub(crate) const TSDB_PATH: &str = "/api/v1/status/tsdb";
@@ -19,7 +21,7 @@ pub(crate) const TSDB_PATH: &str = "/api/v1/status/tsdb";
 pub(crate) const CARDINALITY_PATH: &str = "/api/v1/status/cardinality";
 
 /// Makes an answer of the series of all sides, with lists of so many entries.
-type Report = fn(&[Box<dyn Snapshot>], usize) -> serde_json::Value;
+type Report = fn(&[Box<dyn Snapshot>], &Question) -> serde_json::Value;
 
 /// What stands before both paths under the name of an original that has other things there.
 pub(crate) const BESIDE: &str = "/kstatd";
@@ -45,8 +47,8 @@ async fn answer(
     turn: Arc<Mutex<()>>,
     report: Report,
 ) -> Response {
-    let limit = match limit(call.query()) {
-        Ok(limit) => limit,
+    let question = match question(call.query()) {
+        Ok(question) => question,
         Err(error) => return bad_data(&error),
     };
     let turn = turn.lock_owned().await;
@@ -54,7 +56,7 @@ async fn answer(
         // Kept to the end, also when nobody waits for the answer any more.
         let _turn = turn;
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
-        report(&sides, limit).to_string()
+        report(&sides, &question).to_string()
     });
     match made.await {
         Ok(text) => json(200, text),
@@ -63,6 +65,16 @@ async fn answer(
             response::text(500, "Internal Server Error")
         }
     }
+}
+
+/// What is asked for: entries of each list by `limit=`, the greatest metrics by `sort=`, one alone by `metric=`.
+fn question(query: &str) -> Result<Question, String> {
+    let order = match query::first(query, "sort") {
+        None => Order::default(),
+        Some(word) => Order::read(&word).ok_or("sort must be series, growth or bytes")?,
+    };
+    let metric = query::first(query, "metric").filter(|metric| !metric.is_empty());
+    Ok(Question { order, metric, ..Question::of(limit(query)?) })
 }
 
 /// Entries of each list, by `limit=`.

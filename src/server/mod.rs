@@ -24,6 +24,7 @@ pub(crate) mod body;
 pub(crate) mod cardinality;
 pub(crate) mod connection;
 mod deflate;
+pub(crate) mod explain;
 pub mod gzip;
 mod handshake;
 pub(crate) mod health;

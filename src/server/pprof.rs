@@ -342,7 +342,8 @@ async fn take_heap(call: &Call, form: Form) -> Result<Response, Refusal> {
         if let Some(before) = before {
             now = heap::difference(now, before);
         }
-        let (profile, symbols) = heap::profile(interval, now);
+        let (mut profile, symbols) = heap::profile(interval, now);
+        profile.duration = seconds.map(Duration::from_secs);
         match form {
             Form::Flamegraph => profile.flame_graph(
                 &symbols,

@@ -30,6 +30,20 @@ fn decode_bytes(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// A value as it stands in a query.
+pub fn percent_encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => {
+                text.push(char::from(*byte));
+            }
+            byte => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
 /// Decodes a path. `None` when an escape is broken; what is not UTF-8 becomes U+FFFD, which no route has.
 pub fn decode_path(path: &str) -> Option<Cow<'_, str>> {
     if !path.contains('%') {
@@ -51,6 +65,17 @@ pub fn pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
 /// The first value of `name`.
 pub fn first(query: &str, name: &str) -> Option<String> {
     pairs(query).find(|(key, _)| key == name).map(|(_, value)| value)
+}
+
+/// The first value of `name`, whatever bytes it has.
+pub fn first_bytes(query: &str, name: &str) -> Option<Vec<u8>> {
+    query.split('&').filter(|pair| !pair.contains(';')).find_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if percent_decode(&key.replace('+', " "))? != name {
+            return None;
+        }
+        decode_bytes(&value.replace('+', " "))
+    })
 }
 
 /// Which parameters a metrics path understands.

@@ -1,16 +1,19 @@
 //! The status page: the facts in the form that is asked for.
 //!
-//! `?format=json` and `?format=text` are for programs and terminals; `?refresh=1` lets a browser ask again.
+//! `?format=json` and `?format=text` are for programs and terminals; `?refresh=1` lets a browser ask again;
+//! `?labels=1` looks at all series, however many there are, and `?labels=0` at none;
+//! `?explain=LINE` tells what would become of a StatsD line.
 
 use std::sync::Arc;
 
 use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY};
 
 use super::body::Body;
+use super::explain;
 use super::query;
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
-use crate::status::{self, Board, Place};
+use crate::status::{self, Board, COUNTED, Place};
 
 /// Where kstatd has it under its own name.
 pub(crate) const PATH: &str = "/status";
@@ -26,12 +29,27 @@ pub(crate) fn add(
     profiles: bool,
 ) -> Router {
     let (board, place) = (Arc::clone(board), Place { path, profiles });
-    router.at(path, Methods::Read, move |call| answer(&board, place, call))
+    router.at_async(path, Methods::Read, move |call| answer(Arc::clone(&board), place, call))
 }
 
-fn answer(board: &Board, place: Place, call: &Call) -> Response {
+async fn answer(board: Arc<Board>, place: Place, call: Call) -> Response {
     let parameter = |name| query::first(call.query(), name);
-    let facts = board.facts();
+    let line = match explain::line(call.query(), "explain") {
+        Ok(line) => line,
+        Err(error) => return response::error(400, format!("{error}\n")),
+    };
+    let mut facts = board.facts();
+    let is_small = || facts.statsd.as_ref().is_some_and(|statsd| statsd.series <= COUNTED);
+    let counts = match parameter("labels").as_deref() {
+        None | Some("") => is_small(),
+        Some(word) => word != "0",
+    };
+    if counts {
+        facts.cardinality = board.cardinality().await;
+    }
+    if let Some(line) = line {
+        facts.explanation = board.explain(line, false).await;
+    }
     let answer = match parameter("format").as_deref() {
         None | Some("" | "html") => {
             let page = status::page(&facts, place, parameter("refresh").is_some());

@@ -21,6 +21,7 @@ mod apply;
 mod shared;
 
 use apply::{Change, Core, Route, Target};
+pub(crate) use apply::{new_series, render_labels};
 pub(crate) use shared::{Loaded, Shared};
 use shared::{Op, Treatment};
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
+use super::mapper::Mapped;
 use super::metrics::EventType;
 
 /// Which entry leaves when the cache is full.
@@ -33,6 +34,15 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// What the mapper says.
+    pub(crate) fn of(mapped: &Mapped<'_>) -> Self {
+        Self {
+            rule: Some(mapped.rule.index),
+            name: mapped.name.into(),
+            labels: mapped.labels().map(|(name, value)| (name.into(), value.into())).collect(),
+        }
+    }
+
     /// Bytes of its texts.
     fn bytes(&self) -> usize {
         let labels = self.labels.iter().map(|(name, value)| name.len() + value.len());

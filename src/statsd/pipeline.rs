@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::census::Census;
+use super::explain::{self, Among};
 use super::ingest::{Loaded, Shared};
 use super::mapper::Mapper;
 use super::mapping;
@@ -24,6 +25,7 @@ use super::series::registry::Registry;
 use crate::exposition::family::{Collect, Family};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::status::Explanation;
 use crate::telemetry::cardinality::{Countable, Snapshot};
 
 mod config;
@@ -201,6 +203,13 @@ impl Pipeline {
     #[must_use]
     pub(crate) fn about(self: &Arc<Self>, which: SelfMetrics) -> impl Collect + use<> {
         About { pipeline: Arc::clone(self), which }
+    }
+
+    /// What would become of a line if it came now. It is not ingested, and nothing changes.
+    #[must_use]
+    pub fn explain(&self, line: &[u8], all: bool) -> Explanation {
+        let Shared { mapping, flags, registry, .. } = &*self.shared;
+        explain::explain(&mapping.load_full(), *flags, Among::Those(registry), line, all)
     }
 
     fn own_families(&self, which: SelfMetrics) -> Vec<Family> {

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::facts::{Facts, Kind, Program, State};
+use super::explanation::Explanation;
+use super::facts::{Facts, Kind, LARGEST, Program, State};
 use super::history::{History, STEP, Sample};
 use super::{judge, text};
+use crate::telemetry::cardinality::{self, Countable, Question, Report};
 use crate::telemetry::scrapes::ScrapeLog;
 use crate::telemetry::{VERSION, process};
 
@@ -26,6 +28,18 @@ pub(crate) trait Reporter: Send + Sync {
     fn sample(&self, sample: &mut Sample) {
         let _ = sample;
     }
+
+    /// The series that it has, if they can be counted.
+    fn series(&self) -> Option<Arc<dyn Countable>> {
+        None
+    }
+
+    /// What would become of a line, with all that was tried if `all` is set; nothing if it takes no lines. It may take
+    /// its time.
+    fn explain(&self, line: &[u8], all: bool) -> Option<Explanation> {
+        let _ = (line, all);
+        None
+    }
 }
 
 /// All who report, and the last hour.
@@ -37,6 +51,8 @@ pub(crate) struct Board {
     past: Mutex<Noted>,
     /// The last summary and when it was made.
     summary: Mutex<Option<(Instant, String)>>,
+    /// Held by who looks at more than takes a millisecond.
+    aside: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -59,8 +75,8 @@ impl Board {
         reporters: Vec<Arc<dyn Reporter>>,
     ) -> Self {
         let started = unix(SystemTime::now());
-        let (past, summary) = (Mutex::default(), Mutex::default());
-        Self { name, started, scrapes, reporters, past, summary }
+        let (past, summary, aside) = (Mutex::default(), Mutex::default(), Arc::default());
+        Self { name, started, scrapes, reporters, past, summary, aside }
     }
 
     /// What is known now.
@@ -86,6 +102,8 @@ impl Board {
             statsd: None,
             files: Vec::new(),
             scrapes: self.scrapes.latest(),
+            cardinality: None,
+            explanation: None,
             history,
         };
         self.reporters.iter().for_each(|reporter| reporter.report(&mut facts));
@@ -113,6 +131,35 @@ impl Board {
                 text
             }
         }
+    }
+
+    /// What would become of a line; nothing if none are taken here. One is explained at a time, beside the workers.
+    pub(crate) async fn explain(self: &Arc<Self>, line: Vec<u8>, all: bool) -> Option<Explanation> {
+        let turn = Arc::clone(&self.aside).lock_owned().await;
+        let board = Arc::clone(self);
+        let told = tokio::task::spawn_blocking(move || {
+            // Kept to the end, also when nobody waits for the answer any more.
+            let _turn = turn;
+            board.reporters.iter().find_map(|reporter| reporter.explain(&line, all))
+        });
+        told.await.inspect_err(|error| tracing::error!(%error, "explaining a line failed")).ok()?
+    }
+
+    /// The largest metrics with their labels; nothing if nobody has series that can be counted. Every series is looked
+    /// at, by one at a time, beside the workers.
+    pub(crate) async fn cardinality(self: &Arc<Self>) -> Option<Report> {
+        let sides: Vec<_> =
+            self.reporters.iter().filter_map(|reporter| reporter.series()).collect();
+        if sides.is_empty() {
+            return None;
+        }
+        let turn = Arc::clone(&self.aside).lock_owned().await;
+        let made = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
+            cardinality::report(&sides, &Question::of(LARGEST))
+        });
+        made.await.inspect_err(|error| tracing::error!(%error, "counting the series failed")).ok()
     }
 
     /// Takes samples as long as the process runs.

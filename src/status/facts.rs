@@ -4,7 +4,9 @@
 
 use serde::Serialize;
 
+use super::explanation::Explanation;
 use super::history::Past;
+use crate::telemetry::cardinality::Report;
 use crate::telemetry::scrapes::Scrape;
 
 /// How the process is doing as a whole.
@@ -43,6 +45,11 @@ pub(crate) struct Facts {
     pub(crate) files: Vec<ConfigFile>,
     /// The last scrapes, the newest first.
     pub(crate) scrapes: Vec<Scrape>,
+    /// The largest metrics with their labels, where all series were looked at.
+    pub(crate) cardinality: Option<Report>,
+    /// What would become of the line that was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) explanation: Option<Explanation>,
     pub(crate) history: Past,
 }
 
@@ -211,6 +218,9 @@ pub(crate) struct Statsd {
 
 /// Metrics that are shown for their size.
 pub(crate) const LARGEST: usize = 10;
+
+/// With more series than these they are looked at for the page only if it is asked for with `?labels=1`.
+pub(crate) const COUNTED: u64 = 100_000;
 
 /// A metric with many series.
 #[derive(Debug, Serialize)]

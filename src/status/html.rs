@@ -7,11 +7,13 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ring::digest::{SHA256, digest};
 
+use super::explanation::Explanation;
 use super::facts::{ConfigFile, Facts, Health, Kind, Kubernetes, State, Statsd};
 use super::history::{Past, STEP, Track};
 use super::judge::buffer_hint;
 use super::plot;
 use super::words::{bytes, clock, count, duration, rate};
+use crate::telemetry::cardinality::Report;
 use crate::telemetry::scrapes::Scrape;
 
 const STYLE: &str = include_str!("style.css");
@@ -68,7 +70,7 @@ pub(crate) fn page(facts: &Facts, place: Place, refresh: bool) -> String {
                 (tiles(facts))
                 (plots(facts))
                 @if let Some(kubernetes) = &facts.kubernetes { (kinds(kubernetes, facts.at)) }
-                @if let Some(statsd) = &facts.statsd { (listeners(statsd, facts.at)) }
+                @if let Some(statsd) = &facts.statsd { (listeners(statsd, facts, place)) }
                 (scrapes(&facts.scrapes, facts.at))
                 @if !facts.files.is_empty() { (files(&facts.files, facts.at)) }
                 (profiles(place))
@@ -255,7 +257,8 @@ fn kind_rows(kind: &Kind, now: f64) -> Markup {
     }
 }
 
-fn listeners(statsd: &Statsd, now: f64) -> Markup {
+fn listeners(statsd: &Statsd, facts: &Facts, place: Place) -> Markup {
+    let (now, explained) = (facts.at, facts.explanation.as_ref());
     html! {
         h2 { "StatsD" }
         section {
@@ -284,7 +287,12 @@ fn listeners(statsd: &Statsd, now: f64) -> Markup {
                     None => "No mapping file.",
                 }
             }
-            (series(statsd, now))
+            (explanation(explained, place))
+            (beyond(statsd, now))
+            @match &facts.cardinality {
+                Some(report) => (counted(report)),
+                None => (largest(statsd, place)),
+            }
             (rules(statsd))
             @if !statsd.unmapped_names.is_empty() {
                 details open[statsd.rule_count > 0] {
@@ -315,7 +323,82 @@ fn listeners(statsd: &Statsd, now: f64) -> Markup {
     }
 }
 
-fn series(statsd: &Statsd, now: f64) -> Markup {
+/// A form that asks about a line, and what was asked about.
+fn explanation(explanation: Option<&Explanation>, place: Place) -> Markup {
+    html! {
+        form method="get" action={ (place.path) "#explain" } id="explain" {
+            input name="explain" aria-label="StatsD line" placeholder="a.b.c:1|c|#tag:value"
+                autocomplete="off" spellcheck="false" value=[explanation.map(|of| &of.line)];
+            button { "Explain this line" }
+        }
+        @if let Some(explanation) = explanation { pre { (explanation.text()) } }
+    }
+}
+
+/// The metrics with the most series, with what their labels bring.
+fn counted(report: &Report) -> Markup {
+    let grown = |minutes: &[u64]| count(minutes.iter().sum());
+    html! {
+        @if !report.metrics.is_empty() {
+            details open {
+                summary {
+                    "Largest metrics and their labels; " (grown(&report.new_by_minute)) " new series in an hour, "
+                    (bytes(report.bytes as f64)) " in all"
+                }
+                div.scroll { table {
+                    tr { th { "metric" } th { "type" } th.n { "series" } th.n { "new in an hour" } th.n.w { "memory" } th.n { "values" } }
+                    @for metric in &report.metrics {
+                        tr {
+                            td.t { code { (metric.name) } }
+                            td { (metric.kind) }
+                            td.n { (count(metric.series)) }
+                            td.n { (count(metric.grown())) }
+                            td.n.w { (bytes(metric.bytes as f64)) }
+                            td.n {}
+                        }
+                        @for label in &metric.labels {
+                            tr.more {
+                                td colspan="5" {
+                                    code { (label.name) } small { " such as " }
+                                    @for (at, value) in label.examples.iter().enumerate() {
+                                        @if at > 0 { ", " } code { (value) }
+                                    }
+                                }
+                                td.n { @if !label.exact { "~" } (count(label.values)) }
+                            }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+/// The metrics with the most label sets, where not all series were looked at.
+fn largest(statsd: &Statsd, place: Place) -> Markup {
+    html! {
+        @if !statsd.largest.is_empty() {
+            details {
+                summary { "Largest metrics; " (count(statsd.new_in_an_hour)) " new series in an hour" }
+                a href={ (place.path) "?labels=1" } { "Count the values of their labels" }
+                div.scroll { table {
+                    tr { th { "metric" } th { "type" } th.n { "label sets" } th { "labels" } }
+                    @for metric in &statsd.largest {
+                        tr {
+                            td.t { code { (metric.name) } }
+                            td { (metric.kind) }
+                            td.n { (count(metric.label_sets)) }
+                            td.t { code { (metric.labels) } }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+/// What goes beyond a budget.
+fn beyond(statsd: &Statsd, now: f64) -> Markup {
     html! {
         @if !statsd.over_budget.is_empty() {
             h3 { "Beyond a budget" }
@@ -332,22 +415,6 @@ fn series(statsd: &Statsd, now: f64) -> Markup {
                     }
                 }
             } }
-        }
-        @if !statsd.largest.is_empty() {
-            details {
-                summary { "Largest metrics; " (count(statsd.new_in_an_hour)) " new series in an hour" }
-                div.scroll { table {
-                    tr { th { "metric" } th { "type" } th.n { "label sets" } th { "labels" } }
-                    @for metric in &statsd.largest {
-                        tr {
-                            td.t { code { (metric.name) } }
-                            td { (metric.kind) }
-                            td.n { (count(metric.label_sets)) }
-                            td.t { code { (metric.labels) } }
-                        }
-                    }
-                } }
-            }
         }
     }
 }

@@ -6,19 +6,23 @@
 //! themselves. Nothing here knows the pipelines, nor the paths at which it is served.
 
 mod board;
+pub(crate) mod explanation;
 mod facts;
 mod history;
 mod html;
 mod judge;
 mod plot;
 mod text;
-mod words;
+pub(crate) mod words;
+mod writer;
 
 pub(crate) use board::{Board, Reporter};
+pub(crate) use explanation::Explanation;
 pub(crate) use facts::{
-    ConfigFile, Facts, Failure, Health, Kind, Kubernetes, LARGEST, Largest, Listener, OverBudget,
-    Refused, Rule, SHOWN, Statsd, Unmapped,
+    COUNTED, ConfigFile, Facts, Failure, Health, Kind, Kubernetes, LARGEST, Largest, Listener,
+    OverBudget, Refused, Rule, SHOWN, Statsd, Unmapped,
 };
 pub(crate) use history::Sample;
 pub(crate) use html::{Place, page, policy};
 pub(crate) use text::text;
+pub(crate) use writer::Writer;

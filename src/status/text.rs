@@ -6,6 +6,8 @@ use super::facts::{Facts, Kind, Kubernetes, Statsd};
 use super::history::Track;
 use super::judge::buffer_hint;
 use super::words::{bytes, clock, count, duration, rate};
+use super::writer::Writer;
+use crate::telemetry::cardinality::Report;
 use crate::telemetry::scrapes::Scrape;
 
 /// Scrapes that are shown.
@@ -16,7 +18,7 @@ const LINES: usize = 10;
 
 /// The facts as text.
 pub(crate) fn text(facts: &Facts) -> String {
-    let mut out = Writer(String::new());
+    let mut out = Writer::default();
     let program = &facts.program;
     let up = duration(facts.at - program.started);
     let head =
@@ -29,7 +31,11 @@ pub(crate) fn text(facts: &Facts) -> String {
         kinds(&mut out, kubernetes, facts.at);
     }
     if let Some(of) = &facts.statsd {
-        statsd(&mut out, of, facts.at);
+        statsd(&mut out, of, facts.cardinality.as_ref(), facts.at);
+    }
+    if let Some(explanation) = &facts.explanation {
+        out.heading("EXPLAINED");
+        explanation.text().lines().for_each(|line| out.line(1, line));
     }
     scrapes(&mut out, &facts.scrapes, facts.at);
     if !facts.files.is_empty() {
@@ -40,7 +46,7 @@ pub(crate) fn text(facts: &Facts) -> String {
             out.line(1, &format!("{}: {}, {state}, loaded {loaded}", file.what, file.path));
         }
     }
-    out.0
+    out.text()
 }
 
 /// One sentence without names.
@@ -58,46 +64,6 @@ pub(super) fn summary(facts: &Facts) -> String {
         let _ = write!(text, ", last scrape {} ago", duration(facts.at - scrape.at));
     }
     text
-}
-
-struct Writer(String);
-
-impl Writer {
-    fn line(&mut self, depth: usize, text: &str) {
-        for character in std::iter::repeat_n(' ', 2 * depth).chain(text.chars()) {
-            // What came over the network does not steer a terminal.
-            if character.is_control() {
-                self.0.extend(character.escape_default());
-            } else {
-                self.0.push(character);
-            }
-        }
-        self.0.push('\n');
-    }
-
-    fn heading(&mut self, text: &str) {
-        self.0.push('\n');
-        self.line(0, text);
-    }
-
-    /// Columns as wide as they have to be; `right` says which are aligned to the right.
-    fn table(&mut self, right: &[bool], rows: &[Vec<String>]) {
-        let width = |column: usize| {
-            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
-        };
-        let widths: Vec<usize> = (0..right.len()).map(|at| width(at).unwrap_or(0)).collect();
-        for row in rows {
-            let mut line = String::new();
-            for ((cell, &width), &right) in row.iter().zip(&widths).zip(right) {
-                // Writing to a String cannot fail.
-                let _ = match right {
-                    true => write!(line, "{cell:>width$}  "),
-                    false => write!(line, "{cell:<width$}  "),
-                };
-            }
-            self.line(1, line.trim_end());
-        }
-    }
 }
 
 fn numbers(facts: &Facts) -> String {
@@ -155,7 +121,7 @@ fn kind_row(kind: &Kind, now: f64) -> Vec<String> {
     ]
 }
 
-fn statsd(out: &mut Writer, statsd: &Statsd, now: f64) {
+fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: f64) {
     out.heading("STATSD");
     for listener in &statsd.listeners {
         let mut line =
@@ -194,7 +160,18 @@ fn statsd(out: &mut Writer, statsd: &Statsd, now: f64) {
         let subject = over.subject();
         out.line(2, &format!("beyond --limit.{limit}: {subject}, {sets} label sets {action}"));
     }
-    for metric in statsd.largest.iter().take(LINES) {
+    for metric in cardinality.iter().flat_map(|report| &report.metrics).take(LINES) {
+        let (kind, name, series) = (&metric.kind, &metric.name, count(metric.series));
+        let grown = count(metric.grown());
+        out.line(2, &format!("{kind} {name}: {series} series, {grown} of them new in an hour"));
+        for label in &metric.labels {
+            let about = if label.exact { "" } else { "about " };
+            let (values, examples) = (count(label.values), label.examples.join(", "));
+            out.line(3, &format!("{}: {about}{values} values such as {examples}", label.name));
+        }
+    }
+    let uncounted = statsd.largest.iter().filter(|_| cardinality.is_none());
+    for metric in uncounted.take(LINES) {
         let (name, sets) = (&metric.name, count(metric.label_sets));
         out.line(2, &format!("{} {name}: {sets} label sets of {}", metric.kind, metric.labels));
     }

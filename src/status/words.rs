@@ -1,7 +1,27 @@
-//! Numbers, sizes and times as people read them.
+//! Numbers, sizes, times and texts as people read them.
+
+use std::borrow::Cow;
+
+/// The text in one line that does not steer a terminal: what is no visible character is escaped, and so is what turns
+/// the direction of a text.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| matches!(c, ' '..='~');
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_plain(character) {
+            out.push(character);
+        } else {
+            out.extend(character.escape_debug());
+        }
+    }
+    Cow::Owned(out)
+}
 
 /// A whole number with commas between thousands.
-pub(super) fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -36,12 +56,12 @@ fn scaled(number: f64, space: &str) -> String {
 }
 
 /// A number of things each second.
-pub(super) fn rate(number: f64) -> String {
+pub(crate) fn rate(number: f64) -> String {
     format!("{}/s", scaled(number, " "))
 }
 
 /// A size.
-pub(super) fn bytes(number: f64) -> String {
+pub(crate) fn bytes(number: f64) -> String {
     let text = scaled(number, " ");
     if text.ends_with(|c: char| c.is_ascii_digit()) {
         format!("{text} B")
@@ -51,7 +71,7 @@ pub(super) fn bytes(number: f64) -> String {
 }
 
 /// A length of time, in one or two units.
-pub(super) fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0);
     if seconds < 0.9995 {
         return format!("{:.0} ms", seconds * 1000.0);
@@ -76,7 +96,7 @@ pub(super) fn duration(seconds: f64) -> String {
 }
 
 /// The time of a day, UTC, for what was not long before `now`; with the date else.
-pub(super) fn clock(at: f64, now: f64) -> String {
+pub(crate) fn clock(at: f64, now: f64) -> String {
     let Ok(time) = jiff::Timestamp::from_second(at as i64) else { return String::new() };
     let text = time.to_string();
     let (date, time) = text.trim_end_matches('Z').split_once('T').unwrap_or_default();
@@ -105,6 +125,17 @@ mod tests {
         assert_eq!(bytes(212_992.0), "213 kB");
         assert_eq!(bytes(12.0), "12 B");
         assert_eq!(bytes(81_400_000.0), "81.4 MB");
+    }
+
+    #[test]
+    fn nothing_steers_a_terminal() {
+        for (text, shown) in [
+            ("plain \\ \"text\" é 日本", "plain \\ \"text\" é 日本"),
+            ("\u{1b}[2J\r\n\t\u{9b}1m", "\\u{1b}[2J\\r\\n\\t\\u{9b}1m"),
+            ("a\u{202e}b\u{2066}c\u{7f}", "a\\u{202e}b\\u{2066}c\\u{7f}"),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::hash::BuildHasher;
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::exposition::budget::Budget;
@@ -74,7 +74,7 @@ pub(crate) trait Snapshot: Send {
 }
 
 /// Objects of a kind in a namespace that have no series because of a budget.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LeftOut {
     pub(crate) resource: String,
     pub(crate) namespace: String,
@@ -82,7 +82,7 @@ pub(crate) struct LeftOut {
 }
 
 /// Something that went beyond a budget.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Beyond {
     pub(crate) metric: String,
     /// Empty where it is not about one label.
@@ -96,7 +96,7 @@ pub(crate) struct Beyond {
 }
 
 /// Who brings new series.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sender {
     /// The IP address; none of who writes to a Unix socket.
@@ -290,6 +290,7 @@ struct Current {
 struct About {
     kind: Kind,
     label_sets: u64,
+    samples: u64,
     bytes: u64,
     growth: [u64; MINUTES],
     labels: Vec<(Vec<u8>, Values)>,
@@ -299,6 +300,9 @@ struct About {
 struct Census {
     /// Entries of a list.
     limit: usize,
+    order: Order,
+    /// The only family that is told of.
+    metric: Option<String>,
     now: Duration,
     current: Option<Current>,
     families: Top<About>,
@@ -317,9 +321,12 @@ struct Census {
 }
 
 impl Census {
-    fn new(limit: usize) -> Self {
+    fn new(question: &Question) -> Self {
+        let Question { limit, order, ref metric } = *question;
         Self {
             limit,
+            order,
+            metric: metric.clone(),
             now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             current: None,
             families: Top::new(limit),
@@ -337,8 +344,8 @@ impl Census {
         }
     }
 
-    fn of(sides: &[Box<dyn Snapshot>], limit: usize) -> Self {
-        let mut census = Self::new(limit);
+    fn of(sides: &[Box<dyn Snapshot>], question: &Question) -> Self {
+        let mut census = Self::new(question);
         for side in sides {
             side.visit(&mut census);
             census.finish();
@@ -362,9 +369,20 @@ impl Census {
             self.name_bytes += name.len() as u64 * count;
             self.names.offer(count, &name, || ());
         }
-        let limit = self.limit;
-        let about = || About { kind, label_sets, bytes, growth, labels: greatest(labels, limit) };
-        self.families.offer(samples, &name, about);
+        if self.metric.as_ref().is_some_and(|only| *only != name) {
+            return;
+        }
+        let (limit, rank) = (
+            self.limit,
+            match self.order {
+                Order::Series => samples,
+                Order::Growth => growth.iter().sum(),
+                Order::Bytes => bytes,
+            },
+        );
+        let labels = || greatest(labels, limit);
+        let about = || About { kind, label_sets, samples, bytes, growth, labels: labels() };
+        self.families.offer(rank, &name, about);
     }
 
     /// How many different label pairs there are, metric names included.
@@ -460,8 +478,9 @@ impl Visitor for Pairs {
 ///
 /// Series are those that a scrape shows; what histograms and summaries write themselves (`le`, `quantile`) is not among
 /// the labels.
-pub(crate) fn tsdb(sides: &[Box<dyn Snapshot>], limit: usize) -> serde_json::Value {
-    let census = Census::of(sides, limit);
+pub(crate) fn tsdb(sides: &[Box<dyn Snapshot>], question: &Question) -> serde_json::Value {
+    let limit = question.limit;
+    let census = Census::of(sides, question);
     let candidates = census.pairs.candidates().map(|hash| (hash, (0, String::new())));
     let mut exact = Pairs(candidates.collect());
     sides.iter().for_each(|side| side.visit(&mut exact));
@@ -508,35 +527,151 @@ fn success(data: &serde_json::Value) -> serde_json::Value {
     json!({"status": "success", "data": data})
 }
 
+/// What a report is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// Entries of each list.
+    pub(crate) limit: usize,
+    /// What puts a metric before others.
+    pub(crate) order: Order,
+    /// The only metric that is told of; all otherwise.
+    pub(crate) metric: Option<String>,
+}
+
+impl Question {
+    /// The greatest metrics by their series.
+    pub(crate) const fn of(limit: usize) -> Self {
+        Self { limit, order: Order::Series, metric: None }
+    }
+}
+
+/// What puts a metric before others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Its series.
+    #[default]
+    Series,
+    /// Those made in the last 60 minutes.
+    Growth,
+    /// What it needs of the memory.
+    Bytes,
+}
+
+impl Order {
+    /// By its word.
+    pub(crate) fn read(word: &str) -> Option<Self> {
+        match word {
+            "series" => Some(Self::Series),
+            "growth" => Some(Self::Growth),
+            "bytes" => Some(Self::Bytes),
+            _ => None,
+        }
+    }
+}
+
+/// Families with their labels, and how they grow.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    pub(crate) series: u64,
+    pub(crate) label_sets: u64,
+    pub(crate) metric_names: u64,
+    pub(crate) bytes: u64,
+    pub(crate) label_names: u64,
+    /// The present minute first.
+    pub(crate) new_by_minute: Vec<u64>,
+    pub(crate) budgets: Vec<Budgets>,
+    /// Those that brought most lately first.
+    pub(crate) senders: Vec<Sender>,
+    /// The greatest first.
+    pub(crate) metrics: Vec<Metric>,
+}
+
+/// The budgets of a side, 0 for none, and what went beyond them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Budgets {
+    pub(crate) mode: String,
+    pub(crate) series: u64,
+    pub(crate) series_per_metric: u64,
+    pub(crate) series_per_kind: u64,
+    pub(crate) values_per_label: u64,
+    pub(crate) value_bytes: u64,
+    pub(crate) name_bytes: u64,
+    pub(crate) memory: u64,
+    pub(crate) fold_value: String,
+    /// The most frequent first.
+    pub(crate) beyond: Vec<Beyond>,
+    /// The most first.
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// A family.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Metric {
+    pub(crate) name: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: Cow<'static, str>,
+    pub(crate) series: u64,
+    pub(crate) label_sets: u64,
+    pub(crate) bytes: u64,
+    /// The present minute first, of those that are still there.
+    pub(crate) new_by_minute: Vec<u64>,
+    /// Those with the most values first.
+    pub(crate) labels: Vec<Label>,
+}
+
+impl Metric {
+    /// Series made in the last 60 minutes.
+    pub(crate) fn grown(&self) -> u64 {
+        self.new_by_minute.iter().sum()
+    }
+}
+
+/// A label of a family.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Label {
+    pub(crate) name: String,
+    /// How many different ones.
+    pub(crate) values: u64,
+    /// Whether that is no estimate.
+    pub(crate) exact: bool,
+    pub(crate) bytes: u64,
+    pub(crate) examples: Vec<String>,
+}
+
 /// More than [`tsdb`] says: families with their labels, and how they grow.
-pub(crate) fn cardinality(sides: &[Box<dyn Snapshot>], limit: usize) -> serde_json::Value {
-    let census = Census::of(sides, limit);
+pub(crate) fn cardinality(sides: &[Box<dyn Snapshot>], question: &Question) -> serde_json::Value {
+    success(&serde_json::to_value(report(sides, question)).unwrap_or_default())
+}
+
+/// The same as a value.
+pub(crate) fn report(sides: &[Box<dyn Snapshot>], question: &Question) -> Report {
+    let census = Census::of(sides, question);
     let mut growth = [0; MINUTES];
     for side in sides {
         for (sum, minute) in growth.iter_mut().zip(side.growth()) {
             *sum += minute;
         }
     }
-    let budgets: Vec<_> = sides.iter().map(|side| budget(&**side, limit)).collect();
     let mut senders: Vec<_> = sides.iter().flat_map(|side| side.senders()).collect();
     senders.sort_by_key(|sender| Reverse(sender.rank()));
-    senders.truncate(limit);
-    let metrics: Vec<_> = census.families.into_vec().into_iter().map(family).collect();
-    success(&json!({
-        "series": census.samples,
-        "labelSets": census.label_sets,
-        "metricNames": census.family_count,
-        "bytes": census.bytes,
-        "labelNames": census.labels.len() as u64 + census.further_labels.count(),
-        "newByMinute": growth.to_vec(),
-        "budgets": budgets,
-        "senders": senders,
-        "metrics": metrics,
-    }))
+    senders.truncate(question.limit);
+    Report {
+        series: census.samples,
+        label_sets: census.label_sets,
+        metric_names: census.family_count,
+        bytes: census.bytes,
+        label_names: census.labels.len() as u64 + census.further_labels.count(),
+        new_by_minute: growth.to_vec(),
+        budgets: sides.iter().map(|side| budgets(&**side, question.limit)).collect(),
+        senders,
+        metrics: census.families.into_vec().into_iter().map(metric).collect(),
+    }
 }
 
-/// The budgets of a side, 0 for none, and what went beyond them, the most frequent first.
-fn budget(side: &dyn Snapshot, limit: usize) -> serde_json::Value {
+fn budgets(side: &dyn Snapshot, limit: usize) -> Budgets {
     let budget = side.budget();
     let mut beyond = side.beyond();
     beyond.sort_by_key(|beyond| Reverse(beyond.times));
@@ -544,44 +679,39 @@ fn budget(side: &dyn Snapshot, limit: usize) -> serde_json::Value {
     let mut left_out = side.left_out();
     left_out.sort_by_key(|left_out| Reverse(left_out.objects));
     left_out.truncate(limit);
-    json!({
-        "mode": budget.mode.as_str(),
-        "series": budget.series,
-        "seriesPerMetric": budget.series_per_metric,
-        "seriesPerKind": budget.series_per_kind,
-        "valuesPerLabel": budget.values_per_label,
-        "valueBytes": budget.value_bytes,
-        "nameBytes": budget.name_bytes,
-        "memory": budget.memory,
-        "foldValue": budget.fold_value,
-        "beyond": beyond,
-        "leftOut": left_out,
-    })
+    Budgets {
+        mode: budget.mode.as_str().to_owned(),
+        series: budget.series,
+        series_per_metric: budget.series_per_metric,
+        series_per_kind: budget.series_per_kind,
+        values_per_label: budget.values_per_label,
+        value_bytes: budget.value_bytes,
+        name_bytes: budget.name_bytes,
+        memory: budget.memory,
+        fold_value: budget.fold_value.clone(),
+        beyond,
+        left_out,
+    }
 }
 
-fn family((name, samples, about): (String, u64, About)) -> serde_json::Value {
-    let About { kind, label_sets, bytes, growth, labels } = about;
-    let labels: Vec<_> = labels
-        .iter()
-        .map(|(name, values)| {
-            json!({
-                "name": String::from_utf8_lossy(name),
-                "values": values.different.count(),
-                "exact": values.different.is_exact(),
-                "bytes": values.bytes,
-                "examples": values.examples,
-            })
-        })
-        .collect();
-    json!({
-        "name": name,
-        "type": kind.word(),
-        "series": samples,
-        "labelSets": label_sets,
-        "bytes": bytes,
-        "newByMinute": growth.to_vec(),
-        "labels": labels,
-    })
+fn metric((name, _, about): (String, u64, About)) -> Metric {
+    let About { kind, label_sets, samples, bytes, growth, labels } = about;
+    let label = |(name, values): (Vec<u8>, Values)| Label {
+        name: String::from_utf8_lossy(&name).into_owned(),
+        values: values.different.count(),
+        exact: values.different.is_exact(),
+        bytes: values.bytes,
+        examples: values.examples,
+    };
+    Metric {
+        name,
+        kind: kind.word().into(),
+        series: samples,
+        label_sets,
+        bytes,
+        new_by_minute: growth.to_vec(),
+        labels: labels.into_iter().map(label).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -660,7 +790,7 @@ mod tests {
 
     #[test]
     fn the_lists_of_prometheus() {
-        let answer = tsdb(&little(), 3);
+        let answer = tsdb(&little(), &Question::of(3));
         assert_eq!(answer["status"], "success");
         assert_eq!(answer["data"]["headStats"]["numSeries"], 9);
         // Two codes, two methods, five names.
@@ -677,7 +807,7 @@ mod tests {
 
     #[test]
     fn families_with_their_labels() {
-        let answer = cardinality(&little(), 2);
+        let answer = cardinality(&little(), &Question::of(2));
         let data = &answer["data"];
         assert_eq!(data["series"], 9);
         assert_eq!((&data["labelSets"], &data["metricNames"]), (&json!(5), &json!(3)));
@@ -697,7 +827,7 @@ mod tests {
             ],
         });
         assert_eq!(
-            cardinality(&little(), 1)["data"]["metrics"][0]["labels"],
+            cardinality(&little(), &Question::of(1))["data"]["metrics"][0]["labels"],
             json!([{"name": "code", "values": 1, "exact": true, "bytes": 3, "examples": ["200"]}])
         );
         let mut metric = data["metrics"][0].clone();
@@ -712,7 +842,7 @@ mod tests {
         let urls = (0..50_000).map(|n| format!("/{n}"));
         let sets = urls.map(|url| rendered(&[("code", "200"), ("url", &url)])).collect();
         let sides = sides(vec![("hits", Kind::Counter, 1, sets)]);
-        let answer = tsdb(&sides, 10);
+        let answer = tsdb(&sides, &Question::of(10));
         assert_eq!(
             stats(&answer, "seriesCountByLabelValuePair")[1],
             ("code=200".to_owned(), 50_000)
@@ -725,7 +855,7 @@ mod tests {
     #[test]
     fn label_names_without_end_are_bounded() {
         let sets: Vec<_> = (0..10_000).map(|n| rendered(&[(&format!("l{n}"), "v")])).collect();
-        let answer = cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), 10);
+        let answer = cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), &Question::of(10));
         let names = answer["data"]["labelNames"].as_u64().expect("a number");
         assert!((9_000..11_000).contains(&names), "{names}");
         let shown = |answer: &serde_json::Value| {
@@ -733,14 +863,15 @@ mod tests {
         };
         assert_eq!(shown(&answer), Some(10));
         let sets: Vec<_> = (0..1_000).map(|n| rendered(&[(&format!("l{n}"), "v")])).collect();
-        let all = cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), MAX_LIMIT);
+        let all =
+            cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), &Question::of(MAX_LIMIT));
         assert_eq!(shown(&all), Some(MAX_FAMILY_LABELS));
     }
 
     #[test]
     fn long_names_are_counted_alone() {
         let sets = vec![rendered(&[(&"l".repeat(60_000), "v")]), rendered(&[("short", "v")])];
-        let answer = cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), 10);
+        let answer = cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), &Question::of(10));
         assert_eq!(answer["data"]["labelNames"], 2);
         assert_eq!(answer["data"]["metrics"][0]["labels"].as_array().map(Vec::len), Some(1));
     }
@@ -748,7 +879,7 @@ mod tests {
     #[test]
     fn long_values_are_cut() {
         let sets = vec![rendered(&[("l", &"é\n".repeat(60_000))])];
-        let answer = tsdb(&sides(vec![("m", Kind::Counter, 1, sets)]), 10);
+        let answer = tsdb(&sides(vec![("m", Kind::Counter, 1, sets)]), &Question::of(10));
         let (name, _) = stats(&answer, "seriesCountByLabelValuePair").pop().expect("a pair");
         assert!(name.starts_with("l=é\n") && name.ends_with('…') && name.len() < 300, "{name}");
     }

@@ -3,6 +3,7 @@
 //!
 //! They take what they need as values and know neither argv nor the process they run in.
 
+pub(crate) mod ask;
 pub(crate) mod check_config;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;
@@ -13,3 +14,5 @@ pub(crate) mod rbac;
 pub(crate) mod render_kube;
 pub(crate) mod render_statsd;
 pub(crate) mod status;
+pub(crate) mod terminal;
+pub(crate) mod top;

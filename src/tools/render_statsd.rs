@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::exposition::{Format, ScrapeQuery};
 use crate::statsd::line::ParserFlags;
 use crate::statsd::mapper::Mapper;
+use crate::statsd::meaning;
 use crate::statsd::{Offline, OfflineConfig};
 
 /// What became of the lines.
@@ -53,7 +54,7 @@ pub fn render(
             summary.refused += u64::from(refused);
             let severity = if refused { "" } else { "warning: " };
             let reasons: Vec<String> =
-                words.iter().map(|word| format!("{word} ({})", explanation(word))).collect();
+                words.iter().map(|word| format!("{word} ({})", meaning(word))).collect();
             complain(&format!(
                 "{severity}standard input, line {}: {}: {:?}",
                 summary.lines,
@@ -75,44 +76,6 @@ pub fn render(
 
 /// The word for tags that are left out while the rest of the line counts.
 const TAG_ERROR: &str = "tag_error";
-
-/// What a word of the ledger means.
-pub(super) fn explanation(word: &str) -> &'static str {
-    match word {
-        "no_event" => "its rate leaves no event of it",
-        "illegal_negative_counter" => "a counter cannot fall",
-        "malformed_line" => "not NAME:VALUE|TYPE",
-        "mixed_tagging_styles" => "tags in the name and behind the value",
-        "not_enough_parts_after_colon" => "no type behind the value",
-        "invalid_extended_aggregate_type" => "several values of a type that has one",
-        "malformed_component" => "too many or empty sections behind the type",
-        "malformed_value" => "the value is not a number",
-        "invalid_sample_factor" => "a bad sampling rate or an unknown section",
-        "malformed_container_id" => "a bad container ID",
-        "illegal_event" => "an unknown type",
-        "other_kind" => "the metric exists with another type",
-        "derived_name" => {
-            "a summary or histogram has or would have a series of the same name: _sum, _count, _bucket"
-        }
-        "reserved_name" => "the name belongs to the exporter's own metrics",
-        "reserved_label" => "summaries write quantile and histograms write le themselves",
-        "empty_metric_name" => "no name is left",
-        "invalid_metric_name" => "not a metric name for Prometheus",
-        "invalid_label_name" => {
-            "a label name that is empty, not one for Prometheus, or begins with __"
-        }
-        "series_limit" => "there are as many series as allowed",
-        "label_limit" => {
-            "a label has a value that is too long or one too many, and the metric does not add up"
-        }
-        "name_limit" => "the name of the metric or of a label is too long",
-        "memory_limit" => "the series need as much memory as allowed",
-        "dogstatsd_event" => "events have no place in metrics",
-        "dogstatsd_service_check" => "service checks have no place in metrics",
-        TAG_ERROR => "a tag was left out",
-        _ => "refused",
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -188,6 +151,6 @@ mod tests {
         let offline = Offline::new(Mapper::default(), OfflineConfig::default());
         let words = offline.refusal_words();
         assert!(words.len() > 20);
-        assert!(words.iter().all(|word| explanation(word) != "refused"), "{words:?}");
+        assert!(words.iter().all(|word| meaning(word) != "refused"), "{words:?}");
     }
 }

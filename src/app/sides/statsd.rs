@@ -16,7 +16,7 @@ use crate::exposition::family::Collect;
 use crate::server::health::Check;
 use crate::statsd::mapping;
 use crate::statsd::{CacheKind, Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
-use crate::status::{Facts, Reporter, Sample};
+use crate::status::{Explanation, Facts, Reporter, Sample};
 use crate::telemetry::Recorder;
 use crate::telemetry::cardinality::Countable;
 
@@ -129,6 +129,14 @@ impl Reporter for StatsdReport {
 
     fn sample(&self, sample: &mut Sample) {
         self.0.sample(sample);
+    }
+
+    fn series(&self) -> Option<Arc<dyn Countable>> {
+        Some(Arc::clone(&self.0) as _)
+    }
+
+    fn explain(&self, line: &[u8], all: bool) -> Option<Explanation> {
+        Some(self.0.explain(line, all))
     }
 }
 

@@ -168,7 +168,8 @@ async fn an_allow_listed_label_folds_alone() {
     // Nothing else of the objects is left out.
     assert_eq!(lines(&bench, "kube_pod_info").len(), 5);
     for (limit, times) in [("value-bytes", 1), ("values-per-label", 1)] {
-        let labels = format!("label=\"label_url\",limit=\"{limit}\",metric_name=\"kube_pod_labels\"");
+        let labels =
+            format!("label=\"label_url\",limit=\"{limit}\",metric_name=\"kube_pod_labels\"");
         let labels = format!("action=\"folded\",{labels},resource=\"*v1.Pod\"");
         bench.counts(&format!("kstatd_kubernetes_over_budget_total{{{labels}}} {times}")).await;
     }
@@ -266,7 +267,8 @@ async fn labels_of_custom_resources_fold_where_series_stay_apart() {
     // The name is one of its labels too, without which nothing tells its series from those of others.
     body.send(line("ADDED", &gadget("d", 7, "/4", &["x"])));
     let refused = |metric: &str, label: &str| {
-        let labels = format!("label=\"{label}\",limit=\"values-per-label\",metric_name=\"{metric}\"");
+        let labels =
+            format!("label=\"{label}\",limit=\"values-per-label\",metric_name=\"{metric}\"");
         let resource = "resource=\"gadgets.v1.e.io\"";
         format!("kstatd_kubernetes_over_budget_total{{action=\"refused\",{labels},{resource}}} 1")
     };

@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::symbols::{Name, Symbols};
 use crate::exposition::protobuf;
+use crate::status::words::{bytes, count};
+use crate::telemetry::VERSION;
 
 /// What was counted at one call stack.
 #[derive(Clone, Debug, PartialEq)]
@@ -239,6 +241,31 @@ impl Profile {
         out.0
     }
 
+    /// How long was watched, how much was seen, and by which version.
+    fn about(&self) -> String {
+        let sum = |at: usize| -> i64 {
+            self.samples.iter().filter_map(|sample| sample.values.get(at)).sum()
+        };
+        let (samples, value) = (sum(0), sum(1));
+        let watched = self.duration.map(|duration| duration.as_secs_f64());
+        let text = match (watched, self.kinds[1].1) {
+            (Some(watched), "nanoseconds") => {
+                let busy = value as f64 / 1e9;
+                let share = 100.0 * busy / watched.max(0.001);
+                format!(
+                    "{watched:.1} s watched, {samples} samples, {busy:.2} s of CPU time: {share:.1}% of one core. \
+                     Idle time is not drawn"
+                )
+            }
+            (watched, _) => {
+                let over = watched.map_or(String::new(), |watched| format!("{watched:.0} s, "));
+                let (samples, size) = (count(samples.unsigned_abs()), bytes(value as f64));
+                format!("{over}{} stacks, {samples} objects, {size}", self.samples.len())
+            }
+        };
+        format!("{text}; kstatd {VERSION}")
+    }
+
     /// A flame graph of the last value as SVG.
     ///
     /// # Errors
@@ -259,12 +286,13 @@ impl Profile {
         }
         stacks.retain(|_, value| *value > 0);
         if stacks.is_empty() {
-            return Ok(sentence(title, empty));
+            return Ok(sentence(&[title, empty, &self.about()]));
         }
         let lines: Vec<String> =
             stacks.iter().map(|(stack, value)| format!("{stack} {value}")).collect();
         let mut options = inferno::flamegraph::Options::default();
         options.title = title.to_owned();
+        options.subtitle = Some(self.about());
         options.count_name = self.kinds[1].1.to_owned();
         let mut svg = Vec::new();
         inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
@@ -289,18 +317,18 @@ fn frame(symbols: &Symbols, address: u64) -> String {
 }
 
 /// A picture that says why there is none.
-fn sentence(title: &str, text: &str) -> Vec<u8> {
-    let escape = super::super::response::escape_html;
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-         <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"80\">\n\
-         <text x=\"600\" y=\"30\" text-anchor=\"middle\" font-family=\"monospace\">{}</text>\n\
-         <text x=\"600\" y=\"60\" text-anchor=\"middle\" font-family=\"monospace\">{}</text>\n\
-         </svg>\n",
-        escape(title),
-        escape(text)
-    )
-    .into_bytes()
+fn sentence(lines: &[&str]) -> Vec<u8> {
+    let mut svg = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+                   <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"110\">\n"
+        .to_owned();
+    for (at, line) in lines.iter().enumerate() {
+        let (y, line) = (30 * (at + 1), super::super::response::escape_html(line));
+        svg.push_str(&format!(
+            "<text x=\"600\" y=\"{y}\" text-anchor=\"middle\" font-family=\"monospace\">{line}</text>\n"
+        ));
+    }
+    svg.push_str("</svg>\n");
+    svg.into_bytes()
 }
 
 #[cfg(test)]
@@ -329,6 +357,7 @@ mod tests {
         let svg = profile(Vec::new()).flame_graph(&Symbols::default(), "CPU", "a < b");
         let svg = String::from_utf8(svg.expect("picture")).expect("UTF-8");
         assert!(svg.contains("<svg") && svg.contains("a &lt; b"), "{svg}");
+        assert!(svg.contains("0 samples") && svg.contains(VERSION), "{svg}");
     }
 
     #[test]
@@ -339,7 +368,9 @@ mod tests {
         let symbols = Symbols::of(&profile.addresses());
         let svg = profile.flame_graph(&symbols, "CPU", "").expect("picture");
         let svg = String::from_utf8(svg).expect("UTF-8");
-        for part in ["worker:1", "[unknown]", "kstatd::server::pprof::symbols::Symbols::of"] {
+        let about = "1.0 s watched, 1 samples, 0.00 s of CPU time: 0.0% of one core. Idle time is not drawn";
+        for part in ["worker:1", "[unknown]", "kstatd::server::pprof::symbols::Symbols::of", about]
+        {
             assert!(svg.contains(part), "{part} in {svg}");
         }
     }

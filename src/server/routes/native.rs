@@ -6,6 +6,7 @@ use super::metrics;
 use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::server::cardinality::{self, TSDB_PATH};
+use crate::server::explain;
 use crate::server::health::{self, Checks};
 use crate::server::landing::{self, Link};
 use crate::server::query::Filters;
@@ -59,7 +60,7 @@ pub(crate) fn router(
     }
     links.push(Link::new(status::PATH, status::PATH, "how it is doing, and why"));
     if !series.is_empty() {
-        router = router.merge(cardinality::routes(series, ""));
+        router = router.merge(cardinality::routes(series, "")).merge(explain::routes(board));
         links.push(Link::new(TSDB_PATH, TSDB_PATH, "which metrics and labels bring the series"));
     }
     links.push(Link::new("/healthz", "/healthz", "the process answers"));

@@ -10,6 +10,7 @@ use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::server::body::Body;
 use crate::server::cardinality::{self, CARDINALITY_PATH, TSDB_PATH};
+use crate::server::explain;
 use crate::server::landing::{self, Link};
 use crate::server::pprof;
 use crate::server::query::{Filters, percent_decode};
@@ -78,6 +79,9 @@ pub(crate) fn router(
     // The original's path goes first, wherever it is.
     if ![TSDB_PATH, CARDINALITY_PATH].contains(&telemetry_path) {
         router = router.merge(cardinality::routes(series, ""));
+    }
+    if telemetry_path != explain::PATH {
+        router = router.merge(explain::routes(board));
     }
     if telemetry_path == "/" {
         return router.all(timed(scrape(sources), http));

@@ -6,11 +6,9 @@ use super::shared::{Loaded, Op, Shared, Treatment};
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::labels;
 use crate::statsd::clock::{Moment, ticks};
-use crate::statsd::line::{Event, EventKind};
+use crate::statsd::line::{Event, EventKind, Label};
 use crate::statsd::mapcache::{MapCache, Mapping};
-use crate::statsd::mapper::{
-    self, Action, DEFAULT_HELP, Mapper, MetricType, Normaliser, ObserverType, Rule,
-};
+use crate::statsd::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, ObserverType, Rule};
 use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally, rule_number};
 use crate::statsd::name;
 use crate::statsd::relay::RelayBatch;
@@ -192,11 +190,7 @@ impl Core {
             self.tally.add(Count::CacheHits, weight - 1);
         }
         let mapping = Arc::new(match self.loaded.mapper.map(name, metric_type, &mut self.buffer) {
-            Some(mapped) => Mapping {
-                rule: Some(mapped.rule.index),
-                name: mapped.name.into(),
-                labels: mapped.labels().map(|(name, value)| (name.into(), value.into())).collect(),
-            },
+            Some(mapped) => Mapping::of(&mapped),
             None => {
                 let examples = &self.shared.metrics.examples;
                 let events = if examples.has_room() {
@@ -328,71 +322,11 @@ impl Core {
         let rule = route.mapping.rule.and_then(|index| mapper.rules().get(index));
         let label_count = match route.label_count {
             Some(count) => count,
-            None => {
-                let normalise = rule.map_or(&mapper.defaults().normalise, |rule| &rule.normalise);
-                self.render_labels(event, &route.mapping, rule, normalise)
-            }
+            None => render_labels(&mut self.text, event.labels, &route.mapping, mapper),
         };
         route.label_count = Some(label_count);
-        self.shared.registry.resolve(&NewSeries {
-            key: Key { name: &route.mapping.name, labels: &self.text, label_count },
-            aggregation: aggregation(mapper, rule, route.kind),
-            help: rule.map_or(DEFAULT_HELP, |rule| &rule.help),
-            ttl: ticks(rule.map_or(mapper.defaults().ttl, |rule| rule.ttl)),
-            generation: loaded.generation as u32,
-            budget: rule.map_or_else(RuleBudget::default, |rule| rule.limits),
-            origin: &self.origin,
-        })
-    }
-
-    /// Renders the labels of an event into `text`: tags and the rule's labels, sorted by name, their values normalised.
-    /// Of equal names the rule's label wins unless the rule honours tags.
-    fn render_labels(
-        &mut self,
-        event: &Event<'_>,
-        mapping: &Mapping,
-        rule: Option<&Rule>,
-        normalise: &Normaliser,
-    ) -> u16 {
-        let honor = rule.is_some_and(|rule| rule.honor_labels);
-        self.text.clear();
-        let mut count = 0u16;
-        let mut tags = event.labels.iter().peekable();
-        let mut own = mapping.labels.iter().peekable();
-        loop {
-            let (name, value): (&str, &str) = match (tags.peek(), own.peek()) {
-                (None, None) => return count,
-                (Some(tag), Some((name, value))) => match (*tag.name).cmp(name) {
-                    std::cmp::Ordering::Less => {
-                        let pair = (&*tag.name, tag.value);
-                        tags.next();
-                        pair
-                    }
-                    std::cmp::Ordering::Greater => {
-                        own.next();
-                        (name, value)
-                    }
-                    std::cmp::Ordering::Equal => {
-                        let pair: (&str, &str) =
-                            if honor { (&tag.name, tag.value) } else { (name, value) };
-                        tags.next();
-                        own.next();
-                        pair
-                    }
-                },
-                (Some(tag), None) => {
-                    let pair = (&*tag.name, tag.value);
-                    tags.next();
-                    pair
-                }
-                (None, Some((name, value))) => {
-                    own.next();
-                    (name, value)
-                }
-            };
-            labels::push(&mut self.text, name, &normalise.value(name, value));
-            count = count.saturating_add(1);
-        }
+        let key = Key { name: &route.mapping.name, labels: &self.text, label_count };
+        self.shared.registry.resolve(&new_series(&loaded, rule, route.kind, key, &self.origin))
     }
 
     fn reject(&mut self, rejection: Rejection, route: &mut Route, weight: u64) -> SampleOutcome {
@@ -415,6 +349,77 @@ impl Core {
             }
         }
         SampleOutcome::Rejected(rejection)
+    }
+}
+
+/// Renders the labels of an event into `text`: its tags and the labels of the rule that it is mapped by, sorted by name, their values normalised.
+/// Of equal names the rule's label wins unless the rule honours tags.
+pub(crate) fn render_labels(
+    text: &mut Vec<u8>,
+    tags: &[Label<'_>],
+    mapping: &Mapping,
+    mapper: &Mapper,
+) -> u16 {
+    let rule = mapping.rule.and_then(|index| mapper.rules().get(index));
+    let normalise = rule.map_or(&mapper.defaults().normalise, |rule| &rule.normalise);
+    let honor = rule.is_some_and(|rule| rule.honor_labels);
+    text.clear();
+    let mut count = 0u16;
+    let mut tags = tags.iter().peekable();
+    let mut own = mapping.labels.iter().peekable();
+    loop {
+        let (name, value): (&str, &str) = match (tags.peek(), own.peek()) {
+            (None, None) => return count,
+            (Some(tag), Some((name, value))) => match (*tag.name).cmp(name) {
+                std::cmp::Ordering::Less => {
+                    let pair = (&*tag.name, tag.value);
+                    tags.next();
+                    pair
+                }
+                std::cmp::Ordering::Greater => {
+                    own.next();
+                    (name, value)
+                }
+                std::cmp::Ordering::Equal => {
+                    let pair: (&str, &str) =
+                        if honor { (&tag.name, tag.value) } else { (name, value) };
+                    tags.next();
+                    own.next();
+                    pair
+                }
+            },
+            (Some(tag), None) => {
+                let pair = (&*tag.name, tag.value);
+                tags.next();
+                pair
+            }
+            (None, Some((name, value))) => {
+                own.next();
+                (name, value)
+            }
+        };
+        labels::push(text, name, &normalise.value(name, value));
+        count = count.saturating_add(1);
+    }
+}
+
+/// The series that an event of this kind asks for, which was mapped by `rule`, if by any.
+pub(crate) fn new_series<'a>(
+    loaded: &'a Loaded,
+    rule: Option<&'a Rule>,
+    kind: EventType,
+    key: Key<'a>,
+    origin: &'a Origin,
+) -> NewSeries<'a> {
+    let mapper = &loaded.mapper;
+    NewSeries {
+        key,
+        aggregation: aggregation(mapper, rule, kind),
+        help: rule.map_or(DEFAULT_HELP, |rule| &rule.help),
+        ttl: ticks(rule.map_or(mapper.defaults().ttl, |rule| rule.ttl)),
+        generation: loaded.generation as u32,
+        budget: rule.map_or_else(RuleBudget::default, |rule| rule.limits),
+        origin,
     }
 }
 

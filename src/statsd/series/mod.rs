@@ -8,6 +8,7 @@ pub(crate) mod cell;
 pub(crate) mod family;
 pub(crate) mod growth;
 pub(crate) mod keys;
+pub(crate) mod landing;
 pub(crate) mod observer;
 pub(crate) mod over;
 pub(crate) mod registry;

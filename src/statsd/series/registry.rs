@@ -31,6 +31,7 @@ use crate::statsd::mapper::SummaryOptions;
 mod admission;
 mod budget;
 mod leave;
+mod preview;
 
 pub(crate) use super::rejection::Rejection;
 
@@ -353,6 +354,11 @@ impl Registry {
             observers: self.observers.view(),
             reserved: Arc::clone(&self.reserved),
         }
+    }
+
+    /// Says which names belong to somebody else.
+    pub(crate) fn reserved(&self) -> Reserved {
+        Arc::clone(&self.reserved)
     }
 
     /// Series made in each of the last minutes, the present one first.

@@ -41,6 +41,11 @@ impl LabelValues {
         self.values.get(&name).copied().map_or(0, u64::from)
     }
 
+    /// How many values the label has.
+    pub(crate) fn of(&self, name: &[u8]) -> u64 {
+        self.count(self.hasher.hash_one(name))
+    }
+
     /// Whether this would be one value more than `limit` for the label.
     pub(crate) fn is_beyond(&self, name: &[u8], value: &[u8], limit: u64) -> bool {
         let (name, pair) = self.hashes(name, value);

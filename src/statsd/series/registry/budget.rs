@@ -16,16 +16,35 @@ use crate::statsd::series::account::{
 };
 use crate::statsd::series::cell::Handle;
 use crate::statsd::series::family::Family;
+use crate::statsd::series::landing::Beyond;
 use crate::statsd::series::over::{Action, Limit};
 use crate::statsd::series::senders::Outcome;
 use crate::statsd::series::tree::Key;
 use crate::statsd::series::values::LabelValues;
 
 /// What one metric is allowed.
-struct Allowed {
-    series: u64,
-    values_per_label: u64,
+pub(super) struct Allowed {
+    pub(super) series: u64,
+    pub(super) values_per_label: u64,
     value_bytes: u64,
+}
+
+/// What becomes of a label set that nothing is known of yet.
+pub(super) struct Plan {
+    /// The budgets that it goes beyond.
+    pub(super) beyond: Vec<Beyond>,
+    /// Where it lands.
+    pub(super) end: Result<End, Rejection>,
+}
+
+/// The series in which a label set lands.
+pub(super) enum End {
+    /// A new one of its own.
+    Makes(Absent),
+    /// One that is there, with these labels.
+    Joins(Resolved, Vec<u8>),
+    /// A new one with these labels.
+    MakesAnother(Absent, Vec<u8>),
 }
 
 impl Registry {
@@ -38,7 +57,7 @@ impl Registry {
         self.budget.mode == BudgetMode::Enforce
     }
 
-    fn allowed(&self, rule: RuleBudget) -> Allowed {
+    pub(super) fn allowed(&self, rule: RuleBudget) -> Allowed {
         Allowed {
             series: rule.series.unwrap_or(self.budget.series_per_metric),
             values_per_label: rule.values_per_label.unwrap_or(self.budget.values_per_label),
@@ -72,95 +91,126 @@ impl Registry {
         &self,
         members: &mut Members,
         series: &NewSeries<'_>,
-        mut absent: Absent,
+        absent: Absent,
     ) -> Result<Resolved, Rejection> {
         if !self.has_budget() {
             return Ok(self.make(members, series, absent));
         }
+        if let Some(family) = absent.family.as_deref()
+            && let Some(threshold) = self.looks_at_values(series, family)
+        {
+            self.gather_values(members, family, threshold);
+        }
+        let values =
+            absent.family.as_ref().and_then(|family| members.account.values.get(&family.id));
+        let Plan { beyond, end } = self.plan(members, series, absent, values);
+        if !beyond.is_empty() {
+            let now = self.clock.now();
+            for Beyond { label, limit, action } in &beyond {
+                self.over.note(series.key.name, label, *limit, *action, now);
+            }
+            self.senders.note(series.origin, series.key.name, Outcome::Beyond, now);
+        }
+        match end? {
+            End::Makes(absent) => Ok(self.make(members, series, absent)),
+            End::Joins(resolved, _) => Ok(self.remember(members, series, resolved)),
+            End::MakesAnother(absent, labels) => {
+                let mut other = *series;
+                let own_count = labels != OVERFLOW;
+                let label_count = if own_count { series.key.label_count } else { 1 };
+                other.key = Key { labels: &labels, label_count, ..series.key };
+                let resolved = self.make(members, &other, absent);
+                Ok(self.remember(members, series, resolved))
+            }
+        }
+    }
+
+    /// What becomes of a label set that nothing is known of. `values` are those of the labels of its family, where a
+    /// budget of values is to be held against them. Nothing is changed.
+    pub(super) fn plan(
+        &self,
+        members: &Members,
+        series: &NewSeries<'_>,
+        mut absent: Absent,
+        values: Option<&LabelValues>,
+    ) -> Plan {
         let allowed = self.allowed(series.budget);
-        let kind = series.aggregation.kind();
-        if let Some(label) = self.long_name(&series.key) {
-            self.beyond(series, label, Limit::NameBytes, Action::Refused);
-            if self.enforces() {
-                return Err(Rejection::NameLimit);
-            }
-        }
-        let mut wanted = *series;
-        let text;
-        let over = self.labels_beyond(members, series, absent.family.as_deref(), &allowed);
-        if !over.is_empty() {
-            let action = if folds(kind) { Action::Folded } else { Action::Refused };
-            for ((name, _), limit) in labels::iter(series.key.labels).zip(&over) {
-                if let Some(limit) = limit {
-                    self.beyond(series, &String::from_utf8_lossy(name), *limit, action);
+        let folds = folds(series.aggregation.kind());
+        let action = if folds { Action::Folded } else { Action::Refused };
+        let mut beyond = Vec::new();
+        let mut note = |label: &str, limit, action| {
+            let action = if self.enforces() { action } else { Action::Tracked };
+            beyond.push(Beyond { label: label.to_owned(), limit, action });
+        };
+        let end = 'end: {
+            if let Some(label) = self.long_name(&series.key) {
+                note(label, Limit::NameBytes, Action::Refused);
+                if self.enforces() {
+                    break 'end Err(Rejection::NameLimit);
                 }
             }
-            if self.enforces() {
-                if !folds(kind) {
-                    return Err(Rejection::LabelLimit);
-                }
-                text = self.fold_labels(series.key.labels, &over);
-                wanted.key.labels = &text;
-                match self.find(members, &wanted)? {
-                    Found::Alive(resolved) => {
-                        return Ok(self.remember(members, series, resolved));
+            let mut wanted = *series;
+            let mut folded = None;
+            let over = self.labels_beyond(series, absent.family.as_deref(), values, &allowed);
+            if !over.is_empty() {
+                for ((name, _), limit) in labels::iter(series.key.labels).zip(&over) {
+                    if let Some(limit) = limit {
+                        note(&String::from_utf8_lossy(name), *limit, action);
                     }
-                    Found::Absent(other) => absent = other,
                 }
-            }
-        }
-        if let Some(limit) = self.is_full(members, &wanted, absent.family.as_deref(), &allowed) {
-            let action = if folds(kind) { Action::Folded } else { Action::Refused };
-            let rejection = match limit {
-                Limit::Memory => Rejection::MemoryLimit,
-                _ => Rejection::SeriesLimit,
-            };
-            wanted.key = Key { labels: OVERFLOW, label_count: 1, ..series.key };
-            let found = if self.enforces() && folds(kind) {
-                Some(self.find(members, &wanted)?)
-            } else {
-                None
-            };
-            match found {
-                Some(Found::Alive(resolved)) => {
-                    self.beyond(series, "", limit, action);
-                    return Ok(self.remember(members, series, resolved));
-                }
-                Some(Found::Absent(other))
-                    if self
-                        .is_full(members, &wanted, other.family.as_deref(), &allowed)
-                        .is_none() =>
-                {
-                    self.beyond(series, "", limit, action);
-                    absent = other;
-                }
-                _ => {
-                    self.beyond(series, "", limit, Action::Refused);
-                    if self.enforces() {
-                        return Err(rejection);
+                if self.enforces() {
+                    if !folds {
+                        break 'end Err(Rejection::LabelLimit);
                     }
-                    wanted.key = series.key;
+                    let text = &*folded.insert(self.fold_labels(series.key.labels, &over));
+                    wanted.key.labels = text;
+                    match self.find(members, &wanted) {
+                        Err(rejection) => break 'end Err(rejection),
+                        Ok(Found::Alive(resolved)) => {
+                            break 'end Ok(End::Joins(resolved, text.clone()));
+                        }
+                        Ok(Found::Absent(other)) => absent = other,
+                    }
                 }
             }
-        }
-        let resolved = self.make(members, &wanted, absent);
-        if wanted.key.labels == series.key.labels {
-            return Ok(resolved);
-        }
-        Ok(self.remember(members, series, resolved))
+            if let Some(limit) = self.is_full(members, &wanted, absent.family.as_deref(), &allowed)
+            {
+                wanted.key = Key { labels: OVERFLOW, label_count: 1, ..series.key };
+                if self.enforces() && folds {
+                    match self.find(members, &wanted) {
+                        Err(rejection) => break 'end Err(rejection),
+                        Ok(Found::Alive(resolved)) => {
+                            note("", limit, action);
+                            break 'end Ok(End::Joins(resolved, OVERFLOW.to_vec()));
+                        }
+                        Ok(Found::Absent(other)) => {
+                            let family = other.family.as_deref();
+                            if self.is_full(members, &wanted, family, &allowed).is_none() {
+                                note("", limit, action);
+                                break 'end Ok(End::MakesAnother(other, OVERFLOW.to_vec()));
+                            }
+                        }
+                    }
+                }
+                note("", limit, Action::Refused);
+                if self.enforces() {
+                    break 'end Err(match limit {
+                        Limit::Memory => Rejection::MemoryLimit,
+                        _ => Rejection::SeriesLimit,
+                    });
+                }
+            }
+            Ok(match folded {
+                Some(labels) => End::MakesAnother(absent, labels),
+                None => End::Makes(absent),
+            })
+        };
+        Plan { beyond, end }
     }
 
     fn make(&self, members: &mut Members, series: &NewSeries<'_>, absent: Absent) -> Resolved {
         let handle = self.create(members, series, absent);
         Resolved { handle, ttl: series.ttl }
-    }
-
-    /// Counts what goes beyond a budget.
-    fn beyond(&self, series: &NewSeries<'_>, label: &str, limit: Limit, action: Action) {
-        let action = if self.enforces() { action } else { Action::Tracked };
-        let now = self.clock.now();
-        self.over.note(series.key.name, label, limit, action, now);
-        self.senders.note(series.origin, series.key.name, Outcome::Beyond, now);
     }
 
     /// The label whose name is too long, or nothing in place of the metric's own.
@@ -173,20 +223,21 @@ impl Registry {
         names.find(|name| name.len() > most).map(|name| str::from_utf8(name).unwrap_or_default())
     }
 
+    /// How many values a label of the family may have, if it has so many label sets that this may be too few.
+    pub(super) fn looks_at_values(&self, series: &NewSeries<'_>, family: &Family) -> Option<u64> {
+        let many = self.allowed(series.budget).values_per_label;
+        (many > 0 && u64::from(family.live()) >= many).then_some(many)
+    }
+
     /// For each label the budget that its value goes beyond; nothing if none does.
     fn labels_beyond(
         &self,
-        members: &mut Members,
         series: &NewSeries<'_>,
         family: Option<&Family>,
+        values: Option<&LabelValues>,
         allowed: &Allowed,
     ) -> Vec<Option<Limit>> {
-        let many = allowed.values_per_label;
-        let family = family.filter(|family| many > 0 && u64::from(family.live()) >= many);
-        if let Some(family) = family {
-            self.gather_values(members, family, many);
-        }
-        let values = family.and_then(|family| members.account.values.get(&family.id));
+        let many = family.and_then(|family| self.looks_at_values(series, family));
         let limit = |name: &[u8], value: &[u8]| {
             let long = allowed.value_bytes > 0
                 && value.len() as u64 > allowed.value_bytes
@@ -196,7 +247,8 @@ impl Registry {
             } else if long {
                 Some(Limit::ValueBytes)
             } else {
-                let beyond = values.is_some_and(|values| values.is_beyond(name, value, many));
+                let many = many.zip(values);
+                let beyond = many.is_some_and(|(many, values)| values.is_beyond(name, value, many));
                 beyond.then_some(Limit::ValuesPerLabel)
             }
         };
@@ -212,13 +264,23 @@ impl Registry {
 
     /// Makes sure that the values of the labels of a family are there.
     fn gather_values(&self, members: &mut Members, family: &Family, threshold: u64) {
-        let Members { account, tree, .. } = members;
-        account.values.entry(family.id).or_insert_with(|| {
-            let most = if self.enforces() { 0 } else { threshold };
-            let mut values = LabelValues::new(threshold, most);
-            tree.each_of(family, |text| values.join(text, &self.fold));
-            values
-        });
+        if !members.account.values.contains_key(&family.id) {
+            let values = self.values_of(members, family, threshold);
+            members.account.values.insert(family.id, values);
+        }
+    }
+
+    /// The values of the labels of a family; looks at all of its series.
+    pub(super) fn values_of(
+        &self,
+        members: &Members,
+        family: &Family,
+        threshold: u64,
+    ) -> LabelValues {
+        let most = if self.enforces() { 0 } else { threshold };
+        let mut values = LabelValues::new(threshold, most);
+        members.tree.each_of(family, |text| values.join(text, &self.fold));
+        values
     }
 
     /// The labels with the fold value in place of those that go beyond a budget.

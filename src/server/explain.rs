@@ -1,0 +1,81 @@
+//! `/api/v1/explain?line=`: what would become of a StatsD line, as text or with `format=json` as JSON.
+//!
+//! The line is not ingested, and nothing changes by it. What it costs is bounded by its length and the number of rules,
+//! and one is explained at a time.
+
+use std::sync::Arc;
+
+use super::body::Body;
+use super::query;
+use super::response::{self, Response, nosniff};
+use super::router::{Call, Methods, Router};
+use crate::status::Board;
+
+/// Where it is.
+pub(crate) const PATH: &str = "/api/v1/explain";
+
+/// Longest line that is explained, in bytes: what fits into a request, whatever has to be escaped.
+pub(crate) const MAX_LINE: usize = 16 << 10;
+
+/// The route.
+pub(crate) fn routes(board: &Arc<Board>) -> Router {
+    let board = Arc::clone(board);
+    Router::default().at_async(PATH, Methods::Read, move |call| answer(Arc::clone(&board), call))
+}
+
+async fn answer(board: Arc<Board>, call: Call) -> Response {
+    let is_json = match query::first(call.query(), "format").as_deref() {
+        None | Some("" | "text") => false,
+        Some("json") => true,
+        Some(_) => return refuse(400, "format must be text or json", false),
+    };
+    let line = match line(call.query(), "line") {
+        Ok(Some(line)) => line,
+        Ok(None) => return refuse(400, "line= must be a line as a client sends it", is_json),
+        Err(error) => return refuse(400, &error, is_json),
+    };
+    let all = query::first(call.query(), "all").is_some();
+    let Some(explanation) = board.explain(line, all).await else {
+        return refuse(404, "no StatsD lines are taken here", is_json);
+    };
+    if !is_json {
+        return nosniff(response::text(200, explanation.text()));
+    }
+    let text = explanation.text();
+    let mut data = serde_json::to_value(explanation).unwrap_or_default();
+    if let Some(data) = data.as_object_mut() {
+        data.insert("text".to_owned(), text.into());
+    }
+    json(200, &serde_json::json!({"status": "success", "data": data}))
+}
+
+/// The line that a parameter has, without its line feed.
+///
+/// # Errors
+/// What is wrong with it, in words for who asks.
+pub(crate) fn line(query: &str, parameter: &str) -> Result<Option<Vec<u8>>, String> {
+    let Some(mut line) = query::first_bytes(query, parameter) else { return Ok(None) };
+    if line.ends_with(b"\n") {
+        line.pop();
+    }
+    if line.len() > MAX_LINE {
+        return Err(format!("a line of more than {MAX_LINE} bytes is not explained"));
+    }
+    if line.contains(&b'\n') {
+        return Err("one line is explained at a time".to_owned());
+    }
+    Ok(Some(line).filter(|line| !line.is_empty()))
+}
+
+fn refuse(status: u16, error: &str, is_json: bool) -> Response {
+    if !is_json {
+        return response::error(status, format!("{error}\n"));
+    }
+    // As Prometheus' API does it.
+    let kind = if status == 404 { "not_found" } else { "bad_data" };
+    json(status, &serde_json::json!({"status": "error", "errorType": kind, "error": error}))
+}
+
+fn json(status: u16, value: &serde_json::Value) -> Response {
+    nosniff(response::with_type(status, "application/json", Body::whole(value.to_string())))
+}

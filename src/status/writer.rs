@@ -1,0 +1,50 @@
+//! Lines and tables for a terminal.
+
+use std::fmt::Write as _;
+
+use super::words::printable;
+
+/// Text that does not steer the terminal on which it is shown, whatever was written to it.
+#[derive(Debug, Default)]
+pub(crate) struct Writer(String);
+
+impl Writer {
+    /// All that was written.
+    pub(crate) fn text(self) -> String {
+        self.0
+    }
+
+    /// A line, so many steps to the right.
+    pub(crate) fn line(&mut self, depth: usize, text: &str) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.0, "{:1$}{2}", "", 2 * depth, printable(text));
+    }
+
+    /// The beginning of something else.
+    pub(crate) fn heading(&mut self, text: &str) {
+        self.0.push('\n');
+        self.line(0, text);
+    }
+
+    /// Columns as wide as they have to be; `right` says which are aligned to the right.
+    pub(crate) fn table(&mut self, right: &[bool], rows: &[Vec<String>]) {
+        let cells =
+            |row: &Vec<String>| row.iter().map(|cell| printable(cell).into_owned()).collect();
+        let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
+        let width = |column: usize| {
+            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+        };
+        let widths: Vec<usize> = (0..right.len()).map(|at| width(at).unwrap_or(0)).collect();
+        for row in &rows {
+            let mut line = String::new();
+            for ((cell, &width), &right) in row.iter().zip(&widths).zip(right) {
+                // Writing to a String cannot fail.
+                let _ = match right {
+                    true => write!(line, "{cell:>width$}  "),
+                    false => write!(line, "{cell:<width$}  "),
+                };
+            }
+            self.line(1, line.trim_end());
+        }
+    }
+}
