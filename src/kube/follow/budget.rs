@@ -41,8 +41,8 @@ struct State {
     series: u64,
     /// Of kinds that are large enough for it.
     table: Option<Table>,
-    /// How often the table was made or dropped: one that was made while others collect lacks what they have.
-    tables: u64,
+    /// Whether the table has what is there no more: it goes when nobody collects.
+    stale: bool,
     told: Option<Instant>,
 }
 
@@ -60,6 +60,15 @@ struct Member {
     least: Option<u64>,
 }
 
+impl Member {
+    /// As [`Rules::came`], while a new state is collected.
+    fn came(&mut self, counts: (&[u64], &[u64]), is_there: bool, rules: &Rules, table: &mut Table) {
+        if let Some(Collecting { again, .. }) = &mut self.collecting {
+            rules.came(counts, is_there, again, table);
+        }
+    }
+}
+
 struct Collecting {
     /// Series of the old state.
     old: u64,
@@ -67,10 +76,8 @@ struct Collecting {
     near: bool,
     /// Series of known objects that came.
     known: u64,
-    /// What these had in open families.
+    /// Series of open families that are in both states.
     again: Vec<u64>,
-    /// As [`State::tables`] at its beginning.
-    tables: u64,
 }
 
 /// The state that objects of a list/watch belong to at a moment.
@@ -94,6 +101,21 @@ impl Present<'_> {
                 if self.store.look(uid, &mut *see).is_none() {
                     self.handover.look(uid, see);
                 }
+            }
+        }
+    }
+
+    /// Shows all objects of the state that is being collected, or of the old one.
+    fn each(&mut self, collected: bool, mut see: impl FnMut(Kept<'_>)) {
+        match (&mut self.collected, collected) {
+            (Some(collected), true) => {
+                collected.each(&mut see);
+                self.passing.each(see);
+            }
+            (None, true) => {}
+            (_, false) => {
+                self.store.each(&mut see);
+                self.handover.each(see);
             }
         }
     }
@@ -128,8 +150,8 @@ impl KindBudget {
         }
         let rules = Rules::new(budget, &renderer.schema(), renderer.open());
         let members = std::iter::repeat_with(Member::default).take(members).collect();
-        let (objects, series, table, tables, told) = (0, 0, None, 0, None);
-        let state = Mutex::new(State { members, objects, series, table, tables, told });
+        let (objects, series, table, stale, told) = (0, 0, None, false, None);
+        let state = Mutex::new(State { members, objects, series, table, stale, told });
         let (mode, most, metrics) = (budget.mode, budget.series_per_kind, metrics.clone());
         Some(Arc::new(Self { mode, most, rules, resource, metrics, state }))
     }
@@ -169,9 +191,12 @@ impl KindBudget {
 }
 
 impl State {
+    /// Values are to be counted anew when it matters. What others are collecting stands in the table alone, so that it
+    /// stays as long as they do, and counts too much rather than too little.
     fn drop_table(&mut self) {
-        if self.table.take().is_some() {
-            self.tables += 1;
+        self.stale = self.members.iter().any(|member| member.collecting.is_some());
+        if !self.stale {
+            self.table = None;
         }
     }
 }
@@ -196,6 +221,7 @@ impl Allowance {
         state.series = (state.series + series).saturating_sub(before.1);
         if let Some(rules) = &self.kind.rules
             && state.table.is_some()
+            && state.members.iter().all(|member| member.collecting.is_none())
             && rules.population(state.objects, state.series) < rules.harmless() / 2
         {
             state.drop_table();
@@ -203,31 +229,37 @@ impl Allowance {
     }
 
     /// A new list begins, which sees everything again.
-    pub(crate) fn begins(&self, present: &Present<'_>) {
+    pub(crate) fn begins(&self, present: &mut Present<'_>) {
         self.left_out.collect();
         let mut state = self.kind.lock();
-        let (series, tables, old) = (state.series, state.tables, present.old_series());
+        // What one of several collects the others do not see but in the table.
+        if let Some(rules) = self.kind.rules.as_ref().filter(|_| state.members.len() > 1)
+            && state.table.is_none()
+        {
+            state.table = Some(self.gather(&state, rules, present));
+        }
+        let (series, old) = (state.series, present.old_series());
         let near = self.kind.most > 0 && series + old > self.kind.most;
         let Some(member) = state.members.get_mut(self.number) else { return };
-        member.collecting = Some(Collecting { old, near, known: 0, again: Vec::new(), tables });
+        member.collecting = Some(Collecting { old, near, known: 0, again: Vec::new() });
         (member.missed, member.least) = (Missed::default(), None);
     }
 
     /// What was collected is about to become the state, or to be dropped.
-    pub(crate) fn settles(&self, present: &Present<'_>, commits: bool) {
+    pub(crate) fn settles(&self, present: &mut Present<'_>, commits: bool) {
         self.left_out.settle(commits);
         let mut state = self.kind.lock();
-        let tables = state.tables;
         let Some(member) = state.members.get_mut(self.number) else { return };
         let Some(collecting) = member.collecting.take() else { return };
-        // What passes is not all shown or not all kept.
-        if !commits || collecting.tables != tables || !present.passing.is_empty() {
-            return state.drop_table();
+        if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
+            rules.replaced(&collecting.again, table);
+            let part = |object: Kept<'_>| rules.part(object, table);
+            present.each(!commits, part);
         }
-        let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) else { return };
-        rules.replaced(&collecting.again, table);
-        present.store.each(|object| rules.part(object, table));
-        present.handover.each(|object| rules.part(object, table));
+        // What passes is not all shown or not all kept.
+        if state.stale || !present.passing.is_empty() {
+            state.drop_table();
+        }
     }
 
     /// Everything that is shown is gone.
@@ -249,9 +281,17 @@ impl Allowance {
     /// An object goes.
     pub(crate) fn goes(&self, uid: &[u8], present: &mut Present<'_>) {
         self.left_out.forget(present.store.key(uid));
-        let mut state = self.kind.lock();
-        if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
-            present.look(uid, &mut |object| rules.part(object, table));
+        let state = &mut *self.kind.lock();
+        let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) else { return };
+        let mut now = None;
+        present.look(uid, &mut |object| {
+            now = Some(rules.counts(object));
+            rules.part(object, table);
+        });
+        let member = state.members.get_mut(self.number);
+        if let (Some(member), Some(now)) = (member, now) {
+            let before = present.store.look(uid, |object| rules.counts(object));
+            member.came((&before.unwrap_or_default(), &now), false, rules, table);
         }
     }
 
@@ -303,52 +343,52 @@ impl Allowance {
         beyond: &mut Vec<Beyond>,
     ) -> bool {
         let uid = object.uid.clone();
-        let mut missed = Missed::default();
-        if let Some(rules) = &self.kind.rules {
-            let population =
-                rules.population(state.objects + 1, state.series + u64::from(object.series));
-            if state.table.is_none() && population > rules.harmless() {
+        let rules = self.kind.rules.as_ref();
+        if let Some(rules) = rules.filter(|_| state.table.is_none()) {
+            let series = state.series + u64::from(object.series);
+            if rules.population(state.objects + 1, series) > rules.harmless() {
                 state.table = Some(self.gather(state, rules, present));
-                state.tables += 1;
-            }
-            if let Some(member) = state.members.get_mut(self.number) {
-                missed = std::mem::take(&mut member.missed);
             }
         }
-        let (mut old, mut came) = (0, false);
-        let (rules, table) = (self.kind.rules.as_ref(), &mut state.table);
+        let State { members, table, series, .. } = state;
+        let Some(member) = members.get_mut(self.number) else { return true };
+        let mut labels = rules.zip(table.as_mut());
+        let (mut old, mut counts) = (0, Vec::new());
         present.look(&uid, &mut |kept| {
-            (old, came) = (kept.series(), true);
-            if let (Some(rules), Some(table)) = (rules, table.as_mut()) {
+            old = kept.series();
+            if let Some((rules, table)) = &mut labels {
+                counts = rules.counts(kept);
                 rules.part(kept, table);
             }
         });
-        let member = state.members.get_mut(self.number);
-        let collecting = member.and_then(|member| member.collecting.as_mut());
-        if let (Some(collecting), Some(rules), Some(table), false) =
-            (collecting, rules, table.as_mut(), came)
-        {
-            let again = &mut collecting.again;
-            present.store.look(&uid, |kept| rules.came(kept, again, table));
+        let known = member.collecting.is_some() && present.is_known(&uid);
+        let mut before = Vec::new();
+        if let Some((rules, table)) = &mut labels {
+            let look = |kept: Kept<'_>| rules.counts(kept);
+            before = present.store.look(&uid, look).filter(|_| known).unwrap_or_default();
+            member.came((&before, &counts), false, rules, table);
+            counts = rules.counts(Kept::from(&*object));
+            member.came((&before, &counts), true, rules, table);
         }
         if let Some(rules) = rules {
-            rules.contain(object, table.as_mut(), &mut missed, beyond);
+            let table = labels.as_mut().map(|(_, table)| &mut **table);
+            rules.contain(object, table, &mut member.missed, beyond);
+        }
+        if let Some((rules, table)) = &mut labels {
+            member.came((&before, &counts), false, rules, table);
+            counts = rules.counts(Kept::from(&*object));
+            member.came((&before, &counts), true, rules, table);
         }
         let new = u64::from(object.series);
-        let series = state.series;
-        let Some(member) = state.members.get_mut(self.number) else { return true };
-        member.missed = missed;
-        let others = series - member.series;
-        let known = member.collecting.is_some() && present.is_known(&uid);
+        let others = *series - member.series;
         // Known objects that a list has not come to yet have their places.
         let kept = member.collecting.as_ref().filter(|_| !known);
         let kept = kept.map_or(0, |collecting| collecting.old.saturating_sub(collecting.known));
         let fits = self.kind.most == 0
             || others + (present.series() + new).saturating_sub(old) + kept <= self.kind.most;
         if !fits {
-            let action = Action::Refused;
-            let (family, label, limit) = (None, String::new(), Limit::SeriesPerKind);
-            beyond.push(Beyond { family, label, limit, action });
+            let (limit, action) = (Limit::SeriesPerKind, Action::Refused);
+            beyond.push(Beyond { family: None, label: String::new(), limit, action });
         }
         if fits || !self.kind.enforces() {
             if let Some(collecting) = member.collecting.as_mut().filter(|_| known && old == 0) {
@@ -357,7 +397,8 @@ impl Allowance {
             return true;
         }
         member.least = Some(member.least.map_or(new, |least| least.min(new)));
-        if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
+        if let Some((rules, table)) = &mut labels {
+            member.came((&before, &counts), false, rules, table);
             rules.part(Kept::from(&*object), table);
         }
         false
@@ -371,10 +412,7 @@ impl Allowance {
             store.each(&mut see);
             handover.each(&mut see);
         }
-        if let Some(collected) = &mut present.collected {
-            collected.each(&mut see);
-            present.passing.each(&mut see);
-        }
+        present.each(true, see);
         table
     }
 

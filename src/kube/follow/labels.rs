@@ -91,7 +91,7 @@ pub(super) struct Table {
     labels: HashMap<u64, u64, foldhash::fast::FixedState>,
     /// Series of each family.
     series: Vec<u64>,
-    /// Those of them that are of an old state and came again with the new one.
+    /// Those of them that are both in an old state and in the new one, which are counted twice.
     again: Vec<u64>,
 }
 
@@ -465,15 +465,27 @@ impl Rules {
         self.lines_of(object, |family, parts| self.enter(family, parts, &[], table));
     }
 
-    /// An object of an old state has come again: `again` is what came so far.
-    pub(super) fn came(&self, object: Kept<'_>, again: &mut Vec<u64>, table: &mut Table) {
+    /// How many lines an object has of each family.
+    pub(super) fn counts(&self, object: Kept<'_>) -> Vec<u64> {
+        let lines = self.families.iter().map(|family| object.family(family.open.family));
+        lines.map(|lines| memchr::memchr_iter(b'\n', lines).count() as u64).collect()
+    }
+
+    /// An object of an old state, where it has so many lines, has come again with so many, or it has gone since. Those that
+    /// are in both states are in `again`, by family.
+    pub(super) fn came(
+        &self,
+        (before, now): (&[u64], &[u64]),
+        is_there: bool,
+        again: &mut Vec<u64>,
+        table: &mut Table,
+    ) {
         again.resize(self.families.len(), 0);
-        for family in &self.families {
-            let lines = object.family(family.open.family);
-            let count = memchr::memchr_iter(b'\n', lines).count() as u64;
+        for (family, (before, now)) in self.families.iter().zip(before.iter().zip(now)) {
+            let both = *before.min(now);
             for again in [&mut *again, &mut table.again] {
                 if let Some(again) = again.get_mut(family.first) {
-                    *again += count;
+                    *again = if is_there { *again + both } else { again.saturating_sub(both) };
                 }
             }
         }

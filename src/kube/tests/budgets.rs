@@ -1,11 +1,20 @@
 //! Budgets of kinds and of labels that people choose: what is beyond them is left out or folds, is named and counted, and
 //! comes back when there is room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
 
 use super::stub::Writer;
 use super::*;
+use crate::cache::Store;
 use crate::exposition::budget::{Budget, BudgetMode};
+use crate::kube::follow::budget::KindBudget;
+use crate::kube::follow::handover::Handover;
+use crate::kube::follow::intake::Intake;
+use crate::kube::follow::left_out::LeftOut;
+use crate::kube::follow::machine::Collected;
+use crate::kube::target::Scope;
 use crate::resources::custom::resolve::Manner;
 use crate::resources::custom::{Definition, Twice, ValueError, ValueErrors, load, resolve};
 use crate::resources::select::selection::Selection;
@@ -317,4 +326,204 @@ async fn a_family_of_custom_resources_is_bounded() {
     drop(body);
     let _body = listed(&mut bench, 7, &[gadget("a", 6, 1), gadget("b", 2, 2)]).await;
     has(&bench, "gadget_size", sizes, &[("a", "p0"), ("b", "p0"), ("b", "p1")]).await;
+}
+
+/// What may happen to one of two list/watches of a kind.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(usize, u8, u8, u8),
+    Delete(usize, u8),
+    Begin(usize),
+    Settle(usize, bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let put = (0..2usize, 0..10u8, 0..6u8, 0..4u8);
+    prop_oneof![
+        20 => put.prop_map(|(member, name, url, parts)| Step::Put(member, name, url, parts)),
+        6 => (0..2usize, 0..10u8).prop_map(|(member, name)| Step::Delete(member, name)),
+        1 => (0..2usize).prop_map(Step::Begin),
+        2 => (0..2usize, prop::bool::weighted(0.8)).prop_map(|(at, commits)| Step::Settle(at, commits)),
+    ]
+}
+
+/// One list/watch without a server, and what there is by the events that it got.
+struct Follows {
+    intake: Intake,
+    store: Arc<Store>,
+    left_out: Arc<LeftOut>,
+    objects: BTreeMap<u8, (u8, u8)>,
+    coming: Option<BTreeMap<u8, (u8, u8)>>,
+}
+
+fn bytes(member: usize, name: u8, (url, parts): (u8, u8)) -> String {
+    let sizes: Vec<_> =
+        (0..parts).map(|part| format!(r#"{{"part":"{}","value":1}}"#, url / 2 + part)).collect();
+    let long = "x".repeat(usize::from(url / 5) * 8);
+    let rest = format!(r#","labels":{{"url":"/{url}{long}"}},"sizes":[{}]"#, sizes.join(","));
+    object(&format!("n{member}-{name}"), 1, &rest)
+}
+
+impl Follows {
+    fn both(watched: &Watched, budget: &Budget) -> Vec<Self> {
+        let metrics = KubeMetrics::default();
+        let kind = KindBudget::new(budget, &*watched.renderer, (String::new(), &metrics), 2);
+        let follows = |number| {
+            let scope =
+                Scope { target: watched.target.clone(), namespace: None, selector: String::new() };
+            let store = Arc::new(Store::new(watched.renderer.schema()));
+            let handover = Arc::new(Handover::new(Shard::WHOLE));
+            let left_out = Arc::new(LeftOut::default());
+            let allowance =
+                kind.as_ref().map(|kind| kind.allowance(number, (&store, &handover), &left_out));
+            let intake = Intake::new(
+                Arc::new(scope),
+                Arc::clone(&watched.renderer),
+                Arc::clone(&store),
+                handover,
+                (None, allowance),
+                metrics.reflector(""),
+            );
+            Self { intake, store, left_out, objects: BTreeMap::new(), coming: None }
+        };
+        (0..2).map(follows).collect()
+    }
+
+    fn current(&mut self) -> &mut BTreeMap<u8, (u8, u8)> {
+        self.coming.as_mut().unwrap_or(&mut self.objects)
+    }
+
+    fn put(&mut self, member: usize, name: u8, what: (u8, u8)) {
+        self.intake.put(ObjectBytes::Json(bytes(member, name, what).as_bytes()));
+        self.current().insert(name, what);
+    }
+
+    fn delete(&mut self, member: usize, name: u8) {
+        self.intake.remove(ObjectBytes::Json(bytes(member, name, (0, 0)).as_bytes()));
+        self.current().remove(&name);
+    }
+
+    fn begin(&mut self) {
+        self.intake.collect();
+        self.coming.get_or_insert_default();
+    }
+
+    fn settle(&mut self, commits: bool) {
+        if let Some(coming) = self.coming.take() {
+            self.intake.settle(if commits { Collected::Commit } else { Collected::Discard });
+            if commits {
+                self.objects = coming;
+            }
+        }
+    }
+
+    /// A new list of what there is.
+    fn list_anew(&mut self, member: usize) {
+        self.settle(false);
+        self.begin();
+        for (name, what) in self.objects.clone() {
+            self.put(member, name, what);
+        }
+        self.settle(true);
+    }
+}
+
+/// The lines of all families, without values: each once.
+fn shown(follows: &[Follows]) -> Vec<String> {
+    let catalog = Catalog::new();
+    let schema = Arc::clone(follows[0].store.schema());
+    catalog.register(schema, follows.iter().map(|follows| Arc::clone(&follows.store)).collect());
+    let body = catalog.frames(Format::Text, &ScrapeQuery::default()).flatten();
+    let text = String::from_utf8(body.collect()).expect("UTF-8");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.rsplit_once(' ').expect("a value").0.to_owned()).collect()
+}
+
+fn assert_bounds(follows: &[Follows], budget: &Budget, open: &[&str]) {
+    let lines = shown(follows);
+    let series: u64 = follows.iter().map(|follows| follows.store.series()).sum();
+    assert_eq!(series, lines.len() as u64);
+    assert!(budget.series_per_kind == 0 || series <= budget.series_per_kind);
+    let different: BTreeSet<&String> = lines.iter().collect();
+    assert_eq!(different.len(), lines.len(), "a series twice: {lines:#?}");
+    for follows in follows {
+        let counted = follows.store.len() as u64 + follows.left_out.len();
+        assert_eq!(counted, follows.objects.len() as u64);
+    }
+    let mut values: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for line in &lines {
+        let (family, labels) = line.split_once('{').expect("labels");
+        if !open.iter().any(|open| family.starts_with(open)) {
+            continue;
+        }
+        *counts.entry(family).or_default() += 1;
+        for pair in labels.trim_end_matches('}').split("\",") {
+            let (name, value) = pair.split_once("=\"").expect("a label");
+            let value = value.trim_end_matches('"');
+            let chosen = !family.starts_with("kube_pod") || name.starts_with("label_");
+            if chosen && value != "other" {
+                assert!(budget.value_bytes == 0 || value.len() as u64 <= budget.value_bytes);
+                values.entry((family, name)).or_default().insert(value);
+            }
+        }
+    }
+    for (label, values) in values {
+        let most = budget.values_per_label;
+        assert!(most == 0 || values.len() as u64 <= most, "{label:?} has {values:?}");
+    }
+    for (family, count) in counts {
+        let most = budget.series_per_metric;
+        let bounded = family.starts_with("gadget") && most > 0;
+        assert!(!bounded || count <= most, "{family} has {count}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Whatever comes and goes: every bound holds, every object is shown or counted, no series is there twice, and when all
+    /// that is too much has gone, everything else is shown as it is.
+    #[test]
+    fn bounds_hold_and_nothing_is_lost(
+        steps in prop::collection::vec(step(), 0..120),
+        series_per_kind in prop_oneof![Just(0), 20..120u64],
+        values_per_label in prop_oneof![1 => Just(0), 3 => 1..5u64],
+        series_per_metric in prop_oneof![1 => Just(0), 2 => 1..12u64],
+        value_bytes in prop_oneof![1 => Just(0), 1 => Just(9u64)],
+        custom in any::<bool>(),
+    ) {
+        let watched = if custom { gadgets() } else { pods(&["url"]) };
+        let open = ["kube_pod_labels", "gadget_"];
+        let budget = Budget { series_per_kind, values_per_label, series_per_metric, value_bytes, ..Budget::default() };
+        let budget = enforced(budget);
+        let mut both = Follows::both(&watched, &budget);
+        both.iter_mut().for_each(|follows| {
+            follows.begin();
+            follows.settle(true);
+        });
+        for step in steps {
+            match step {
+                Step::Put(at, name, url, parts) => both[at].put(at, name, (url, parts)),
+                Step::Delete(at, name) => both[at].delete(at, name),
+                Step::Begin(at) => both[at].begin(),
+                Step::Settle(at, commits) => both[at].settle(commits),
+            }
+            assert_bounds(&both, &budget, &open);
+        }
+        // One object alone is within any budget that it can be within.
+        for at in 0..2 {
+            both[at].settle(true);
+            for name in both[at].objects.keys().copied().collect::<Vec<_>>() {
+                both[at].delete(at, name);
+            }
+        }
+        both[0].put(0, 0, (0, 1));
+        both[0].list_anew(0);
+        let mut alone = Follows::both(&watched, &enforced(Budget::default()));
+        alone[0].put(0, 0, (0, 1));
+        if series_per_kind == 0 || alone[0].store.series() <= series_per_kind {
+            prop_assert_eq!(shown(&both), shown(&alone));
+        }
+    }
 }
