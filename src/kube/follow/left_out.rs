@@ -8,6 +8,9 @@ use hashbrown::HashMap;
 
 use crate::cache::Key;
 
+/// Namespaces with the number of their objects.
+pub(crate) type Namespaces = Vec<(Vec<u8>, u64)>;
+
 /// Those of one list/watch.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut(Mutex<State>);
@@ -24,7 +27,7 @@ struct Objects {
     /// With the number of the namespace.
     keys: HashMap<Key, u32, foldhash::fast::FixedState>,
     /// The namespaces that there were, and how many objects they have.
-    namespaces: Vec<(Vec<u8>, u64)>,
+    namespaces: Namespaces,
     numbers: HashMap<Vec<u8>, u32, foldhash::fast::RandomState>,
 }
 
@@ -101,7 +104,7 @@ impl LeftOut {
     }
 
     /// How many of each namespace.
-    pub(crate) fn namespaces(&self) -> Vec<(Vec<u8>, u64)> {
+    pub(crate) fn namespaces(&self) -> Namespaces {
         let state = self.lock();
         state.present.namespaces.iter().filter(|(_, count)| *count > 0).cloned().collect()
     }

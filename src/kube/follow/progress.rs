@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use super::left_out::LeftOut;
+use super::left_out::{LeftOut, Namespaces};
 use crate::cache::{Size, Store};
 use crate::kube::frame::Encoding;
 use crate::kube::target::{Scope, Target};
@@ -143,7 +143,7 @@ pub(crate) struct Totals {
     /// With series.
     pub(crate) shown: BTreeMap<Vec<u8>, u64>,
     /// Without, because of a budget.
-    pub(crate) left_out: Vec<(Vec<u8>, u64)>,
+    pub(crate) left_out: Namespaces,
 }
 
 #[derive(Debug, Default)]
@@ -355,7 +355,7 @@ impl Progress {
     }
 
     /// The kind, and what of it has no series because of a budget, likewise.
-    pub(crate) fn left_out(&self) -> Option<(String, Vec<(Vec<u8>, u64)>)> {
+    pub(crate) fn left_out(&self) -> Option<(String, Namespaces)> {
         let left_out = self.left_out.as_ref().filter(|_| self.shown.load(Ordering::Relaxed))?;
         Some((self.target.own_label(), left_out.namespaces()))
     }

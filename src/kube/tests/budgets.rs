@@ -512,10 +512,10 @@ proptest! {
             assert_bounds(&both, &budget, &open);
         }
         // One object alone is within any budget that it can be within.
-        for at in 0..2 {
-            both[at].settle(true);
-            for name in both[at].objects.keys().copied().collect::<Vec<_>>() {
-                both[at].delete(at, name);
+        for (at, follows) in both.iter_mut().enumerate() {
+            follows.settle(true);
+            for name in follows.objects.keys().copied().collect::<Vec<_>>() {
+                follows.delete(at, name);
             }
         }
         both[0].put(0, 0, (0, 1));
