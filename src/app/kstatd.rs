@@ -12,8 +12,8 @@ use super::output::{complain, print};
 use super::{compare, personality, run};
 use crate::cli::kube_args::KubeArgs;
 use crate::cli::native::{
-    CheckArgs, Cli, CliCommand, ExplainArgs, RbacArgs, RenderCommand, RenderKubeArgs,
-    RenderStatsdArgs, RunArgs, StatusArgs,
+    CardinalityCommand, CheckArgs, Cli, CliCommand, ExplainArgs, RbacArgs, RenderCommand,
+    RenderKubeArgs, RenderStatsdArgs, RunArgs, StatusArgs,
 };
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::cli::{completion, config, manual, options_file};
@@ -59,6 +59,9 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Status(args)) => return status(args),
         Some(CliCommand::Top(args)) => return super::top::main(*args),
         Some(CliCommand::Explain(args)) => explain(*args),
+        Some(CliCommand::Cardinality { what: CardinalityCommand::Suggest(args) }) => {
+            super::cardinality::suggest(*args)
+        }
         Some(CliCommand::CheckConfig(args)) => check(&args),
         Some(CliCommand::Rbac(args)) => rbac(&args),
         Some(CliCommand::Diff(args)) => return compare::main(*args).into(),

@@ -5,6 +5,7 @@
 //! flags and files, and ends them. [`process`] is what surrounds it: runtime, signals, watched files.
 
 mod access;
+mod cardinality;
 mod compare;
 #[cfg(feature = "demo")]
 mod demo;

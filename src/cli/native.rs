@@ -62,6 +62,12 @@ pub enum CliCommand {
     Top(Box<TopArgs>),
     /// Tell how a StatsD line is read, which rules were tried, and the series that it leads to
     Explain(Box<ExplainArgs>),
+    /// Find rules against labels and names that explode
+    Cardinality {
+        /// What to do about them.
+        #[command(subcommand)]
+        what: CardinalityCommand,
+    },
     /// Check configuration files and print every problem
     CheckConfig(CheckArgs),
     /// Print the roles that these flags need
@@ -328,6 +334,36 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "HOST:PORT|URL", conflicts_with_all = READS_HERE)]
     pub addr: Option<String>,
     /// How it is reached.
+    #[command(flatten)]
+    pub access: AccessArgs,
+    /// Parsing flags of statsd_exporter.
+    #[command(flatten)]
+    pub statsd: Table<RenderStatsd>,
+}
+
+/// What can be done about labels that explode.
+#[derive(Debug, Subcommand)]
+pub enum CardinalityCommand {
+    /// Print rules for the mapping file against labels and names that explode, with what each saves; changes nothing
+    Suggest(Box<SuggestArgs>),
+}
+
+/// Flags of `kstatd cardinality suggest`.
+#[derive(Clone, Debug, Args)]
+pub struct SuggestArgs {
+    /// Captured StatsD lines; - is standard input
+    #[arg(value_name = "FILE", default_value = "-", conflicts_with = "addr")]
+    pub file: PathBuf,
+    /// A process to ask for its series instead, statsd_exporter or kstatd; with https:// if it speaks TLS
+    #[arg(long, value_name = "HOST:PORT|URL")]
+    pub addr: Option<String>,
+    /// Print no rules, but what those of this file would make: series before and after, by metric
+    #[arg(long, value_name = "RULES")]
+    pub dry_run: Option<PathBuf>,
+    /// Leave labels with fewer values alone, and names of which fewer are alike
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..))]
+    pub min_values: u32,
+    /// How the process is reached.
     #[command(flatten)]
     pub access: AccessArgs,
     /// Parsing flags of statsd_exporter.

@@ -1,9 +1,10 @@
-//! Commands beside serving: rendering files offline, checking configuration, comparing expositions, asking a running
-//! process, the demonstration.
+//! Commands beside serving: rendering files offline, checking configuration, comparing expositions, finding rules, asking a
+//! running process, the demonstration.
 //!
 //! They take what they need as values and know neither argv nor the process they run in.
 
 pub(crate) mod ask;
+pub(crate) mod cardinality;
 pub(crate) mod check_config;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;

@@ -177,6 +177,13 @@ pub struct Rule {
     pub(super) templates: Templates,
 }
 
+impl Rule {
+    /// The metric of everything that matches, where that is always the same one.
+    pub(crate) fn literal_name(&self) -> Option<&str> {
+        self.templates.plain_name.as_deref()
+    }
+}
+
 /// What a rule makes of a name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Templates {

@@ -11,6 +11,7 @@ mod explain;
 mod glob;
 mod load;
 mod normalise;
+mod pasted;
 mod regexes;
 mod template;
 mod validate;

@@ -77,7 +77,8 @@ impl Step {
         regex.map(Box::new).map_err(|error| error.to_string())
     }
 
-    fn apply(&self, value: &str) -> String {
+    /// What becomes of a value.
+    pub(crate) fn apply(&self, value: &str) -> String {
         let alphanumeric = |byte: u8| byte.is_ascii_alphanumeric();
         match self {
             Self::Uuid => runs(value, |byte| alphanumeric(byte) || byte == b'-', uuids),
@@ -133,6 +134,11 @@ impl Normaliser {
             }
         }
         self
+    }
+
+    /// What is done with values of the label, if anything is said of it.
+    pub(crate) fn steps(&self, label: &str) -> Option<&[Step]> {
+        self.labels.iter().find(|(known, _)| known == label).map(|(_, steps)| steps.as_slice())
     }
 
     /// The value that the series gets.

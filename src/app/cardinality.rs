@@ -1,0 +1,50 @@
+//! `kstatd cardinality suggest`: flags and files into what is looked for.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::access::access;
+use super::output::print;
+use crate::cli::native::SuggestArgs;
+use crate::config_file;
+use crate::statsd::mapper::{Mapper, Problem};
+use crate::telemetry::VERSION;
+use crate::tools::cardinality::{self, Options, Origin};
+
+/// Prints rules, or what some would change.
+///
+/// # Errors
+/// Something cannot be read, is no mapping, or does not answer.
+pub(crate) fn suggest(args: SuggestArgs) -> Result<(), String> {
+    let statsd = &args.statsd.0;
+    let origin = match args.addr {
+        Some(address) => {
+            Origin::Process(address, access(args.access)?, format!("kstatd/{VERSION}"))
+        }
+        None => Origin::Lines(args.file, statsd.parser_flags()),
+    };
+    let options = Options {
+        origin,
+        mapping: match statsd.mapping_config.as_str() {
+            "" => String::new(),
+            path => mapping(Path::new(path))?,
+        },
+        rules: args.dry_run.as_deref().map(mapping).transpose()?,
+        least: args.min_values,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let text = runtime.block_on(cardinality::run(options))?;
+    match print(&text) {
+        ExitCode::SUCCESS => Ok(()),
+        _ => Err("what was found is not printed".to_owned()),
+    }
+}
+
+/// The text of a mapping file that can be used.
+fn mapping(path: &Path) -> Result<String, String> {
+    let named = |reason: String| format!("{}: {reason}", path.display());
+    let text = config_file::read(path).map_err(named)?;
+    Mapper::from_yaml(&text).map_err(|problems| named(Problem::list(&problems)))?;
+    Ok(text)
+}

@@ -1,0 +1,89 @@
+//! Rules pasted into a mapping file: both texts as one mapping, to see what would come of it.
+
+use super::config::{Defaults, ObserverType};
+use super::load::{self, RawFile, RawRule};
+use super::{Mapper, next_id, validate};
+use crate::config_file::Problem;
+
+impl Mapper {
+    /// What `base` would be with `rules` in it: the rules before its own, and what `rules` says under `defaults` beside or
+    /// in place of what `base` says there. Places in problems are those of either text.
+    ///
+    /// # Errors
+    /// Every problem that keeps one of them from being used.
+    pub(crate) fn pasted(rules: &str, base: &str) -> Result<Self, Vec<Problem>> {
+        let (rules, base) = (load::load(rules), load::load(base));
+        let mut file = RawFile {
+            rules: complete(rules.rules, &rules.defaults),
+            errors: rules.errors,
+            unclear: rules.unclear,
+            ..RawFile::default()
+        };
+        file.rules.extend(complete(base.rules, &base.defaults));
+        file.errors.extend(base.errors);
+        file.defaults = both(rules.defaults, base.defaults);
+        let validate::Validated { defaults, rules, globs, regexes, warnings } =
+            validate::validate(file)?;
+        Ok(Self { id: next_id(), defaults, rules, globs, regexes, warnings })
+    }
+}
+
+/// The rules with what the defaults of their own file say of them.
+fn complete(mut rules: Vec<RawRule>, defaults: &Defaults) -> Vec<RawRule> {
+    for rule in &mut rules {
+        rule.match_type = rule.match_type.or(Some(defaults.match_type));
+        // Of a rule with options the type has to be that of its file.
+        let has_options = rule.histogram_options.is_some() || rule.summary_options.is_some();
+        if has_options {
+            rule.observer_type = rule.observer_type.or(defaults.observer_type);
+        }
+        if rule.ttl.is_zero() {
+            rule.ttl = defaults.ttl;
+        }
+    }
+    rules
+}
+
+fn both(over: Defaults, under: Defaults) -> Defaults {
+    let Defaults { mut summary_options, mut histogram_options, .. } = under;
+    if !over.summary_options.quantiles.is_empty() {
+        summary_options = over.summary_options;
+    }
+    if !over.histogram_options.buckets.is_empty() {
+        histogram_options = over.histogram_options;
+    }
+    let observer_type: Option<ObserverType> = over.observer_type.or(under.observer_type);
+    Defaults {
+        observer_type,
+        glob_disable_ordering: over.glob_disable_ordering || under.glob_disable_ordering,
+        ttl: if over.ttl.is_zero() { under.ttl } else { over.ttl },
+        normalise: over.normalise.or(&under.normalise),
+        summary_options,
+        histogram_options,
+        match_type: under.match_type,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Buffer, MetricType};
+    use super::*;
+
+    #[test]
+    fn rules_go_first_and_defaults_stand_together() {
+        let base = "defaults: {match_type: regex, normalise: {url: uuid, who: email}}\n\
+                    mappings:\n- {match: '^a', name: base}\n- {match: '^b', name: other}\n";
+        let rules = "defaults: {normalise: {url: [uuid, number]}}\n\
+                     mappings:\n- {match: a.*, name: pasted}\n";
+        let mapper = Mapper::pasted(rules, base).expect("valid");
+        let mut buffer = Buffer::default();
+        for (name, metric) in [("a.b", "pasted"), ("a", "base"), ("b", "other")] {
+            let mapped = mapper.map(name, MetricType::Counter, &mut buffer).expect("a rule");
+            assert_eq!(mapped.name, metric);
+            assert_eq!(mapped.rule.normalise.value("url", "x-1"), "x-<number>");
+            assert_eq!(mapped.rule.normalise.value("who", "a@b.cc"), "<email>");
+        }
+        assert!(Mapper::pasted("mappings: 1", "").is_err());
+        assert!(Mapper::pasted("", "mappings: 1").is_err());
+    }
+}

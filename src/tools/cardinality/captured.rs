@@ -1,0 +1,312 @@
+//! Where series come from: lines as clients send them, or the exposition of a running process.
+//!
+//! Either is gone through several times, so that nothing of it has to be kept in memory. What can be read only once (a
+//! pipe, the answer of a server) lies meanwhile in a file without a name.
+
+use std::borrow::Cow;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use http_body_util::BodyExt;
+use tokio::time::timeout;
+
+use crate::exposition::labels;
+use crate::exposition::reader::{Line, Reader, Sample};
+use crate::kube::client::endpoint::{Access, Endpoint};
+use crate::statsd::line::{self, Event, EventKind, ParserFlags, SampleError};
+use crate::statsd::mapper::MetricType;
+
+/// The series of the StatsD side alone, where a process has other ones too.
+const STATSD_ALONE: &str = "/metrics/statsd";
+const METRICS: &str = "/metrics";
+/// What is sent as `Accept`.
+const TEXT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
+/// How long a server may be silent.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest line that is read: far more than a datagram holds.
+const MAX_LINE: u64 = 1 << 20;
+/// What is read of a file at once.
+const PIECE: usize = 128 * 1024;
+
+/// Something that leads to a series.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'a> {
+    /// A StatsD name, or that of a family.
+    pub name: &'a str,
+    /// Which rules are for it.
+    pub kind: MetricType,
+    /// Whether it is a member of a set, which is a gauge for rules.
+    pub is_set: bool,
+    /// Of a counter that cannot fall.
+    pub is_negative: bool,
+    /// Tags, or the labels of a series without those that its type has; names as they are shown.
+    pub labels: &'a [(&'a str, &'a str)],
+    /// Which of the series of a label set it is: of an exposition alone.
+    pub part: Option<&'a str>,
+}
+
+/// What is held against the mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Lines as they are sent.
+    Lines(ParserFlags),
+    /// Series as they are shown.
+    Exposition,
+}
+
+/// Series to go through.
+#[derive(Debug)]
+pub(super) struct Captured {
+    file: File,
+    start: u64,
+    pub form: Form,
+}
+
+impl Captured {
+    /// Lines of a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// It cannot be read, or what comes through a pipe cannot be kept.
+    pub(super) fn lines(path: &Path, flags: ParserFlags) -> Result<Self, String> {
+        let failed = |error: io::Error| format!("{}: {error}", path.display());
+        let mut file = if path == Path::new("-") {
+            File::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?)
+        } else {
+            File::open(path).map_err(failed)?
+        };
+        let form = Form::Lines(flags);
+        if file.metadata().map_err(failed)?.is_file() {
+            let start = file.stream_position().map_err(failed)?;
+            return Ok(Self { file, start, form });
+        }
+        let mut kept = without_name()?;
+        io::copy(&mut file, &mut kept).map_err(failed)?;
+        Ok(Self { file: kept, start: 0, form })
+    }
+
+    /// The series of a running process. An address without a path is asked for those of the StatsD side first.
+    ///
+    /// # Errors
+    /// There is no exposition, or it cannot be kept.
+    pub(super) async fn exposition(
+        address: &str,
+        access: Access,
+        user_agent: &str,
+    ) -> Result<Self, String> {
+        let url =
+            if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+        let host = url.find("://").map_or(0, |at| at + 3);
+        let path = url.get(host..).and_then(|rest| rest.split_once('/')).map(|(_, path)| path);
+        let server = Endpoint::new(&url, access, user_agent)?;
+        let file = if path.is_some_and(|path| !path.is_empty()) {
+            fetched(server.get(TEXT, "identity")).await?
+        } else {
+            match fetched(server.get_at(STATSD_ALONE, TEXT, "identity")).await {
+                Ok(file) => file,
+                // The originals have another page there, or none.
+                Err(_) => fetched(server.get_at(METRICS, TEXT, "identity")).await?,
+            }
+        };
+        Ok(Self { file, start: 0, form: Form::Exposition })
+    }
+
+    /// Shows everything, in order. Says how many lines or samples there were.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no exposition.
+    pub(super) fn replay(&mut self, each: &mut dyn FnMut(&Seen<'_>)) -> Result<u64, String> {
+        self.file.seek(SeekFrom::Start(self.start)).map_err(|error| error.to_string())?;
+        match self.form {
+            Form::Lines(flags) => self.replay_lines(flags, each).map_err(|error| error.to_string()),
+            Form::Exposition => self.replay_exposition(each),
+        }
+    }
+
+    fn replay_lines(
+        &mut self,
+        flags: ParserFlags,
+        each: &mut dyn FnMut(&Seen<'_>),
+    ) -> io::Result<u64> {
+        let mut input = BufReader::with_capacity(PIECE, &mut self.file);
+        let mut sink = Lines { each };
+        let (mut buffer, mut count) = (Vec::new(), 0);
+        loop {
+            buffer.clear();
+            if (&mut input).take(MAX_LINE).read_until(b'\n', &mut buffer)? == 0 {
+                return Ok(count);
+            }
+            count += 1;
+            match buffer.strip_suffix(b"\n") {
+                Some(text) => line::parse(text, flags, &mut sink),
+                None if (buffer.len() as u64) < MAX_LINE => line::parse(&buffer, flags, &mut sink),
+                // No client sends that; what is left of it is no line either.
+                None => drop(input.skip_until(b'\n')?),
+            }
+        }
+    }
+
+    fn replay_exposition(&mut self, each: &mut dyn FnMut(&Seen<'_>)) -> Result<u64, String> {
+        let mut reader = Reader::default();
+        let mut families = Families { each, name: String::new(), kind: String::new(), samples: 0 };
+        let mut buffer = vec![0; PIECE];
+        loop {
+            let read = self.file.read(&mut buffer).map_err(|error| error.to_string())?;
+            let bytes = buffer.get(..read).unwrap_or_default();
+            if bytes.is_empty() {
+                reader.finish().map_err(|error| error.to_string())?;
+                return Ok(families.samples);
+            }
+            let fed = reader.feed(bytes, &mut |line| families.line(&line));
+            fed.map_err(|error| error.to_string())?;
+        }
+    }
+}
+
+/// A file that nobody else sees and that goes with the process.
+fn without_name() -> Result<File, String> {
+    let folder = std::env::temp_dir();
+    let path = folder.join(format!("kstatd-captured-{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    let made = options.read(true).write(true).create_new(true).mode(0o600).open(&path);
+    let file = made.and_then(|file| std::fs::remove_file(&path).map(|()| file));
+    file.map_err(|error| {
+        let folder = folder.display();
+        format!("cannot keep the input in {folder}: {error}; set TMPDIR, or name a file of lines")
+    })
+}
+
+/// The answer, if it is an exposition.
+async fn fetched(
+    answer: impl Future<Output = Result<http::Response<crate::kube::client::connection::Body>, String>>,
+) -> Result<File, String> {
+    let late = |_| format!("no answer within {} s", PATIENCE.as_secs());
+    let answer = timeout(PATIENCE, answer).await.map_err(late)??;
+    let status = answer.status();
+    if status != 200 {
+        let reason = status.canonical_reason().unwrap_or_default();
+        return Err(format!("the answer is {} {reason}", status.as_u16()));
+    }
+    let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if !kind.is_some_and(|kind| kind.starts_with("text/plain") && kind.contains("version=")) {
+        let kind = kind.unwrap_or_default();
+        return Err(format!("the answer is no exposition: its Content-Type is {kind:?}"));
+    }
+    let mut file = without_name()?;
+    let mut body = answer.into_body();
+    while let Some(frame) = timeout(PATIENCE, body.frame()).await.map_err(late)? {
+        let frame = frame.map_err(|error| format!("the answer breaks off: {error}"))?;
+        if let Ok(data) = frame.into_data() {
+            file.write_all(&data).map_err(|error| format!("cannot keep the answer: {error}"))?;
+        }
+    }
+    Ok(file)
+}
+
+/// Takes events of lines.
+struct Lines<'e> {
+    each: &'e mut dyn FnMut(&Seen<'_>),
+}
+
+impl line::Sink for Lines<'_> {
+    fn event(&mut self, event: &Event<'_>) {
+        if event.weight == 0 {
+            return;
+        }
+        let kind = match event.kind {
+            EventKind::Counter => MetricType::Counter,
+            EventKind::Gauge { .. } | EventKind::Set(_) => MetricType::Gauge,
+            EventKind::Observer => MetricType::Observer,
+        };
+        let labels: Vec<_> = event.labels.iter().map(|tag| (&*tag.name, tag.value)).collect();
+        (self.each)(&Seen {
+            name: event.name,
+            kind,
+            is_set: matches!(event.kind, EventKind::Set(_)),
+            is_negative: event.value < 0.0,
+            labels: &labels,
+            part: None,
+        });
+    }
+
+    fn sample(&mut self) {}
+
+    fn sample_error(&mut self, _: SampleError, _: u64) {}
+
+    fn tag_errors(&mut self, _: u64) {}
+
+    fn tags(&mut self) {}
+
+    fn dogstatsd_event(&mut self) {}
+
+    fn dogstatsd_service_check(&mut self) {}
+}
+
+/// Takes lines of an exposition.
+struct Families<'e> {
+    each: &'e mut dyn FnMut(&Seen<'_>),
+    /// The family whose samples come, and its type.
+    name: String,
+    kind: String,
+    samples: u64,
+}
+
+impl Families<'_> {
+    fn line(&mut self, line: &Line<'_>) {
+        match line {
+            Line::Type { name, kind } => {
+                (*name).clone_into(&mut self.name);
+                (*kind).clone_into(&mut self.kind);
+            }
+            Line::Sample(sample) => self.sample(sample),
+            Line::Help { .. } | Line::End => {}
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample<'_>) {
+        self.samples += 1;
+        let of_family = sample.name.strip_prefix(self.name.as_str());
+        let kind = match of_family {
+            Some("" | "_sum" | "_count" | "_bucket") => self.kind.as_str(),
+            _ => "",
+        };
+        let (kind, own) = match kind {
+            "histogram" => (MetricType::Observer, "le"),
+            "summary" => (MetricType::Observer, "quantile"),
+            "gauge" => (MetricType::Gauge, ""),
+            _ => (MetricType::Counter, ""),
+        };
+        let name = if own.is_empty() { sample.name } else { self.name.as_str() };
+        let plain: Vec<(&str, Cow<'_, str>)> = sample
+            .labels
+            .iter()
+            .filter(|(name, _)| own.is_empty() || *name != own)
+            .map(|(name, value)| (*name, unescaped(value)))
+            .collect();
+        let mut labels: Vec<(&str, &str)> =
+            plain.iter().map(|(name, value)| (*name, &**value)).collect();
+        labels.sort_unstable();
+        let bound = sample.labels.iter().find(|(name, _)| *name == own).map(|(_, value)| *value);
+        let part = format!("{}\0{}", sample.name, bound.unwrap_or_default());
+        let part = if own.is_empty() { "" } else { part.as_str() };
+        (self.each)(&Seen {
+            name,
+            kind,
+            is_set: false,
+            is_negative: false,
+            labels: &labels,
+            part: Some(part),
+        });
+    }
+}
+
+fn unescaped(value: &str) -> Cow<'_, str> {
+    match labels::plain(value.as_bytes()) {
+        Cow::Borrowed(_) => Cow::Borrowed(value),
+        Cow::Owned(plain) => Cow::Owned(String::from_utf8_lossy(&plain).into_owned()),
+    }
+}

@@ -1,0 +1,260 @@
+//! What series come to, in bounded memory: how many there are, of which metrics, and how many values each label has.
+//!
+//! Counts are exact as long as all of them together have room for a hash of each thing; the one that finds no room
+//! goes on as an estimate.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher, Hash};
+use std::rc::Rc;
+
+use super::placing::Placed;
+use crate::sketch::Distinct;
+use crate::statsd::mapper::MetricType;
+use crate::status::words;
+
+/// Hashes that are kept, of all counts of a ledger together: up to 40 MB.
+const EXACT: usize = 1 << 21;
+/// Metrics that are told apart.
+pub(super) const METRICS: usize = 8_192;
+/// Labels of metrics whose values are counted.
+const LABELS: usize = 16_384;
+
+/// Made without a key from outside, so that the same input has the same answer.
+pub(super) fn hash(thing: impl Hash) -> u64 {
+    foldhash::quality::FixedState::default().hash_one(thing)
+}
+
+/// How many different things there were.
+#[derive(Debug)]
+pub(super) struct Count {
+    exact: Option<HashSet<u64, foldhash::fast::FixedState>>,
+    estimate: Distinct,
+    room: Rc<Cell<usize>>,
+}
+
+impl Count {
+    fn new(room: &Rc<Cell<usize>>) -> Self {
+        let (exact, estimate) = (Some(HashSet::default()), Distinct::default());
+        Self { exact, estimate, room: Rc::clone(room) }
+    }
+
+    /// Takes one in; whether it may be a new one.
+    fn insert(&mut self, hash: u64) -> bool {
+        let Some(exact) = &mut self.exact else {
+            self.estimate.insert(hash);
+            return true;
+        };
+        if exact.contains(&hash) {
+            return false;
+        }
+        let left = self.room.get();
+        if left > 0 {
+            self.room.set(left - 1);
+            return exact.insert(hash);
+        }
+        exact.iter().for_each(|&hash| self.estimate.insert(hash));
+        self.estimate.insert(hash);
+        self.room.set(exact.len());
+        self.exact = None;
+        true
+    }
+
+    pub(super) fn number(&self) -> Number {
+        match &self.exact {
+            Some(exact) => Number { value: exact.len() as u64, is_exact: true },
+            None => Number { value: self.estimate.count(), is_exact: self.estimate.is_exact() },
+        }
+    }
+}
+
+/// How many there are, perhaps about so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Number {
+    pub value: u64,
+    pub is_exact: bool,
+}
+
+impl Default for Number {
+    fn default() -> Self {
+        Self { value: 0, is_exact: true }
+    }
+}
+
+impl Number {
+    fn times(self, factor: u64) -> Self {
+        Self { value: self.value * factor, ..self }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { value: self.value + other.value, is_exact: self.is_exact && other.is_exact }
+    }
+
+    /// With the word for these things, of which one has no s at its end.
+    pub(super) fn of(self, things: &str) -> String {
+        let one = things.strip_suffix('s').filter(|_| self.value == 1 && things != "series");
+        format!("{self} {}", one.unwrap_or(things))
+    }
+}
+
+impl std::fmt::Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.is_exact { "" } else { "about " })?;
+        f.write_str(&words::count(self.value))
+    }
+}
+
+/// A metric.
+#[derive(Debug)]
+pub(super) struct Metric {
+    pub kind: MetricType,
+    is_set: bool,
+    /// The name that it came from first, and whether there were others.
+    pub from: String,
+    pub from_others: bool,
+    /// The rule that it came by first, by its place among the rules.
+    pub rule: Option<usize>,
+    /// Series of one label set.
+    weight: u64,
+    sets: Count,
+    labels: Vec<(String, Count)>,
+}
+
+impl Metric {
+    pub(super) fn series(&self) -> Number {
+        self.sets.number().times(self.weight)
+    }
+
+    /// How many values each label has.
+    pub(super) fn labels(&self) -> impl Iterator<Item = (&str, Number)> {
+        self.labels.iter().map(|(name, count)| (name.as_str(), count.number()))
+    }
+
+    pub(super) fn values(&self, label: &str) -> Number {
+        let found = self.labels.iter().find(|(name, _)| name == label);
+        found.map(|(_, count)| count.number()).unwrap_or_default()
+    }
+}
+
+/// All series under some mapping.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub metrics: BTreeMap<String, Metric>,
+    /// Series of metrics beyond those that are told apart.
+    rest: Count,
+    /// Names of metrics beyond.
+    rest_names: Count,
+    labels: usize,
+    /// Samples that would find their metric with another type, or without a label that is allowed.
+    pub refused: u64,
+    /// Metrics that each rule leads to, where its name is not the same for all.
+    pub by_rule: HashMap<usize, Count>,
+    room: Rc<Cell<usize>>,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        let room = Rc::new(Cell::new(EXACT));
+        Self {
+            metrics: BTreeMap::new(),
+            rest: Count::new(&room),
+            rest_names: Count::new(&room),
+            labels: 0,
+            refused: 0,
+            by_rule: HashMap::new(),
+            room,
+        }
+    }
+
+    /// Takes in something that leads to a series. `source` is its name before any rule.
+    pub(super) fn note(&mut self, source: &str, placed: &Placed<'_>) {
+        if !self.metrics.contains_key(placed.metric) {
+            if let Some(rule) = placed.rule.filter(|_| placed.names_vary) {
+                let count = self.by_rule.entry(rule).or_insert_with(|| Count::new(&self.room));
+                count.insert(hash(placed.metric));
+            }
+            if self.metrics.len() >= METRICS {
+                self.rest_names.insert(hash(placed.metric));
+                self.rest.insert(hash((placed.metric, &placed.labels, placed.part)));
+                return;
+            }
+            self.metrics.insert(
+                placed.metric.to_owned(),
+                Metric {
+                    kind: placed.kind,
+                    is_set: placed.is_set,
+                    from: source.to_owned(),
+                    from_others: false,
+                    rule: placed.rule,
+                    weight: placed.weight,
+                    sets: Count::new(&self.room),
+                    labels: Vec::new(),
+                },
+            );
+        }
+        let Some(metric) = self.metrics.get_mut(placed.metric) else { return };
+        if metric.kind != placed.kind || metric.is_set != placed.is_set {
+            self.refused += 1;
+            return;
+        }
+        metric.from_others |= metric.from != source;
+        if !metric.sets.insert(hash((&placed.labels, placed.part))) {
+            return;
+        }
+        for (name, value) in &placed.labels {
+            let known = metric.labels.iter().position(|(known, _)| known == name);
+            let at = known.unwrap_or_else(|| {
+                metric.labels.push((name.to_string(), Count::new(&self.room)));
+                self.labels += 1;
+                metric.labels.len() - 1
+            });
+            if self.labels > LABELS && known.is_none() {
+                metric.labels.pop();
+                self.labels -= 1;
+                continue;
+            }
+            if let Some((_, count)) = metric.labels.get_mut(at) {
+                count.insert(hash(value));
+            }
+        }
+    }
+
+    /// All series.
+    pub(super) fn series(&self) -> Number {
+        let all = self.metrics.values().map(Metric::series);
+        all.fold(self.rest.number(), Number::plus)
+    }
+
+    /// Series of metrics that are not told apart.
+    pub(super) fn series_of_rest(&self) -> Number {
+        self.rest.number()
+    }
+
+    /// Names of metrics.
+    pub(super) fn names(&self) -> Number {
+        let told_apart = Number { value: self.metrics.len() as u64, is_exact: true };
+        told_apart.plus(self.rest_names.number())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_exact_while_there_is_room_and_estimates_beyond() {
+        let room = Rc::new(Cell::new(5_000));
+        let (mut small, mut large) = (Count::new(&room), Count::new(&room));
+        for number in 0..10_000u64 {
+            large.insert(hash(number));
+            small.insert(hash(number % 7));
+        }
+        assert_eq!(small.number(), Number { value: 7, is_exact: true });
+        let Number { value, is_exact } = large.number();
+        assert!(!is_exact && (9_200..10_800).contains(&value), "{value}");
+        assert!(!large.insert(hash(1)) || large.exact.is_none());
+        assert_eq!(room.get() + 7, 5_000 - 7 + 7);
+        assert_eq!(Number { value: 1_234, is_exact: false }.of("values"), "about 1,234 values");
+        assert_eq!(Number { value: 1, is_exact: true }.of("values"), "1 value");
+    }
+}

@@ -1,0 +1,186 @@
+//! Steps for the values of a label: the fewest of the built-in ones that explain a sample, and where those do not do,
+//! regular expressions for templates that the values have in common.
+
+use std::collections::BTreeMap;
+
+use super::template::mine;
+use super::yaml;
+use crate::statsd::mapper::Step;
+
+/// The built-in steps that replace what they know, in the order in which they are taken.
+const WORDS: [Step; 7] =
+    [Step::Uuid, Step::Ip, Step::Email, Step::Timestamp, Step::Base64, Step::Hex, Step::Number];
+/// The same, those first that are given up most readily.
+const GIVEN_UP: [Step; 7] =
+    [Step::Base64, Step::Hex, Step::Number, Step::Timestamp, Step::Email, Step::Ip, Step::Uuid];
+/// So many values are few.
+const FEW: usize = 32;
+/// Values of a sample that may have come once where there are few: more, and there are others behind them.
+const ONCE: usize = 4;
+/// Regular expressions for one label.
+const MAX_REGEXES: usize = 8;
+/// Lengths to cut values at.
+const LENGTHS: [usize; 6] = [256, 128, 64, 32, 16, 8];
+
+/// What is done with the values of a label.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    /// As text of a mapping file.
+    pub steps: Vec<String>,
+    /// What most values are.
+    pub shown: String,
+    /// Which part of the sample that is.
+    pub share: f64,
+}
+
+/// What values become, and how many become it.
+fn after(values: &[String], steps: &[Step]) -> BTreeMap<String, usize> {
+    let mut out = BTreeMap::new();
+    for value in values {
+        let mut value = value.clone();
+        for step in steps {
+            value = step.apply(&value);
+        }
+        *out.entry(value).or_default() += 1;
+    }
+    out
+}
+
+fn once(values: &BTreeMap<String, usize>) -> usize {
+    values.values().filter(|count| **count == 1).count()
+}
+
+/// The steps that make fewest of these different values; nothing if none make a tenth less.
+pub(super) fn choose(values: &[String]) -> Option<Choice> {
+    let helps = |left: usize, of: usize| left * 10 <= of * 9;
+    let mut steps = built_in(values);
+    let mut texts: Vec<String> = steps.iter().filter_map(yaml::step).collect();
+    let mut left = after(values, &steps);
+    if !helps(left.len(), values.len()) {
+        (steps, texts, left) = (Vec::new(), Vec::new(), after(values, &[]));
+    }
+    if left.len() > FEW {
+        let least = (left.len() / 50).max(5);
+        let templates = mine(left.keys().map(String::as_str), least);
+        let mut more = Vec::new();
+        for template in templates.iter().take(MAX_REGEXES) {
+            let (regex, replacement) = (template.regex(), template.replacement());
+            if let Ok(compiled) = Step::replace(&regex) {
+                more.push((
+                    Step::Replace(compiled, replacement.clone()),
+                    yaml::replace(&regex, &replacement),
+                ));
+            }
+        }
+        let with: Vec<Step> =
+            steps.iter().cloned().chain(more.iter().map(|(step, _)| step.clone())).collect();
+        let fewer = after(values, &with);
+        if helps(fewer.len(), left.len()) {
+            texts.extend(more.into_iter().map(|(_, text)| text));
+            (steps, left) = (with, fewer);
+        }
+    }
+    if steps.is_empty() {
+        let cut = LENGTHS.into_iter().map(Step::Truncate).find(|step| {
+            let cut = after(values, std::slice::from_ref(step));
+            let has_word = |text: &String| text.chars().filter(|c| c.is_alphabetic()).count() > 3;
+            cut.len() <= FEW.min(values.len() / 10) && cut.keys().all(has_word)
+        })?;
+        texts.extend(yaml::step(&cut));
+        left = after(values, std::slice::from_ref(&cut));
+    }
+    let top = |values: BTreeMap<String, usize>| {
+        let top = values.into_iter().max_by_key(|(_, count)| *count);
+        top.unwrap_or_default()
+    };
+    // A query that the steps cut off tells most.
+    let (masked, become_it) = (top(after(values, &WORDS)), top(left));
+    let (shown, count) = if masked.1 * 4 >= become_it.1 * 3 { masked } else { become_it };
+    Some(Choice { steps: texts, shown, share: count as f64 / values.len().max(1) as f64 })
+}
+
+/// As few of the built-in steps as do what all of them do.
+fn built_in(values: &[String]) -> Vec<Step> {
+    let is_url = |value: &&String| value.starts_with('/') || value.contains("://");
+    let are_urls = values.iter().filter(is_url).count() * 2 >= values.len();
+    let mut steps: Vec<Step> = WORDS.to_vec();
+    if are_urls {
+        steps.insert(0, Step::Url);
+    }
+    let all = after(values, &steps);
+    let most_once = ONCE + once(&all);
+    let does = |steps: &[Step]| {
+        let left = after(values, steps);
+        let is_few = left.len() <= FEW && once(&left) <= most_once;
+        is_few || left.len() <= all.len() + all.len() / 20
+    };
+    if are_urls && does(&[Step::Url]) {
+        return vec![Step::Url];
+    }
+    for given_up in GIVEN_UP {
+        let fewer: Vec<Step> = steps.iter().filter(|step| **step != given_up).cloned().collect();
+        if does(&fewer) {
+            steps = fewer;
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uuid(n: usize) -> String {
+        let n = n as u64 * 0x9e37_79b9_7f4a_7c15;
+        format!(
+            "{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}",
+            n >> 32,
+            n & 0xffff,
+            n & 0xfff,
+            n >> 52,
+            n >> 16
+        )
+    }
+
+    fn letters(n: usize) -> String {
+        let digit = |at: u32| char::from(b'a' + (n * 7_919 / 26_usize.pow(at) % 26) as u8);
+        (0..4).map(digit).collect()
+    }
+
+    #[test]
+    fn the_fewest_steps_that_explain_the_values() {
+        let of = |value: fn(usize) -> String| choose(&(0..500).map(value).collect::<Vec<_>>());
+        for (value, steps, shown) in [
+            (
+                (|n| format!("/websocket?appliance={n}")) as fn(usize) -> String,
+                "url",
+                "/websocket?appliance=<number>",
+            ),
+            (|n| format!("/websocket?appliance={}", uuid(n)), "url", "/websocket?appliance=<uuid>"),
+            (|n| format!("https://a.org/u/{}/x", n + 1), "url", "https://a.org/u/<number>/x"),
+            (|n| format!("order {}", uuid(n)), "uuid", "order <uuid>"),
+            (|n| format!("{} of {n}", uuid(n)), "uuid number", "<uuid> of <number>"),
+            (|n| n.to_string(), "number", "<number>"),
+            (|n| (n + 10_000_000).to_string(), "number", "<number>"),
+            (|n| format!("10.0.{}.{}", n / 250, n % 250), "ip", "<ip>"),
+            (|n| format!("u{n}@example.org"), "email", "<email>"),
+            (|n| (1_700_000_000 + n).to_string(), "timestamp", "<timestamp>"),
+            (|n| format!("rs-{:010x}", n as u64 * 0x9e37_79b9_7f), "hex", "rs-<hex>"),
+            (
+                |n| format!("job-{}-run", letters(n)),
+                "{regex: '^job-[0-9A-Za-z]+-run$', replacement: 'job-<id>-run'}",
+                "job-<id>-run",
+            ),
+            (
+                |n| format!("connection lost because {}", "x ".repeat(n)),
+                "{truncate: 16}",
+                "connection lost ",
+            ),
+        ] {
+            let choice = of(value).unwrap_or_else(|| panic!("nothing for {}", value(1)));
+            assert_eq!((choice.steps.join(" ").as_str(), choice.shown.as_str()), (steps, shown));
+        }
+        assert!(of(letters).is_none());
+        assert!(of(|n| format!("{} {}", letters(n), letters(n + 9))).is_none());
+    }
+}

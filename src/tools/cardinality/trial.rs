@@ -1,0 +1,80 @@
+//! What rules would change: series before and after, by metric.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::count::{Ledger, METRICS, Metric, Number};
+use super::session::Session;
+use crate::status::words::printable;
+
+/// Metrics that are shown by name.
+const SHOWN: usize = 100;
+
+/// Series with the rules and without them.
+///
+/// # Errors
+/// The input cannot be read, or the rules are no mapping.
+pub(super) fn run(session: &mut Session, rules: &str) -> Result<String, String> {
+    let (mut before, mut after) = (session.before()?, session.after(rules)?);
+    let (before, _) = session.count(&mut before)?;
+    let (after, _) = session.count(&mut after)?;
+    Ok(table(&before, &after))
+}
+
+fn series(ledger: &Ledger, metric: &str) -> Number {
+    ledger.metrics.get(metric).map(Metric::series).unwrap_or_default()
+}
+
+fn table(before: &Ledger, after: &Ledger) -> String {
+    let names: BTreeSet<&String> = before.metrics.keys().chain(after.metrics.keys()).collect();
+    let mut rows: Vec<(&str, Number, Number)> = names
+        .into_iter()
+        .map(|name| (name.as_str(), series(before, name), series(after, name)))
+        .collect();
+    let all = rows.len();
+    rows.retain(|(_, before, after)| before != after);
+    let (changed, same) = (rows.len(), all - rows.len());
+    rows.sort_by_key(|(_, before, after)| std::cmp::Reverse(before.value.abs_diff(after.value)));
+    rows.truncate(SHOWN);
+    let mut cells = vec![["METRIC".to_owned(), "BEFORE".to_owned(), "AFTER".to_owned()]];
+    let row = |name: &str, before: Number, after: Number| {
+        [name.to_owned(), before.to_string(), after.to_string()]
+    };
+    cells.push(row("all series", before.series(), after.series()));
+    cells.extend(rows.iter().map(|(name, before, after)| row(&printable(name), *before, *after)));
+    let width = |at: usize| {
+        let lengths = cells.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
+        lengths.max().unwrap_or_default()
+    };
+    let widths = [width(0), width(1), width(2)];
+    let mut out = String::new();
+    for [name, before, after] in &cells {
+        // Writing to a String cannot fail.
+        let _ =
+            writeln!(out, "{name:<0$}  {before:>1$}  {after:>2$}", widths[0], widths[1], widths[2]);
+    }
+    if changed > rows.len() {
+        let _ = writeln!(out, "and {} metrics more that change", changed - rows.len());
+    }
+    if same > 0 {
+        let _ = writeln!(out, "metrics that stay as they are: {same}");
+    }
+    for (ledger, when) in [(before, "before"), (after, "after")] {
+        let rest = ledger.series_of_rest();
+        if rest.value > 0 {
+            let _ = writeln!(
+                out,
+                "{when}, {} are of metrics beyond the first {METRICS}, which are not told apart",
+                rest.of("series")
+            );
+        }
+    }
+    if after.refused > before.refused {
+        let _ = writeln!(
+            out,
+            "warning: {} samples more would be refused, as their metric has another type by then",
+            after.refused - before.refused
+        );
+    }
+    out
+}

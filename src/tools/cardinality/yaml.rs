@@ -1,0 +1,167 @@
+//! Rules as text of a mapping file.
+
+use crate::config_file::{Resolved, resolve};
+use crate::statsd::mapper::{MetricType, Step};
+use crate::status::words::printable;
+
+/// A rule of the mapping file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rule {
+    pub pattern: String,
+    pub is_regex: bool,
+    pub kind: Option<MetricType>,
+    pub name: String,
+    /// Labels, each with its steps as text.
+    pub normalise: Option<Vec<(String, Vec<String>)>>,
+}
+
+/// What is to be pasted: each piece below what is said of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fragment {
+    /// Labels with their steps as text, and lines about them.
+    pub defaults: Vec<(String, Vec<String>, Vec<String>)>,
+    /// Rules, and lines about them.
+    pub rules: Vec<(Rule, Vec<String>)>,
+}
+
+impl Fragment {
+    pub(super) fn is_empty(&self) -> bool {
+        self.defaults.is_empty() && self.rules.is_empty()
+    }
+
+    /// The text, in which everything that is said is a comment.
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        let say = |out: &mut String, indent: &str, lines: &[String]| {
+            for line in lines {
+                comment(out, indent, line);
+            }
+        };
+        if !self.defaults.is_empty() {
+            out.push_str("defaults:\n  normalise:\n");
+        }
+        for (label, steps, lines) in &self.defaults {
+            say(&mut out, "    ", lines);
+            out.push_str(&format!("    {}: [{}]\n", quoted(label), steps.join(", ")));
+        }
+        if !self.rules.is_empty() {
+            out.push_str("mappings:\n");
+        }
+        for (rule, lines) in &self.rules {
+            say(&mut out, "", lines);
+            out.push_str(&format!("- match: {}\n", quoted(&rule.pattern)));
+            let form = if rule.is_regex { "regex" } else { "glob" };
+            out.push_str(&format!("  match_type: {form}\n"));
+            if let Some(kind) = rule.kind {
+                out.push_str(&format!("  match_metric_type: {}\n", kind.as_str()));
+            }
+            out.push_str(&format!("  name: {}\n", quoted(&rule.name)));
+            for (at, (label, steps)) in rule.normalise.iter().flatten().enumerate() {
+                out.push_str(if at == 0 { "  normalise:\n" } else { "" });
+                out.push_str(&format!("    {}: [{}]\n", quoted(label), steps.join(", ")));
+            }
+        }
+        out
+    }
+}
+
+/// Appends a comment.
+pub(super) fn comment(out: &mut String, indent: &str, line: &str) {
+    let line = printable(line);
+    let space = if line.is_empty() { "" } else { " " };
+    out.push_str(&format!("{indent}#{space}{line}\n"));
+}
+
+/// A scalar that is read as this text.
+pub(super) fn quoted(text: &str) -> String {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(word)
+        && resolve(text) == Resolved::Text;
+    if is_plain {
+        text.to_owned()
+    } else if printable(text) == text {
+        format!("'{}'", text.replace('\'', "''"))
+    } else {
+        let mut out = "\"".to_owned();
+        for character in text.chars() {
+            match character {
+                '"' | '\\' => out.extend(['\\', character]),
+                ' '..='~' => out.push(character),
+                other if u32::from(other) < 0x100 => {
+                    out.push_str(&format!("\\x{:02x}", u32::from(other)));
+                }
+                other => out.push_str(&format!("\\U{:08x}", u32::from(other))),
+            }
+        }
+        out.push('"');
+        out
+    }
+}
+
+/// A step as it is written in a mapping file; nothing if it cannot be told any more what was written.
+pub(super) fn step(step: &Step) -> Option<String> {
+    if let Some((word, _)) = Step::WORDS.iter().find(|(_, known)| known == step) {
+        return Some((*word).to_owned());
+    }
+    match step {
+        Step::Truncate(bytes) => Some(format!("{{truncate: {bytes}}}")),
+        Step::Replace(regex, replacement) => {
+            // Go's dialect was translated: where that changed something, the text is another one.
+            let again = Step::replace(regex.as_str()).ok()?;
+            (again.as_str() == regex.as_str()).then(|| replace(regex.as_str(), replacement))
+        }
+        _ => None,
+    }
+}
+
+/// A step with a regular expression.
+pub(super) fn replace(regex: &str, replacement: &str) -> String {
+    format!("{{regex: {}, replacement: {}}}", quoted(regex), quoted(replacement))
+}
+
+/// Whether a name can be the `match` of a glob as it is.
+pub(super) fn is_plain_glob(name: &str) -> bool {
+    name.split('.').enumerate().all(|(at, segment)| {
+        let first = |c: char| c.is_ascii_alphabetic() || c == '_' || at > 0 && c.is_ascii_digit();
+        let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        segment.starts_with(first) && segment.chars().all(rest)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statsd::mapper::Mapper;
+    use proptest::prelude::*;
+
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            any::<String>(),
+            "[ -~]{0,12}",
+            proptest::sample::select(vec![
+                "y", "null", "~", "1", "-", "a: b", "#x", "{", "'", "\"\\"
+            ])
+            .prop_map(str::to_owned),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_back(label in text(), replacement in text(), said in any::<String>()) {
+            let mut pattern = String::new();
+            super::super::template::quote(&mut pattern, &replacement);
+            let steps = vec!["uuid".to_owned(), replace(&pattern, &replacement.replace('$', "$$"))];
+            let fragment = Fragment { defaults: vec![(label.clone(), steps, vec![said])], rules: Vec::new() };
+            let mapper = Mapper::from_yaml(&fragment.text());
+            prop_assert!(mapper.is_ok(), "{:?}\n{}", mapper.err(), fragment.text());
+            let mapper = mapper.expect("valid");
+            let steps = mapper.defaults().normalise.steps(&label);
+            prop_assert_eq!(steps.map(<[Step]>::len), Some(2));
+            if !replacement.is_empty() {
+                let steps = steps.unwrap_or_default();
+                prop_assert_eq!(steps[1].apply(&replacement), replacement);
+            }
+        }
+    }
+}
