@@ -26,6 +26,9 @@ const STATSD_ALONE: &str = "/metrics/statsd";
 const METRICS: &str = "/metrics";
 /// What is sent as `Accept`.
 const TEXT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
+/// How the names of metrics begin that an exporter has of itself, and no mapping changes.
+const OWN: [&str; 6] =
+    ["go_", "process_", "promhttp_", "kstatd_", "statsd_exporter_", "statsd_metric_mapper_"];
 /// How long a server may be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest line that is read: far more than a datagram holds.
@@ -268,6 +271,9 @@ impl Families<'_> {
     }
 
     fn sample(&mut self, sample: &Sample<'_>) {
+        if OWN.iter().any(|prefix| sample.name.starts_with(prefix)) {
+            return;
+        }
         self.samples += 1;
         let of_family = sample.name.strip_prefix(self.name.as_str());
         let kind = match of_family {

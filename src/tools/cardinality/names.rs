@@ -10,6 +10,9 @@ use crate::statsd::mapper::MetricType;
 /// Rules for one type of metric.
 const MAX_RULES: usize = 8;
 
+/// What `_` of a name that is shown may have been.
+const SEPARATOR: &str = "[^0-9A-Za-z]+";
+
 /// A rule, and what it is for.
 #[derive(Clone, Debug)]
 pub(super) struct NameRule {
@@ -85,20 +88,23 @@ fn as_shown(template: &Template) -> String {
     let mut out = "^".to_owned();
     for part in template.parts() {
         match part {
-            Part::Literal(text) => {
-                for piece in text.split_inclusive('_') {
-                    template::quote(&mut out, piece.trim_end_matches('_'));
-                    if piece.ends_with('_') && !out.ends_with("]+") {
-                        out.push_str("[^0-9A-Za-z]+");
-                    }
-                }
-            }
+            Part::Literal(text) => any_separator(&mut out, text),
             Part::Few(class) => out.extend(["(", class.regex(), ")"]),
             Part::Many(class) => out.push_str(class.regex()),
         }
     }
     out.push('$');
     out
+}
+
+/// A name that is shown, or a part of one, with something between its words where there is `_`.
+fn any_separator(out: &mut String, text: &str) {
+    for (at, words) in text.split('_').enumerate() {
+        if at > 0 && !(words.is_empty() && out.ends_with(SEPARATOR)) {
+            out.push_str(SEPARATOR);
+        }
+        template::quote(out, words);
+    }
 }
 
 /// The template as a glob with the name that belongs to it, if that is no wider than the template.
@@ -173,17 +179,9 @@ pub(super) fn of_metric(
             (pattern + "$", true)
         }
         None => {
-            let any = |part: &str| part.to_owned();
-            let parts: Vec<String> = metric.split('_').map(any).collect();
-            (
-                format!(
-                    "^{}$",
-                    parts
-                        .join("[^0-9A-Za-z]+")
-                        .replace("[^0-9A-Za-z]+[^0-9A-Za-z]+", "[^0-9A-Za-z]+")
-                ),
-                true,
-            )
+            let mut pattern = "^".to_owned();
+            any_separator(&mut pattern, metric);
+            (pattern + "$", true)
         }
     };
     Rule {

@@ -13,6 +13,9 @@ const WORDS: [Step; 7] =
 /// The same, those first that are given up most readily.
 const GIVEN_UP: [Step; 7] =
     [Step::Base64, Step::Hex, Step::Number, Step::Timestamp, Step::Email, Step::Ip, Step::Uuid];
+/// What values are shown as. Unlike in a rule a number is a number, however long.
+const MASKS: [Step; 7] =
+    [Step::Uuid, Step::Ip, Step::Email, Step::Timestamp, Step::Base64, Step::Number, Step::Hex];
 /// So many values are few.
 const FEW: usize = 32;
 /// Values of a sample that may have come once where there are few: more, and there are others behind them.
@@ -20,7 +23,7 @@ const ONCE: usize = 4;
 /// Regular expressions for one label.
 const MAX_REGEXES: usize = 8;
 /// Lengths to cut values at.
-const LENGTHS: [usize; 6] = [256, 128, 64, 32, 16, 8];
+const LENGTHS: [usize; 9] = [256, 128, 96, 64, 48, 32, 24, 16, 8];
 
 /// What is done with the values of a label.
 #[derive(Clone, Debug)]
@@ -53,12 +56,13 @@ fn once(values: &BTreeMap<String, usize>) -> usize {
 /// The steps that make fewest of these different values; nothing if none make a tenth less.
 pub(super) fn choose(values: &[String]) -> Option<Choice> {
     let helps = |left: usize, of: usize| left * 10 <= of * 9;
-    let mut steps = built_in(values);
+    let mut steps = of_words(values);
     let mut texts: Vec<String> = steps.iter().filter_map(yaml::step).collect();
     let mut left = after(values, &steps);
     if !helps(left.len(), values.len()) {
         (steps, texts, left) = (Vec::new(), Vec::new(), after(values, &[]));
     }
+    let built_in = steps.clone();
     if left.len() > FEW {
         let least = (left.len() / 50).max(5);
         let templates = mine(left.keys().map(String::as_str), least);
@@ -80,27 +84,46 @@ pub(super) fn choose(values: &[String]) -> Option<Choice> {
             (steps, left) = (with, fewer);
         }
     }
-    if steps.is_empty() {
+    if left.len() > FEW {
+        // What begins alike and goes on in many ways has no template, or too many.
         let cut = LENGTHS.into_iter().map(Step::Truncate).find(|step| {
-            let cut = after(values, std::slice::from_ref(step));
+            let cut = after(values, &[&built_in[..], std::slice::from_ref(step)].concat());
             let has_word = |text: &String| text.chars().filter(|c| c.is_alphabetic()).count() > 3;
             cut.len() <= FEW.min(values.len() / 10) && cut.keys().all(has_word)
-        })?;
-        texts.extend(yaml::step(&cut));
-        left = after(values, std::slice::from_ref(&cut));
+        });
+        if let Some(cut) = cut {
+            steps = [&built_in[..], &[cut]].concat();
+            texts = steps.iter().filter_map(yaml::step).collect();
+            left = after(values, &steps);
+        }
+    }
+    if steps.is_empty() {
+        return None;
     }
     let top = |values: BTreeMap<String, usize>| {
         let top = values.into_iter().max_by_key(|(_, count)| *count);
         top.unwrap_or_default()
     };
     // A query that the steps cut off tells most.
-    let (masked, become_it) = (top(after(values, &WORDS)), top(left));
-    let (shown, count) = if masked.1 * 4 >= become_it.1 * 3 { masked } else { become_it };
+    let masked = after(values, &MASKS);
+    let mut ids = BTreeMap::new();
+    for (value, count) in &masked {
+        *ids.entry(with_ids(value)).or_default() += count;
+    }
+    let become_it = top(left);
+    let tells = [top(masked), top(ids)].into_iter().find(|(_, count)| count * 4 >= become_it.1 * 3);
+    let (shown, count) = tells.unwrap_or(become_it);
     Some(Choice { steps: texts, shown, share: count as f64 / values.len().max(1) as f64 })
 }
 
+/// Ids of all sorts as one.
+fn with_ids(masked: &str) -> String {
+    let words = ["<uuid>", "<number>", "<hex>", "<base64>"];
+    words.iter().fold(masked.to_owned(), |text, word| text.replace(word, "<id>"))
+}
+
 /// As few of the built-in steps as do what all of them do.
-fn built_in(values: &[String]) -> Vec<Step> {
+fn of_words(values: &[String]) -> Vec<Step> {
     let is_url = |value: &&String| value.starts_with('/') || value.contains("://");
     let are_urls = values.iter().filter(is_url).count() * 2 >= values.len();
     let mut steps: Vec<Step> = WORDS.to_vec();
@@ -131,7 +154,7 @@ mod tests {
     use super::*;
 
     fn uuid(n: usize) -> String {
-        let n = n as u64 * 0x9e37_79b9_7f4a_7c15;
+        let n = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         format!(
             "{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}",
             n >> 32,
@@ -172,9 +195,14 @@ mod tests {
                 "job-<id>-run",
             ),
             (
-                |n| format!("connection lost because {}", "x ".repeat(n)),
-                "{truncate: 16}",
-                "connection lost ",
+                |n| {
+                    format!(
+                        "connection lost because {}",
+                        format!("{} ", letters(n)).repeat(n % 50 + 1)
+                    )
+                },
+                "{truncate: 24}",
+                "connection lost because ",
             ),
         ] {
             let choice = of(value).unwrap_or_else(|| panic!("nothing for {}", value(1)));

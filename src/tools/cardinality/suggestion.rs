@@ -431,7 +431,7 @@ fn said_of_label(labelled: &Labelled, middle: &Ledger, after: &Ledger) -> Vec<St
             shown(label),
             shown(name),
             was.values(label).of("values"),
-            100.0 * choice.share,
+            (1000.0 * choice.share).floor() / 10.0,
             shown(&choice.shown),
             is.values(label).of("values"),
             is.series().of("series"),

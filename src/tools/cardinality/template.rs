@@ -178,7 +178,13 @@ struct Group<'t> {
 }
 
 impl<'t> Group<'t> {
+    /// Which part of the words that say something is the same. A number among words is something else, as a word among
+    /// numbers is: `user.all` beside `user.1` may be the sum of all.
     fn similarity(&self, words: &[&str]) -> f64 {
+        let first = self.members.first().into_iter().flatten();
+        if first.zip(words).any(|(known, word)| is_masked(known) != is_masked(word)) {
+            return 0.0;
+        }
         let pairs = self.template.iter().zip(words).filter(|(_, word)| !is_masked(word));
         let (mut all, mut same) = (0usize, 0usize);
         for (known, word) in pairs {
