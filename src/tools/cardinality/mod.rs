@@ -13,6 +13,8 @@ mod session;
 mod steps;
 mod suggestion;
 mod template;
+#[cfg(test)]
+mod tests;
 mod trial;
 mod yaml;
 
