@@ -187,6 +187,33 @@ fn a_running_process_is_asked_and_nothing_of_it_changes() {
     assert!(output.stderr.contains(&format!("no series from {address}: ")), "{}", output.stderr);
 }
 
+/// Of `kstatd run` the series of the StatsD side are taken, with a password where it wants one.
+#[test]
+fn both_sides_in_one_process_behind_a_password() {
+    let files = Files::new();
+    let hash = "$2a$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW";
+    let users = files.write("web.yml", &format!("basic_auth_users:\n  me: {hash}\n"));
+    let flag = format!("--web.config.file={}", users.display());
+    let listen = ["--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0", &flag];
+    let statsd = ["--statsd.listen-udp=", "--statsd.listen-tcp=127.0.0.1:0"];
+    let program = Program::start("kstatd", [&listen[..], &statsd].concat());
+    let tcp = program.address(&["Accepting StatsD Traffic"], "tcp");
+    let address = program.address(&["Started metrics server"], "address").to_string();
+    let mut lines: String = (0..200).map(|n| format!("a:1|c|#id:{n}\n")).collect();
+    lines += "last:1|c\n";
+    TcpStream::connect(tcp).and_then(|mut tcp| tcp.write_all(lines.as_bytes())).expect("sent");
+    let asked = ["--addr", &address, "--username=me", "--password=pw"];
+    let rules = until("all lines are counted", || {
+        let rules = suggest(&asked, b"");
+        rules.starts_with("# 201 series of 2 metrics in 201 samples; ").then_some(rules)
+    });
+    checked(&rules);
+    assert!(rules.contains("id: [number]"), "{rules}");
+    let output = run("kstatd", ["cardinality", "suggest", "--addr", &address]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stderr.contains("the answer is 401 Unauthorized"), "{}", output.stderr);
+}
+
 #[test]
 fn names_with_ids_become_one_metric() {
     let mut lines = String::new();

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
@@ -173,7 +173,8 @@ impl Captured {
 /// A file that nobody else sees and that goes with the process.
 fn without_name() -> Result<File, String> {
     let folder = std::env::temp_dir();
-    let path = folder.join(format!("kstatd-captured-{}", std::process::id()));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let path = folder.join(format!("kstatd-captured-{}-{now}", std::process::id()));
     let mut options = OpenOptions::new();
     let made = options.read(true).write(true).create_new(true).mode(0o600).open(&path);
     let file = made.and_then(|file| std::fs::remove_file(&path).map(|()| file));

@@ -140,8 +140,8 @@ impl Metric {
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub metrics: BTreeMap<String, Metric>,
-    /// Series of metrics beyond those that are told apart.
-    rest: Count,
+    /// Label sets of metrics beyond those that are told apart, by how many series each is.
+    rest: BTreeMap<u64, Count>,
     /// Names of metrics beyond.
     rest_names: Count,
     labels: usize,
@@ -157,7 +157,7 @@ impl Ledger {
         let room = Rc::new(Cell::new(EXACT));
         Self {
             metrics: BTreeMap::new(),
-            rest: Count::new(&room),
+            rest: BTreeMap::new(),
             rest_names: Count::new(&room),
             labels: 0,
             refused: 0,
@@ -175,7 +175,9 @@ impl Ledger {
             }
             if self.metrics.len() >= METRICS {
                 self.rest_names.insert(hash(placed.metric));
-                self.rest.insert(hash((placed.metric, &placed.labels, placed.part)));
+                let rest = self.rest.entry(placed.weight);
+                let rest = rest.or_insert_with(|| Count::new(&self.room));
+                rest.insert(hash((placed.metric, &placed.labels, placed.part)));
                 return;
             }
             self.metrics.insert(
@@ -222,12 +224,13 @@ impl Ledger {
     /// All series.
     pub(super) fn series(&self) -> Number {
         let all = self.metrics.values().map(Metric::series);
-        all.fold(self.rest.number(), Number::plus)
+        all.fold(self.series_of_rest(), Number::plus)
     }
 
     /// Series of metrics that are not told apart.
     pub(super) fn series_of_rest(&self) -> Number {
-        self.rest.number()
+        let all = self.rest.iter().map(|(weight, count)| count.number().times(*weight));
+        all.fold(Number::default(), Number::plus)
     }
 
     /// Names of metrics.
