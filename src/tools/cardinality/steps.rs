@@ -188,7 +188,7 @@ mod tests {
             (|n| format!("10.0.{}.{}", n / 250, n % 250), "ip", "<ip>"),
             (|n| format!("u{n}@example.org"), "email", "<email>"),
             (|n| (1_700_000_000 + n).to_string(), "timestamp", "<timestamp>"),
-            (|n| format!("rs-{:010x}", n as u64 * 0x9e37_79b9_7f), "hex", "rs-<hex>"),
+            (|n| format!("rs-{:010x}", n as u64 * 0x9e_3779_b97f), "hex", "rs-<hex>"),
             (
                 |n| format!("job-{}-run", letters(n)),
                 "{regex: '^job-[0-9A-Za-z]+-run$', replacement: 'job-<id>-run'}",

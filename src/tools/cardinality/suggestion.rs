@@ -287,9 +287,7 @@ impl Finding<'_> {
                 said.extend(lines);
                 continue;
             }
-            let of = |rule: &super::yaml::Rule| {
-                labelled.metrics.iter().any(|metric| *metric == rule.name)
-            };
+            let of = |rule: &super::yaml::Rule| labelled.metrics.contains(&rule.name);
             let rule = fragment.rules.iter_mut().skip(names.len()).find(|(rule, _)| of(rule));
             if let Some((_, said)) = rule {
                 said.extend(lines);

@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn random_words_have_nothing_in_common() {
         let texts: Vec<String> = (0..300)
-            .map(|n| word(n))
+            .map(word)
             .chain((0..300).map(|n| format!("{}-{}", word(n), word(n + 500))))
             .collect();
         assert_eq!(mined(&texts), []);
