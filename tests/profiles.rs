@@ -249,6 +249,18 @@ fn the_first_heap_flame_graph_is_a_picture() {
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("image/svg+xml")));
     let text = answer.text();
     assert!(text.contains("<svg") && text.contains("kstatd::statsd::"), "{text}");
+    let about = [" stacks, ", " objects, ", concat!("; kstatd ", env!("CARGO_PKG_VERSION"))];
+    assert!(about.iter().all(|part| text.contains(part)), "{text}");
+}
+
+#[test]
+fn a_flame_graph_says_how_long_was_watched_and_how_busy_it_was() {
+    let exporter = Exporter::with_series(10);
+    let text = get(exporter.web, "/debug/pprof/flamegraph?seconds=1").text();
+    let version = concat!("Idle time is not drawn; kstatd ", env!("CARGO_PKG_VERSION"));
+    for part in ["CPU time", " s watched, ", " samples, ", "% of one core. ", version] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
 }
 
 #[test]

@@ -3,9 +3,36 @@
 use super::budget::End;
 use super::{Found, Members, NewSeries, Registry, Rejection};
 use crate::exposition::labels;
+use crate::statsd::series::cell::Handle;
 use crate::statsd::series::landing::{Beyond, Landing, Preview, Used};
 use crate::statsd::series::over::Limit;
-use crate::statsd::series::tree::Assembly;
+use crate::statsd::series::tree::{Assembly, Snapshot};
+
+/// A landing, as far as it is known while the registry is looked at.
+enum Foreseen {
+    Landing(Landing),
+    /// The series that the label set was folded into before.
+    Folded(Handle),
+}
+
+/// The labels of a series of the metric `name`, if it is there.
+fn labels_of(pages: &Snapshot, name: &str, handle: Handle) -> Option<Vec<u8>> {
+    let mut assembly = Assembly::default();
+    let mut index = pages.page_of(name);
+    while let Some(page) = pages.page(index) {
+        assembly.begin(page);
+        for (entry, rest) in page.iter() {
+            if entry.handle == handle {
+                return Some(assembly.labels(rest).to_vec());
+            }
+            if *entry.family.name > *name {
+                return None;
+            }
+        }
+        index += 1;
+    }
+    None
+}
 
 impl Registry {
     /// What would become of this label set if it came now. Nothing changes by it.
@@ -13,7 +40,18 @@ impl Registry {
         let members = self.read();
         let mut beyond = Vec::new();
         let landing = self.landing(&members, series, &mut beyond);
-        Preview { landing, beyond, used: self.used(&members, series) }
+        let used = self.used(&members, series);
+        let landing = match landing {
+            Ok(Foreseen::Landing(landing)) => Ok(landing),
+            Ok(Foreseen::Folded(handle)) => {
+                // A look through all series of the metric, for which nobody has to wait.
+                let pages = members.tree.snapshot();
+                drop(members);
+                Ok(Landing::FoldedBefore(labels_of(&pages, series.key.name, handle)))
+            }
+            Err(rejection) => Err(rejection),
+        };
+        Preview { landing, beyond, used }
     }
 
     fn landing(
@@ -21,37 +59,21 @@ impl Registry {
         members: &Members,
         series: &NewSeries<'_>,
         beyond: &mut Vec<Beyond>,
-    ) -> Result<Landing, Rejection> {
+    ) -> Result<Foreseen, Rejection> {
         let own = || series.key.labels.to_vec();
         if series.key.name.is_empty() {
             return Err(Rejection::EmptyName);
         }
         let absent = match self.find(members, series)? {
-            Found::Alive(_) => return Ok(Landing::There(own())),
+            Found::Alive(_) => return Ok(Foreseen::Landing(Landing::There(own()))),
             Found::Absent(absent) => absent,
         };
         if let Some(folded) = self.folded(members, &series.key) {
-            let pages = members.tree.snapshot();
-            let mut assembly = Assembly::default();
-            let mut index = pages.page_of(series.key.name);
-            while let Some(page) = pages.page(index) {
-                assembly.begin(page);
-                for (entry, rest) in page.iter() {
-                    if entry.handle == folded.handle {
-                        let labels = assembly.labels(rest).to_vec();
-                        return Ok(Landing::FoldedBefore(Some(labels)));
-                    }
-                    if *entry.family.name > *series.key.name {
-                        return Ok(Landing::FoldedBefore(None));
-                    }
-                }
-                index += 1;
-            }
-            return Ok(Landing::FoldedBefore(None));
+            return Ok(Foreseen::Folded(folded.handle));
         }
         self.admit(members, series, absent.family.is_some())?;
         if !self.has_budget() {
-            return Ok(Landing::New(own()));
+            return Ok(Foreseen::Landing(Landing::New(own())));
         }
         let family = absent.family.clone();
         let gathered = family.as_deref().and_then(|family| {
@@ -62,11 +84,11 @@ impl Registry {
         let values = family.as_ref().and_then(|family| members.account.values.get(&family.id));
         let plan = self.plan(members, series, absent, values.or(gathered.as_ref()));
         *beyond = plan.beyond;
-        Ok(match plan.end? {
+        Ok(Foreseen::Landing(match plan.end? {
             End::Makes(_) => Landing::New(own()),
             End::Joins(_, labels) => Landing::There(labels),
             End::MakesAnother(_, labels) => Landing::New(labels),
-        })
+        }))
     }
 
     fn used(&self, members: &Members, series: &NewSeries<'_>) -> Vec<Used> {
