@@ -232,7 +232,7 @@ fn only_the_authorised_are_told_and_only_of_what_there_is() {
     let page = get(main, "/status?explain=a:1%7Cc");
     assert!(page.status == 200 && !page.text().contains("name=\"explain\""));
     let output = run("kstatd", ["explain", "a:1|c", &format!("--addr={main}")]);
-    assert!(output.stderr.contains("takes StatsD lines"), "{output:?}");
+    assert!(output.stderr.contains("no StatsD lines are taken here"), "{output:?}");
 }
 
 #[test]
@@ -279,6 +279,10 @@ fn top_sorts_drills_down_and_says_how_the_process_is_doing() {
     assert!(lines[1].starts_with("series 57 in 3 metrics   label sets 53   memory "), "{output:?}");
     assert!(lines[1].contains("   new in 5 min 53, in 1 h 53   lines "), "{output:?}");
     assert_eq!(lines[2], "  beyond --limit.values-per-label: url of hits, 10 label sets folded");
+    assert_eq!(
+        lines[3],
+        "  from 127.0.0.1: new in 5 min 53, in 1 h 53, beyond a budget 10, last of web_total"
+    );
     let head =
         lines.iter().position(|line| line.trim_start().starts_with("METRIC")).expect("a head");
     let names = |from: &[&str]| -> Vec<String> {

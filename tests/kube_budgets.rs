@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use common::cluster::Cluster;
-use common::{Program, get, until, valid_text};
+use common::{Program, get, run, until, valid_text};
 use serde_json::Value;
 
 /// A program that serves a cluster of 150 pods, and no StatsD side.
@@ -162,6 +162,9 @@ fn the_original_has_budgets_where_it_is_told_to() {
         assert!(!get(free.main, path).text().contains("headStats"));
         assert_eq!(get(free.main, &format!("/kstatd{path}")).status, 200);
     }
+    let output = run("kstatd", ["top", &format!("--addr={}", free.main)]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.contains("\n  kube_pod_status_phase "), "{output:?}");
     let bound = Running::original(&[&flags[..], &["--limit.mode=enforce"]].concat());
     let pods = bound.series("kube_pod_").len();
     assert!(pods > 1_000 && pods <= 2_000, "{pods}");

@@ -13,7 +13,7 @@ use super::history::{Past, STEP, Track};
 use super::judge::buffer_hint;
 use super::plot;
 use super::words::{bytes, clock, count, duration, rate};
-use crate::telemetry::cardinality::Report;
+use crate::telemetry::cardinality::{Report, Sender};
 use crate::telemetry::scrapes::Scrape;
 
 const STYLE: &str = include_str!("style.css");
@@ -366,6 +366,22 @@ fn counted(report: &Report) -> Markup {
                                 }
                                 td.n { @if !label.exact { "~" } (count(label.values)) }
                             }
+                        }
+                    }
+                } }
+            }
+        }
+        @if report.senders.iter().any(Sender::brings) {
+            details open {
+                summary { "Who brings new series" }
+                div.scroll { table {
+                    tr { th { "sender" } th.n { "new in an hour" } th.n { "beyond a budget" } th { "metric of the last one" } }
+                    @for sender in report.senders.iter().filter(|sender| sender.brings()) {
+                        tr {
+                            td.t { (sender.who()) }
+                            td.n { (count(sender.in_an_hour())) }
+                            td.n { (count(sender.beyond_budget)) }
+                            td.t { code { (sender.last_metric) } }
                         }
                     }
                 } }

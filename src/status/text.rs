@@ -170,6 +170,17 @@ fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: 
             out.line(3, &format!("{}: {about}{values} values such as {examples}", label.name));
         }
     }
+    let senders = cardinality.iter().flat_map(|report| &report.senders);
+    for sender in senders.filter(|sender| sender.brings()).take(LINES) {
+        let (who, hour, beyond) = (sender.who(), sender.in_an_hour(), sender.beyond_budget);
+        let (hour, beyond) = (count(hour), count(beyond));
+        out.line(
+            2,
+            &format!(
+                "from {who}: {hour} new series in an hour, {beyond} label sets beyond a budget"
+            ),
+        );
+    }
     let uncounted = statsd.largest.iter().filter(|_| cardinality.is_none());
     for metric in uncounted.take(LINES) {
         let (name, sets) = (&metric.name, count(metric.label_sets));

@@ -116,9 +116,28 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
+    /// Whether it brought any in the last hour, or went beyond a budget.
+    pub(crate) fn brings(&self) -> bool {
+        self.beyond_budget > 0 || self.in_an_hour() > 0
+    }
+
+    /// Series made for it in the last hour.
+    pub(crate) fn in_an_hour(&self) -> u64 {
+        self.new_by_minute.iter().sum()
+    }
+
+    /// Who it is, in words.
+    pub(crate) fn who(&self) -> String {
+        let address = self.address.as_deref().unwrap_or("a Unix socket");
+        match &*self.container {
+            "" => address.to_owned(),
+            container => format!("{address}, container {container}"),
+        }
+    }
+
     /// By what they brought in the last minutes, then in all.
     fn rank(&self) -> (u64, u64) {
-        (self.new_by_minute.iter().sum(), self.new_series + self.beyond_budget)
+        (self.in_an_hour(), self.new_series + self.beyond_budget)
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ask::Asked;
 use super::status::Doing;
-use crate::server::cardinality::CARDINALITY_PATH;
+use crate::server::cardinality::{BESIDE, CARDINALITY_PATH};
 use crate::server::query::percent_encode;
 use crate::server::status::{PATH, PATH_BESIDE};
 use crate::status::Writer;
@@ -21,6 +21,9 @@ const SHORT: usize = 5;
 
 /// What goes beyond a budget that is shown.
 const BEYOND: usize = 5;
+
+/// Senders that are shown.
+const SENDERS: usize = 3;
 
 /// What puts a row before others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,17 +107,28 @@ pub(crate) async fn look(process: &Asked, view: &View) -> Result<Seen, String> {
         Sort::Growth => "growth",
         Sort::Bytes => "bytes",
     };
-    let mut target = format!("{CARDINALITY_PATH}?limit={}&sort={sort}", view.rows.max(1));
+    let mut question = format!("limit={}&sort={sort}", view.rows.max(1));
     if let Some(metric) = &view.metric {
-        target = format!("{target}&metric={}", percent_encode(metric.as_bytes()));
+        question = format!("{question}&metric={}", percent_encode(metric.as_bytes()));
     }
-    let cardinality: Report = process.data(&target).await?;
+    let cardinality = report(process, &question).await?;
     if let Some(metric) = &view.metric
         && cardinality.metrics.is_empty()
     {
         return Err(format!("there is no metric {metric:?} at {}", process.address()));
     }
     Ok(Seen { address: process.address().to_owned(), status: status(process).await?, cardinality })
+}
+
+/// Under the name kube-state-metrics the report is below a path of kstatd's own.
+async fn report(process: &Asked, question: &str) -> Result<Report, String> {
+    match process.data(&format!("{CARDINALITY_PATH}?{question}")).await {
+        Ok(report) => Ok(report),
+        Err(error) => {
+            let beside = process.data(&format!("{BESIDE}{CARDINALITY_PATH}?{question}")).await;
+            beside.map_err(|_| error)
+        }
+    }
 }
 
 /// Under the name statsd_exporter everything may be an answer at the path that kstatd has it at.
@@ -175,6 +189,16 @@ impl Seen {
                 1,
                 &format!("beyond --limit.{}: {of}, {times} label sets {action}", over.limit),
             );
+        }
+        let senders = self.cardinality.senders.iter().filter(|sender| {
+            let metric = view.metric.as_deref().unwrap_or(&sender.last_metric);
+            sender.brings() && sender.last_metric == metric
+        });
+        for sender in senders.take(SENDERS) {
+            let (now, hour) = (short(&sender.new_by_minute), sender.in_an_hour());
+            let (now, hour, beyond) = (count(now), count(hour), count(sender.beyond_budget));
+            let (who, metric) = (sender.who(), short_text(&sender.last_metric));
+            out.line(1, &format!("from {who}: new in {SHORT} min {now}, in 1 h {hour}, beyond a budget {beyond}, last of {metric}"));
         }
         out.line(0, "");
         match (&view.metric, view.sort) {
