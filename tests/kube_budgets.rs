@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use common::cluster::Cluster;
-use common::{Program, get, run, until, valid_text};
+use common::{Program, get, run, run_with_input, until, valid_text};
 use serde_json::Value;
 
 /// A program that serves a cluster of 150 pods, and no StatsD side.
@@ -200,4 +200,54 @@ fn reports_are_of_what_a_scrape_shows() {
     let restarts = "kube_pod_container_status_restarts_total";
     let restarts = metrics.iter().find(|metric| metric["name"] == restarts).expect("a metric");
     assert_eq!(restarts["type"], "counter");
+}
+
+/// Values of allow-listed labels and annotations are made fewer before anything else sees them; others stay as they are.
+#[test]
+fn values_of_allow_listed_labels_are_normalised() {
+    let pod = |number: u32| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p{number}\n  namespace: a\n  uid: u{number}\n  labels: \
+             {{example.com/url: /item/{number}?q=1, plain: v{number}-{number}}}\n  annotations: \
+             {{trace: 00000000-0000-4000-8000-00000000000{number}}}\n---\n"
+        )
+    };
+    let flags = [
+        "render",
+        "kube",
+        "-f",
+        "-",
+        "--metric-labels-allowlist=pods=[*]",
+        "--metric-annotations-allowlist=pods=[*]",
+        "--metric-labels-normalise=example.com/url=url+truncate:100,trace=uuid",
+    ];
+    let output = run_with_input("kstatd", flags, (pod(1) + &pod(2)).as_bytes());
+    assert!(output.status.success(), "{output:?}");
+    for number in 1..=2 {
+        for line in [
+            format!(
+                "kube_pod_labels{{namespace=\"a\",pod=\"p{number}\",uid=\"u{number}\",label_example_com_url=\"/item/<id>\",label_plain=\"v{number}-{number}\"}} 1"
+            ),
+            format!(
+                "kube_pod_annotations{{namespace=\"a\",pod=\"p{number}\",uid=\"u{number}\",annotation_trace=\"<uuid>\"}} 1"
+            ),
+        ] {
+            assert!(output.stdout.contains(&line), "{line} is not in {}", output.stdout);
+        }
+    }
+    for (wrong, named) in [
+        ("url", "\"url\" is no LABEL=STEP"),
+        ("a=url,=uuid", "\"=uuid\" has no label"),
+        ("a=url+lower", "step \"lower\" of label \"a\" is none of uuid, hex,"),
+        ("a=truncate:0", "step \"truncate:0\" of label \"a\""),
+        ("a=url,a=uuid", "label \"a\" is there twice"),
+    ] {
+        for program in ["kstatd", "kube-state-metrics"] {
+            let flag = format!("--metric-labels-normalise={wrong}");
+            let words: &[&str] = if program == "kstatd" { &["run", &flag] } else { &[&flag] };
+            let output = run(program, words.iter().copied());
+            assert!(!output.status.success(), "{wrong}");
+            assert!(output.stderr.contains(named), "{wrong}: {output:?}");
+        }
+    }
 }

@@ -64,6 +64,7 @@ fn lines(
         annotations: Selection::new(&keys(case, "annotations_allowlist")),
         families: Arc::new(FamilyFilter::new(&[], &additions(), &[".*".to_owned()]).unwrap()),
         keep_duplicates,
+        ..RenderOptions::default()
     };
     let renderer = find(resource).unwrap().renderer(&options);
     let store = Arc::new(Store::new(renderer.schema()));
@@ -138,6 +139,7 @@ fn families_say_what_they_are_made_of() {
                 annotations: everything.clone(),
                 families: Arc::new(families.unwrap()),
                 keep_duplicates: true,
+                ..RenderOptions::default()
             };
             let renderer = handle.renderer(&options);
             let mut rendered = Rendered::default();

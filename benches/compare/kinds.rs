@@ -60,6 +60,7 @@ fn ours(resource: &str, folder: &Path) -> Result<f64> {
         annotations: Selection::default(),
         families: Arc::new(FamilyFilter::new(&[], &[], &[".*".to_owned()])?),
         keep_duplicates: false,
+        ..RenderOptions::default()
     };
     let renderer = find(resource).context("there is no such resource")?.renderer(&options);
     let store = Store::new(renderer.schema());

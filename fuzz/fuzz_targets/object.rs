@@ -20,6 +20,7 @@ static RENDERERS: LazyLock<Vec<Arc<dyn Renderer>>> = LazyLock::new(|| {
         annotations: all,
         families: Arc::new(families),
         keep_duplicates: false,
+        ..RenderOptions::default()
     };
     registry().iter().map(|resource| resource.renderer(&options)).collect()
 });

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::flag::{Takes, flags, kinds};
 use super::limits;
 use crate::exposition::budget::{Budget, BudgetMode};
+use crate::exposition::normalise::Normaliser;
 use crate::go::strconv;
 use crate::resources::select::selection::{AllowLists, comma_list};
 
@@ -84,6 +85,9 @@ kinds! {
         into.extend(words(text));
         Ok(())
     };
+    /// What becomes of label values, by their keys.
+    Steps: Normaliser = Normaliser::default(), Takes::Value("string"),
+        |text, into| put(into, Normaliser::parse_flag(text));
     /// Label keys for each resource.
     Labels: AllowLists = AllowLists::default(), Takes::Value("string"),
         |text, into| put(into, allow_lists(text));
@@ -183,6 +187,8 @@ flags! {
             "After how long a kind that cannot be listed (forbidden, or no answer) does not hold --gate-metrics-until-synced back any more; 0 is never.";
         duplicate_series: Switch, "compat.duplicate-series", "",
             "Print a series as often as its object gives rise to it, as kube-state-metrics does; otherwise only the first is kept.";
+        labels_normalise: Steps, "metric-labels-normalise", "",
+            "What makes values of allow-listed labels and annotations fewer, as key=step+step,key=step: uuid, hex, number, ip, email, timestamp, base64, url, truncate:BYTES.";
         limit_series_per_kind: Unsigned, "limit.series-per-kind", "10000000",
             "Most series of all objects of one kind; objects beyond have none. 0 is no limit.";
         limit_mode: LimitMode, "limit.mode", "",

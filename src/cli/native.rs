@@ -558,6 +558,7 @@ impl Choice for RenderKube {
             "metric-opt-in-list",
             "metric-labels-allowlist",
             "metric-annotations-allowlist",
+            "metric-labels-normalise",
             "custom-resource-state-config",
             "custom-resource-state-config-file",
             "custom-resource-state-only",

@@ -93,9 +93,11 @@ pub fn rendering(
     };
     let labels = resolve(&args.labels_allowlist)?;
     let annotations = resolve(&args.annotations_allowlist)?;
+    let normalise = Arc::new(args.labels_normalise.clone());
     let options = |resource: &'static dyn Resource| RenderOptions {
         labels: labels.selection(resource.name()),
         annotations: annotations.selection(resource.name()),
+        normalise: Arc::clone(&normalise),
         families: Arc::clone(&families),
         keep_duplicates: args.duplicate_series,
     };

@@ -11,6 +11,7 @@ pub(crate) mod float;
 pub(crate) mod header;
 pub(crate) mod labels;
 pub mod negotiate;
+pub mod normalise;
 pub(crate) mod protobuf;
 pub mod prototext;
 pub(crate) mod reader;

@@ -91,6 +91,12 @@ fn selected(selection: &Selection, prefix: &str, map: &Map<'_>, series: &mut Ser
         .iter()
         .map(|(key, value)| (&**key, &**value))
         .filter(|(key, _)| selection.matches(key));
+    let normalise = &series.options().normalise;
+    if normalise.is_empty() {
+        return series.with_object_labels(&[], prefix, chosen, 1.0);
+    }
+    let chosen: Vec<_> = chosen.map(|(key, value)| (key, normalise.value(key, value))).collect();
+    let chosen = chosen.iter().map(|(key, value)| (*key, &**value));
     series.with_object_labels(&[], prefix, chosen, 1.0);
 }
 

@@ -32,6 +32,7 @@ fn renderer(name: &str) -> Arc<dyn Renderer> {
         annotations: all,
         families: Arc::new(FamilyFilter::new(&[], &[], &[".*".to_owned()]).unwrap()),
         keep_duplicates: true,
+        ..RenderOptions::default()
     };
     find(name).unwrap().renderer(&options)
 }

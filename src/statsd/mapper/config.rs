@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::normalise::Normaliser;
 use super::template::Template;
 use crate::exposition::budget::RuleBudget;
+use crate::exposition::normalise::Normaliser;
 
 /// The metric type a name is looked up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

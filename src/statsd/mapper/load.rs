@@ -10,9 +10,8 @@ use crate::config_file::{
     nearest, resolve,
 };
 use crate::exposition::budget::RuleBudget;
+use crate::exposition::normalise::{Normaliser, Step};
 use crate::go;
-
-use super::normalise::{Normaliser, Step};
 
 use super::config::{
     Action, Defaults, HistogramOptions, MatchType, MetricType, ObserverType, Quantile,

@@ -10,7 +10,6 @@ mod dump;
 mod explain;
 mod glob;
 mod load;
-mod normalise;
 mod pasted;
 mod regexes;
 mod template;
@@ -21,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use regex::bytes::CaptureLocations;
 
 pub use crate::config_file::{Problem, ProblemClass, Severity};
+pub use crate::exposition::normalise::{Normaliser, Step};
 use crate::statsd::name as names;
 pub use config::{
     Action, DEFAULT_HELP, Defaults, HistogramOptions, MatchType, MetricType, ObserverType,
@@ -28,7 +28,6 @@ pub use config::{
 };
 pub use explain::{Precedence, Tried, Verdict};
 use glob::{Globs, Search};
-pub use normalise::{Normaliser, Step};
 
 use regexes::{Hit, Regexes};
 use template::Captures;

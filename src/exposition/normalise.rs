@@ -1,7 +1,7 @@
 //! Label values that become fewer before they become series: what in them differs each time gives way to a word.
 //!
-//! The steps come from the mapping file and are compiled with it. They are taken when a label set is resolved, so that a
-//! known line pays nothing for them.
+//! The steps come from the mapping file or a flag and are compiled once. For StatsD they are taken when a label set is
+//! resolved, so that a known line pays nothing for them; for Kubernetes labels when an object is rendered.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -67,6 +67,14 @@ impl Step {
         ("url", Self::Url),
     ];
 
+    /// A word, or `truncate:BYTES`.
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(bytes) = text.strip_prefix("truncate:") {
+            return bytes.parse().ok().filter(|bytes| *bytes > 0).map(Self::Truncate);
+        }
+        Self::WORDS.into_iter().find(|(word, _)| *word == text).map(|(_, step)| step)
+    }
+
     /// The expression of a replacement, in Go's dialect.
     ///
     /// # Errors
@@ -120,6 +128,42 @@ pub struct Normaliser {
 }
 
 impl Normaliser {
+    /// Reads `LABEL=STEP+STEP,LABEL=STEP`, where a step is a word or `truncate:BYTES`.
+    ///
+    /// # Errors
+    /// What is none of that, in words.
+    pub fn parse_flag(text: &str) -> Result<Self, String> {
+        let mut normaliser = Self::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (label, steps) =
+                part.rsplit_once('=').ok_or_else(|| format!("{part:?} is no LABEL=STEP"))?;
+            if label.is_empty() {
+                return Err(format!("{part:?} has no label"));
+            }
+            if normaliser.steps(label).is_some() {
+                return Err(format!("label {label:?} is there twice"));
+            }
+            let steps = steps.split('+').map(|step| {
+                Step::parse(step).ok_or_else(|| {
+                    let words = Self::words();
+                    format!("step {step:?} of label {label:?} is none of {words}, truncate:BYTES")
+                })
+            });
+            normaliser.set(label, steps.collect::<Result<_, _>>()?);
+        }
+        Ok(normaliser)
+    }
+
+    fn words() -> String {
+        Step::WORDS.map(|(word, _)| word).join(", ")
+    }
+
+    /// Whether nothing is said of any label.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
     /// Takes these steps for values of the label, in place of those that there were.
     pub(crate) fn set(&mut self, label: &str, steps: Vec<Step>) {
         self.labels.retain(|(known, _)| known != label);
