@@ -358,12 +358,13 @@ fn counted(report: &Report) -> Markup {
                         }
                         @for label in &metric.labels {
                             tr.more {
-                                td colspan="5" {
+                                td colspan="4" {
                                     code { (label.name) } small { " such as " }
                                     @for (at, value) in label.examples.iter().enumerate() {
                                         @if at > 0 { ", " } code { (value) }
                                     }
                                 }
+                                td.w {}
                                 td.n { @if !label.exact { "~" } (count(label.values)) }
                             }
                         }

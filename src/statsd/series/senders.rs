@@ -36,8 +36,8 @@ impl Origin {
     /// Takes the container's id out of a line: `|c:ID`, as DogStatsD's protocol 1.2 has it.
     pub(crate) fn read_container(&mut self, line: &[u8]) {
         self.container.clear();
-        let Some(at) = memchr::memmem::find(line, b"|c:") else { return };
-        let id = line.get(at + 3..).unwrap_or_default();
+        let mut sections = memchr::memchr_iter(b'|', line).filter_map(|at| line.get(at + 1..));
+        let Some(id) = sections.find_map(|section| section.strip_prefix(b"c:")) else { return };
         let id = id.get(..memchr::memchr(b'|', id).unwrap_or(id.len())).unwrap_or_default();
         let id = id.get(..id.len().min(MAX_CONTAINER)).unwrap_or_default();
         self.container.push_str(&String::from_utf8_lossy(id));
@@ -65,6 +65,21 @@ struct Counts {
 }
 
 impl Counts {
+    fn note(&mut self, metric: &str, outcome: Outcome, now: Moment) {
+        match outcome {
+            Outcome::Made => {
+                self.made += 1;
+                self.growth.note(now);
+            }
+            Outcome::Beyond => self.beyond += 1,
+        }
+        let metric = beginning(metric);
+        if self.metric != metric {
+            self.metric.clear();
+            self.metric.push_str(metric);
+        }
+    }
+
     fn total(&self) -> u64 {
         self.made + self.beyond + self.inherited
     }
@@ -72,35 +87,25 @@ impl Counts {
 
 /// Counts new series by sender.
 #[derive(Default)]
-pub(crate) struct Senders(Mutex<HashMap<Origin, Counts>>);
+pub(crate) struct Senders(Mutex<HashMap<Origin, Counts, foldhash::quality::RandomState>>);
 
 impl Senders {
     /// Counts a label set that was not known.
     pub(crate) fn note(&self, origin: &Origin, metric: &str, outcome: Outcome, now: Moment) {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !places.contains_key(origin) {
-            let mut inherited = 0;
-            if places.len() >= PLACES {
-                let least = places.iter().min_by_key(|(_, counts)| counts.total());
-                if let Some(least) = least.map(|(origin, _)| origin.clone()) {
-                    inherited = places.remove(&least).map_or(0, |counts| counts.total());
-                }
+        if let Some(counts) = places.get_mut(origin) {
+            return counts.note(metric, outcome, now);
+        }
+        let mut inherited = 0;
+        if places.len() >= PLACES {
+            let least = places.iter().min_by_key(|(_, counts)| counts.total());
+            if let Some(least) = least.map(|(origin, _)| origin.clone()) {
+                inherited = places.remove(&least).map_or(0, |counts| counts.total());
             }
-            places.insert(origin.clone(), Counts { inherited, ..Counts::default() });
         }
-        let Some(counts) = places.get_mut(origin) else { return };
-        match outcome {
-            Outcome::Made => {
-                counts.made += 1;
-                counts.growth.note(now);
-            }
-            Outcome::Beyond => counts.beyond += 1,
-        }
-        let metric = beginning(metric);
-        if counts.metric != metric {
-            counts.metric.clear();
-            counts.metric.push_str(metric);
-        }
+        let mut counts = Counts { inherited, ..Counts::default() };
+        counts.note(metric, outcome, now);
+        places.insert(origin.clone(), counts);
     }
 
     /// All that are told apart.
