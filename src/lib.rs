@@ -16,6 +16,7 @@ mod config_file;
 mod descriptors;
 pub mod exposition;
 mod go;
+mod growth;
 pub mod kube;
 #[cfg(test)]
 mod recorded;

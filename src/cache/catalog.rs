@@ -8,7 +8,6 @@ use bytes::Bytes;
 
 use super::body::Body;
 use super::codes::Codes;
-use super::growth::MINUTES;
 use super::gzip::Deflate;
 use super::narrow::Narrowed;
 use super::resource::Resource;
@@ -17,6 +16,7 @@ use super::scrapes::Scrapes;
 use super::store::Store;
 use super::texts::Texts;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
+use crate::growth::MINUTES;
 
 /// One resource: its families and its stores, one for each watched namespace.
 #[derive(Clone, Debug)]
@@ -106,7 +106,9 @@ impl Catalog {
     pub(crate) fn growth(&self) -> [u64; MINUTES] {
         let mut sums = [0; MINUTES];
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.iter().flat_map(|entry| &entry.stores).for_each(|store| store.growth(&mut sums));
+        for store in entries.iter().flat_map(|entry| &entry.stores) {
+            sums.iter_mut().zip(store.growth()).for_each(|(sum, count)| *sum += count);
+        }
         sums
     }
 

@@ -19,7 +19,6 @@ mod codes;
 mod counted;
 mod crc;
 mod frames;
-mod growth;
 mod gzip;
 mod huffman;
 mod kept;

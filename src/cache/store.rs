@@ -2,14 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use super::growth::{Growth, MINUTES};
 use super::kept::Kept;
 use super::objects::{Filling, Key, Objects};
 use super::page::Page;
 use super::schema::{Rendered, Schema, Size};
 use super::tally::Count;
+use crate::growth::{Growth, MINUTES};
+
+/// Minutes are counted from here.
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// The present minute.
+fn minute() -> u64 {
+    ORIGIN.elapsed().as_secs() / 60
+}
 
 /// The objects of one list/watch, each present in exactly one version.
 ///
@@ -63,18 +72,19 @@ impl Store {
         let before = objects.series();
         objects.apply(key, object, self.schema.families.len());
         let more = objects.series().saturating_sub(before);
-        if more > 0 {
-            self.grown(more);
-        }
+        self.grown(more);
     }
 
     fn grown(&self, series: u64) {
-        self.growth.lock().unwrap_or_else(PoisonError::into_inner).note(series);
+        if series > 0 {
+            let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+            growth.note(minute(), series);
+        }
     }
 
-    /// Adds the series that came in each of the last minutes, the present one first.
-    pub(super) fn growth(&self, sums: &mut [u64; MINUTES]) {
-        self.growth.lock().unwrap_or_else(PoisonError::into_inner).add_to(sums);
+    /// Series that came in each of the last minutes, the present one first.
+    pub(super) fn growth(&self) -> [u64; MINUTES] {
+        self.growth.lock().unwrap_or_else(PoisonError::into_inner).by_minute(minute())
     }
 
     /// Removes the object with this uid; tells whether there was one.

@@ -1,10 +1,10 @@
 //! The series as the report about them sees them: labels, lines, memory and age of each.
 
 use crate::exposition::budget::Budget;
+use crate::growth::MINUTES;
 use crate::statsd::clock::Clock;
 use crate::statsd::series::cell::{ObserverCell, Scalar};
 use crate::statsd::series::family::Family;
-use crate::statsd::series::growth::MINUTES;
 use crate::statsd::series::observer::Observer;
 use crate::statsd::series::over::Over;
 use crate::statsd::series::registry::{Registry, View};

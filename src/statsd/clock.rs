@@ -39,6 +39,11 @@ impl Moment {
         self.0
     }
 
+    /// Whole minutes since the start.
+    pub(crate) const fn minute(self) -> u64 {
+        self.0 / 60_000_000_000
+    }
+
     /// Tenths of a second since the start, from 1 on so that 0 can mean "never". Saturates after 13 years.
     pub(crate) const fn tick(self) -> u32 {
         let tick = self.0 / TICK_NANOS + 1;

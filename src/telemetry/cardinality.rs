@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::exposition::budget::Budget;
 use crate::exposition::family::Kind;
 use crate::exposition::labels;
+use crate::growth::MINUTES;
 use crate::sketch::{Distinct, Frequent};
 
 /// Label names whose values are counted.
@@ -32,8 +33,6 @@ const MAX_LABEL_NAME: usize = 1 << 10;
 const SHOWN_VALUE: usize = 256;
 /// Values of a label that are shown as examples.
 const EXAMPLES: usize = 3;
-/// Minutes of growth that a report shows.
-pub(crate) const MINUTES: usize = 60;
 /// Entries of a list unless the query says another number.
 pub(crate) const DEFAULT_LIMIT: usize = 10;
 /// Most entries of a list.

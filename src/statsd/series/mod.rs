@@ -6,7 +6,6 @@
 pub(crate) mod account;
 pub(crate) mod cell;
 pub(crate) mod family;
-pub(crate) mod growth;
 pub(crate) mod keys;
 pub(crate) mod landing;
 pub(crate) mod observer;

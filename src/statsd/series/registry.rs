@@ -15,7 +15,6 @@ use hashbrown::HashTable;
 use super::account::Account;
 use super::cell::{self, Handle, Life, ObserverCell, Scalar, Slab, SlotId};
 use super::family::{Family, Kind};
-use super::growth::{self, Growth};
 use super::observer::{
     Distinct, Histogram, HistogramSpec, Observer, SetSpec, Summary, SummarySpec,
 };
@@ -24,6 +23,7 @@ use super::senders::{Origin, Outcome, Senders};
 use super::tree::{Key, Position, Snapshot, Tenant, Tree};
 use crate::exposition::budget::{Budget, RuleBudget};
 use crate::exposition::{escape, labels};
+use crate::growth::{Growth, MINUTES};
 use crate::statsd::clock::{Clock, Moment};
 use crate::statsd::expiry::Calendar;
 use crate::statsd::mapper::SummaryOptions;
@@ -362,8 +362,8 @@ impl Registry {
     }
 
     /// Series made in each of the last minutes, the present one first.
-    pub(crate) fn growth(&self) -> [u64; growth::MINUTES] {
-        self.read().growth.by_minute(self.clock.now())
+    pub(crate) fn growth(&self) -> [u64; MINUTES] {
+        self.read().growth.by_minute(self.clock.now().minute())
     }
 
     /// Remembers that a counter of family `name` became NaN.
@@ -484,7 +484,7 @@ impl Registry {
             });
         }
         members.live += 1;
-        members.growth.note(now);
+        members.growth.note(now.minute(), 1);
         self.senders.note(series.origin, series.key.name, Outcome::Made, now);
         if let Some(live) = count(&self.counts.live, kind) {
             live.fetch_add(1, Ordering::Relaxed);

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use super::growth::{Growth, MINUTES};
 use super::over::beginning;
+use crate::growth::Growth;
 use crate::statsd::clock::Moment;
 use crate::telemetry::cardinality::Sender;
 
@@ -69,7 +69,7 @@ impl Counts {
         match outcome {
             Outcome::Made => {
                 self.made += 1;
-                self.growth.note(now);
+                self.growth.note(now.minute(), 1);
             }
             Outcome::Beyond => self.beyond += 1,
         }
@@ -111,17 +111,14 @@ impl Senders {
     /// All that are told apart.
     pub(crate) fn all(&self, now: Moment) -> Vec<Sender> {
         let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let sender = |(origin, counts): (&Origin, &Counts)| {
-            let by_minute: [u64; MINUTES] = counts.growth.by_minute(now);
-            Sender {
-                address: origin.address.map(|address| address.to_string()),
-                container: origin.container.clone(),
-                new_series: counts.made,
-                beyond_budget: counts.beyond,
-                missed: counts.inherited,
-                new_by_minute: by_minute.to_vec(),
-                last_metric: counts.metric.clone(),
-            }
+        let sender = |(origin, counts): (&Origin, &Counts)| Sender {
+            address: origin.address.map(|address| address.to_string()),
+            container: origin.container.clone(),
+            new_series: counts.made,
+            beyond_budget: counts.beyond,
+            missed: counts.inherited,
+            new_by_minute: counts.growth.by_minute(now.minute()).to_vec(),
+            last_metric: counts.metric.clone(),
         };
         places.iter().map(sender).collect()
     }

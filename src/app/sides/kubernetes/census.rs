@@ -5,11 +5,10 @@ use std::sync::Arc;
 use crate::cache::{Catalog, Family, MetricKind, Reader, Texts};
 use crate::exposition::budget::Budget;
 use crate::exposition::family::Kind;
+use crate::growth::MINUTES;
 use crate::kube::PipelineHandle;
 use crate::telemetry::KubeMetrics;
-use crate::telemetry::cardinality::{
-    Beyond, Countable, LeftOut, MINUTES, Series, Snapshot, Visitor,
-};
+use crate::telemetry::cardinality::{Beyond, Countable, LeftOut, Series, Snapshot, Visitor};
 
 /// The series that are in the cache, whenever somebody asks.
 pub(super) struct KubeSeries {
