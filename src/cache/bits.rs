@@ -37,6 +37,7 @@ pub(super) struct BitWriter {
     /// What was written, with room behind it.
     out: Vec<u8>,
     end: End,
+    distances: Distances,
     /// How many bytes are enough for a part.
     enough: usize,
 }
@@ -49,8 +50,19 @@ struct End {
     pending: u64,
     /// How many bits of `pending` are in use; below 8 between symbols.
     filled: u32,
-    /// The distance of the last copy and its bits: one copy after the other has the same.
-    distance: (usize, Bits),
+}
+
+/// Distances of the last copies with their bits, each where its low bits say: one line after the other copies from as far.
+#[derive(Clone, Debug)]
+struct Distances([(usize, Bits); NEAR]);
+
+/// Distances that are kept.
+const NEAR: usize = 16;
+
+impl Default for Distances {
+    fn default() -> Self {
+        Self([(0, Bits::default()); NEAR])
+    }
 }
 
 /// Writes on where there is room for all that comes. What every symbol changes is held here meanwhile, where it
@@ -59,6 +71,7 @@ struct End {
 pub(super) struct QuickWriter<'w> {
     code: &'w Code,
     out: &'w mut [u8],
+    distances: &'w mut Distances,
     end: End,
     back: &'w mut End,
 }
@@ -107,13 +120,14 @@ impl Symbols for QuickWriter<'_> {
     fn copy(&mut self, len: usize, distance: usize) {
         let length = self.code.lengths[len];
         self.end.put(u64::from(length.bits), u32::from(length.len));
-        if self.end.distance.0 != distance {
+        let known = &mut self.distances.0[distance % NEAR];
+        if known.0 != distance {
             let (symbol, extra, value) = distance_symbol(distance);
             let code = self.code.distances[symbol];
             let bits = Bits { bits: code.bits | value << code.len, len: code.len + extra as u8 };
-            self.end.distance = (distance, bits);
+            *known = (distance, bits);
         }
-        let Bits { bits, len } = self.end.distance.1;
+        let Bits { bits, len } = known.1;
         self.end.put(u64::from(bits), u32::from(len));
         self.end.flush(self.out);
     }
@@ -140,7 +154,13 @@ impl BitWriter {
 
     /// Begins bits that are to stand within a block.
     pub(super) fn apart(code: Arc<Code>) -> Self {
-        Self { code, out: Vec::new(), end: End::default(), enough: usize::MAX }
+        Self {
+            code,
+            out: Vec::new(),
+            end: End::default(),
+            distances: Distances::default(),
+            enough: usize::MAX,
+        }
     }
 
     /// The bits since [`BitWriter::apart`].
@@ -172,7 +192,7 @@ impl BitWriter {
     pub(super) fn change(&mut self, code: Arc<Code>) {
         self.end();
         self.code = code;
-        self.end.distance.0 = 0;
+        self.distances = Distances::default();
         self.begin();
     }
 
@@ -245,8 +265,8 @@ impl BitWriter {
     #[inline]
     fn with_room(&mut self, bytes: usize) -> QuickWriter<'_> {
         self.make_room(bytes + 8);
-        let Self { code, out, end, .. } = self;
-        QuickWriter { code, out, end: *end, back: end }
+        let Self { code, out, end, distances, .. } = self;
+        QuickWriter { code, out, distances, end: *end, back: end }
     }
 }
 

@@ -34,6 +34,7 @@ mod store;
 mod symbols;
 mod tails;
 mod tally;
+mod text;
 mod texts;
 
 pub use catalog::Catalog;

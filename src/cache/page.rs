@@ -191,6 +191,22 @@ impl Segment {
         })
     }
 
+    /// Neighbours with the same piece, in order, and that.
+    #[inline]
+    pub(super) fn runs(&self) -> impl Iterator<Item = (Range<usize>, &[u8])> {
+        let (mut end, mut slot, repeats) = (self.body(), 0, self.repeats());
+        let pieces = self.pieces();
+        (0..).map_while(move |stored| {
+            let first = (slot < pieces).then_some(slot)?;
+            let start = end;
+            end += self.len(stored);
+            // A shift by all bits leaves none.
+            let again = repeats.checked_shr(first as u32 + 1).unwrap_or(0).trailing_ones();
+            slot = (first + 1 + again as usize).min(pieces);
+            Some((first..slot, &self.0[start..end]))
+        })
+    }
+
     /// Bytes of the allocation.
     fn size(&self) -> usize {
         self.0.len()
@@ -779,6 +795,15 @@ mod tests {
                 let held: Vec<&[u8]> = segment.iter().chain(missing).collect();
                 assert!(held == pieces);
                 assert!((0..pieces.len()).all(|slot| segment.piece(slot) == pieces[slot]));
+                let mut runs = segment.runs().peekable();
+                let mut end = 0;
+                while let Some((slots, piece)) = runs.next() {
+                    assert!(slots.start == end && !slots.is_empty());
+                    assert!(pieces[slots.clone()].iter().all(|other| *other == piece));
+                    assert!(runs.peek().is_none_or(|(_, next)| *next != piece));
+                    end = slots.end;
+                }
+                assert!(end == segment.pieces());
             }
         }
     }

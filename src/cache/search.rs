@@ -164,6 +164,35 @@ pub(super) fn common(a: &[u8], b: &[u8]) -> usize {
     len + a[len..].iter().zip(&b[len..]).take_while(|(x, y)| x == y).count()
 }
 
+/// Where the first of these bytes is in a text that is mostly short: looked for in place, eight bytes at a time ("haszero", Bit
+/// Twiddling Hacks by S. E. Anderson).
+#[inline]
+pub(super) fn first(byte: u8, text: &[u8]) -> Option<usize> {
+    const LOW: u64 = u64::from_le_bytes([1; 8]);
+    const HIGH: u64 = LOW << 7;
+    let mut at = 0;
+    while let Some(eight) = text[at..].first_chunk() {
+        let zero = u64::from_le_bytes(*eight) ^ LOW * u64::from(byte);
+        // The lowest bit that is set is right, those above it may not be.
+        let found = zero.wrapping_sub(LOW) & !zero & HIGH;
+        if found != 0 {
+            return Some(at + (found.trailing_zeros() / 8) as usize);
+        }
+        at += 8;
+    }
+    text[at..].iter().position(|&other| other == byte).map(|behind| at + behind)
+}
+
+/// Where number `passed` (0 for the first) of these bytes is.
+#[inline]
+pub(super) fn nth(byte: u8, text: &[u8], passed: usize) -> Option<usize> {
+    let mut at = first(byte, text)?;
+    for _ in 0..passed {
+        at += 1 + first(byte, &text[at + 1..])?;
+    }
+    Some(at)
+}
+
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -172,6 +201,27 @@ fn word(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_found_where_they_are_first_and_nth() {
+        let mut random = 1u32;
+        for len in 0..70 {
+            for _ in 0..50 {
+                // Bytes beside the one that is looked for, also with the high bit.
+                let text: Vec<u8> = std::iter::repeat_with(|| {
+                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    b"!\"#\xa2\xa3\x00\xff"[(random >> 24) as usize % 7]
+                })
+                .take(len)
+                .collect();
+                let places: Vec<_> = memchr::memchr_iter(b'"', &text).collect();
+                assert_eq!(first(b'"', &text), places.first().copied());
+                for passed in 0..=places.len() {
+                    assert_eq!(nth(b'"', &text, passed), places.get(passed).copied());
+                }
+            }
+        }
+    }
 
     /// Whatever is found is there, within the window, before the place that was asked about.
     #[test]

@@ -112,14 +112,15 @@ impl Joined {
     /// Writes what is held back.
     #[inline(always)]
     pub(super) fn flush(&mut self, out: &mut impl Symbols) {
-        while self.len > 0 {
-            let mut len = self.len;
-            if len > LONGEST {
-                // What is left over must be long enough to be a copy itself.
-                len = if len - LONGEST < 3 { LONGEST - 3 } else { LONGEST };
-            }
+        let mut left = std::mem::take(&mut self.len);
+        while left > LONGEST {
+            // What is left over must be long enough to be a copy itself.
+            let len = if left - LONGEST < 3 { LONGEST - 3 } else { LONGEST };
             out.copy(len, self.distance);
-            self.len -= len;
+            left -= len;
+        }
+        if left > 0 {
+            out.copy(left, self.distance);
         }
     }
 }

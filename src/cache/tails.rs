@@ -27,8 +27,20 @@ pub(super) struct Tails {
     code: u64,
     words: Box<[u64]>,
     pieces: Box<[Piece]>,
-    /// Where the pieces of each object end.
-    ends: Box<[u16]>,
+    shapes: Box<[Shape]>,
+    /// The length of the longest identity.
+    longest: usize,
+}
+
+/// An identity as a whole.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// The slots that it copies from, and that before it, a bit each; none if a copy of it is too short to be one.
+    from: u64,
+    /// Where its pieces end.
+    end: u16,
+    /// Its length in bytes.
+    len: u16,
 }
 
 /// Bytes of an identity's own, then bytes that an identity before it has too.
@@ -43,6 +55,17 @@ struct Piece {
     /// How many bytes are copied, and where in that identity they begin.
     len: u16,
     from: u16,
+}
+
+/// An identity of which every copy is long enough to be one, the first with at least [`SHORTEST`] bytes before it.
+#[derive(Clone, Debug)]
+pub(super) struct Plain<'a> {
+    /// The slots that it copies from, and that before it, a bit each.
+    pub(super) from: u64,
+    /// Its length in bytes.
+    pub(super) len: usize,
+    /// Its parts, of which the first has no bytes of its own.
+    pub(super) parts: Parts<'a>,
 }
 
 /// How the identity of an object is written, part by part.
@@ -88,13 +111,6 @@ impl<'a> Iterator for Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// The length in bytes of all of them.
-    #[inline]
-    pub(super) fn len_of_text(&self) -> usize {
-        let lens = self.pieces.as_slice().iter();
-        lens.map(|piece| usize::from(piece.own) + usize::from(piece.len)).sum()
-    }
-
     /// How many objects before the one is with which the first part begins.
     #[inline]
     pub(super) fn back(&self) -> Option<usize> {
@@ -108,21 +124,28 @@ impl Tails {
     pub(super) fn new<'p>(code: Option<&Code>, identities: impl Iterator<Item = &'p [u8]>) -> Self {
         let id = code.map_or(0, Code::id);
         let mut noted = Noted { code, words: Vec::new(), pieces: Vec::new() };
-        let mut ends = Vec::new();
+        let (mut shapes, mut longest) = (Vec::new(), 0);
         let mut known: Vec<&[u8]> = Vec::new();
         PLACES.with_borrow_mut(|places| {
             places.clear();
             for identity in identities.take(PAGE) {
+                let start = noted.pieces.len();
                 if noted.identity(identity, &known, places).is_none() {
                     break;
                 }
-                let Ok(end) = u16::try_from(noted.pieces.len()) else { break };
-                ends.push(end);
+                let (Ok(end), Ok(len)) = (noted.pieces.len().try_into(), identity.len().try_into())
+                else {
+                    break;
+                };
+                let from = plain(&noted.pieces[start..], known.len());
+                shapes.push(Shape { from, end, len });
+                longest = longest.max(identity.len());
                 known.push(identity);
             }
         });
         let Noted { words, pieces, .. } = noted;
-        Self { code: id, words: words.into(), pieces: pieces.into(), ends: ends.into() }
+        let (words, pieces, shapes) = (words.into(), pieces.into(), shapes.into());
+        Self { code: id, words, pieces, shapes, longest }
     }
 
     /// Whether the bits are of this code.
@@ -138,11 +161,29 @@ impl Tails {
     /// The identity of `slot`, which there is only if it was noted.
     #[inline]
     pub(super) fn get(&self, slot: usize) -> Option<Parts<'_>> {
-        let end = usize::from(*self.ends.get(slot)?);
-        let start = slot.checked_sub(1).map_or(0, |before| usize::from(self.ends[before]));
+        let end = usize::from(self.shapes.get(slot)?.end);
+        let start = slot.checked_sub(1).map_or(0, |before| usize::from(self.shapes[before].end));
         let word =
             start.checked_sub(1).map_or(0, |before| usize::from(self.pieces[before].own_end));
         Some(Parts { pieces: self.pieces.get(start..end)?.iter(), words: &self.words, word })
+    }
+
+    /// The identity of `slot`, if it is plain.
+    #[inline]
+    pub(super) fn plain(&self, slot: usize) -> Option<Plain<'_>> {
+        let Shape { from, len, .. } = *self.shapes.get(slot).filter(|shape| shape.from != 0)?;
+        Some(Plain { from, len: usize::from(len), parts: self.get(slot)? })
+    }
+
+    /// The length of an identity in bytes, if it was noted.
+    #[inline]
+    pub(super) fn len(&self, slot: usize) -> Option<usize> {
+        self.shapes.get(slot).map(|shape| usize::from(shape.len))
+    }
+
+    /// The length of the longest identity in bytes.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
     }
 }
 
@@ -224,6 +265,17 @@ impl Noted<'_> {
         });
         Some(())
     }
+}
+
+/// The slots that these pieces of the identity in `slot` copy from, and that before it; none if they are not plain.
+fn plain(pieces: &[Piece], slot: usize) -> u64 {
+    let Some((first, others)) = pieces.split_first() else { return 0 };
+    let is_copy = |piece: &Piece| piece.len == 0 || usize::from(piece.len) >= SHORTEST;
+    if slot == 0 || first.own > 0 || !others.iter().all(is_copy) {
+        return 0;
+    }
+    let copies = others.iter().filter(|piece| piece.len > 0).chain([first]);
+    copies.fold(1 << (slot - 1), |from, piece| from | 1 << (slot - usize::from(piece.back)))
 }
 
 fn quote(text: &[u8], from: usize) -> Option<usize> {
