@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 pub mod app;
+mod aside;
 pub mod cache;
 pub mod cli;
 mod config_file;

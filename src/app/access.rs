@@ -2,8 +2,25 @@
 
 use std::fs;
 
+use tokio::runtime::{Builder, Runtime};
+
 use crate::cli::native::AccessArgs;
 use crate::kube::client::endpoint::Access;
+use crate::telemetry::VERSION;
+
+/// What commands call themselves in requests.
+pub(crate) fn user_agent() -> String {
+    format!("kstatd/{VERSION}")
+}
+
+/// An event loop for what a command asks.
+///
+/// # Errors
+/// The system has no more of what it takes.
+pub(crate) fn event_loop() -> Result<Runtime, String> {
+    let made = Builder::new_current_thread().enable_all().build();
+    made.map_err(|error| format!("cannot start: {error}"))
+}
 
 /// What the flags say, the password read.
 ///

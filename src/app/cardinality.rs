@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::access::access;
+use super::access::{access, event_loop, user_agent};
 use super::output::print;
 use crate::cli::native::SuggestArgs;
 use crate::config_file;
 use crate::statsd::mapper::{Mapper, Problem};
-use crate::telemetry::VERSION;
 use crate::tools::cardinality::{self, Options, Origin};
 
 /// Prints rules, or what some would change.
@@ -18,9 +17,7 @@ use crate::tools::cardinality::{self, Options, Origin};
 pub(crate) fn suggest(args: SuggestArgs) -> Result<(), String> {
     let statsd = &args.statsd.0;
     let origin = match args.addr {
-        Some(address) => {
-            Origin::Process(address, access(args.access)?, format!("kstatd/{VERSION}"))
-        }
+        Some(address) => Origin::Process(address, access(args.access)?, user_agent()),
         None => Origin::Lines(args.file, statsd.parser_flags()),
     };
     let options = Options {
@@ -32,8 +29,7 @@ pub(crate) fn suggest(args: SuggestArgs) -> Result<(), String> {
         rules: args.dry_run.as_deref().map(mapping).transpose()?,
         least: args.min_values,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let runtime = event_loop()?;
     let text = runtime.block_on(cardinality::run(options))?;
     match print(&text) {
         ExitCode::SUCCESS => Ok(()),

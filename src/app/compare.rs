@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::access::access;
+use super::access::{access, event_loop, user_agent};
 use super::output::{complain, print};
 use crate::cli::native::DiffArgs;
-use crate::telemetry::VERSION;
 use crate::tools::diff::{self, Manner, Options};
 
 /// How it ends, for scripts.
@@ -47,7 +46,7 @@ fn compare(args: DiffArgs) -> Result<Outcome, String> {
     let options = Options {
         access: access(args.access)?,
         sides: [args.a, args.b],
-        user_agent: format!("kstatd/{VERSION}"),
+        user_agent: user_agent(),
         open_metrics: args.openmetrics,
         timeout: args.timeout,
         interval: args.interval.unwrap_or(Duration::from_secs(usual)),
@@ -56,8 +55,7 @@ fn compare(args: DiffArgs) -> Result<Outcome, String> {
         manner: Manner { tolerance: args.tolerance, increases: args.increases },
         examples: args.examples,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let runtime = event_loop()?;
     let report = runtime.block_on(diff::run(options, complain))?;
     let text = if json { report.json() } else { report.text(strict) };
     if print(&text) != ExitCode::SUCCESS {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 
+use super::access::{self, event_loop, user_agent};
 use super::output::{complain, print};
 use super::{compare, personality, run};
 use crate::cli::kube_args::KubeArgs;
@@ -194,10 +195,9 @@ fn explain(args: ExplainArgs) -> Result<(), String> {
     let ExplainArgs { lines, all, addr, access, statsd } = args;
     let (statsd, mut refused) = (&statsd.0, 0);
     if let Some(addr) = addr {
-        let access = super::access::access(access)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-        let process = Asked::new(&addr, access, &format!("kstatd/{VERSION}"))?;
+        let access = access::access(access)?;
+        let runtime = event_loop()?;
+        let process = Asked::new(&addr, access, &user_agent())?;
         for line in &lines {
             let explained = runtime.block_on(explain::ask(&process, line.as_bytes(), all))?;
             print(&explained.text);
@@ -268,13 +268,9 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
 /// Prints how a running process is doing; the exit code says it too.
 fn status(args: StatusArgs) -> ExitCode {
     let StatusArgs { addr, access } = args;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let (doing, text) = match (super::access::access(access), runtime) {
-        (Ok(access), Ok(runtime)) => {
-            runtime.block_on(status::ask(&addr, access, &format!("kstatd/{VERSION}")))
-        }
-        (Err(error), _) => (status::Doing::Down, error),
-        (_, Err(error)) => (status::Doing::Down, format!("cannot start: {error}")),
+    let (doing, text) = match (access::access(access), event_loop()) {
+        (Ok(access), Ok(runtime)) => runtime.block_on(status::ask(&addr, access, &user_agent())),
+        (Err(error), _) | (_, Err(error)) => (status::Doing::Down, error),
     };
     match doing {
         status::Doing::Down => complain(text.trim_end()),

@@ -3,10 +3,9 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use super::access::access;
+use super::access::{access, event_loop, user_agent};
 use super::output::{complain, print};
 use crate::cli::native::{TopArgs, TopSort};
-use crate::telemetry::VERSION;
 use crate::tools::ask::Asked;
 use crate::tools::status::Doing;
 use crate::tools::terminal;
@@ -31,9 +30,8 @@ pub(crate) fn main(args: TopArgs) -> ExitCode {
 
 fn top(args: TopArgs) -> Result<Doing, String> {
     let TopArgs { metric, addr, sort, json, once, interval, rows, access: flags } = args;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-    let process = Asked::new(&addr, access(flags)?, &format!("kstatd/{VERSION}"))?;
+    let runtime = event_loop()?;
+    let process = Asked::new(&addr, access(flags)?, &user_agent())?;
     let sort = match sort {
         TopSort::Series => Sort::Series,
         TopSort::Growth => Sort::Growth,

@@ -1,15 +1,13 @@
 //! `/api/v1/status/tsdb` and `/api/v1/status/cardinality`: which metrics and labels bring the series.
 //!
-//! A report goes through all series, on a thread beside the workers, one report at a time.
+//! A report goes through all series, beside the workers, one report at a time.
 
 use std::sync::Arc;
 
-use tokio::sync::Mutex;
-
-use super::body::Body;
 use super::query;
-use super::response::{self, Response};
+use super::response::{self, Response, json};
 use super::router::{Call, Methods, Router};
+use crate::aside::Aside;
 use crate::telemetry::cardinality::{
     self, Countable, DEFAULT_LIMIT, MAX_LIMIT, Order, Question, Snapshot,
 };
@@ -28,10 +26,10 @@ pub(crate) const BESIDE: &str = "/kstatd";
 
 /// The routes of the reports about these sides, below a path or at the root.
 pub(crate) fn routes(sides: &[Arc<dyn Countable>], below: &str) -> Router {
-    let turn = Arc::new(Mutex::new(()));
+    let aside = Aside::default();
     let handler = |report: Report| {
-        let (sides, turn) = (sides.to_vec(), Arc::clone(&turn));
-        move |call: Call| answer(call, sides.clone(), Arc::clone(&turn), report)
+        let (sides, aside) = (sides.to_vec(), aside.clone());
+        move |call: Call| answer(call, sides.clone(), aside.clone(), report)
     };
     let [tsdb, all] = [TSDB_PATH, CARDINALITY_PATH].map(|path| format!("{below}{path}"));
     Router::default().at_async(&tsdb, Methods::Any, handler(cardinality::tsdb)).at_async(
@@ -44,17 +42,14 @@ pub(crate) fn routes(sides: &[Arc<dyn Countable>], below: &str) -> Router {
 async fn answer(
     call: Call,
     sides: Vec<Arc<dyn Countable>>,
-    turn: Arc<Mutex<()>>,
+    aside: Aside,
     report: Report,
 ) -> Response {
     let question = match question(call.query()) {
         Ok(question) => question,
         Err(error) => return bad_data(&error),
     };
-    let turn = turn.lock_owned().await;
-    let made = tokio::task::spawn_blocking(move || {
-        // Kept to the end, also when nobody waits for the answer any more.
-        let _turn = turn;
+    let made = aside.run(move || {
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
         report(&sides, &question).to_string()
     });
@@ -92,8 +87,4 @@ fn limit(query: &str) -> Result<usize, String> {
 fn bad_data(error: &str) -> Response {
     let refusal = serde_json::json!({"status": "error", "errorType": "bad_data", "error": error});
     json(400, refusal.to_string())
-}
-
-fn json(status: u16, text: String) -> Response {
-    response::nosniff(response::with_type(status, "application/json", Body::whole(text)))
 }

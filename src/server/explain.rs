@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use super::body::Body;
 use super::query;
-use super::response::{self, Response, nosniff};
+use super::response::{self, Response, json, nosniff};
 use super::router::{Call, Methods, Router};
 use crate::status::Board;
 
@@ -46,7 +45,7 @@ async fn answer(board: Arc<Board>, call: Call) -> Response {
     if let Some(data) = data.as_object_mut() {
         data.insert("text".to_owned(), text.into());
     }
-    json(200, &serde_json::json!({"status": "success", "data": data}))
+    json(200, serde_json::json!({"status": "success", "data": data}).to_string())
 }
 
 /// The line that a parameter has, without its line feed.
@@ -73,9 +72,6 @@ fn refuse(status: u16, error: &str, is_json: bool) -> Response {
     }
     // As Prometheus' API does it.
     let kind = if status == 404 { "not_found" } else { "bad_data" };
-    json(status, &serde_json::json!({"status": "error", "errorType": kind, "error": error}))
-}
-
-fn json(status: u16, value: &serde_json::Value) -> Response {
-    nosniff(response::with_type(status, "application/json", Body::whole(value.to_string())))
+    let refusal = serde_json::json!({"status": "error", "errorType": kind, "error": error});
+    json(status, refusal.to_string())
 }

@@ -25,6 +25,11 @@ pub fn with_type(status: u16, content_type: &'static str, body: Body) -> Respons
     header(new(status, body), CONTENT_TYPE, HeaderValue::from_static(content_type))
 }
 
+/// A JSON document.
+pub fn json(status: u16, text: String) -> Response {
+    nosniff(with_type(status, "application/json", Body::whole(text)))
+}
+
 /// Not yet, and for what that is.
 pub fn waiting_for(what: &[String]) -> Response {
     text(503, format!("waiting for:\n{}\n", what.join("\n")))

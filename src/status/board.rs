@@ -9,6 +9,7 @@ use super::explanation::Explanation;
 use super::facts::{Facts, Kind, LARGEST, Program, State};
 use super::history::{History, STEP, Sample};
 use super::{judge, text};
+use crate::aside::Aside;
 use crate::telemetry::cardinality::{self, Countable, Question, Report};
 use crate::telemetry::scrapes::ScrapeLog;
 use crate::telemetry::{VERSION, process};
@@ -52,7 +53,7 @@ pub(crate) struct Board {
     /// The last summary and when it was made.
     summary: Mutex<Option<(Instant, String)>>,
     /// Held by who looks at more than takes a millisecond.
-    aside: Arc<tokio::sync::Mutex<()>>,
+    aside: Aside,
 }
 
 #[derive(Default)]
@@ -75,7 +76,7 @@ impl Board {
         reporters: Vec<Arc<dyn Reporter>>,
     ) -> Self {
         let started = unix(SystemTime::now());
-        let (past, summary, aside) = (Mutex::default(), Mutex::default(), Arc::default());
+        let (past, summary, aside) = (Mutex::default(), Mutex::default(), Aside::default());
         Self { name, started, scrapes, reporters, past, summary, aside }
     }
 
@@ -135,14 +136,10 @@ impl Board {
 
     /// What would become of a line; nothing if none are taken here. One is explained at a time, beside the workers.
     pub(crate) async fn explain(self: &Arc<Self>, line: Vec<u8>, all: bool) -> Option<Explanation> {
-        let turn = Arc::clone(&self.aside).lock_owned().await;
         let board = Arc::clone(self);
-        let told = tokio::task::spawn_blocking(move || {
-            // Kept to the end, also when nobody waits for the answer any more.
-            let _turn = turn;
-            board.reporters.iter().find_map(|reporter| reporter.explain(&line, all))
-        });
-        told.await.inspect_err(|error| tracing::error!(%error, "explaining a line failed")).ok()?
+        let tell = move || board.reporters.iter().find_map(|reporter| reporter.explain(&line, all));
+        let told = self.aside.run(tell).await;
+        told.inspect_err(|error| tracing::error!(%error, "explaining a line failed")).ok()?
     }
 
     /// The largest metrics with their labels; nothing if nobody has series that can be counted. Every series is looked
@@ -153,9 +150,7 @@ impl Board {
         if sides.is_empty() {
             return None;
         }
-        let turn = Arc::clone(&self.aside).lock_owned().await;
-        let made = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+        let made = self.aside.run(move || {
             let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
             cardinality::report(&sides, &Question::of(LARGEST))
         });
