@@ -27,7 +27,7 @@ use crate::server::routes::{
     kube_state_metrics as original_kube, native, statsd_exporter as original_statsd, telemetry,
 };
 use crate::status::Board;
-use crate::telemetry::cardinality::Countable;
+use crate::telemetry::countable::Countable;
 use crate::telemetry::metric::Row;
 use crate::telemetry::{OwnMetrics, Recorder};
 

@@ -30,6 +30,7 @@ mod resource;
 mod schema;
 mod scrapes;
 mod search;
+mod segment;
 mod store;
 mod symbols;
 mod tails;

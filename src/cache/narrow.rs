@@ -8,8 +8,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::page::{Page, Scratch};
+use super::page::Page;
 use super::resource::Resource;
+use super::segment::Scratch;
 use super::store::Snapshot;
 
 /// Work in one go: to look at a page is 1.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::kept::Kept;
-use super::page::{PAGE, Page, PageBuilder, Scratch};
+use super::page::{PAGE, Page, PageBuilder};
 use super::schema::Rendered;
+use super::segment::Scratch;
 use super::tally::{Count, Group, NOWHERE, Tally};
 
 /// What tells objects of a store apart: see [`super::store::Store`].

@@ -172,7 +172,7 @@ pub(super) fn first(byte: u8, text: &[u8]) -> Option<usize> {
     const HIGH: u64 = LOW << 7;
     let mut at = 0;
     while let Some(eight) = text[at..].first_chunk() {
-        let zero = u64::from_le_bytes(*eight) ^ LOW * u64::from(byte);
+        let zero = u64::from_le_bytes(*eight) ^ (LOW * u64::from(byte));
         // The lowest bit that is set is right, those above it may not be.
         let found = zero.wrapping_sub(LOW) & !zero & HIGH;
         if found != 0 {

@@ -8,9 +8,9 @@ use super::query;
 use super::response::{self, Response, json};
 use super::router::{Call, Methods, Router};
 use crate::aside::Aside;
-use crate::telemetry::cardinality::{
-    self, Countable, DEFAULT_LIMIT, MAX_LIMIT, Order, Question, Snapshot,
-};
+use crate::telemetry::cardinality::{self, DEFAULT_LIMIT, MAX_LIMIT};
+use crate::telemetry::census::{Order, Question};
+use crate::telemetry::countable::{Countable, Snapshot};
 
 /// Where Prometheus has the report about its series.
 pub(crate) const TSDB_PATH: &str = "/api/v1/status/tsdb";

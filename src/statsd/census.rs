@@ -9,7 +9,7 @@ use crate::statsd::series::observer::Observer;
 use crate::statsd::series::over::Over;
 use crate::statsd::series::registry::{Registry, View};
 use crate::statsd::series::tree::{Assembly, Entry};
-use crate::telemetry::cardinality::{Beyond, Sender, Series, Snapshot, Visitor};
+use crate::telemetry::countable::{Beyond, Sender, Series, Snapshot, Visitor};
 
 /// The series of a registry at one moment.
 pub(crate) struct Census {

@@ -26,7 +26,7 @@ use crate::exposition::family::{Collect, Family};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::status::Explanation;
-use crate::telemetry::cardinality::{Countable, Snapshot};
+use crate::telemetry::countable::{Countable, Snapshot};
 
 mod config;
 mod facts;

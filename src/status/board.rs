@@ -10,7 +10,9 @@ use super::facts::{Facts, Kind, LARGEST, Program, State};
 use super::history::{History, STEP, Sample};
 use super::{judge, text};
 use crate::aside::Aside;
-use crate::telemetry::cardinality::{self, Countable, Question, Report};
+use crate::telemetry::cardinality::{self, Report};
+use crate::telemetry::census::Question;
+use crate::telemetry::countable::Countable;
 use crate::telemetry::scrapes::ScrapeLog;
 use crate::telemetry::{VERSION, process};
 

@@ -13,7 +13,8 @@ use super::history::{Past, STEP, Track};
 use super::judge::buffer_hint;
 use super::plot;
 use super::words::{bytes, clock, count, duration, rate};
-use crate::telemetry::cardinality::{Report, Sender};
+use crate::telemetry::cardinality::Report;
+use crate::telemetry::countable::Sender;
 use crate::telemetry::scrapes::Scrape;
 
 const STYLE: &str = include_str!("style.css");

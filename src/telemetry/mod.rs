@@ -6,7 +6,9 @@
 
 pub(crate) mod build;
 pub(crate) mod cardinality;
+pub(crate) mod census;
 pub(crate) mod connections;
+pub(crate) mod countable;
 pub(crate) mod http;
 pub(crate) mod kube;
 pub(crate) mod log;

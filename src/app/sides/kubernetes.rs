@@ -30,7 +30,7 @@ use crate::server::authorisation::Reviews;
 use crate::server::health::Check;
 use crate::server::routes::LivenessProbe;
 use crate::status::Reporter;
-use crate::telemetry::cardinality::Countable;
+use crate::telemetry::countable::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
 
 use census::KubeSeries;

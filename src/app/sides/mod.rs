@@ -19,7 +19,7 @@ use crate::server::authorisation::Reviews;
 use crate::server::health::Look;
 use crate::server::routes::LivenessProbe;
 use crate::status::Reporter;
-use crate::telemetry::cardinality::Countable;
+use crate::telemetry::countable::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
 
 /// What a side does, for as long as it takes.

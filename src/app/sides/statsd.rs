@@ -18,7 +18,7 @@ use crate::statsd::mapping;
 use crate::statsd::{CacheKind, Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
 use crate::status::{Explanation, Facts, Reporter, Sample};
 use crate::telemetry::Recorder;
-use crate::telemetry::cardinality::Countable;
+use crate::telemetry::countable::Countable;
 
 /// What StatsD clients send.
 pub(crate) static STATSD: Kind = Kind {

@@ -14,7 +14,7 @@ use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
 use crate::server::status;
 use crate::status::Board;
-use crate::telemetry::cardinality::Countable;
+use crate::telemetry::countable::Countable;
 use crate::telemetry::{HttpMetrics, VERSION};
 
 /// The routes. `livez` asks the API server; of `series` there are reports.

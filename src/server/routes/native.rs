@@ -16,7 +16,7 @@ use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
 use crate::server::status;
 use crate::status::Board;
-use crate::telemetry::cardinality::Countable;
+use crate::telemetry::countable::Countable;
 use crate::telemetry::{HttpMetrics, VERSION};
 
 /// A part of `/metrics` that can be had by itself.

@@ -19,7 +19,7 @@ use crate::server::router::{Call, Methods, Router};
 use crate::server::scrape::{Gzip, Scrape};
 use crate::server::status;
 use crate::status::Board;
-use crate::telemetry::cardinality::Countable;
+use crate::telemetry::countable::Countable;
 use crate::telemetry::{HttpMetrics, VERSION};
 
 /// Where statsd_exporter's listener has the metrics that the original does not have.

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use super::over::beginning;
 use crate::growth::Growth;
 use crate::statsd::clock::Moment;
-use crate::telemetry::cardinality::Sender;
+use crate::telemetry::countable::Sender;
 
 /// Senders that are told apart.
 const PLACES: usize = 256;

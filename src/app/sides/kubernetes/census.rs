@@ -8,7 +8,7 @@ use crate::exposition::family::Kind;
 use crate::growth::MINUTES;
 use crate::kube::PipelineHandle;
 use crate::telemetry::KubeMetrics;
-use crate::telemetry::cardinality::{Beyond, Countable, LeftOut, Series, Snapshot, Visitor};
+use crate::telemetry::countable::{Beyond, Countable, LeftOut, Series, Snapshot, Visitor};
 
 /// The series that are in the cache, whenever somebody asks.
 pub(super) struct KubeSeries {

@@ -1,0 +1,406 @@
+//! One go over all series: which metrics and labels bring them.
+//!
+//! What is kept meanwhile is bounded: the families at the top of the list, a [`Distinct`] for each of [`MAX_LABELS`]
+//! label names, and the label pairs that are [`Frequent`].
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::BuildHasher;
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::countable::{Series, Snapshot, Visitor};
+use crate::exposition::family::Kind;
+use crate::exposition::labels;
+use crate::growth::MINUTES;
+use crate::sketch::{Distinct, Frequent};
+
+/// Label names whose values are counted.
+const MAX_LABELS: usize = 4_096;
+/// Label names of one family whose values are counted.
+pub(super) const MAX_FAMILY_LABELS: usize = 256;
+/// Label pairs that are looked at as the most frequent ones: what more than one in so many pairs is, is among them.
+const PAIRS: usize = 8_192;
+/// Longest label name whose values are counted.
+const MAX_LABEL_NAME: usize = 1 << 10;
+/// Bytes of a label value that a report shows.
+const SHOWN_VALUE: usize = 256;
+/// Values of a label that are shown as examples.
+const EXAMPLES: usize = 3;
+
+/// One key for the process, so that nobody who chooses labels can make them collide.
+static HASHER: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
+
+/// What a report is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// Entries of each list.
+    pub(crate) limit: usize,
+    /// What puts a metric before others.
+    pub(crate) order: Order,
+    /// The only metric that is told of; all otherwise.
+    pub(crate) metric: Option<String>,
+}
+
+impl Question {
+    /// The greatest metrics by their series.
+    pub(crate) const fn of(limit: usize) -> Self {
+        Self { limit, order: Order::Series, metric: None }
+    }
+}
+
+/// What puts a metric before others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Its series.
+    #[default]
+    Series,
+    /// Those made in the last 60 minutes.
+    Growth,
+    /// What it needs of the memory.
+    Bytes,
+}
+
+impl Order {
+    /// By its word.
+    pub(crate) fn read(word: &str) -> Option<Self> {
+        match word {
+            "series" => Some(Self::Series),
+            "growth" => Some(Self::Growth),
+            "bytes" => Some(Self::Bytes),
+            _ => None,
+        }
+    }
+}
+
+/// The greatest of many.
+pub(super) struct Top<T> {
+    limit: usize,
+    heap: BinaryHeap<Reverse<Ranked<T>>>,
+}
+
+/// Ordered by value, then by name the other way round, so that of equals the first name ranks first.
+struct Ranked<T> {
+    value: u64,
+    name: Reverse<String>,
+    about: T,
+}
+
+impl<T> PartialEq for Ranked<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<T> Eq for Ranked<T> {}
+
+impl<T> PartialOrd for Ranked<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Ranked<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.value.cmp(&other.value).then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+impl<T> Top<T> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, heap: BinaryHeap::new() }
+    }
+
+    pub(super) fn offer(&mut self, value: u64, name: &str, about: impl FnOnce() -> T) {
+        if self.heap.len() >= self.limit {
+            let least = self.heap.peek().map(|Reverse(least)| (least.value, least.name.0.as_str()));
+            if least.is_none_or(|(least, last)| value < least || (value == least && name >= last)) {
+                return;
+            }
+            self.heap.pop();
+        }
+        self.heap.push(Reverse(Ranked { value, name: Reverse(name.to_owned()), about: about() }));
+    }
+
+    /// The greatest first.
+    pub(super) fn into_vec(self) -> Vec<(String, u64, T)> {
+        let sorted = self.heap.into_sorted_vec().into_iter();
+        sorted.map(|Reverse(Ranked { value, name, about })| (name.0, value, about)).collect()
+    }
+}
+
+impl Top<()> {
+    pub(super) fn stats(self) -> Vec<Stat> {
+        self.into_vec().into_iter().map(|(name, value, ())| Stat { name, value }).collect()
+    }
+}
+
+/// A name and a number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Stat {
+    pub(super) name: String,
+    pub(super) value: u64,
+}
+
+/// Values of one label.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values {
+    pub(super) different: Distinct,
+    /// Bytes of the values of all series.
+    pub(super) bytes: u64,
+    pub(super) examples: Vec<String>,
+}
+
+impl Values {
+    fn note(&mut self, hash: u64, value: &[u8]) {
+        self.different.insert(hash);
+        self.bytes += value.len() as u64;
+    }
+
+    /// Keeps the value as an example, if it is another one than those that are kept.
+    fn show(&mut self, value: &[u8]) {
+        if self.examples.len() < EXAMPLES {
+            let value = shown(value);
+            if !self.examples.contains(&value) {
+                self.examples.push(value);
+            }
+        }
+    }
+}
+
+/// A value as a report shows it, of its rendered form.
+fn shown(value: &[u8]) -> String {
+    let plain = labels::plain(value.get(..value.len().min(4 * SHOWN_VALUE)).unwrap_or(value));
+    let text = String::from_utf8_lossy(&plain);
+    if text.len() <= SHOWN_VALUE {
+        return text.into_owned();
+    }
+    let end = text.floor_char_boundary(SHOWN_VALUE);
+    format!("{}…", text.get(..end).unwrap_or_default())
+}
+
+fn hash(name: &[u8], value: &[u8]) -> u64 {
+    HASHER.hash_one((name, value))
+}
+
+/// The name under which the series of a sample of this family are, and how many of them there are.
+fn names_of(kind: Kind, name: &str, label_sets: u64, samples: u64) -> Vec<(String, u64)> {
+    let rest = samples.saturating_sub(2 * label_sets);
+    let derived = |suffix: &str| format!("{name}{suffix}");
+    let mut names = match kind {
+        Kind::Histogram => vec![
+            (derived("_bucket"), rest),
+            (derived("_sum"), label_sets),
+            (derived("_count"), label_sets),
+        ],
+        Kind::Summary => vec![
+            (name.to_owned(), rest),
+            (derived("_sum"), label_sets),
+            (derived("_count"), label_sets),
+        ],
+        _ => vec![(name.to_owned(), samples)],
+    };
+    names.retain(|(_, count)| *count > 0);
+    names
+}
+
+/// The family that is being shown.
+struct Current {
+    name: String,
+    kind: Kind,
+    label_sets: u64,
+    samples: u64,
+    bytes: u64,
+    growth: [u64; MINUTES],
+    labels: Vec<(Vec<u8>, Values)>,
+}
+
+/// What is said of a family at the top of the list.
+pub(super) struct About {
+    pub(super) kind: Kind,
+    pub(super) label_sets: u64,
+    pub(super) samples: u64,
+    pub(super) bytes: u64,
+    pub(super) growth: [u64; MINUTES],
+    pub(super) labels: Vec<(Vec<u8>, Values)>,
+}
+
+/// Counts everything, in one go over the series of each side.
+pub(super) struct Census {
+    /// Entries of a list.
+    limit: usize,
+    order: Order,
+    /// The only family that is told of.
+    metric: Option<String>,
+    pub(super) now: Duration,
+    current: Option<Current>,
+    pub(super) families: Top<About>,
+    pub(super) names: Top<()>,
+    pub(super) labels: HashMap<Vec<u8>, Values, foldhash::fast::RandomState>,
+    /// Names of labels beyond [`MAX_LABELS`] or [`MAX_LABEL_NAME`].
+    pub(super) further_labels: Distinct,
+    pub(super) pairs: Frequent,
+    pub(super) family_count: u64,
+    pub(super) name_count: u64,
+    pub(super) name_bytes: u64,
+    pub(super) label_sets: u64,
+    pub(super) samples: u64,
+    pub(super) bytes: u64,
+    pub(super) oldest: Option<Duration>,
+}
+
+impl Census {
+    fn new(question: &Question) -> Self {
+        let Question { limit, order, ref metric } = *question;
+        Self {
+            limit,
+            order,
+            metric: metric.clone(),
+            now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            current: None,
+            families: Top::new(limit),
+            names: Top::new(limit),
+            labels: HashMap::default(),
+            further_labels: Distinct::default(),
+            pairs: Frequent::new(PAIRS),
+            family_count: 0,
+            name_count: 0,
+            name_bytes: 0,
+            label_sets: 0,
+            samples: 0,
+            bytes: 0,
+            oldest: None,
+        }
+    }
+
+    pub(super) fn of(sides: &[Box<dyn Snapshot>], question: &Question) -> Self {
+        let mut census = Self::new(question);
+        for side in sides {
+            side.visit(&mut census);
+            census.finish();
+        }
+        census
+    }
+
+    /// Ends the family that is being shown.
+    fn finish(&mut self) {
+        let Some(current) = self.current.take() else { return };
+        let Current { name, kind, label_sets, samples, bytes, growth, labels } = current;
+        self.bytes += bytes;
+        if label_sets == 0 {
+            return;
+        }
+        self.family_count += 1;
+        self.label_sets += label_sets;
+        self.samples += samples;
+        for (name, count) in names_of(kind, &name, label_sets, samples) {
+            self.name_count += 1;
+            self.name_bytes += name.len() as u64 * count;
+            self.names.offer(count, &name, || ());
+        }
+        if self.metric.as_ref().is_some_and(|only| *only != name) {
+            return;
+        }
+        let (limit, rank) = (
+            self.limit,
+            match self.order {
+                Order::Series => samples,
+                Order::Growth => growth.iter().sum(),
+                Order::Bytes => bytes,
+            },
+        );
+        let labels = || greatest(labels, limit);
+        let about = || About { kind, label_sets, samples, bytes, growth, labels: labels() };
+        self.families.offer(rank, &name, about);
+    }
+
+    /// How many different label pairs there are, metric names included.
+    pub(super) fn pair_count(&self) -> u64 {
+        let values = self.labels.values().map(|values| values.different.count());
+        values.sum::<u64>() + self.name_count
+    }
+}
+
+impl Visitor for Census {
+    fn family(&mut self, name: &str, kind: Kind, bytes: u64) {
+        self.finish();
+        self.current = Some(Current {
+            name: name.to_owned(),
+            kind,
+            label_sets: 0,
+            samples: 0,
+            bytes,
+            growth: [0; MINUTES],
+            labels: Vec::new(),
+        });
+    }
+
+    fn series(&mut self, series: &Series<'_>) {
+        let Some(current) = &mut self.current else { return };
+        let Series { labels: text, samples, bytes, created } = *series;
+        current.label_sets += 1;
+        current.samples += samples;
+        current.bytes += bytes;
+        if let Some(created) = created {
+            let minutes = self.now.saturating_sub(created).as_secs() / 60;
+            let minutes = usize::try_from(minutes).unwrap_or(MINUTES);
+            if let Some(count) = current.growth.get_mut(minutes) {
+                *count += 1;
+            }
+            self.oldest = Some(self.oldest.map_or(created, |oldest| oldest.min(created)));
+        }
+        for (at, (name, value)) in labels::iter(text).enumerate() {
+            let hash = hash(name, value);
+            self.pairs.note(hash);
+            // Series of one family have the same labels as a rule.
+            let known = match current.labels.get(at) {
+                Some((known, _)) if *known == name => Some(at),
+                _ => current.labels.iter().position(|(known, _)| *known == name),
+            };
+            let is_short = name.len() <= MAX_LABEL_NAME;
+            if known.is_none() && is_short && current.labels.len() < MAX_FAMILY_LABELS {
+                current.labels.push((name.to_owned(), Values::default()));
+            }
+            let at = known.unwrap_or_else(|| current.labels.len().saturating_sub(1));
+            let values = current.labels.get_mut(at).filter(|(known, _)| *known == name);
+            if let Some((_, values)) = values {
+                values.note(hash, value);
+                values.show(value);
+            }
+            if let Some(values) = self.labels.get_mut(name) {
+                values.note(hash, value);
+            } else if is_short && self.labels.len() < MAX_LABELS {
+                self.labels.entry(name.to_owned()).or_default().note(hash, value);
+            } else {
+                self.further_labels.insert(HASHER.hash_one(name));
+            }
+        }
+    }
+}
+
+/// The labels with the most values, so many of them.
+fn greatest(mut labels: Vec<(Vec<u8>, Values)>, limit: usize) -> Vec<(Vec<u8>, Values)> {
+    labels.sort_by_cached_key(|(_, values)| Reverse(values.different.count()));
+    labels.truncate(limit);
+    labels
+}
+
+/// Counts label pairs exactly: those whose hashes it has.
+pub(super) struct Pairs(pub(super) HashMap<u64, (u64, String), foldhash::fast::FixedState>);
+
+impl Visitor for Pairs {
+    fn family(&mut self, _: &str, _: Kind, _: u64) {}
+
+    fn series(&mut self, series: &Series<'_>) {
+        for (name, value) in labels::iter(series.labels) {
+            if let Some((count, text)) = self.0.get_mut(&hash(name, value)) {
+                *count += series.samples;
+                if text.is_empty() {
+                    *text = format!("{}={}", String::from_utf8_lossy(name), shown(value));
+                }
+            }
+        }
+    }
+}
