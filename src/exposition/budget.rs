@@ -27,6 +27,62 @@ impl BudgetMode {
     }
 }
 
+/// One of the budgets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Limit {
+    /// All series.
+    Series,
+    /// Series of one metric.
+    SeriesPerMetric,
+    /// Series of all objects of one kind.
+    SeriesPerKind,
+    /// Values of one label.
+    ValuesPerLabel,
+    /// Bytes of a label value.
+    ValueBytes,
+    /// Bytes of a name.
+    NameBytes,
+    /// Memory.
+    Memory,
+}
+
+impl Limit {
+    /// The word of the flag.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Series => "series",
+            Self::SeriesPerMetric => "series-per-metric",
+            Self::SeriesPerKind => "series-per-kind",
+            Self::ValuesPerLabel => "values-per-label",
+            Self::ValueBytes => "value-bytes",
+            Self::NameBytes => "name-bytes",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// What became of something beyond a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Action {
+    /// It was counted with others.
+    Folded,
+    /// It was not taken.
+    Refused,
+    /// It was taken all the same, as budgets are only tracked.
+    Tracked,
+}
+
+impl Action {
+    /// A label value.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Folded => "folded",
+            Self::Refused => "refused",
+            Self::Tracked => "tracked",
+        }
+    }
+}
+
 /// All budgets. 0 is no limit.
 ///
 /// Series are counted as a scrape shows them: a histogram or summary has one for each of its lines.

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::handover::{Handover, Passing};
-use super::labels::{Action, Beyond, Limit, Missed, Rules, Table};
+use super::labels::{Beyond, Missed, Rules, Table};
 use super::left_out::LeftOut;
 use crate::cache::{Kept, Rendered, Replacement, Store};
-use crate::exposition::budget::{Budget, BudgetMode};
+use crate::exposition::budget::{Action, Budget, BudgetMode, Limit};
 use crate::resources::Renderer;
 use crate::telemetry::KubeMetrics;
 
@@ -425,13 +425,13 @@ impl Allowance {
             rules.map_or("", |(rules, family)| rules.name(family))
         };
         let action = |beyond: &Beyond| match beyond.action {
-            _ if !kind.enforces() => "tracked",
-            Action::Folded => "folded",
-            Action::Refused => "refused",
+            _ if !kind.enforces() => Action::Tracked,
+            action => action,
         };
         let mut times: BTreeMap<[&str; 4], u64> = BTreeMap::new();
         for beyond in beyond {
-            let labels = [action(beyond), &*beyond.label, beyond.limit.as_str(), name(beyond)];
+            let labels =
+                [action(beyond).as_str(), &*beyond.label, beyond.limit.as_str(), name(beyond)];
             *times.entry(labels).or_default() += 1;
         }
         for (labels, times) in times {
@@ -445,7 +445,7 @@ impl Allowance {
             metric = name(first),
             label = first.label,
             limit = first.limit.as_str(),
-            action = action(first),
+            action = action(first).as_str(),
             object = %String::from_utf8_lossy(object.identity.strip_prefix(b"{").unwrap_or_default()),
             left_out = self.left_out.len(),
             "objects go beyond a budget (--limit.{})",

@@ -9,38 +9,10 @@ use std::hash::BuildHasher;
 use hashbrown::{HashMap, HashSet};
 
 use crate::cache::{Kept, Rendered, Schema};
-use crate::exposition::budget::{Budget, BudgetMode};
+use crate::exposition::budget::{Action, Budget, BudgetMode, Limit};
 use crate::exposition::{escape, labels};
 use crate::resources::custom::template;
 use crate::resources::{Open, OpenLabels};
-
-/// A budget of a kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
-    SeriesPerKind,
-    SeriesPerMetric,
-    ValuesPerLabel,
-    ValueBytes,
-}
-
-impl Limit {
-    /// The word of the flag.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::SeriesPerKind => "series-per-kind",
-            Self::SeriesPerMetric => "series-per-metric",
-            Self::ValuesPerLabel => "values-per-label",
-            Self::ValueBytes => "value-bytes",
-        }
-    }
-}
-
-/// What became of something beyond a budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    Folded,
-    Refused,
-}
 
 /// Something of one object that is beyond a budget.
 #[derive(Clone, Debug, PartialEq, Eq)]

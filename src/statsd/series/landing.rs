@@ -1,7 +1,7 @@
 //! What would become of a label set, as a value.
 
-use super::over::{Action, Limit};
 use super::rejection::Rejection;
+use crate::exposition::budget::{Action, Limit};
 
 /// What would become of a label set.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
 
+use crate::exposition::budget::{Action, Limit};
 use crate::statsd::clock::Moment;
 
 /// Metrics with a label that are told apart; those beyond are counted together.
@@ -14,59 +15,6 @@ const MAX_NAME: usize = 256;
 const REST: &str = "_other";
 /// Nanoseconds between two lines of log.
 const LOG_PAUSE: u64 = 60_000_000_000;
-
-/// A budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Limit {
-    /// All series.
-    Series,
-    /// Series of one metric.
-    SeriesPerMetric,
-    /// Values of one label.
-    ValuesPerLabel,
-    /// Bytes of a label value.
-    ValueBytes,
-    /// Bytes of a name.
-    NameBytes,
-    /// Memory.
-    Memory,
-}
-
-impl Limit {
-    /// The word of the flag.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Series => "series",
-            Self::SeriesPerMetric => "series-per-metric",
-            Self::ValuesPerLabel => "values-per-label",
-            Self::ValueBytes => "value-bytes",
-            Self::NameBytes => "name-bytes",
-            Self::Memory => "memory",
-        }
-    }
-}
-
-/// What became of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Action {
-    /// It was counted with others.
-    Folded,
-    /// It was not taken.
-    Refused,
-    /// It was taken all the same, as budgets are only tracked.
-    Tracked,
-}
-
-impl Action {
-    /// A label value.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Folded => "folded",
-            Self::Refused => "refused",
-            Self::Tracked => "tracked",
-        }
-    }
-}
 
 /// Something that went beyond a budget, and how often.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@
 use std::hash::{BuildHasher, Hasher};
 
 use super::{Absent, Found, Members, NewSeries, Registry, Rejection, Resolved, Spec, names_hash};
-use crate::exposition::budget::{BudgetMode, RuleBudget};
+use crate::exposition::budget::{Action, BudgetMode, Limit, RuleBudget};
 use crate::exposition::labels;
 use crate::statsd::series::account::{
     Account, Gone, MAX_FOLDED, OVERFLOW, cost, family_cost, folds, kept_bytes,
@@ -17,7 +17,6 @@ use crate::statsd::series::account::{
 use crate::statsd::series::cell::Handle;
 use crate::statsd::series::family::Family;
 use crate::statsd::series::landing::Beyond;
-use crate::statsd::series::over::{Action, Limit};
 use crate::statsd::series::senders::Outcome;
 use crate::statsd::series::tree::Key;
 use crate::statsd::series::values::LabelValues;

@@ -2,10 +2,10 @@
 
 use super::budget::End;
 use super::{Found, Members, NewSeries, Registry, Rejection};
+use crate::exposition::budget::Limit;
 use crate::exposition::labels;
 use crate::statsd::series::cell::Handle;
 use crate::statsd::series::landing::{Beyond, Landing, Preview, Used};
-use crate::statsd::series::over::Limit;
 use crate::statsd::series::tree::{Assembly, Snapshot};
 
 /// A landing, as far as it is known while the registry is looked at.
