@@ -22,10 +22,8 @@ mod kube;
 mod limits;
 mod mapper;
 mod mmsg;
-mod process;
 mod programs;
 mod rows;
-mod scrape;
 mod statsd;
 mod table;
 
@@ -36,6 +34,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use kstatd_double::{Double, Options};
+use kstatd_endurance::{process, scrape};
 
 use programs::{Given, Programs};
 use rows::Size;

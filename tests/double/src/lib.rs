@@ -106,7 +106,8 @@ pub struct Double {
     world: Arc<World>,
     pace: watch::Sender<f64>,
     service: Arc<http::Service>,
-    tasks: JoinSet<()>,
+    serving: JoinSet<()>,
+    _churn: JoinSet<()>,
 }
 
 impl Double {
@@ -120,7 +121,7 @@ impl Double {
         let layout = Layout::new(options.pods, options.seed, options.epoch);
         let world = Arc::new(World::new(layout, options.history));
         let (pace, paces) = watch::channel(options.events_per_second);
-        let mut tasks = JoinSet::new();
+        let (mut serving, mut churning) = (JoinSet::new(), JoinSet::new());
         let service = http::Service {
             world: Arc::clone(&world),
             watch_list: options.watch_list,
@@ -128,11 +129,11 @@ impl Double {
             refused: Mutex::default(),
         };
         let service = Arc::new(service);
-        tasks.spawn(http::serve(listener, Arc::clone(&service)));
+        serving.spawn(http::serve(listener, Arc::clone(&service)));
         if let Some(churn) = Churn::new(&world) {
-            tasks.spawn(churn.run(paces));
+            churning.spawn(churn.run(paces));
         }
-        Ok(Self { address, world, pace, service, tasks })
+        Ok(Self { address, world, pace, service, serving, _churn: churning })
     }
 
     /// Where it listens.
@@ -194,6 +195,22 @@ impl Double {
 
     /// Closes every connection and waits until the port is free.
     pub async fn stop(mut self) {
-        self.tasks.shutdown().await;
+        self.close().await;
+    }
+
+    /// The same, for as long as it is not opened again: what a server does that is started anew. The cluster goes on
+    /// meanwhile.
+    pub async fn close(&mut self) {
+        self.serving.shutdown().await;
+    }
+
+    /// Serves again where it did.
+    ///
+    /// # Errors
+    /// Somebody has taken the port.
+    pub async fn open(&mut self) -> io::Result<()> {
+        let listener = TcpListener::bind(self.address).await?;
+        self.serving.spawn(http::serve(listener, Arc::clone(&self.service)));
+        Ok(())
     }
 }

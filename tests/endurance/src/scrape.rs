@@ -22,14 +22,17 @@ pub struct Answer {
 /// Scrapes `path`; `gzip` asks for a compressed body.
 pub fn scrape(port: u16, path: &str, gzip: bool) -> Result<Answer> {
     let start = Instant::now();
-    let bytes = get(port, path, gzip, |_| {})?;
+    let bytes = get(port, path, if gzip { GZIP } else { "" }, |_| {})?;
     Ok(Answer { bytes, wall: start.elapsed() })
 }
+
+/// A header that asks for a compressed body.
+pub const GZIP: &str = "Accept-Encoding: gzip\r\n";
 
 /// The whole body.
 pub fn body(port: u16, path: &str) -> Result<Vec<u8>> {
     let mut body = Vec::new();
-    get(port, path, false, |part| body.extend_from_slice(part))?;
+    get(port, path, "", |part| body.extend_from_slice(part))?;
     Ok(body)
 }
 
@@ -37,7 +40,7 @@ pub fn body(port: u16, path: &str) -> Result<Vec<u8>> {
 pub fn wait_for(port: u16, path: &str, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     loop {
-        match get(port, path, false, |_| {}) {
+        match get(port, path, "", |_| {}) {
             Ok(_) => return Ok(()),
             Err(error) if Instant::now() > deadline => return Err(error),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
@@ -45,13 +48,18 @@ pub fn wait_for(port: u16, path: &str, limit: Duration) -> Result<()> {
     }
 }
 
-fn get(port: u16, path: &str, gzip: bool, mut part: impl FnMut(&[u8])) -> Result<u64> {
+/// Asks with these header lines, each of which ends with a line break, and hands over the body in parts as it comes,
+/// without its frame. Returns how many bytes it has.
+///
+/// # Errors
+/// There is no answer, it is no success, it is cut, or it is not compressed although that was asked for.
+pub fn get(port: u16, path: &str, headers: &str, mut part: impl FnMut(&[u8])) -> Result<u64> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
         .with_context(|| format!("port {port} does not answer"))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let encoding = if gzip { "Accept-Encoding: gzip\r\n" } else { "" };
+    let gzip = headers.contains(GZIP);
     let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{encoding}Connection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{headers}Connection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes())?;
     let mut buffer = vec![0; BUFFER];
@@ -83,24 +91,30 @@ fn get(port: u16, path: &str, gzip: bool, mut part: impl FnMut(&[u8])) -> Result
                     bail!("{path}: the body is not compressed");
                 }
                 let chunked = lines.contains("transfer-encoding: chunked");
-                let decoder = body.insert(Chunks { chunked, left: 0, line: Vec::new() });
+                let decoder = body.insert(Chunks { chunked, ..Chunks::default() });
                 decoder.feed(rest, &mut count)?;
             }
         }
     }
-    if body.is_none() {
-        bail!("{path}: the connection was closed without an answer");
+    match body {
+        None => bail!("{path}: the connection was closed without an answer"),
+        Some(Chunks { chunked: true, is_complete: false, .. }) => {
+            bail!("{path}: the answer is cut")
+        }
+        Some(_) => Ok(bytes),
     }
-    Ok(bytes)
 }
 
 /// Takes the frame of chunked bodies off.
+#[derive(Default)]
 struct Chunks {
     chunked: bool,
     /// Bytes of the current chunk that are still to come, with the line break after it.
     left: usize,
     /// The line with the next chunk's length, as far as it has come.
     line: Vec<u8>,
+    /// The end has come.
+    is_complete: bool,
 }
 
 impl Chunks {
@@ -130,6 +144,7 @@ impl Chunks {
                 self.left = if len == 0 { 0 } else { len + 2 };
                 self.line.clear();
                 if len == 0 {
+                    self.is_complete = true;
                     return Ok(());
                 }
             }

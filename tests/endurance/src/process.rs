@@ -90,6 +90,44 @@ impl Server {
         Ok(Memory { resident: field("VmRSS:")?, peak: field("VmHWM:")? })
     }
 
+    /// How many descriptors it has open.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn descriptors(&self) -> Result<usize> {
+        let path = format!("/proc/{}/fd", self.child.id());
+        Ok(fs::read_dir(&path).with_context(|| path)?.count())
+    }
+
+    /// How many threads it has.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn threads(&self) -> Result<usize> {
+        let path = format!("/proc/{}/task", self.child.id());
+        Ok(fs::read_dir(&path).with_context(|| path)?.count())
+    }
+
+    /// Everything that it has printed.
+    ///
+    /// # Errors
+    /// The file of its output is gone.
+    pub fn output(&self) -> Result<String> {
+        fs::read_to_string(&self.log).with_context(|| self.log.display().to_string())
+    }
+
+    /// Sends it a signal by its name (`HUP`).
+    ///
+    /// # Errors
+    /// It has ended, or there is no `kill`.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let arguments = [format!("-{name}"), self.child.id().to_string()];
+        if !Command::new("kill").args(arguments).status()?.success() {
+            bail!("{} cannot be sent {name}", self.name);
+        }
+        Ok(())
+    }
+
     /// Makes the peak start again from what is resident now.
     pub fn forget_peak(&self) -> Result<()> {
         let path = format!("/proc/{}/clear_refs", self.child.id());
