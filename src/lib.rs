@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
+mod allocator;
 pub mod app;
 mod aside;
 pub mod cache;

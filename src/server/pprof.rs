@@ -42,6 +42,7 @@ use super::connection::Peer;
 use super::query;
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
+use crate::allocator;
 
 /// Length of a CPU profile in seconds when the request names none.
 const DEFAULT_SECONDS: u64 = 30;
@@ -268,7 +269,7 @@ async fn aside<T: Send + 'static>(
 ) -> Result<T, String> {
     let run = move || {
         let result = work();
-        heap::give_back();
+        allocator::give_back();
         result
     };
     tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(error.to_string()))

@@ -25,6 +25,7 @@ use super::progress::{Phase, Progress};
 use super::retries::Retries;
 use super::turns::{Turn, Turns};
 use super::worker::Pace;
+use crate::allocator;
 use crate::kube::client::{Body, Client, Refusal};
 use crate::kube::frame::{
     Bookmark, Encoding, Event, EventKind, ListReader, Status, WatchReader, WireError,
@@ -585,6 +586,8 @@ impl Reflector {
         self.intake.settle(order);
         if order != Collected::Keep {
             self.turn = None;
+            // The state before this one, or what was collected of it.
+            allocator::freed();
         }
         if order == Collected::Discard {
             self.health.list_began = None;

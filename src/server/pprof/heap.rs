@@ -4,12 +4,11 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::ptr;
 
 use super::profile::{Profile, Sample};
 use super::symbols::Symbols;
@@ -17,9 +16,6 @@ use super::symbols::Symbols;
 /// Names of jemalloc's controls.
 const ENABLED: &[u8] = b"opt.prof\0";
 const DUMP: &[u8] = b"prof.dump\0";
-const FLUSH_THREAD: &CStr = c"thread.tcache.flush";
-/// 4096 stands for all arenas.
-const PURGE_ALL: &CStr = c"arena.4096.purge";
 
 /// Whether this process samples its heap.
 pub(super) fn is_sampled() -> bool {
@@ -63,23 +59,6 @@ fn file_in_memory() -> io::Result<File> {
             .open("/dev/shm")
             .map_err(|_| error)
     })
-}
-
-/// Gives the pages that nobody uses any more back to the system: nothing else would do so before the
-/// process allocates again.
-pub(super) fn give_back() {
-    for control in [FLUSH_THREAD, PURGE_ALL] {
-        // SAFETY: these controls neither read nor write a value. A failure leaves the pages for later.
-        unsafe {
-            tikv_jemalloc_sys::mallctl(
-                control.as_ptr(),
-                ptr::null_mut(),
-                ptr::null_mut(),
-                ptr::null_mut(),
-                0,
-            );
-        }
-    }
 }
 
 /// Objects and bytes by stack, the innermost address first.

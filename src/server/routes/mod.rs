@@ -20,6 +20,7 @@ use super::noted::Noted;
 use super::response::Response;
 use super::router::{Call, Methods, Router};
 use super::scrape::Scrape;
+use crate::allocator::Busy;
 use crate::telemetry::HttpMetrics;
 
 /// Asks what is followed whether it lives; the error is for the log.
@@ -39,6 +40,6 @@ fn timed(scrape: Scrape, http: &HttpMetrics) -> impl Fn(&Call) -> Response + Sen
         let noted = Noted::new(call, http.log());
         let answer = scrape.respond(call);
         let timer = timer.answered(answer.status().as_u16());
-        noted.follow(answer).map(|body| body.hold(timer))
+        noted.follow(answer).map(|body| body.hold((timer, Busy::new())))
     }
 }

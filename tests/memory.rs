@@ -1,0 +1,56 @@
+//! Memory comes back: what scrapes, lists and senders needed is not kept.
+
+mod common;
+
+use std::net::SocketAddr;
+
+use common::cluster::Cluster;
+use common::{Program, get, request, until};
+
+/// Scrapes of the load, so many at once.
+const SCRAPES: usize = 20;
+
+/// Memory of the process that is no part of a file, in kB.
+fn own_memory(program: &Program) -> usize {
+    let path = format!("/proc/{}/smaps_rollup", program.id());
+    let text = std::fs::read_to_string(path).expect("memory");
+    let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("a number");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+fn scrape_at_once(address: SocketAddr, headers: &'static [(&str, &str)]) {
+    let scrape = || request(address, "GET", "/metrics", headers).expect("answer").status;
+    std::thread::scope(|scope| {
+        let scrapes = Vec::from_iter((0..SCRAPES).map(|_| scope.spawn(scrape)));
+        for scrape in scrapes {
+            assert_eq!(scrape.join().expect("no panic"), 200);
+        }
+    });
+}
+
+#[test]
+fn what_scrapes_held_goes_back() {
+    let cluster = Cluster::new(300);
+    let flag = cluster.flag();
+    let fixed =
+        ["--host=127.0.0.1", "--port=0", "--telemetry-host=127.0.0.1", "--telemetry-port=0"];
+    let args = [&[flag.as_str(), "--enable-gzip-encoding"], &fixed[..]].concat();
+    let program = Program::start("kube-state-metrics", args);
+    let main = program.address(&["Started metrics server"], "address");
+    let telemetry = program.address(&["Started self metrics server"], "address");
+    until("all kinds are listed", || {
+        get(telemetry, "/metrics").text().contains("\nkstatd_ready 1\n").then_some(())
+    });
+    // Makes the codes of compression, which stay.
+    scrape_at_once(main, &[("Accept-Encoding", "gzip")]);
+    let heap = || get(telemetry, "/debug/pprof/heap").body.len();
+    assert!(heap() > 0);
+    // A heap profile gives everything back that is free.
+    let steady = own_memory(&program);
+    for headers in [&[][..], &[("Accept-Encoding", "gzip")]] {
+        scrape_at_once(main, headers);
+        until("memory is what it was", || {
+            (own_memory(&program) <= steady + steady / 4).then_some(())
+        });
+    }
+}
