@@ -1,5 +1,5 @@
 //! The house guards itself: an import goes down a level or stays in its room, no files of a room import each other in a
-//! circle, every file is compiled, every flag is read. The levels are those that `docs/design.md` shows.
+//! circle, every file is compiled, every flag is read, `unsafe` stands where it may. The levels are those that `docs/design.md` shows.
 
 #[path = "house/flags.rs"]
 mod flags;
@@ -85,6 +85,47 @@ fn every_flag_is_read() {
         "flags that nothing reads, and whose help does not begin with \"Accepted for compatibility\":\n{}",
         lines.join("\n")
     );
+}
+
+/// All files that may have `unsafe` in them, each for a call of the system or of the allocator that has no safe form.
+const UNSAFE: [&str; 9] = [
+    "allocator.rs",
+    "app/process/startup_code.rs",
+    "descriptors.rs",
+    "lib.rs",
+    "main.rs",
+    "server/pprof/cpu.rs",
+    "server/pprof/heap.rs",
+    "statsd/receive/net.rs",
+    "tools/terminal.rs",
+];
+
+#[test]
+fn unsafe_stands_in_named_files_alone() {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && std::fs::read_to_string(&path).unwrap().contains("unsafe_code")
+            {
+                let path = path.strip_prefix(root().join("src")).unwrap();
+                found.push(path.to_str().unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    assert_eq!(found, UNSAFE);
+    // The lint refuses it everywhere else.
+    let library = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    assert!(library.contains("#![deny(unsafe_code)]") && !library.contains("allow(unsafe_code)"));
+    for other in ["tests/double/src/lib.rs", "tests/endurance/src/lib.rs"] {
+        let text = std::fs::read_to_string(root().join(other)).unwrap();
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{other}");
+    }
 }
 
 #[test]
