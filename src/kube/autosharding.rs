@@ -202,11 +202,7 @@ impl Follower {
                 Ok(()) if begun.elapsed() > Duration::from_secs(1) => backoff.succeeded(),
                 Ok(()) => sleep(Duration::from_secs(1)).await,
                 Err(error) => {
-                    let pause = backoff.failed(
-                        Instant::now().into_std(),
-                        Failure::Passing,
-                        fastrand::f64(),
-                    );
+                    let pause = backoff.failed(Instant::now(), Failure::Passing, fastrand::f64());
                     tracing::warn!(
                         namespace = self.pod.namespace,
                         stateful_set = self.set,

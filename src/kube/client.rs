@@ -19,13 +19,14 @@ pub(crate) mod tls;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
+use tokio::time::Instant;
 use tokio_rustls::rustls::sign::CertifiedKey;
 
 use super::frame::{Encoding, Status};
@@ -104,6 +105,21 @@ impl Client {
         let connections = Connections::new(&url, server_name, proxy);
         let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
         Ok(Self(Arc::new(Inner { number, connections, credentials, tls, url, headers })))
+    }
+
+    /// A client whose connections go over another network.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    #[cfg(test)]
+    pub(crate) fn over(
+        options: &ClientOptions,
+        network: Arc<dyn connection::Network>,
+    ) -> Result<Self, ClientError> {
+        let mut client = Self::of(options.setup()?, &options.user_agent)?;
+        let inner = Arc::get_mut(&mut client.0).expect("nobody else has it yet");
+        inner.connections.over(network);
+        Ok(client)
     }
 
     /// How many connections were opened from the event loop of the caller.

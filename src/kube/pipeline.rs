@@ -73,11 +73,40 @@ impl Pipeline {
         Self::begin(Wanted { number: 0, plans: Arc::default() }, timing, catalog, metrics)
     }
 
+    /// The same as [`Pipeline::start`] on the event loop of the caller, and so in its time.
+    ///
+    /// # Errors
+    /// None.
+    #[cfg(test)]
+    pub(super) fn start_here(
+        client: &Client,
+        config: &PipelineConfig,
+        catalog: &Catalog,
+        metrics: &KubeMetrics,
+    ) -> Result<Self, ClientError> {
+        let wanted = Wanted { number: 1, plans: plans(&Arc::new(client.clone()), config) };
+        Self::on(wanted, &config.timing, catalog, metrics, |reconciler, pace| {
+            Ok(Worker::here(reconciler.run(), pace))
+        })
+    }
+
     fn begin(
         wanted: Wanted,
         timing: &Timing,
         catalog: &Catalog,
         metrics: &KubeMetrics,
+    ) -> Result<Self, ClientError> {
+        Self::on(wanted, timing, catalog, metrics, |reconciler, pace| {
+            Worker::start(reconciler.run(), pace)
+        })
+    }
+
+    fn on(
+        wanted: Wanted,
+        timing: &Timing,
+        catalog: &Catalog,
+        metrics: &KubeMetrics,
+        launch: impl FnOnce(Reconciler, Arc<Pace>) -> std::io::Result<Worker>,
     ) -> Result<Self, ClientError> {
         let pace = Arc::new(Pace::new(timing.gather));
         let (wanted, orders) = watch::channel(wanted);
@@ -92,7 +121,7 @@ impl Pipeline {
             sender,
             Arc::clone(&progress),
         );
-        let worker = Worker::start(reconciler.run(), pace).map_err(ClientError::Thread)?;
+        let worker = launch(reconciler, pace).map_err(ClientError::Thread)?;
         let missing_namespaces = Arc::default();
         let handle = PipelineHandle { situation, progress, missing_namespaces };
         Ok(Self { worker, wanted, handle })

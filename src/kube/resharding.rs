@@ -236,7 +236,7 @@ impl Sharding {
                 );
                 said = error;
             }
-            let now = std::time::Instant::now();
+            let now = Instant::now();
             sleep(backoff.failed(now, Failure::Passing, fastrand::f64())).await;
         }
     }

@@ -16,7 +16,6 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{HOST, PROXY_AUTHORIZATION};
@@ -25,11 +24,14 @@ use http::{HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Frame;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::error::causes;
 use super::proxy::{Kind, Proxy};
 use super::tls::Built;
 use dial::Dialer;
+#[cfg(test)]
+pub(crate) use dial::{Network, Stream};
 
 /// How often a request is sent again when the server has not looked at it.
 const AGAIN: usize = 3;
@@ -132,8 +134,22 @@ impl Connections {
             .as_ref()
             .filter(|proxy| !https && matches!(proxy.kind, Kind::Http { .. }))
             .map(Proxy::authorization);
-        let dialer = Dialer { host: host.to_owned(), port, server_name, proxy };
+        let dialer = Dialer {
+            host: host.to_owned(),
+            port,
+            server_name,
+            proxy,
+            #[cfg(test)]
+            network: None,
+        };
         Self(Arc::new(Inner { dialer, forward, idle: Arc::default(), state: Mutex::default() }))
+    }
+
+    /// From here on over another network.
+    #[cfg(test)]
+    pub(crate) fn over(&mut self, network: Arc<dyn Network>) {
+        let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
+        inner.dialer.network = Some(network);
     }
 
     /// Sends a request, over TLS if `tls` says how, and waits for the head of the answer. A connection

@@ -1,6 +1,8 @@
 //! How long to wait before the next attempt.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Waiting times that grow with each failure and begin anew after a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -160,7 +160,7 @@ fn span(since: Duration, cycle: Duration) -> Duration {
 fn pause(
     backoff: &mut Backoff,
     config: &BackoffConfig,
-    now: std::time::Instant,
+    now: Instant,
     failure: Failure,
     since: Duration,
 ) -> Duration {
@@ -344,7 +344,7 @@ impl Reflector {
             if ended.retry_after.is_none() && (ended.useful || !order.wait) {
                 continue;
             }
-            let now = std::time::Instant::now();
+            let now = Instant::now();
             let mut wait = pause(
                 &mut backoff,
                 &self.timing.backoff,
@@ -621,7 +621,7 @@ impl Reflector {
         let goes_on = matches!(machine.state(), State::Watching { .. });
         let _hurry = (!goes_on).then(|| self.pace.hurry());
         let path = self.scope.request(machine.state(), machine.limit(), seconds);
-        let after = self.health.dead_since.map(Instant::into_std);
+        let after = self.health.dead_since;
         let limit = match machine.state() {
             State::Listing { .. } => self.timing.list_answer,
             State::Streaming | State::Watching { .. } => self.timing.watch_answer,
@@ -765,7 +765,7 @@ mod tests {
     #[test]
     fn what_is_refused_for_long_is_asked_for_together_and_soon() {
         let config = BackoffConfig::default();
-        let (now, begun) = (std::time::Instant::now(), Duration::from_millis(12_345));
+        let (now, begun) = (Instant::now(), Duration::from_millis(12_345));
         let mut one = Backoff::new(config);
         let mut other = Backoff::new(config);
         let denied = Failure::Denied;
@@ -792,7 +792,7 @@ mod tests {
     #[test]
     fn what_the_server_does_not_have_is_asked_for_seldom() {
         let config = BackoffConfig::default();
-        let (start, mut backoff) = (std::time::Instant::now(), Backoff::new(config));
+        let (start, mut backoff) = (Instant::now(), Backoff::new(config));
         let (mut since, mut asked) = (Duration::ZERO, 0);
         while since < Duration::from_secs(24 * 3600) {
             let wait = pause(&mut backoff, &config, start + since, Failure::Absent, since);

@@ -185,6 +185,24 @@ impl Worker {
         Ok(Self { pace, stopped })
     }
 
+    /// Runs `task` on the event loop of the caller, which never rests.
+    #[cfg(test)]
+    pub(crate) fn here<F>(task: F, pace: Arc<Pace>) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (ended, stopped) = oneshot::channel();
+        let ending = Arc::clone(&pace);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = ending.end.notified() => {}
+                () = task => {}
+            }
+            let _ = ended.send(());
+        });
+        Self { pace, stopped }
+    }
+
     /// Ends the tasks and waits for it.
     pub(crate) async fn stop(mut self) {
         self.pace.finish();

@@ -36,6 +36,20 @@ pub(crate) struct Dialer {
     /// What the server is called in its certificate, if not as `host`.
     pub server_name: Option<String>,
     pub proxy: Option<Proxy>,
+    /// What takes the place of names and sockets.
+    #[cfg(test)]
+    pub network: Option<Arc<dyn Network>>,
+}
+
+/// What leads to servers in a test that has its own time, in which sockets have no part.
+#[cfg(test)]
+pub(crate) trait Network: Send + Sync {
+    /// A stream to this server, or why there is none.
+    fn connect<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, String>> + Send + 'a>>;
 }
 
 /// A stream to the server.
@@ -64,6 +78,8 @@ impl Dialer {
     ) -> Result<Dialed, String> {
         let activity = Arc::new(Activity::new());
         let stream: Box<dyn Stream> = match &self.proxy {
+            #[cfg(test)]
+            None if self.network.is_some() => self.simulated(&activity).await?,
             None => Box::new(connect(&self.host, self.port, end, &activity).await?),
             Some(proxy) => {
                 let fault = |error: String| format!("proxy {proxy}: {error}");
@@ -79,6 +95,13 @@ impl Dialer {
         let stream = shake_hands(stream, Arc::clone(config), name).await?;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         Ok(Dialed { stream: Box::new(stream), http2, activity })
+    }
+
+    #[cfg(test)]
+    async fn simulated(&self, activity: &Arc<Activity>) -> Result<Box<dyn Stream>, String> {
+        let network = self.network.as_ref().ok_or("no network")?;
+        let stream = network.connect(&self.host, self.port).await?;
+        Ok(Box::new(Socket::over(stream, Arc::clone(activity))))
     }
 
     /// What leads through a proxy to the server; for plain HTTP, to the proxy alone.

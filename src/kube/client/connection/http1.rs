@@ -8,7 +8,6 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -17,6 +16,7 @@ use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::runtime::{Handle, Id};
+use tokio::time::Instant;
 
 use super::dial::{Dialed, Stream};
 

@@ -50,7 +50,7 @@ pub(crate) struct Link {
 
 /// What those who send over a connection and the task that moves it know of each other.
 struct Shared {
-    opened: std::time::Instant,
+    opened: Instant,
     usage: Mutex<Usage>,
     /// The peer has said what it allows, or the connection has ended.
     settled: Notify,
@@ -78,7 +78,7 @@ impl Link {
     /// The peer does not speak it, or not in time.
     pub(crate) async fn open(dialed: Dialed, generation: u64) -> Result<Self, String> {
         let Dialed { stream, activity, .. } = dialed;
-        let opened = std::time::Instant::now();
+        let opened = Instant::now();
         activity.read_ahead();
         let handshake = Builder::new()
             .initial_window_size(STREAM_WINDOW)
@@ -123,7 +123,7 @@ impl Link {
     }
 
     /// When it was opened.
-    pub(crate) fn opened(&self) -> std::time::Instant {
+    pub(crate) fn opened(&self) -> Instant {
         self.shared.opened
     }
 

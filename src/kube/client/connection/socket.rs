@@ -66,11 +66,11 @@ impl Activity {
 }
 
 /// A connected socket.
-pub(crate) struct Socket {
-    stream: TcpStream,
+pub(crate) struct Socket<S = TcpStream> {
+    stream: S,
     activity: Arc<Activity>,
     ahead: Option<Box<Ahead>>,
-    _permit: Permit<'static>,
+    _permit: Option<Permit<'static>>,
 }
 
 /// What was read ahead.
@@ -112,11 +112,19 @@ impl Socket {
         let [time, interval] = KEEPALIVE;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(time).with_interval(interval))?;
         socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
-        Ok(Self { stream, activity, ahead: None, _permit: permit })
+        Ok(Self { stream, activity, ahead: None, _permit: Some(permit) })
     }
 }
 
-impl AsyncRead for Socket {
+impl<S> Socket<S> {
+    /// Something in place of a socket.
+    #[cfg(test)]
+    pub(crate) fn over(stream: S, activity: Arc<Activity>) -> Self {
+        Self { stream, activity, ahead: None, _permit: None }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -164,7 +172,7 @@ impl Ahead {
     }
 }
 
-impl AsyncWrite for Socket {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
