@@ -157,6 +157,10 @@ impl Scope {
                     query.add("resourceVersion", "0");
                 }
             }
+            State::Checking { .. } => {
+                query.add("fieldSelector", &self.selector);
+                query.add("limit", &limit.map(|limit| limit.to_string()).unwrap_or_default());
+            }
             State::Watching { version } => {
                 query.add("allowWatchBookmarks", "true");
                 query.add("fieldSelector", &self.selector);

@@ -3,7 +3,8 @@
 //! [`Machine::state`] says what to send, [`Machine::step`] takes what came of it and says what to do
 //! with the objects collected so far and when to go on. The protocol: one streaming list
 //! (`sendInitialEvents`) that goes on as the watch; a paged list and then a watch where the server
-//! refuses that; a new start from an empty version when a version or a token has expired.
+//! refuses that; a new start from an empty version when a version or a token has expired. Before a watch goes on
+//! that was lost for a while, the server's version is looked at: it may have been set back.
 
 /// How lists are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,11 @@ pub enum State {
     },
     /// Following changes after this version.
     Watching {
+        /// The version.
+        version: String,
+    },
+    /// Finding out whether the server has come as far as this version, to go on from there.
+    Checking {
         /// The version.
         version: String,
     },
@@ -80,8 +86,14 @@ pub enum Outcome {
         /// Whether there was an answer, of which the rest is missing.
         answered: bool,
     },
+    /// It broke, or was given up, after so much silence that anything may have happened to the server meanwhile.
+    Lost,
     /// The response makes no sense.
     Garbled,
+    /// The server has come as far as what is known.
+    Current,
+    /// It has not: it shows an older state than it did.
+    SetBack,
 }
 
 /// What to do with the objects collected for a new state.
@@ -143,6 +155,7 @@ impl Machine {
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         match self.state {
+            State::Checking { .. } => Some(1),
             State::Listing { whole: true, .. } if !self.options.always_limit => None,
             _ => Some(self.options.limit),
         }
@@ -168,7 +181,8 @@ impl Machine {
         let (state, order) = match &self.state {
             State::Streaming => self.streaming(outcome),
             State::Listing { .. } => self.listing(outcome),
-            State::Watching { .. } => self.watching(outcome),
+            State::Watching { version } => self.watching(version, outcome),
+            State::Checking { version } => self.checking(version, outcome),
         };
         if let Some(state) = state {
             self.state = state;
@@ -201,13 +215,16 @@ impl Machine {
             // It may be the server's trouble, or trouble that only streaming lists have: the two take
             // turns, so that neither costs more than one attempt.
             Outcome::Refused { code } if transient(code) => (Some(self.plain()), RESTART_LATER),
-            Outcome::Broken { answered: true } | Outcome::ErrorEvent { .. } | Outcome::Garbled => {
-                (Some(self.plain()), RESTART_LATER)
-            }
+            Outcome::Broken { answered: true }
+            | Outcome::Lost
+            | Outcome::ErrorEvent { .. }
+            | Outcome::Garbled => (Some(self.plain()), RESTART_LATER),
             // The server does not know streaming lists, or will not give one: an ordinary list follows.
-            Outcome::Refused { .. } | Outcome::Closed | Outcome::Page { .. } => {
-                (Some(self.plain()), RESTART)
-            }
+            Outcome::Refused { .. }
+            | Outcome::Closed
+            | Outcome::Page { .. }
+            | Outcome::Current
+            | Outcome::SetBack => (Some(self.plain()), RESTART),
         }
     }
 
@@ -231,18 +248,33 @@ impl Machine {
                 (Some(self.list(ListVersion::Latest, false)), RESTART_LATER)
             }
             // The pages before are good; so is the token, until the server says otherwise.
-            Outcome::Broken { .. } if !page.is_empty() => (None, RETRY),
+            Outcome::Broken { .. } | Outcome::Lost if !page.is_empty() => (None, RETRY),
             Outcome::Refused { code } if !page.is_empty() && transient(code) => (None, RETRY),
             _ => (Some(self.start()), RESTART_LATER),
         }
     }
 
-    fn watching(&self, outcome: Outcome) -> (Option<State>, Order) {
+    fn watching(&self, version: &str, outcome: Outcome) -> (Option<State>, Order) {
+        let checking = || Some(State::Checking { version: version.to_owned() });
         match outcome {
-            Outcome::Closed | Outcome::Broken { .. } => (None, RETRY),
-            Outcome::Refused { code } if code == UNAUTHORIZED || transient(code) => (None, RETRY),
+            Outcome::Closed | Outcome::Broken { answered: true } => (None, RETRY),
+            // Until the next attempt the server may have become another.
+            Outcome::Broken { answered: false } | Outcome::Lost => (checking(), RETRY),
+            Outcome::Refused { code } if code == UNAUTHORIZED || transient(code) => {
+                (checking(), RETRY)
+            }
             // Above all the version has expired. Otherwise the server will not serve it for a reason
             // that a list has a chance to overcome, or at least to follow slowly.
+            _ => (Some(self.start()), RESTART_LATER),
+        }
+    }
+
+    fn checking(&self, version: &str, outcome: Outcome) -> (Option<State>, Order) {
+        match outcome {
+            Outcome::Current => (Some(State::Watching { version: version.to_owned() }), GO_ON),
+            Outcome::SetBack => (Some(self.start()), RESTART),
+            Outcome::Closed | Outcome::Broken { .. } | Outcome::Lost => (None, RETRY),
+            Outcome::Refused { code } if code == UNAUTHORIZED || transient(code) => (None, RETRY),
             _ => (Some(self.start()), RESTART_LATER),
         }
     }
@@ -342,11 +374,15 @@ mod tests {
     fn watches() {
         use State::Streaming;
         let here = watching("5");
-        for end in [Outcome::Closed, UNANSWERED, TORN] {
+        let unsure = State::Checking { version: "5".to_owned() };
+        for end in [Outcome::Closed, TORN] {
             check(OPTIONS, &here, end, &here, RETRY);
         }
+        for end in [UNANSWERED, Outcome::Lost] {
+            check(OPTIONS, &here, end, &unsure, RETRY);
+        }
         for code in [401, 429, 500, 503] {
-            check(OPTIONS, &here, refused(code), &here, RETRY);
+            check(OPTIONS, &here, refused(code), &unsure, RETRY);
         }
         for code in [400, 403, 404, 410] {
             check(OPTIONS, &here, refused(code), &Streaming, RESTART_LATER);
@@ -355,6 +391,21 @@ mod tests {
             check(OPTIONS, &here, Outcome::ErrorEvent { code }, &Streaming, RESTART_LATER);
         }
         check(OPTIONS, &here, Outcome::Garbled, &Streaming, RESTART_LATER);
+    }
+
+    /// A server that was restored from a backup knows nothing of later versions, and tells nobody.
+    #[test]
+    fn a_server_that_was_set_back_is_listed_anew() {
+        use State::Streaming;
+        let unsure = State::Checking { version: "5".to_owned() };
+        check(OPTIONS, &unsure, Outcome::Current, &watching("5"), GO_ON);
+        check(OPTIONS, &unsure, Outcome::SetBack, &Streaming, RESTART);
+        for end in [Outcome::Closed, UNANSWERED, TORN, Outcome::Lost, refused(503), refused(401)] {
+            check(OPTIONS, &unsure, end, &unsure, RETRY);
+        }
+        for end in [Outcome::Garbled, refused(403), refused(410)] {
+            check(OPTIONS, &unsure, end, &Streaming, RESTART_LATER);
+        }
     }
 
     #[test]

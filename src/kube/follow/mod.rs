@@ -2,7 +2,7 @@
 //!
 //! [`machine`] says what to ask next and [`watch`] does the asking; [`chunks`] and [`retries`] decide when an answer is
 //! given up and when to ask again, [`turns`] how many lists are under way at once, [`quota`] how many objects are kept, [`budget`] which of them have series,
-//! [`handover`] what is shown while a share changes; [`worker`] is the thread they all run on. [`reconcile`] brings what is followed in
+//! [`versions`] whether a server was set back, [`handover`] what is shown while a share changes; [`worker`] is the thread they all run on. [`reconcile`] brings what is followed in
 //! line with a new configuration, kind by kind. Nothing here knows families or how text is served.
 
 pub(crate) mod backoff;
@@ -20,5 +20,6 @@ pub(crate) mod quota;
 pub(crate) mod reconcile;
 pub(crate) mod retries;
 pub(crate) mod turns;
+pub(crate) mod versions;
 pub(crate) mod watch;
 pub(crate) mod worker;

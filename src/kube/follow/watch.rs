@@ -24,6 +24,7 @@ use super::machine::{Collected, ListOptions, Machine, Outcome, State};
 use super::progress::{Phase, Progress};
 use super::retries::Retries;
 use super::turns::{Turn, Turns};
+use super::versions::Versions;
 use super::worker::Pace;
 use crate::allocator;
 use crate::kube::client::{Body, Client, Refusal};
@@ -109,6 +110,7 @@ pub(crate) struct Shared {
     reached: AtomicU64,
     /// How often something said that the server may have other kinds.
     signs: AtomicU64,
+    versions: Versions,
 }
 
 impl Shared {
@@ -121,6 +123,7 @@ impl Shared {
             origin: Instant::now(),
             reached: AtomicU64::new(0),
             signs: AtomicU64::new(0),
+            versions: Versions::default(),
         }
     }
 
@@ -212,7 +215,11 @@ impl Ended {
 
     /// Something is wrong with a body, which was last `heard` of then.
     fn troubled(trouble: Trouble, heard: Instant) -> Self {
-        let torn = Outcome::Broken { answered: true };
+        let torn = if heard.elapsed() >= DEAD {
+            Outcome::Lost
+        } else {
+            Outcome::Broken { answered: true }
+        };
         let (reason, message) = match trouble {
             Trouble::Broken(message) => return Self::failed(torn, Reason::Broken, message),
             Trouble::Over(silence) if silence < DEAD => {
@@ -298,6 +305,8 @@ pub(crate) struct Health {
     list_took: Duration,
     /// Connections opened before are not to be trusted.
     dead_since: Option<Instant>,
+    /// How often the server had been set back when the last new state was begun.
+    setbacks: u64,
 }
 
 impl Reflector {
@@ -306,13 +315,20 @@ impl Reflector {
         let mut machine = Machine::new(self.options);
         let mut backoff = Backoff::new(self.timing.backoff);
         loop {
-            if self.turn.is_none() && !matches!(machine.state(), State::Watching { .. }) {
+            let known = matches!(machine.state(), State::Watching { .. } | State::Checking { .. });
+            if known && self.health.setbacks != self.shared.versions.setbacks() {
+                // Found out by another.
+                machine.begin_anew();
+            }
+            let lists = matches!(machine.state(), State::Streaming | State::Listing { .. });
+            if self.turn.is_none() && lists {
                 self.progress.phase(Phase::Listing);
                 self.turn = Some(self.shared.turns.take().await);
             }
             let signs = self.shared.signs.load(Ordering::Relaxed);
             let ended = match machine.state() {
                 State::Listing { .. } => self.list(&machine).await,
+                State::Checking { .. } => self.check(&machine).await,
                 State::Streaming | State::Watching { .. } => self.watch(&mut machine).await,
             };
             if self.needs != Needs::Object && ended.unfit {
@@ -382,6 +398,28 @@ impl Reflector {
         ended
     }
 
+    /// Looks how far the server has come.
+    async fn check(&mut self, machine: &Machine) -> Ended {
+        let ended = match self.page(machine).await {
+            Ok(outcome) => Ended::well(outcome, ""),
+            Err(ended) => ended,
+        };
+        let succeeded = matches!(ended.outcome, Outcome::Current | Outcome::SetBack);
+        self.calls.list(&self.scope.target.label, succeeded);
+        if succeeded {
+            self.succeeded();
+        }
+        if ended.outcome == Outcome::SetBack {
+            let resource = self.member.name();
+            tracing::warn!(
+                resource,
+                "the server shows an older state than before, as after a restore: listed anew"
+            );
+        }
+        ended
+    }
+
+    /// Gets a page, or of the smallest one how far the server has come.
     async fn page(&mut self, machine: &Machine) -> Result<Outcome, Ended> {
         let _hurry = self.pace.hurry();
         let (encoding, body) = self.send(machine, 0).await?;
@@ -396,7 +434,9 @@ impl Reflector {
             self.received(&chunk);
             reader.feed(chunk);
             while let Some(item) = reader.next()? {
-                self.intake.put(item);
+                if !matches!(machine.state(), State::Checking { .. }) {
+                    self.intake.put(item);
+                }
             }
         }
         let meta = reader.finish()?;
@@ -404,6 +444,12 @@ impl Reflector {
             let expected = self.scope.target.kind.clone();
             return Err(WireError::OtherKind { found: meta.kind, expected }.into());
         }
+        if let State::Checking { version } = machine.state() {
+            let (versions, built_in) = (&self.shared.versions, self.scope.target.protobuf);
+            let behind = versions.is_behind(&meta.resource_version, version, built_in);
+            return Ok(if behind { Outcome::SetBack } else { Outcome::Current });
+        }
+        self.saw(&meta.resource_version);
         let mut token = meta.continue_token;
         if !token.is_empty() && self.intake.is_full() {
             // There is no room for any of the pages that follow.
@@ -416,8 +462,18 @@ impl Reflector {
         Ok(Outcome::Page { version: meta.resource_version, token })
     }
 
+    /// Something came with this version.
+    fn saw(&self, version: &str) {
+        if self.scope.target.protobuf {
+            self.shared.versions.saw(version);
+        }
+    }
+
     /// From here on objects belong to a new state.
     fn begin_state(&mut self) {
+        if self.health.list_began.is_none() {
+            self.health.setbacks = self.shared.versions.setbacks();
+        }
         self.progress.phase(Phase::Listing);
         self.intake.collect();
         self.health.list_began.get_or_insert_with(Instant::now);
@@ -458,7 +514,7 @@ impl Reflector {
         if let State::Watching { version: seen } = machine.state() {
             let lasted = opened.elapsed();
             ended.useful = match ended.outcome {
-                Outcome::Closed | Outcome::Broken { .. } => {
+                Outcome::Closed | Outcome::Broken { .. } | Outcome::Lost => {
                     streaming || *seen != version || lasted >= self.timing.short_watch
                 }
                 _ => lasted >= self.timing.short_relist,
@@ -488,7 +544,9 @@ impl Reflector {
                 // The watch that began as a list has lasted as long as any: it is opened anew, for which
                 // its connection is as good as any, unless it is dead.
                 Err(Trouble::Over(_)) if hurry.is_none() && streaming => {
-                    let ended = Ended::well(Outcome::Closed, "list has become a watch");
+                    let lost = chunks.heard().elapsed() >= DEAD;
+                    let outcome = if lost { Outcome::Lost } else { Outcome::Closed };
+                    let ended = Ended::well(outcome, "list has become a watch");
                     return Err(Ended { dead_since: Some(chunks.heard()), ..ended });
                 }
                 next => next.map_err(|trouble| Ended::troubled(trouble, chunks.heard()))?,
@@ -504,6 +562,7 @@ impl Reflector {
                 self.event(machine, event)?;
             }
             machine.saw(self.intake.version());
+            self.saw(self.intake.version());
             if hurry.is_some() && *machine.state() != State::Streaming {
                 hurry = None;
                 self.succeeded();
@@ -624,7 +683,9 @@ impl Reflector {
         let after = self.health.dead_since;
         let limit = match machine.state() {
             State::Listing { .. } => self.timing.list_answer,
-            State::Streaming | State::Watching { .. } => self.timing.watch_answer,
+            State::Streaming | State::Watching { .. } | State::Checking { .. } => {
+                self.timing.watch_answer
+            }
         };
         let unanswered = Outcome::Broken { answered: false };
         let sent = Instant::now();
@@ -633,7 +694,7 @@ impl Reflector {
             let ended = Ended::failed(unanswered.clone(), Reason::Timeout, message);
             Ended { dead_since: Some(sent), ..ended }
         };
-        let watch = !matches!(machine.state(), State::Listing { .. });
+        let watch = matches!(machine.state(), State::Streaming | State::Watching { .. });
         let accept = self.scope.target.accept(self.needs, watch);
         let answer = self.client.get(&path, accept, after);
         let response = timeout(limit, answer)
@@ -689,7 +750,7 @@ impl Reflector {
         tracing::debug!(resource, reason = reason.label(), error, "failed to list or watch");
         if ended.useful {
             // It goes on at once, with the same version or with a list in its place.
-            if !matches!(ended.outcome, Outcome::Broken { .. }) {
+            if !matches!(ended.outcome, Outcome::Broken { .. } | Outcome::Lost) {
                 self.progress.failed(Some(reason), error);
             }
             return false;

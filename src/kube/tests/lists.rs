@@ -188,7 +188,10 @@ async fn bad_credentials_and_outages_are_not_ready() {
         bench.ready().await;
         drop(body);
         bench.stub.watch("5").await.refuse(code);
-        bench.stub.watch("5").await.refuse(code);
+        // Meanwhile it may have been set back.
+        bench.stub.expect("/api/v1/pods?limit=1").await.refuse(code);
+        let call = bench.stub.expect("/api/v1/pods?limit=1").await;
+        call.answer(200, PROTOBUF, list("5", "", &[]));
         bench.stub.watch("5").await;
         assert!(bench.handle.is_ready());
     }

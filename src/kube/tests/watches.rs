@@ -62,6 +62,42 @@ async fn connection_lost_within_a_frame() {
     assert!(bench.handle.is_ready());
 }
 
+/// A server that was restored from a backup counts versions from an older one on: a watch from a later one would be
+/// silent until that has been reached again, and what was lost would be shown for ever.
+#[tokio::test]
+async fn a_server_that_was_set_back_is_listed_anew() {
+    let config = PipelineConfig {
+        resources: vec![watched("nodes", false), watched("pods", true)],
+        ..config()
+    };
+    let mut bench = Bench::new(&config).await;
+    let (one, two) = (bench.stub.streaming().await, bench.stub.streaming().await);
+    let (nodes, pods) = if one.path.contains("nodes") { (one, two) } else { (two, one) };
+    let (nodes, pods) = (nodes.protobuf(), pods.protobuf());
+    nodes.send([event("ADDED", &pod("n", "3")), bookmark("5", true)].concat());
+    pods.send([event("ADDED", &pod("a", "10")), bookmark("20", true)].concat());
+    bench.ready().await;
+    drop(nodes);
+    bench.stub.watch("5").await.refuse(503);
+    let call = bench.stub.expect("/api/v1/nodes?limit=1").await;
+    // Later than what is known of nodes, and not of everything. What is on the page is nobody's.
+    call.answer(200, PROTOBUF, list("12", "", &[pod("other", "4")]));
+    let nodes = bench.stub.streaming().await.protobuf();
+    nodes.send([event("ADDED", &pod("m", "4")), bookmark("12", true)].concat());
+    bench.shows(&["a 10", "nodes{name=\"m 4"]).await;
+    drop(pods);
+    bench.stub.watch("20").await.refuse(503);
+    let call = bench.stub.expect("/api/v1/pods?limit=1").await;
+    call.answer(200, PROTOBUF, list("13", "", &[pod("b", "2")]));
+    let pods = bench.stub.streaming().await.protobuf();
+    pods.send([event("ADDED", &pod("b", "2")), bookmark("13", true)].concat());
+    bench.shows(&["b 2", "nodes{name=\"m 4"]).await;
+    // Who has not looked since begins anew too.
+    drop(nodes);
+    let call = bench.stub.streaming().await;
+    assert!(call.path.contains("/nodes?"), "{}", call.path);
+}
+
 #[tokio::test]
 async fn watch_that_ends_at_once_is_a_failure() {
     let timing = Timing { short_watch: Duration::from_secs(60), ..config().timing };
