@@ -42,6 +42,18 @@ impl Cluster {
         self.double().changes()
     }
 
+    /// Objects sent in lists and as initial events so far.
+    pub fn delivered(&self) -> u64 {
+        self.double().delivered()
+    }
+
+    /// Makes what watches go on from too old, and cuts them: everybody has to list anew.
+    pub fn forget_history(&self) -> Result<()> {
+        self.close();
+        self.double().forget_history();
+        self.open()
+    }
+
     /// Objects of a resource.
     pub fn objects_of(&self, resource: &str) -> usize {
         self.double().objects_of(resource)

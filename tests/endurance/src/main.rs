@@ -2,13 +2,20 @@
 //!
 //! ```text
 //! cargo run --release --package kstatd-endurance -- soak --kstatd PATH [--for 1h]
+//! cargo run --release --package kstatd-endurance -- memory --kstatd PATH [--all] [--renew]
+//! cargo run --release --package kstatd-endurance -- requests --kstatd PATH
 //! ```
 //!
-//! puts it between an API server that is started anew all the while, senders of lines, scrapers and changing files, and
-//! says at the end whether anything grew, anything is missing, and where every line went.
+//! The first puts it between an API server that is started anew all the while, senders of lines, scrapers and changing files, and
+//! says at the end whether anything grew, anything is missing, and where every line went. The second holds its memory
+//! against the limits in `docs/memory.md`; the third says what requests cost.
+
+#![forbid(unsafe_code)]
 
 mod cluster;
 mod figures;
+mod memory;
+mod requests;
 mod soak;
 
 use std::process::ExitCode;
@@ -18,7 +25,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(about = "The finished program under load for long")]
+#[command(about = "The finished program under load for long, and its memory")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -28,6 +35,10 @@ struct Arguments {
 enum Command {
     /// Everything at once for an hour, and a ledger of it
     Soak(soak::Options),
+    /// Memory at rest and at its peaks, held against the table of limits
+    Memory(memory::Options),
+    /// What each kind of request costs beside a plain scrape
+    Requests(requests::Options),
 }
 
 /// `90`, `90s`, `5m`, `1h`.
@@ -43,7 +54,10 @@ fn duration(text: &str) -> Result<Duration> {
 }
 
 fn main() -> Result<ExitCode> {
-    let Command::Soak(options) = Arguments::parse().command;
-    let is_well = soak::run(&options)?;
+    let is_well = match Arguments::parse().command {
+        Command::Soak(options) => soak::run(&options)?,
+        Command::Memory(options) => memory::run(&options)?,
+        Command::Requests(options) => requests::run(&options)?,
+    };
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -77,6 +77,25 @@ impl Server {
         }
     }
 
+    /// CPU time of its present threads in nanoseconds, exactly: unlike [`Self::cpu`], what threads used that have
+    /// ended is missing.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn nanoseconds(&self) -> Result<f64> {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let mut sum = 0.0;
+        for task in fs::read_dir(&tasks).with_context(|| tasks)? {
+            // A thread may end between being listed and being read.
+            let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
+                continue;
+            };
+            let first = text.split(' ').next().and_then(|first| first.parse::<f64>().ok());
+            sum += first.unwrap_or_default();
+        }
+        Ok(sum)
+    }
+
     /// Its memory.
     pub fn memory(&self) -> Result<Memory> {
         let status = self.proc("status")?;
