@@ -20,6 +20,7 @@ pub mod exposition;
 mod go;
 mod growth;
 pub mod kube;
+mod node;
 #[cfg(test)]
 mod recorded;
 pub mod resources;

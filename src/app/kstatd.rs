@@ -64,6 +64,10 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             super::cardinality::suggest(*args)
         }
         Some(CliCommand::CheckConfig(args)) => check(&args),
+        Some(CliCommand::Node(args)) => {
+            crate::telemetry::log::init(config::own_log(&args.log));
+            run::main(personality::node(&args))
+        }
         Some(CliCommand::Rbac(args)) => rbac(&args),
         Some(CliCommand::Diff(args)) => return compare::main(*args).into(),
         Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),

@@ -11,12 +11,14 @@ use tokio::sync::Notify;
 
 use super::listeners::{Role, Routers};
 use super::sides::kubernetes::{self, KUBERNETES};
+use super::sides::node::NODE;
 use super::sides::statsd::{self, STATSD};
 use super::sides::{Kind, Side, Trigger};
 use super::telemetry::Telemetry;
 use crate::cli::config::{self, Config, ConfigError, ConfigErrors, Load, Name};
 use crate::cli::kube_flags::KubeArgs;
 use crate::cli::native::RunArgs;
+use crate::cli::node::NodeArgs;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::exposition::Source;
 use crate::server::health::Checks;
@@ -155,28 +157,55 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
             })
         },
         one_body: false,
-        routers: |serving| {
-            let part = |Running { kind, side }: &Running| Part {
-                path: kind.path,
-                about: kind.about,
-                source: side.source(),
-                protobuf: kind.protobuf,
-            };
-            let parts: Vec<Part> = serving.sides.iter().map(part).collect();
-            let (readiness, checks) = (serving.readiness.clone(), serving.checks());
-            let (http, own) = (serving.telemetry.http.clone(), serving.own());
-            let board = Arc::clone(serving.board);
-            let series = serving.series();
-            Box::new(move |role, gzip| match role {
-                Role::Main => {
-                    native::router(&parts, &series, gzip, readiness.clone(), &checks, &board, &http)
-                }
-                Role::Telemetry => telemetry::router(&own, "kstatd", true, &checks, &board),
-            })
-        },
+        routers: own_routers,
         announce,
         ending: "ending",
     }
+}
+
+/// The program as `kstatd node`.
+pub(crate) fn node(args: &NodeArgs) -> Personality {
+    let flags = args.clone();
+    Personality {
+        sides: const { &[&NODE] },
+        program: "kstatd node",
+        resolve: Arc::new(move |_| {
+            config::node(&flags).map_err(|errors| Refused { errors, files: Vec::new() })
+        }),
+        options_file: String::new(),
+        follows_flags: false,
+        telemetry: |_, readiness| {
+            Telemetry::new(Recorder::new(), |recorder, http, _| {
+                recorder.rows([ready(readiness)]);
+                http.register_duration(recorder);
+            })
+        },
+        one_body: false,
+        routers: own_routers,
+        announce,
+        ending: "ending",
+    }
+}
+
+/// Those of kstatd's own names.
+fn own_routers(serving: &Serving<'_>) -> Routers {
+    let part = |Running { kind, side }: &Running| Part {
+        path: kind.path,
+        about: kind.about,
+        source: side.source(),
+        protobuf: kind.protobuf,
+    };
+    let parts: Vec<Part> = serving.sides.iter().map(part).collect();
+    let (readiness, checks) = (serving.readiness.clone(), serving.checks());
+    let (http, own) = (serving.telemetry.http.clone(), serving.own());
+    let board = Arc::clone(serving.board);
+    let series = serving.series();
+    Box::new(move |role, gzip| match role {
+        Role::Main => {
+            native::router(&parts, &series, gzip, readiness.clone(), &checks, &board, &http)
+        }
+        Role::Telemetry => telemetry::router(&own, "kstatd", true, &checks, &board),
+    })
 }
 
 /// The program under the name kube-state-metrics.
@@ -308,5 +337,8 @@ pub(crate) fn nothing_to_do(name: Name) -> &'static str {
         }
         Name::KubeStateMetrics => "no Kubernetes side is configured",
         Name::StatsdExporter => "no StatsD side is configured",
+        Name::Node => {
+            "nothing to do: no kubelet is named, and nothing is to be walked (--kubelet, --walk, --walk-path)"
+        }
     }
 }

@@ -12,6 +12,7 @@ pub use super::error::{ConfigError, ConfigErrors};
 use super::error::{named, web_problem};
 use super::kube_flags::KubeArgs;
 use super::native::{LogArgs, LogStyle, RunArgs};
+use super::node::NodeArgs;
 use super::read_options::merge_options_file;
 pub use super::read_options::{Load, OptionsFile, named_files, read_options_file};
 use super::selection::{self, family_filter};
@@ -42,6 +43,8 @@ pub enum Name {
     KubeStateMetrics,
     /// statsd_exporter.
     StatsdExporter,
+    /// `kstatd node`.
+    Node,
 }
 
 /// One listener.
@@ -74,6 +77,8 @@ pub struct Config {
     pub kube: Option<KubeConfig>,
     /// The StatsD side.
     pub statsd: Option<StatsdConfig>,
+    /// The node's side.
+    pub node: Option<Arc<NodeArgs>>,
     /// The options file, if one is named.
     pub options_file: Option<OptionsFile>,
 }
@@ -259,6 +264,7 @@ pub fn kstatd(
         gzip: kube_args.enable_gzip_encoding,
         kube: kubernetes.then(|| kube(&kube_args, budget, custom, telemetry_port)).transpose()?,
         statsd: Some(StatsdConfig { args: args.statsd.0.clone() }),
+        node: None,
         options_file,
     })
 }
@@ -303,6 +309,7 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
         gzip: args.enable_gzip_encoding,
         kube: Some(kube(&args, args.budget(BudgetMode::Off), custom, telemetry_port)?),
         statsd: None,
+        node: None,
         options_file,
     })
 }
@@ -339,6 +346,39 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
         gzip: true,
         kube: None,
         statsd: Some(StatsdConfig { args: args.clone() }),
+        node: None,
+        options_file: None,
+    })
+}
+
+/// Resolves the flags of `kstatd node`.
+///
+/// # Errors
+///
+/// The flags that cannot be used.
+pub fn node(args: &NodeArgs) -> Result<Config, ConfigErrors> {
+    let mut problems = Vec::new();
+    let mut listener = |flag: &'static str, text: &str, limits| {
+        let address = ListenAddress::parse(text).unwrap_or_else(|error| {
+            problems.push(ConfigError::Invalid(format!("{flag}={text}: {error}")));
+            ListenAddress::new("", 0)
+        });
+        Listener { address, flag, limits }
+    };
+    let main = listener("--listen", &args.listen, main_limits(&KubeArgs::default()));
+    let telemetry = listener("--telemetry-listen", &args.telemetry_listen, TELEMETRY_LIMITS);
+    problems.extend(same_address(&main, &telemetry, "listen", "telemetry-listen"));
+    none(problems)?;
+    Ok(Config {
+        name: Name::Node,
+        main,
+        telemetry: Some(telemetry),
+        web_config: args.web_config_file.clone(),
+        auth_filter: false,
+        gzip: true,
+        kube: None,
+        statsd: None,
+        node: Some(Arc::new(args.clone())),
         options_file: None,
     })
 }

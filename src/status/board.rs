@@ -103,6 +103,7 @@ impl Board {
             },
             kubernetes: None,
             statsd: None,
+            node: None,
             files: Vec::new(),
             scrapes: self.scrapes.latest(),
             cardinality: None,

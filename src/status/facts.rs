@@ -42,6 +42,8 @@ pub(crate) struct Facts {
     pub(crate) program: Program,
     pub(crate) kubernetes: Option<Kubernetes>,
     pub(crate) statsd: Option<Statsd>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<Node>,
     pub(crate) files: Vec<ConfigFile>,
     /// The last scrapes, the newest first.
     pub(crate) scrapes: Vec<Scrape>,
@@ -181,6 +183,32 @@ pub(crate) struct Failure {
     pub(crate) of_the_server: bool,
     /// What was said the last time.
     pub(crate) message: String,
+}
+
+/// What pods hold on the disks of this node.
+#[derive(Debug, Serialize)]
+pub(crate) struct Node {
+    /// When the kubelet's summary was last complete; absent where it is not asked, or never was.
+    pub(crate) summary: Option<f64>,
+    /// What is wrong with it now.
+    pub(crate) failure: Option<String>,
+    pub(crate) pods: u64,
+    /// What they hold together.
+    pub(crate) used_bytes: f64,
+    /// Those that are nearest to their limits, then the largest; not more than [`LARGEST`].
+    pub(crate) fullest: Vec<Fullest>,
+}
+
+/// A pod by what it holds.
+#[derive(Debug, Serialize)]
+pub(crate) struct Fullest {
+    /// Namespace and name.
+    pub(crate) pod: String,
+    pub(crate) used_bytes: f64,
+    /// As a part of its limit, if it has one.
+    pub(crate) limit_ratio: Option<f64>,
+    /// Seconds until the limit is reached, if it grows.
+    pub(crate) until_full: Option<f64>,
 }
 
 /// The StatsD side.

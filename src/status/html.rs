@@ -8,7 +8,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ring::digest::{SHA256, digest};
 
 use super::explanation::Explanation;
-use super::facts::{ConfigFile, Facts, Health, Kind, Kubernetes, State, Statsd};
+use super::facts::{ConfigFile, Facts, Health, Kind, Kubernetes, Node, State, Statsd};
 use super::history::{Past, STEP, Track};
 use super::judge::buffer_hint;
 use super::plot;
@@ -72,6 +72,7 @@ pub(crate) fn page(facts: &Facts, place: Place, refresh: bool) -> String {
                 (plots(facts))
                 @if let Some(kubernetes) = &facts.kubernetes { (kinds(kubernetes, facts.at)) }
                 @if let Some(statsd) = &facts.statsd { (listeners(statsd, facts, place)) }
+                @if let Some(of) = &facts.node { (node(of, facts.at)) }
                 (scrapes(&facts.scrapes, facts.at))
                 @if !facts.files.is_empty() { (files(&facts.files, facts.at)) }
                 (profiles(place))
@@ -222,6 +223,28 @@ fn kinds(kubernetes: &Kubernetes, now: f64) -> Markup {
                         th.n.w { "listed" } th.n { "heard" } th.n { "events" } th.n { "errors" }
                     }
                     @for kind in &kubernetes.kinds { (kind_rows(kind, now)) }
+                }
+            }
+        }
+    }
+}
+
+fn node(node: &Node, now: f64) -> Markup {
+    html! {
+        h2 { "This node" }
+        section {
+            small { "last complete summary of the kubelet: " (ago(node.summary, now)) }
+            div.scroll {
+                table {
+                    tr { th { "pod" } th.n { "used" } th.n { "of limit" } th.n { "full in" } }
+                    @for of in &node.fullest {
+                        tr {
+                            td.t { (of.pod) }
+                            td.n { (bytes(of.used_bytes)) }
+                            td.n { (of.limit_ratio.map_or("–".to_owned(), |of| format!("{:.0}%", 100.0 * of))) }
+                            td.n { (of.until_full.map_or("–".to_owned(), duration)) }
+                        }
+                    }
                 }
             }
         }

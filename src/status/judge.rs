@@ -43,6 +43,9 @@ pub(super) fn judge(facts: &mut Facts) {
             file.what, file.path
         ));
     }
+    if let Some(failure) = facts.node.as_ref().and_then(|node| node.failure.as_ref()) {
+        reasons.push(format!("what pods hold is not known completely: {failure}"));
+    }
     if let Some(statsd) = &facts.statsd {
         lost(statsd, facts, &mut reasons);
         clients(statsd, facts.at, &mut notes);

@@ -19,8 +19,8 @@ mod writer;
 pub(crate) use board::{Board, Reporter};
 pub(crate) use explanation::Explanation;
 pub(crate) use facts::{
-    COUNTED, ConfigFile, Facts, Failure, Health, Kind, Kubernetes, LARGEST, Largest, Listener,
-    OverBudget, Refused, Rule, SHOWN, Statsd, Unmapped,
+    COUNTED, ConfigFile, Facts, Failure, Fullest, Health, Kind, Kubernetes, LARGEST, Largest,
+    Listener, Node, OverBudget, Refused, Rule, SHOWN, Statsd, Unmapped,
 };
 pub(crate) use history::Sample;
 pub(crate) use html::{Place, page, policy};

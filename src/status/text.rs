@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::facts::{Facts, Kind, Kubernetes, Statsd};
+use super::facts::{Facts, Kind, Kubernetes, Node, Statsd};
 use super::history::Track;
 use super::judge::buffer_hint;
 use super::words::{bytes, clock, count, duration, rate};
@@ -33,6 +33,9 @@ pub(crate) fn text(facts: &Facts) -> String {
     if let Some(of) = &facts.statsd {
         statsd(&mut out, of, facts.cardinality.as_ref(), facts.at);
     }
+    if let Some(of) = &facts.node {
+        node(&mut out, of, facts.at);
+    }
     if let Some(explanation) = &facts.explanation {
         out.heading("EXPLAINED");
         explanation.text().lines().for_each(|line| out.line(1, line));
@@ -59,6 +62,10 @@ pub(super) fn summary(facts: &Facts) -> String {
     }
     if let Some(statsd) = &facts.statsd {
         let _ = write!(text, ", {} StatsD series", count(statsd.series));
+    }
+    if let Some(node) = &facts.node {
+        let (pods, used) = (count(node.pods), bytes(node.used_bytes));
+        let _ = write!(text, ", {used} of {pods} pods on this node");
     }
     if let Some(scrape) = facts.scrapes.first() {
         let _ = write!(text, ", last scrape {} ago", duration(facts.at - scrape.at));
@@ -102,6 +109,23 @@ fn kinds(out: &mut Writer, kubernetes: &Kubernetes, now: f64) {
             out.line(3, line);
         }
     }
+}
+
+fn node(out: &mut Writer, node: &Node, now: f64) {
+    out.heading("NODE");
+    let said = node.summary.map_or_else(|| "never".to_owned(), |at| duration(now - at) + " ago");
+    out.line(1, &format!("last complete summary of the kubelet: {said}"));
+    let mut rows = vec![["POD", "USED", "OF LIMIT", "FULL IN"].map(str::to_owned).to_vec()];
+    let dash = || "-".to_owned();
+    rows.extend(node.fullest.iter().map(|of| {
+        vec![
+            of.pod.clone(),
+            bytes(of.used_bytes),
+            of.limit_ratio.map_or_else(dash, |ratio| format!("{:.0}%", 100.0 * ratio)),
+            of.until_full.map_or_else(dash, duration),
+        ]
+    }));
+    out.table(&[false, true, true, true], &rows);
 }
 
 fn kind_row(kind: &Kind, now: f64) -> Vec<String> {

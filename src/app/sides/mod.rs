@@ -5,6 +5,7 @@
 //! other, nor the paths and listeners by which they are served.
 
 pub(crate) mod kubernetes;
+pub(crate) mod node;
 pub(crate) mod statsd;
 
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 //! A URL and what flags say of TLS and of us flow in, an [`Endpoint`] flows out whose address can be asked for again and
 //! again. The words are those of a kubeconfig, and so are the rules.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::{HeaderValue, Response};
 
@@ -11,7 +11,7 @@ use super::Client;
 use super::connection::Body;
 use super::error::ClientError;
 use super::kubeconfig::{Cluster, User};
-use super::options::ClientOptions;
+use super::options::{ClientOptions, SERVICE_ACCOUNT};
 
 /// What is asked for where a URL has no path.
 const PATH: &str = "/metrics";
@@ -37,6 +37,23 @@ pub struct Access {
     pub username: Option<String>,
     /// The password.
     pub password: Option<String>,
+}
+
+impl Access {
+    /// With the token and the authorities of the pod's service account, where nothing else is named and there is one.
+    #[must_use]
+    pub(crate) fn or_service_account(mut self) -> Self {
+        let file =
+            |name: &str| Some(Path::new(SERVICE_ACCOUNT).join(name)).filter(|of| of.exists());
+        let named = self.token.is_some() || self.token_file.is_some() || self.username.is_some();
+        if !named && self.client_certificate.is_none() {
+            self.token_file = file("token");
+        }
+        if self.certificate_authority.is_none() && !self.insecure_skip_tls_verify {
+            self.certificate_authority = file("ca.crt");
+        }
+        self
+    }
 }
 
 /// A server, and one address on it.

@@ -20,7 +20,7 @@ use super::proxy::{self, Proxy};
 use super::tls::{Files, Tls};
 
 /// Where the service account of a pod has its files.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub(crate) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// What says where the API server is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,511 @@
+//! `kstatd node`, through its doors: a double of the kubelet that answers as the test says, trees of real files, and what a
+//! scrape shows of them.
+
+mod common;
+#[path = "common/kubelet.rs"]
+mod kubelet;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use common::{Program, get, until, valid_text};
+use kubelet::{Answer, Kubelet};
+
+/// A running `kstatd node`.
+struct Node {
+    _program: Program,
+    main: SocketAddr,
+    telemetry: SocketAddr,
+}
+
+impl Node {
+    fn start(args: &[&str]) -> Self {
+        let own =
+            ["node", "--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0", "--interval=50ms"];
+        let program = Program::start("kstatd", own.iter().chain(args));
+        let main = program.address(&["Started metrics server"], "address");
+        let telemetry = program.address(&["Started self metrics server"], "address");
+        Self { _program: program, main, telemetry }
+    }
+
+    fn scrape(&self) -> String {
+        let text = get(self.main, "/metrics").text();
+        valid_text(&text);
+        text
+    }
+
+    /// The series of a scrape that `wanted` is content with, each with its value.
+    fn shows(&self, what: &str, wanted: impl Fn(&Series) -> bool) -> Series {
+        until(what, || Some(Series::of(&self.scrape())).filter(&wanted))
+    }
+
+    fn own(&self) -> Series {
+        Series::of(&get(self.telemetry, "/metrics").text())
+    }
+}
+
+/// Values by what stands before them.
+struct Series(BTreeMap<String, f64>);
+
+impl Series {
+    fn of(text: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let pair = |line: &str| {
+            let (series, value) = line.rsplit_once(' ')?;
+            Some((series.to_owned(), value.parse().ok()?))
+        };
+        Self(lines.filter_map(pair).collect())
+    }
+
+    /// The one series of a family with all these labels.
+    fn get(&self, family: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        let fits = |series: &str| {
+            let (name, rest) = series.split_once('{').unwrap_or((series, ""));
+            name == family
+                && labels.iter().all(|(name, value)| {
+                    let label = format!("{name}=\"{value}\"");
+                    rest.split(['{', ',', '}']).any(|part| part == label)
+                })
+        };
+        let mut found = self.0.iter().filter(|(series, _)| fits(series));
+        let (_, value) = found.next()?;
+        assert!(found.next().is_none(), "{family} {labels:?} is not one series");
+        Some(*value)
+    }
+}
+
+const GROW: &[(&str, &str)] = &[("namespace", "shop"), ("pod", "grow")];
+
+fn of_grow<'a>(labels: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    [GROW, labels].concat()
+}
+
+#[test]
+fn what_the_kubelet_says_is_joined_with_limits_and_owners() {
+    let kubelet = Kubelet::start();
+    let node =
+        Node::start(&[&kubelet.flag(), "--pods=kubelet", "--compat.ephemeral-storage-names"]);
+    let shown = node.shows("limits", |of| of.get("kstatd_node_pod_limit_ratio", GROW).is_some());
+    for (family, labels, want) in [
+        (
+            "kstatd_node_storage_used_bytes",
+            &[("what", "layer"), ("container", "main"), ("source", "kubelet")][..],
+            4096.0,
+        ),
+        ("kstatd_node_storage_used_inodes", &[("what", "layer"), ("container", "main")], 7.0),
+        ("kstatd_node_storage_used_bytes", &[("what", "logs"), ("container", "main")], 1024.0),
+        ("kstatd_node_storage_used_bytes", &[("what", "volume"), ("volume", "cache")], 8192.0),
+        ("kstatd_node_container_used_bytes", &[("container", "main")], 5120.0),
+        ("kstatd_node_container_limit_bytes", &[("container", "main")], 10240.0),
+        ("kstatd_node_container_request_bytes", &[("container", "main")], 1000.0),
+        ("kstatd_node_container_limit_ratio", &[("container", "main")], 0.5),
+        ("kstatd_node_pod_used_bytes", &[], 13312.0),
+        ("kstatd_node_pod_limit_ratio", &[], 1.3),
+        ("kstatd_node_pod_coverage_ratio", &[], 1.0),
+        ("kstatd_node_volume_limit_ratio", &[("volume", "cache")], 0.5),
+        (
+            "kstatd_node_pod_owner",
+            &[("owner_kind", "ReplicaSet"), ("owner_name", "grow-1"), ("node", "worker-1")],
+            1.0,
+        ),
+    ] {
+        assert_eq!(shown.get(family, &of_grow(labels)), Some(want), "{family} {labels:?}");
+    }
+    let age = shown.get("kstatd_node_storage_age_seconds", &of_grow(&[("what", "layer")]));
+    assert!(age.is_some_and(|age| age > 1e6), "the fixture is old: {age:?}");
+    // Neither what lies elsewhere nor what is no disk counts.
+    for volume in ["claim", "memory", "kube-api-access"] {
+        let labels = of_grow(&[("volume", volume)]);
+        assert_eq!(shown.get("kstatd_node_storage_used_bytes", &labels), None, "{volume}");
+    }
+    let of = |filesystem| [("filesystem", filesystem)];
+    let free = shown.get("kstatd_node_filesystem_available_bytes", &of("node"));
+    assert_eq!(free, Some(60_000.0));
+    assert_eq!(shown.get("kstatd_node_filesystem_capacity_bytes", &of("images")), Some(50_000.0));
+    let pod = [("pod_name", "grow"), ("pod_namespace", "shop"), ("node_name", "worker-1")];
+    assert_eq!(shown.get("ephemeral_storage_pod_usage", &pod), Some(13312.0));
+    for (family, labels, want) in [
+        (
+            "ephemeral_storage_container_limit_percentage",
+            &[("container", "main"), ("source", "container")][..],
+            50.0,
+        ),
+        (
+            "ephemeral_storage_container_volume_usage",
+            &[("container", "main"), ("volume_name", "cache"), ("mount_path", "/cache")],
+            8192.0,
+        ),
+        (
+            "ephemeral_storage_container_volume_limit_percentage",
+            &[("container", "main"), ("volume_name", "cache")],
+            50.0,
+        ),
+    ] {
+        assert_eq!(shown.get(family, &[&pod[..], labels].concat()), Some(want), "{family}");
+    }
+    let of_node = [("node_name", "worker-1")];
+    assert_eq!(shown.get("ephemeral_storage_node_capacity", &of_node), Some(100_000.0));
+    assert_eq!(shown.get("ephemeral_storage_node_available", &of_node), Some(60_000.0));
+    assert_eq!(shown.get("ephemeral_storage_node_percentage", &of_node), Some(40.0));
+    // The pods are asked for once, however often the summary is.
+    let polls = |of: &Series, server| {
+        of.get("kstatd_node_polls_total", &[("outcome", "ok"), ("server", server)])
+    };
+    let own = until("ten polls", || {
+        Some(node.own()).filter(|own| polls(own, "kubelet").is_some_and(|polls| polls >= 10.0))
+    });
+    assert_eq!(polls(&own, "kubelet-pods"), Some(1.0));
+    // In another namespace there is nothing.
+    let text = get(node.main, "/metrics?namespace=shop").text();
+    assert!(text.contains("pod=\"grow\"") && !text.contains("pod=\"quiet\""), "{text}");
+    let status = get(node.main, "/status?format=text").text();
+    assert!(status.starts_with("OK") && status.contains("shop/grow"), "{status}");
+    let page = get(node.main, "/status").text();
+    assert!(page.contains("shop/grow"), "{page}");
+    assert_eq!(get(node.main, "/readyz").status, 200);
+}
+
+#[test]
+fn faults_of_the_kubelet_are_named_and_take_nothing_away() {
+    let kubelet = Kubelet::start();
+    let node = Node::start(&[&kubelet.flag(), "--pods=nobody", "--timeout=300ms"]);
+    let used = |of: &Series| of.get("kstatd_node_pod_used_bytes", GROW);
+    node.shows("the first summary", |of| used(of).is_some());
+    let before = |answer: Answer, outcome: &str| {
+        let count = |of: &Series| {
+            let labels = [("outcome", outcome), ("server", "kubelet")];
+            of.get("kstatd_node_polls_total", &labels).unwrap_or(0.0)
+        };
+        let sofar = count(&node.own());
+        kubelet.set(answer);
+        until(outcome, || (count(&node.own()) > sofar).then_some(()));
+        let shown = Series::of(&node.scrape());
+        assert!(used(&shown).is_some(), "{outcome}: nothing is left");
+        assert!(
+            shown.get("kstatd_node_pod_used_bytes", &[("pod", "quiet")]).is_some(),
+            "{outcome}"
+        );
+        let status = get(node.main, "/status?format=text").text();
+        assert!(status.starts_with("DEGRADED"), "{outcome}: {status}");
+        let ready = get(node.main, "/readyz?verbose").text();
+        assert!(ready.contains("[-]node/kubelet failed"), "{outcome}: {ready}");
+    };
+    before(Answer::Status(401), "refused");
+    before(Answer::Status(503), "failed");
+    before(Answer::Text("<html>no</html>"), "malformed");
+    before(Answer::Cut(0), "failed");
+    // The first pod came whole.
+    before(Answer::CutAfter("\"quiet\""), "partial");
+    before(Answer::Silent, "timeout");
+    before(Answer::StalledAfter("\"quiet\""), "partial");
+    kubelet.set(Answer::Usual);
+    until("it is well again", || {
+        get(node.main, "/status?format=text").text().starts_with("OK").then_some(())
+    });
+}
+
+#[test]
+fn pods_and_containers_come_and_go() {
+    let kubelet = Kubelet::start();
+    let node = Node::start(&[&kubelet.flag(), "--pods=kubelet"]);
+    node.shows("both pods", |of| {
+        of.get("kstatd_node_pod_used_bytes", &[("pod", "quiet")]).is_some()
+            && of.get("kstatd_node_pod_used_bytes", GROW).is_some()
+    });
+    kubelet.edit(|summary| {
+        let pods = summary["pods"].as_array_mut().expect("pods");
+        pods.retain(|pod| pod["podRef"]["name"] != "quiet");
+        let containers = pods[0]["containers"].as_array_mut().expect("containers");
+        containers[0]["name"] = "other".into();
+        containers[0]["rootfs"]["usedBytes"] = 1.into();
+    });
+    let shown = node.shows("another container", |of| {
+        of.get("kstatd_node_container_used_bytes", &[("container", "other")]).is_some()
+    });
+    assert_eq!(shown.get("kstatd_node_pod_used_bytes", &[("pod", "quiet")]), None);
+    assert_eq!(shown.get("kstatd_node_container_used_bytes", &[("container", "main")]), None);
+}
+
+#[test]
+fn what_grows_will_be_full_at_some_time() {
+    let kubelet = Kubelet::start();
+    let node = Node::start(&[&kubelet.flag(), "--pods=kubelet"]);
+    let now = jiff::Timestamp::now();
+    // 1,000 bytes a minute, and 3,020 are left.
+    for (ago, layer) in [(120, 4196), (60, 5196), (0, 6196)] {
+        kubelet.edit(|summary| {
+            let at = now - jiff::SignedDuration::from_secs(ago);
+            let container = &mut summary["pods"][0]["containers"][0];
+            container["rootfs"]["usedBytes"] = layer.into();
+            for part in ["rootfs", "logs"] {
+                container[part]["time"] = at.to_string().into();
+            }
+        });
+        node.shows("the figure", |of| {
+            let used = of.get("kstatd_node_container_used_bytes", &of_grow(&[]));
+            used == Some(f64::from(layer + 1024))
+        });
+    }
+    let full =
+        |of: &Series, what: &str| of.get(&format!("kstatd_node_{what}_until_full_seconds"), GROW);
+    let shown = node.shows("a trend", |of| full(of, "container").is_some());
+    let seconds = full(&shown, "container").expect("seconds");
+    assert!((60.0..=181.3).contains(&seconds), "{seconds}");
+    assert_eq!(full(&shown, "volume"), None, "it does not grow");
+}
+
+#[test]
+fn nothing_to_do_is_an_error_and_names_the_flags() {
+    let output =
+        common::run("kstatd", ["node", "--kubelet=", "--listen=:0", "--telemetry-listen=:0"]);
+    assert!(!output.status.success());
+    assert!(output.stderr.contains("--kubelet, --walk, --walk-path"), "{}", output.stderr);
+}
+
+/// A tree of some depth: files of several sizes, links of both sorts, a hole, odd names.
+fn tree(root: &Path) {
+    for outer in 0..12 {
+        let outer = root.join(format!("outer {outer}\n"));
+        for inner in 0..5 {
+            let inner = outer.join(format!("inner{inner}"));
+            fs::create_dir_all(&inner).expect("a directory");
+            for file in 0..7 {
+                fs::write(inner.join(format!("file{file}")), vec![b'x'; file * 3000])
+                    .expect("a file");
+            }
+            symlink("/", inner.join("away")).expect("a link");
+        }
+        fs::hard_link(outer.join("inner0/file6"), outer.join("inner1/again")).expect("a name");
+        fs::hard_link(
+            outer.join("inner0/file6"),
+            root.join(format!("{}", outer.metadata().unwrap().ino())),
+        )
+        .expect("a name");
+    }
+    let hole = fs::File::create(root.join("hole")).expect("a file");
+    hole.set_len(1 << 30).expect("a hole");
+}
+
+/// What `du` says: bytes on the disk and inodes.
+fn du(root: &Path) -> (f64, f64) {
+    let du = |arg: &str| {
+        let output = Command::new("du").args(["-s", "-x", arg]).arg(root).output().expect("du");
+        let text = String::from_utf8(output.stdout).expect("text");
+        text.split('\t').next().and_then(|text| text.parse::<f64>().ok()).expect("a number")
+    };
+    (du("--block-size=1"), du("--inodes"))
+}
+
+fn walking(root: &Path, args: &[&str]) -> Node {
+    let path = format!("--walk-path=tree={}", root.display());
+    let all = ["--kubelet=", &path, "--walk-interval=50ms", "--walk-entries-per-second=1000000"];
+    // That of the machine on which the test runs does not matter.
+    let calm: &[&str] = if args.iter().any(|arg| arg.starts_with("--walk-io-pressure")) {
+        &[]
+    } else {
+        &["--walk-io-pressure=100"]
+    };
+    Node::start(&[&all, calm, args].concat())
+}
+
+fn found(of: &Series) -> Option<(f64, f64)> {
+    let labels = [("path", "tree"), ("source", "walk"), ("what", "path")];
+    let get = |family: &str| of.get(&format!("kstatd_node_storage_{family}"), &labels);
+    (get("coverage_ratio")? == 1.0).then_some((get("used_bytes")?, get("used_inodes")?))
+}
+
+#[test]
+fn a_walk_finds_what_du_finds_also_after_changes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    tree(dir.path());
+    let node = walking(dir.path(), &[]);
+    let agrees = |what: &str| {
+        let want = du(dir.path());
+        node.shows(what, |of| found(of) == Some(want));
+    };
+    agrees("the tree as it was");
+    // Files and whole directories go, come and grow.
+    fs::remove_dir_all(dir.path().join("outer 3\n")).expect("removed");
+    fs::rename(dir.path().join("outer 4\n"), dir.path().join("outer 5\n/moved")).expect("moved");
+    fs::create_dir_all(dir.path().join("a/b/c/d")).expect("a directory");
+    fs::write(dir.path().join("a/b/c/d/e"), vec![b'x'; 100_000]).expect("a file");
+    fs::remove_file(dir.path().join("outer 1\n/inner0/file6")).expect("removed");
+    agrees("after changes");
+    // In place: the directory's times stay.
+    let inner = dir.path().join("outer 2\n/inner3");
+    let stamp = inner.metadata().expect("a directory").mtime_nsec();
+    fs::write(inner.join("file1"), vec![b'x'; 200_000]).expect("written");
+    assert_eq!(inner.metadata().expect("a directory").mtime_nsec(), stamp);
+    agrees("after a file was written in place");
+}
+
+#[test]
+fn unchanged_directories_cost_one_call() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for outer in 0..20 {
+        for inner in 0..10 {
+            let inner = dir.path().join(format!("{outer}/{inner}"));
+            fs::create_dir_all(&inner).expect("a directory");
+            for file in 0..10 {
+                fs::write(inner.join(format!("{file}")), "x").expect("a file");
+            }
+        }
+    }
+    let node = walking(dir.path(), &["--walk-reread-passes=128"]);
+    let calls = |of: &Series| {
+        let call = |call| of.get("kstatd_node_walk_system_calls_total", &[("call", call)]);
+        Some((
+            call("fstatat")? + call("getdents64")? + call("openat")?,
+            of.get("kstatd_node_walk_passes_total", &[])?,
+        ))
+    };
+    // Times tell once they are two seconds old; from then on a pass is a tenth of a full one.
+    until("passes that skip", || {
+        let (before, from) = calls(&node.own())?;
+        let (after, to) =
+            until("two passes", || calls(&node.own()).filter(|(_, to)| to - from >= 2.0));
+        // 221 directories, of which 21 have others in them: 1 and 2 calls each, and some that have their turn.
+        ((after - before) / (to - from + 1.0) < 330.0).then_some(())
+    });
+    assert_eq!(found(&Series::of(&node.scrape())), Some(du(dir.path())));
+}
+
+#[test]
+fn a_tree_under_change_does_not_end_the_walk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = walking(dir.path(), &[]);
+    for round in 0..30 {
+        let base = dir.path().join(format!("{}", round % 3));
+        let _ = fs::remove_dir_all(&base);
+        for inner in 0..20 {
+            fs::create_dir_all(base.join(format!("{inner}/x/y"))).expect("a directory");
+            fs::write(base.join(format!("{inner}/x/y/z")), "z").expect("a file");
+        }
+    }
+    // A directory becomes a link out of the tree, which nobody follows.
+    fs::remove_dir_all(dir.path().join("0")).expect("removed");
+    symlink("/usr", dir.path().join("0")).expect("a link");
+    let want = du(dir.path());
+    node.shows("the tree as it is in the end", |of| found(of) == Some(want));
+    fs::remove_dir_all(dir.path()).expect("removed");
+    node.shows("nothing", |of| found(of).is_none());
+    fs::create_dir(dir.path()).expect("a directory");
+    node.shows("the tree again", |of| found(of).is_some());
+}
+
+#[test]
+fn the_walk_rests_while_io_is_under_pressure_and_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).expect("a directory");
+    let pressure = dir.path().join("pressure");
+    let say = |share: &str| {
+        let text = format!(
+            "some avg10={share} avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n"
+        );
+        fs::write(&pressure, text).expect("written");
+    };
+    say("50.00");
+    let file = format!("--walk-pressure-file={}", pressure.display());
+    let node = walking(&tree, &[&file, "--walk-io-pressure=20"]);
+    let own = |family: &str| node.own().get(&format!("kstatd_node_walk_{family}"), &[]);
+    until("it rests", || own("paused_seconds_total").filter(|seconds| *seconds > 0.0));
+    assert_eq!((own("pauses_total"), own("passes_total")), (Some(1.0), Some(0.0)));
+    say("20.00");
+    node.shows("the tree", |of| found(of).is_some());
+    assert_eq!(own("pauses_total"), Some(1.0));
+}
+
+#[test]
+fn writable_layers_are_found_in_the_mount_table() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let upper = dir.path().join("snapshots/1/fs");
+    let other = dir.path().join("snapshots/2/fs");
+    for path in [&upper, &other] {
+        fs::create_dir_all(path).expect("a directory");
+        fs::write(path.join("written"), vec![b'x'; 10_000]).expect("a file");
+    }
+    let id = "0123456789abcdef".repeat(4);
+    let table = dir.path().join("mountinfo");
+    fs::write(
+        &table,
+        format!(
+            "30 22 0:40 / /run/k8s.io/{id}/rootfs rw - overlay overlay rw,lowerdir=/l,upperdir=/snapshots/1/fs,workdir=/w\n\
+             31 22 0:41 / /merged rw - overlay overlay rw,upperdir=/snapshots/2/fs\n"
+        ),
+    )
+    .expect("written");
+    // The kubelet knows a container, but not its layer; nor an emptyDir.
+    let empty =
+        dir.path().join("var/lib/kubelet/pods/uid-grow/volumes/kubernetes.io~empty-dir/cache");
+    fs::create_dir_all(&empty).expect("a directory");
+    let logs = dir.path().join("var/log/pods/shop_grow_uid-grow/main");
+    fs::create_dir_all(&logs).expect("a directory");
+    fs::write(logs.join("0.log"), vec![b'x'; 5000]).expect("a file");
+    let kubelet = Kubelet::start();
+    kubelet.edit(|summary| {
+        let pod = &mut summary["pods"][0];
+        pod["containers"][0].as_object_mut().expect("a container").remove("rootfs");
+        pod["containers"][0].as_object_mut().expect("a container").remove("logs");
+        pod.as_object_mut().expect("a pod").remove("volume");
+    });
+    let (root, mounts) = (
+        format!("--host-root={}", dir.path().display()),
+        format!("--host-mounts={}", table.display()),
+    );
+    let node = Node::start(&[
+        &kubelet.flag(),
+        "--pods=kubelet",
+        "--walk",
+        "--walk-interval=50ms",
+        "--walk-io-pressure=100",
+        &root,
+        &mounts,
+    ]);
+    let all = |labels: &[(&str, &str)]| {
+        let labels = of_grow(&[&[("source", "walk")], labels].concat());
+        node.shows("a figure", |of| of.get("kstatd_node_storage_used_bytes", &labels).is_some())
+            .get("kstatd_node_storage_used_bytes", &labels)
+    };
+    assert_eq!(all(&[("what", "layer"), ("container", "main")]), Some(du(&upper).0));
+    assert_eq!(all(&[("what", "logs"), ("container", "main")]), Some(du(&logs).0));
+    assert_eq!(all(&[("what", "volume"), ("volume", "cache")]), Some(du(&empty).0));
+    let shown = node.shows("a layer of nobody's", |of| {
+        of.get("kstatd_node_storage_used_bytes", &[("container", "/merged")]).is_some()
+    });
+    let sum = du(&upper).0 + du(&logs).0 + du(&empty).0;
+    assert_eq!(shown.get("kstatd_node_pod_used_bytes", GROW), Some(sum), "its parts added up");
+    let coverage = shown.get("kstatd_node_pod_coverage_ratio", GROW);
+    assert_eq!(coverage, Some(1.0));
+}
+
+/// docs/node.md has a row for each family, and none for another.
+#[test]
+fn the_document_lists_every_family() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| fs::read_to_string(root.join(file)).expect(file);
+    let document = read("docs/node.md");
+    let rows =
+        document.lines().filter_map(|line| line.strip_prefix("| `kstatd_")?.split('`').next());
+    let rows: BTreeSet<String> = rows.map(|name| format!("kstatd_{name}")).collect();
+    let mut made = BTreeSet::new();
+    for file in ["src/node/families.rs", "src/node/kubelet.rs", "src/node/walk/cost.rs"] {
+        let text = read(file);
+        let texts = text.split('"').skip(1).step_by(2).filter(|text| !text.contains(' '));
+        for name in texts.filter(|text| text.contains("_")) {
+            match name.starts_with("kstatd_node_") {
+                true => drop(made.insert(name.to_owned())),
+                false if name.starts_with("ephemeral_storage_") => {
+                    assert!(document.contains(&format!("`{name}`")), "docs/node.md lacks {name}");
+                }
+                false => {}
+            }
+        }
+    }
+    assert!(made.len() > 30, "{made:?}");
+    assert_eq!(rows, made);
+}
