@@ -68,6 +68,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             crate::telemetry::log::init(config::own_log(&args.log));
             run::main(personality::node(&args))
         }
+        Some(CliCommand::Overhead(args)) => super::overhead::main(args),
         Some(CliCommand::Rbac(args)) => rbac(&args),
         Some(CliCommand::Diff(args)) => return compare::main(*args).into(),
         Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),

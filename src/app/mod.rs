@@ -13,6 +13,7 @@ mod kstatd;
 mod kube_state_metrics;
 mod listeners;
 mod output;
+mod overhead;
 mod personality;
 mod process;
 mod run;

@@ -20,6 +20,7 @@ pub(crate) mod manual;
 pub(crate) mod native;
 pub(crate) mod node;
 pub mod options_file;
+pub(crate) mod overhead;
 pub(crate) mod pflag;
 pub(crate) mod read_options;
 pub(crate) mod selection;

@@ -12,6 +12,7 @@ use super::flag::Flag;
 use super::kube_args::SHARED_LIMITS;
 use super::kube_flags::{self, KubeArgs};
 use super::node::NodeArgs;
+use super::overhead::OverheadArgs;
 use super::shared::duration;
 pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle};
 use super::statsd_flags::{self, StatsdArgs};
@@ -74,6 +75,8 @@ pub enum CliCommand {
     CheckConfig(CheckArgs),
     /// Serve what the pods of this node hold on its disks
     Node(Box<NodeArgs>),
+    /// Measure what processes cost this host, and whether it is more than before
+    Overhead(OverheadArgs),
     /// Print the roles that these flags need
     Rbac(Box<RbacArgs>),
     /// Compare two expositions: an original's with kstatd's, or any others

@@ -11,6 +11,7 @@ pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod manifests;
+pub(crate) mod overhead;
 pub(crate) mod rbac;
 pub(crate) mod render_kube;
 pub(crate) mod render_statsd;

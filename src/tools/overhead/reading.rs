@@ -1,0 +1,205 @@
+//! What the kernel has counted so far, read from procfs and cgroup v2.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which processes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subject {
+    /// By number.
+    pub(crate) pids: Vec<u32>,
+    /// By name, as in `/proc/PID/comm`.
+    pub(crate) comms: Vec<String>,
+    /// All in a cgroup: its path, or that below the mount of cgroups.
+    pub(crate) cgroups: Vec<PathBuf>,
+}
+
+/// What one thread, process or cgroup has used since it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Used {
+    /// Seconds of CPU.
+    pub(super) cpu: f64,
+    /// Times that it left the CPU.
+    pub(super) switches: f64,
+    /// Of these, those when it went to sleep: it was woken as often.
+    pub(super) wakes: f64,
+    /// Bytes from and to disks.
+    pub(super) read: f64,
+    pub(super) written: f64,
+}
+
+/// Everything at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reading {
+    /// Seconds that all CPUs were busy, and all seconds.
+    pub(super) busy: f64,
+    pub(super) all: f64,
+    /// Switches of all CPUs.
+    pub(super) switches: f64,
+    /// By thread, process or cgroup: each has a part of the numbers.
+    pub(super) used: BTreeMap<String, Used>,
+    /// Bytes in RAM.
+    pub(super) memory: f64,
+    pub(super) processes: usize,
+}
+
+/// Where cgroups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Ticks a second in `/proc`: the same on every architecture that the program is built for.
+const TICKS: f64 = 100.0;
+
+impl Subject {
+    /// Reads everything.
+    ///
+    /// # Errors
+    ///
+    /// The host's numbers, or those of a cgroup, cannot be read.
+    pub(super) fn read(&self) -> Result<Reading, String> {
+        let mut reading = Reading::default();
+        host(&mut reading)?;
+        let mut apart = BTreeSet::new();
+        for cgroup in &self.cgroups {
+            apart.extend(self.cgroup(cgroup, &mut reading)?);
+        }
+        for pid in self.processes() {
+            // Those of a cgroup count there.
+            if !apart.contains(&pid) {
+                process(pid, true, &mut reading);
+            }
+        }
+        Ok(reading)
+    }
+
+    /// The processes that are named, as they are now.
+    fn processes(&self) -> BTreeSet<u32> {
+        let mut found: BTreeSet<u32> = self.pids.iter().copied().collect();
+        if self.comms.is_empty() {
+            return found;
+        }
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            if self.comms.iter().any(|wanted| wanted == comm.trim_end()) {
+                found.insert(pid);
+            }
+        }
+        found
+    }
+
+    fn cgroup(&self, named: &Path, reading: &mut Reading) -> Result<Vec<u32>, String> {
+        let folder = match named.join("cgroup.procs").exists() {
+            true => named.to_owned(),
+            false => Path::new(CGROUPS).join(named.strip_prefix("/").unwrap_or(named)),
+        };
+        let read = |file: &str| {
+            let path = folder.join(file);
+            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let stat = read("cpu.stat")?;
+        let mut used =
+            Used { cpu: field(&stat, "usage_usec ").unwrap_or(0.0) / 1e6, ..Used::default() };
+        // Without the controller there is no such file.
+        for device in read("io.stat").unwrap_or_default().lines() {
+            let of = |key: &str| {
+                let value = device.split(' ').find_map(|part| part.strip_prefix(key));
+                value.and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0)
+            };
+            used.read += of("rbytes=");
+            used.written += of("wbytes=");
+        }
+        let memory = read("memory.current").ok().and_then(|text| text.trim().parse::<f64>().ok());
+        reading.memory += memory.unwrap_or(0.0);
+        reading.used.insert(format!("cgroup {}", folder.display()), used);
+        let mut pids = Vec::new();
+        members(&folder, &mut pids);
+        for pid in &pids {
+            process(*pid, false, reading);
+        }
+        Ok(pids)
+    }
+}
+
+/// The processes of a cgroup and of those in it.
+fn members(folder: &Path, found: &mut Vec<u32>) {
+    let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    found.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            members(&entry.path(), found);
+        }
+    }
+}
+
+/// The number behind the key that a line begins with.
+fn field(text: &str, key: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn host(reading: &mut Reading) -> Result<(), String> {
+    let stat = fs::read_to_string("/proc/stat").map_err(|error| format!("/proc/stat: {error}"))?;
+    let line = stat.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
+    // Time of guests stands in that of users already.
+    let ticks: Vec<f64> =
+        line.split_whitespace().take(8).filter_map(|part| part.parse().ok()).collect();
+    let idle: f64 = ticks.iter().skip(3).take(2).sum();
+    reading.all = ticks.iter().sum::<f64>() / TICKS;
+    reading.busy = reading.all - idle / TICKS;
+    reading.switches = field(&stat, "ctxt ").unwrap_or(0.0);
+    Ok(())
+}
+
+/// Adds a process; with `whole`, also what a cgroup has counted already where it is of one. One that has gone adds nothing.
+fn process(pid: u32, whole: bool, reading: &mut Reading) {
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    let Ok(tasks) = fs::read_dir(folder.join("task")) else { return };
+    reading.processes += 1;
+    for task in tasks.flatten() {
+        let file = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let status = file("status");
+        let of = |key: &str| field(&status, key).unwrap_or(0.0);
+        let wakes = of("voluntary_ctxt_switches:");
+        let switches = wakes + of("nonvoluntary_ctxt_switches:");
+        let cpu = if whole { cpu(&file("schedstat"), || file("stat")) } else { 0.0 };
+        let used = Used { cpu, switches, wakes, ..Used::default() };
+        reading.used.insert(format!("{pid}/{}", task.file_name().display()), used);
+    }
+    if whole {
+        let file = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let io = file("io");
+        let of = |key: &str| field(&io, key).unwrap_or(0.0);
+        let used = Used { read: of("read_bytes:"), written: of("write_bytes:"), ..Used::default() };
+        reading.used.insert(pid.to_string(), used);
+        reading.memory += field(&file("status"), "VmRSS:").unwrap_or(0.0) * 1024.0;
+    }
+}
+
+/// Seconds of CPU of a thread: in nanoseconds where the scheduler tells, else in ticks.
+fn cpu(schedstat: &str, stat: impl Fn() -> String) -> f64 {
+    let nanoseconds = schedstat.split(' ').next().and_then(|of| of.parse::<f64>().ok());
+    nanoseconds.map_or_else(
+        || {
+            let stat = stat();
+            let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+            let ticks = rest.split_whitespace().skip(11).take(2);
+            ticks.filter_map(|of| of.parse::<f64>().ok()).sum::<f64>() / TICKS
+        },
+        |nanoseconds| nanoseconds / 1e9,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_of_a_thread() {
+        assert_eq!(cpu("1500000000 7 9\n", String::new), 1.5);
+        let stat = || "1 (a) b) S 1 1 1 0 -1 0 0 0 0 0 250 50 0 0 20 0".to_owned();
+        assert_eq!(cpu("", stat), 3.0);
+    }
+}
