@@ -76,9 +76,10 @@ pub fn picture(title: &str, unit: &str, lines: &[Line<'_>], marks: &[Duration]) 
             at + 4.0
         );
         let at = Duration::from_secs_f64(end * f64::from(step) / 4.0);
+        let anchor = if step == 4 { "end" } else { "middle" };
         let _ = writeln!(
             svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{:.0} s</text>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{:.0} s</text>",
             x(at),
             height - 10.0,
             at.as_secs_f64()

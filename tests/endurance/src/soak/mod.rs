@@ -55,6 +55,9 @@ pub struct Options {
     /// Time between two restarts of the API server
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     restart_every: Duration,
+    /// What memory may grow by in MB, beside a twentieth: in a minute it is not level yet
+    #[arg(long, value_name = "MB", default_value_t = 2.0)]
+    may_grow: f64,
     /// Write soak-memory.svg and soak-scrapes.svg to this folder
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
@@ -110,7 +113,7 @@ pub fn run(options: &Options) -> Result<bool> {
         seen.failures.is_empty(),
         format!("{} scrapes that are not whole {failures:?}", seen.failures.len()),
     );
-    verdict::level(&mut verdict, &seen, warm_up(options))?;
+    verdict::level(&mut verdict, &seen, warm_up(options), options.may_grow)?;
     if let Some(folder) = &options.pictures {
         pictures(folder, &seen, &done)?;
     }
@@ -182,7 +185,7 @@ fn report(
         changes as f64 / seconds,
         (sent.datagrams() * senders::LINES) as f64 / seconds,
         options.lines,
-        2.0 * senders::STREAMED,
+        sent.streamed() as f64 / seconds,
         done.restarts.len(),
         done.edits,
         100.0 * seen.cpu / seconds

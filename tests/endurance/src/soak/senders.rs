@@ -17,7 +17,7 @@ pub const DATAGRAMS: u64 = 200;
 /// Of so many datagrams one has a line that is none.
 pub const MALFORMED: u64 = 50;
 /// Lines over TCP and the Unix socket, each, per second.
-pub const STREAMED: f64 = 2_000.0;
+const STREAMED: f64 = 2_000.0;
 /// TCP connections, and how long each lives.
 const CONNECTIONS: usize = 4;
 const LIFE: Duration = Duration::from_secs(30);
@@ -52,6 +52,13 @@ impl Sent {
     /// Datagrams over UDP.
     pub fn datagrams(&self) -> u64 {
         self.udp.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Lines over TCP and the Unix socket.
+    pub fn streamed(&self) -> u64 {
+        let tcp =
+            [&self.tcp, &self.visitors, &self.edited].map(|count| count.load(Ordering::Relaxed));
+        tcp.iter().sum::<u64>() + 2 * self.unix.load(Ordering::Relaxed)
     }
 
     fn is_over(&self) -> bool {

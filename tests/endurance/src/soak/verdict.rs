@@ -15,8 +15,8 @@ use crate::figures::ends;
 
 /// For the program to come to rest.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Memory may grow by so much from the first sixth to the last: a share, and MB.
-const GROWTH: (f64, f64) = (0.05, 2.0);
+/// Memory may grow by this share from the first sixth to the last, and by some MB.
+const GROWTH: f64 = 0.05;
 /// Descriptors likewise: connections come and go.
 const MORE_DESCRIPTORS: f64 = 4.0;
 /// And threads: one that reads files for another ends when it was idle for ten seconds.
@@ -238,7 +238,7 @@ pub fn health(verdict: &mut Verdict, exporter: &Exporter, edits: usize) -> Resul
 }
 
 /// Memory, descriptors and threads stayed level.
-pub fn level(verdict: &mut Verdict, seen: &Seen, warm_up: Duration) -> Result<()> {
+pub fn level(verdict: &mut Verdict, seen: &Seen, warm_up: Duration, may_grow: f64) -> Result<()> {
     let last = seen.memory.last().context("nothing was seen")?.0;
     println!(
         "medians of the first and the last sixth of {:.0} s behind {:.0} s:",
@@ -248,7 +248,7 @@ pub fn level(verdict: &mut Verdict, seen: &Seen, warm_up: Duration) -> Result<()
     let (first, last) = ends(&seen.memory, warm_up);
     let peak = seen.memory.iter().map(|(_, value)| *value).fold(0.0, f64::max);
     verdict.line(
-        last <= first * (1.0 + GROWTH.0) + GROWTH.1,
+        last <= first * (1.0 + GROWTH) + may_grow,
         format!("memory {first:.1} → {last:.1} MB, at most {peak:.1} MB"),
     );
     let (first, last) = ends(&seen.descriptors, warm_up);
