@@ -32,7 +32,8 @@ build() {
 
 # Cargo wants every file that a manifest names, whether it is built or not.
 manifest_files() {
-  echo src/lib.rs src/main.rs tests/double/src/lib.rs benches/compare/main.rs benches/instructions/main.rs
+  echo src/lib.rs src/main.rs tests/double/src/lib.rs tests/endurance/src/{lib,main}.rs \
+    benches/compare/main.rs benches/instructions/main.rs
   sed -n '/^\[\[bench\]\]/,/^name/s|^name = "\(.*\)"|benches/\1.rs|p' Cargo.toml
 }
 stand_in() {
