@@ -2,6 +2,7 @@
 //! on one side and the stores on the other.
 
 mod budgets;
+mod history;
 mod lists;
 mod parts;
 mod reload;
