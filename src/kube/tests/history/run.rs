@@ -100,13 +100,19 @@ impl Plan {
         let begin = Duration::from_secs(20);
         let mut events = vec![Event { fault: fault.clone(), begin, lasts, is_part: false }];
         for (fault, at) in [(Fault::Reset, 0.1), (Fault::Compacted, 0.2)] {
-            if lasts > Duration::ZERO && seed % 3 > 0 {
+            if lasts > Duration::ZERO && !seed.is_multiple_of(3) {
                 let begin = begin + lasts.mul_f64(at);
                 events.push(Event { fault, begin, lasts: Duration::ZERO, is_part: true });
             }
         }
         let length = begin + fault.grace(lasts) + Duration::from_secs(5);
-        Self { seed, length, http2: seed % 2 == 0, each_namespace: seed % 5 == 0, events }
+        Self {
+            seed,
+            length,
+            http2: seed.is_multiple_of(2),
+            each_namespace: seed.is_multiple_of(5),
+            events,
+        }
     }
 }
 
