@@ -41,16 +41,16 @@ pub(crate) struct Dialer {
     pub network: Option<Arc<dyn Network>>,
 }
 
-/// A stream that is being opened.
+/// A stream on its way to be opened.
 #[cfg(test)]
-pub(crate) type Opening<'a> =
+pub(crate) type Reaching<'a> =
     std::pin::Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, String>> + Send + 'a>>;
 
 /// What leads to servers in a test that has its own time, in which sockets have no part.
 #[cfg(test)]
 pub(crate) trait Network: Send + Sync {
     /// A stream to this server, or why there is none.
-    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Opening<'a>;
+    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Reaching<'a>;
 }
 
 /// A stream to the server.
