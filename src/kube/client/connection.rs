@@ -31,7 +31,7 @@ use super::proxy::{Kind, Proxy};
 use super::tls::Built;
 use dial::Dialer;
 #[cfg(test)]
-pub(crate) use dial::{Network, Reaching, Stream};
+pub(crate) use dial::{Connecting, Network, Stream};
 
 /// How often a request is sent again when the server has not looked at it.
 const AGAIN: usize = 3;

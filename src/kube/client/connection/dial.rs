@@ -41,17 +41,17 @@ pub(crate) struct Dialer {
     pub network: Option<Arc<dyn Network>>,
 }
 
-/// A stream on its way to be opened.
-#[cfg(test)]
-pub(crate) type Reaching<'a> =
-    std::pin::Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, String>> + Send + 'a>>;
-
 /// What leads to servers in a test that has its own time, in which sockets have no part.
 #[cfg(test)]
 pub(crate) trait Network: Send + Sync {
     /// A stream to this server, or why there is none.
-    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Reaching<'a>;
+    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a>;
 }
+
+/// What comes of it.
+#[cfg(test)]
+pub(crate) type Connecting<'a> =
+    std::pin::Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, String>> + Send + 'a>>;
 
 /// A stream to the server.
 pub(crate) struct Dialed {

@@ -80,7 +80,7 @@ fn table(outcomes: &[(u64, Outcome)]) -> String {
         let row = rows.entry(name).or_default();
         row.times += 1;
         row.oldest = row.oldest.max(told.oldest);
-        row.recovered.extend(told.recovered);
+        row.recovered.push(told.recovered);
     }
     let scrapes: usize = outcomes.iter().map(|(_, outcome)| outcome.scrapes).sum();
     let requests: u64 = outcomes.iter().map(|(_, outcome)| outcome.requests).sum();

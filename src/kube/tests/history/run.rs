@@ -53,9 +53,8 @@ pub struct Plan {
 /// What came of a fault.
 pub struct Told {
     pub name: &'static str,
-    /// From its end (from its begin where nobody sees an end) to the first scrape with nothing but the present; `None` where the
-    /// history ended before.
-    pub recovered: Option<Duration>,
+    /// From its end (from its begin where nobody sees an end) to the last scrape that showed anything but the present.
+    pub recovered: Duration,
     /// How old the oldest was that a scrape showed until then.
     pub oldest: Duration,
     /// Whether nothing else was wrong meanwhile.
@@ -105,14 +104,9 @@ impl Plan {
                 events.push(Event { fault, begin, lasts: Duration::ZERO, is_part: true });
             }
         }
+        let (http2, each_namespace) = (seed.is_multiple_of(2), seed.is_multiple_of(5));
         let length = begin + fault.grace(lasts) + Duration::from_secs(5);
-        Self {
-            seed,
-            length,
-            http2: seed.is_multiple_of(2),
-            each_namespace: seed.is_multiple_of(5),
-            events,
-        }
+        Self { seed, length, http2, each_namespace, events }
     }
 }
 
@@ -229,11 +223,11 @@ enum Next {
     End(usize),
 }
 
-/// A fault that has begun, until all is well again.
+/// A fault that has begun, until all has to be well again.
 struct Pending {
     told: Told,
-    id: usize,
     from: Instant,
+    until: Instant,
 }
 
 async fn run(plan: Plan) -> Outcome {
@@ -320,10 +314,10 @@ async fn run(plan: Plan) -> Outcome {
                 if !is_part {
                     let alone = pending.is_empty();
                     pending.iter_mut().for_each(|other| other.told.alone = false);
-                    let (name, recovered, oldest) = (fault.name(), None, Duration::ZERO);
-                    let told = Told { name, recovered, oldest, alone };
+                    let (name, zero) = (fault.name(), Duration::ZERO);
+                    let told = Told { name, recovered: zero, oldest: zero, alone };
                     let from = if fault.is_silence() { now } else { now + *lasts };
-                    pending.push(Pending { told, id, from });
+                    pending.push(Pending { told, from, until: now + fault.grace(*lasts) });
                 }
                 if *lasts > Duration::ZERO {
                     lasting.push((id, now));
@@ -371,16 +365,12 @@ async fn run(plan: Plan) -> Outcome {
                     Ok(old) => {
                         for one in pending.iter_mut() {
                             one.told.oldest = one.told.oldest.max(old);
-                        }
-                        if old.is_zero() {
-                            let over = |one: &mut Pending| {
-                                now >= one.from && !lasting.iter().any(|(id, _)| *id == one.id)
-                            };
-                            for one in pending.extract_if(.., over) {
-                                let recovered = Some(now - one.from);
-                                outcome.told.push(Told { recovered, ..one.told });
+                            if !old.is_zero() {
+                                one.told.recovered = now.saturating_duration_since(one.from);
                             }
                         }
+                        let over = pending.extract_if(.., |one| now >= one.until);
+                        outcome.told.extend(over.map(|one| one.told));
                     }
                     Err(Violation(why)) => {
                         let faults = events.iter().filter(|event| start + event.begin <= now);

@@ -22,7 +22,7 @@ use super::cluster::{Cluster, KINDS, Kind, Object, Verb};
 use super::encode::{self, Form, Part};
 use super::faults::Fault;
 use super::wire::{self, End, Handle};
-use crate::kube::client::connection::{Network, Reaching, Stream};
+use crate::kube::client::connection::{Connecting, Network, Stream};
 
 /// The longest that anything is on its way, in milliseconds.
 const LATENCY: u64 = 30;
@@ -550,7 +550,7 @@ impl Server {
 pub struct Way(pub Arc<Server>);
 
 impl Network for Way {
-    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Reaching<'a> {
+    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
         Box::pin(async move {
             sleep(Duration::from_millis(1)).await;
             if self.0.has(|fault| *fault == Fault::NoName) {
