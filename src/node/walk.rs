@@ -1,7 +1,7 @@
 //! A walk of our own, for what no cheaper source knows: one thread that takes its time.
 //!
 //! It has a budget of [calls and bytes](pace) a second, stands back from the disk and the CPU, and rests while the host's
-//! IO is under pressure; it goes on where it was. What it knows of a [tree](tree) it keeps, so that a pass looks at each
+//! IO is under pressure; it goes on where it was. What it knows of a [tree] it keeps, so that a pass looks at each
 //! directory once and reads again only those that have changed, and the others by turns.
 
 pub(super) mod cost;
