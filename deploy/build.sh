@@ -68,10 +68,20 @@ run)
   "${binutils}objcopy" --only-keep-debug "$built" "$out/kstatd.debug"
   # The link to the debug file has no folder, so it is made where that file is.
   # Names of data, most of them made up by the compiler, are of use there alone: they would be a megabyte.
+  # A function's name ends in a hash of 20 bytes, which says nothing where no other function has the same name.
   (built=$(realpath "$built") && cd "$out" &&
     "${binutils}nm" "$built" | awk '$2 ~ /^[rdb]$/ { print $3 }' | sort -u >data-names &&
-    "${binutils}objcopy" --strip-debug --strip-symbols=data-names --add-gnu-debuglink=kstatd.debug "$built" kstatd &&
-    rm data-names)
+    "${binutils}nm" "$built" | awk '
+      { name = $NF; end = length(name) }
+      $2 !~ /^[rdb]$/ && substr(name, 1, 3) == "_ZN" && substr(name, end - 19, 3) == "17h" && substr(name, end) == "E" {
+        short = substr(name, 1, end - 20) "E"
+        long[short] = name
+        count[short]++
+      }
+      END { for (short in count) if (count[short] == 1) print long[short], short }' | sort >short-names &&
+    "${binutils}objcopy" --strip-debug --strip-symbols=data-names --redefine-syms=short-names \
+      --add-gnu-debuglink=kstatd.debug "$built" kstatd &&
+    rm data-names short-names)
   chmod 644 "$out/kstatd.debug"
 
   # Asked of the file, not of ldd, which knows nothing of programs for other machines.
