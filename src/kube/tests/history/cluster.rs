@@ -26,7 +26,7 @@ pub enum Kind {
 
 pub const KINDS: [Kind; 5] = [Kind::ConfigMap, Kind::Node, Kind::Pod, Kind::Secret, Kind::Widget];
 /// Versions that a restore loses, at least.
-const LOST: u64 = 60;
+const LOST: u64 = 400;
 /// Versions that a server uses up when it starts.
 const OWN_CHANGES: u64 = 15;
 pub const NAMESPACES: [&str; 2] = ["east", "west"];

@@ -179,6 +179,8 @@ impl Fault {
             Self::Status { retry_after: Some(seconds), .. } => {
                 after + Duration::from_secs(*seconds)
             }
+            // The last peer to fall silent is the one that was reached last.
+            Self::Frozen { new_too: true } => lasts + SILENCE,
             Self::Frozen { .. } | Self::Suspended | Self::Deaf | Self::Stalled | Self::NoAnswer => {
                 after.max(SILENCE)
             }

@@ -48,6 +48,8 @@ pub struct Plan {
     http2: bool,
     each_namespace: bool,
     events: Vec<Event>,
+    /// Whether to print what is asked for, and what goes wrong.
+    pub trace: bool,
 }
 
 /// What came of a fault.
@@ -91,12 +93,13 @@ impl Plan {
                 _ => rng.u64(15_000..60_000),
             });
         }
-        Self { seed, length, http2, each_namespace, events }
+        Self { seed, length, http2, each_namespace, events, trace: false }
     }
 
     /// One fault, with the cut of all connections and the loss of old versions in the middle of it.
     pub fn alone(seed: u64, fault: Fault, lasts: Duration) -> Self {
-        let begin = Duration::from_secs(20);
+        // A restore needs something to go back to.
+        let begin = Duration::from_secs(if fault == Fault::Restored { 150 } else { 20 });
         let mut events = vec![Event { fault: fault.clone(), begin, lasts, is_part: false }];
         for (fault, at) in [(Fault::Reset, 0.1), (Fault::Compacted, 0.2)] {
             if lasts > Duration::ZERO && !seed.is_multiple_of(3) {
@@ -106,7 +109,7 @@ impl Plan {
         }
         let (http2, each_namespace) = (seed.is_multiple_of(2), seed.is_multiple_of(5));
         let length = begin + fault.grace(lasts) + Duration::from_secs(5);
-        Self { seed, length, http2, each_namespace, events }
+        Self { seed, length, http2, each_namespace, events, trace: false }
     }
 }
 
@@ -231,9 +234,9 @@ struct Pending {
 }
 
 async fn run(plan: Plan) -> Outcome {
-    let Plan { seed, length, http2, each_namespace, events } = plan;
+    let Plan { seed, length, http2, each_namespace, events, trace } = plan;
     let mut rng = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
-    let server = Server::new(&mut rng, http2.then(tls));
+    let server = Server::new(&mut rng, http2.then(tls), trace);
     let folder = tempfile::tempdir().expect("a folder");
     let token_file = folder.path().join("token");
     let write_token = |number| {

@@ -37,6 +37,9 @@ pub struct Server {
     told: watch::Sender<u64>,
     /// TLS with HTTP/2, plain HTTP/1.1 otherwise.
     tls: Option<TlsAcceptor>,
+    start: Instant,
+    /// Whether to tell of requests and faults.
+    trace: bool,
 }
 
 struct State {
@@ -92,7 +95,7 @@ impl Ask {
 }
 
 impl Server {
-    pub fn new(rng: &mut Rng, tls: Option<TlsAcceptor>) -> Arc<Self> {
+    pub fn new(rng: &mut Rng, tls: Option<TlsAcceptor>, trace: bool) -> Arc<Self> {
         let state = State {
             rng: rng.fork(),
             faults: Vec::new(),
@@ -107,7 +110,15 @@ impl Server {
             requests: 0,
         };
         let cluster = Mutex::new(Cluster::new(rng));
-        Arc::new(Self { cluster, state: Mutex::new(state), told: watch::Sender::new(0), tls })
+        let (state, told, start) = (Mutex::new(state), watch::Sender::new(0), Instant::now());
+        Arc::new(Self { cluster, state, told, tls, start, trace })
+    }
+
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            let (after, version) = (self.start.elapsed().as_secs_f64(), self.cluster().version);
+            println!("{after:7.2} s, version {version}: {}", what());
+        }
     }
 
     pub fn cluster(&self) -> MutexGuard<'_, Cluster> {
@@ -125,6 +136,7 @@ impl Server {
 
     /// A fault begins.
     pub fn begin(&self, id: usize, fault: &Fault) {
+        self.tell(|| format!("{fault:?} begins"));
         let mut state = self.state();
         state.faults.push((id, fault.clone()));
         match fault {
@@ -165,6 +177,10 @@ impl Server {
         let mut state = self.state();
         let Some(at) = state.faults.iter().position(|(other, _)| *other == id) else { return };
         let (_, fault) = state.faults.remove(at);
+        if self.trace {
+            let after = self.start.elapsed().as_secs_f64();
+            println!("{after:7.2} s: {fault:?} ends");
+        }
         let lasts = |fault: fn(&Fault) -> bool| state.faults.iter().any(|(_, other)| fault(other));
         match fault {
             Fault::Suspended => state.lines.iter().for_each(|line| line.freeze(false)),
@@ -262,7 +278,12 @@ impl Server {
         }
         self.without(|fault| *fault == Fault::Stalled).await;
         let Some(ask) = self.ask(&request) else { return whole(404, "text/plain", b"?".to_vec()) };
-        match self.refusal(&ask, request.headers()) {
+        let refusal = self.refusal(&ask, request.headers());
+        self.tell(|| {
+            let code = refusal.as_ref().map(|response| response.status().as_u16());
+            format!("{} {code:?}", request.uri())
+        });
+        match refusal {
             Some(response) => response,
             None if ask.is("watch") => self.watch(ask),
             None => self.list(&ask),
