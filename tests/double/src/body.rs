@@ -80,6 +80,8 @@ impl List {
     pub fn new(scope: Scope, options: &ListOptions) -> Result<Self, Failure> {
         let (world, collection) = (&scope.world, &scope.collection);
         let layout = &world.layout;
+        // A snapshot that is shared is older than the world, which has not changed in it since.
+        let present = world.version();
         let (snapshot, after) = match &options.next {
             Some(token) => {
                 let (version, key) = token
@@ -126,8 +128,9 @@ impl List {
             _ => String::new(),
         };
         let counted = left > 0 && scope.selector.only_namespace();
-        let meta =
-            ListMeta { version: snapshot.version, next: &next, remaining: counted.then_some(left) };
+        let pinned = options.next.is_some() || options.version.is_some_and(|version| version > 0);
+        let version = if pinned { snapshot.version } else { snapshot.version.max(present) };
+        let meta = ListMeta { version, next: &next, remaining: counted.then_some(left) };
         let mut object = Vec::new();
         let mut len = 0;
         if scope.encoding == Encoding::Protobuf {

@@ -86,6 +86,24 @@ fn names(list: &serde_json::Value) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_list_is_of_the_present_though_nothing_changed_in_it() {
+    let double = Double::start(&Options { pods: 90, ..Options::default() }).await.unwrap();
+    let version = |list: &serde_json::Value| {
+        list["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap()
+    };
+    let path = "/apis/storage.k8s.io/v1/storageclasses";
+    let (_, before) = get(&double, path).await;
+    double.set_events_per_second(1e6);
+    while double.changes() < 1_000 {
+        tokio::task::yield_now().await;
+    }
+    double.set_events_per_second(0.0);
+    let (_, after) = get(&double, path).await;
+    assert_eq!(names(&before), names(&after));
+    assert!(version(&after) >= version(&before) + 1_000);
+}
+
+#[tokio::test]
 async fn pages_are_of_one_version_and_expire() {
     let double = Double::start(&Options { pods: 90, ..Options::default() }).await.unwrap();
     let (_, all) = get(&double, "/api/v1/pods").await;
