@@ -404,10 +404,11 @@ impl Reflector {
             Ok(outcome) => Ended::well(outcome, ""),
             Err(ended) => ended,
         };
-        let succeeded = matches!(ended.outcome, Outcome::Current | Outcome::SetBack);
-        self.calls.list(&self.scope.target.label, succeeded);
-        if succeeded {
+        if matches!(ended.outcome, Outcome::Current | Outcome::SetBack) {
             self.succeeded();
+        } else {
+            // It is asked in place of the watch, which would have failed likewise.
+            self.calls.watch(&self.scope.target.label, false);
         }
         if ended.outcome == Outcome::SetBack {
             let resource = self.member.name();
