@@ -40,7 +40,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// What one reader that takes nothing may hold: pieces that wait for its socket, and its connection.
-const HELD: usize = 1200 << 10;
+const HELD: usize = 400 << 10;
 
 #[test]
 fn readers_that_take_nothing_hold_little_and_nobody_waits_for_them() {

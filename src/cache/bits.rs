@@ -1,31 +1,11 @@
 //! Writing deflate blocks, each with one Huffman code (RFC 1951, section 3.2.3).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::huffman::{Bits, Code, DISTANCES, END, LITERALS};
+use super::recorded::{Encoded, Gaps};
 use super::symbols::{RUN_BITS, Run, Stream, Symbols, distance_symbol};
-
-/// All the bits of a text in one code, which copies from nothing before it.
-#[derive(Debug)]
-pub(super) struct Encoded {
-    code: u64,
-    bits: usize,
-    /// The bits, first ones lowest, and eight bytes more.
-    bytes: Box<[u8]>,
-}
-
-impl Encoded {
-    /// Whether the bits are of this very code.
-    pub(super) fn is_in(&self, code: &Code) -> bool {
-        self.code == code.serial
-    }
-
-    /// Bytes that it takes.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-}
 
 /// A part is handed out when it has this many bytes.
 const PART: usize = 32 * 1024;
@@ -38,6 +18,8 @@ pub(super) struct BitWriter {
     out: Vec<u8>,
     end: End,
     distances: Distances,
+    /// What is left out of bits that are to be written again.
+    gaps: Option<Gaps>,
     /// How many bytes are enough for a part.
     enough: usize,
 }
@@ -72,6 +54,7 @@ pub(super) struct QuickWriter<'w> {
     code: &'w Code,
     out: &'w mut [u8],
     distances: &'w mut Distances,
+    gaps: &'w mut Option<Gaps>,
     end: End,
     back: &'w mut End,
 }
@@ -101,6 +84,11 @@ impl End {
         self.at += bytes as usize;
         self.pending >>= bytes * 8;
         self.filled %= 8;
+    }
+
+    /// How many bits were written.
+    fn bits(&self) -> usize {
+        self.at * 8 + self.filled as usize
     }
 }
 
@@ -134,6 +122,18 @@ impl Symbols for QuickWriter<'_> {
 
     #[inline(always)]
     fn known(&mut self, bits: Run<'_>) {
+        if let Some(gaps) = &mut *self.gaps
+            && gaps.leave_out(bits, self.end.bits())
+        {
+            return;
+        }
+        self.run(bits);
+    }
+}
+
+impl QuickWriter<'_> {
+    #[inline(always)]
+    pub(super) fn run(&mut self, bits: Run<'_>) {
         let Some((last, full)) = bits.words.split_last() else { return };
         for word in full {
             self.end.put(*word, RUN_BITS);
@@ -142,50 +142,50 @@ impl Symbols for QuickWriter<'_> {
         self.end.put(*last, bits.last);
         self.end.flush(self.out);
     }
+
+    /// These bits of `bytes`, behind which there must be eight bytes more.
+    #[inline]
+    pub(super) fn bits(&mut self, bytes: &[u8], bits: Range<usize>) {
+        let mut at = bits.start;
+        while at < bits.end {
+            let Some(eight) = bytes.get(at / 8..).and_then(<[u8]>::first_chunk) else { return };
+            let len = (bits.end - at).min(RUN_BITS as usize);
+            let word = u64::from_le_bytes(*eight) >> (at % 8) & ((1 << len) - 1);
+            self.end.put(word, len as u32);
+            self.end.flush(self.out);
+            at += len;
+        }
+    }
 }
 
 impl BitWriter {
     /// Begins a block that is not the last of its stream.
     pub(super) fn new(code: Arc<Code>) -> Self {
-        let mut writer = Self { enough: PART, ..Self::apart(code) };
+        let mut writer = Self { enough: PART, gaps: None, ..Self::apart(code) };
         writer.begin();
         writer
     }
 
-    /// Begins bits that are to stand within a block.
+    /// Begins bits that are to stand within a block, again and again.
     pub(super) fn apart(code: Arc<Code>) -> Self {
         Self {
             code,
             out: Vec::new(),
             end: End::default(),
             distances: Distances::default(),
+            gaps: Some(Gaps::default()),
             enough: usize::MAX,
         }
     }
 
     /// The bits since [`BitWriter::apart`].
     pub(super) fn encoded(mut self) -> Encoded {
-        let bits = self.end.at * 8 + self.end.filled as usize;
+        let bits = self.end.bits();
         self.make_room(16);
         self.end.filled = 8;
         self.end.flush(&mut self.out);
         self.out.truncate(self.end.at + 8);
-        Encoded { code: self.code.serial, bits, bytes: self.out.into() }
-    }
-
-    /// Writes bits that were made before in the code at hand.
-    pub(super) fn append(&mut self, text: &Encoded) {
-        /// Bytes that fit beside the bits of an unfinished one.
-        const STEP: usize = 7;
-        self.make_room(text.bytes.len() + 16);
-        let (mut left, mut rest) = (text.bits, &text.bytes[..]);
-        while let Some(eight) = rest.first_chunk().filter(|_| left > 0) {
-            let bits = left.min(STEP * 8);
-            self.end.put(u64::from_le_bytes(*eight) & ((1 << bits) - 1), bits as u32);
-            self.end.flush(&mut self.out);
-            left -= bits;
-            rest = &rest[STEP..];
-        }
+        Encoded::new(&self.code, (bits, self.out), self.gaps.unwrap_or_default())
     }
 
     /// Goes on with another code, in another block.
@@ -263,10 +263,10 @@ impl BitWriter {
 
     /// Goes on where there is room for so many bytes.
     #[inline]
-    fn with_room(&mut self, bytes: usize) -> QuickWriter<'_> {
+    pub(super) fn with_room(&mut self, bytes: usize) -> QuickWriter<'_> {
         self.make_room(bytes + 8);
-        let Self { code, out, end, distances, .. } = self;
-        QuickWriter { code, out, distances, end: *end, back: end }
+        let Self { code, out, end, distances, gaps, .. } = self;
+        QuickWriter { code, out, distances, gaps, end: *end, back: end }
     }
 }
 
@@ -369,7 +369,7 @@ mod tests {
             let cost = |code: &Code, len: usize| code.lengths[len].len;
             assert!([3, 40, 258].iter().all(|&other| cost(&code, len) <= cost(&code, other)));
             writer.change(Arc::new(code));
-            writer.known(Run { words: &words, last });
+            writer.known(Run { words: &words, last, place: 0 });
             text.extend_from_slice(b"feed-beef");
             writer.copy(len, distance);
             (0..len).for_each(|_| text.push(text[text.len() - distance]));

@@ -14,6 +14,7 @@ use super::huffman::{Code, HEAD_BITS, Histogram};
 use super::lines::{Lines, Manner};
 use super::page::Page;
 use super::resource::Resource;
+use super::segment::Segment;
 use super::tails::Tails;
 
 /// Pages of a resource that its codes are made from.
@@ -33,6 +34,12 @@ const SHORT: usize = 256 * 1024;
 /// text of an object can be found in the family before.
 const FEW: usize = 5;
 const FEW_OBJECTS_TEXT: usize = 3 * 1024 * 1024;
+/// One of so many bytes of text may be noted as bits of families that are not searched.
+const KEPT: usize = 48;
+/// What a byte of a long run of literals takes, about: hexadecimal digits mostly.
+const HEX_BITS: usize = 5;
+/// Bytes of the note of a run that is left out.
+const GAP: usize = 4;
 /// What searching must leave of the size of a family, at most: it takes several times the time when a page
 /// is new, and the memory of its bits until it changes.
 const WORTH_SEARCHING: f64 = 0.92;
@@ -50,6 +57,8 @@ pub(super) struct FamilyCode {
     pub(super) code: Arc<Code>,
     /// Whether text that the template does not foretell is searched for.
     pub(super) search: bool,
+    /// Whether it is made page by page, and its bits noted with the page.
+    pub(super) noted: bool,
 }
 
 /// The codes of a resource.
@@ -58,8 +67,6 @@ pub(super) struct ResourceCodes {
     /// For text of any of its families.
     pub(super) any: Arc<Code>,
     pub(super) families: Vec<FamilyCode>,
-    /// Whether what is searched is searched page by page, and its bits noted with the page.
-    pub(super) noted: bool,
     /// Compressed bits for each 1,024 bytes of text when the codes were new; 0 if that is not known yet.
     fresh: AtomicU64,
     /// Whether the text has changed so much that other codes would do better.
@@ -80,10 +87,11 @@ impl ResourceCodes {
             } else {
                 Arc::clone(&any)
             };
-            FamilyCode { code, search: sample.search }
+            let noted = noted && (sample.search || sample.kept);
+            FamilyCode { code, search: sample.search, noted }
         });
         let families = families.collect();
-        Self { any, families, noted, fresh: AtomicU64::new(0), outdated: false.into() }
+        Self { any, families, fresh: AtomicU64::new(0), outdated: false.into() }
     }
 
     /// Notes what the whole resource came to. Codes that were made for other text are made anew the next
@@ -107,12 +115,19 @@ struct Sample {
     search: bool,
     /// Whether its code agrees with no other.
     apart: bool,
+    /// Whether its bits are noted all the same.
+    kept: bool,
+    /// How many pages it is of.
+    pages: usize,
+    /// Lines that are not those of the object before, and objects with lines.
+    own: (usize, usize),
 }
 
 impl Sample {
     fn new() -> Self {
         let histograms = [Histogram::new(), Histogram::new()];
-        Self { histograms, sizes: [0; 2], search: false, apart: false }
+        let (search, apart, kept) = (false, false, false);
+        Self { histograms, sizes: [0; 2], search, apart, kept, pages: 0, own: (0, 0) }
     }
 
     fn is_searched_in(&self, part: f64) -> bool {
@@ -149,6 +164,33 @@ fn decide(samples: &mut [Sample], every: usize, noted: bool) {
             worth_a_block(common, alone, every) && (alone as f64) < common as f64 * WORTH_A_CODE;
         // In such a code no noted identities can be used: noting all saves that time, if it costs no size.
         sample.search |= noted && sample.apart && sample.is_searched_in(WORTH_NOTING);
+    }
+}
+
+/// Chooses families whose bits are noted though the template foretells them: those with most lines of their own for each
+/// byte that is noted, until that comes to a part of the text.
+fn keep(samples: &mut [Sample], sampled: &[(Arc<Page>, Tails)]) {
+    let objects: usize = sampled.iter().map(|(page, _)| page.len()).sum();
+    let left_out: usize = sampled.iter().map(|(_, tails)| tails.long_runs()).sum();
+    let left_out = (left_out * HEX_BITS / 8).saturating_sub(objects * GAP) / objects.max(1);
+    // Of a family with much text few pages were taken.
+    let all = |sample: &Sample, of: usize| of * sampled.len() / sample.pages.max(1);
+    let text = samples.iter().map(|sample| all(sample, sample.histograms[0].text()));
+    let mut room = text.sum::<usize>() / KEPT;
+    let mut worth: Vec<_> = samples
+        .iter_mut()
+        .filter(|sample| !sample.search && !sample.apart)
+        .map(|sample| {
+            let (lines, objects) = sample.own;
+            let bits = sample.sizes[0] + sample.histograms[0].extra_bits();
+            let bytes = (bits as usize / 8).saturating_sub(objects * left_out).max(1);
+            (lines as f64 / bytes as f64, all(sample, bytes), sample)
+        })
+        .collect();
+    worth.sort_by(|one, other| other.0.total_cmp(&one.0));
+    for (_, bytes, sample) in worth {
+        sample.kept = bytes <= room;
+        room -= if sample.kept { bytes } else { 0 };
     }
 }
 
@@ -205,6 +247,7 @@ impl Making {
         if !std::mem::replace(&mut self.decided, true) {
             let noted = self.is_noted();
             decide(&mut self.samples, self.every, noted);
+            keep(&mut self.samples, &self.sampled);
             return None;
         }
         let made = Arc::new(ResourceCodes::new(&self.samples, self.every, self.is_noted()));
@@ -228,6 +271,11 @@ impl Making {
                 self.lines.part();
             }
             let manner = Manner { tails, code: 0, search: self.search };
+            if !self.search && self.from == 0 {
+                let (lines, objects) = page.family(family).map_or((0, 0), Segment::own_lines);
+                self.sample.own = (self.sample.own.0 + lines, self.sample.own.1 + objects);
+                self.sample.pages += 1;
+            }
             let name = self.names[family].as_bytes();
             let rest = self.lines.segment(name, page, (family, self.from), manner, &mut *histogram);
             self.page += usize::from(rest.is_none());

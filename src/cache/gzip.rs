@@ -3,9 +3,10 @@
 //! A general compressor finds repetitions by searching; here they are known. A line after the first of
 //! an object repeats name and identity of the line before it, and the rest mostly repeats the rest of
 //! the line at the same place in the object before. So each line becomes a copy or two and the few bytes
-//! that are new, without a cache of compressed runs: a gzip scrape leaves nothing behind in memory but,
-//! for each object, the bits of its own part of its identity. Only families in which a sample shows that
-//! the template foretells too little are searched, and only for what it did not foretell.
+//! that are new. What gzip scrapes note with a page is, for each object, the bits of its own part of its
+//! identity, and the bits between these of a few families: those in which a sample shows that the template
+//! foretells too little, which are searched, and those that cost most for each byte that is noted, up to a
+//! fiftieth of the text.
 //!
 //! A resource with little text is handed on as text: a general compressor takes no time for it, and what
 //! pays off for a large one (codes from a sample, noted bits) does not.
@@ -178,7 +179,7 @@ impl Deflate {
         };
         let own = codes.families.get(step.family);
         let (code, search) = own.map_or((&codes.any, false), |own| (&own.code, own.search));
-        let noted = search && codes.noted && page.is_noted(step.family);
+        let noted = own.is_some_and(|own| own.noted) && page.is_noted(step.family);
         // One that agrees on literals and is at hand will do for a family that has no code of its own.
         let at_hand = block.writer.code();
         let agrees = !noted && Arc::ptr_eq(code, &codes.any) && at_hand.id() == code.id();
@@ -198,8 +199,8 @@ impl Deflate {
         if noted {
             let sum = sum();
             block.lines.flush(&mut block.writer);
+            let tails = page.tails(&codes.any);
             let encoded = page.encoded(step.family, code, || {
-                let tails = page.tails(&codes.any);
                 let manner = Manner { tails: &tails, code: code.id(), search };
                 let mut writer = BitWriter::apart(Arc::clone(code));
                 let mut apart = Lines::default();
@@ -207,7 +208,7 @@ impl Deflate {
                 apart.flush(&mut writer);
                 writer.encoded()
             });
-            block.writer.append(&encoded);
+            encoded.write(&tails, &mut block.writer);
             block.lines.pass(sum.len);
             block.add(sum);
             return None;

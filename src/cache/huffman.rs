@@ -48,6 +48,16 @@ impl Histogram {
         size(&self.literals, &code.literals[..]) + size(&self.distances, &code.distances[..])
     }
 
+    /// How many extra bits what was counted takes in any code.
+    pub(super) fn extra_bits(&self) -> u64 {
+        // Two distances have as many extra bits each, four lengths, each time one more than those before.
+        let distances =
+            (0..).zip(&self.distances).map(|(at, n)| (at / 2u32).saturating_sub(1) * (n - 1));
+        let lengths = (0..).zip(&self.literals[END + 1..LITERALS - 1]);
+        let lengths = lengths.map(|(at, n)| (at / 4u32).saturating_sub(1) * (n - 1));
+        distances.chain(lengths).map(u64::from).sum()
+    }
+
     /// Bytes of text that were counted.
     pub(super) fn text(&self) -> usize {
         self.text

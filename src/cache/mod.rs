@@ -26,6 +26,7 @@ mod lines;
 mod narrow;
 mod objects;
 mod page;
+mod recorded;
 mod resource;
 mod schema;
 mod scrapes;

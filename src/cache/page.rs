@@ -13,9 +13,9 @@ use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
 
-use super::bits::Encoded;
 use super::crc::Checksum;
 use super::huffman::Code;
+use super::recorded::Encoded;
 use super::schema::{Family, Rendered, Size};
 use super::segment::{Scratch, Segment, padded, set};
 pub use super::tails::PAGE;
@@ -25,7 +25,7 @@ use super::tails::Tails;
 const NOTED: usize = 128 * 1024;
 
 /// Families that share a mark.
-const GROUP: usize = 4;
+const GROUP: usize = 8;
 
 /// Tells an object's text in [`GROUP`] families from any other. Most updates change a few families; with
 /// the marks of an object side by side, the others are known to be the same without a look at their
@@ -69,7 +69,7 @@ pub(super) struct Page {
     size: KnownSize,
     /// What gzip scrapes know of the identities: their tails in some code.
     tails: Known<Tails>,
-    /// What they know of families that are searched: all of their bits.
+    /// What they know of families that cost them most: their bits.
     encoded: Known<Vec<(usize, Arc<Encoded>)>>,
 }
 

@@ -195,6 +195,13 @@ impl Segment {
         })
     }
 
+    /// How many lines there are that do not repeat the object before, and how many objects have lines.
+    pub(super) fn own_lines(&self) -> (usize, usize) {
+        let present = self.runs().filter(|(_, lines)| !lines.is_empty());
+        let present = present.map(|(slots, _)| slots.len()).sum();
+        (memchr::memchr_iter(b'\n', &self.0[self.body()..]).count(), present)
+    }
+
     /// Bytes of the allocation.
     pub(super) fn size(&self) -> usize {
         self.0.len()

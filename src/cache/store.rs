@@ -552,6 +552,58 @@ mod tests {
         assert_eq!(pages.iter().map(|page| page.noted()).sum::<usize>(), noted);
     }
 
+    /// Lines that differ from object to object are noted, the bulk of identities is not noted with them again.
+    #[test]
+    fn bits_of_lines_are_noted_without_those_of_identities() {
+        let schema = schema();
+        let store = Arc::new(Store::new(Arc::clone(&schema)));
+        let catalog = Catalog::new();
+        catalog.register(schema, vec![Arc::clone(&store)]);
+        let mut random = 1u64;
+        let mut next = move || {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            random >> 16
+        };
+        let mut pod = move |uid: u16| {
+            let mut pod = object(uid, 0, [1, 0, 0]);
+            pod.identity = format!(
+                "{{namespace=\"shop-{}\",pod=\"cart-{uid:05}\",uid=\"{:012x}-{:012x}-{:012x}\"",
+                uid / 100,
+                next(),
+                next(),
+                next()
+            )
+            .into_bytes();
+            pod.lines.extend_from_slice(format!("}} {}\n", next() % 1_000_000_000).as_bytes());
+            pod.ends[1] = pod.lines.len() as u32;
+            pod.lines.extend_from_slice(b"} 1\n");
+            pod.ends[2] = pod.lines.len() as u32;
+            pod
+        };
+        let scrape = || {
+            // The second scrape finds what the first one noted.
+            for _ in 0..2 {
+                let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
+                assert!(inflated(&catalog) == frames.flatten().collect::<Vec<_>>());
+            }
+            let pages = store.snapshot().pages;
+            pages.iter().map(|page| page.noted()).sum::<usize>() / store.len()
+        };
+        (0..2_000).for_each(|uid| store.apply(&pod(uid)));
+        // Nine digits, and copies; an identity takes 19 bytes more.
+        assert!((4..16).contains(&scrape()));
+        for round in 0..4 {
+            for at in 0..40 {
+                store.apply(&pod(at * 47));
+                store.delete(format!("uid-{}", at * 31 + round).as_bytes());
+                store.apply(&pod(3_000 + at * 7 + round));
+            }
+            assert!((4..16).contains(&scrape()));
+        }
+    }
+
     #[test]
     fn pieces_of_any_length_keep_their_places() {
         let schema = schema();

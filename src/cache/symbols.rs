@@ -54,6 +54,8 @@ pub(super) struct Run<'a> {
     pub(super) words: &'a [u64],
     /// How many bits the last word holds.
     pub(super) last: u32,
+    /// Which of its page's runs this is.
+    pub(super) place: u16,
 }
 
 /// Bits in a word of a [`Run`]: as many as fit beside those of an unfinished byte.

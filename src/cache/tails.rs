@@ -9,7 +9,7 @@ use std::cell::RefCell;
 
 use super::huffman::Code;
 use super::search::common;
-use super::symbols::Run;
+use super::symbols::{RUN_BITS, Run};
 
 /// Objects in a page.
 pub const PAGE: usize = 64;
@@ -72,6 +72,8 @@ pub(super) struct Plain<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Parts<'a> {
     pieces: std::slice::Iter<'a, Piece>,
+    /// Which piece of the page comes next.
+    place: u16,
     words: &'a [u64],
     /// Where in `words` the bits of the next part begin.
     word: usize,
@@ -100,9 +102,11 @@ impl<'a> Iterator for Parts<'a> {
         let piece = self.pieces.next()?;
         let from = std::mem::replace(&mut self.word, usize::from(piece.own_end));
         let words = self.words.get(from..self.word).unwrap_or_default();
+        let place = self.place;
+        self.place += 1;
         Some(Part {
             own: usize::from(piece.own),
-            bits: Run { words, last: u32::from(piece.own_last) },
+            bits: Run { words, last: u32::from(piece.own_last), place },
             back: usize::from(piece.back),
             from: usize::from(piece.from),
             len: usize::from(piece.len),
@@ -161,11 +165,24 @@ impl Tails {
     /// The identity of `slot`, which there is only if it was noted.
     #[inline]
     pub(super) fn get(&self, slot: usize) -> Option<Parts<'_>> {
-        let end = usize::from(self.shapes.get(slot)?.end);
-        let start = slot.checked_sub(1).map_or(0, |before| usize::from(self.shapes[before].end));
-        let word =
-            start.checked_sub(1).map_or(0, |before| usize::from(self.pieces[before].own_end));
-        Some(Parts { pieces: self.pieces.get(start..end)?.iter(), words: &self.words, word })
+        let end = self.shapes.get(slot)?.end;
+        let place = slot.checked_sub(1).map_or(0, |before| self.shapes[before].end);
+        let pieces = self.pieces.get(usize::from(place)..usize::from(end))?.iter();
+        Some(Parts { pieces, place, words: &self.words, word: self.word(usize::from(place)) })
+    }
+
+    /// Where in `words` the bits of a piece begin.
+    #[inline]
+    fn word(&self, place: usize) -> usize {
+        place.checked_sub(1).map_or(0, |before| usize::from(self.pieces[before].own_end))
+    }
+
+    /// The run with this place.
+    #[inline]
+    pub(super) fn run(&self, place: u16) -> Run<'_> {
+        let piece = self.pieces[usize::from(place)];
+        let words = &self.words[self.word(usize::from(place))..usize::from(piece.own_end)];
+        Run { words, last: u32::from(piece.own_last), place }
     }
 
     /// The identity of `slot`, if it is plain.
@@ -173,6 +190,12 @@ impl Tails {
     pub(super) fn plain(&self, slot: usize) -> Option<Plain<'_>> {
         let Shape { from, len, .. } = *self.shapes.get(slot).filter(|shape| shape.from != 0)?;
         Some(Plain { from, len: usize::from(len), parts: self.get(slot)? })
+    }
+
+    /// Bytes of runs that take several words.
+    pub(super) fn long_runs(&self) -> usize {
+        let own = self.pieces.iter().map(|piece| usize::from(piece.own));
+        own.filter(|own| *own > RUN_BITS as usize / 5).sum()
     }
 
     /// The length of an identity in bytes, if it was noted.

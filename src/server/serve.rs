@@ -31,8 +31,9 @@ use super::validity;
 /// Largest request head, start line included.
 const MAX_HEAD: usize = 64 << 10;
 
-/// What hyper may buffer of one response before it waits for the socket.
-const MAX_BUFFERED: usize = 256 << 10;
+/// What hyper may buffer of one response before it waits for the socket: two frames. More would save calls of the system, and
+/// each slow reader holds it.
+const MAX_BUFFERED: usize = 80 << 10;
 
 /// Requests that one HTTP/2 connection may have under way, as in Go's server.
 const MAX_STREAMS: u32 = 250;
