@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::crc::Checksum;
 use super::huffman::{Code, HEAD_BITS, Histogram};
 use super::lines::{Lines, Manner};
-use super::page::Page;
+use super::page::{PAGE, Page};
 use super::resource::Resource;
 use super::segment::Segment;
 use super::tails::Tails;
@@ -35,7 +35,7 @@ const SHORT: usize = 256 * 1024;
 const FEW: usize = 5;
 const FEW_OBJECTS_TEXT: usize = 3 * 1024 * 1024;
 /// One of so many bytes of text may be noted as bits of families that are not searched.
-const KEPT: usize = 48;
+const KEPT: usize = 40;
 /// What a byte of a long run of literals takes, about: hexadecimal digits mostly.
 const HEX_BITS: usize = 5;
 /// Bytes of the note of a run that is left out.
@@ -57,7 +57,7 @@ pub(super) struct FamilyCode {
     pub(super) code: Arc<Code>,
     /// Whether text that the template does not foretell is searched for.
     pub(super) search: bool,
-    /// Whether it is made page by page, and its bits noted with the page.
+    /// Whether its bits are noted with each page: all of them where it is searched, else those behind the first object.
     pub(super) noted: bool,
 }
 
@@ -277,7 +277,8 @@ impl Making {
                 self.sample.pages += 1;
             }
             let name = self.names[family].as_bytes();
-            let rest = self.lines.segment(name, page, (family, self.from), manner, &mut *histogram);
+            let rest =
+                self.lines.segment(name, page, (family, self.from..PAGE), manner, &mut *histogram);
             self.page += usize::from(rest.is_none());
             self.from = rest.unwrap_or(0);
             // A page without text is work, too.

@@ -6,7 +6,7 @@
 //! that are new. What gzip scrapes note with a page is, for each object, the bits of its own part of its
 //! identity, and the bits between these of a few families: those in which a sample shows that the template
 //! foretells too little, which are searched, and those that cost most for each byte that is noted, up to a
-//! fiftieth of the text.
+//! fortieth of the text.
 //!
 //! A resource with little text is handed on as text: a general compressor takes no time for it, and what
 //! pays off for a large one (codes from a sample, noted bits) does not.
@@ -20,7 +20,9 @@ use super::codes::{Codes, Making, ResourceCodes, is_small};
 use super::crc::Checksum;
 use super::frames::Frames;
 use super::lines::{Lines, Manner};
+use super::page::PAGE;
 use super::resource::Resource;
+use super::segment::Segment;
 use crate::exposition::{DeflatePart, Format, Piece};
 
 /// The pieces of a body that is to be compressed.
@@ -196,26 +198,39 @@ impl Deflate {
                 Checksum::of(scratch)
             })
         };
+        let tails = page.tails(&codes.any);
         if noted {
             let sum = sum();
-            block.lines.flush(&mut block.writer);
-            let tails = page.tails(&codes.any);
+            let Block { lines, writer, .. } = block;
+            let manner = Manner { tails: &tails, code: code.id(), search };
+            let objects = |slots| (step.family, slots);
+            // What is searched copies from nothing before the page. Else only the first object is compared with the page
+            // before, and where the bits of the others stand in the text makes no difference to them.
+            let ends = page.family(step.family).and_then(Segment::ends).filter(|_| !search);
+            let first = ends.map_or(0, |(first, ..)| first + 1);
+            let end = lines.at() + sum.len;
+            lines.segment(name, page, objects(0..first), manner, writer);
+            lines.flush(writer);
             let encoded = page.encoded(step.family, code, || {
-                let manner = Manner { tails: &tails, code: code.id(), search };
-                let mut writer = BitWriter::apart(Arc::clone(code));
                 let mut apart = Lines::default();
-                apart.segment(name, page, (step.family, 0), manner, &mut writer);
+                let mut unused = BitWriter::apart(Arc::clone(code));
+                apart.segment(name, page, objects(0..first), manner, &mut unused);
+                apart.flush(&mut unused);
+                let mut writer = BitWriter::apart(Arc::clone(code));
+                apart.segment(name, page, objects(first..PAGE), manner, &mut writer);
                 apart.flush(&mut writer);
                 writer.encoded()
             });
-            encoded.write(&tails, &mut block.writer);
-            block.lines.pass(sum.len);
+            encoded.write(&tails, writer);
+            match ends {
+                Some((_, last, rest)) => lines.skip(name, page, (last, rest), end),
+                None => lines.pass(sum.len),
+            }
             block.add(sum);
             return None;
         }
-        let tails = page.tails(&codes.any);
         let manner = Manner { tails: &tails, code: block.writer.code().id(), search };
-        let position = (step.family, from);
+        let position = (step.family, from..PAGE);
         let rest = block.lines.segment(name, page, position, manner, &mut block.writer);
         if rest.is_none() {
             block.add(sum());

@@ -78,18 +78,44 @@ impl Lines {
         self.part();
     }
 
+    /// Passes over the objects of a page behind the one that was written last: what of them is written is up to `at`.
+    /// `last` is the slot of the last of them, and its lines.
+    pub(super) fn skip(&mut self, name: &[u8], page: &Page, last: (usize, &[u8]), at: u64) {
+        let (identity, lines) = (page.identity(last.0), last.1);
+        self.kept.replace(identity, lines);
+        let (head, count) =
+            (name.len() + identity.len(), memchr::memchr_iter(b'\n', lines).count());
+        let Places { start, rests } = &mut self.previous;
+        *start = at - (lines.len() + count * head) as u64;
+        rests.clear();
+        let (mut begin, mut rest) = (0, *start);
+        for newline in memchr::memchr_iter(b'\n', lines) {
+            let end = newline + 1;
+            rest += head as u64;
+            rests.push((rest, end));
+            rest += (end - begin) as u64;
+            begin = end;
+        }
+        self.text.at = at;
+    }
+
+    /// Where the text ends so far.
+    pub(super) fn at(&self) -> u64 {
+        self.text.at
+    }
+
     /// Writes what is held back.
     pub(super) fn flush(&mut self, out: &mut impl Symbols) {
         self.text.joined.flush(out);
     }
 
-    /// The series of one family of one page, from the object in slot `from` on; tells where to go on if
-    /// `out` became full before the last one.
+    /// The series of one family of one page, of the objects in these slots; tells where to go on if `out` became full
+    /// before the last one.
     pub(super) fn segment(
         &mut self,
         name: &[u8],
         page: &Page,
-        (family, from): (usize, usize),
+        (family, range): (usize, Range<usize>),
         manner: Manner<'_>,
         out: &mut impl Stream,
     ) -> Option<usize> {
@@ -99,7 +125,7 @@ impl Lines {
             self.family.extend_from_slice(name);
             self.previous.rests.clear();
         }
-        if from == 0 {
+        if range.start == 0 {
             self.starts.clear();
         }
         let mut search = self.search.take();
@@ -116,8 +142,8 @@ impl Lines {
         let mut behind = false;
         let mut rest = None;
         'runs: for (slots, lines) in segment.runs() {
-            let end = slots.end;
-            let mut slot = slots.start.max(from);
+            let end = slots.end.min(range.end);
+            let mut slot = slots.start.max(range.start);
             while !lines.is_empty() && slot < end {
                 if out.full() {
                     rest = Some(slot);
@@ -142,10 +168,7 @@ impl Lines {
             None => kept,
             Some(_) => {
                 let mut new = std::mem::take(&mut self.spare);
-                new.identity.clear();
-                new.identity.extend_from_slice(written.identity());
-                new.lines.clear();
-                new.lines.extend_from_slice(written.lines);
+                new.replace(written.identity(), written.lines);
                 self.spare = kept;
                 new
             }

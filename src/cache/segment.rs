@@ -116,6 +116,10 @@ impl Segment {
     fn start(&self, stored: usize) -> usize {
         let before: usize = match self.width() {
             1 => self.0[HEAD..HEAD + stored].iter().map(|&len| usize::from(len)).sum(),
+            2 => {
+                let (lens, _) = self.0[HEAD..HEAD + 2 * stored].as_chunks();
+                lens.iter().map(|&len| usize::from(u16::from_le_bytes(len))).sum()
+            }
             _ => (0..stored).map(|stored| self.len(stored)).sum(),
         };
         self.body() + before
@@ -193,6 +197,15 @@ impl Segment {
             slot = (first + 1 + again as usize).min(pieces);
             Some((first..slot, &self.0[start..end]))
         })
+    }
+
+    /// The first slot with lines, the last one, and the lines of that.
+    pub(super) fn ends(&self) -> Option<(usize, usize, &[u8])> {
+        let mut present = self.runs().filter(|(_, lines)| !lines.is_empty());
+        let first = present.next()?;
+        let start = first.0.start;
+        let (last, lines) = present.last().unwrap_or(first);
+        Some((start, last.end - 1, lines))
     }
 
     /// How many lines there are that do not repeat the object before, and how many objects have lines.

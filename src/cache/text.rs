@@ -61,6 +61,16 @@ pub(super) struct Kept {
     pub(super) lines: Vec<u8>,
 }
 
+impl Kept {
+    /// Keeps another object.
+    pub(super) fn replace(&mut self, identity: &[u8], lines: &[u8]) {
+        self.identity.clear();
+        self.identity.extend_from_slice(identity);
+        self.lines.clear();
+        self.lines.extend_from_slice(lines);
+    }
+}
+
 /// The object whose lines those of the next one are compared with.
 #[derive(Clone, Copy)]
 pub(super) struct Written<'a> {
