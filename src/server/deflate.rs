@@ -4,7 +4,7 @@ use flate2::{Compress, Compression, FlushCompress};
 
 /// The level of zlib-rs: within a few hundredths of the size that Go's default level leaves, above and
 /// below. The next higher ones take up to ten times the time on series that are much alike.
-const LEVEL: u32 = 6;
+const LEVEL: u32 = 5;
 /// Room for output is made in steps of so many bytes.
 const ROOM: usize = 16 * 1024;
 
