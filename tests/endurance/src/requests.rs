@@ -1,9 +1,11 @@
-//! What each kind of request costs the program in CPU time, beside a plain scrape of the same.
+//! What each kind of request costs the program in CPU time, beside a plain scrape of the same, and how long others wait
+//! meanwhile.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
@@ -14,6 +16,8 @@ use crate::cluster::Cluster;
 
 /// For everything to be listed.
 const LISTING: Duration = Duration::from_secs(240);
+/// From one question whether it is ready to the next.
+const BETWEEN: Duration = Duration::from_millis(2);
 /// Scrapers that are served meanwhile and take next to nothing.
 const READERS: usize = 200;
 
@@ -47,6 +51,46 @@ const KINDS: [(&str, &str, &str); 12] = [
     ("own metrics", "", ""),
 ];
 
+/// How long the program takes to say that it is ready, while something else is asked of it.
+struct Waits(Vec<Duration>);
+
+impl Waits {
+    /// Asks all the while.
+    fn during<T>(port: u16, work: impl FnOnce() -> Result<T>) -> Result<(T, Self)> {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| {
+                let mut waits = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    let start = Instant::now();
+                    scrape::get(port, "/-/ready", "", |_| {})?;
+                    waits.push(start.elapsed());
+                    std::thread::sleep(BETWEEN);
+                }
+                waits.sort_unstable();
+                anyhow::Ok(Self(waits))
+            });
+            let done = work();
+            over.store(true, Ordering::Relaxed);
+            let waits = asking.join().expect("the one who asks does not panic");
+            Ok((done?, waits?))
+        })
+    }
+
+    /// The one that so many of a thousand do not exceed, in milliseconds.
+    fn at(&self, thousandths: usize) -> f64 {
+        let at = self.0.len().saturating_sub(1) * thousandths / 1_000;
+        self.0.get(at).map_or(0.0, Duration::as_secs_f64) * 1e3
+    }
+}
+
+impl std::fmt::Display for Waits {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (middle, most, longest) = (self.at(500), self.at(990), self.at(1_000));
+        write!(out, "ready after {middle:.2} ms, 99% {most:.2} ms, longest {longest:.2} ms")
+    }
+}
+
 /// Prints the costs.
 pub fn run(options: &Options) -> Result<bool> {
     let directory = tempfile::tempdir()?;
@@ -72,6 +116,14 @@ pub fn run(options: &Options) -> Result<bool> {
         }
         Ok((server.nanoseconds()? - before) / f64::from(times) / 1e6)
     };
+    // Who asks whether it is ready has no part in the costs: those are taken without.
+    let waits = |port, path, headers, times: u32| -> Result<Waits> {
+        let ask =
+            || (0..times).try_for_each(|_| scrape::get(port, path, headers, |_| {}).map(drop));
+        Ok(Waits::during(telemetry, ask)?.1)
+    };
+    let idle = Waits::during(telemetry, || Ok(std::thread::sleep(Duration::from_secs(2))))?.1;
+    println!("at rest: {idle}");
     let mut plain = 0.0;
     for (name, path, headers) in KINDS {
         let (port, path) = if path.is_empty() { (telemetry, "/metrics") } else { (port, path) };
@@ -80,8 +132,18 @@ pub fn run(options: &Options) -> Result<bool> {
         if name == "plain" {
             plain = milliseconds;
         }
-        println!("{name}: {milliseconds:.2} ms, {:.2} of a plain scrape", milliseconds / plain);
+        let waits = waits(port, path, headers, times.max(2))?;
+        println!(
+            "{name}: {milliseconds:.2} ms, {:.2} of a plain scrape; {waits}",
+            milliseconds / plain
+        );
     }
+    let walls = |times: u32| -> Result<f64> {
+        let walls = (0..times).map(|_| scrape::scrape(port, "/metrics", false));
+        let mut walls = walls.map(|answer| Ok(answer?.wall.as_secs_f64() * 1e3));
+        walls.try_fold(f64::INFINITY, |least, wall: Result<f64>| Ok(least.min(wall?)))
+    };
+    let alone = (cost(port, "/metrics", "", options.times)?, walls(options.times)?);
     let mut readers = Vec::new();
     for _ in 0..READERS {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -91,6 +153,15 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     server.settle(LISTING)?;
     let beside = cost(port, "/metrics", "", options.times)?;
-    println!("plain beside {READERS} that take nothing: {beside:.2} ms, {:.2}", beside / plain);
+    let wall = walls(options.times)?;
+    println!(
+        "plain beside {READERS} that take nothing: {beside:.2} ms, {:.2} of the CPU just before; shortest {wall:.2} ms, {:.2}",
+        beside / alone.0,
+        wall / alone.1
+    );
+    let waits = waits(port, "/metrics", "", options.times)?;
+    println!("the same: {waits}");
+    let memory = server.memory()?;
+    println!("memory: {:.1} MB", memory.resident / 1e6);
     Ok(true)
 }
