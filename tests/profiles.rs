@@ -413,3 +413,37 @@ fn symbols_are_looked_up_by_address() {
     let posted = common::request(exporter.web, "POST", "/debug/pprof/symbol", &[]);
     assert_eq!(posted.expect("an answer").status, 404);
 }
+
+/// An address of this host at which it is not known as this host, if it has one.
+fn outside(port: u16) -> Option<SocketAddr> {
+    // Nothing is sent: it is only asked which way it would go.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("198.51.100.1:9").ok()?;
+    Some(SocketAddr::new(socket.local_addr().ok()?.ip(), port))
+}
+
+/// What `kstatd run` keeps from those who come over the network, unless it is told otherwise.
+#[test]
+fn strangers_get_profiles_only_if_everybody_does() {
+    for (flag, status) in [("--profiles=this-host", 403), ("--profiles=everybody", 200)] {
+        let program = Program::start(
+            "kstatd",
+            [
+                "--listen=127.0.0.1:0",
+                "--telemetry-listen=0.0.0.0:0",
+                "--statsd.listen-udp=",
+                "--statsd.listen-tcp=127.0.0.1:0",
+                flag,
+            ],
+        );
+        let telemetry = program.address(&["Started self metrics server"], "address");
+        let here = SocketAddr::from(([127, 0, 0, 1], telemetry.port()));
+        assert_eq!(get(here, "/debug/pprof/heap").status, 200);
+        // Where there is no network, what the router does with strangers is seen in its own test.
+        if let Some(outside) = outside(telemetry.port()) {
+            assert_eq!(get(outside, "/metrics").status, 200);
+            let answer = get(outside, "/debug/pprof/heap");
+            assert_eq!(answer.status, status, "{flag}: {}", answer.text());
+        }
+    }
+}

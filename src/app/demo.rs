@@ -44,6 +44,7 @@ pub fn main(args: &DemoArgs) -> Result<(), String> {
 /// The flags that an ordinary run would have.
 fn run_args(args: &DemoArgs, log: &LogArgs, api_server: String) -> RunArgs {
     let mut run = RunArgs {
+        profiles: Default::default(),
         listen: args.listen.clone(),
         telemetry_listen: args.telemetry_listen.clone(),
         log: log.clone(),

@@ -19,9 +19,11 @@ use crate::cli::config::{self, Config, ConfigError, ConfigErrors, Load, Name};
 use crate::cli::kube_flags::KubeArgs;
 use crate::cli::native::RunArgs;
 use crate::cli::node::NodeArgs;
+use crate::cli::shared::Profiles;
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::exposition::Source;
 use crate::server::health::Checks;
+use crate::server::pprof;
 use crate::server::readiness::Readiness;
 use crate::server::routes::native::Part;
 use crate::server::routes::statsd_exporter::Lifecycle;
@@ -199,12 +201,18 @@ fn own_routers(serving: &Serving<'_>) -> Routers {
     let (readiness, checks) = (serving.readiness.clone(), serving.checks());
     let (http, own) = (serving.telemetry.http.clone(), serving.own());
     let board = Arc::clone(serving.board);
-    let series = serving.series();
+    let (series, profiles) = (serving.series(), serving.config.profiles);
     Box::new(move |role, gzip| match role {
         Role::Main => {
             native::router(&parts, &series, gzip, readiness.clone(), &checks, &board, &http)
         }
-        Role::Telemetry => telemetry::router(&own, "kstatd", true, &checks, &board),
+        Role::Telemetry => {
+            let router = telemetry::router(&own, "kstatd", true, &checks, &board);
+            match profiles {
+                Profiles::ThisHost => router.kept_from_strangers(pprof::PREFIX),
+                Profiles::Everybody => router,
+            }
+        }
     })
 }
 

@@ -18,6 +18,7 @@ pub use super::read_options::{Load, OptionsFile, named_files, read_options_file}
 use super::selection::{self, family_filter};
 pub use super::selection::{default_resources, namespaces, rendering};
 use super::services;
+use super::shared::Profiles;
 use super::statsd_flags::StatsdArgs;
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::go::strconv;
@@ -71,6 +72,8 @@ pub struct Config {
     pub web_config: Option<PathBuf>,
     /// Whether the API server decides who may see metrics and profiles.
     pub auth_filter: bool,
+    /// Who gets profiles all the same.
+    pub profiles: Profiles,
     /// Whether bodies of the main listener may be compressed.
     pub gzip: bool,
     /// The Kubernetes side, whether or not a cluster is in reach.
@@ -261,6 +264,7 @@ pub fn kstatd(
         telemetry: Some(telemetry),
         web_config,
         auth_filter: kube_args.auth_filter,
+        profiles: args.profiles,
         gzip: kube_args.enable_gzip_encoding,
         kube: kubernetes.then(|| kube(&kube_args, budget, custom, telemetry_port)).transpose()?,
         statsd: Some(StatsdConfig { args: args.statsd.0.clone() }),
@@ -306,6 +310,7 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
         telemetry: Some(telemetry),
         web_config: named(&args.tls_config).map(PathBuf::from),
         auth_filter: args.auth_filter,
+        profiles: Profiles::Everybody,
         gzip: args.enable_gzip_encoding,
         kube: Some(kube(&args, args.budget(BudgetMode::Off), custom, telemetry_port)?),
         statsd: None,
@@ -343,6 +348,7 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
         telemetry: None,
         web_config: named(&args.web_config_file).map(PathBuf::from),
         auth_filter: false,
+        profiles: Profiles::Everybody,
         gzip: true,
         kube: None,
         statsd: Some(StatsdConfig { args: args.clone() }),
@@ -375,6 +381,7 @@ pub fn node(args: &NodeArgs) -> Result<Config, ConfigErrors> {
         telemetry: Some(telemetry),
         web_config: args.web_config_file.clone(),
         auth_filter: false,
+        profiles: args.profiles,
         gzip: true,
         kube: None,
         statsd: None,

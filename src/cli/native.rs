@@ -14,7 +14,7 @@ use super::kube_flags::{self, KubeArgs};
 use super::node::NodeArgs;
 use super::overhead::OverheadArgs;
 use super::shared::duration;
-pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle};
+pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle, Profiles};
 use super::statsd_flags::{self, StatsdArgs};
 
 /// The command line of kstatd.
@@ -127,6 +127,9 @@ pub struct RunArgs {
     /// Address for the metrics of this process and its profiles
     #[arg(long, value_name = "HOST:PORT", default_value = "[::]:8081")]
     pub telemetry_listen: String,
+    /// Who gets profiles of this process, besides those whom --auth-filter or users of a web configuration let in
+    #[arg(long, value_enum, default_value_t, value_name = "WHO")]
+    pub profiles: Profiles,
     /// The log.
     #[command(flatten)]
     pub log: LogArgs,

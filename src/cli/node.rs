@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::shared::{AccessArgs, LogArgs, duration};
+use super::shared::{AccessArgs, LogArgs, Profiles, duration};
 
 /// Flags of `kstatd node`.
 #[derive(Clone, Debug, Args)]
@@ -21,6 +21,9 @@ pub struct NodeArgs {
     /// Address for the metrics of this process and its profiles
     #[arg(long, value_name = "HOST:PORT", default_value = "[::]:8081")]
     pub telemetry_listen: String,
+    /// Who gets profiles of this process, besides those whom users of a web configuration let in
+    #[arg(long, value_enum, default_value_t, value_name = "WHO")]
+    pub profiles: Profiles,
     /// The file that says how listeners speak TLS and whom they answer
     #[arg(long = "web.config.file", value_name = "FILE")]
     pub web_config_file: Option<PathBuf>,

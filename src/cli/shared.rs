@@ -16,6 +16,16 @@ pub enum LogStyle {
     Json,
 }
 
+/// Who gets profiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Profiles {
+    /// Who asks from this host, as through `kubectl port-forward`.
+    #[default]
+    ThisHost,
+    /// Whoever reaches the port.
+    Everybody,
+}
+
 /// Least severity that is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {

@@ -56,7 +56,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Tells `go tool pprof` that an error comes from a profile's page.
 const X_GO_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
 
-const PREFIX: &str = "/debug/pprof/";
+/// Where profiles are.
+pub(crate) const PREFIX: &str = "/debug/pprof/";
 
 /// Profiles of Go's runtime for which this process has nothing, and why.
 const WITHOUT_MEANING: [(&str, &str); 3] = [

@@ -11,6 +11,7 @@ use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
 
 use super::authorisation::Authorisation;
+use super::connection::Peer;
 use super::query;
 use super::response::{self, Response};
 use super::web_config::{Guard, WebConfig};
@@ -57,6 +58,10 @@ type Handler = Arc<dyn Fn(Call) -> Answering + Send + Sync>;
 /// them unless it is named here.
 const OPEN: [&str; 4] = ["/", "/healthz", "/livez", "/readyz"];
 
+/// What a stranger is told.
+const STRANGER: &str = "Profiles are for this host (kubectl port-forward comes from it) and for those whom --auth-filter or users \
+    of a web configuration let in; --profiles=everybody opens them\n";
+
 /// The routes of one listener.
 #[derive(Default)]
 pub struct Router {
@@ -73,6 +78,8 @@ struct Route {
     protected: bool,
     /// Whether its answer can be limited to namespaces.
     by_namespace: bool,
+    /// Whether strangers get none.
+    kept: bool,
 }
 
 impl Router {
@@ -104,6 +111,7 @@ impl Router {
             handler,
             protected: false,
             by_namespace: false,
+            kept: false,
         };
         self.routes.push(route);
         self
@@ -145,6 +153,15 @@ impl Router {
         self
     }
 
+    /// Keeps what is below `prefix` from strangers: those who ask from another host and have not shown who they are. Who
+    /// comes through `kubectl port-forward` asks from this host, and needed the right to it.
+    pub fn kept_from_strangers(mut self, prefix: &str) -> Self {
+        for route in self.routes.iter_mut().filter(|route| route.path.starts_with(prefix)) {
+            route.kept = true;
+        }
+        self
+    }
+
     /// Puts all routes behind a web configuration.
     pub fn behind(mut self, web: Option<Arc<WebConfig>>) -> Self {
         self.guard = web.map(Guard::new);
@@ -160,9 +177,9 @@ impl Router {
     pub async fn dispatch(&self, head: Parts) -> Response {
         let is_head = head.method == Method::HEAD;
         let mut response = match &self.guard {
-            None => self.answer(head).await,
+            None => self.answer(head, false).await,
             Some(guard) => match guard.admit(&head).await {
-                Ok(headers) => headers.put(self.answer(head).await),
+                Ok(headers) => headers.put(self.answer(head, headers.are_for_known()).await),
                 Err(refusal) => *refusal,
             },
         };
@@ -177,7 +194,8 @@ impl Router {
         response
     }
 
-    async fn answer(&self, head: Parts) -> Response {
+    /// Answers one who may ask, and who has shown who it is if it is `known`.
+    async fn answer(&self, head: Parts, known: bool) -> Response {
         let raw = head.uri.path();
         if raw == "*" {
             let status = if head.method == Method::OPTIONS { 200 } else { 400 };
@@ -197,6 +215,9 @@ impl Router {
                     && let Err(refusal) = filter.admit(&head, &path, route.by_namespace).await
                 {
                     return *refusal;
+                }
+                if route.kept && !known && !route.protected && !is_of_this_host(&head) {
+                    return response::error(403, STRANGER);
                 }
                 (route.handler)(Call { head, path }).await
             }
@@ -236,6 +257,12 @@ enum Found<'a> {
     Route(&'a Route),
     Subtree,
     Nothing,
+}
+
+/// Whether a request came from this host.
+fn is_of_this_host(head: &Parts) -> bool {
+    let address = head.extensions.get::<Peer>().and_then(Peer::address);
+    address.is_some_and(|address| address.to_canonical().is_loopback())
 }
 
 fn with_query(path: &str, query: Option<&str>) -> String {
@@ -295,6 +322,30 @@ mod tests {
             let (got, _, text) = ask(&router, method, uri).await;
             assert_eq!((got, text.as_str()), (status, body), "{method} {uri}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_from_strangers_needs_a_peer_of_this_host() {
+        let open = router();
+        assert_eq!(ask(&open, "GET", "/debug/pprof/heap").await.0, 200);
+        // Nobody knows where these requests come from.
+        let kept = router().kept_from_strangers("/debug/pprof/");
+        for path in ["/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/x"] {
+            let (status, _, text) = ask(&kept, "GET", path).await;
+            assert_eq!((status, text.as_str()), (403, STRANGER), "{path}");
+        }
+        assert_eq!(ask(&kept, "GET", "/metrics").await.0, 200);
+        let directory = tempfile::tempdir().expect("a folder");
+        let file = directory.path().join("web.yml");
+        let users = "basic_auth_users:\n  me: $2a$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW\n";
+        std::fs::write(&file, users).expect("a file");
+        let web = WebConfig::load(&file).expect("a configuration");
+        let behind = router().kept_from_strangers("/debug/pprof/").behind(Some(Arc::new(web)));
+        assert_eq!(ask(&behind, "GET", "/debug/pprof/heap").await.0, 401);
+        // me:pw
+        let request = Request::get("/debug/pprof/heap").header("authorization", "Basic bWU6cHc=");
+        let (head, ()) = request.body(()).expect("request").into_parts();
+        assert_eq!(behind.dispatch(head).await.status(), 200);
     }
 
     #[tokio::test]

@@ -30,6 +30,7 @@ use std::time::Instant;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 
+use self::client_certificate::ClientAuth;
 use self::file::{File, Rate};
 use self::fresh::{Contents, Fresh};
 use self::rate_limit::Limiter;
@@ -245,6 +246,12 @@ impl Guard {
 }
 
 impl Headers {
+    /// Whether the answer is for somebody who had to show who it is, by a password or a certificate.
+    pub(crate) fn are_for_known(&self) -> bool {
+        let certificates = ClientAuth::named(&self.0.tls.client_auth);
+        !self.0.users.is_empty() || certificates == Ok(ClientAuth::RequireAndVerify)
+    }
+
     /// Adds them to an answer, which keeps those that it has.
     pub(crate) fn put(&self, mut response: Response) -> Response {
         let add = |(name, value): &(HeaderName, HeaderValue)| {
