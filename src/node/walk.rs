@@ -5,6 +5,7 @@
 //! directory once and reads again only those that have changed, and the others by turns.
 
 pub(super) mod cost;
+mod files;
 mod pace;
 mod plan;
 mod tree;

@@ -1,14 +1,18 @@
 //! One tree of directories, and what is known of it from earlier passes.
 //!
 //! A directory whose two times are the same has the same entries, so its files are not looked at again, nor is it read: one
-//! call tells. Three things that does not tell, and how each is bounded:
+//! call tells. Of one that has changed only those [files] are looked at that were not there before. Three things that does
+//! not tell, and how each is bounded:
 //!
-//! - A file that is written in place changes its own times alone. So each directory is read again after 16 passes at most
-//!   (the flag says how many), after fewer where that has found something the last time.
+//! - A file that is written in place changes its own times alone, and one that was replaced may have got the number of the
+//!   one before. So all in a directory is looked at after 16 passes at most (the flag says how many), and in the next one
+//!   where something was being written when it was looked at, or has grown much.
 //! - What changes while, or just after, a directory is read may leave it with the same times, as a clock of the kernel
 //!   stands still for milliseconds. So what has changed within two seconds before it was read is read again.
 //! - A second name in another directory makes a file one that is to be counted once; until the directory of the first name
-//!   is read again it counts twice.
+//!   has its turn again it counts twice.
+//!
+//! [files]: super::files
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -17,6 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use super::cost::Call;
+use super::files::{Files, Gathered, Keys};
 use super::pace::{Ended, Pace};
 use crate::node::figure::Figure;
 use crate::node::store::now;
@@ -28,8 +33,11 @@ const DEEPEST: u32 = 200;
 /// Bytes that are read of a directory at a time.
 const BUFFER: usize = 32 << 10;
 
-/// Seconds before it was read in which a change may have left no trace.
+/// Seconds before it was read in which a change may have left no trace, and a file that has changed is being written.
 const BLURRED: i64 = 2;
+
+/// In-place changes by more than one part in so many of a tree, or by more than an average directory, are much.
+const MUCH: u64 = 1000;
 
 /// Bytes and inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,12 +69,28 @@ struct Directory {
     is_known: bool,
     /// Itself, and what is in it and has one name.
     own: Sum,
+    /// Files in it with one name.
+    files: Files,
     /// Files in it with several names.
     shared: Box<[(u64, u64)]>,
     children: Vec<(CString, Directory)>,
-    /// After how many passes it is read again though its times are the same, and how many are left.
+    /// After how many passes all in it is looked at whatever its times are, and how many are left.
     every: u8,
     left: u8,
+}
+
+/// What a directory was found to hold.
+#[derive(Default)]
+struct Found {
+    own: Sum,
+    files: Gathered,
+    shared: Vec<(u64, u64)>,
+    /// Directories in it.
+    names: Vec<CString>,
+    /// Bytes by which files that were there before have grown and shrunk.
+    drift: u64,
+    /// Whether a file in it was being written.
+    is_busy: bool,
 }
 
 /// What became of a directory.
@@ -97,6 +121,7 @@ struct Totals {
     unknown: u64,
     /// Gives the directories turns that are apart.
     turn: u8,
+    keys: Keys,
 }
 
 impl Totals {
@@ -304,11 +329,10 @@ impl Visit<'_> {
         Ok(())
     }
 
-    /// Reads a directory and looks at all that is in it.
+    /// Reads a directory, and looks at what is new in it; at everything if it is its turn.
     fn read(&mut self, directory: &mut Directory, open: &OwnedFd, seen: Seen) -> Result<(), Ended> {
         let begun = now() as i64;
-        let mut own = Sum { bytes: seen.bytes, inodes: 1 };
-        let (mut shared, mut names) = (Vec::new(), Vec::new());
+        let mut found = Found { own: Sum { bytes: seen.bytes, inodes: 1 }, ..Found::default() };
         let mut buffer = std::mem::take(&mut self.buffer);
         loop {
             self.pace.call(Call::Read)?;
@@ -324,66 +348,86 @@ impl Visit<'_> {
                 }
             };
             self.pace.bytes(read);
-            for (name, is_directory) in entries(&buffer[..read]) {
-                if is_directory {
-                    names.push(name.to_owned());
-                    continue;
-                }
-                self.pace.call(Call::Stat)?;
-                self.pace.cost.entries.inc();
-                // What has gone meanwhile holds nothing.
-                let Ok(file) = sys::look(open, name) else { continue };
-                if file.device != self.device {
-                    continue;
-                }
-                if file.is_directory {
-                    names.push(name.to_owned());
-                } else if file.is_shared {
-                    shared.push((file.inode, file.bytes));
+            for entry in entries(&buffer[..read]) {
+                if entry.is_directory {
+                    found.names.push(entry.name.to_owned());
                 } else {
-                    own.add(Sum { bytes: file.bytes, inodes: 1 });
+                    self.entry(directory, open, seen.device, &entry, &mut found)?;
                 }
             }
         }
         self.buffer = buffer;
-        self.enter(directory, seen, own, shared.into_boxed_slice());
+        let names = std::mem::take(&mut found.names);
+        self.enter(directory, seen, found);
         self.rename(directory, names);
         directory.is_sharp = seen.stamp[0].max(seen.stamp[2]) < begun - BLURRED;
         (self.show)(self.totals.sum, self.totals.coverage());
         Ok(())
     }
 
-    /// Puts what was read in the place of what was known, and decides when it is read again.
-    fn enter(
+    /// What is not known to be a directory.
+    fn entry(
         &mut self,
-        directory: &mut Directory,
-        seen: Seen,
-        own: Sum,
-        shared: Box<[(u64, u64)]>,
-    ) {
+        directory: &Directory,
+        open: &OwnedFd,
+        device: u64,
+        entry: &Entry<'_>,
+        found: &mut Found,
+    ) -> Result<(), Ended> {
+        let key = self.totals.keys.key(entry.name.to_bytes(), entry.inode);
+        let before = directory.files.bytes(key);
+        if let Some(bytes) = before
+            && directory.left > 0
+        {
+            found.own.add(Sum { bytes, inodes: 1 });
+            found.files.add(key, bytes);
+            return Ok(());
+        }
+        self.pace.call(Call::Stat)?;
+        self.pace.cost.entries.inc();
+        // What has gone meanwhile holds nothing.
+        let Ok(file) = sys::look(open, entry.name) else { return Ok(()) };
+        if file.device != device {
+            return Ok(());
+        }
+        if file.is_directory {
+            found.names.push(entry.name.to_owned());
+            return Ok(());
+        }
+        let before = if file.is_shared {
+            found.shared.push((file.inode, file.bytes));
+            self.totals.shared.get(&file.inode).map(|(_, bytes)| *bytes)
+        } else {
+            found.own.add(Sum { bytes: file.bytes, inodes: 1 });
+            found.files.add(key, file.bytes);
+            before
+        };
+        found.drift += before.map_or(0, |before| before.abs_diff(file.bytes));
+        // By the time that nobody can set.
+        found.is_busy |= file.stamp[2] >= now() as i64 - BLURRED;
+        Ok(())
+    }
+
+    /// Puts what was found in the place of what was known, and decides when all of it is looked at again.
+    fn enter(&mut self, directory: &mut Directory, seen: Seen, found: Found) {
         let totals = &mut *self.totals;
-        let is_other = directory.own != own || directory.shared != shared;
-        let is_same = directory.is_known && directory.stamp == seen.stamp;
-        let is_turn = directory.left == 0;
-        match (directory.is_known, is_same, is_other) {
-            // At first all have long turns, which begin at different passes.
-            (false, ..) => directory.every = self.passes,
-            // Files that are written in place will be so again.
-            (true, true, true) => directory.every = 1,
-            // It was read out of turn, and nothing came of it.
-            (true, true, false) if !is_turn => {}
-            (true, true, false) => {
-                directory.every = directory.every.saturating_mul(2).min(self.passes);
-            }
-            (true, false, _) => directory.every = 2.min(self.passes),
-        }
-        if is_turn || is_other || !is_same {
-            directory.left = directory.every - 1;
-        }
+        let Found { own, files, shared, drift, is_busy, .. } = found;
         if !directory.is_known {
-            directory.left = totals.turn % self.passes;
+            // At first all have long turns, which begin at different passes.
+            (directory.every, directory.left) = (self.passes, totals.turn % self.passes);
             totals.turn = totals.turn.wrapping_add(1);
             (totals.known, totals.unknown) = (totals.known + 1, totals.unknown.saturating_sub(1));
+        } else if drift > totals.sum.bytes / totals.known.max(MUCH) {
+            // Files that are written in place will be so again.
+            (directory.every, directory.left) = (1, 0);
+        } else if directory.left == 0 {
+            directory.every = directory.every.saturating_mul(2).min(self.passes);
+            directory.left = directory.every - 1;
+        } else {
+            directory.left -= 1;
+        }
+        if is_busy {
+            directory.left = 0;
         }
         totals.sum.take(directory.own);
         totals.sum.add(own);
@@ -391,7 +435,8 @@ impl Visit<'_> {
         shared.iter().for_each(|(inode, bytes)| totals.add_shared(*inode, *bytes));
         directory.shared.iter().for_each(|(inode, _)| totals.take_shared(*inode));
         (directory.inode, directory.stamp) = (seen.inode, seen.stamp);
-        (directory.own, directory.shared, directory.is_known) = (own, shared, true);
+        (directory.own, directory.files, directory.is_known) = (own, files.finish(), true);
+        directory.shared = shared.into_boxed_slice();
     }
 
     /// Keeps the directories that are still in it, and adds those that are new.
@@ -419,9 +464,17 @@ impl Visit<'_> {
     }
 }
 
-/// The entries in records of a directory: name, and whether it is known to be a directory. Not every file system tells.
-fn entries(records: &[u8]) -> impl Iterator<Item = (&CStr, bool)> {
-    /// Where the length of a record, its type and its name stand.
+/// An entry of a directory.
+struct Entry<'a> {
+    name: &'a CStr,
+    inode: u64,
+    /// Whether it is known to be a directory. Not every file system tells.
+    is_directory: bool,
+}
+
+/// The entries in records of a directory.
+fn entries(records: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    /// Where the length of a record, its type and its name stand; its number is before them, and eight bytes of the system's.
     const LENGTH: usize = 16;
     const TYPE: usize = 18;
     const NAME: usize = 19;
@@ -430,8 +483,9 @@ fn entries(records: &[u8]) -> impl Iterator<Item = (&CStr, bool)> {
         let length = u16::from_ne_bytes([*rest.get(LENGTH)?, *rest.get(LENGTH + 1)?]);
         let record = rest.get(..usize::from(length)).filter(|record| record.len() > NAME)?;
         rest = &rest[usize::from(length)..];
-        let (kind, name) = (record[TYPE], CStr::from_bytes_until_nul(&record[NAME..]).ok()?);
-        Some((name, kind == libc::DT_DIR))
+        let name = CStr::from_bytes_until_nul(&record[NAME..]).ok()?;
+        let inode = u64::from_ne_bytes(*record.first_chunk()?);
+        Some(Entry { name, inode, is_directory: record[TYPE] == libc::DT_DIR })
     })
-    .filter(|(name, ..)| !matches!(name.to_bytes(), b"." | b".."))
+    .filter(|entry| !matches!(entry.name.to_bytes(), b"." | b".."))
 }
