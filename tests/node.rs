@@ -483,6 +483,37 @@ fn writable_layers_are_found_in_the_mount_table() {
     assert_eq!(coverage, Some(1.0));
 }
 
+#[test]
+fn what_the_kubelet_knows_from_long_ago_is_walked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let logs = dir.path().join("var/log/pods/shop_grow_uid-grow/main");
+    fs::create_dir_all(&logs).expect("a directory");
+    fs::write(logs.join("0.log"), vec![b'x'; 5000]).expect("a file");
+    // All that the double says is of months ago.
+    let kubelet = Kubelet::start();
+    let node = Node::start(&[
+        &kubelet.flag(),
+        "--pods=nobody",
+        "--walk",
+        "--walk-interval=50ms",
+        "--walk-io-pressure=100",
+        &format!("--host-root={}", dir.path().display()),
+    ]);
+    let used = |source| {
+        let labels = of_grow(&[("source", source), ("what", "logs"), ("container", "main")]);
+        let shown =
+            node.shows(source, |of| of.get("kstatd_node_storage_used_bytes", &labels).is_some());
+        shown.get("kstatd_node_storage_used_bytes", &labels)
+    };
+    assert_eq!(used("walk"), Some(du(&logs).0));
+    // As soon as it has a new figure that is believed again.
+    kubelet.edit(|summary| {
+        let now = jiff::Timestamp::now().to_string();
+        summary["pods"][0]["containers"][0]["logs"]["time"] = now.into();
+    });
+    assert_eq!(used("kubelet"), Some(1024.0));
+}
+
 /// docs/node.md has a row for each family, and none for another.
 #[test]
 fn the_document_lists_every_family() {

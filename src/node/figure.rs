@@ -59,12 +59,18 @@ pub(crate) struct Figure {
     pub(crate) coverage: f64,
 }
 
+/// After how many seconds a figure is old: another source that has a newer one is believed instead.
+const OLD: f64 = 600.0;
+
+impl Figure {
+    fn is_fresh(&self, now: f64) -> bool {
+        now - self.at < OLD
+    }
+}
+
 /// What the same thing holds, as each source says it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures([Option<Figure>; ORIGINS]);
-
-/// After how many seconds a figure is old: another source that has a newer one is believed instead.
-const OLD: f64 = 600.0;
 
 impl Figures {
     pub(super) const fn set(&mut self, origin: Origin, figure: Option<Figure>) {
@@ -79,11 +85,16 @@ impl Figures {
         self.0[origin as usize].is_some()
     }
 
+    /// Whether a cheaper source than this one has a figure that is not old.
+    pub(super) fn is_known_cheaper(&self, origin: Origin, now: f64) -> bool {
+        self.0[..origin as usize].iter().flatten().any(|figure| figure.is_fresh(now))
+    }
+
     /// The one that counts: of the cheapest source that has one that is not old, the newest if all are.
     pub(super) fn chosen(&self, now: f64) -> Option<(Origin, Figure)> {
         let all = [Origin::Kubelet, Origin::Quota, Origin::Walk];
         let all = all.into_iter().zip(self.0).filter_map(|(origin, of)| Some((origin, of?)));
-        let fresh = all.clone().find(|(_, figure)| now - figure.at < OLD);
+        let fresh = all.clone().find(|(_, figure)| figure.is_fresh(now));
         fresh.or_else(|| all.max_by(|(_, a), (_, b)| a.at.total_cmp(&b.at)))
     }
 }
@@ -102,6 +113,8 @@ mod tests {
         let chosen = |of: &Figures, now| of.chosen(now).map(|(origin, _)| origin);
         assert_eq!(chosen(&of, 1000.0), Some(Origin::Kubelet));
         assert_eq!(chosen(&of, 1550.0), Some(Origin::Walk));
+        let known = |now| of.is_known_cheaper(Origin::Walk, now);
+        assert!(known(1000.0) && !known(1550.0), "what is old begins a walk");
         assert_eq!(chosen(&of, 9000.0), Some(Origin::Walk), "all are old: the newest");
     }
 }

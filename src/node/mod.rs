@@ -10,6 +10,7 @@ mod figure;
 pub(crate) mod kubelet;
 mod mounts;
 mod pieces;
+mod pod;
 mod pods;
 mod quota;
 pub(crate) mod report;

@@ -12,9 +12,9 @@ use arc_swap::ArcSwap;
 
 use super::figure::{Figure, Figures, Origin, What};
 use super::mounts::Overlay;
+use super::pod::{Other, Pod, part_record};
 use super::pods::Known;
 use super::summary::{self, Disk};
-use super::trend::Trend;
 use crate::exposition::labels;
 
 /// Unix seconds.
@@ -91,18 +91,6 @@ pub(super) enum Place {
 pub(super) struct Target {
     pub(super) place: Place,
     pub(super) path: PathBuf,
-}
-
-#[derive(Default)]
-struct Pod {
-    namespace: String,
-    name: String,
-    started: String,
-    containers: Vec<String>,
-    parts: BTreeMap<(What, Box<str>), Figures>,
-    sum: Option<Figure>,
-    known: Option<Known>,
-    trends: BTreeMap<(Scope, Box<str>), Trend>,
 }
 
 #[derive(Default)]
@@ -239,22 +227,21 @@ impl Store {
         });
     }
 
-    /// What a source has to look at, because no cheaper one knows it. `root` is where the file system of the host is.
+    /// What a source has to look at, because no cheaper one knows it or has a figure that is not old. `root` is where the
+    /// file system of the host is.
     pub(super) fn targets(
         &self,
         origin: Origin,
         root: &Path,
         overlays: Vec<Overlay>,
     ) -> Vec<Target> {
-        let state = self.lock();
+        let (state, now) = (self.lock(), now());
         let mut targets = Vec::new();
         let mut of_container = BTreeMap::new();
         for (uid, pod) in &state.pods {
             let wanted = |what: What, name: &str| {
                 let of = pod.parts.get(&(what, Box::from(name)));
-                !of.is_some_and(|of| {
-                    of.has(Origin::Kubelet) || (origin == Origin::Walk && of.has(Origin::Quota))
-                })
+                !of.is_some_and(|of| of.is_known_cheaper(origin, now))
             };
             let mut add = |what: What, name: &str, path: PathBuf| {
                 let place = Place::Pod(uid.clone(), what, Box::from(name));
@@ -311,10 +298,8 @@ impl Store {
         for pod in by_name.into_values() {
             pod.records(now, node, other.as_ref(), &mut made);
         }
-        for ((what, name), of) in loose.iter() {
-            let Some((origin, figure)) = of.chosen(now) else { continue };
-            let labels = part_labels("", "", (*what, name), origin);
-            made.records[Scope::Part as usize].push(record(labels, "", &figure));
+        for (part, of) in loose.iter() {
+            made.records[Scope::Part as usize].extend(part_record("", "", part, of, now));
         }
         for disk in disks.iter() {
             let labels = labels::rendered(&[("filesystem", disk.name)]);
@@ -331,195 +316,5 @@ impl Store {
             records.sort_by(|a, b| labels::compare(&a.labels, &b.labels));
         }
         self.snapshot.store(Arc::new(made));
-    }
-}
-
-/// What another exporter's series need besides.
-struct Other<'a> {
-    node: &'a str,
-    capacity: Option<u64>,
-}
-
-fn record(labels: Vec<u8>, namespace: &str, figure: &Figure) -> Record {
-    Record {
-        labels,
-        namespace: namespace.to_owned(),
-        used: figure.bytes as f64,
-        inodes: figure.inodes,
-        at: figure.at,
-        coverage: figure.coverage,
-        ..Record::default()
-    }
-}
-
-fn part_labels(namespace: &str, pod: &str, (what, name): (What, &str), origin: Origin) -> Vec<u8> {
-    let (container, volume, path) = match what {
-        What::Volume => ("", name, ""),
-        What::Path => ("", "", name),
-        What::Layer | What::Logs => (name, "", ""),
-    };
-    labels::rendered(&[
-        ("container", container),
-        ("namespace", namespace),
-        ("path", path),
-        ("pod", pod),
-        ("source", origin.word()),
-        ("volume", volume),
-        ("what", what.word()),
-    ])
-}
-
-/// Figures added up; a part that nobody knows leaves nothing of the coverage.
-fn sum(figures: impl IntoIterator<Item = Option<Figure>>) -> Option<Figure> {
-    let mut missing = false;
-    let mut sum: Option<Figure> = None;
-    for figure in figures {
-        let Some(figure) = figure else {
-            missing = true;
-            continue;
-        };
-        sum = Some(match sum {
-            None => figure,
-            Some(sum) => Figure {
-                bytes: sum.bytes + figure.bytes,
-                inodes: sum.inodes.zip(figure.inodes).map(|(a, b)| a + b),
-                at: sum.at.min(figure.at),
-                coverage: sum.coverage.min(figure.coverage),
-            },
-        });
-    }
-    sum.map(|sum| Figure { coverage: if missing { 0.0 } else { sum.coverage }, ..sum })
-}
-
-impl Pod {
-    fn of(&self, what: What, name: &str, now: f64) -> Option<(Origin, Figure)> {
-        self.parts.get(&(what, Box::from(name)))?.chosen(now)
-    }
-
-    /// Whether a volume counts: where the API has told, an `emptyDir` on a disk alone.
-    fn counts(&self, volume: &str) -> bool {
-        self.known.as_ref().is_none_or(|known| known.volumes.contains_key(volume))
-    }
-
-    /// All of it: what the kubelet says, if it knows every part; else its parts added up.
-    fn all(&self, now: f64) -> Option<Figure> {
-        let mut parts: Vec<Option<(Origin, Figure)>> = Vec::new();
-        for container in &self.containers {
-            parts.push(self.of(What::Layer, container, now));
-            parts.push(self.of(What::Logs, container, now));
-        }
-        for ((what, name), figures) in &self.parts {
-            if *what == What::Volume && self.counts(name) {
-                parts.push(figures.chosen(now));
-            }
-        }
-        let from_kubelet = |part: &Option<(Origin, Figure)>| {
-            part.is_some_and(|(origin, _)| origin == Origin::Kubelet)
-        };
-        match self.sum {
-            Some(sum) if parts.iter().all(from_kubelet) => Some(sum),
-            // Without its parts nobody knows what the kubelet has left out.
-            said => sum(parts.into_iter().map(|part| Some(part?.1)))
-                .or(said.map(|said| Figure { coverage: 0.0, ..said })),
-        }
-    }
-
-    /// When a record will be full; what is shown of it now is noted.
-    fn foresee(&mut self, scope: Scope, name: &str, record: &mut Record) {
-        let Some(limit) = record.limit else { return };
-        let trend = self.trends.entry((scope, Box::from(name))).or_default();
-        // What was looked at in part says nothing of how it grows.
-        if record.coverage >= 1.0 {
-            trend.note(record.at, record.used as u64);
-        }
-        record.full = trend.full(limit);
-    }
-
-    fn records(&mut self, now: f64, node: &str, other: Option<&Other<'_>>, made: &mut Snapshot) {
-        let (namespace, pod) = (self.namespace.clone(), self.name.clone());
-        let known = self.known.clone().unwrap_or_default();
-        for ((what, name), of) in &self.parts {
-            if *what == What::Volume && !self.counts(name) {
-                continue;
-            }
-            let Some((origin, figure)) = of.chosen(now) else { continue };
-            let labels = part_labels(&namespace, &pod, (*what, name), origin);
-            made.records[Scope::Part as usize].push(record(labels, &namespace, &figure));
-        }
-        for (volume, limit) in &known.volumes {
-            let Some((_, figure)) = self.of(What::Volume, volume, now) else { continue };
-            let labels = [("namespace", namespace.as_str()), ("pod", &pod), ("volume", volume)];
-            let mut of = record(labels::rendered(&labels), &namespace, &figure);
-            of.limit = *limit;
-            self.foresee(Scope::Volume, volume, &mut of);
-            if let Some(other) = other {
-                for (container, _, path) in known.mounts.iter().filter(|(_, of, _)| of == volume) {
-                    let labels = labels::rendered(&[
-                        ("container", container),
-                        ("mount_path", path),
-                        ("node_name", other.node),
-                        ("pod_name", &pod),
-                        ("pod_namespace", &namespace),
-                        ("volume_name", volume),
-                    ]);
-                    let shown = Record { labels, ..of.clone() };
-                    if of.limit.is_some() {
-                        made.records[Scope::OtherVolumeLimit as usize].push(shown.clone());
-                    }
-                    made.records[Scope::OtherVolume as usize].push(shown);
-                }
-            }
-            if of.limit.is_some() {
-                made.records[Scope::Volume as usize].push(of);
-            }
-        }
-        for container in self.containers.clone() {
-            let figure = |what| self.of(what, &container, now).map(|(_, figure)| figure);
-            let Some(figure) = sum([figure(What::Layer), figure(What::Logs)]) else { continue };
-            let labels =
-                [("container", container.as_str()), ("namespace", &namespace), ("pod", &pod)];
-            let mut of = record(labels::rendered(&labels), &namespace, &figure);
-            (of.limit, of.request) = known.containers.get(&container).copied().unwrap_or_default();
-            self.foresee(Scope::Container, &container, &mut of);
-            if let Some(Other { node, capacity }) = other {
-                let source = if of.limit.is_some() { "container" } else { "node" };
-                let limit = of.limit.or(capacity.map(|capacity| capacity as f64));
-                let labels = labels::rendered(&[
-                    ("container", &container),
-                    ("node_name", node),
-                    ("pod_name", &pod),
-                    ("pod_namespace", &namespace),
-                    ("source", source),
-                ]);
-                let shown = Record { labels, limit, ..of.clone() };
-                made.records[Scope::OtherContainer as usize].push(shown);
-            }
-            made.records[Scope::Container as usize].push(of);
-        }
-        if let Some(figure) = self.all(now) {
-            let labels = [("namespace", namespace.as_str()), ("pod", &pod)];
-            let mut of = record(labels::rendered(&labels), &namespace, &figure);
-            (of.limit, of.request) = (known.limit, known.request);
-            self.foresee(Scope::Pod, "", &mut of);
-            if let Some(Other { node, .. }) = other {
-                let labels =
-                    [("node_name", *node), ("pod_name", &pod), ("pod_namespace", &namespace)];
-                let labels = labels::rendered(&labels);
-                made.records[Scope::OtherPod as usize].push(Record { labels, ..of.clone() });
-            }
-            made.records[Scope::Pod as usize].push(of);
-        }
-        if self.known.is_some() {
-            let (kind, name) = &known.owner;
-            let labels = labels::rendered(&[
-                ("namespace", &namespace),
-                ("node", node),
-                ("owner_kind", kind),
-                ("owner_name", name),
-                ("pod", &pod),
-            ]);
-            let of = Record { labels, namespace, used: 1.0, ..Record::default() };
-            made.records[Scope::Owner as usize].push(of);
-        }
     }
 }

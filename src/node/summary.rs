@@ -12,9 +12,15 @@ use super::figure::{Figure, What};
 /// The members of the body that matter.
 pub(super) const WANTED: &[(&str, bool)] = &[("node", false), ("pods", true)];
 
+/// A file system; among the members of a volume stand those of its own, as Go embeds them.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct FsStats<'a> {
+    /// Of a volume.
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    /// A volume that has one lies elsewhere.
+    pvc_ref: Option<serde::de::IgnoredAny>,
     #[serde(borrow)]
     time: Option<Cow<'a, str>>,
     available_bytes: Option<u64>,
@@ -63,7 +69,7 @@ struct PodStats<'a> {
     #[serde(borrow, default)]
     containers: Option<Vec<ContainerStats<'a>>>,
     #[serde(borrow, default)]
-    volume: Option<Vec<VolumeStats<'a>>>,
+    volume: Option<Vec<FsStats<'a>>>,
     #[serde(borrow, rename = "ephemeral-storage")]
     ephemeral_storage: Option<FsStats<'a>>,
 }
@@ -86,23 +92,6 @@ struct ContainerStats<'a> {
     rootfs: Option<FsStats<'a>>,
     #[serde(borrow)]
     logs: Option<FsStats<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct VolumeStats<'a> {
-    #[serde(borrow, default)]
-    name: Cow<'a, str>,
-    /// It lies elsewhere where there is one.
-    #[serde(default)]
-    pvc_ref: Option<serde::de::IgnoredAny>,
-    // The members of `FsStats` stand among these: Go embeds it.
-    #[serde(borrow)]
-    time: Option<Cow<'a, str>>,
-    available_bytes: Option<u64>,
-    capacity_bytes: Option<u64>,
-    used_bytes: Option<u64>,
-    inodes_used: Option<u64>,
 }
 
 /// A file system of the node.
@@ -174,15 +163,11 @@ pub(super) fn pod(object: &[u8], now: f64) -> Result<Pod, String> {
         }));
         containers.push(container.name.into_owned());
     }
-    for volume in stats.volume.unwrap_or_default() {
-        if volume.pvc_ref.is_some() {
-            continue;
-        }
-        let VolumeStats { time, available_bytes, capacity_bytes, .. } = volume;
-        let VolumeStats { used_bytes, inodes_used, .. } = volume;
-        let fs = FsStats { time, available_bytes, capacity_bytes, used_bytes, inodes_used };
-        figures.extend(fs.figure(now).map(|of| ((What::Volume, Box::from(&*volume.name)), of)));
-    }
+    let volumes = stats.volume.unwrap_or_default();
+    let here = volumes.iter().filter(|volume| volume.pvc_ref.is_none());
+    figures.extend(here.filter_map(|volume| {
+        Some(((What::Volume, Box::from(&*volume.name)), volume.figure(now)?))
+    }));
     let PodReference { name, namespace, uid } = stats.pod_ref;
     Ok(Pod {
         uid: uid.into_owned(),
