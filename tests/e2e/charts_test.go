@@ -136,7 +136,7 @@ func (c chart) expanded(podName, namespace string) (args, env []string) {
 	for _, v := range c.container.Env {
 		value := v.Value
 		if v.ValueFrom != nil {
-			value = map[string]string{"metadata.name": podName, "metadata.namespace": namespace, "spec.nodeName": nodeName}[v.ValueFrom.FieldRef.FieldPath]
+			value = map[string]string{"metadata.name": podName, "metadata.namespace": namespace, "spec.nodeName": nodeName, "status.hostIP": "127.0.0.1"}[v.ValueFrom.FieldRef.FieldPath]
 		}
 		env = append(env, v.Name+"="+value)
 		for i := range args {

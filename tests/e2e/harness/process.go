@@ -55,6 +55,8 @@ type StartOptions struct {
 	User uint32
 	// Network is what it is in, nil for the test's own.
 	Network *Network
+	// Namespaces are new ones that it gets, instead of a root folder.
+	Namespaces *syscall.SysProcAttr
 }
 
 // Start runs the program until the test's end.
@@ -79,6 +81,9 @@ func StartWith(t testing.TB, p Program, o StartOptions, args ...string) *Process
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// The parent-death signal follows the thread that forks, so one thread that
 	// never ends does all of it.
+	if o.Namespaces != nil {
+		cmd.SysProcAttr = o.Namespaces
+	}
 	if o.Root != "" {
 		cmd.Dir = "/"
 		cmd.SysProcAttr.Chroot = o.Root
