@@ -237,7 +237,7 @@ pub fn all(
     failed: &mut Vec<String>,
 ) -> String {
     type Table = fn(&Programs, Size) -> Result<String>;
-    let tables: [(&str, &str, Table); 9] = [
+    let tables: [(&str, &str, Table); 10] = [
         ("growth-pods", "Pods", pods),
         ("shards", "Shards", shards),
         ("growth-rules", "Rules", |programs, _| rules(programs)),
@@ -247,6 +247,7 @@ pub fn all(
         ("explosion", "A label that explodes", super::explosion::urls),
         ("hostile", "Hostile lines", super::explosion::hostile),
         ("kinds", "Every kind", |programs, _| super::kinds::kinds(programs)),
+        ("node", "Walks of a tree that changes", super::node::walks),
     ];
     let mut out = String::new();
     for (name, heading, table) in tables {

@@ -32,6 +32,8 @@ pub struct Programs {
     pub mapper_bench: PathBuf,
     /// Benchmark of the original's metrics of each kind.
     pub kind_bench: PathBuf,
+    /// cAdvisor's walk through a directory.
+    pub cadvisor: PathBuf,
     /// This program, for the limits.
     pub own: PathBuf,
     /// Where logs and bodies go.
@@ -55,7 +57,7 @@ impl Programs {
         };
         let peer = |given: &Option<PathBuf>, name: &str, package: &str| match given {
             Some(path) => Ok(path.clone()),
-            None => go_build(&scratch.join(name), package),
+            None => go_build(&scratch.join(name), "", package),
         };
         Ok(Self {
             kstatd,
@@ -69,8 +71,9 @@ impl Programs {
                 "statsd_exporter",
                 "github.com/prometheus/statsd_exporter",
             )?,
-            mapper_bench: go_build(&scratch.join("mapperbench"), "./mapperbench")?,
-            kind_bench: go_build(&scratch.join("kindbench"), "./kindbench")?,
+            mapper_bench: go_build(&scratch.join("mapperbench"), "", "./mapperbench")?,
+            kind_bench: go_build(&scratch.join("kindbench"), "", "./kindbench")?,
+            cadvisor: go_build(&scratch.join("cadvisor"), "cadvisor", ".")?,
             own,
             scratch,
         })
@@ -85,12 +88,13 @@ fn build_kstatd() -> Result<()> {
     run(Command::new(cargo).args(["build", "--release", "--package", "kstatd"]).current_dir(ROOT))
 }
 
-fn go_build(output: &Path, package: &str) -> Result<PathBuf> {
+/// Builds a package of the module in a folder of `tests/peers`.
+fn go_build(output: &Path, module: &str, package: &str) -> Result<PathBuf> {
     run(Command::new("go")
         .args(["build", "-buildvcs=false", "-trimpath", "-o"])
         .arg(output)
         .arg(package)
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/peers")))?;
+        .current_dir(Path::new(ROOT).join("tests/peers").join(module)))?;
     Ok(output.to_owned())
 }
 

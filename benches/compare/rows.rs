@@ -30,6 +30,10 @@ pub struct Size {
     pub window: Duration,
     /// How long hostile lines are sent.
     pub hostile: Duration,
+    /// Files of a tree that is walked.
+    pub files: usize,
+    /// Passes of a walk after its first one.
+    pub passes: u8,
 }
 
 impl Size {
@@ -43,6 +47,8 @@ impl Size {
             custom: 20_000,
             window: Duration::from_secs(15),
             hostile: Duration::from_secs(60),
+            files: 1_000_000,
+            passes: 3,
         }
     }
 
@@ -56,6 +62,8 @@ impl Size {
             custom: 2_000,
             window: Duration::from_secs(4),
             hostile: Duration::from_secs(60),
+            files: 100_000,
+            passes: 3,
         }
     }
 }
