@@ -375,6 +375,24 @@ fn unchanged_directories_cost_one_call() {
 }
 
 #[test]
+fn a_directory_that_has_changed_costs_what_is_new_in_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let name = |file: usize| dir.path().join(file.to_string());
+    (0..300).for_each(|file| fs::write(name(file), "x").expect("a file"));
+    let node = walking(dir.path(), &["--walk-reread-passes=128"]);
+    let looked = || node.own().get("kstatd_node_walk_system_calls_total", &[("call", "fstatat")]);
+    let mut files = 0..200;
+    // While they are new all are looked at, as they may be being written.
+    until("a change that costs little", || {
+        let before = looked()?;
+        fs::remove_file(name(files.next()?)).expect("removed");
+        let want = du(dir.path());
+        node.shows("the change", |of| found(of) == Some(want));
+        (looked()? - before < 90.0).then_some(())
+    });
+}
+
+#[test]
 fn a_tree_under_change_does_not_end_the_walk() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = walking(dir.path(), &[]);
