@@ -1,186 +1,318 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"kstatd/e2e/harness"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// history is a cluster that changes while a proxy in front of it misbehaves.
-type history struct {
-	cluster *harness.Cluster
-	proxy   *harness.Proxy
-	ours    *harness.KubeExporter
-	// theirs is the original behind a proxy of its own, nil where only kstatd is looked at.
-	theirs     *harness.KubeExporter
-	theirProxy *harness.Proxy
-	random     *rand.Rand
-	// prefix is what the names of its config maps begin with.
-	prefix      string
-	made        int
-	worstTheirs time.Duration
+// historyKind is a kind whose objects come and go in a history.
+type historyKind struct {
+	resource string
+	// series is what a line of an object of the history begins with, and label its name.
+	series, label string
+	object        func(t *testing.T, name string) *unstructured.Unstructured
+	record        *record
+	// steady are names of objects that stay, beside those that come and go.
+	steady []string
+	prefix string
 }
 
-func startHistory(t *testing.T, cluster *harness.Cluster, seed uint64) *history {
-	t.Helper()
-	h := &history{cluster: cluster, proxy: harness.StartProxy(t, cluster), random: rand.New(rand.NewPCG(seed, seed)), prefix: fmt.Sprintf("c%d-", seed)}
-	h.ours = harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), "--kubeconfig="+cluster.KubeconfigWith(h.proxy.URL, harness.AdminToken))
-	if os.Getenv("E2E_HISTORY") != "" {
-		h.theirProxy = harness.StartProxy(t, cluster)
-		h.theirs = harness.StartKubeExporter(t, harness.KubeStateMetrics(t), "--kubeconfig="+cluster.KubeconfigWith(h.theirProxy.URL, harness.AdminToken))
-	}
-	h.change(t)
-	h.isTrue(t, "the start")
-	return h
-}
-
-// change creates a few config maps and deletes some.
-func (h *history) change(t *testing.T) {
-	t.Helper()
-	for range 3 {
-		h.made++
-		h.cluster.Create("configmaps", configMap(t, fmt.Sprintf("%s%04d", h.prefix, h.made)))
-	}
-	names := h.truth(t)
-	if len(names) > 6 {
-		h.cluster.Delete("configmaps", configMap(t, names[h.random.IntN(len(names))]))
-	}
-}
-
-// truth is what there is, as the server says.
-func (h *history) truth(t *testing.T) []string {
-	t.Helper()
-	list, err := h.cluster.Typed.CoreV1().ConfigMaps("e2e").List(context.Background(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+// shown are the names of the history's objects that an exposition has.
+func (k *historyKind) shown(e harness.Exposition) []string {
 	var names []string
-	for _, item := range list.Items {
-		if strings.HasPrefix(item.Name, h.prefix) {
-			names = append(names, item.Name)
+	for _, line := range e.Samples {
+		labels, found := strings.CutPrefix(line, k.series+"{")
+		if !found {
+			continue
+		}
+		_, name, _ := strings.Cut(","+labels, ","+k.label+"=\"")
+		if name, _, _ = strings.Cut(name, "\""); strings.HasPrefix(name, k.prefix) {
+			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
 	return names
 }
 
-func (h *history) shows(exporter *harness.KubeExporter, names []string) error {
-	e, err := harness.Scrape(exporter.Base+"/metrics?resources=configmaps", harness.Text)
+const widgetInfo = `
+kind: CustomResourceStateMetrics
+spec:
+  resources:
+  - groupVersionKind: {group: example.io, version: v1, kind: Widget}
+    labelsFromPath: {name: [metadata, name]}
+    metrics:
+    - {name: widget, help: A widget., each: {type: Info, info: {labelsFromPath: {version: [spec, version]}}}}
+`
+
+// historyKinds are one that comes as metadata, one as a table, one as JSON.
+func historyKinds(prefix string) []*historyKind {
+	secret := func(t *testing.T, name string) *unstructured.Unstructured {
+		return harness.Object(t, fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: %s, namespace: e2e}}", name))
+	}
+	config := func(t *testing.T, name string) *unstructured.Unstructured { return configMap(t, name) }
+	return []*historyKind{
+		{resource: "configmaps", series: "kube_configmap_info", label: "configmap", object: config, record: newRecord(), prefix: prefix},
+		{resource: "secrets", series: "kube_secret_info", label: "secret", object: secret, record: newRecord(), prefix: prefix},
+		{resource: "widgets", series: "kube_customresource_widget", label: "name", record: newRecord(), prefix: prefix,
+			object: func(t *testing.T, name string) *unstructured.Unstructured { return widget(t, name, 1) }},
+	}
+}
+
+// history is a cluster that changes while the way to it misbehaves.
+type history struct {
+	cluster *harness.Cluster
+	kinds   []*historyKind
+	random  *rand.Rand
+	prefix  string
+	made    int
+	sides   []*side
+	// rows are what came of each fault, for docs/reliability.md.
+	rows []string
+}
+
+// side is a program in a history, behind a way of its own.
+type side struct {
+	*harness.KubeExporter
+	proxy   *harness.Proxy
+	watcher *watcher
+	// recovered is how long it took after the last fault.
+	recovered time.Duration
+}
+
+// withOriginal tells whether the original is to have the same faults beside.
+func withOriginal() bool { return os.Getenv("E2E_HISTORY") != "" }
+
+// newHistory prepares one in a cluster; exporters join it with start.
+func newHistory(t *testing.T, cluster *harness.Cluster, seed uint64) *history {
+	t.Helper()
+	h := &history{cluster: cluster, random: rand.New(rand.NewPCG(seed, seed)), prefix: fmt.Sprintf("c%d-", seed)}
+	h.kinds = historyKinds(h.prefix)
+	if _, err := cluster.TryCreate(definitions, definition(t, "widgets", "Widget", "v1")); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	name := h.prefix + "first"
+	for _, kind := range h.kinds {
+		kind.record.becomes(func(names map[string]bool) { names[name] = true }, func() {
+			createResource(t, cluster, kind.resource, kind.object(t, name))
+		})
+	}
+	return h
+}
+
+// start starts kstatd, and the original where it is wanted. The way is asked for
+// each of them: a program, what else it is told, and the proxy that it is behind, if any.
+func (h *history) start(t *testing.T, way func(harness.Program) (harness.Program, []string, *harness.Proxy)) {
+	t.Helper()
+	programs := []harness.Program{harness.OurKubeStateMetrics(t)}
+	if withOriginal() {
+		programs = append(programs, harness.KubeStateMetrics(t))
+	}
+	custom := writeCustom(t, widgetInfo)
+	for _, program := range programs {
+		program, args, proxy := way(program)
+		args = append(args, "--custom-resource-state-config-file="+custom)
+		h.sides = append(h.sides, &side{KubeExporter: harness.StartKubeExporter(t, program, args...), proxy: proxy})
+	}
+	h.change(t)
+	h.isTrue(t, "the start")
+	for _, s := range h.sides {
+		s.watcher = watch(t, s.KubeExporter, h.kinds)
+	}
+}
+
+// startHistory starts one behind proxies.
+func startHistory(t *testing.T, cluster *harness.Cluster, seed uint64) *history {
+	t.Helper()
+	h := newHistory(t, cluster, seed)
+	h.start(t, func(p harness.Program) (harness.Program, []string, *harness.Proxy) {
+		proxy := harness.StartProxy(t, cluster)
+		return p, []string{"--kubeconfig=" + cluster.KubeconfigWith(proxy.URL, harness.AdminToken)}, proxy
+	})
+	return h
+}
+
+func (h *history) ours() *side { return h.sides[0] }
+
+// change creates an object of each kind and deletes some.
+func (h *history) change(t *testing.T) {
+	t.Helper()
+	h.made++
+	name := fmt.Sprintf("%s%04d", h.prefix, h.made)
+	for _, kind := range h.kinds {
+		kind.record.becomes(func(names map[string]bool) { names[name] = true }, func() {
+			h.cluster.Create(kind.resource, kind.object(t, name))
+		})
+		names := slices.DeleteFunc(kind.record.present(), func(name string) bool { return slices.Contains(kind.steady, name) })
+		if len(names) > 6 {
+			gone := names[h.random.IntN(len(names))]
+			kind.record.becomes(func(names map[string]bool) { delete(names, gone) }, func() {
+				h.cluster.Delete(kind.resource, kind.object(t, gone))
+			})
+		}
+	}
+}
+
+// shows tells what an exporter does not show as it is.
+func (h *history) shows(exporter *harness.KubeExporter) error {
+	e, err := harness.Scrape(exporter.Base+"/metrics", harness.Text)
 	if err != nil {
 		return err
 	}
-	var got []string
-	for _, line := range e.Samples {
-		if rest, found := strings.CutPrefix(line, `kube_configmap_info{namespace="e2e",configmap="`+h.prefix); found {
-			name, _, _ := strings.Cut(rest, `"`)
-			got = append(got, h.prefix+name)
+	for _, kind := range h.kinds {
+		if err := harness.Difference(kind.shown(e), kind.record.present()); err != nil {
+			return fmt.Errorf("%s: %w", kind.resource, err)
 		}
 	}
-	return harness.Difference(got, names)
+	return nil
 }
 
 // isTrue waits until the exposition is what the cluster is. How long that takes is
 // logged; that it is bounded is what the unit tests of waiting times hold, which a
-// busy machine does not disturb.
+// busy machine does not disturb. No answer meanwhile may have been untrue at all times.
 func (h *history) isTrue(t *testing.T, after string) {
 	t.Helper()
 	start := time.Now()
-	names := h.truth(t)
-	theirs := make(chan time.Duration, 1)
-	go func() {
-		if h.theirs != nil {
-			_ = harness.Poll(harness.Patience, func() error { return h.shows(h.theirs, names) })
-		}
-		theirs <- time.Since(start)
-	}()
-	err := harness.Poll(harness.Patience, func() error { return h.shows(h.ours, names) })
-	took := time.Since(start)
-	if h.theirs == nil {
-		t.Logf("after %s: true again within %.1f s", after, took.Seconds())
-	} else {
-		original := <-theirs
-		h.worstTheirs = max(h.worstTheirs, original)
-		t.Logf("after %s: true again within %.1f s, the original within %.1f s", after, took.Seconds(), original.Seconds())
+	var wait sync.WaitGroup
+	ends := make([]error, len(h.sides))
+	for i, s := range h.sides {
+		wait.Go(func() {
+			ends[i] = harness.Poll(harness.Patience, func() error { return h.shows(s.KubeExporter) })
+			s.recovered = time.Since(start)
+		})
 	}
-	if err != nil {
-		t.Errorf("after %s: not true again within %s: %v", after, harness.Patience, err)
+	wait.Wait()
+	row := after
+	for i, s := range h.sides {
+		row += fmt.Sprintf(" | %.1f s", s.recovered.Seconds())
+		if ends[i] != nil {
+			row += " and never"
+		}
+		if s.watcher == nil {
+			continue
+		}
+		seen := s.watcher.take()
+		row += fmt.Sprintf(", oldest %.1f s, %d of %d wrong", seen.oldest.Seconds(), len(seen.wrong), seen.scrapes)
+		for _, wrong := range seen.wrong {
+			if i == 0 {
+				t.Errorf("after %s: %s", after, wrong)
+			}
+		}
+		if i > 0 && len(seen.wrong) > 0 {
+			row += " (" + seen.wrong[0] + ")"
+		}
+	}
+	h.rows = append(h.rows, row)
+	t.Log(row)
+	if ends[0] != nil {
+		t.Errorf("after %s: not true again within %s: %v", after, harness.Patience, ends[0])
 	}
 }
 
-func (h *history) set(f harness.Fault) {
-	h.proxy.Set(f)
-	if h.theirProxy != nil {
-		h.theirProxy.Set(f)
+func (h *history) set(faults ...harness.Fault) {
+	for _, s := range h.sides {
+		s.proxy.Set(faults...)
 	}
 }
 
 func (h *history) cut() {
-	h.proxy.CutAll()
-	if h.theirProxy != nil {
-		h.theirProxy.CutAll()
+	for _, s := range h.sides {
+		s.proxy.CutAll()
+	}
+}
+
+func (h *history) endAll() {
+	for _, s := range h.sides {
+		s.proxy.EndAll()
 	}
 }
 
 // fault is one kind of trouble.
 type fault struct {
 	name string
-	set  harness.Fault
+	set  []harness.Fault
 	// cut breaks all connections when it begins, so that something is asked for during it.
 	cut bool
 	// counted is the reason under which its errors are counted, where it has one that is looked for.
 	counted string
 }
 
+func one(f harness.Fault) []harness.Fault { return []harness.Fault{f} }
+
+// expired lets nothing be watched, so that everything is listed anew.
+var expired = harness.Fault{Status: 410, Only: isWatch}
+
 var faults = []fault{
-	{"cuts", harness.Fault{}, true, ""},
-	{"refused connections", harness.Fault{Refuse: true}, false, ""},
-	{"500 for everything", harness.Fault{Status: 500}, true, "server_error"},
-	{"500 for half of the requests", harness.Fault{Status: 500, Share: 0.5}, true, ""},
-	{"429 with Retry-After: 1", harness.Fault{Status: 429, RetryAfter: 1}, true, "throttled"},
-	{"410 for everything", harness.Fault{Status: 410}, true, ""},
-	{"503 for everything", harness.Fault{Status: 503}, true, ""},
-	{"403 for everything", harness.Fault{Status: 403}, true, "forbidden"},
-	{"torn bodies", harness.Fault{Torn: 100}, true, "broken"},
-	{"slow bodies", harness.Fault{BytesPerSecond: 1}, true, ""},
-	{"slow answers", harness.Fault{Delay: 3 * time.Second}, true, ""},
-	{"a page in place of every answer", harness.Fault{Body: "<html>log in</html>", ContentType: "text/html"}, true, "garbled"},
-	{"an empty object in place of every answer", harness.Fault{Body: "{}", ContentType: "application/json"}, true, ""},
-	{"a status in place of every answer", harness.Fault{Body: `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"InternalError","code":500}`, ContentType: "application/json"}, true, ""},
+	{"cuts (RST)", nil, true, ""},
+	{"refused connections", one(harness.Fault{Refuse: true}), false, ""},
+	{"500 for everything", one(harness.Fault{Status: 500}), true, "server_error"},
+	{"500 for half of the requests", one(harness.Fault{Status: 500, Share: 0.5}), true, ""},
+	{"429 with Retry-After: 1", one(harness.Fault{Status: 429, RetryAfter: 1}), true, "throttled"},
+	{"429 to lists alone, with versions that have expired", []harness.Fault{expired, {Status: 429, RetryAfter: 1, Only: harness.IsList}}, true, "throttled"},
+	{"429 to watches alone", one(harness.Fault{Status: 429, RetryAfter: 1, Only: isWatch}), true, ""},
+	{"429 to definitions alone", one(harness.Fault{Status: 429, RetryAfter: 1, Only: isOfDefinitions}), true, ""},
+	{"410 for everything", one(harness.Fault{Status: 410}), true, ""},
+	{"503 for everything", one(harness.Fault{Status: 503}), true, ""},
+	{"403 for everything", one(harness.Fault{Status: 403}), true, "forbidden"},
+	{"torn bodies", one(harness.Fault{Torn: 100}), true, "broken"},
+	{"bodies that end in the middle as if whole", one(harness.Fault{Torn: 100, Clean: true}), true, ""},
+	{"garbage in bodies", one(harness.Fault{Garbage: 100}), true, ""},
+	{"gzip nobody asked for", one(harness.Fault{Gzip: true}), true, ""},
+	{"1 byte/s", one(harness.Fault{BytesPerSecond: 1}), true, ""},
+	{"slow answers", one(harness.Fault{Delay: 3 * time.Second}), true, ""},
+	{"a page in place of every answer", one(harness.Fault{Body: "<html>log in</html>", ContentType: "text/html"}), true, "garbled"},
+	{"an empty object in place of every answer", one(harness.Fault{Body: "{}", ContentType: "application/json"}), true, ""},
+	{"a status in place of every answer", one(harness.Fault{Body: `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"InternalError","code":500}`, ContentType: "application/json"}), true, ""},
 }
+
+// isWatch tells whether a request is for events alone.
+func isWatch(r *http.Request) bool { return r.URL.Query().Has("watch") && !harness.IsList(r) }
+
+// isOfDefinitions tells whether a request is for CustomResourceDefinitions.
+func isOfDefinitions(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/"+definitions) }
+
+// isLaterPage tells whether a request is for a page after the first.
+func isLaterPage(r *http.Request) bool { return r.URL.Query().Has("continue") }
 
 // last lets a fault be there for a while, with changes all the while.
 func (h *history) last(t *testing.T, f fault, lasts time.Duration) {
 	t.Helper()
-	h.set(f.set)
+	h.set(f.set...)
 	if f.cut {
 		h.cut()
 	}
-	end := time.Now().Add(lasts)
-	for time.Now().Before(end) {
-		h.change(t)
-		<-time.After(500 * time.Millisecond)
-	}
+	h.changeFor(t, lasts)
 	if f.counted != "" {
 		h.waitCounted(t, f.counted)
 	}
-	h.set(harness.Fault{})
+	h.set()
+}
+
+// changeFor lets time pass in which things change.
+func (h *history) changeFor(t *testing.T, lasts time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(lasts); time.Now().Before(end); {
+		h.change(t)
+		<-time.After(500 * time.Millisecond)
+	}
 }
 
 // waitCounted waits until an error for one of these reasons is counted.
 func (h *history) waitCounted(t *testing.T, reasons ...string) {
 	t.Helper()
 	harness.Eventually(t, "an error is counted for "+strings.Join(reasons, " or "), func() error {
-		e, err := harness.Scrape(h.ours.Telemetry+"/metrics", harness.Text)
+		e, err := harness.Scrape(h.ours().Telemetry+"/metrics", harness.Text)
 		if err != nil {
 			return err
 		}
@@ -199,18 +331,98 @@ func TestFaultsEnd(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	h := startHistory(t, harness.StartCluster(t), 1)
 	for _, f := range faults {
-		h.last(t, f, 6*time.Second)
+		h.last(t, f, 4*time.Second)
 		h.isTrue(t, f.name)
 	}
 	// Cut again and again it stays true: nothing is remembered of the cuts before.
-	for range 6 {
+	for range 3 {
 		h.cut()
 		h.change(t)
-		h.isTrue(t, "one of many cuts")
+		h.isTrue(t, "one of many cuts (RST)")
+		h.endAll()
+		h.change(t)
+		h.isTrue(t, "one of many cuts (FIN)")
 	}
 }
 
-// TestRandomHistory: whatever the order and length of faults. E2E_HISTORY says
+// TestFaultsOfPages: where lists come in pages, those that end in the middle, are
+// refused or have expired replace nothing, and the next one is whole.
+func TestFaultsOfPages(t *testing.T) {
+	t.Parallel() // it waits most of its time
+	cluster := harness.StartCluster(t, "--feature-gates=WatchList=false")
+	h := newHistory(t, cluster, 6)
+	configs := h.kinds[0]
+	configs.record.becomes(func(names map[string]bool) {
+		for i := range 700 {
+			configs.steady = append(configs.steady, fmt.Sprintf("%ssteady-%03d", h.prefix, i))
+			names[configs.steady[i]] = true
+		}
+	}, func() {
+		var wait sync.WaitGroup
+		for at := range 16 {
+			wait.Go(func() {
+				for i := at; i < len(configs.steady); i += 16 {
+					cluster.Create("configmaps", configMap(t, configs.steady[i]))
+				}
+			})
+		}
+		wait.Wait()
+	})
+	h.start(t, func(p harness.Program) (harness.Program, []string, *harness.Proxy) {
+		proxy := harness.StartProxy(t, cluster)
+		return p, []string{"--kubeconfig=" + cluster.KubeconfigWith(proxy.URL, harness.AdminToken)}, proxy
+	})
+	for _, f := range []fault{
+		{"410 on watches", one(expired), true, ""},
+		{"410 on later pages", []harness.Fault{expired, {Status: 410, Only: isLaterPage}}, true, ""},
+		{"500 on later pages", []harness.Fault{expired, {Status: 500, Only: isLaterPage}}, true, "server_error"},
+		{"429 on pages", []harness.Fault{expired, {Status: 429, RetryAfter: 1, Only: harness.IsList}}, true, "throttled"},
+		{"later pages torn", []harness.Fault{expired, {Torn: 5000, Only: isLaterPage}}, true, "broken"},
+		{"pages that end in the middle as if whole", []harness.Fault{expired, {Torn: 5000, Clean: true, Only: harness.IsList}}, true, ""},
+		{"garbage in later pages", []harness.Fault{expired, {Garbage: 5000, Only: isLaterPage}}, true, ""},
+	} {
+		h.last(t, f, 4*time.Second)
+		h.isTrue(t, f.name)
+	}
+}
+
+// TestRestoredFromBackup: a server that is set back to an older state, and counts
+// versions from there on again, is believed.
+func TestRestoredFromBackup(t *testing.T) {
+	t.Parallel() // it waits most of its time
+	h := startHistory(t, harness.StartCluster(t), 7)
+	h.cluster.Stop()
+	backup := h.cluster.Backup()
+	was := make([][]string, len(h.kinds))
+	for i, kind := range h.kinds {
+		was[i] = kind.record.present()
+	}
+	h.cluster.Start()
+	for range 20 {
+		h.change(t)
+	}
+	h.isTrue(t, "a restart")
+	h.cluster.Stop()
+	h.cluster.Restore(backup)
+	restore := func() { h.cluster.Start() }
+	for i, kind := range h.kinds {
+		inner := restore
+		restore = func() {
+			kind.record.becomes(func(names map[string]bool) {
+				clear(names)
+				for _, name := range was[i] {
+					names[name] = true
+				}
+			}, inner)
+		}
+	}
+	restore()
+	h.isTrue(t, "the restore")
+	h.change(t)
+	h.isTrue(t, "a change after it")
+}
+
+// TestRandomHistory: whatever the order, length and company of faults. E2E_HISTORY says
 // how many there are, and has the original beside; E2E_SEED which they are.
 func TestRandomHistory(t *testing.T) {
 	t.Parallel() // it waits most of its time
@@ -232,6 +444,10 @@ func TestRandomHistory(t *testing.T) {
 	h := startHistory(t, harness.StartCluster(t), seed)
 	for range count {
 		f := faults[h.random.IntN(len(faults))]
+		if h.random.IntN(2) == 0 {
+			g := faults[h.random.IntN(len(faults))]
+			f = fault{name: f.name + " and " + g.name, set: slices.Concat(f.set, g.set), cut: f.cut || g.cut}
+		}
 		h.last(t, f, time.Duration(1+h.random.IntN(9))*time.Second)
 		h.isTrue(t, f.name)
 	}
@@ -247,7 +463,7 @@ func TestDeadConnections(t *testing.T) {
 		t.Parallel()
 		h := startHistory(t, cluster.With(t), 2)
 		h.set(harness.Fault{Freeze: true})
-		h.cluster.Create("configmaps", configMap(t, h.prefix+"behind-dead-connections"))
+		h.change(t)
 		h.isTrue(t, "all connections died")
 	})
 	t.Run("with new ones that are dead too", func(t *testing.T) {
@@ -258,9 +474,9 @@ func TestDeadConnections(t *testing.T) {
 		// Which of the two it is depends on whether a watch or a request met with it first.
 		h.waitCounted(t, "frozen", "timeout")
 		t.Logf("counted after %.1f s", time.Since(start).Seconds())
-		h.ours.WaitOutput("the API server fails")
-		h.set(harness.Fault{})
+		h.ours().WaitOutput("the API server fails")
+		h.set()
 		h.isTrue(t, "connections that had died came back")
-		h.ours.WaitOutput("the API server works again")
+		h.ours().WaitOutput("the API server works again")
 	})
 }

@@ -1,13 +1,15 @@
 package harness
 
 import (
-	"bytes"
+	"compress/gzip"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,8 +30,16 @@ type Fault struct {
 	Status, RetryAfter int
 	// Share of the requests that Status, Torn and Body concern, 0 for all.
 	Share float64
-	// Torn cuts an answer after so many bytes of its body.
-	Torn int
+	// Only are the requests that everything but Refuse, Freeze and BytesPerSecond concerns, nil for all.
+	Only func(*http.Request) bool
+	// Torn ends an answer after so many bytes of its body: the connection breaks, or, if
+	// it is Clean, the answer ends as if it were whole.
+	Torn  int
+	Clean bool
+	// Garbage has other bytes in the place of those behind so many of a body.
+	Garbage int
+	// Gzip compresses bodies, asked or not.
+	Gzip bool
 	// Body is answered with status 200 and this content type.
 	Body, ContentType string
 	// BytesPerSecond is the speed of every body, 0 for no limit.
@@ -51,7 +61,7 @@ type Proxy struct {
 	target string
 
 	mu       sync.Mutex
-	fault    Fault
+	faults   []Fault
 	listener net.Listener
 	conns    map[*proxyConn]bool
 	lifted   chan struct{}
@@ -123,7 +133,7 @@ func (l proxyListener) Accept() (net.Conn, error) {
 	l.proxy.mu.Lock()
 	defer l.proxy.mu.Unlock()
 	l.proxy.conns[c] = true
-	if l.proxy.fault.FreezeNew {
+	if slices.ContainsFunc(l.proxy.faults, func(f Fault) bool { return f.FreezeNew }) {
 		c.freeze(true)
 	}
 	return c, nil
@@ -171,46 +181,56 @@ func (p *Proxy) listen() {
 	go func(l net.Listener) { _ = server.Serve(proxyListener{l, p}) }(p.listener)
 }
 
-// Set begins a fault, or ends it with the zero value.
-func (p *Proxy) Set(f Fault) {
+// Set begins faults, of which the first that has something to say about a request
+// decides, or ends them with none.
+func (p *Proxy) Set(faults ...Fault) {
+	any := func(faults []Fault, has func(Fault) bool) bool { return slices.ContainsFunc(faults, has) }
+	refuse := func(f Fault) bool { return f.Refuse }
 	p.mu.Lock()
-	before := p.fault
-	p.fault = f
+	refused, refuses := any(p.faults, refuse), any(faults, refuse)
+	p.faults = faults
 	close(p.lifted)
 	p.lifted = make(chan struct{})
-	var conns []*proxyConn
-	for c := range p.conns {
-		conns = append(conns, c)
-	}
 	p.mu.Unlock()
-	if f.Refuse && p.listener != nil {
+	if refuses && p.listener != nil {
 		p.listener.Close()
 		p.listener = nil
 	}
-	for _, c := range conns {
-		c.freeze(f.Freeze)
-		if f.Refuse {
+	frozen := any(faults, func(f Fault) bool { return f.Freeze })
+	for _, c := range p.all() {
+		c.freeze(frozen)
+		if refuses {
 			c.Close()
 		}
 	}
-	if before.Refuse && !f.Refuse {
+	if refused && !refuses {
 		p.listen()
 	}
 }
 
-// CutAll breaks every connection once.
-func (p *Proxy) CutAll() {
+func (p *Proxy) all() []*proxyConn {
 	p.mu.Lock()
-	var conns []*proxyConn
-	for c := range p.conns {
-		conns = append(conns, c)
-	}
-	p.mu.Unlock()
-	for _, c := range conns {
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.conns))
+}
+
+// CutAll breaks every connection once (RST).
+func (p *Proxy) CutAll() {
+	for _, c := range p.all() {
 		if tcp, ok := c.Conn.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)
 		}
 		c.Close()
+	}
+}
+
+// EndAll ends every connection once (FIN), wherever its answer is; what the client
+// still sends is read.
+func (p *Proxy) EndAll() {
+	for _, c := range p.all() {
+		if tcp, ok := c.Conn.(*net.TCPConn); ok {
+			_ = tcp.CloseWrite()
+		}
 	}
 }
 
@@ -221,31 +241,55 @@ func (p *Proxy) Requests() int {
 	return p.requests
 }
 
-func (p *Proxy) state() (Fault, <-chan struct{}, int) {
+// about is all that the faults there are do to a request, whose number says whether
+// it is in a share of them, and a channel that is closed when they change.
+func (p *Proxy) about(r *http.Request, number int) (Fault, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.fault, p.lifted, p.requests
+	var all Fault
+	for _, f := range p.faults {
+		// The speed concerns every body, and one fault by itself is what it is.
+		all.BytesPerSecond = max(all.BytesPerSecond, f.BytesPerSecond)
+		if f.Only != nil && !f.Only(r) || f.Share > 0 && float64(number*37%100) >= f.Share*100 {
+			continue
+		}
+		if all.Status == 0 {
+			all.Status, all.RetryAfter = f.Status, f.RetryAfter
+		}
+		if all.Body == "" {
+			all.Body, all.ContentType = f.Body, f.ContentType
+		}
+		if all.Torn == 0 {
+			all.Torn, all.Clean = f.Torn, f.Clean
+		}
+		all.Garbage = max(all.Garbage, f.Garbage)
+		all.Gzip = all.Gzip || f.Gzip
+		all.Delay = max(all.Delay, f.Delay)
+	}
+	return all, p.lifted
 }
+
+// reasons are those that a server gives with a status, where clients look at them.
+var reasons = map[int]string{403: "Forbidden", 410: "Expired", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.requests++
-	fault, number := p.fault, p.requests
+	number := p.requests
 	p.mu.Unlock()
-	// Which requests a share concerns follows from their number alone.
-	concerned := fault.Share == 0 || float64(number*37%100) < fault.Share*100
-	if concerned && fault.Status != 0 {
+	fault, _ := p.about(r, number)
+	if fault.Status != 0 {
 		if fault.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(fault.Status)
-		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"scripted","code":%d}`, fault.Status)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"scripted","reason":%q,"code":%d}`, reasons[fault.Status], fault.Status)
 		return
 	}
-	if concerned && fault.Body != "" {
+	if fault.Body != "" {
 		w.Header().Set("Content-Type", fault.ContentType)
-		_, _ = io.Copy(w, bytes.NewReader([]byte(fault.Body)))
+		_, _ = io.Copy(w, strings.NewReader(fault.Body))
 		return
 	}
 	if fault.Delay > 0 {
@@ -262,6 +306,9 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		// Go's client sends no token without TLS.
 		out.Header.Set("Authorization", "Bearer "+AdminToken)
 	}
+	if fault.Gzip {
+		out.Header.Del("Accept-Encoding")
+	}
 	resp, err := p.server.RoundTrip(out)
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -272,29 +319,50 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 			w.Header()[name] = values
 		}
 	}
+	body := io.Writer(w)
+	flush := func() { _ = http.NewResponseController(w).Flush() }
+	if fault.Gzip {
+		w.Header().Set("Content-Encoding", "gzip")
+		compressed := gzip.NewWriter(w)
+		defer compressed.Close()
+		body = compressed
+		flush = func() {
+			_ = compressed.Flush()
+			_ = http.NewResponseController(w).Flush()
+		}
+	}
 	w.WriteHeader(resp.StatusCode)
-	flush := http.NewResponseController(w)
-	_ = flush.Flush()
+	flush()
 	sent := 0
 	buffer := make([]byte, 32*1024)
 	for {
 		n, err := resp.Body.Read(buffer)
 		for rest := buffer[:n]; len(rest) > 0; {
-			now, lifted, _ := p.state()
+			now, lifted := p.about(r, number)
 			part := rest
 			if now.BytesPerSecond > 0 {
 				part = rest[:min(len(rest), max(1, now.BytesPerSecond/10))]
 			}
-			if now.Torn > 0 && concerned {
-				part = rest[:min(len(rest), max(0, now.Torn-sent))]
+			if now.Torn > 0 {
+				part = part[:min(len(part), max(0, now.Torn-sent))]
 			}
-			if _, err := w.Write(part); err != nil {
+			if now.Garbage > 0 {
+				for i := range part {
+					if sent+i >= now.Garbage {
+						part[i] = byte((sent + i) * 2654435761 >> 7)
+					}
+				}
+			}
+			if _, err := body.Write(part); err != nil {
 				return
 			}
-			_ = flush.Flush()
+			flush()
 			sent += len(part)
 			rest = rest[len(part):]
-			if now.Torn > 0 && concerned && sent >= now.Torn {
+			if now.Torn > 0 && sent >= now.Torn {
+				if now.Clean {
+					return
+				}
 				panic(http.ErrAbortHandler)
 			}
 			if now.BytesPerSecond > 0 {
