@@ -17,6 +17,8 @@ type record struct {
 	mu      sync.Mutex
 	names   map[string]bool
 	moments []moment
+	// givenUp tells that nothing at all is a right answer too.
+	givenUp bool
 }
 
 // moment is a state. It is true from a request on that is being answered, and
@@ -56,11 +58,21 @@ func (r *record) present() []string {
 	return slices.Sorted(maps.Keys(r.names))
 }
 
+// giveUp says whether showing nothing is right, as what is may not be seen.
+func (r *record) giveUp(may bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.givenUp = may
+}
+
 // place is the moment at which a state was true, not before `after` unless there is no
 // such, and for how long it had not been true at a time.
 func (r *record) place(state string, after int, at time.Time) (place int, old time.Duration, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if state == "" && r.givenUp {
+		return after, 0, true
+	}
 	last := -1
 	place = -1
 	for i, m := range r.moments {
@@ -154,8 +166,8 @@ func (w *watcher) look() {
 			w.seen.wrong = append(w.seen.wrong, fmt.Sprintf("%s are those of moment %d after those of moment %d", kind.resource, place, w.places[kind.resource]))
 		default:
 			w.places[kind.resource] = place
+			w.seen.oldest = max(w.seen.oldest, old)
 		}
-		w.seen.oldest = max(w.seen.oldest, old)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -62,23 +63,42 @@ func StartClusterIn(t testing.TB, network *Network, args ...string) *Cluster {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	c := &Cluster{t: t, network: network, program: APIServer(t), args: args, Dir: dir, Port: FreePort(t), Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	c.Start()
+	c.connect()
+	return c
+}
+
+// connect makes the administrator's clients.
+func (c *Cluster) connect() {
+	c.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	// The client must not be what the tests wait for.
 	config.QPS, config.Burst = 1000, 1000
 	config.WarningHandler = rest.NoWarnings{}
-	if network != nil {
-		config.Dial = network.Dial
+	if c.network != nil {
+		config.Dial = c.network.Dial
 	}
 	if c.Typed, err = kubernetes.NewForConfig(config); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	if c.Dynamic, err = dynamic.NewForConfig(config); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	return c
+}
+
+// NewAuthority lets a server that has been stopped begin with an authority of its own,
+// of which nobody has heard; its state stays.
+func (c *Cluster) NewAuthority() {
+	c.t.Helper()
+	for _, file := range []string{"ca.crt", "ca.key"} {
+		if err := os.Remove(filepath.Join(c.Dir, file)); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.Start()
+	c.connect()
 }
 
 // With is the same cluster for a subtest: mistakes are the subtest's then.
@@ -104,6 +124,12 @@ func (c *Cluster) StartWithToken(token string) {
 
 // Stop ends the server; its state stays.
 func (c *Cluster) Stop() { c.process.Stop() }
+
+// Crash ends the server at once: what it had confirmed stays, its clients hear nothing of it.
+func (c *Cluster) Crash() {
+	c.process.Signal(syscall.SIGKILL)
+	<-c.process.Done()
+}
 
 // Backup copies the state of a server that has been stopped, and gives the copy's folder.
 func (c *Cluster) Backup() string {
