@@ -246,6 +246,8 @@ type fault struct {
 	cut bool
 	// counted is the reason under which its errors are counted, where it has one that is looked for.
 	counted string
+	// harmless tells that everything is true while it lasts.
+	harmless bool
 }
 
 func one(f harness.Fault) []harness.Fault { return []harness.Fault{f} }
@@ -254,26 +256,26 @@ func one(f harness.Fault) []harness.Fault { return []harness.Fault{f} }
 var expired = harness.Fault{Status: 410, Only: isWatch}
 
 var faults = []fault{
-	{"cuts (RST)", nil, true, ""},
-	{"refused connections", one(harness.Fault{Refuse: true}), false, ""},
-	{"500 for everything", one(harness.Fault{Status: 500}), true, "server_error"},
-	{"500 for half of the requests", one(harness.Fault{Status: 500, Share: 0.5}), true, ""},
-	{"429 with Retry-After: 1", one(harness.Fault{Status: 429, RetryAfter: 1}), true, "throttled"},
-	{"429 to lists alone, with versions that have expired", []harness.Fault{expired, {Status: 429, RetryAfter: 1, Only: harness.IsList}}, true, "throttled"},
-	{"429 to watches alone", one(harness.Fault{Status: 429, RetryAfter: 1, Only: isWatch}), true, ""},
-	{"429 to definitions alone", one(harness.Fault{Status: 429, RetryAfter: 1, Only: isOfDefinitions}), true, ""},
-	{"410 for everything", one(harness.Fault{Status: 410}), true, ""},
-	{"503 for everything", one(harness.Fault{Status: 503}), true, ""},
-	{"403 for everything", one(harness.Fault{Status: 403}), true, "forbidden"},
-	{"torn bodies", one(harness.Fault{Torn: 100}), true, "broken"},
-	{"bodies that end in the middle as if whole", one(harness.Fault{Torn: 100, Clean: true}), true, ""},
-	{"garbage in bodies", one(harness.Fault{Garbage: 100}), true, ""},
-	{"gzip nobody asked for", one(harness.Fault{Gzip: true}), true, ""},
-	{"1 byte/s", one(harness.Fault{BytesPerSecond: 1}), true, ""},
-	{"slow answers", one(harness.Fault{Delay: 3 * time.Second}), true, ""},
-	{"a page in place of every answer", one(harness.Fault{Body: "<html>log in</html>", ContentType: "text/html"}), true, "garbled"},
-	{"an empty object in place of every answer", one(harness.Fault{Body: "{}", ContentType: "application/json"}), true, ""},
-	{"a status in place of every answer", one(harness.Fault{Body: `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"InternalError","code":500}`, ContentType: "application/json"}), true, ""},
+	{"cuts (RST)", nil, true, "", false},
+	{"refused connections", one(harness.Fault{Refuse: true}), false, "", false},
+	{"500 for everything", one(harness.Fault{Status: 500}), true, "server_error", false},
+	{"500 for half of the requests", one(harness.Fault{Status: 500, Share: 0.5}), true, "", false},
+	{"429 with Retry-After: 1", one(harness.Fault{Status: 429, RetryAfter: 1}), true, "throttled", false},
+	{"429 to lists alone, with versions that have expired", []harness.Fault{expired, {Status: 429, RetryAfter: 1, Only: harness.IsList}}, true, "throttled", false},
+	{"429 to watches alone", one(harness.Fault{Status: 429, RetryAfter: 1, Only: isWatch}), true, "", false},
+	{"429 to definitions alone", one(harness.Fault{Status: 429, RetryAfter: 1, Only: isOfDefinitions}), true, "", false},
+	{"410 for everything", one(harness.Fault{Status: 410}), true, "", false},
+	{"503 for everything", one(harness.Fault{Status: 503}), true, "", false},
+	{"403 for everything", one(harness.Fault{Status: 403}), true, "forbidden", false},
+	{"torn bodies", one(harness.Fault{Torn: 100}), true, "broken", false},
+	{"bodies that end in the middle as if whole", one(harness.Fault{Torn: 100, Clean: true}), true, "", false},
+	{"garbage in bodies", one(harness.Fault{Garbage: 100}), true, "", false},
+	{"gzip nobody asked for", one(harness.Fault{Gzip: true}), true, "", false},
+	{"1 byte/s", one(harness.Fault{BytesPerSecond: 1}), true, "", false},
+	{"slow answers", one(harness.Fault{Delay: 3 * time.Second}), true, "", false},
+	{"a page in place of every answer", one(harness.Fault{Body: "<html>log in</html>", ContentType: "text/html"}), true, "garbled", false},
+	{"an empty object in place of every answer", one(harness.Fault{Body: "{}", ContentType: "application/json"}), true, "", false},
+	{"a status in place of every answer", one(harness.Fault{Body: `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"InternalError","code":500}`, ContentType: "application/json"}), true, "", false},
 }
 
 // isWatch tells whether a request is for events alone.
@@ -295,6 +297,9 @@ func (h *history) last(t *testing.T, f fault, lasts time.Duration) {
 	h.changeFor(t, lasts)
 	if f.counted != "" {
 		h.waitCounted(t, f.counted)
+	}
+	if f.harmless {
+		h.isTrue(t, f.name+", while it lasts")
 	}
 	h.set()
 }
@@ -373,13 +378,13 @@ func TestFaultsOfPages(t *testing.T) {
 		return p, []string{"--kubeconfig=" + cluster.KubeconfigWith(proxy.URL, harness.AdminToken)}, proxy
 	})
 	for _, f := range []fault{
-		{"410 on watches", one(expired), true, ""},
-		{"410 on later pages", []harness.Fault{expired, {Status: 410, Only: isLaterPage}}, true, ""},
-		{"500 on later pages", []harness.Fault{expired, {Status: 500, Only: isLaterPage}}, true, "server_error"},
-		{"429 on pages", []harness.Fault{expired, {Status: 429, RetryAfter: 1, Only: harness.IsList}}, true, "throttled"},
-		{"later pages torn", []harness.Fault{expired, {Torn: 5000, Only: isLaterPage}}, true, "broken"},
-		{"pages that end in the middle as if whole", []harness.Fault{expired, {Torn: 5000, Clean: true, Only: harness.IsList}}, true, ""},
-		{"garbage in later pages", []harness.Fault{expired, {Garbage: 5000, Only: isLaterPage}}, true, ""},
+		{"410 on watches", one(expired), true, "", false},
+		{"410 on later pages", []harness.Fault{expired, {Status: 410, Only: isLaterPage}}, true, "", false},
+		{"500 on later pages", []harness.Fault{expired, {Status: 500, Only: isLaterPage}}, true, "server_error", false},
+		{"429 on pages", []harness.Fault{expired, {Status: 429, RetryAfter: 1, Only: harness.IsList}}, true, "throttled", false},
+		{"later pages torn", []harness.Fault{expired, {Torn: 5000, Only: isLaterPage}}, true, "broken", false},
+		{"pages that end in the middle as if whole", []harness.Fault{expired, {Torn: 5000, Clean: true, Only: harness.IsList}}, true, "", false},
+		{"garbage in later pages", []harness.Fault{expired, {Garbage: 5000, Only: isLaterPage}}, true, "", false},
 	} {
 		h.last(t, f, 4*time.Second)
 		h.isTrue(t, f.name)
@@ -402,7 +407,7 @@ func TestRestoredFromBackup(t *testing.T) {
 		h.change(t)
 	}
 	h.isTrue(t, "a restart")
-	h.cluster.Stop()
+	h.cluster.Crash()
 	h.cluster.Restore(backup)
 	restore := func() { h.cluster.Start() }
 	for i, kind := range h.kinds {

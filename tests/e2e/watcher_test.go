@@ -155,19 +155,23 @@ func (w *watcher) look() {
 		}
 		return
 	}
+	var wrong []string
 	for _, kind := range w.kinds {
 		names := kind.shown(e)
 		state := stateOf(names)
 		place, old, found := kind.record.place(state, w.places[kind.resource], begun)
 		switch {
 		case !found:
-			w.seen.wrong = append(w.seen.wrong, fmt.Sprintf("%s were never [%s]", kind.resource, state))
+			wrong = append(wrong, fmt.Sprintf("%s were never [%s]", kind.resource, state))
 		case place < w.places[kind.resource]:
-			w.seen.wrong = append(w.seen.wrong, fmt.Sprintf("%s are those of moment %d after those of moment %d", kind.resource, place, w.places[kind.resource]))
+			wrong = append(wrong, fmt.Sprintf("%s are those of moment %d after those of moment %d", kind.resource, place, w.places[kind.resource]))
 		default:
 			w.places[kind.resource] = place
 			w.seen.oldest = max(w.seen.oldest, old)
 		}
+	}
+	if len(wrong) > 0 {
+		w.seen.wrong = append(w.seen.wrong, strings.Join(wrong, "; "))
 	}
 }
 

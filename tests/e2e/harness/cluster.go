@@ -119,6 +119,8 @@ func (c *Cluster) StartWithToken(token string) {
 	c.t.Helper()
 	args := []string{"--dir", c.Dir, "--port", fmt.Sprint(c.Port), "--token", token, "--"}
 	c.process = StartWith(c.t, c.program, StartOptions{Network: c.network}, append(args, c.args...)...)
+	// At the test's end nobody wants to know what it says at its own, which takes its time.
+	c.t.Cleanup(c.Crash)
 	c.process.WaitOutput("READY ")
 }
 
