@@ -6,6 +6,7 @@
 //! it, so that the thread of the list/watches has its own. Nothing here knows Kubernetes.
 
 mod dial;
+mod gzip;
 mod http1;
 mod http2;
 mod socket;
@@ -20,7 +21,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Frame;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
@@ -49,6 +50,18 @@ enum Content {
     // Boxed: they are moved about with the list/watches.
     Http1(Box<http1::Driven>),
     Http2(Box<http2::Streamed>),
+    Packed(Box<gzip::Packed<Body>>),
+}
+
+impl Body {
+    /// The body of an answer with these headers.
+    fn new(headers: &HeaderMap, content: Content) -> Self {
+        let body = Self(content);
+        if gzip::is_named(headers) {
+            return Self(Content::Packed(Box::new(gzip::Packed::new(body))));
+        }
+        body
+    }
 }
 
 impl From<Bytes> for Body {
@@ -73,6 +86,9 @@ impl hyper::body::Body for Body {
             Content::Http2(streamed) => streamed
                 .poll_data(context)
                 .map(|data| data.map(|data| data.map(Frame::data).map_err(BodyError))),
+            Content::Packed(packed) => packed
+                .poll_data(context)
+                .map(|data| data.map(|data| data.map(Frame::data).map_err(BodyError))),
         }
     }
 
@@ -81,6 +97,8 @@ impl hyper::body::Body for Body {
             Content::Whole(whole) => whole.is_none(),
             Content::Http1(driven) => driven.is_end_stream(),
             Content::Http2(streamed) => streamed.is_end_stream(),
+            // Its last bytes may be with it still.
+            Content::Packed(_) => false,
         }
     }
 }
@@ -168,7 +186,9 @@ impl Connections {
             let failed = match way {
                 Way::Http2(place) => match place.send(copy(request)).await {
                     Ok(response) => {
-                        return Ok(response.map(|body| Body(Content::Http2(Box::new(body)))));
+                        let (head, body) = response.into_parts();
+                        let body = Body::new(&head.headers, Content::Http2(Box::new(body)));
+                        return Ok(Response::from_parts(head, body));
                     }
                     Err(failed) => failed,
                 },
@@ -176,7 +196,9 @@ impl Connections {
                     let request = self.0.written(copy(request))?;
                     match http1::exchange(*link, request, Arc::clone(&self.0.idle)).await {
                         Ok(response) => {
-                            return Ok(response.map(|body| Body(Content::Http1(Box::new(body)))));
+                            let (head, body) = response.into_parts();
+                            let body = Body::new(&head.headers, Content::Http1(Box::new(body)));
+                            return Ok(Response::from_parts(head, body));
                         }
                         Err(error) => {
                             let reason = causes(&error);

@@ -1,5 +1,7 @@
 //! What is asked for to know all of a kind, and what answers are taken for it.
 
+use std::io::Write as _;
+
 use super::*;
 
 #[tokio::test]
@@ -71,6 +73,37 @@ async fn refused_streaming_list_becomes_pages_and_a_watch() {
             .counts("kube_state_metrics_watch_total{resource=\"*v1.pods\",result=\"error\"} 1")
             .await;
     }
+}
+
+#[tokio::test]
+async fn what_comes_compressed_is_read_as_it_comes() {
+    let mut bench = Bench::new(&config()).await;
+    let call = bench.stub.streaming().await;
+    assert_eq!(call.header("accept-encoding"), "identity");
+    let body = call.compressed(PROTOBUF);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let mut send = |bytes: Vec<u8>| {
+        gzip.write_all(&bytes).and_then(|()| gzip.flush()).expect("memory takes it");
+        for piece in std::mem::take(gzip.get_mut()).chunks(5) {
+            body.send(piece.to_vec());
+        }
+    };
+    send([event("ADDED", &pod("a", "1")), bookmark("2", true)].concat());
+    bench.ready().await;
+    assert_eq!(bench.series(), ["a 1"]);
+    // The body goes on: an event is shown before there is more.
+    send(event("ADDED", &pod("b", "3")));
+    bench.shows(&["a 1", "b 3"]).await;
+    drop(body);
+    // It ends in the middle, which is no end of a watch that worked.
+    let body = bench.stub.watch("3").await.compressed(PROTOBUF);
+    bench.counts("kstatd_kubernetes_errors_total{namespace=\"\",reason=\"broken\",resource=\"*v1.pods\"} 1").await;
+    let many: Vec<u8> =
+        (4..2000).flat_map(|n| event("MODIFIED", &pod("b", &n.to_string()))).collect();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(&many).expect("memory takes it");
+    body.send(gzip.finish().expect("memory takes it"));
+    bench.shows(&["a 1", "b 1999"]).await;
 }
 
 #[tokio::test]

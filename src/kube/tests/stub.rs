@@ -145,6 +145,15 @@ impl Call {
         Writer(writer)
     }
 
+    /// Begins an answer that is compressed, with what the test writes as it is.
+    pub fn compressed(self, content_type: &str) -> Writer {
+        let (writer, script) = mpsc::unbounded_channel();
+        let response = Response::builder().header("content-type", content_type);
+        let response = response.header("content-encoding", "gzip");
+        let _ = self.answer.send(response.body(Script(script)).expect("a response"));
+        Writer(writer)
+    }
+
     /// Begins a watch in protobuf.
     pub fn protobuf(self) -> Writer {
         self.open(200, &format!("{PROTOBUF};stream=watch"))

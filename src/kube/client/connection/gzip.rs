@@ -1,0 +1,85 @@
+//! Bodies that come compressed: nobody asks for it, but there are proxies that compress whatever passes.
+
+use std::fmt::Display;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use flate2::{Decompress, FlushDecompress, Status};
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+use hyper::body::Body;
+
+/// The largest piece, in bytes, whatever it was made of.
+const PIECE: usize = 64 * 1024;
+/// The largest distance that a compressor may look back, as a power of two.
+const WINDOW: u8 = 15;
+
+/// Whether a body with these headers is compressed in the way that is known here.
+pub(super) fn is_named(headers: &HeaderMap) -> bool {
+    let coding = headers.get(CONTENT_ENCODING);
+    coding.is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"gzip"))
+}
+
+/// A body that is unpacked as it comes: an event of a watch is there when the server has sent it.
+pub(super) struct Packed<B> {
+    /// Nothing at its end.
+    body: Option<B>,
+    /// What came last and is not unpacked yet.
+    rest: Bytes,
+    /// What has begun and not ended.
+    member: Option<Decompress>,
+    /// Whether a piece was full, so that there may be more without further bytes.
+    more: bool,
+}
+
+impl<B: Body<Data = Bytes, Error: Display> + Unpin> Packed<B> {
+    pub(super) fn new(body: B) -> Self {
+        Self { body: Some(body), rest: Bytes::new(), member: None, more: false }
+    }
+
+    /// The next piece, unpacked.
+    pub(super) fn poll_data(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, String>>> {
+        loop {
+            if !self.rest.is_empty() || self.more {
+                let piece = self.unpack()?;
+                if !piece.is_empty() {
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+                continue;
+            }
+            let Some(body) = &mut self.body else { return Poll::Ready(None) };
+            match ready!(Pin::new(body).poll_frame(context)) {
+                // Trailers mean nothing here.
+                Some(Ok(frame)) => self.rest = frame.into_data().unwrap_or_default(),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.to_string()))),
+                None => {
+                    self.body = None;
+                    if self.member.is_some() {
+                        return Poll::Ready(Some(Err("gzip: it ends early".to_owned())));
+                    }
+                }
+            }
+        }
+    }
+
+    fn unpack(&mut self) -> Result<Bytes, String> {
+        let member = self.member.get_or_insert_with(|| Decompress::new_gzip(WINDOW));
+        let mut piece = Vec::with_capacity(PIECE);
+        let before = member.total_in();
+        let status = member.decompress_vec(&self.rest, &mut piece, FlushDecompress::Sync);
+        let status = status.map_err(|error| format!("gzip: {error}"))?;
+        let taken = usize::try_from(member.total_in() - before).unwrap_or(usize::MAX);
+        self.rest.advance(taken.min(self.rest.len()));
+        self.more = piece.len() == piece.capacity();
+        if status == Status::StreamEnd {
+            (self.member, self.more) = (None, false);
+        } else if taken == 0 && piece.is_empty() && !self.rest.is_empty() {
+            return Err("gzip: it cannot be unpacked".to_owned());
+        }
+        Ok(piece.into())
+    }
+}
