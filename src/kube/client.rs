@@ -40,6 +40,8 @@ use tls::Tls;
 
 /// How long an answer to a single request may take.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How many times a server that is busy is asked for its version again; Go's clients have the same.
+const PATIENCE: u32 = 10;
 /// The largest answer to a single request, in bytes.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
 /// The largest error answer that is read, in bytes.
@@ -238,7 +240,7 @@ impl Client {
         Uri::from_parts(parts).map_err(|error| causes(&error))
     }
 
-    /// The version of the server, such as `v1.36.3`.
+    /// The version of the server, such as `v1.36.3`. A server that says when to ask again is asked again.
     ///
     /// # Errors
     /// It does not answer, or with an error.
@@ -248,7 +250,16 @@ impl Client {
         struct Version {
             git_version: String,
         }
-        let body = self.fetch("/version").await?;
+        let mut left = PATIENCE;
+        let body = loop {
+            match self.fetch("/version").await {
+                Err(ClientError::Refused { retry_after: Some(wait), .. }) if left > 0 => {
+                    left -= 1;
+                    tokio::time::sleep(wait.min(ANSWER)).await;
+                }
+                answer => break answer?,
+            }
+        };
         let version: Version = serde_json::from_slice(&body).map_err(|error| {
             let (url, reason) = (self.place("/version"), format!("not a version: {error}"));
             ClientError::Unreachable { url, reason }
@@ -272,8 +283,9 @@ impl Client {
                 self.get(path, "application/json, */*", None).await.map_err(unreachable)?;
             if !response.status().is_success() {
                 let refusal = Refusal::read(response).await;
-                let Refusal { code, message, .. } = refusal;
-                return Err(ClientError::Refused { url: self.place(path), code, message });
+                let Refusal { code, message, retry_after } = refusal;
+                let url = self.place(path);
+                return Err(ClientError::Refused { url, code, message, retry_after });
             }
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
             body.map(|body| body.to_bytes()).map_err(|error| unreachable(causes(&*error)))

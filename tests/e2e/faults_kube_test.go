@@ -86,6 +86,33 @@ func TestKubeStartErrors(t *testing.T) {
 	}
 }
 
+// TestStartWhileThrottled: a server that has no time at the start, and says when it
+// will, is asked again.
+func TestStartWhileThrottled(t *testing.T) {
+	cluster := harness.StartCluster(t)
+	cluster.Create("configmaps", configMap(t, "one"))
+	for _, program := range []harness.Program{harness.KubeStateMetrics(t), harness.OurKubeStateMetrics(t)} {
+		proxy := harness.StartProxy(t, cluster)
+		proxy.Set(harness.Fault{Status: 429, RetryAfter: 1})
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			err := harness.Poll(harness.Patience, func() error {
+				if asked := proxy.Requests(); asked < 3 {
+					return fmt.Errorf("%s asks %d times", program.Name, asked)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			proxy.Set()
+		})
+		exporter := harness.StartKubeExporter(t, program, "--resources=configmaps", "--kubeconfig="+cluster.KubeconfigWith(proxy.URL, harness.AdminToken))
+		waitNames(t, exporter, "one")
+		wait.Wait()
+	}
+}
+
 // TestOutage takes the API server away and brings it back on the same port: the
 // series stay meanwhile, an expired watch leads to a new list, and what happened
 // in between is seen.

@@ -1,6 +1,7 @@
 //! Why the API server cannot be used, and errors in words.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// Why the API server cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +58,8 @@ pub enum ClientError {
         code: u16,
         /// What the server says about it.
         message: String,
+        /// How long the server wants to be left alone.
+        retry_after: Option<Duration>,
     },
 }
 
