@@ -307,6 +307,8 @@ pub(crate) struct Health {
     dead_since: Option<Instant>,
     /// How often the server had been set back when the last new state was begun.
     setbacks: u64,
+    /// Whether the watch has told nothing so far.
+    silent: bool,
 }
 
 impl Reflector {
@@ -508,10 +510,17 @@ impl Reflector {
             let lasts = Duration::from_secs(seconds) + self.timing.watch_slack;
             Chunks::events(body, opened.checked_add(lasts))
         };
+        self.health.silent = !streaming;
         let mut ended = match self.follow(machine, encoding, chunks).await {
             Ok(()) => Ended::well(Outcome::Closed, "server ended the watch"),
             Err(ended) => ended,
         };
+        // Not even a bookmark came: a server that was set back tells nothing to who asks from a version that it has
+        // not reached.
+        let ordinary = matches!(ended.outcome, Outcome::Closed | Outcome::Broken { .. });
+        if self.health.silent && ordinary && opened.elapsed() >= DEAD {
+            ended.outcome = Outcome::Lost;
+        }
         if let State::Watching { version: seen } = machine.state() {
             let lasted = opened.elapsed();
             ended.useful = match ended.outcome {
@@ -560,6 +569,7 @@ impl Reflector {
             let mut any = false;
             while let Some(event) = reader.next()? {
                 any = true;
+                self.health.silent = false;
                 self.event(machine, event)?;
             }
             machine.saw(self.intake.version());

@@ -36,8 +36,9 @@ pub enum Fault {
     Stalled,
     /// The server is away until the end, and may have forgotten old versions.
     Restarted { forgets: bool },
-    /// The same, and what there is is an old state under an old version.
-    Restored,
+    /// The same, and what there is is an old state under an old version. Who connects meanwhile is refused, or held
+    /// until the server takes connections again.
+    Restored { held: bool },
     /// Connections are refused.
     Refused,
     /// The name of the server is not known.
@@ -88,7 +89,8 @@ impl Fault {
             Self::Deaf => "watches silent, connection alive",
             Self::Stalled => "server hangs, connection alive",
             Self::Restarted { .. } => "API server restarted",
-            Self::Restored => "restored: versions go back",
+            Self::Restored { held: false } => "restored: versions go back",
+            Self::Restored { held: true } => "the same, connections are held meanwhile",
             Self::Refused => "connection refused",
             Self::NoName => "name does not resolve",
             Self::NoAnswer => "no answer to connecting",
@@ -128,7 +130,8 @@ impl Fault {
             10 => Self::Deaf,
             11 => Self::Stalled,
             12 => Self::Restarted { forgets: rng.bool() },
-            13 | 14 => Self::Restored,
+            13 => Self::Restored { held: false },
+            14 => Self::Restored { held: true },
             15 => Self::Refused,
             16 => Self::NoName,
             17 => Self::NoAnswer,
@@ -165,7 +168,7 @@ impl Fault {
             | Self::Compacted
             | Self::Frozen { new_too: false }
             | Self::Deaf => 0,
-            Self::Restarted { .. } | Self::Restored => rng.u64(300..6_000),
+            Self::Restarted { .. } | Self::Restored { .. } => rng.u64(300..6_000),
             Self::Denied(_) => rng.u64(10_000..150_000),
             _ => rng.u64(500..25_000),
         };
@@ -181,6 +184,8 @@ impl Fault {
             }
             // The last peer to fall silent is the one that was reached last.
             Self::Frozen { new_too: true } => lasts + SILENCE,
+            // A watch from a version of the future is silent, which is noticed at its end.
+            Self::Restored { held: true } => lasts + SILENCE,
             Self::Frozen { .. } | Self::Suspended | Self::Deaf | Self::Stalled | Self::NoAnswer => {
                 after.max(SILENCE)
             }

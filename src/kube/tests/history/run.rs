@@ -99,7 +99,8 @@ impl Plan {
     /// One fault, with the cut of all connections and the loss of old versions in the middle of it.
     pub fn alone(seed: u64, fault: Fault, lasts: Duration) -> Self {
         // A restore needs something to go back to.
-        let begin = Duration::from_secs(if fault == Fault::Restored { 150 } else { 20 });
+        let begin =
+            Duration::from_secs(if matches!(fault, Fault::Restored { .. }) { 150 } else { 20 });
         let mut events = vec![Event { fault: fault.clone(), begin, lasts, is_part: false }];
         for (fault, at) in [(Fault::Reset, 0.1), (Fault::Compacted, 0.2)] {
             if lasts > Duration::ZERO && !seed.is_multiple_of(3) {
@@ -301,8 +302,9 @@ async fn run(plan: Plan) -> Outcome {
         let now = Instant::now();
         match next {
             Next::Change => {
-                let is_away =
-                    |fault: &Fault| matches!(fault, Fault::Restarted { .. } | Fault::Restored);
+                let is_away = |fault: &Fault| {
+                    matches!(fault, Fault::Restarted { .. } | Fault::Restored { .. })
+                };
                 // A server that is away takes no changes.
                 if !lasting.iter().any(|(id, _)| is_away(&events[*id].fault)) {
                     server.cluster().change(&mut rng);

@@ -153,11 +153,11 @@ impl Server {
                 state.lines.iter().for_each(|line| line.freeze(true));
             }
             Fault::Deaf => state.deaf = state.watches,
-            Fault::Restarted { .. } | Fault::Restored => {
+            Fault::Restarted { .. } | Fault::Restored { .. } => {
                 let reset = state.rng.bool();
                 state.lines.iter().for_each(|line| if reset { line.reset() } else { line.end() });
                 match fault {
-                    Fault::Restored => self.cluster().restore(),
+                    Fault::Restored { .. } => self.cluster().restore(),
                     Fault::Restarted { forgets: true } => self.cluster().compact(),
                     _ => {}
                 }
@@ -578,9 +578,11 @@ impl Network for Way {
                 return Err(format!("no address of {host}: Name or service not known"));
             }
             // The first question is asked again after a while only, so that it is answered at the end at once.
-            self.0.without(|fault| *fault == Fault::NoAnswer).await;
+            let held =
+                |fault: &Fault| matches!(fault, Fault::NoAnswer | Fault::Restored { held: true });
+            self.0.without(held).await;
             let refused = |fault: &Fault| {
-                matches!(fault, Fault::Refused | Fault::Restarted { .. } | Fault::Restored)
+                matches!(fault, Fault::Refused | Fault::Restarted { .. } | Fault::Restored { .. })
             };
             if self.0.has(refused) {
                 return Err(format!("{host}:{port}: Connection refused"));
