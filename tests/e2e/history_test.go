@@ -270,7 +270,7 @@ var faults = []fault{
 	{"torn bodies", one(harness.Fault{Torn: 100}), true, "broken", false},
 	{"bodies that end in the middle as if whole", one(harness.Fault{Torn: 100, Clean: true}), true, "", false},
 	{"garbage in bodies", one(harness.Fault{Garbage: 100}), true, "", false},
-	{"gzip nobody asked for", one(harness.Fault{Gzip: true}), true, "", false},
+	{"gzip nobody asked for", one(harness.Fault{Gzip: true}), true, "", true},
 	{"1 byte/s", one(harness.Fault{BytesPerSecond: 1}), true, "", false},
 	{"slow answers", one(harness.Fault{Delay: 3 * time.Second}), true, "", false},
 	{"a page in place of every answer", one(harness.Fault{Body: "<html>log in</html>", ContentType: "text/html"}), true, "garbled", false},
@@ -392,7 +392,7 @@ func TestFaultsOfPages(t *testing.T) {
 }
 
 // TestRestoredFromBackup: a server that is set back to an older state, and counts
-// versions from there on again, is believed.
+// versions from there on again, is believed, also by watches that were cut and find it when they are opened anew.
 func TestRestoredFromBackup(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	h := startHistory(t, harness.StartCluster(t), 7)
@@ -403,28 +403,35 @@ func TestRestoredFromBackup(t *testing.T) {
 		was[i] = kind.record.present()
 	}
 	h.cluster.Start()
-	for range 20 {
-		h.change(t)
-	}
-	h.isTrue(t, "a restart")
-	h.cluster.Crash()
-	h.cluster.Restore(backup)
-	restore := func() { h.cluster.Start() }
-	for i, kind := range h.kinds {
-		inner := restore
-		restore = func() {
-			kind.record.becomes(func(names map[string]bool) {
-				clear(names)
-				for _, name := range was[i] {
-					names[name] = true
-				}
-			}, inner)
+	for _, way := range []struct {
+		name      string
+		meanwhile []harness.Fault
+	}{{"with requests held meanwhile", one(harness.Fault{Hold: true})}, {"with requests refused meanwhile", nil}} {
+		for range 20 {
+			h.change(t)
 		}
+		h.isTrue(t, "a restart")
+		h.set(way.meanwhile...)
+		h.cluster.Crash()
+		h.cluster.Restore(backup)
+		restore := h.cluster.Start
+		for i, kind := range h.kinds {
+			inner := restore
+			restore = func() {
+				kind.record.becomes(func(names map[string]bool) {
+					clear(names)
+					for _, name := range was[i] {
+						names[name] = true
+					}
+				}, inner)
+			}
+		}
+		restore()
+		h.set()
+		h.isTrue(t, "a restore, "+way.name)
+		h.change(t)
+		h.isTrue(t, "a change after it")
 	}
-	restore()
-	h.isTrue(t, "the restore")
-	h.change(t)
-	h.isTrue(t, "a change after it")
 }
 
 // TestRandomHistory: whatever the order, length and company of faults. E2E_HISTORY says

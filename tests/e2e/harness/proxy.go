@@ -46,6 +46,8 @@ type Fault struct {
 	BytesPerSecond int
 	// Delay is waited before a request is forwarded.
 	Delay time.Duration
+	// Hold lets requests wait until the faults change.
+	Hold bool
 }
 
 // Proxy stands between the programs and the API server and misbehaves on
@@ -263,7 +265,7 @@ func (p *Proxy) about(r *http.Request, number int) (Fault, <-chan struct{}) {
 			all.Torn, all.Clean = f.Torn, f.Clean
 		}
 		all.Garbage = max(all.Garbage, f.Garbage)
-		all.Gzip = all.Gzip || f.Gzip
+		all.Gzip, all.Hold = all.Gzip || f.Gzip, all.Hold || f.Hold
 		all.Delay = max(all.Delay, f.Delay)
 	}
 	return all, p.lifted
@@ -277,7 +279,15 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	p.requests++
 	number := p.requests
 	p.mu.Unlock()
-	fault, _ := p.about(r, number)
+	fault, lifted := p.about(r, number)
+	for fault.Hold {
+		select {
+		case <-lifted:
+		case <-r.Context().Done():
+			return
+		}
+		fault, lifted = p.about(r, number)
+	}
 	if fault.Status != 0 {
 		if fault.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(fault.RetryAfter))
