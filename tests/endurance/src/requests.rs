@@ -122,7 +122,11 @@ pub fn run(options: &Options) -> Result<bool> {
             || (0..times).try_for_each(|_| scrape::get(port, path, headers, |_| {}).map(drop));
         Ok(Waits::during(telemetry, ask)?.1)
     };
-    let idle = Waits::during(telemetry, || Ok(std::thread::sleep(Duration::from_secs(2))))?.1;
+    let rest = || {
+        std::thread::sleep(Duration::from_secs(2));
+        Ok(())
+    };
+    let idle = Waits::during(telemetry, rest)?.1;
     println!("at rest: {idle}");
     let mut plain = 0.0;
     for (name, path, headers) in KINDS {
