@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{HOST, PROXY_AUTHORIZATION};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Frame;
@@ -54,10 +54,12 @@ enum Content {
 }
 
 impl Body {
-    /// The body of an answer with these headers.
-    fn new(headers: &HeaderMap, content: Content) -> Self {
+    /// The body of an answer with these headers, which say nothing more of a compression that is undone here.
+    fn new(headers: &mut HeaderMap, content: Content) -> Self {
         let body = Self(content);
         if gzip::is_named(headers) {
+            headers.remove(CONTENT_ENCODING);
+            headers.remove(CONTENT_LENGTH);
             return Self(Content::Packed(Box::new(gzip::Packed::new(body))));
         }
         body
@@ -186,8 +188,8 @@ impl Connections {
             let failed = match way {
                 Way::Http2(place) => match place.send(copy(request)).await {
                     Ok(response) => {
-                        let (head, body) = response.into_parts();
-                        let body = Body::new(&head.headers, Content::Http2(Box::new(body)));
+                        let (mut head, body) = response.into_parts();
+                        let body = Body::new(&mut head.headers, Content::Http2(Box::new(body)));
                         return Ok(Response::from_parts(head, body));
                     }
                     Err(failed) => failed,
@@ -196,8 +198,8 @@ impl Connections {
                     let request = self.0.written(copy(request))?;
                     match http1::exchange(*link, request, Arc::clone(&self.0.idle)).await {
                         Ok(response) => {
-                            let (head, body) = response.into_parts();
-                            let body = Body::new(&head.headers, Content::Http1(Box::new(body)));
+                            let (mut head, body) = response.into_parts();
+                            let body = Body::new(&mut head.headers, Content::Http1(Box::new(body)));
                             return Ok(Response::from_parts(head, body));
                         }
                         Err(error) => {

@@ -177,7 +177,7 @@ fn copy(mut from: impl Read, buffer: &mut [u8], to: &mut impl Write) -> io::Resu
 
 async fn of_server(
     server: &Endpoint,
-    intake: Intake<'_>,
+    mut intake: Intake<'_>,
     open_metrics: bool,
 ) -> Result<Form, String> {
     let accept = if open_metrics { OPEN_METRICS } else { TEXT };
@@ -201,21 +201,19 @@ async fn of_server(
         return Err(format!("the answer is no exposition: its Content-Type is {kind:?}"));
     }
     let coding = header(CONTENT_ENCODING).to_ascii_lowercase();
-    let mut to = match coding.as_str() {
-        "" | "identity" => To::Plain(intake),
-        "gzip" => To::Packed(Box::new(MultiGzDecoder::new(intake))),
-        other => return Err(format!("the answer is in {other}, which was not asked for")),
-    };
+    if !matches!(coding.as_str(), "" | "identity") {
+        return Err(format!("the answer is in {coding}, which was not asked for"));
+    }
     let mut body = answer.into_body();
     let form = loop {
         match body.frame().await {
-            None => break to.end(Ok(()))?,
+            None => break intake.end(Ok(()))?,
             Some(Err(error)) => return Err(format!("the answer breaks off: {error}")),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data()
-                    && let Err(error) = to.write(&data)
+                    && let Err(error) = intake.write_all(&data)
                 {
-                    break to.end(Err(error))?;
+                    break intake.end(Err(error))?;
                 }
             }
         }
@@ -224,36 +222,4 @@ async fn of_server(
         return Err("the answer breaks off: there is no # EOF at its end".to_owned());
     }
     Ok(form)
-}
-
-/// Where the bytes of an answer go.
-enum To<'t> {
-    Plain(Intake<'t>),
-    Packed(Box<MultiGzDecoder<Intake<'t>>>),
-}
-
-impl To<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Plain(intake) => intake.write_all(bytes),
-            Self::Packed(packed) => packed.write_all(bytes),
-        }
-    }
-
-    /// Everything has come, or something is wrong with what came.
-    fn end(self, read: io::Result<()>) -> Result<Form, String> {
-        match self {
-            Self::Plain(intake) => intake.end(read),
-            Self::Packed(mut packed) => {
-                let finished = read.and_then(|()| packed.try_finish());
-                if let Some(fault) = packed.get_mut().fault.take() {
-                    return Err(fault);
-                }
-                let broken = |error| format!("the answer is no gzip: {error}");
-                finished.map_err(broken)?;
-                let intake = packed.finish().map_err(broken)?;
-                intake.end(Ok(()))
-            }
-        }
-    }
 }

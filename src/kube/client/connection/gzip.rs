@@ -1,4 +1,4 @@
-//! Bodies that come compressed: nobody asks for it, but there are proxies that compress whatever passes.
+//! Bodies that come compressed: list/watches do not ask for it, but there are proxies that compress whatever passes.
 
 use std::fmt::Display;
 use std::pin::Pin;
@@ -59,7 +59,9 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Packed<B> {
                 None => {
                     self.body = None;
                     if self.member.is_some() {
-                        return Poll::Ready(Some(Err("gzip: it ends early".to_owned())));
+                        return Poll::Ready(Some(Err(
+                            "it is no whole gzip: it ends early".to_owned()
+                        )));
                     }
                 }
             }
@@ -71,14 +73,14 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Packed<B> {
         let mut piece = Vec::with_capacity(PIECE);
         let before = member.total_in();
         let status = member.decompress_vec(&self.rest, &mut piece, FlushDecompress::Sync);
-        let status = status.map_err(|error| format!("gzip: {error}"))?;
+        let status = status.map_err(|error| format!("it is no gzip: {error}"))?;
         let taken = usize::try_from(member.total_in() - before).unwrap_or(usize::MAX);
         self.rest.advance(taken.min(self.rest.len()));
         self.more = piece.len() == piece.capacity();
         if status == Status::StreamEnd {
             (self.member, self.more) = (None, false);
         } else if taken == 0 && piece.is_empty() && !self.rest.is_empty() {
-            return Err("gzip: it cannot be unpacked".to_owned());
+            return Err("it is no gzip: it cannot be unpacked".to_owned());
         }
         Ok(piece.into())
     }
