@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 
 /// For everything to be listed.
 const LISTING: Duration = Duration::from_secs(240);
-/// From one question whether it is ready to the next.
+/// From one question whether it lives to the next.
 const BETWEEN: Duration = Duration::from_millis(2);
 /// Scrapers that are served meanwhile and take next to nothing.
 const READERS: usize = 200;
@@ -51,7 +51,7 @@ const KINDS: [(&str, &str, &str); 12] = [
     ("own metrics", "", ""),
 ];
 
-/// How long the program takes to say that it is ready, while something else is asked of it.
+/// How long the program takes to say that it lives, while something else is asked of it.
 struct Waits(Vec<Duration>);
 
 impl Waits {
@@ -63,7 +63,7 @@ impl Waits {
                 let mut waits = Vec::new();
                 while !over.load(Ordering::Relaxed) {
                     let start = Instant::now();
-                    scrape::get(port, "/-/ready", "", |_| {})?;
+                    scrape::get(port, "/healthz", "", |_| {})?;
                     waits.push(start.elapsed());
                     std::thread::sleep(BETWEEN);
                 }
@@ -87,7 +87,7 @@ impl Waits {
 impl std::fmt::Display for Waits {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (middle, most, longest) = (self.at(500), self.at(990), self.at(1_000));
-        write!(out, "ready after {middle:.2} ms, 99% {most:.2} ms, longest {longest:.2} ms")
+        write!(out, "alive after {middle:.2} ms, 99% {most:.2} ms, longest {longest:.2} ms")
     }
 }
 
@@ -116,7 +116,7 @@ pub fn run(options: &Options) -> Result<bool> {
         }
         Ok((server.nanoseconds()? - before) / f64::from(times) / 1e6)
     };
-    // Who asks whether it is ready has no part in the costs: those are taken without.
+    // Who asks whether it lives has no part in the costs: those are taken without.
     let waits = |port, path, headers, times: u32| -> Result<Waits> {
         let ask =
             || (0..times).try_for_each(|_| scrape::get(port, path, headers, |_| {}).map(drop));
