@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::huffman::{Bits, Code, DISTANCES, END, LITERALS};
 use super::recorded::{Encoded, Gaps};
 use super::symbols::{RUN_BITS, Run, Stream, Symbols, distance_symbol};
+use super::tails::Tails;
 
 /// A part is handed out when it has this many bytes.
 const PART: usize = 32 * 1024;
@@ -133,7 +134,7 @@ impl Symbols for QuickWriter<'_> {
 
 impl QuickWriter<'_> {
     #[inline(always)]
-    pub(super) fn run(&mut self, bits: Run<'_>) {
+    fn run(&mut self, bits: Run<'_>) {
         let Some((last, full)) = bits.words.split_last() else { return };
         for word in full {
             self.end.put(*word, RUN_BITS);
@@ -145,7 +146,7 @@ impl QuickWriter<'_> {
 
     /// These bits of `bytes`, behind which there must be eight bytes more.
     #[inline]
-    pub(super) fn bits(&mut self, bytes: &[u8], bits: Range<usize>) {
+    fn bits(&mut self, bytes: &[u8], bits: Range<usize>) {
         let mut at = bits.start;
         while at < bits.end {
             let Some(eight) = bytes.get(at / 8..).and_then(<[u8]>::first_chunk) else { return };
@@ -186,6 +187,17 @@ impl BitWriter {
         self.end.flush(&mut self.out);
         self.out.truncate(self.end.at + 8);
         Encoded::new(&self.code, (bits, self.out), self.gaps.unwrap_or_default())
+    }
+
+    /// Writes bits that were made before in the code at hand, and the runs that these tails have noted.
+    pub(super) fn append(&mut self, text: &Encoded, tails: &Tails) {
+        let out = &mut self.with_room(text.room());
+        for (bits, place) in text.parts() {
+            out.bits(text.bytes(), bits);
+            if let Some(place) = place {
+                out.run(tails.run(place));
+            }
+        }
     }
 
     /// Goes on with another code, in another block.
@@ -263,7 +275,7 @@ impl BitWriter {
 
     /// Goes on where there is room for so many bytes.
     #[inline]
-    pub(super) fn with_room(&mut self, bytes: usize) -> QuickWriter<'_> {
+    fn with_room(&mut self, bytes: usize) -> QuickWriter<'_> {
         self.make_room(bytes + 8);
         let Self { code, out, end, distances, gaps, .. } = self;
         QuickWriter { code, out, distances, gaps, end: *end, back: end }

@@ -221,7 +221,7 @@ impl Deflate {
                 apart.flush(&mut writer);
                 writer.encoded()
             });
-            encoded.write(&tails, writer);
+            writer.append(&encoded, &tails);
             match ends {
                 Some((_, last, rest)) => lines.skip(name, page, (last, rest), end),
                 None => lines.pass(sum.len),

@@ -1,9 +1,9 @@
 //! The bits of a whole text, which are made once and written again and again.
 
-use super::bits::BitWriter;
+use std::ops::Range;
+
 use super::huffman::Code;
 use super::symbols::Run;
-use super::tails::Tails;
 
 /// All the bits of a text in one code, which copies from nothing before it. Runs of literals that the page has noted
 /// anyway are left out.
@@ -63,17 +63,26 @@ impl Encoded {
         self.code == code.serial
     }
 
-    /// Writes them, with the runs that these tails have noted.
-    pub(super) fn write(&self, tails: &Tails, out: &mut BitWriter) {
-        let out = &mut out.with_room(self.room);
-        let mut at = 0;
-        for gap in &self.gaps {
-            let end = at + usize::from(gap.behind);
-            out.bits(&self.bytes, at..end);
-            out.run(tails.run(gap.place));
-            at = end;
-        }
-        out.bits(&self.bytes, at..self.bits);
+    /// Bytes that are enough for all of it.
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
+    /// The bytes that hold the bits, and eight more.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Which bits come next, each time with the place of the run behind them; the last ones have none.
+    #[inline]
+    pub(super) fn parts(&self) -> impl Iterator<Item = (Range<usize>, Option<u16>)> {
+        let (mut at, bits) = (0, self.bits);
+        let gaps = self.gaps.iter().map(|gap| (usize::from(gap.behind), Some(gap.place)));
+        gaps.chain([(usize::MAX, None)]).map(move |(len, place)| {
+            let start = at;
+            at = place.map_or(bits, |_| start + len);
+            (start..at, place)
+        })
     }
 
     /// Bytes that it takes.
