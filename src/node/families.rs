@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::store::{Record, Scope, Snapshot, Store, now};
+use super::record::{Record, Scope, Snapshot};
+use super::store::{Store, now};
 use crate::exposition::{Format, ScrapeQuery, Source, family, header};
 
 /// A family of gauges.

@@ -13,6 +13,7 @@ mod pieces;
 mod pod;
 mod pods;
 mod quota;
+mod record;
 pub(crate) mod report;
 pub(crate) mod store;
 mod summary;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::figure::{Figure, Figures, Origin, What};
 use super::pods::Known;
-use super::store::{Record, Scope, Snapshot};
+use super::record::{Record, Scope, Snapshot};
 use super::trend::Trend;
 use crate::exposition::labels;
 

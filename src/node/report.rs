@@ -2,7 +2,8 @@
 
 use super::families::full;
 use super::kubelet::Polls;
-use super::store::{Record, Scope, Store};
+use super::record::{Record, Scope};
+use super::store::Store;
 use crate::exposition::labels;
 use crate::status::{Fullest, LARGEST, Node};
 
