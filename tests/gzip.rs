@@ -91,6 +91,17 @@ fn codes_are_made_little_by_little() {
     assert!(first > 50 && second == 0, "{first}, {second}");
 }
 
+/// Scrapes that begin at the same moment make no codes of their own each, with which they would note everything anew.
+#[test]
+fn codes_that_another_scrape_has_made_meanwhile_are_taken() {
+    let catalog = foreign::catalog(Foreign::Words, 800);
+    let gives_way = |piece: &Piece| matches!(piece, Piece::Text(text) if text.is_empty());
+    let mut late = catalog.deflated(Format::Text, &ScrapeQuery::default());
+    assert!(late.next().as_ref().is_some_and(gives_way), "it begins to make codes");
+    body(&catalog);
+    assert_eq!(late.take_while(gives_way).count(), 0);
+}
+
 /// Codes that were made for one kind of text are given up when another kind has come.
 #[test]
 fn codes_follow_the_text() {

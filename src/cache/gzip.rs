@@ -126,16 +126,16 @@ impl Deflate {
             return Some(codes.clone());
         }
         let resource = &self.resources[at];
-        let codes = if let Some(making) = &mut self.making {
-            Some(making.go_on(&self.known)?)
-        } else if is_small(resource, |name| self.walk.wants(name)) {
+        let codes = if self.making.is_none() && is_small(resource, |name| self.walk.wants(name)) {
             None
         } else {
-            // A part is written with the codes of the whole, so that what is noted with a page serves both.
+            // A part is written with the codes of the whole, so that what is noted with a page serves both. Another scrape
+            // may have made some meanwhile: with codes of its own each of them would note everything anew.
             let whole = resource.part_of.as_deref().unwrap_or(resource);
-            match self.known.known(whole) {
-                Some(codes) => Some(codes),
-                None => {
+            match (self.known.known(whole), &mut self.making) {
+                (Some(codes), _) => Some(codes),
+                (None, Some(making)) => Some(making.go_on(&self.known)?),
+                (None, None) => {
                     self.making = Some(Making::new(whole));
                     return None;
                 }
