@@ -4,6 +4,7 @@
 //! `observer`, and `keys` leads a known line straight to them. Nothing here knows sockets or lines.
 
 pub(crate) mod account;
+mod atomics;
 pub(crate) mod cell;
 pub(crate) mod family;
 pub(crate) mod keys;
@@ -12,6 +13,7 @@ pub(crate) mod observer;
 pub(crate) mod over;
 pub(crate) mod registry;
 pub(crate) mod rejection;
+mod scalar;
 pub(crate) mod senders;
 pub(crate) mod tree;
 pub(crate) mod values;
