@@ -38,8 +38,7 @@ impl Census {
         let handle = entry.handle;
         if !handle.slot.is_observer() {
             let cell = self.view.scalars.get(handle.slot)?;
-            cell.read(handle.generation)?;
-            return Some((1, size_of::<Scalar>(), cell.created()));
+            return Some((1, size_of::<Scalar>(), cell.created(handle.generation)?));
         }
         let cell = self.view.observers.get(handle.slot)?.lock(handle.generation)?;
         let observer = cell.observer.as_deref()?;

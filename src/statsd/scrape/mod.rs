@@ -26,6 +26,7 @@ use bytes::Bytes;
 use self::recording::Recording;
 use self::writer::{Numbers, Passes, Reading, Series, Writer};
 use super::clock::{Clock, Moment};
+use super::series::cell::Handle;
 use super::series::family::{Family, Kind};
 use super::series::observer::Observer;
 use super::series::registry::View;
@@ -303,10 +304,14 @@ fn prefetch(view: &View, page: &Page, first: usize, values: &mut Vec<Option<f64>
     std::hint::black_box(touched);
 }
 
-/// Tick in which a counter was created; 0 for a gauge, which has no such time.
+/// Tick in which a counter was created; 0 for a gauge, which has no such time, and for what has just gone.
 fn created(view: &View, entry: &Entry) -> u32 {
+    let Handle { slot, generation } = entry.handle;
     match entry.family.kind {
-        Kind::Counter => view.scalars.get(entry.handle.slot).map_or(0, |cell| cell.created()),
+        Kind::Counter => {
+            let cell = view.scalars.get(slot);
+            cell.and_then(|cell| cell.created(generation)).unwrap_or_default()
+        }
         _ => 0,
     }
 }

@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(cell.generation(), 1);
         cell.reset(7);
         assert_eq!(cell.read(1), Some(0.0));
-        assert_eq!(cell.created(), 7);
+        assert_eq!((cell.created(0), cell.created(1)), (None, Some(7)));
     }
 
     #[test]

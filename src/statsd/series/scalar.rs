@@ -67,7 +67,8 @@ impl Scalar {
     /// The value, if the cell still is of `generation`. Does not write, so a scrape leaves the line where it is.
     ///
     /// Both parts of a counter only grow, so a read that falls between two stores of an addition still lies between
-    /// the values before and after it.
+    /// the values before and after it (but for the one addition in 2^64 that moves the whole part into the other). Numbers
+    /// are stored with release: who sees one of the next series in this slot sees the next generation too.
     pub(crate) fn read(&self, generation: u32) -> Option<f64> {
         if self.state.load(Ordering::Acquire) >> 1 != generation {
             return None;
@@ -80,9 +81,13 @@ impl Scalar {
         Some(if whole == 0 { fraction } else { fraction + whole as f64 })
     }
 
-    /// Tick of creation.
-    pub(crate) fn created(&self) -> u32 {
-        self.created.load(Ordering::Relaxed)
+    /// Tick of creation, if the cell still is of `generation`.
+    pub(crate) fn created(&self, generation: u32) -> Option<u32> {
+        if self.state.load(Ordering::Acquire) >> 1 != generation {
+            return None;
+        }
+        let created = self.created.load(Ordering::Acquire);
+        (self.state.load(Ordering::Relaxed) >> 1 == generation).then_some(created)
     }
 
     /// Present generation of a free slot.
@@ -92,11 +97,11 @@ impl Scalar {
 
     /// Makes a free slot ready for a new series. The caller owns the slot.
     pub(crate) fn reset(&self, created: u32) {
-        self.whole.store(0, Ordering::Relaxed);
-        self.fraction.store(0, Ordering::Relaxed);
+        self.whole.store(0, Ordering::Release);
+        self.fraction.store(0, Ordering::Release);
         self.deadline.store(0, Ordering::Relaxed);
         self.armed.store(0, Ordering::Relaxed);
-        self.created.store(created, Ordering::Relaxed);
+        self.created.store(created, Ordering::Release);
     }
 }
 
@@ -108,10 +113,10 @@ impl ScalarGuard<'_> {
         if value < 18_446_744_073_709_551_616.0 && (value as u64) as f64 == value {
             let whole = cell.whole.load(Ordering::Relaxed);
             match whole.checked_add(value as u64) {
-                Some(sum) => cell.whole.store(sum, Ordering::Relaxed),
+                Some(sum) => cell.whole.store(sum, Ordering::Release),
                 None => {
                     self.add_fraction(whole as f64);
-                    cell.whole.store(value as u64, Ordering::Relaxed);
+                    cell.whole.store(value as u64, Ordering::Release);
                 }
             }
         } else {
@@ -127,7 +132,7 @@ impl ScalarGuard<'_> {
 
     /// Sets a gauge.
     pub(crate) fn set(&self, value: f64) {
-        self.cell.fraction.store(value.to_bits(), Ordering::Relaxed);
+        self.cell.fraction.store(value.to_bits(), Ordering::Release);
     }
 
     pub(crate) fn life(&self) -> Life {
