@@ -113,7 +113,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::new`].
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn over(
         options: &ClientOptions,
         network: Arc<dyn connection::Network>,

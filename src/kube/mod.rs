@@ -14,6 +14,11 @@ pub mod facts;
 mod first_sync;
 mod follow;
 pub mod frame;
+/// Histories of which a fuzz target says what happens.
+#[cfg(fuzzing)]
+#[path = "tests/history/mod.rs"]
+#[allow(dead_code, unused_imports)]
+pub mod history;
 mod namespaces;
 mod peers;
 mod pipeline;

@@ -77,7 +77,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// None.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn start_here(
         client: &Client,
         config: &PipelineConfig,

@@ -95,10 +95,12 @@ fn collect(src: &Path, folder: &Path, files: &mut BTreeMap<Module, String>) {
     }
 }
 
+/// Also what is there for fuzz targets alone.
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    let is_of_tests = |condition: &str| matches!(condition, "test" | "fuzzing");
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
-            && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string() == "test")
+            && matches!(&attribute.meta, syn::Meta::List(list) if is_of_tests(&list.tokens.to_string()))
     })
 }
 

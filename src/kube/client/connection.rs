@@ -31,7 +31,7 @@ use super::error::causes;
 use super::proxy::{Kind, Proxy};
 use super::tls::Built;
 use dial::Dialer;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use dial::{Connecting, Network, Stream};
 
 /// How often a request is sent again when the server has not looked at it.
@@ -159,14 +159,14 @@ impl Connections {
             port,
             server_name,
             proxy,
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             network: None,
         };
         Self(Arc::new(Inner { dialer, forward, idle: Arc::default(), state: Mutex::default() }))
     }
 
     /// From here on over another network.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn over(&mut self, network: Arc<dyn Network>) {
         let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
         inner.dialer.network = Some(network);

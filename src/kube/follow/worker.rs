@@ -186,7 +186,7 @@ impl Worker {
     }
 
     /// Runs `task` on the event loop of the caller, which never rests.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn here<F>(task: F, pace: Arc<Pace>) -> Self
     where
         F: Future<Output = ()> + Send + 'static,

@@ -37,19 +37,19 @@ pub(crate) struct Dialer {
     pub server_name: Option<String>,
     pub proxy: Option<Proxy>,
     /// What takes the place of names and sockets.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub network: Option<Arc<dyn Network>>,
 }
 
 /// What leads to servers in a test that has its own time, in which sockets have no part.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) trait Network: Send + Sync {
     /// A stream to this server, or why there is none.
     fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a>;
 }
 
 /// What comes of it.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) type Connecting<'a> =
     std::pin::Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, String>> + Send + 'a>>;
 
@@ -79,7 +79,7 @@ impl Dialer {
     ) -> Result<Dialed, String> {
         let activity = Arc::new(Activity::new());
         let stream: Box<dyn Stream> = match &self.proxy {
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             None if self.network.is_some() => self.simulated(&activity).await?,
             None => Box::new(connect(&self.host, self.port, end, &activity).await?),
             Some(proxy) => {
@@ -98,7 +98,7 @@ impl Dialer {
         Ok(Dialed { stream: Box::new(stream), http2, activity })
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     async fn simulated(&self, activity: &Arc<Activity>) -> Result<Box<dyn Stream>, String> {
         let network = self.network.as_ref().ok_or("no network")?;
         let stream = network.connect(&self.host, self.port).await?;

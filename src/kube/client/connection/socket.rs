@@ -118,7 +118,7 @@ impl Socket {
 
 impl<S> Socket<S> {
     /// Something in place of a socket.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn over(stream: S, activity: Arc<Activity>) -> Self {
         Self { stream, activity, ahead: None, _permit: None }
     }

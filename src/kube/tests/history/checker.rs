@@ -149,7 +149,7 @@ fn scope(line: &str) -> Option<Scope> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cluster::{Cluster, scopes};
+    use super::super::cluster::{Cluster, KINDS, scopes};
     use super::*;
 
     const NODES: Scope = Scope { kind: Kind::Node, namespace: "" };
@@ -157,7 +157,7 @@ mod tests {
     /// A history of many changes, a second between each two.
     async fn history() -> History {
         let mut rng = fastrand::Rng::with_seed(7);
-        let mut cluster = Cluster::new(&mut rng);
+        let mut cluster = Cluster::new(&KINDS, &mut rng);
         for _ in 0..400 {
             tokio::time::advance(Duration::from_secs(1)).await;
             cluster.change(&mut rng);
@@ -234,7 +234,7 @@ mod tests {
             let moments = &history[&NODES];
             (&moments[moments.len() - 1].lines, &moments[moments.len() - 30].lines)
         };
-        assert_eq!(scopes().len(), 9);
+        assert_eq!(scopes(&KINDS).len(), 9);
         let mut mixed: Vec<&str> = last.iter().chain(before.iter()).map(String::as_str).collect();
         mixed.sort_unstable();
         mixed.dedup();

@@ -81,11 +81,11 @@ pub struct Scope {
     pub namespace: &'static str,
 }
 
-/// Every scope of objects.
-pub fn scopes() -> Vec<Scope> {
+/// Every scope of objects of these kinds.
+pub fn scopes(kinds: &[Kind]) -> Vec<Scope> {
     let namespaces = |kind: Kind| if kind.namespaced() { &NAMESPACES[..] } else { &[""] };
     let of = |kind| namespaces(kind).iter().map(move |namespace| Scope { kind, namespace });
-    KINDS.into_iter().flat_map(of).collect()
+    kinds.iter().copied().flat_map(of).collect()
 }
 
 /// An object as it was at one version.
@@ -180,6 +180,7 @@ type Objects = BTreeMap<(Kind, String, String), Object>;
 /// The cluster, as etcd and the cache of the API server have it.
 pub struct Cluster {
     pub version: u64,
+    scopes: Vec<Scope>,
     objects: Objects,
     /// Since the oldest version that can be watched from.
     log: VecDeque<Change>,
@@ -194,9 +195,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub fn new(rng: &mut Rng) -> Self {
+    /// With some objects of these kinds.
+    pub fn new(kinds: &[Kind], rng: &mut Rng) -> Self {
+        let scopes = scopes(kinds);
         let mut cluster = Self {
             version: 1000,
+            scopes: scopes.clone(),
             objects: Objects::new(),
             log: VecDeque::new(),
             oldest: 1000,
@@ -206,7 +210,7 @@ impl Cluster {
             states: 0,
             news: watch::Sender::new(0),
         };
-        for scope in scopes() {
+        for scope in scopes {
             cluster.note(scope);
             (0..rng.u32(3..12)).for_each(|_| cluster.create(scope, rng));
         }
@@ -263,8 +267,14 @@ impl Cluster {
         self.backups.truncate(at + 1);
         let version = version + OWN_CHANGES;
         (self.version, self.oldest, self.objects) = (version, version, objects);
-        scopes().into_iter().for_each(|scope| self.note(scope));
+        self.scopes.clone().into_iter().for_each(|scope| self.note(scope));
         self.tell();
+    }
+
+    /// What there is was kept long ago: a restore goes back to it.
+    pub fn age(&mut self) {
+        self.backups.push_back((self.version, self.objects.clone()));
+        self.version += LOST;
     }
 
     /// One change to anything.
@@ -272,8 +282,7 @@ impl Cluster {
         if rng.u32(0..8) == 0 {
             self.backups.push_back((self.version, self.objects.clone()));
         }
-        let scopes = scopes();
-        let scope = scopes[rng.usize(..scopes.len())];
+        let scope = self.scopes[rng.usize(..self.scopes.len())];
         let names: Vec<_> =
             self.objects.iter().filter(|(_, o)| o.scope == scope).map(|(k, _)| k.clone()).collect();
         // About ten of each, none at times.

@@ -1,8 +1,6 @@
 //! Objects, lists and events in every form that is asked for: protobuf and JSON, as a whole, as metadata, as a table.
-
-use k8s_pb::api::core::v1::{ConfigMap, Node, NodeSpec, Pod, PodStatus, Secret};
-use k8s_pb::apimachinery::pkg::apis::meta::v1::{ObjectMeta, PartialObjectMetadata};
-use prost::Message as _;
+//!
+//! The messages are written by hand, so that fuzz targets do without all types of Kubernetes; those types are held against them.
 
 use super::cluster::{Kind, Object, Verb};
 
@@ -39,11 +37,30 @@ impl Form {
     }
 }
 
+fn varint(mut number: usize, out: &mut Vec<u8>) {
+    while number > 0x7f {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
 fn field(tag: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![tag << 3 | 2];
-    prost::encoding::encode_varint(payload.len() as u64, &mut out);
+    varint(payload.len(), &mut out);
     out.extend_from_slice(payload);
     out
+}
+
+fn number(tag: u8, value: usize) -> Vec<u8> {
+    let mut out = vec![tag << 3];
+    varint(value, &mut out);
+    out
+}
+
+/// An entry of a map.
+fn entry(tag: u8, key: &str, value: &str) -> Vec<u8> {
+    field(tag, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat())
 }
 
 fn envelope(kind: &str, raw: &[u8]) -> Vec<u8> {
@@ -51,39 +68,29 @@ fn envelope(kind: &str, raw: &[u8]) -> Vec<u8> {
     [b"k8s\0".to_vec(), kind, field(2, raw), field(3, b""), field(4, b"")].concat()
 }
 
-fn metadata(object: &Object) -> ObjectMeta {
+/// `ObjectMeta`.
+fn metadata(object: &Object) -> Vec<u8> {
     let Object { scope, name, uid, state, version } = object;
-    ObjectMeta {
-        name: Some(name.clone()),
-        namespace: Some(scope.namespace.to_owned()),
-        uid: Some(uid.clone()),
-        resource_version: Some(version.to_string()),
-        labels: [("state".to_owned(), state.to_string())].into(),
-        ..ObjectMeta::default()
-    }
+    [
+        field(1, name.as_bytes()),
+        field(3, scope.namespace.as_bytes()),
+        field(5, uid.as_bytes()),
+        field(6, version.to_string().as_bytes()),
+        entry(11, "state", &state.to_string()),
+    ]
+    .concat()
 }
 
 fn protobuf(object: &Object, part: Part) -> Vec<u8> {
-    let metadata = Some(metadata(object));
-    match (part, object.scope.kind) {
-        (Part::Metadata, _) => PartialObjectMetadata { metadata }.encode_to_vec(),
-        (_, Kind::ConfigMap) => ConfigMap { metadata, ..ConfigMap::default() }.encode_to_vec(),
-        (_, Kind::Node) => {
-            let spec =
-                NodeSpec { unschedulable: Some(object.is_cordoned()), ..NodeSpec::default() };
-            Node { metadata, spec: Some(spec), ..Node::default() }.encode_to_vec()
-        }
-        (_, Kind::Pod) => {
-            let status =
-                PodStatus { phase: Some(object.phase().to_owned()), ..PodStatus::default() };
-            Pod { metadata, status: Some(status), ..Pod::default() }.encode_to_vec()
-        }
-        (_, Kind::Secret) => {
-            let r#type = Some(object.secret_type());
-            Secret { metadata, r#type, ..Secret::default() }.encode_to_vec()
-        }
-        (_, Kind::Widget) => Vec::new(),
-    }
+    let metadata = field(1, &metadata(object));
+    let rest = match (part, object.scope.kind) {
+        (Part::Metadata, _) | (_, Kind::ConfigMap) => Vec::new(),
+        (_, Kind::Node) => field(2, &number(4, object.is_cordoned().into())),
+        (_, Kind::Pod) => field(3, &field(1, object.phase().as_bytes())),
+        (_, Kind::Secret) => field(3, object.secret_type().as_bytes()),
+        (_, Kind::Widget) => return Vec::new(),
+    };
+    [metadata, rest].concat()
 }
 
 fn json(object: &Object, part: Part) -> String {
@@ -175,13 +182,11 @@ pub fn event(form: Form, verb: Verb, object: &Object, first: bool) -> Vec<u8> {
 pub fn bookmark(form: Form, kind: Kind, version: u64, end: bool, first: bool) -> Vec<u8> {
     const END: &str = "k8s.io/initial-events-end";
     if form.protobuf {
-        let mut metadata =
-            ObjectMeta { resource_version: Some(version.to_string()), ..ObjectMeta::default() };
+        let mut metadata = field(6, version.to_string().as_bytes());
         if end {
-            metadata.annotations.insert(END.to_owned(), "true".to_owned());
+            metadata.extend(entry(12, END, "true"));
         }
-        let object = PartialObjectMetadata { metadata: Some(metadata) }.encode_to_vec();
-        return frame("BOOKMARK", &envelope(form.kind(kind), &object));
+        return frame("BOOKMARK", &envelope(form.kind(kind), &field(1, &metadata)));
     }
     let annotations =
         if end { format!(r#","annotations":{{"{END}":"true"}}"#) } else { String::new() };
@@ -219,19 +224,77 @@ pub fn error(form: Form, code: u16, reason: &str) -> Vec<u8> {
     }
 }
 
+/// `Status`.
 fn status_message(code: u16, reason: &str) -> Vec<u8> {
-    let status = k8s_pb::apimachinery::pkg::apis::meta::v1::Status {
-        code: Some(code.into()),
-        status: Some("Failure".to_owned()),
-        reason: Some(reason.to_owned()),
-        message: Some(format!("because of {reason}")),
-        ..Default::default()
-    };
-    status.encode_to_vec()
+    [
+        field(2, b"Failure"),
+        field(3, format!("because of {reason}").as_bytes()),
+        field(4, reason.as_bytes()),
+        number(6, code.into()),
+    ]
+    .concat()
 }
 
 fn status_text(code: u16, reason: &str) -> String {
     format!(
         r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"because of {reason}","reason":"{reason}","code":{code}}}"#
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_pb::api::core::v1::{ConfigMap, Node, NodeSpec, Pod, PodStatus, Secret};
+    use k8s_pb::apimachinery::pkg::apis::meta::v1::{ObjectMeta, PartialObjectMetadata, Status};
+    use prost::Message as _;
+
+    use super::super::cluster::Scope;
+    use super::*;
+
+    /// What is written by hand is what the types of Kubernetes are written as.
+    #[test]
+    fn messages_are_those_of_kubernetes() {
+        let object = |kind, namespace| Object {
+            scope: Scope { kind, namespace },
+            name: "o".repeat(200),
+            uid: "uid-1".to_owned(),
+            state: 301,
+            version: 1234,
+        };
+        let check = |kind, part, bytes: Vec<u8>| {
+            let namespace = if kind == Kind::Node { "" } else { "east" };
+            assert_eq!(protobuf(&object(kind, namespace), part), bytes, "{kind:?} {part:?}");
+        };
+        let metadata = |namespace: &str| {
+            Some(ObjectMeta {
+                name: Some("o".repeat(200)),
+                namespace: Some(namespace.to_owned()),
+                uid: Some("uid-1".to_owned()),
+                resource_version: Some("1234".to_owned()),
+                labels: [("state".to_owned(), "301".to_owned())].into(),
+                ..ObjectMeta::default()
+            })
+        };
+        let partial = PartialObjectMetadata { metadata: metadata("east") };
+        check(Kind::Pod, Part::Metadata, partial.encode_to_vec());
+        let map = ConfigMap { metadata: metadata("east"), ..ConfigMap::default() };
+        check(Kind::ConfigMap, Part::Whole, map.encode_to_vec());
+        let spec = Some(NodeSpec { unschedulable: Some(true), ..NodeSpec::default() });
+        let node = Node { metadata: metadata(""), spec, ..Node::default() };
+        check(Kind::Node, Part::Whole, node.encode_to_vec());
+        let phase = Some(object(Kind::Pod, "east").phase().to_owned());
+        let status = Some(PodStatus { phase, ..PodStatus::default() });
+        let pod = Pod { metadata: metadata("east"), status, ..Pod::default() };
+        check(Kind::Pod, Part::Whole, pod.encode_to_vec());
+        let r#type = Some("example.com/t301".to_owned());
+        let secret = Secret { metadata: metadata("east"), r#type, ..Secret::default() };
+        check(Kind::Secret, Part::Whole, secret.encode_to_vec());
+        let status = Status {
+            code: Some(410),
+            status: Some("Failure".to_owned()),
+            reason: Some("Expired".to_owned()),
+            message: Some("because of Expired".to_owned()),
+            ..Status::default()
+        };
+        assert_eq!(status_message(410, "Expired"), status.encode_to_vec());
+    }
 }

@@ -114,10 +114,18 @@ impl Fault {
         }
     }
 
+    /// How many there are to choose from; some that matter most are there twice.
+    pub const CHOICES: u32 = 34;
+
     /// One at random, and how long it lasts.
     pub fn random(rng: &mut Rng) -> (Self, Duration) {
         let share = if rng.bool() { 1.0 } else { 0.5 };
-        let fault = match rng.u32(0..34) {
+        Self::chosen(rng.u32(0..Self::CHOICES), share, rng)
+    }
+
+    /// This one, met by this share of the requests where it is about them; the rest is random.
+    pub fn chosen(choice: u32, share: f64, rng: &mut Rng) -> (Self, Duration) {
+        let fault = match choice {
             0 => Self::Reset,
             1 => Self::Closed,
             2 => Self::GoAway,

@@ -4,6 +4,8 @@
 //! the next thing that happens, connections are in memory, so that five minutes take about a second, and
 //! limits are exact whatever else the machine has to do. [`checker`] holds every scrape against all that ever was.
 //!
+//! A history can be told by bytes as well ([`told`]), which is how a fuzz target drives it.
+//!
 //! `KSTATD_HISTORIES=100 cargo test --lib random_histories` runs as many of five minutes each and prints a table of what came of them;
 //! with `KSTATD_SEED=n` they begin with that seed, which is the only one where no number is given, and tells of each request.
 
@@ -60,6 +62,13 @@ fn run_all(seeds: std::ops::Range<u64>, length: Duration, trace: bool) -> Vec<(u
     let mut outcomes = outcomes.into_inner().expect("no panic");
     outcomes.sort_by_key(|(seed, _)| *seed);
     outcomes
+}
+
+/// Runs the history that bytes tell, and what was wrong with it. `KSTATD_TRACE` prints all that is asked for.
+pub fn told(bytes: &[u8]) -> Option<String> {
+    let mut plan = Plan::told(bytes);
+    plan.trace = std::env::var_os("KSTATD_TRACE").is_some();
+    run::history(plan).violation
 }
 
 /// The histories that were wrong, a line each.
@@ -139,4 +148,18 @@ fn each_fault_by_itself() {
     }
     println!("{}", table(&outcomes));
     assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// What the fuzz target `watch_model` makes histories of; `KSTATD_TOLD=FILE` runs one of its inputs.
+#[test]
+fn histories_that_bytes_tell() {
+    if let Some(file) = std::env::var_os("KSTATD_TOLD") {
+        assert_eq!(told(&std::fs::read(file).expect("a file")), None);
+        return;
+    }
+    let mut rng = fastrand::Rng::with_seed(7);
+    for _ in 0..60 {
+        let bytes: Vec<u8> = (0..rng.usize(0..80)).map(|_| rng.u8(..)).collect();
+        assert_eq!(told(&bytes), None, "{bytes:?}");
+    }
 }

@@ -32,6 +32,9 @@ const NOTICED: Duration = Duration::from_secs(60);
 /// No fault begins so close to the end, so that all that was begun has to be made good.
 const CALM: Duration = Duration::from_secs(75);
 
+/// How long a told history goes on behind all that it has: until the first lists, and what comes last, are certainly shown.
+const RESTS: Duration = Duration::from_secs(12);
+
 /// A fault in a history.
 struct Event {
     fault: Fault,
@@ -47,9 +50,20 @@ pub struct Plan {
     length: Duration,
     http2: bool,
     each_namespace: bool,
+    /// What is followed, and all that there is.
+    kinds: Vec<Kind>,
     events: Vec<Event>,
+    /// Changes of the cluster, each with the seed that decides what it is, and scrapes; at random where nothing is said.
+    course: Option<Course>,
     /// Whether to print what is asked for, and what goes wrong.
     pub trace: bool,
+}
+
+/// When what else happens.
+#[derive(Default)]
+struct Course {
+    changes: Vec<(Duration, u64)>,
+    scrapes: Vec<Duration>,
 }
 
 /// What came of a fault.
@@ -93,7 +107,56 @@ impl Plan {
                 _ => rng.u64(15_000..60_000),
             });
         }
-        Self { seed, length, http2, each_namespace, events, trace: false }
+        let (kinds, course) = (KINDS.to_vec(), None);
+        Self { seed, length, http2, each_namespace, kinds, events, course, trace: false }
+    }
+
+    /// What bytes say: how the server is reached and which kinds it has, then steps of three bytes each: a change, a scrape or a
+    /// fault, which one, and how long nothing happens behind it. Faults end in time to be made good.
+    pub fn told(bytes: &[u8]) -> Self {
+        /// Of one history.
+        const STEPS: usize = 40;
+        /// Between two scrapes at most.
+        const SCRAPES: Duration = Duration::from_secs(3);
+        let (&how, steps) = bytes.split_first().unwrap_or((&0, &[]));
+        let (http2, each_namespace, seed) = (how & 1 == 1, how & 2 == 2, u64::from(how));
+        let wanted = |(at, _): &(usize, Kind)| how >> 3 & 1 << at != 0;
+        let kinds = KINDS.into_iter().enumerate().filter(wanted);
+        let mut kinds: Vec<Kind> = kinds.map(|(_, kind)| kind).collect();
+        if kinds.is_empty() {
+            kinds = KINDS.to_vec();
+        }
+        let (mut course, mut events) = (Course::default(), Vec::new());
+        // The first lists are over by then, unless a fault comes at once.
+        let mut at = Duration::from_millis(if how & 4 == 4 { 1 } else { 500 });
+        let mut length = at;
+        for step in steps.chunks_exact(3).take(STEPS) {
+            let &[what, which, pause] = step else { continue };
+            match what {
+                0..96 => course.changes.push((at, u64::from(what) << 8 | u64::from(which))),
+                96..128 => course.scrapes.push(at),
+                128.. => {
+                    let choice = u32::from(what & 127) % Fault::CHOICES;
+                    let share = if which & 1 == 0 { 1.0 } else { 0.5 };
+                    let mut rng = Rng::with_seed(u64::from(which));
+                    let (fault, lasts) = Fault::chosen(choice, share, &mut rng);
+                    length = length.max(at + fault.grace(lasts));
+                    events.push(Event { fault, begin: at, lasts, is_part: false });
+                }
+            }
+            let unit = [1, 30, 200, 1000][usize::from(pause >> 6)];
+            at += Duration::from_millis(u64::from(pause & 63) * unit);
+        }
+        length = length.max(at) + RESTS;
+        let mut at = Duration::from_millis(2);
+        while at < length {
+            course.scrapes.push(at);
+            at += SCRAPES;
+        }
+        // The last of all is of the present, whatever was before.
+        course.scrapes.push(length);
+        let course = Some(course);
+        Self { seed, length, http2, each_namespace, kinds, events, course, trace: false }
     }
 
     /// One fault, with the cut of all connections and the loss of old versions in the middle of it.
@@ -110,7 +173,8 @@ impl Plan {
         }
         let (http2, each_namespace) = (seed.is_multiple_of(2), seed.is_multiple_of(5));
         let length = begin + fault.grace(lasts) + Duration::from_secs(5);
-        Self { seed, length, http2, each_namespace, events, trace: false }
+        let (kinds, course) = (KINDS.to_vec(), None);
+        Self { seed, length, http2, each_namespace, kinds, events, course, trace: false }
     }
 }
 
@@ -221,8 +285,10 @@ pub fn history(plan: Plan) -> Outcome {
 
 /// What happens next.
 enum Next {
-    Change,
-    Scrape,
+    /// What this seed says, or anything and then another one.
+    Change(Option<u64>),
+    /// Whether another one follows by itself.
+    Scrape(bool),
     Begin(usize),
     End(usize),
 }
@@ -235,9 +301,9 @@ struct Pending {
 }
 
 async fn run(plan: Plan) -> Outcome {
-    let Plan { seed, length, http2, each_namespace, events, trace } = plan;
+    let Plan { seed, length, http2, each_namespace, kinds, events, course, trace } = plan;
     let mut rng = Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
-    let server = Server::new(&mut rng, http2.then(tls), trace);
+    let server = Server::new(&kinds, &mut rng, http2.then(tls), trace);
     let folder = tempfile::tempdir().expect("a folder");
     let token_file = folder.path().join("token");
     let write_token = |number| {
@@ -263,7 +329,7 @@ async fn run(plan: Plan) -> Outcome {
     let client = Client::over(&options, Arc::new(Way(Arc::clone(&server)))).expect("a client");
     let namespaces = if each_namespace { &NAMESPACES[..] } else { &[] };
     let config = PipelineConfig {
-        resources: KINDS.map(watched).to_vec(),
+        resources: kinds.iter().copied().map(watched).collect(),
         namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
         selector: String::new(),
         shard: Shard::WHOLE,
@@ -285,8 +351,21 @@ async fn run(plan: Plan) -> Outcome {
     for (id, event) in events.iter().enumerate() {
         put(&mut queue, start + event.begin, Next::Begin(id));
     }
-    put(&mut queue, start + Duration::from_millis(1), Next::Change);
-    put(&mut queue, start + Duration::from_millis(2), Next::Scrape);
+    match course {
+        None => {
+            put(&mut queue, start + Duration::from_millis(1), Next::Change(None));
+            put(&mut queue, start + Duration::from_millis(2), Next::Scrape(true));
+        }
+        Some(Course { changes, scrapes }) => {
+            server.cluster().age();
+            for (at, seed) in changes {
+                put(&mut queue, start + at, Next::Change(Some(seed)));
+            }
+            for at in scrapes {
+                put(&mut queue, start + at, Next::Scrape(false));
+            }
+        }
+    }
 
     let mut checker = Checker::default();
     let mut outcome = Outcome { violation: None, told: Vec::new(), scrapes: 0, requests: 0 };
@@ -301,16 +380,22 @@ async fn run(plan: Plan) -> Outcome {
         sleep_until(at).await;
         let now = Instant::now();
         match next {
-            Next::Change => {
+            Next::Change(told) => {
                 let is_away = |fault: &Fault| {
                     matches!(fault, Fault::Restarted { .. } | Fault::Restored { .. })
                 };
                 // A server that is away takes no changes.
                 if !lasting.iter().any(|(id, _)| is_away(&events[*id].fault)) {
-                    server.cluster().change(&mut rng);
+                    match told {
+                        Some(seed) => server.cluster().change(&mut Rng::with_seed(seed)),
+                        None => server.cluster().change(&mut rng),
+                    }
                 }
-                let wait = if rng.u32(0..10) == 0 { 5_000 } else { 400 };
-                put(&mut queue, now + Duration::from_millis(rng.u64(1..wait)), Next::Change);
+                if told.is_none() {
+                    let wait = if rng.u32(0..10) == 0 { 5_000 } else { 400 };
+                    let wait = Duration::from_millis(rng.u64(1..wait));
+                    put(&mut queue, now + wait, Next::Change(None));
+                }
             }
             Next::Begin(id) => {
                 let Event { fault, lasts, is_part, .. } = &events[id];
@@ -334,7 +419,7 @@ async fn run(plan: Plan) -> Outcome {
                 lasting.retain(|(other, _)| *other != id);
                 write_token(server.token());
             }
-            Next::Scrape => {
+            Next::Scrape(again) => {
                 outcome.scrapes += 1;
                 let format = if rng.bool() { Format::Text } else { Format::OpenMetrics };
                 let body = catalog.frames(format, &ScrapeQuery::default());
@@ -396,7 +481,10 @@ async fn run(plan: Plan) -> Outcome {
                         break;
                     }
                 }
-                put(&mut queue, now + Duration::from_millis(rng.u64(100..900)), Next::Scrape);
+                if again {
+                    let wait = Duration::from_millis(rng.u64(100..900));
+                    put(&mut queue, now + wait, Next::Scrape(true));
+                }
             }
         }
     }

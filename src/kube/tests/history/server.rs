@@ -95,7 +95,7 @@ impl Ask {
 }
 
 impl Server {
-    pub fn new(rng: &mut Rng, tls: Option<TlsAcceptor>, trace: bool) -> Arc<Self> {
+    pub fn new(kinds: &[Kind], rng: &mut Rng, tls: Option<TlsAcceptor>, trace: bool) -> Arc<Self> {
         let state = State {
             rng: rng.fork(),
             faults: Vec::new(),
@@ -109,7 +109,7 @@ impl Server {
             token: 1,
             requests: 0,
         };
-        let cluster = Mutex::new(Cluster::new(rng));
+        let cluster = Mutex::new(Cluster::new(kinds, rng));
         let (state, told, start) = (Mutex::new(state), watch::Sender::new(0), Instant::now());
         Arc::new(Self { cluster, state, told, tls, start, trace })
     }
