@@ -174,8 +174,98 @@ def regular_expressions_and_options():
         put("options_file", text.encode())
 
 
+def foretold_and_suggested():
+    """Lines under a mapping, and streams with a value that differs each time."""
+    packets = []
+    for case in json.loads((STATSD / "e2e.json").read_text()):
+        parts = (p if isinstance(p, list) else [p] for p in case.get("packets") or [])
+        packets.append([raw(p) for p in itertools.chain.from_iterable(parts) if isinstance(p, str)])
+    lines = list(filter(None, packets))
+    lines += [[b"a.%d:1|c|#id:x" % n for n in range(6)], [b"b.%d:2|ms" % n for n in range(4)]]
+    for mapping, some in itertools.product((0, 16, 64, 128, 144, 192), lines):
+        if sum(map(len, some)) < 1500:
+            put("foretelling", bytes([mapping]) + b"\n".join(some))
+    forms = ["GET /user/%d/cart", "%08x-1111-4222-8333-444444444444", "10.0.0.%d", "k%d", "%d", "m%d@x.org", "a-%x"]
+    for form, count in itertools.product(forms, (4, 12)):
+        values = [form % (n * 7919) for n in range(count)]
+        for text in ("hits:1|c|#url:%s,code:200", "timed.%s.get:3|ms", "part.%s:1|g", "u,id=%s:1|s"):
+            some = "\n".join(text % value.replace(",", "") for value in values)
+            for bits in (0, 128):
+                put("suggestions", bytes([bits]) + some.encode())
+
+
+def web_configurations():
+    key = (ROOT.parent / "tests/web_config/keys").glob("*")
+    keys = {path.name: path.read_text() for path in key if path.is_file() and path.stat().st_size < 4000}
+    for case in json.loads((KSM / "web_config.json").read_text())["cases"]:
+        for text in filter(lambda text: isinstance(text, str), case.get("files", {}).values()):
+            put("web_config", re.sub(r"\{\{(.*?)\}\}", r"/no/\1", text).encode())
+            written = re.sub(r"(cert|key|client_ca)_file: \S+", r"\1: none", text)
+            put("web_config", re.sub(r"\{\{(.*?)\}\}", r"/no/\1", written).encode())
+    for name, text in keys.items():
+        lines = "".join(f"    {line}\n" for line in text.splitlines())
+        put("web_config", f"tls_server_config:\n  cert: |\n{lines}  key: |\n{lines}".encode())
+
+
+def negotiation():
+    headers = [case.get("accept") for case in json.loads((KSM / "content_negotiation.json").read_text())["cases"]]
+    headers += [case.get("accept_encoding") for case in json.loads((KSM / "compression.json").read_text())["cases"]]
+    for header in filter(None, headers):
+        put("accept", b"\0" + header.encode())
+    for entries in ((0, 10), (4, 10, 0, 5), (2, 9, 3, 9, 7, 1), (5, 0, 8, 10, 10, 10)):
+        put("accept", b"\1" + bytes(entries))
+
+
+def expositions():
+    for case in json.loads((KSM / "exposition.json").read_text())["cases"]:
+        for cut in (1, 30):
+            put("exposition_reader", bytes([cut]) + case["body"].encode())
+    for case in json.loads((STATSD / "e2e.json").read_text()):
+        samples = [line for line in case.get("expected") or [] if isinstance(line, str)]
+        meta = [line for line in case.get("expected_meta") or [] if isinstance(line, str)]
+        if samples and len(samples) < 40:
+            put("exposition_reader", b"\7" + "\n".join(meta + samples + [""]).encode())
+    put("exposition_reader", b'\3a_bucket{le="1",x="q\\"\\\\"} 17 # {trace_id="k"} 0.67 12\na 1e3 1395066363000\n# EOF\n')
+
+
+def nodes():
+    summary = json.loads((ROOT.parent / "tests/data/kubelet/summary.json").read_text())
+    summary["pods"] = summary.get("pods", [])[:2]
+    text = json.dumps(summary).encode()
+    for how in (2, 3, 6, 42, 130, 255):
+        put("node_summary", bytes([how]) + text)
+    number = b"0123456789abcdef" * 4
+    table = (
+        b"22 1 0:5 / / rw shared:1 - ext4 /dev/vda rw\n"
+        b"30 22 0:40 / /run/merged\\040x rw - overlay overlay rw,lowerdir=/l,upperdir=/u/1/fs,workdir=/w\n"
+        b"31 22 0:40 / /run/k8s.io/" + number + b"/rootfs rw - overlay overlay rw,upperdir=/u/1/fs\n"
+        b"33 22 0:42 / /other rw - overlay overlay rw,upperdir=/u/2\\054/fs\n"
+    )
+    put("node_summary", b"\0" + table)
+    put("node_summary", b"\1run/x\0var/lib/a b\0run/y\0var/lib/c,d\\e")
+
+
+def rules_and_histories():
+    # Rules a.*, *.b and a.b in both orders, a type, an action and a regular expression; then names.
+    names = b"\x08\x09\0\x08\x08\0\x09\x0a\0\x08\x09\x0a\0"
+    rules = [b"\x01\x10\x11\0", b"\x01\x11\x12\0", b"\x02\x10\x12\0", b"\x04\x11\x11\0", b"\xf8\x10\0"]
+    for order, chosen in itertools.product((0, 1), itertools.permutations(rules, 3)):
+        put("glob_trie", bytes([len(chosen) * 2 + order]) + b"".join(chosen) + names)
+    # Every fault by itself and with two others, over HTTP/1.1 and HTTP/2, among changes.
+    for fault, how in itertools.product(range(34), (8, 33, 82, 4)):
+        changes = bytes(byte for n in range(6) for byte in (n * 5 % 96, fault * 7 + n & 255, 64 + n))
+        for second in ((), (128, how, 70), (133, 0, 1)):
+            put("watch_model", bytes([how]) + changes[:9] + bytes([128 + fault, fault, 130, *second]) + changes[9:])
+
+
 statsd_lines()
 mappings_and_packets()
+foretold_and_suggested()
+web_configurations()
+negotiation()
+expositions()
+nodes()
+rules_and_histories()
 lists_and_watches()
 objects()
 headers()

@@ -17,6 +17,8 @@ pub mod cli;
 mod config_file;
 mod descriptors;
 pub mod exposition;
+#[cfg(fuzzing)]
+pub mod fuzzed;
 mod go;
 mod growth;
 pub mod kube;

@@ -20,3 +20,6 @@ mod summary;
 mod sys;
 mod trend;
 pub(crate) mod walk;
+
+#[cfg(fuzzing)]
+pub(crate) use mounts::places;

@@ -26,14 +26,24 @@ impl Overlay {
 ///
 /// The table cannot be read.
 pub(super) fn overlays(table: &Path) -> std::io::Result<Vec<Overlay>> {
-    let text = std::fs::read(table)?;
+    std::fs::read(table).map(|text| written(&text))
+}
+
+/// Those of the text of a table.
+fn written(text: &[u8]) -> Vec<Overlay> {
     let mut found: Vec<Overlay> =
-        String::from_utf8_lossy(&text).lines().filter_map(overlay).collect();
+        String::from_utf8_lossy(text).lines().filter_map(overlay).collect();
     found.sort_by(|a, b| (&a.upper, &a.point).cmp(&(&b.upper, &b.point)));
     // A mount that is bound elsewhere too: the place that names a container says more.
     found.sort_by_key(|of| (of.upper.clone(), of.container().is_none()));
     found.dedup_by(|later, earlier| later.upper == earlier.upper);
-    Ok(found)
+    found
+}
+
+/// Where each is mounted, and where it is written to.
+#[cfg(fuzzing)]
+pub(crate) fn places(text: &[u8]) -> Vec<(String, PathBuf)> {
+    written(text).into_iter().map(|Overlay { point, upper }| (point, upper)).collect()
 }
 
 fn overlay(line: &str) -> Option<Overlay> {

@@ -104,6 +104,14 @@ impl Offline {
         self.worker.end();
     }
 
+    /// Tells what would become of a line.
+    #[cfg(fuzzing)]
+    pub(crate) fn foretold(&self, line: &[u8]) -> crate::status::explanation::Explanation {
+        use super::explain::{Among, explain};
+        let loaded = self.shared.mapping.load();
+        explain(&loaded, self.shared.flags, Among::Those(&self.shared.registry), line, false)
+    }
+
     /// Removes the series whose time to live is over.
     pub fn expire(&self) {
         self.shared.registry.expire();
