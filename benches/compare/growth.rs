@@ -128,7 +128,7 @@ pub fn scrapers(programs: &Programs, size: Size) -> Result<String> {
             let cpu = listed.server.cpu()?;
             let mut wall = 0.0;
             for _ in 0..rounds {
-                wall += scrape_at_once(listed.port, gzip, scrapers)?;
+                wall += scrape_at_once(&listed.server, listed.port, gzip, scrapers)?;
             }
             let rounds = f64::from(rounds);
             let cpu = (listed.server.cpu()? - cpu) / rounds / scrapers as f64;

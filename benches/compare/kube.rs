@@ -78,6 +78,8 @@ impl Cluster {
             "--telemetry-host=127.0.0.1".to_owned(),
             format!("--telemetry-port={telemetry}"),
             "--enable-gzip-encoding".to_owned(),
+            // Twenty compressed answers at once take the original longer than the minute that it has by default.
+            "--server-write-timeout=1h".to_owned(),
         ]);
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let before = self.double.delivered();
@@ -151,13 +153,14 @@ pub fn scrape_cost(
     gzip: bool,
     times: usize,
 ) -> Result<Cost> {
-    scrape(port, path, gzip)?;
+    let scrape = || scrape(port, path, gzip).with_context(|| server.name().to_owned());
+    scrape()?;
     server.settle(LISTING)?;
     let cpu = server.cpu()?;
     let mut walls = Vec::new();
     let mut bytes = 0;
     for _ in 0..times {
-        let answer = scrape(port, path, gzip)?;
+        let answer = scrape()?;
         walls.push(answer.wall.as_secs_f64());
         bytes = answer.bytes;
     }
@@ -167,13 +170,19 @@ pub fn scrape_cost(
 }
 
 /// Scrapes from so many threads at once; returns the seconds until the last of them is done.
-pub fn scrape_at_once(port: u16, gzip: bool, scrapers: usize) -> Result<f64> {
+///
+/// # Errors
+/// One of the answers is none, or not whole: with the name of the program.
+pub fn scrape_at_once(server: &Server, port: u16, gzip: bool, scrapers: usize) -> Result<f64> {
     let start = Instant::now();
     let threads: Vec<_> = (0..scrapers)
         .map(|_| std::thread::spawn(move || scrape(port, "/metrics", gzip).map(|_| ())))
         .collect();
     for thread in threads {
-        thread.join().map_err(|_| anyhow::anyhow!("a scraper panicked"))??;
+        thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("a scraper panicked"))?
+            .with_context(|| format!("{}, {scrapers} scrapes at once", server.name()))?;
     }
     Ok(start.elapsed().as_secs_f64())
 }
@@ -207,7 +216,7 @@ pub fn large(cluster: &Cluster, who: Who, programs: &Programs, quick: bool) -> R
     let mut parallel = [Memory::default(); 2];
     for (gzip, memory) in [false, true].into_iter().zip(&mut parallel) {
         listed.server.forget_peak()?;
-        scrape_at_once(listed.port, gzip, PARALLEL)?;
+        scrape_at_once(&listed.server, listed.port, gzip, PARALLEL)?;
         listed.server.settle(LISTING)?;
         // Freed pages go back to the system after about a second.
         std::thread::sleep(Duration::from_secs(2));

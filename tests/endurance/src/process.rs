@@ -59,6 +59,11 @@ impl Server {
         })
     }
 
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// When it was started.
     pub fn started(&self) -> Instant {
         self.started
