@@ -70,6 +70,20 @@ impl Walk {
         &self.resources[step.resource].schema.families[step.family]
     }
 
+    /// Whether a step is the first one of its resource and all its families have their headers there.
+    pub(super) fn opens_all(&self, step: &Step) -> bool {
+        let mut others = self.resources[step.resource].schema.families.iter().skip(1);
+        let opens = self.names.is_none() && step.family == 0 && step.page.is_none();
+        opens && !others.any(|family| self.claimed.contains(&family.name))
+    }
+
+    /// Goes on behind a resource whose families all have their headers there.
+    pub(super) fn pass(&mut self, resource: usize) {
+        let families = self.resources[resource].schema.families.iter();
+        self.claimed.extend(families.map(|family| family.name.clone()));
+        self.at = Some(Position { resource: resource + 1, family: 0, store: 0, page: 0 });
+    }
+
     /// Whether a family of this name is asked for.
     pub(super) fn wants(&self, name: &str) -> bool {
         wants(self.names.as_ref(), name)

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::body::Body;
-use super::codes::Codes;
-use super::gzip::Deflate;
+use super::gzip::{Deflate, Known};
 use super::narrow::Narrowed;
 use super::resource::Resource;
 use super::schema::Schema;
@@ -42,7 +41,7 @@ pub struct Catalog(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     entries: RwLock<Vec<Entry>>,
-    codes: Arc<Codes>,
+    known: Arc<Known>,
     by_the_book: bool,
     scrapes: Mutex<Scrapes>,
 }
@@ -81,8 +80,8 @@ impl Catalog {
             }
         }
         drop(entries);
-        // Codes are made for the families there were. Freeing stores takes a while: not under the lock.
-        old.iter().for_each(|entry| self.0.codes.forget(&entry.schema.resource));
+        // What is noted is of the families there were. Freeing stores takes a while: not under the lock.
+        old.iter().for_each(|entry| self.0.known.forget(&entry.schema.resource));
     }
 
     /// Every resource with its number of objects.
@@ -187,8 +186,8 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
-        let (names, codes) = (query.names.clone(), Arc::clone(&self.0.codes));
-        let body = move |resources| Deflate::new(resources, format, names, codes);
+        let (names, known) = (query.names.clone(), Arc::clone(&self.0.known));
+        let body = move |resources| Deflate::new(resources, format, names, known);
         self.body(query, body, || Piece::Text(Bytes::new()))
     }
 

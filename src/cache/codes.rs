@@ -313,8 +313,8 @@ fn pages(resource: &Resource) -> usize {
     resource.stores.iter().map(|store| store.pages.len()).sum()
 }
 
-/// Whether the wanted families of a resource have so little text that it is worth no codes.
-pub(super) fn is_small(resource: &Resource, wanted: impl Fn(&str) -> bool) -> bool {
+/// How much text (in bytes) the wanted families of a resource have, if that is so little that it is worth no codes.
+pub(super) fn little_text(resource: &Resource, wanted: impl Fn(&str) -> bool) -> Option<usize> {
     let small = if pages(resource) <= FEW { FEW_OBJECTS_TEXT } else { SHORT };
     let mut text = 0;
     for (at, family) in resource.schema.families.iter().enumerate() {
@@ -324,11 +324,11 @@ pub(super) fn is_small(resource: &Resource, wanted: impl Fn(&str) -> bool) -> bo
         for page in resource.stores.iter().flat_map(|store| store.pages.iter()) {
             text += page.text_len(&family.name, at);
             if text >= small {
-                return false;
+                return None;
             }
         }
     }
-    true
+    Some(text)
 }
 
 /// The codes of resources by their names, with the number of pages that they were made for.

@@ -8,22 +8,51 @@
 //! foretells too little, which are searched, and those that cost most for each byte that is noted, up to a
 //! fortieth of the text.
 //!
-//! A resource with little text is handed on as text: a general compressor takes no time for it, and what
-//! pays off for a large one (codes from a sample, noted bits) does not.
+//! What pays off for a large resource (codes from a sample, noted bits) does not for one with little text: its text goes
+//! through a general compressor once, until it changes. Very little is handed on as text.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::bits::BitWriter;
 use super::body::{FRAME, Step, Walk, Walked, expand};
-use super::codes::{Codes, Making, ResourceCodes, is_small};
+use super::codes::{Codes, Making, ResourceCodes, little_text};
 use super::crc::Checksum;
 use super::frames::Frames;
 use super::lines::{Lines, Manner};
+use super::packed::{self, Content, Packed, Packing};
 use super::page::PAGE;
 use super::resource::Resource;
 use super::segment::Segment;
 use crate::exposition::{DeflatePart, Format, Piece};
+
+/// What scrapes have noted of resources.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    codes: Codes,
+    packed: Packed,
+}
+
+impl Known {
+    /// The resource has other families from here on, or is gone.
+    pub(super) fn forget(&self, resource: &str) {
+        self.codes.forget(resource);
+        self.packed.forget(resource);
+    }
+}
+
+/// How a resource is written.
+#[derive(Clone, Debug)]
+enum Way {
+    /// As text.
+    Text,
+    /// By a general compressor.
+    Pack(Content),
+    /// It has been compressed already.
+    Packed(DeflatePart),
+    /// From its templates.
+    Codes(Arc<ResourceCodes>),
+}
 
 /// The pieces of a body that is to be compressed.
 #[derive(Debug)]
@@ -34,16 +63,17 @@ pub(super) struct Deflate {
     whole: bool,
     resources: Arc<[Resource]>,
     /// What is known of all resources.
-    known: Arc<Codes>,
-    /// The resource at hand, and the codes of its text if it is not left as text.
-    codes: Option<(usize, Option<Arc<ResourceCodes>>)>,
-    /// These codes while they are made.
+    known: Arc<Known>,
+    /// The resource at hand, and how it is written.
+    way: Option<(usize, Way)>,
+    /// Its codes while they are made.
     making: Option<Making>,
     /// The step at hand and the object to go on with, if the last piece ended within it.
     rest: Option<(Step, usize)>,
     /// Text that is handed on.
     text: Vec<u8>,
     block: Option<Block>,
+    packing: Option<Packing>,
     scratch: Vec<u8>,
     frames: Frames,
     ended: bool,
@@ -92,7 +122,7 @@ impl Deflate {
         resources: Vec<Resource>,
         format: Format,
         names: Option<BTreeSet<String>>,
-        known: Arc<Codes>,
+        known: Arc<Known>,
     ) -> Self {
         let resources: Arc<[Resource]> = resources.into();
         Self {
@@ -100,12 +130,13 @@ impl Deflate {
             walk: Walk::new(Arc::clone(&resources), names),
             resources,
             known,
-            codes: None,
+            way: None,
             making: None,
             format,
             rest: None,
             text: Vec::new(),
             block: None,
+            packing: None,
             scratch: Vec::new(),
             frames: Frames::default(),
             ended: false,
@@ -114,27 +145,50 @@ impl Deflate {
 
     /// What there is when others are to go first, if only nothing.
     fn so_far(&mut self) -> Piece {
-        match &mut self.block {
-            Some(block) => block.take(&self.frames),
-            None => Piece::Text(std::mem::take(&mut self.text).into()),
+        match (&mut self.block, &mut self.packing) {
+            (Some(block), _) => block.take(&self.frames),
+            (None, Some(packing)) => packing.piece(),
+            (None, None) => self.as_text(),
         }
     }
 
-    /// Decides how a resource is written, or does a piece of the work that this takes.
-    fn choose(&mut self, at: usize) -> Option<Option<Arc<ResourceCodes>>> {
-        if let Some((_, codes)) = self.codes.as_ref().filter(|(of, _)| *of == at) {
-            return Some(codes.clone());
+    fn as_text(&mut self) -> Piece {
+        Piece::Text(std::mem::take(&mut self.text).into())
+    }
+
+    /// How a resource with so much text is written that is worth no codes.
+    fn without_codes(&self, content: Option<Content>, text: usize) -> Way {
+        match content {
+            Some(content) if text >= packed::FROM => Way::Pack(content),
+            _ => Way::Text,
+        }
+    }
+
+    /// Decides how the resource of a step is written, or does a piece of the work that this takes.
+    fn choose(&mut self, step: &Step) -> Option<Way> {
+        let at = step.resource;
+        if let Some((_, way)) = self.way.as_ref().filter(|(of, _)| *of == at) {
+            return Some(way.clone());
         }
         let resource = &self.resources[at];
-        let codes = if self.making.is_none() && is_small(resource, |name| self.walk.wants(name)) {
-            None
+        let is_whole = resource.part_of.is_none() && self.walk.opens_all(step);
+        let content = is_whole.then(|| Content::of(resource, self.format));
+        let packed = content.as_ref().and_then(|content| self.known.packed.of(content));
+        let little = || little_text(resource, |name| self.walk.wants(name));
+        let way = if let Some(part) = packed {
+            Way::Packed(part)
+        } else if self.making.is_none()
+            && let Some(text) = little()
+        {
+            self.without_codes(content, text)
         } else {
             // A part is written with the codes of the whole, so that what is noted with a page serves both. Another scrape
             // may have made some meanwhile: with codes of its own each of them would note everything anew.
             let whole = resource.part_of.as_deref().unwrap_or(resource);
-            match (self.known.known(whole), &mut self.making) {
-                (Some(codes), _) => Some(codes),
-                (None, Some(making)) => Some(making.go_on(&self.known)?),
+            let codes = &self.known.codes;
+            match (codes.known(whole), &mut self.making) {
+                (Some(codes), _) => Way::Codes(codes),
+                (None, Some(making)) => Way::Codes(making.go_on(codes)?),
                 (None, None) => {
                     self.making = Some(Making::new(whole));
                     return None;
@@ -142,26 +196,30 @@ impl Deflate {
             }
         };
         self.making = None;
-        self.codes = Some((at, codes.clone()));
-        Some(codes)
+        self.way = Some((at, way.clone()));
+        Some(way)
     }
 
-    /// Adds one step to the text that is handed on.
-    fn hand_on(&mut self, step: &Step) {
+    /// Adds one step to the text that is handed on, or to that of the resource at hand.
+    fn add_text(&mut self, step: &Step) {
         let family = self.walk.family(step);
+        let text = self.packing.as_mut().map_or(&mut self.text, |packing| &mut packing.text);
         match &step.page {
-            None => family.header(self.format, &mut self.text),
-            Some(page) => expand(family.name.as_bytes(), page, step.family, &mut self.text),
+            None => family.header(self.format, text),
+            Some(page) => expand(family.name.as_bytes(), page, step.family, text),
         }
     }
 
-    /// Ends the block of the resource before.
+    /// Ends the resource before.
     fn close(&mut self) -> Option<Piece> {
+        if let Some(packing) = self.packing.take() {
+            return Some(packing.end(&self.known.packed));
+        }
         let mut block = self.block.take()?;
         block.lines.flush(&mut block.writer);
         block.writer.finish();
         let piece = block.take(&self.frames);
-        if let Some((_, Some(codes))) = self.codes.as_ref().filter(|_| self.whole) {
+        if let Some((_, Way::Codes(codes))) = self.way.as_ref().filter(|_| self.whole) {
             codes.came_to(block.compressed, block.text);
         }
         Some(piece)
@@ -245,7 +303,10 @@ impl Iterator for Deflate {
     fn next(&mut self) -> Option<Piece> {
         while !self.ended {
             if self.text.len() >= FRAME {
-                return Some(Piece::Text(std::mem::take(&mut self.text).into()));
+                return Some(self.as_text());
+            }
+            if let Some(packing) = self.packing.as_mut().filter(|it| it.text.len() >= FRAME) {
+                return Some(packing.piece());
             }
             if let Some(block) = self.block.as_mut().filter(|block| block.writer.is_full()) {
                 return Some(block.take(&self.frames));
@@ -261,32 +322,38 @@ impl Iterator for Deflate {
                     }
                 },
             };
-            let other = self.block.as_ref().is_some_and(|block| block.resource != step.resource);
-            if other {
+            let block = self.block.as_ref().map(|block| block.resource);
+            let before = block.or(self.packing.as_ref().map(|packing| packing.resource));
+            if before.is_some_and(|before| before != step.resource) {
                 self.rest = Some((step, from));
                 return self.close();
             }
-            let Some(codes) = self.choose(step.resource) else {
+            let Some(way) = self.choose(&step) else {
                 self.rest = Some((step, from));
                 return Some(self.so_far());
             };
-            match codes {
-                None => self.hand_on(&step),
-                Some(_) if !self.text.is_empty() => {
+            match way {
+                Way::Text => self.add_text(&step),
+                _ if !self.text.is_empty() => {
                     self.rest = Some((step, from));
-                    return Some(Piece::Text(std::mem::take(&mut self.text).into()));
+                    return Some(self.as_text());
                 }
-                Some(codes) => {
+                Way::Packed(part) => {
+                    self.walk.pass(step.resource);
+                    return Some(Piece::Deflated(part));
+                }
+                Way::Pack(content) => {
+                    self.packing.get_or_insert_with(|| Packing::new(step.resource, content));
+                    self.add_text(&step);
+                }
+                Way::Codes(codes) => {
                     if let Some(from) = self.write(&step, from, &codes) {
                         self.rest = Some((step, from));
                     }
                 }
             }
         }
-        // At the end there is either text or a block, or neither.
-        self.close().or_else(|| {
-            let text = std::mem::take(&mut self.text);
-            (!text.is_empty()).then(|| Piece::Text(text.into()))
-        })
+        // At the end there is either text or a resource that is not ended, or neither.
+        self.close().or_else(|| (!self.text.is_empty()).then(|| self.as_text()))
     }
 }

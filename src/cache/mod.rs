@@ -21,10 +21,13 @@ mod crc;
 mod frames;
 mod gzip;
 mod huffman;
+#[cfg(test)]
+mod inflated;
 mod kept;
 mod lines;
 mod narrow;
 mod objects;
+mod packed;
 mod page;
 mod recorded;
 mod resource;

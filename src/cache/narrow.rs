@@ -42,14 +42,14 @@ impl Narrowing {
                 continue;
             };
             if self.stores.is_empty() {
-                self.stores.push(Snapshot { pages: Vec::new(), counts: Vec::new() });
+                self.stores.push(Snapshot::default());
             }
             let Some(page) = store.pages.get(self.page) else {
                 self.page = 0;
                 if self.stores.len() == resource.stores.len() {
                     self.next_resource();
                 } else {
-                    self.stores.push(Snapshot { pages: Vec::new(), counts: Vec::new() });
+                    self.stores.push(Snapshot::default());
                 }
                 continue;
             };
@@ -138,9 +138,7 @@ impl<B: Iterator> Iterator for Narrowed<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
-    use super::super::{Catalog, Family, MetricKind, Rendered, Schema, Store};
+    use super::super::{Catalog, Family, MetricKind, Rendered, Schema, Store, inflated};
     use super::*;
     use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 
@@ -241,17 +239,7 @@ mod tests {
     fn compressed_it_is_the_same_and_leaves_the_codes_of_others_alone() {
         let catalog = catalog(30_000);
         let inflated = |query: &ScrapeQuery| {
-            let (mut stream, mut text) = (Vec::new(), Vec::new());
-            for piece in catalog.deflated(Format::Text, query) {
-                match piece {
-                    Piece::Deflated(part) => stream.extend_from_slice(&part.bytes),
-                    Piece::Text(bytes) => {
-                        inflate(&mut stream, &mut text);
-                        text.extend_from_slice(&bytes);
-                    }
-                }
-            }
-            inflate(&mut stream, &mut text);
+            let text = inflated::inflated(catalog.deflated(Format::Text, query));
             String::from_utf8(text).expect("UTF-8")
         };
         let size = || -> usize {
@@ -265,12 +253,6 @@ mod tests {
         let (before, whole) = (size(), text(&catalog, &ScrapeQuery::default()));
         assert!(inflated(&narrow) == text(&catalog, &narrow));
         assert!(size() == before && inflated(&ScrapeQuery::default()) == whole);
-    }
-
-    fn inflate(stream: &mut Vec<u8>, text: &mut Vec<u8>) {
-        stream.extend_from_slice(&[3, 0]);
-        flate2::read::DeflateDecoder::new(&stream[..]).read_to_end(text).expect("deflate");
-        stream.clear();
     }
 
     /// Others have their turn while a large cluster is looked through, and pages of one namespace are not copied.

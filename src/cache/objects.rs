@@ -7,6 +7,7 @@
 //! their keys, and one whose identity changes stays where it is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 
@@ -18,6 +19,9 @@ use super::tally::{Count, Group, NOWHERE, Tally};
 
 /// What tells objects of a store apart: see [`super::store::Store`].
 pub(crate) type Key = u128;
+
+/// The last number that the content of a store was given.
+static CONTENTS: AtomicU64 = AtomicU64::new(0);
 
 /// A page with fewer objects is joined with a neighbour.
 const SPARSE: usize = PAGE / 4;
@@ -36,6 +40,8 @@ pub(super) struct Objects {
     /// Series of all objects.
     series: u64,
     tally: Tally,
+    /// What tells this content from any other that a store of the process had; 0 where there is none.
+    content: u64,
     scratch: Scratch,
 }
 
@@ -79,6 +85,15 @@ impl Objects {
         Some(Kept::paged(page, place.at as usize % PAGE, place.series))
     }
 
+    /// A number that no other content of any store has had: where it is the same, so is the text.
+    pub(super) fn content(&self) -> u64 {
+        self.content
+    }
+
+    fn changed(&mut self) {
+        self.content = CONTENTS.fetch_add(1, Ordering::Relaxed) + 1;
+    }
+
     /// The pages in order.
     pub(super) fn pages(&self) -> Vec<Arc<Page>> {
         self.order.iter().map(|&number| Arc::clone(&self.leaf(number).page)).collect()
@@ -99,6 +114,8 @@ impl Objects {
         self.put(key, object, families);
         let group = self.tally.enter(&object.counted);
         self.note_group(key, group);
+        // The number of a group that is gone is given again.
+        self.changed();
     }
 
     fn note_group(&mut self, key: Key, group: Group) {
@@ -116,7 +133,9 @@ impl Objects {
         self.series = self.series + u64::from(object.series) - u64::from(old);
         let leaf = &mut self.leaves[place as usize / PAGE];
         let page = Arc::make_mut(&mut leaf.page);
-        page.put(place as usize % PAGE, object, &mut self.scratch);
+        if page.put(place as usize % PAGE, object, &mut self.scratch) {
+            self.changed();
+        }
     }
 
     /// Removes the object with this key; tells whether there was one.
@@ -131,6 +150,7 @@ impl Objects {
             *self = Self::default();
             return true;
         }
+        self.changed();
         let (number, slot) = (place / PAGE as u32, place as usize % PAGE);
         let leaf = &mut self.leaves[number as usize];
         leaf.keys.remove(slot);
@@ -156,6 +176,7 @@ impl Objects {
         Arc::make_mut(&mut leaf.page).insert(slot, object, &mut self.scratch);
         leaf.keys.insert(slot, key);
         self.renumber(number, slot);
+        self.changed();
         self.series += u64::from(object.series);
         if let Some(place) = self.places.get_mut(&key) {
             place.series = object.series;
@@ -328,6 +349,9 @@ impl Filling {
     /// What was added.
     pub(super) fn end(mut self) -> Objects {
         self.flush();
+        if self.objects.len() > 0 {
+            self.objects.changed();
+        }
         self.objects
     }
 

@@ -297,10 +297,11 @@ impl Page {
         padded(self.identities.as_ref(), self.len).take_while(|other| *other <= identity).count()
     }
 
-    /// Puts an object into the place of the one in `slot`.
-    pub(super) fn put(&mut self, slot: usize, object: &Rendered, scratch: &mut Scratch) {
+    /// Puts an object into the place of the one in `slot`; tells whether it has another text.
+    pub(super) fn put(&mut self, slot: usize, object: &Rendered, scratch: &mut Scratch) -> bool {
         set(&mut self.namespaces, self.len, slot, &object.namespace, scratch);
-        if set(&mut self.identities, self.len, slot, &object.identity, scratch) {
+        let mut changed = set(&mut self.identities, self.len, slot, &object.identity, scratch);
+        if changed {
             self.forget();
         }
         let first = self.marks_of(slot).start;
@@ -310,7 +311,9 @@ impl Page {
                 _ => continue,
             }
             self.put_group(group, slot, object, scratch);
+            changed = true;
         }
+        changed
     }
 
     /// Inserts an object before the one in `slot`.

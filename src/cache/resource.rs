@@ -21,7 +21,7 @@ impl Resource {
         let counts = self.stores.iter_mut().map(|store| std::mem::take(&mut store.counts));
         let pages = tally::pages(&self.schema, counts);
         if !pages.is_empty() {
-            self.stores.push(Snapshot { pages, counts: Vec::new() });
+            self.stores.push(Snapshot { pages, ..Snapshot::default() });
         }
     }
 }

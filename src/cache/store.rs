@@ -33,11 +33,13 @@ pub struct Store {
 }
 
 /// What a scrape reads: the pages of one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) pages: Vec<Arc<Page>>,
     /// What was counted over all objects.
     pub(super) counts: Vec<Count>,
+    /// As [`Objects::content`]; 0 for what was made for one scrape.
+    pub(super) content: u64,
 }
 
 /// Makes a key of a uid: two independently seeded 64-bit hashes. With a seed of the process's own, two of a
@@ -151,7 +153,7 @@ impl Store {
     /// through pages that have changed; nothing is locked meanwhile.
     #[must_use]
     pub fn size(&self) -> Size {
-        let Snapshot { pages, counts } = self.snapshot();
+        let Snapshot { pages, counts, .. } = self.snapshot();
         let mut size = Size::default();
         for page in pages {
             let Size { series, bytes } = page.size(&self.schema.families);
@@ -177,7 +179,8 @@ impl Store {
 
     pub(super) fn snapshot(&self) -> Snapshot {
         let objects = self.lock();
-        Snapshot { pages: objects.pages(), counts: objects.counts() }
+        let (pages, counts) = (objects.pages(), objects.counts());
+        Snapshot { pages, counts, content: objects.content() }
     }
 
     #[cfg(test)]
@@ -265,13 +268,12 @@ impl Replacement {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::io::Read;
 
     use proptest::prelude::*;
 
     use super::super::{Catalog, Family, MetricKind};
     use super::*;
-    use crate::exposition::{DeflatePart, Format, Piece, ScrapeQuery, Source};
+    use crate::exposition::{Format, ScrapeQuery, Source};
 
     fn schema() -> Arc<Schema> {
         let family = |name: &str| Family {
@@ -302,35 +304,9 @@ mod tests {
         body.lines().map(str::to_owned).collect()
     }
 
-    /// The text of a gzip body, each run of deflate parts checked against its own checksum and length.
+    /// The text of a gzip body.
     fn inflated(catalog: &Catalog) -> Vec<u8> {
-        let mut text = Vec::new();
-        let mut run = Vec::new();
-        for piece in catalog.deflated(Format::Text, &ScrapeQuery::default()) {
-            match piece {
-                Piece::Text(bytes) => {
-                    inflate(&std::mem::take(&mut run), &mut text);
-                    text.extend_from_slice(&bytes);
-                }
-                Piece::Deflated(part) => run.push(part),
-            }
-        }
-        inflate(&run, &mut text);
-        text
-    }
-
-    fn inflate(parts: &[DeflatePart], text: &mut Vec<u8>) {
-        let mut stream: Vec<u8> = parts.iter().flat_map(|part| part.bytes.clone()).collect();
-        stream.extend_from_slice(&[3, 0]);
-        let mut own = Vec::new();
-        flate2::read::DeflateDecoder::new(&stream[..]).read_to_end(&mut own).unwrap();
-        let mut sum = crc32fast::Hasher::new();
-        for part in parts {
-            sum.combine(&crc32fast::Hasher::new_with_initial_len(part.crc, part.text_len));
-        }
-        assert_eq!(sum.finalize(), crc32fast::hash(&own));
-        assert_eq!(parts.iter().map(|part| part.text_len).sum::<u64>(), own.len() as u64);
-        text.extend_from_slice(&own);
+        super::super::inflated::inflated(catalog.deflated(Format::Text, &ScrapeQuery::default()))
     }
 
     fn expected(model: &BTreeMap<u16, (u32, [u8; 3])>) -> Vec<String> {

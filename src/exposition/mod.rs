@@ -5,6 +5,7 @@
 //! what they have without knowing them.
 
 pub mod budget;
+pub(crate) mod deflate;
 pub(crate) mod escape;
 pub(crate) mod family;
 pub(crate) mod float;

@@ -9,8 +9,8 @@
 
 use bytes::Bytes;
 
-use super::deflate::Deflater;
 use crate::exposition::Piece;
+use crate::exposition::deflate::Deflater;
 
 /// No name, no time stamp, unknown system, fastest algorithm.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];

@@ -23,7 +23,6 @@ pub(crate) mod authorisation;
 pub(crate) mod body;
 pub(crate) mod cardinality;
 pub(crate) mod connection;
-mod deflate;
 pub(crate) mod explain;
 pub mod gzip;
 mod handshake;
