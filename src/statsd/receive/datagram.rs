@@ -15,8 +15,10 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use socket2::Socket;
 
-use super::net::{Batch, Stamp, kernel_drops};
+use super::batch::Batch;
+use super::net::kernel_drops;
 use super::pace::Pace;
+use super::stamp::Stamp;
 use crate::statsd::metrics::{Listener, Metrics, SocketFacts, bump};
 
 const FIRST_RETRY: Duration = Duration::from_millis(10);

@@ -32,7 +32,7 @@ use mio::{Events, Poll, Token, Waker};
 use socket2::Socket;
 
 use super::datagram::{DatagramSource, Open, Port};
-use super::net::Stamp;
+use super::stamp::Stamp;
 use super::tcp::{Arrival, TcpSource};
 use crate::descriptors::Descriptors;
 use crate::statsd::ingest::{Shared, Worker};

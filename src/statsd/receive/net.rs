@@ -1,30 +1,19 @@
-//! Sockets: many datagrams with one system call, when each reached this host, and what the kernel dropped.
+//! Sockets: how they are opened, when what they hold reached this host, and what the kernel dropped.
 //!
-//! Unsafe code is in this module (and in `cli::startup_code` and `descriptors`, for a call each): `recvmmsg`, `recvmsg`
-//! and socket options that no safe wrapper offers. It moves bytes and knows nothing of lines.
+//! Unsafe code is for `recvmsg` and socket options that no safe wrapper offers. It moves bytes and knows nothing of lines.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
-/// Datagrams taken with one call.
-const BATCH: usize = 64;
-/// The longest datagram is 65,507 bytes over UDP; the original reads 65,535.
-const DATAGRAM: usize = 65_535;
-/// Distance of buffers. Not a power of two, or the beginnings of all of them would compete for the same cache lines.
-const STRIDE: usize = DATAGRAM + 1 + 1_408;
-/// Words of control data for each read: room for a time (4 words) and a 32-bit counter (3).
-const CONTROL_WORDS: usize = 8;
-/// Bytes of a sender's name: of the longer one of both IP families.
-const NAME: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
-/// Words before the data of a control message: its length, level and type.
-const CONTROL_HEAD: usize = 2;
+use super::stamp::{CONTROL_WORDS, Stamp, control_stamp};
+
 /// Connections that the kernel completes before they are accepted; capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 1_024;
 /// Probes of idle TCP connections as Go programs send them, so that a peer that is gone is noticed.
@@ -33,28 +22,6 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 const DEFAULT_READ_BUFFER: usize = 16 << 20;
 /// `SK_MEMINFO_DROPS`, the place of the drop counter in what `SO_MEMINFO` gives.
 const MEMINFO_DROPS: usize = 8;
-
-/// When something reached this host: nanoseconds of its wall clock, as the kernel notes it for each packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Stamp(u64);
-
-impl Stamp {
-    /// Later than everything.
-    pub(crate) const MAX: Self = Self(u64::MAX);
-    /// Earlier than everything.
-    pub(crate) const MIN: Self = Self(0);
-
-    /// The present time, by the clock that stamps packets.
-    pub(crate) fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    #[cfg(test)]
-    pub(crate) const fn at(nanos: u64) -> Self {
-        Self(nanos)
-    }
-}
 
 /// Opens a UDP socket. `read_buffer` is in bytes, 0 for as much as the system allows.
 ///
@@ -227,191 +194,12 @@ pub(crate) fn receive(
     }
 }
 
-/// Buffers for one batch of datagrams, which are taken one after the other.
-pub(crate) struct Batch {
-    buffers: Vec<u8>,
-    /// What the kernel is pointed at; the pointers lead into `buffers`, `vectors` and `control`, which never move.
-    headers: Vec<libc::mmsghdr>,
-    _vectors: Vec<libc::iovec>,
-    /// Where each came from.
-    names: Vec<libc::sockaddr_in6>,
-    control: Vec<u64>,
-    filled: usize,
-    /// Number of the next datagram to be taken.
-    next: usize,
-}
-
-// SAFETY: the pointers in `headers` lead into vectors that the batch owns and nobody else knows, and go where it goes.
-unsafe impl Send for Batch {}
-
-impl std::fmt::Debug for Batch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batch").field("filled", &self.filled).finish_non_exhaustive()
-    }
-}
-
-impl Batch {
-    pub(crate) fn new() -> Self {
-        // Untouched pages of these 4 MB cost nothing: a short datagram uses the first page of its buffer.
-        let mut buffers = vec![0u8; BATCH * STRIDE];
-        let mut control = vec![0u64; BATCH * CONTROL_WORDS];
-        let mut vectors: Vec<libc::iovec> = buffers
-            .chunks_exact_mut(STRIDE)
-            .map(|buffer| libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: DATAGRAM })
-            .collect();
-        // SAFETY: all fields of `sockaddr_in6` are integers, for which zero is a valid value.
-        let mut names: Vec<libc::sockaddr_in6> = vec![unsafe { zeroed() }; BATCH];
-        let headers = vectors
-            .iter_mut()
-            .zip(control.chunks_exact_mut(CONTROL_WORDS))
-            .zip(&mut names)
-            .map(|((vector, control), name)| {
-                // SAFETY: all fields of `mmsghdr` are integers and pointers, for which zero is a valid value.
-                let mut header: libc::mmsghdr = unsafe { zeroed() };
-                header.msg_hdr.msg_iov = vector;
-                header.msg_hdr.msg_iovlen = 1;
-                header.msg_hdr.msg_name = std::ptr::from_mut(name).cast();
-                header.msg_hdr.msg_namelen = NAME;
-                header.msg_hdr.msg_control = control.as_mut_ptr().cast();
-                header.msg_hdr.msg_controllen = CONTROL_WORDS * size_of::<u64>();
-                header
-            })
-            .collect();
-        Self { buffers, headers, _vectors: vectors, names, control, filled: 0, next: 0 }
-    }
-
-    /// Reads all datagrams that are there, up to a batch, without waiting. Those of the batch before are gone.
-    ///
-    /// # Errors
-    /// What the system call says, `WouldBlock` if there is none; interrupted calls are repeated.
-    pub(crate) fn receive(&mut self, socket: &Socket) -> io::Result<usize> {
-        let descriptor: RawFd = socket.as_raw_fd();
-        // The kernel wrote into those alone.
-        for header in self.headers.iter_mut().take(self.filled) {
-            header.msg_hdr.msg_flags = 0;
-            header.msg_hdr.msg_namelen = NAME;
-            header.msg_hdr.msg_controllen = CONTROL_WORDS * size_of::<u64>();
-        }
-        (self.filled, self.next) = (0, 0);
-        loop {
-            // SAFETY: each of the `BATCH` headers points to an `iovec` over its own part of `buffers`, to its own of
-            // `names` and to its own part of `control`, with their true lengths. Those vectors are never resized, so the pointers hold; no
-            // reference into them exists during the call as `self` is borrowed exclusively. The descriptor is open.
-            let received = unsafe {
-                libc::recvmmsg(
-                    descriptor,
-                    self.headers.as_mut_ptr(),
-                    self.headers.len() as u32,
-                    libc::MSG_DONTWAIT as _,
-                    std::ptr::null_mut(),
-                )
-            };
-            if received >= 0 {
-                self.filled = received as usize;
-                return Ok(self.filled);
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-        }
-    }
-
-    /// Whether every datagram has been taken.
-    pub(crate) fn is_done(&self) -> bool {
-        self.next >= self.filled
-    }
-
-    /// When the next datagram came, if there is one and the kernel says so.
-    pub(crate) fn next_stamp(&self) -> Option<Stamp> {
-        let header = self.headers.get(..self.filled)?.get(self.next)?;
-        let words = self.control.chunks_exact(CONTROL_WORDS).nth(self.next)?;
-        control_stamp(words, header.msg_hdr.msg_controllen)
-    }
-
-    /// Takes the next datagram, with the address of its sender if that has one.
-    pub(crate) fn take(&mut self) -> Option<(&[u8], Option<IpAddr>)> {
-        let header = self.headers.get(..self.filled)?.get(self.next)?;
-        let address = self.names.get(self.next).and_then(|name| {
-            // The kernel writes no name for who has none, which is shorter than a family then.
-            if header.msg_hdr.msg_namelen < 2 { None } else { address(name) }
-        });
-        let length = (header.msg_len as usize).min(DATAGRAM);
-        let start = self.next * STRIDE;
-        self.next += 1;
-        Some((self.buffers.get(start..start + length)?, address))
-    }
-
-    /// The sum of the lengths of all datagrams of the batch.
-    pub(crate) fn bytes(&self) -> usize {
-        self.headers.iter().take(self.filled).map(|header| header.msg_len as usize).sum()
-    }
-
-    /// Whether the batch has no room for another datagram, so that the socket may hold more.
-    pub(crate) fn is_full(&self) -> bool {
-        self.filled == BATCH
-    }
-
-    /// How many of those datagrams did not fit into their buffer.
-    pub(crate) fn truncated(&self) -> usize {
-        self.headers
-            .iter()
-            .take(self.filled)
-            .filter(|header| header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0)
-            .count()
-    }
-
-    /// The kernel's drop counter that came with the last of those datagrams; it comes once there were drops.
-    pub(crate) fn drops(&self) -> Option<u32> {
-        let last = self.filled.checked_sub(1)?;
-        let header = self.headers.get(last)?;
-        let words = self.control.chunks_exact(CONTROL_WORDS).nth(last)?;
-        control_messages(words, header.msg_hdr.msg_controllen)
-            .find(|(option, _)| *option == libc::SO_RXQ_OVFL)
-            .and_then(|(_, data)| Some(*data.first()? as u32))
-    }
-}
-
-/// The IP address in a name that the kernel wrote; IPv4 is in it as such, whatever the socket's family.
-fn address(name: &libc::sockaddr_in6) -> Option<IpAddr> {
-    match i32::from(name.sin6_family) {
-        // `sockaddr_in` has its address where `sockaddr_in6` has the flow.
-        libc::AF_INET => Some(IpAddr::from(name.sin6_flowinfo.to_ne_bytes())),
-        libc::AF_INET6 => Some(IpAddr::from(name.sin6_addr.s6_addr).to_canonical()),
-        _ => None,
-    }
-}
-
-fn control_stamp(words: &[u64], length: usize) -> Option<Stamp> {
-    control_messages(words, length).find(|(option, _)| *option == libc::SCM_TIMESTAMPNS).and_then(
-        |(_, data)| match data {
-            [seconds, nanos, ..] => {
-                Some(Stamp(seconds.checked_mul(1_000_000_000)?.checked_add(*nanos)?))
-            }
-            _ => None,
-        },
-    )
-}
-
-/// Control messages of the socket level: type and data. Each is a `cmsghdr` (length, level, type), then the data, up to
-/// a full word. `length` is in bytes.
-fn control_messages(words: &[u64], length: usize) -> impl Iterator<Item = (i32, &[u64])> {
-    let mut rest = words.get(..(length / size_of::<u64>()).min(words.len())).unwrap_or_default();
-    std::iter::from_fn(move || {
-        let [size, kind, ..] = *rest else { return None };
-        let end = (size as usize).div_ceil(size_of::<u64>());
-        let data = rest.get(CONTROL_HEAD..end)?;
-        rest = rest.get(end..)?;
-        Some(([kind as u32 as i32, (kind >> 32) as u32 as i32], data))
-    })
-    .filter(|([level, _], _)| *level == libc::SOL_SOCKET)
-    .map(|([_, option], data)| (option, data))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::net::UdpSocket;
+
+    use super::super::batch::Batch;
+    use super::*;
 
     fn local() -> Socket {
         bind_udp("127.0.0.1:0".parse().expect("address"), 0, false).expect("bind")
@@ -479,7 +267,7 @@ mod tests {
         let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
         let mut batch = Batch::new();
         let mut space = [0; 100];
-        let mut last = Stamp(0);
+        let mut last = Stamp::MIN;
         // The kernel begins to stamp a moment after it is told to, so the first few may be read unstamped.
         let end = std::time::Instant::now() + Duration::from_secs(120);
         let mut stamped = 0;

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 
-use super::net::{self, Stamp};
+use super::net;
+use super::stamp::Stamp;
 use crate::descriptors::{Descriptors, Permit, Share};
 use crate::statsd::ingest::Worker;
 use crate::statsd::metrics::{Metrics, bump};

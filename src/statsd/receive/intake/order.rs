@@ -4,7 +4,7 @@
 //! it is known that it had come by some time, and that its socket became ready before those behind it. It knows times
 //! alone.
 
-use crate::statsd::receive::net::Stamp;
+use crate::statsd::receive::stamp::Stamp;
 
 /// What is known of a time of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::statsd::receive::net::{self, Read, Stamp};
+use crate::statsd::receive::net::{self, Read};
+use crate::statsd::receive::stamp::Stamp;
 
 /// How far the end of a packet is looked for at first.
 const REACH: usize = 1_024;
