@@ -83,7 +83,7 @@ pub fn node(pieces: Vec<Bytes>, torn: bool) -> String {
     let (first, _) = tokio::sync::watch::channel(false);
     let polling = poll(Arc::clone(&store), kubelet, None, rhythm, Polls::default(), first);
     // It goes on for ever; the first poll takes no time, and the next follows after a pause.
-    let once = in_no_time(tokio::time::timeout(second / 2, polling));
+    let once = in_no_time(async { tokio::time::timeout(second / 2, polling).await });
     assert!(once.is_err(), "it ended by itself");
     let body: Vec<u8> = store.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
     String::from_utf8(body).expect("UTF-8")

@@ -340,6 +340,15 @@ fn hostile_values_are_data() {
     assert!(all.starts_with("all series") && all.ends_with(&format!(" {promised}")), "{trial}");
 }
 
+/// Names of which there are few can be too many, if that is what somebody says.
+#[test]
+fn few_names_may_be_too_many() {
+    let lines: String = [0, 7_919, 15_838].map(|n| format!("part.{n}:1|g\n")).concat();
+    let rules = suggest(&["--min-values=2"], lines.as_bytes());
+    checked(&rules);
+    assert!(rules.starts_with("# 3 series of 3 metrics in 3 lines; "), "{rules}");
+}
+
 #[test]
 fn what_cannot_be_used_is_named() {
     let files = Files::new();

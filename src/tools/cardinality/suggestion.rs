@@ -155,7 +155,7 @@ impl Finding<'_> {
             let names: BTreeSet<String> = sample.into_values().collect();
             // Of a sample, as many as would be too many of all.
             let share = NAMES.min(names.len()) as u64 * self.least as u64;
-            let least = (share / self.before.names().value.max(1)).clamp(5, self.least as u64);
+            let least = (share / self.before.names().value.max(1)).max(5).min(self.least as u64);
             let found =
                 names::rules(&names, kind, form, least as usize, |name| taken.contains(name));
             taken.extend(found.iter().map(|rule| rule.rule.name.clone()));
