@@ -277,9 +277,13 @@ impl Page {
         texts.map(Segment::size).sum::<usize>() + size_of_val(&*self.marks)
     }
 
-    /// The namespace of each object.
-    pub(super) fn namespaces(&self) -> impl Iterator<Item = &[u8]> {
-        padded(self.namespaces.as_ref(), self.len)
+    /// Namespaces, and of how many neighbours each is that of.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = (&[u8], usize)> {
+        let runs = self.namespaces.iter().flat_map(Segment::runs);
+        // The last ones may have none.
+        let noted = self.namespaces.as_ref().map_or(0, Segment::pieces);
+        let rest = (self.len > noted).then_some((&[][..], self.len - noted));
+        runs.map(|(slots, namespace)| (namespace, slots.len())).chain(rest)
     }
 
     /// The identities, in the order of the objects; empty for a page whose objects have none.

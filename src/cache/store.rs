@@ -138,12 +138,11 @@ impl Store {
     /// How many objects there are of each namespace.
     pub(crate) fn namespaces(&self, count: &mut BTreeMap<Vec<u8>, u64>) {
         for page in self.snapshot().pages {
-            for run in page.namespaces().collect::<Vec<_>>().chunk_by(|one, other| one == other) {
-                let Some(namespace) = run.first() else { continue };
-                if let Some(count) = count.get_mut(*namespace) {
-                    *count += run.len() as u64;
+            for (namespace, objects) in page.namespaces() {
+                if let Some(count) = count.get_mut(namespace) {
+                    *count += objects as u64;
                 } else {
-                    count.insert(namespace.to_vec(), run.len() as u64);
+                    count.insert(namespace.to_vec(), objects as u64);
                 }
             }
         }

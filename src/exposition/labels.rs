@@ -32,7 +32,9 @@ pub(crate) fn push_rendered(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 
 /// A rendered set of these labels, which are in the order of their names.
 pub(crate) fn rendered(pairs: &[(&str, &str)]) -> Vec<u8> {
-    let mut text = Vec::new();
+    // Beside name and value an equals sign, two quotes and a comma.
+    let len = pairs.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    let mut text = Vec::with_capacity(len);
     for (name, value) in pairs {
         push(&mut text, name, value);
     }
