@@ -87,7 +87,8 @@ fn every_flag_is_read() {
     );
 }
 
-/// All files that may have `unsafe` in them, each for a call of the system or of the allocator that has no safe form.
+/// All files that speak of `unsafe` code: the library, which denies it, and those that have it, for calls of the system or of the
+/// allocator that have no safe form.
 const UNSAFE: [&str; 11] = [
     "allocator.rs",
     "app/process/startup_code.rs",

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::body::Body;
-use super::gzip::{Deflate, Known};
+use super::codes::Codes;
+use super::gzip::Deflate;
 use super::narrow::Narrowed;
 use super::resource::Resource;
 use super::schema::Schema;
@@ -41,7 +42,7 @@ pub struct Catalog(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     entries: RwLock<Vec<Entry>>,
-    known: Arc<Known>,
+    codes: Arc<Codes>,
     by_the_book: bool,
     scrapes: Mutex<Scrapes>,
 }
@@ -80,8 +81,8 @@ impl Catalog {
             }
         }
         drop(entries);
-        // What is noted is of the families there were. Freeing stores takes a while: not under the lock.
-        old.iter().for_each(|entry| self.0.known.forget(&entry.schema.resource));
+        // Codes are made for the families there were. Freeing stores takes a while: not under the lock.
+        old.iter().for_each(|entry| self.0.codes.forget(&entry.schema.resource));
     }
 
     /// Every resource with its number of objects.
@@ -186,8 +187,8 @@ impl Source for Catalog {
         format: Format,
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
-        let (names, known) = (query.names.clone(), Arc::clone(&self.0.known));
-        let body = move |resources| Deflate::new(resources, format, names, known);
+        let (names, codes) = (query.names.clone(), Arc::clone(&self.0.codes));
+        let body = move |resources| Deflate::new(resources, format, names, codes);
         self.body(query, body, || Piece::Text(Bytes::new()))
     }
 

@@ -20,26 +20,11 @@ use super::codes::{Codes, Making, ResourceCodes, little_text};
 use super::crc::Checksum;
 use super::frames::Frames;
 use super::lines::{Lines, Manner};
-use super::packed::{self, Content, Packed, Packing};
+use super::packed::{self, Content, Packing};
 use super::page::PAGE;
 use super::resource::Resource;
 use super::segment::Segment;
 use crate::exposition::{DeflatePart, Format, Piece};
-
-/// What scrapes have noted of resources.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    codes: Codes,
-    packed: Packed,
-}
-
-impl Known {
-    /// The resource has other families from here on, or is gone.
-    pub(super) fn forget(&self, resource: &str) {
-        self.codes.forget(resource);
-        self.packed.forget(resource);
-    }
-}
 
 /// How a resource is written.
 #[derive(Clone, Debug)]
@@ -48,8 +33,8 @@ enum Way {
     Text,
     /// By a general compressor.
     Pack(Content),
-    /// It has been compressed already.
-    Packed(DeflatePart),
+    /// It has been compressed already, and is handed on.
+    Packed,
     /// From its templates.
     Codes(Arc<ResourceCodes>),
 }
@@ -63,7 +48,7 @@ pub(super) struct Deflate {
     whole: bool,
     resources: Arc<[Resource]>,
     /// What is known of all resources.
-    known: Arc<Known>,
+    known: Arc<Codes>,
     /// The resource at hand, and how it is written.
     way: Option<(usize, Way)>,
     /// Its codes while they are made.
@@ -74,6 +59,8 @@ pub(super) struct Deflate {
     text: Vec<u8>,
     block: Option<Block>,
     packing: Option<Packing>,
+    /// The rest of a resource that has been compressed already.
+    packed: Option<DeflatePart>,
     scratch: Vec<u8>,
     frames: Frames,
     ended: bool,
@@ -122,7 +109,7 @@ impl Deflate {
         resources: Vec<Resource>,
         format: Format,
         names: Option<BTreeSet<String>>,
-        known: Arc<Known>,
+        known: Arc<Codes>,
     ) -> Self {
         let resources: Arc<[Resource]> = resources.into();
         Self {
@@ -137,6 +124,7 @@ impl Deflate {
             text: Vec::new(),
             block: None,
             packing: None,
+            packed: None,
             scratch: Vec::new(),
             frames: Frames::default(),
             ended: false,
@@ -156,14 +144,6 @@ impl Deflate {
         Piece::Text(std::mem::take(&mut self.text).into())
     }
 
-    /// How a resource with so much text is written that is worth no codes.
-    fn without_codes(&self, content: Option<Content>, text: usize) -> Way {
-        match content {
-            Some(content) if text >= packed::FROM => Way::Pack(content),
-            _ => Way::Text,
-        }
-    }
-
     /// Decides how the resource of a step is written, or does a piece of the work that this takes.
     fn choose(&mut self, step: &Step) -> Option<Way> {
         let at = step.resource;
@@ -172,29 +152,33 @@ impl Deflate {
         }
         let resource = &self.resources[at];
         let is_whole = resource.part_of.is_none() && self.walk.opens_all(step);
-        let content = is_whole.then(|| Content::of(resource, self.format));
-        let packed = content.as_ref().and_then(|content| self.known.packed.of(content));
+        let content = is_whole.then(|| resource.content(self.format));
+        let kept = resource.stores.first().filter(|_| is_whole).map(|store| &store.packed);
+        let part = content.as_ref().zip(kept).and_then(|(content, kept)| kept.of(content));
         let little = || little_text(resource, |name| self.walk.wants(name));
-        let way = if let Some(part) = packed {
-            Way::Packed(part)
+        let way = if part.is_some() {
+            self.packed = part;
+            Way::Packed
         } else if self.making.is_none()
             && let Some(text) = little()
         {
-            self.without_codes(content, text)
+            content.filter(|_| text >= packed::FROM).map_or(Way::Text, Way::Pack)
         } else {
             // A part is written with the codes of the whole, so that what is noted with a page serves both. Another scrape
             // may have made some meanwhile: with codes of its own each of them would note everything anew.
             let whole = resource.part_of.as_deref().unwrap_or(resource);
-            let codes = &self.known.codes;
-            match (codes.known(whole), &mut self.making) {
+            match (self.known.known(whole), &mut self.making) {
                 (Some(codes), _) => Way::Codes(codes),
-                (None, Some(making)) => Way::Codes(making.go_on(codes)?),
+                (None, Some(making)) => Way::Codes(making.go_on(&self.known)?),
                 (None, None) => {
                     self.making = Some(Making::new(whole));
                     return None;
                 }
             }
         };
+        if let (Way::Text | Way::Codes(_), Some(kept)) = (&way, kept) {
+            kept.forget();
+        }
         self.making = None;
         self.way = Some((at, way.clone()));
         Some(way)
@@ -213,7 +197,8 @@ impl Deflate {
     /// Ends the resource before.
     fn close(&mut self) -> Option<Piece> {
         if let Some(packing) = self.packing.take() {
-            return Some(packing.end(&self.known.packed));
+            let store = self.resources[packing.resource].stores.first()?;
+            return Some(packing.end(&store.packed));
         }
         let mut block = self.block.take()?;
         block.lines.flush(&mut block.writer);
@@ -302,6 +287,12 @@ impl Iterator for Deflate {
 
     fn next(&mut self) -> Option<Piece> {
         while !self.ended {
+            // It was chosen behind text, which goes first.
+            if let Some(part) = self.packed.as_mut().filter(|_| self.text.is_empty()) {
+                let piece = packed::split(part, FRAME);
+                self.packed = self.packed.take().filter(|rest| !rest.bytes.is_empty());
+                return Some(Piece::Deflated(piece));
+            }
             if self.text.len() >= FRAME {
                 return Some(self.as_text());
             }
@@ -338,10 +329,7 @@ impl Iterator for Deflate {
                     self.rest = Some((step, from));
                     return Some(self.as_text());
                 }
-                Way::Packed(part) => {
-                    self.walk.pass(step.resource);
-                    return Some(Piece::Deflated(part));
-                }
+                Way::Packed => self.walk.pass(step.resource),
                 Way::Pack(content) => {
                     self.packing.get_or_insert_with(|| Packing::new(step.resource, content));
                     self.add_text(&step);

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 
 use super::kept::Kept;
+use super::packed::Packed;
 use super::page::{PAGE, Page, PageBuilder};
 use super::schema::Rendered;
 use super::segment::Scratch;
@@ -42,6 +43,8 @@ pub(super) struct Objects {
     tally: Tally,
     /// What tells this content from any other that a store of the process had; 0 where there is none.
     content: u64,
+    /// What scrapes have compressed of it.
+    packed: Arc<Packed>,
     scratch: Scratch,
 }
 
@@ -90,8 +93,18 @@ impl Objects {
         self.content
     }
 
+    /// What scrapes may note of the present content. It is never that of another one.
+    pub(super) fn packed(&self) -> &Arc<Packed> {
+        &self.packed
+    }
+
     fn changed(&mut self) {
         self.content = CONTENTS.fetch_add(1, Ordering::Relaxed) + 1;
+        match Arc::get_mut(&mut self.packed) {
+            Some(packed) => *packed = Packed::default(),
+            // A scrape goes on with what was.
+            None => self.packed = Arc::default(),
+        }
     }
 
     /// The pages in order.

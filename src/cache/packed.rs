@@ -1,15 +1,14 @@
 //! The compressed text of resources that have little of it, kept until it changes.
 //!
 //! A general compressor takes a hundred times as long as to copy the text, and most of these resources (nodes, secrets, roles)
-//! are the same from scrape to scrape. Kept are at most the compressed bytes of a few megabytes for each.
+//! are the same from scrape to scrape. What is kept, the compressed bytes of a few megabytes at most for each, goes with the
+//! content of the store that it is of.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
 use super::crc::Checksum;
-use super::resource::Resource;
 use super::schema::Schema;
 use crate::exposition::deflate::Deflater;
 use crate::exposition::{DeflatePart, Format, Piece};
@@ -27,14 +26,40 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// The present content of a resource, all of it.
-    pub(super) fn of(resource: &Resource, format: Format) -> Self {
-        let stores = resource.stores.iter().map(|store| store.content).collect();
-        Self { schema: Arc::clone(&resource.schema), format, stores }
+    /// All of a resource whose stores have the contents of these numbers.
+    pub(super) fn new(schema: Arc<Schema>, format: Format, stores: Vec<u64>) -> Self {
+        Self { schema, format, stores }
     }
 
     fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.schema, &other.schema) && self.stores == other.stores
+        Arc::ptr_eq(&self.schema, &other.schema)
+            && (self.format, &self.stores) == (other.format, &other.stores)
+    }
+}
+
+/// The compressed texts of a resource, at most one in each format. A content of its first store has them.
+#[derive(Debug, Default)]
+pub(super) struct Packed(Mutex<Vec<(Content, DeflatePart)>>);
+
+impl Packed {
+    /// The whole text, if it has been compressed since it changed.
+    pub(super) fn of(&self, content: &Content) -> Option<DeflatePart> {
+        self.kept().iter().find(|(of, _)| of.is(content)).map(|(_, part)| part.clone())
+    }
+
+    fn keep(&self, content: Content, part: DeflatePart) {
+        let mut kept = self.kept();
+        kept.retain(|(of, _)| of.format != content.format);
+        kept.push((content, part));
+    }
+
+    /// Frees all of it.
+    pub(super) fn forget(&self) {
+        *self.kept() = Vec::new();
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<(Content, DeflatePart)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -64,11 +89,9 @@ impl Packing {
     /// Compresses the last of it, and keeps it all.
     pub(super) fn end(mut self, packed: &Packed) -> Piece {
         let last = self.compress(Deflater::end);
-        let (name, format) = (self.content.schema.resource.clone(), self.content.format);
         let Checksum { crc, len } = self.sum;
         self.bytes.shrink_to_fit();
-        let part = DeflatePart { bytes: self.bytes.into(), crc, text_len: len };
-        packed.kept().insert((name, format), (self.content, part));
+        packed.keep(self.content, DeflatePart { bytes: self.bytes.into(), crc, text_len: len });
         last
     }
 
@@ -84,26 +107,13 @@ impl Packing {
     }
 }
 
-/// The compressed texts by their resources' names and their formats.
-#[derive(Debug, Default)]
-pub(super) struct Packed(Mutex<HashMap<(String, Format), (Content, DeflatePart)>>);
-
-impl Packed {
-    /// The whole text of a resource, if it has been compressed since it changed.
-    pub(super) fn of(&self, content: &Content) -> Option<DeflatePart> {
-        let kept = self.kept();
-        let (of, part) = kept.get(&(content.schema.resource.clone(), content.format))?;
-        of.is(content).then(|| part.clone())
+/// Takes a piece off a text that was compressed before. Its checksum goes with the last one.
+pub(super) fn split(part: &mut DeflatePart, at_most: usize) -> DeflatePart {
+    if part.bytes.len() <= at_most {
+        let last = DeflatePart { bytes: Bytes::new(), crc: 0, text_len: 0 };
+        return std::mem::replace(part, last);
     }
-
-    /// The resource has other families from here on, or is gone.
-    pub(super) fn forget(&self, resource: &str) {
-        self.kept().retain(|(name, _), _| name != resource);
-    }
-
-    fn kept(&self) -> MutexGuard<'_, HashMap<(String, Format), (Content, DeflatePart)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    DeflatePart { bytes: part.bytes.split_to(at_most), crc: 0, text_len: 0 }
 }
 
 #[cfg(test)]
@@ -197,6 +207,50 @@ mod tests {
         scrape(Format::Text);
         catalog.exchange(None, &["as".to_owned()]);
         assert_eq!(places(&scrape(Format::Text)), [first[1].as_ptr()]);
+    }
+
+    /// A text that has been compressed before comes in pieces, as everything else does, and nothing of it is copied.
+    #[test]
+    fn kept_texts_are_split() {
+        for len in [0, 1, 9, 10, 11, 25] {
+            let bytes: Bytes = (0..len).collect::<Vec<u8>>().into();
+            let mut part = DeflatePart { bytes: bytes.clone(), crc: 7, text_len: 99 };
+            let mut pieces = vec![split(&mut part, 10)];
+            while !part.bytes.is_empty() {
+                pieces.push(split(&mut part, 10));
+            }
+            assert!(pieces.iter().all(|piece| piece.bytes.len() <= 10));
+            let at = |piece: &DeflatePart| piece.bytes.as_ptr() as usize - bytes.as_ptr() as usize;
+            assert!(len == 0 || pieces.iter().enumerate().all(|(n, piece)| at(piece) == n * 10));
+            assert_eq!(
+                pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>(),
+                usize::from(len)
+            );
+            let sums: Vec<_> = pieces.iter().map(|piece| (piece.crc, piece.text_len)).collect();
+            assert_eq!(sums.last(), Some(&(7, 99)));
+            assert!(sums.iter().rev().skip(1).all(|sum| *sum == (0, 0)));
+        }
+    }
+
+    /// What is kept goes with what it was made of.
+    #[test]
+    fn nothing_is_kept_of_what_is_gone() {
+        let catalog = Catalog::new();
+        let store = add(&catalog, "as", &["as_x"], 200);
+        let all = ScrapeQuery::default();
+        let is_kept = || !store.snapshot().packed.kept().is_empty();
+        scrape(&catalog, Format::Text, &all);
+        assert!(is_kept());
+        store.apply(&object(3, 2, 1));
+        assert!(!is_kept());
+        // A scrape that began before and ends later notes nothing of what is there now.
+        let begun = catalog.deflated(Format::Text, &all);
+        store.apply(&object(3, 3, 1));
+        assert!(begun.count() > 0 && !is_kept());
+        scrape(&catalog, Format::Text, &all);
+        assert!(is_kept());
+        (0..200).for_each(|uid| assert!(store.delete(format!("uid-{uid}").as_bytes())));
+        assert!(!is_kept());
     }
 
     /// What is counted over all objects belongs to the content.

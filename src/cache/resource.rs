@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::packed::Content;
 use super::schema::Schema;
 use super::store::Snapshot;
 use super::tally;
+use crate::exposition::Format;
 
 /// One resource at one moment.
 #[derive(Clone, Debug)]
@@ -16,6 +18,12 @@ pub(super) struct Resource {
 }
 
 impl Resource {
+    /// What tells its text in a format from any other.
+    pub(super) fn content(&self, format: Format) -> Content {
+        let stores = self.stores.iter().map(|store| store.content).collect();
+        Content::new(Arc::clone(&self.schema), format, stores)
+    }
+
     /// Puts the series that are numbers of all stores behind those of the stores.
     pub(super) fn count_up(&mut self) {
         let counts = self.stores.iter_mut().map(|store| std::mem::take(&mut store.counts));

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::kept::Kept;
 use super::objects::{Filling, Key, Objects};
+use super::packed::Packed;
 use super::page::Page;
 use super::schema::{Rendered, Schema, Size};
 use super::tally::Count;
@@ -40,6 +41,8 @@ pub(super) struct Snapshot {
     pub(super) counts: Vec<Count>,
     /// As [`Objects::content`]; 0 for what was made for one scrape.
     pub(super) content: u64,
+    /// As [`Objects::packed`].
+    pub(super) packed: Arc<Packed>,
 }
 
 /// Makes a key of a uid: two independently seeded 64-bit hashes. With a seed of the process's own, two of a
@@ -179,7 +182,8 @@ impl Store {
     pub(super) fn snapshot(&self) -> Snapshot {
         let objects = self.lock();
         let (pages, counts) = (objects.pages(), objects.counts());
-        Snapshot { pages, counts, content: objects.content() }
+        let packed = Arc::clone(objects.packed());
+        Snapshot { pages, counts, content: objects.content(), packed }
     }
 
     #[cfg(test)]

@@ -24,6 +24,8 @@ pub struct Member {
     deflater: Deflater,
     crc: crc32fast::Hasher,
     text_len: u64,
+    /// What comes behind the frame before.
+    next: Option<Bytes>,
     state: State,
 }
 
@@ -41,6 +43,7 @@ impl Member {
             deflater: Deflater::default(),
             crc: crc32fast::Hasher::new(),
             text_len: 0,
+            next: None,
             state: State::Header,
         }
     }
@@ -56,6 +59,9 @@ impl Iterator for Member {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
+        if let Some(next) = self.next.take() {
+            return Some(next);
+        }
         let mut out = Vec::new();
         match self.state {
             State::Header => {
@@ -74,7 +80,7 @@ impl Iterator for Member {
                     if out.is_empty() {
                         return Some(part.bytes);
                     }
-                    out.extend_from_slice(&part.bytes);
+                    self.next = Some(part.bytes);
                 }
                 None => {
                     self.state = State::Done;

@@ -22,7 +22,7 @@ import (
 // clashingMappings lead different lines to one metric, and to names that a type of another metric claims.
 var clashingMappings = []string{
 	"",
-	"defaults: {observer_type: histogram, ttl: 3s}\n",
+	"defaults: {observer_type: histogram, ttl: 1h}\n",
 	`
 mappings:
 - {match: a.*, name: m, labels: {kk: "$1"}, help: one}
