@@ -498,6 +498,7 @@ mod tests {
             ("z:-1|c", ["counter z: -1", "illegal_negative_counter"], false),
             ("z:1|ms|@9", ["refused: no_event", "no series"], false),
             ("_e{1,1}:a|b", ["refused: dogstatsd_event", "no series"], false),
+            ("_e{z:1|c", ["counter _e{z: 1", "    _e_z 1\n"], true),
             ("z:+2|g", ["gauge z: +2 to what it is", "    z 2\n"], true),
             ("z:m|s", ["set z: \"m\"", "    z 1\n"], true),
             (

@@ -139,8 +139,8 @@ pub trait Sink {
     fn tag_errors(&mut self, count: u64);
     /// A sample had at least one label (`statsd_exporter_tags_total`).
     fn tags(&mut self);
-    /// The line looks like a DogStatsD event (`_e{`). It is still parsed and usually counted as an error too.
+    /// The line looks like a DogStatsD event (`_e{`), and no sample of it is an event here. It comes behind the errors of the line.
     fn dogstatsd_event(&mut self);
-    /// The line looks like a DogStatsD service check (`_sc|`). It is still parsed and usually counted as an error too.
+    /// The line looks like a DogStatsD service check (`_sc|`), likewise.
     fn dogstatsd_service_check(&mut self);
 }

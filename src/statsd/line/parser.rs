@@ -17,14 +17,60 @@ const MAX_SECTIONS: usize = 4;
 ///
 /// An empty line says nothing. A bad sample does not keep the other samples of its line from being events.
 pub fn parse(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
+    let of_dogstatsd = [line.starts_with(b"_e{"), line.starts_with(b"_sc|")];
     if line.is_empty() {
         return;
+    } else if of_dogstatsd == [false, false] {
+        return samples(line, flags, sink);
     }
-    if line.starts_with(b"_e{") {
-        sink.dogstatsd_event();
-    } else if line.starts_with(b"_sc|") {
-        sink.dogstatsd_service_check();
+    let mut seen = Seen { sink, an_event: false };
+    samples(line, flags, &mut seen);
+    match of_dogstatsd {
+        _ if seen.an_event => (),
+        [true, _] => sink.dogstatsd_event(),
+        [false, _] => sink.dogstatsd_service_check(),
     }
+}
+
+/// Hands on what it is told, and notes whether that was an event.
+struct Seen<'s> {
+    sink: &'s mut dyn Sink,
+    an_event: bool,
+}
+
+impl Sink for Seen<'_> {
+    fn event(&mut self, event: &Event<'_>) {
+        self.an_event = true;
+        self.sink.event(event);
+    }
+
+    fn sample(&mut self) {
+        self.sink.sample();
+    }
+
+    fn sample_error(&mut self, reason: SampleError, count: u64) {
+        self.sink.sample_error(reason, count);
+    }
+
+    fn tag_errors(&mut self, count: u64) {
+        self.sink.tag_errors(count);
+    }
+
+    fn tags(&mut self) {
+        self.sink.tags();
+    }
+
+    fn dogstatsd_event(&mut self) {
+        self.sink.dogstatsd_event();
+    }
+
+    fn dogstatsd_service_check(&mut self) {
+        self.sink.dogstatsd_service_check();
+    }
+}
+
+/// Parses the samples of a line.
+fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
     let parts = str::from_utf8(line).ok().and_then(|line| line.split_once(':'));
     let Some((name, rest)) = parts.filter(|(name, _)| !name.is_empty()) else {
         return sink.sample_error(SampleError::MalformedLine, 1);

@@ -272,6 +272,12 @@ fn events_and_service_checks_are_recognised() {
     let event = record_default("_e{5,4}:title|text|t:warning|#env:prod");
     assert_eq!((event.dogstatsd_events, event.service_checks), (1, 0));
     assert_eq!(event.sample_errors, BTreeMap::from([("malformed_value", 1)]));
+    // What the original takes for a metric is one.
+    for line in ["_e{a:1|c", "_sc|a:1|c", "_e{a:x|c:2|c"] {
+        let metric = record_default(line);
+        assert_eq!((metric.dogstatsd_events, metric.service_checks), (0, 0), "{line}");
+        assert_eq!(metric.events.len(), 1, "{line}");
+    }
     let check = record_default("_sc|name|0");
     assert_eq!((check.dogstatsd_events, check.service_checks), (0, 1));
     assert_eq!(check.sample_errors, BTreeMap::from([("malformed_line", 1)]));
