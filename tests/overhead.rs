@@ -72,7 +72,8 @@ fn processes_by_name_and_by_cgroup() {
     let name = "kstatd-double-x";
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join(name);
-    fs::copy("/bin/sleep", &program).expect("a copy");
+    // A copy could still be open for writing in a child that another test has just forked.
+    std::os::unix::fs::symlink("/bin/sleep", &program).expect("a link");
     let mut child = Command::new(&program).arg("1000").spawn().expect("start");
     let comm = format!("--comm={name}");
     common::until("it has its name", || {
