@@ -20,7 +20,7 @@ use super::codes::{Codes, Making, ResourceCodes, little_text};
 use super::crc::Checksum;
 use super::frames::Frames;
 use super::lines::{Lines, Manner};
-use super::packed::{self, Content, Packing};
+use super::packed::{self, Packing};
 use super::page::PAGE;
 use super::resource::Resource;
 use super::segment::Segment;
@@ -31,8 +31,8 @@ use crate::exposition::{DeflatePart, Format, Piece};
 enum Way {
     /// As text.
     Text,
-    /// By a general compressor.
-    Pack(Content),
+    /// By a general compressor, and kept.
+    Pack,
     /// It has been compressed already, and is handed on.
     Packed,
     /// From its templates.
@@ -162,7 +162,9 @@ impl Deflate {
         } else if self.making.is_none()
             && let Some(text) = little()
         {
-            content.filter(|_| text >= packed::FROM).map_or(Way::Text, Way::Pack)
+            self.packing =
+                content.filter(|_| text >= packed::FROM).map(|content| Packing::new(at, content));
+            if self.packing.is_some() { Way::Pack } else { Way::Text }
         } else {
             // A part is written with the codes of the whole, so that what is noted with a page serves both. Another scrape
             // may have made some meanwhile: with codes of its own each of them would note everything anew.
@@ -325,15 +327,13 @@ impl Iterator for Deflate {
             };
             match way {
                 Way::Text => self.add_text(&step),
+                // Text of resources before goes first.
                 _ if !self.text.is_empty() => {
                     self.rest = Some((step, from));
                     return Some(self.as_text());
                 }
                 Way::Packed => self.walk.pass(step.resource),
-                Way::Pack(content) => {
-                    self.packing.get_or_insert_with(|| Packing::new(step.resource, content));
-                    self.add_text(&step);
-                }
+                Way::Pack => self.add_text(&step),
                 Way::Codes(codes) => {
                     if let Some(from) = self.write(&step, from, &codes) {
                         self.rest = Some((step, from));

@@ -18,7 +18,7 @@ use crate::exposition::{DeflatePart, Format, Piece};
 pub(super) const FROM: usize = if cfg!(test) { 1_000 } else { 16 * 1024 };
 
 /// What a compressed text is of.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Content {
     schema: Arc<Schema>,
     format: Format,
@@ -207,6 +207,20 @@ mod tests {
         scrape(Format::Text);
         catalog.exchange(None, &["as".to_owned()]);
         assert_eq!(places(&scrape(Format::Text)), [first[1].as_ptr()]);
+    }
+
+    /// What is too short to be kept goes before what is, and behind it.
+    #[test]
+    fn short_texts_keep_their_places() {
+        let catalog = Catalog::new();
+        for (name, objects) in [("as", 5), ("bs", 200), ("cs", 5), ("ds", 5), ("es", 200)] {
+            add(&catalog, name, &[&format!("{name}_x")], objects);
+        }
+        for kept in [0, 2] {
+            let parts = scrape(&catalog, Format::Text, &ScrapeQuery::default());
+            let again = scrape(&catalog, Format::Text, &ScrapeQuery::default());
+            assert!(again.len() == 2 && (kept == 0 || places(&again) == places(&parts)));
+        }
     }
 
     /// A text that has been compressed before comes in pieces, as everything else does, and nothing of it is copied.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::prototext::{Layout, Texts};
 
 /// The text formats a body can be written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus text format 0.0.4.
     Text,
