@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Lays out the root of the images: the program, the links under which it is an original, certificate authorities.
+# Creates the root file system of the images: the program, links with the originals' names, and CA certificates.
 #
-#   deploy/root-fs.sh PROGRAM DIR [FILE...]      the files, such as licences, lie at the top
+#   deploy/root-fs.sh PROGRAM DIR [FILE...]      further files, such as licences, go to the root
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 program=$1

@@ -1,17 +1,36 @@
-// The alerts. Each has a page in docs/runbook under its name: what it means, how to see it, what to do.
+// The alerts. docs/runbook has a page for each, under its name.
 {
   local config = self._config,
-  local selector = config.selector,
-  local by = config.by,
 
-  // A counter whose series appear with their first increment: that one counts too, though `increase` cannot see it.
+  // The expression for each of the two selectors of kstatd's targets; a selector replaces %s.
+  local targets(expression) =
+    '(%s or %s)' % [std.strReplace(expression, '%s', config.selector), std.strReplace(expression, '%s', config.labelSelector)],
+
+  // True if a counter has increased, including series that appeared with their first increment, which `increase` does not count.
   local grew(counter, window) =
     '(increase(%(counter)s[%(window)s]) > 0 or (%(counter)s > 0 unless %(counter)s offset %(window)s))'
     % { counter: counter, window: window },
 
+  local shards = targets('kube_state_metrics_total_shards{%s}'),
+  local samples = targets('scrape_samples_scraped{%s}'),
+  local samplesBefore = targets('scrape_samples_scraped{%s} offset 1h'),
+
+  // A rate of each system process of a node divided by last week's mean over all nodes, where it is above a threshold.
+  // The resource becomes a label.
+  local usage(resource, counters, least) =
+    local rate(offset) =
+      'sum by (%(by)s, name) (' % config
+      + std.join(' + ', ['rate(kstatd_node_process_%s_total{%s}[30m]%s)' % [counter, config.ownSelector, offset] for counter in counters])
+      + ')';
+    'label_replace(\n'
+    + '    (%s > %g)\n' % [rate(''), least]
+    + '    / on (cluster, job, name) group_left\n'
+    + '    avg by (cluster, job, name) (%s)\n' % rate(' offset 1w')
+    + '    > %d, "resource", "%s", "", "")' % [config.usageFactor, resource],
+
   local alert(name, severity, hold, expression, summary, description) = {
     alert: 'Kstatd' + name,
-    expr: std.stripChars(expression % (config { selector: selector, by: by }), '\n'),
+    expr: std.stripChars(expression % config, '\n'),
     [if hold != null then 'for']: hold,
     labels: { severity: severity },
     annotations: {
@@ -30,7 +49,7 @@
             'Down',
             'critical',
             '5m',
-            'up{%(selector)s} == 0 or absent(up{%(selector)s})',
+            targets('up{%s}') + ' == 0 or absent(' + targets('up{%s}') + ')',
             'kstatd cannot be scraped.',
             'Prometheus cannot scrape {{ with $labels.instance }}{{ . }} of {{ $labels.job }}{{ else }}any kstatd: there is no target{{ end }}.',
           ),
@@ -38,40 +57,34 @@
             'NotReady',
             'warning',
             '10m',
-            'kstatd_ready{%(selector)s} == 0',
+            'kstatd_ready{%(ownSelector)s} == 0',
             'kstatd has not finished its first lists.',
-            '{{ $labels.instance }} is not ready for 10 minutes: what it serves is not complete.',
+            '{{ $labels.instance }} has not been ready for 10 minutes: its metrics are incomplete.',
           ),
           alert(
             'ScrapeSlow',
             'warning',
             '15m',
-            'avg_over_time(scrape_duration_seconds{%(selector)s}[10m]) > %(slowScrapeSeconds)d',
-            'Scrapes of kstatd take long.',
-            'A scrape of {{ $labels.instance }} takes {{ $value | humanizeDuration }}; beyond the time limit its metrics are lost.',
+            targets('avg_over_time(scrape_duration_seconds{%s}[10m])') + ' > %(slowScrapeSeconds)g',
+            'Scrapes of kstatd are slow.',
+            'A scrape of {{ $labels.instance }} takes {{ $value | humanizeDuration }}; above the scrape timeout its metrics are lost.',
           ),
           alert(
             'MemoryNearLimit',
             'warning',
             '15m',
-            |||
-              max by (cluster, namespace, pod, container) (process_resident_memory_bytes{%(selector)s})
-                / on (cluster, namespace, pod, container)
-              max by (cluster, namespace, pod, container) (kube_pod_container_resource_limits{resource="memory"})
-                > %(memoryShare)g
-            |||,
+            'max by (cluster, namespace, pod, container) ' + targets('process_resident_memory_bytes{%s}')
+            + '\n  / on (cluster, namespace, pod, container)'
+            + '\nmax by (cluster, namespace, pod, container) (kube_pod_container_resource_limits{resource="memory"})'
+            + '\n  > %(memoryShare)g',
             'kstatd is close to its memory limit.',
-            '{{ $labels.namespace }}/{{ $labels.pod }} uses {{ $value | humanizePercentage }} of its memory limit; beyond it the process is killed.',
+            '{{ $labels.namespace }}/{{ $labels.pod }} uses {{ $value | humanizePercentage }} of its memory limit; above the limit the process is killed.',
           ),
           alert(
             'SeriesGrowth',
             'warning',
             '10m',
-            |||
-              scrape_samples_scraped{%(selector)s} > %(growthFactor)g * (scrape_samples_scraped{%(selector)s} offset 1h)
-                and
-              scrape_samples_scraped{%(selector)s} - (scrape_samples_scraped{%(selector)s} offset 1h) > %(growthSeries)d
-            |||,
+            samples + ' > %(growthFactor)g * ' + samplesBefore + '\n  and\n' + samples + ' - ' + samplesBefore + ' > %(growthSeries)d',
             'kstatd has many more series than an hour ago.',
             '{{ $labels.instance }} has {{ $value | humanize }} samples a scrape, far more than an hour ago.',
           ),
@@ -79,13 +92,32 @@
             'ConfigReloadFailed',
             'warning',
             '5m',
-            |||
-              kube_state_metrics_last_config_reload_successful{%(selector)s} == 0
-                or
-              kstatd_statsd_mapping_last_reload_successful{%(selector)s} == 0
-            |||,
+            targets('kube_state_metrics_last_config_reload_successful{%s}')
+            + ' == 0\n  or\nkstatd_statsd_mapping_last_reload_successful{%(ownSelector)s} == 0',
             'kstatd could not load a changed configuration file.',
             '{{ $labels.instance }} runs with an older configuration than its files{{ with $labels.filename }} ({{ . }}){{ end }}.',
+          ),
+        ],
+      },
+      {
+        name: 'kstatd-cardinality',
+        rules: [
+          alert(
+            'OverBudget',
+            'warning',
+            null,
+            |||
+              sum by (%(by)s, resource, metric_name, label, limit, action) (
+                %(statsd)s
+                or
+                %(kubernetes)s
+              )
+            ||| % (config {
+                     statsd: grew('kstatd_statsd_over_budget_total{%(ownSelector)s}' % config, '15m'),
+                     kubernetes: grew('kstatd_kubernetes_over_budget_total{%(ownSelector)s}' % config, '15m'),
+                   }),
+            'Label sets exceed a budget of kstatd.',
+            '{{ $labels.instance }}: {{ with $labels.metric_name }}metric {{ . }}{{ end }}{{ with $labels.resource }} of {{ . }}{{ end }}{{ with $labels.label }}, label {{ . }}{{ end }} exceeds its limit {{ $labels.limit }} and is {{ $labels.action }}.',
           ),
         ],
       },
@@ -96,23 +128,23 @@
             'KindStale',
             'warning',
             '2m',
-            'time() - kstatd_kubernetes_last_heard_timestamp_seconds{%(selector)s} > %(staleSeconds)d',
-            'kstatd has heard nothing of a kind for minutes.',
-            '{{ $labels.instance }}: nothing came from the API server for {{ $labels.resource }}{{ with $labels.namespace }} in {{ . }}{{ end }} for {{ $value | humanizeDuration }}; its metrics are that old.',
+            'time() - kstatd_kubernetes_last_heard_timestamp_seconds{%(ownSelector)s} > %(staleSeconds)d',
+            'kstatd has received nothing about a kind for minutes.',
+            '{{ $labels.instance }}: the API server has sent nothing about {{ $labels.resource }}{{ with $labels.namespace }} in {{ . }}{{ end }} for {{ $value | humanizeDuration }}; its metrics are that old.',
           ),
           alert(
             'KindForbidden',
             'warning',
             '5m',
-            'sum by (%(by)s, namespace, resource, reason) (increase(kstatd_kubernetes_errors_total{%(selector)s,reason=~"forbidden|unauthorized"}[10m])) > 0',
+            'sum by (%(by)s, namespace, resource, reason) (increase(kstatd_kubernetes_errors_total{%(ownSelector)sreason=~"forbidden|unauthorized"}[10m])) > 0',
             'kstatd may not list a kind.',
-            '{{ $labels.instance }}: the API server answers {{ $labels.reason }} for {{ $labels.resource }}{{ with $labels.namespace }} in {{ . }}{{ end }}. Its metrics go when --staleness-limit is over.',
+            '{{ $labels.instance }}: the API server answers {{ $labels.reason }} for {{ $labels.resource }}{{ with $labels.namespace }} in {{ . }}{{ end }}. Its metrics are dropped after --staleness-limit.',
           ),
           alert(
             'ListWatchErrors',
             'warning',
             '10m',
-            'sum by (%(by)s, reason) (increase(kstatd_kubernetes_errors_total{%(selector)s,reason!~"forbidden|unauthorized|not_found|expired"}[10m])) > 5',
+            'sum by (%(by)s, reason) (increase(kstatd_kubernetes_errors_total{%(ownSelector)sreason!~"forbidden|unauthorized|not_found|expired"}[10m])) > 5',
             'Lists and watches of kstatd fail.',
             '{{ $labels.instance }}: {{ $value | humanize }} lists and watches failed in 10 minutes, reason {{ $labels.reason }}.',
           ),
@@ -121,24 +153,41 @@
             'warning',
             null,
             |||
-              increase(kstatd_kubernetes_malformed_objects_total{%(selector)s}[15m]) > 0
+              increase(kstatd_kubernetes_malformed_objects_total{%(ownSelector)s}[15m]) > 0
                 or
-              increase(kstatd_kubernetes_oversized_objects_total{%(selector)s}[15m]) > 0
+              increase(kstatd_kubernetes_oversized_objects_total{%(ownSelector)s}[15m]) > 0
             |||,
-            'kstatd leaves objects out.',
-            '{{ $labels.instance }}: objects of {{ $labels.resource }} could not be read, or have more series than a family may have. They have no metrics.',
+            'kstatd skips objects.',
+            '{{ $labels.instance }}: objects of {{ $labels.resource }} could not be decoded, or have too many series in one family. They have no metrics.',
+          ),
+          alert(
+            'CustomResourceValueErrors',
+            'warning',
+            null,
+            'sum by (%(by)s, resource, family, reason) (' + grew('kstatd_custom_resource_value_errors_total{%(ownSelector)sreason!~"nothing|optional"}', '15m') + ')',
+            'Values of custom resources yield no series.',
+            '{{ $labels.instance }}: values for {{ $labels.family }} of {{ $labels.resource }} could not be used, reason {{ $labels.reason }}. Their series are missing.',
+          ),
+          alert(
+            'CustomResourceMetricEmpty',
+            'info',
+            '1h',
+            |||
+              max by (cluster, job, resource, family) (kstatd_custom_resource_value_errors_total{%(ownSelector)sreason="nothing"}) > 0
+                and on (cluster, resource)
+              sum by (cluster, resource) (kstatd_kubernetes_objects{%(ownSelector)s}) > 0
+                unless on (cluster, family)
+              label_replace(count by (cluster, __name__) ({customresource_kind!=""}), "family", "$1", "__name__", "(.+)")
+            |||,
+            'A custom resource metric has no series.',
+            'No object of {{ $labels.resource }} has a value at the path of {{ $labels.family }}.',
           ),
           alert(
             'ShardMissing',
             'critical',
             '15m',
-            |||
-              count by (cluster, job) (count by (cluster, job, shard_ordinal) (kube_state_metrics_shard_ordinal{%(selector)s}))
-                < max by (cluster, job) (kube_state_metrics_total_shards{%(selector)s})
-                or
-              max by (cluster, job) (kube_state_metrics_total_shards{%(selector)s})
-                != min by (cluster, job) (kube_state_metrics_total_shards{%(selector)s})
-            |||,
+            'count by (cluster, job) (count by (cluster, job, shard_ordinal) ' + targets('kube_state_metrics_shard_ordinal{%s}') + ')'
+            + '\n  < max by (cluster, job) ' + shards + '\n  or\nmax by (cluster, job) ' + shards + '\n  != min by (cluster, job) ' + shards,
             'A shard of kstatd is missing.',
             'Objects of the missing shards of {{ $labels.job }} have no metrics, or the replicas disagree about the number of shards.',
           ),
@@ -151,40 +200,63 @@
             'UdpDrops',
             'warning',
             '5m',
-            'sum by (%(by)s) (rate(statsd_exporter_udp_packet_drops_total{%(selector)s}[5m])) > 0',
+            'sum by (%(by)s) ' + targets('rate(statsd_exporter_udp_packet_drops_total{%s}[5m])') + ' > 0',
             'StatsD datagrams are lost.',
-            '{{ $labels.instance }}: the kernel drops {{ $value | humanize }} datagrams a second, for the receive buffer is full.',
+            '{{ $labels.instance }}: the kernel drops {{ $value | humanize }} datagrams a second, because the receive buffer is full.',
           ),
           alert(
             'StatsdRejects',
             'warning',
             '15m',
             |||
-              sum by (%(by)s) (rate(kstatd_statsd_samples_total{%(selector)s,outcome!~"accepted|dropped_by_rule|no_event"}[10m]))
-                / sum by (%(by)s) (rate(kstatd_statsd_samples_total{%(selector)s}[10m])) > %(rejectedShare)g
+              sum by (%(by)s) (rate(kstatd_statsd_samples_total{%(ownSelector)soutcome!~"accepted|dropped_by_rule|no_event"}[10m]))
+                / sum by (%(by)s) (rate(kstatd_statsd_samples_total{%(ownSelector)s}[10m])) > %(rejectedShare)g
             |||,
-            'StatsD samples are refused.',
-            '{{ $labels.instance }} refuses {{ $value | humanizePercentage }} of its StatsD samples.',
+            'StatsD samples are rejected.',
+            '{{ $labels.instance }} rejects {{ $value | humanizePercentage }} of its StatsD samples.',
           ),
           alert(
             'TypeConflict',
             'warning',
             null,
-            'sum by (%(by)s, metric_name, type) (' + grew('statsd_exporter_events_conflict_total{%(selector)s}', '15m') + ')',
+            'sum by (%(by)s, metric_name, type) ' + targets(grew('statsd_exporter_events_conflict_total{%s}', '15m')),
             'Two senders disagree about a StatsD metric.',
-            '{{ $labels.instance }} refuses events of type {{ $labels.type }} for {{ $labels.metric_name }}: the metric exists as something else.',
+            '{{ $labels.instance }} rejects events of type {{ $labels.type }} for {{ $labels.metric_name }}: the metric exists with another type.',
           ),
           alert(
             'UnmappedShare',
             'info',
             '30m',
-            |||
-              sum by (%(by)s) (rate(statsd_exporter_events_unmapped_total{%(selector)s}[15m]))
-                / sum by (%(by)s) (rate(statsd_exporter_events_total{%(selector)s}[15m])) > %(unmappedShare)g
-                and on (%(by)s) statsd_exporter_loaded_mappings{%(selector)s} > 0
-            |||,
+            'sum by (%(by)s) ' + targets('rate(statsd_exporter_events_unmapped_total{%s}[15m])')
+            + '\n  / sum by (%(by)s) ' + targets('rate(statsd_exporter_events_total{%s}[15m])') + ' > %(unmappedShare)g'
+            + '\n  and on (%(by)s) ' + targets('statsd_exporter_loaded_mappings{%s}') + ' > 0',
             'No mapping rule matches many StatsD events.',
             '{{ $labels.instance }}: no rule matches {{ $value | humanizePercentage }} of the events.',
+          ),
+        ],
+      },
+      {
+        name: 'kstatd-node',
+        rules: [
+          alert(
+            'NodeProcessUsage',
+            'warning',
+            '15m',
+            std.join('\n  or\n', [
+              usage('CPU', ['cpu_seconds'], config.usageCores),
+              usage('disks', ['read_bytes', 'written_bytes'], config.usageDiskBytes),
+              usage('context switches', ['context_switches'], config.usageSwitches),
+            ]),
+            'A system process of a node uses ten times as much as last week.',
+            '{{ $labels.instance }}: {{ $labels.name }} uses {{ $value | humanize }} times as much ({{ $labels.resource }}) as last week on average over all nodes.',
+          ),
+          alert(
+            'NodePressure',
+            'warning',
+            '15m',
+            'rate(kstatd_node_pressure_full_seconds_total{%(ownSelector)sresource=~"io|memory"}[10m]) > %(pressureShare)g',
+            'All tasks of a node wait for IO or memory.',
+            '{{ $labels.instance }}: all tasks wait for {{ $labels.resource }} for {{ $value | humanizePercentage }} of the time.',
           ),
         ],
       },

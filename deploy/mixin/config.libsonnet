@@ -1,25 +1,40 @@
-// What a site may want to change; everything else of the mixin refers to it.
+// The settings of the mixin.
 {
   _config+:: {
-    // Which targets are kstatd's. Both ports of all its names, so a pattern.
-    selector: 'job=~"kstatd.*"',
-    // Labels that tell one process from another. Targets without `cluster` have it empty.
+    // The repository, as in `home` of deploy/helm/kstatd/Chart.yaml.
+    home: 'https://github.com/kstatd/kstatd',
+    // Targets of kstatd, for metrics that other programs have too (`up`, `scrape_*`, `process_*`, and those of the originals):
+    // jobs named after kstatd or, after a swap, after an original, such as kube-state-metrics or monitoring/kstatd.
+    selector: 'job=~"(.+[/_-])?(kstatd|kube-state-metrics|statsd[-_]exporter)([/_-].+)?"',
+    // The same, selected by the label that discovery through annotations copies from the Service, if one job scrapes everything.
+    labelSelector: 'app_kubernetes_io_name=~"kstatd|kube-state-metrics|prometheus-statsd-exporter"',
+    // Restricts kstatd_* metrics, for example to one environment: 'env="prod",'. Empty, or with a comma at the end.
+    ownSelector: '',
+    // Labels that identify a process. `cluster` may be absent.
     by: 'cluster, job, instance',
-    // Where the pages of the runbook are; %s is the alert. A site puts the address before it where it shows this repository.
-    runbookUrlPattern: 'docs/runbook/%s.md',
+    // URL of a runbook page; %s is the name of the alert.
+    runbookUrlPattern: self.home + '/blob/main/docs/runbook/%s.md',
     dashboardTags: ['kstatd'],
-    // Watches end and begin anew every 36 s (41 s at most), so each kind is heard of at least that often.
+    // Each watch gets a bookmark about once a minute, and is reopened without one for 150 s.
     staleSeconds: 120,
-    // Half of Prometheus' usual time limit for a scrape.
+    // Half of Prometheus' default scrape timeout.
     slowScrapeSeconds: 5,
     // Share of the memory limit.
     memoryShare: 0.9,
-    // Share of samples that are refused.
+    // Share of rejected samples.
     rejectedShare: 0.01,
-    // Share of events that no rule of a mapping matches.
+    // Share of events that match no mapping rule.
     unmappedShare: 0.2,
-    // Growth of one target within an hour: as a factor, and in series so that small targets are left alone.
+    // Growth of one target within an hour: as a factor, and in series, which excludes small targets.
     growthFactor: 1.5,
     growthSeries: 10000,
+    // Usage of a node's system process (`kstatd node`): as a factor of last week's mean over all nodes, and the least usage
+    // that counts: cores, bytes of disk IO a second, context switches a second.
+    usageFactor: 10,
+    usageCores: 0.1,
+    usageDiskBytes: 1e6,
+    usageSwitches: 1000,
+    // Share of time in which all tasks of a node wait for IO or memory.
+    pressureShare: 0.2,
   },
 }

@@ -11,6 +11,7 @@
     cardinality: import 'dashboards/cardinality.libsonnet',
     'scrapes-and-resources': import 'dashboards/scrapes-and-resources.libsonnet',
     migration: import 'dashboards/migration.libsonnet',
+    node: import 'dashboards/node.libsonnet',
   },
 
   grafanaDashboards+:: {

@@ -1,4 +1,4 @@
-"""Which crates are in the shipped program, from the output of `cargo metadata`.
+"""Lists the crates in the shipped program, from the output of `cargo metadata`.
 
 It knows nothing of what is made of the list.
 """

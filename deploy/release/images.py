@@ -1,4 +1,4 @@
-"""Puts the images together as OCI layouts, without a container engine.
+"""Assembles the images as OCI layouts, without a container engine.
 
     images.py DOCKERFILE ROOTS OUT VERSION REVISION TIME
 
@@ -30,7 +30,7 @@ TITLES = {
 
 
 def stages(dockerfile):
-    """Configuration of each stage with an entry point; a stage begins with what the one it is made from has."""
+    """The configuration of each stage with an entry point; a stage inherits that of its base."""
     found, current = {}, None
     for line in pathlib.Path(dockerfile).read_text().splitlines():
         words = line.split(None, 1)
@@ -51,7 +51,7 @@ def stages(dockerfile):
 
 
 def layer(root, time):
-    """The root as a tar: sorted, owned by root, of one time."""
+    """The root as a tar: sorted, owned by root, with a fixed time."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(pathlib.Path(root).rglob("*")):
@@ -82,7 +82,7 @@ class Layout:
         (self.folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
 
     def put(self, kind, content):
-        """Writes a blob; the answer is its descriptor."""
+        """Writes a blob and returns its descriptor."""
         if not isinstance(content, bytes):
             content = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
         digest = hashlib.sha256(content).hexdigest()
@@ -90,7 +90,7 @@ class Layout:
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
 
     def index(self, descriptor):
-        """Says what the layout holds."""
+        """Writes the index of the layout."""
         index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [descriptor]}
         (self.folder / "index.json").write_text(json.dumps(index, sort_keys=True))
 

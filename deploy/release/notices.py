@@ -14,7 +14,7 @@ NAMES = ("license", "licence", "copying", "notice", "copyright", "unlicense")
 
 
 def texts(package):
-    """The licence files beside the crate's manifest."""
+    """The licence files next to the crate's manifest."""
     folder = pathlib.Path(package["manifest_path"]).parent
     named = [folder / package["license_file"]] if package["license_file"] else []
     found = {path for path in folder.iterdir() if path.is_file() and path.name.lower().startswith(NAMES)}

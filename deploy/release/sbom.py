@@ -1,4 +1,4 @@
-"""Writes the list of what is in the program, as CycloneDX 1.5.
+"""Writes the bill of materials of the program, as CycloneDX 1.5.
 
     sbom.py METADATA CARGO_LOCK REVISION TIME > kstatd.cdx.json
 
@@ -25,7 +25,7 @@ def component(package, hashes, kind):
         "purl": crates.purl(package),
     }
     if package["license"]:
-        # A slash is what crates wrote for OR before licences were expressions.
+        # In older crates a slash means OR.
         found["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
     checksum = hashes.get((package["name"], package["version"]))
     if checksum:
@@ -45,7 +45,7 @@ def main():
     bom = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
-        # The same release has the same number.
+        # The serial number is the same for the same release.
         "serialNumber": uuid.uuid5(uuid.NAMESPACE_URL, f"{crates.purl(root)}?revision={revision}").urn,
         "version": 1,
         "metadata": {

@@ -11,7 +11,7 @@ function(config) g.dashboard(
   common.variables(config),
   [
     g.row('Age'),
-    g.table('Last heard, by kind', 'sort_desc(max by (resource, namespace) (time() - kstatd_kubernetes_last_heard_timestamp_seconds{%s}))' % here, unit='s', description='Each kind is heard of at least every 41 s; an empty namespace is all.'),
+    g.table('Last heard, by kind', 'sort_desc(max by (resource, namespace) (time() - kstatd_kubernetes_last_heard_timestamp_seconds{%s}))' % here, unit='s', description='Each kind is heard of about once a minute; an empty namespace is all.'),
     g.table('Last complete, by kind', 'sort_desc(max by (resource, namespace) (time() - kstatd_kubernetes_last_list_success_timestamp_seconds{%s}))' % here, unit='s', description='How long ago the state of a kind was last complete. Watches go on from there, so it may be long ago.'),
     g.table('Kinds that are not complete', 'min by (resource, namespace) (kstatd_kubernetes_synced{%s}) == 0 or vector(0)' % here),
     g.plot('Age of the data by kind', [g.query('max by (resource, namespace) (time() - kstatd_kubernetes_last_heard_timestamp_seconds{%s})' % here, '{{resource}} {{namespace}}')], unit='s', height=10),

@@ -23,7 +23,7 @@ function(config) g.dashboard(
     g.number('Memory', 'sum(process_resident_memory_bytes{%s})' % here, unit='bytes'),
     g.number('CPU', 'sum(rate(process_cpu_seconds_total{%s}[5m]))' % here, unit='percentunit'),
     g.plot('Events by kind', [g.query('topk(10, sum by (resource) (rate(kstatd_kubernetes_events_total{%s,type!="bookmark"}[5m])))' % here, '{{resource}}')], unit='ops'),
-    g.plot('Age of the data by kind', [g.query('topk(10, max by (resource) (time() - kstatd_kubernetes_last_heard_timestamp_seconds{%s}))' % here, '{{resource}}')], unit='s', description='Each kind is heard of at least every 41 s.'),
+    g.plot('Age of the data by kind', [g.query('topk(10, max by (resource) (time() - kstatd_kubernetes_last_heard_timestamp_seconds{%s}))' % here, '{{resource}}')], unit='s', description='Each kind is heard of about once a minute.'),
     g.plot('StatsD lines by listener', [g.query('sum by (listener) (rate(kstatd_statsd_lines_total{%s}[5m]))' % here, '{{listener}}')], unit='ops'),
     g.plot('Failures', [
       g.query('sum by (reason) (rate(kstatd_kubernetes_errors_total{%s}[5m])) or vector(0)' % here, 'list or watch: {{reason}}'),
