@@ -1,24 +1,27 @@
 # Three images from one static binary:
 #
-#   docker build -t kstatd .                                        both pipelines in one process
-#   docker build -t kube-state-metrics --target kube-state-metrics .  in place of kube-state-metrics
-#   docker build -t statsd-exporter --target statsd_exporter .        in place of statsd_exporter
+#   docker build -t kstatd .                                        both sides in one process
+#   docker build -t kube-state-metrics --target kube-state-metrics .  replaces kube-state-metrics
+#   docker build -t statsd-exporter --target statsd_exporter .        replaces statsd_exporter
 #
-# They differ in the entry point alone: under the name of an original the program takes the original's flags, so its
-# manifests and charts work with the image changed. Each image holds both links. The line tables, for a debugger:
+# They differ only in the entry point: under the name of an original the program takes the original's flags, so the original's
+# manifests and charts work with the image changed. Each image contains both links. The line tables, for a debugger:
 #
 #   docker build --target debug --output . .                          ./kstatd.debug
 #
-# The revision that the program tells comes with --build-arg KSTATD_REVISION=$(git rev-parse HEAD).
+# To set the revision that the program reports: --build-arg KSTATD_REVISION=$(git rev-parse HEAD).
 #
 # .ci/build-stage runs the stage `build` without an engine; it knows COPY, ARG and RUN.
 
-FROM rust:1.95.0-bookworm AS toolchain
+# The only image from a registry. `deploy/release.sh bases` pins it by digest. The images of a release do not use it; they are
+# assembled from scratch.
+ARG RUST_IMAGE=rust:1.95.0-bookworm
+FROM ${RUST_IMAGE} AS toolchain
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-# The image's own toolchain is the pinned one; rustup need not fetch what only developers use.
+# The image's toolchain is the pinned one; rustup does not download components that only developers use.
 ENV RUSTUP_TOOLCHAIN=1.95.0
 
 FROM toolchain AS build
