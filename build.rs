@@ -1,12 +1,12 @@
-//! Tells the program its revision: `KSTATD_REVISION` of the environment, or else the commit of this repository, with
-//! `-dirty` where what is compiled differs from it.
+//! Sets the program's revision: the environment variable `KSTATD_REVISION`, or else the current commit, with the suffix
+//! `-dirty` if the sources differ from it.
 //!
-//! Only what is optimised asks git: in a debug build each commit would compile everything anew.
+//! Only release builds run git, because otherwise every commit would recompile a debug build.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What the program is made of.
+/// The paths that affect the build.
 const SOURCES: [&str; 4] = ["src", "Cargo.toml", "Cargo.lock", "build.rs"];
 
 fn main() {
@@ -44,7 +44,7 @@ fn revision() -> Option<String> {
     Some(commit + dirty)
 }
 
-/// What git says, without the line end; `None` without git, or where it is no repository.
+/// Returns the output of git without the line end. `None` without git or outside a repository.
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

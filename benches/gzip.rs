@@ -1,8 +1,7 @@
-//! How large gzip bodies are and what they cost, for all the kinds of text there are to compress.
+//! Size and cost of gzip bodies for every kind of text.
 //!
-//! `cargo bench --bench gzip -- DIR` writes the text of each body to a file in DIR, so that another
-//! compressor can be given the same: `tests/peers/gzipsize` measures Go's. `--pods N` is the size of the
-//! large clusters.
+//! `cargo bench --bench gzip -- DIR` writes the text of each body to a file in DIR, as input for other compressors:
+//! `tests/peers/gzipsize` measures Go's. `--pods N` is the size of the large clusters.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -11,9 +10,9 @@ use std::time::Instant;
 
 use kstatd::cache::{Catalog, Rendered, Store};
 use kstatd::exposition::{Format, Piece, ScrapeQuery, Source};
+use kstatd::mapper::Mapper;
 use kstatd::resources::{ObjectBytes, RenderOptions, registry};
 use kstatd::server::gzip::Member;
-use kstatd::statsd::mapper::Mapper;
 use kstatd::statsd::{Offline, OfflineConfig};
 use kstatd_double::{self as double, Options};
 
@@ -24,7 +23,7 @@ mod foreign;
 use fixture::Pods;
 use foreign::{Foreign, Numbers};
 
-/// Every kind, with the few objects that so many pods bring along.
+/// Every kind, with the few objects that accompany this many pods.
 fn all_kinds(pods: u32) -> Catalog {
     let catalog = Catalog::new();
     for resource in registry() {
@@ -43,7 +42,7 @@ fn all_kinds(pods: u32) -> Catalog {
     catalog
 }
 
-/// So many series, with random labels or natural ones.
+/// A number of series, with random or realistic labels.
 fn series(count: usize, random: bool) -> Offline {
     let mut registry =
         Offline::new(Mapper::from_yaml("").expect("empty"), OfflineConfig::default());
@@ -88,7 +87,7 @@ fn measure(
         let size: usize = black_box(Member::new(pieces())).map(|frame| frame.len()).sum();
         (size, start.elapsed().as_secs_f64() * 1e3)
     };
-    // The first one makes codes and notes: a worker is held for as long as its longest piece takes.
+    // The first scrape builds codes and caches bits. The longest piece is the time for which a worker is occupied.
     let start = Instant::now();
     let (mut first, mut longest, mut before) = (0, 0.0_f64, 0.0);
     for frame in black_box(Member::new(pieces())) {

@@ -1,9 +1,9 @@
 //! The path of a line, and the scrape of many series.
 //!
-//! Goals, measured on two cores: 345 ns CPU a line with 20 lines a datagram, 2.3 µs with one, both with `recvmmsg`
-//! (3 × and 1.3 × of a program that only receives and counts); 0.24 s for a scrape of a million series (3 × of writing
-//! as many bytes from memory). The CPU of the listener is read from the scheduler's account of its thread, so neither
-//! the sender nor other load of the machine is in it.
+//! Goals, measured on two cores: 345 ns of CPU a line with 20 lines per datagram, 2.3 µs with one, both with
+//! `recvmmsg` (3 × and 1.3 × of a program that only receives and counts); 0.24 s for a scrape of a million series (3
+//! × of writing as many bytes from memory). The listener's CPU is read from the scheduler's accounting of its thread,
+//! so it excludes the sender and other load.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use kstatd::exposition::{Format, ScrapeQuery};
-use kstatd::statsd::mapper::Mapper;
+use kstatd::mapper::Mapper;
 use kstatd::statsd::{Listener, Offline, OfflineConfig, Pipeline, PipelineConfig, SelfMetrics};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Twenty lines as an application sends them: counters, gauges and timers, most with tags.
+/// Twenty typical lines of an application: counters, gauges and timers, most with tags.
 fn mixed(round: u32) -> String {
     let mut packet = String::new();
     for line in 0..20u32 {
@@ -81,7 +81,7 @@ fn lines(c: &mut Criterion) {
     group.finish();
 }
 
-/// CPU time of the listener thread so far.
+/// Returns the CPU time of the listener thread so far.
 fn listener_cpu() -> Duration {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     for thread in threads {
@@ -96,7 +96,7 @@ fn listener_cpu() -> Duration {
     Duration::ZERO
 }
 
-/// Sends `count` datagrams at `rate` a second, waits for the last, and returns what the listener spent.
+/// Sends `count` datagrams at `rate` a second, waits for the last one, and returns the listener's CPU time.
 fn drive(
     pipeline: &Pipeline,
     packets: &[String],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes first inputs for the fuzz targets to fuzz/corpus, made from the recorded cases in tests/conformance.
+"""Writes seeds for the fuzz targets to fuzz/corpus, generated from the recorded cases in tests/conformance.
 
 The first byte of an input chooses options (see each target), the rest is what a stranger sends.
 """
@@ -38,6 +38,7 @@ def statsd_lines():
         put("statsd_line", bytes([on]) + line)
         for mapping in (0, 64, 128):
             put("ingest", bytes([on ^ 15 | mapping]) + line + b"\0" + line)
+            put("line_cost", bytes([on ^ 15 | mapping]) + line)
 
 
 def mappings_and_packets():
@@ -51,6 +52,7 @@ def mappings_and_packets():
         packets = [raw(p) for p in itertools.chain.from_iterable(packets) if isinstance(p, str)]
         for mapping in (0, 16, 64, 128, 192):
             put("ingest", bytes([mapping]) + b"\0".join(packets))
+            put("line_cost", bytes([mapping]) + b"\0".join(packets))
 
 
 def field(number, data):
@@ -67,7 +69,7 @@ def varint(number):
 
 
 def protobuf(item):
-    """The metadata of an object as protobuf; the rest is not of interest to framing."""
+    """The metadata of an object as protobuf; framing ignores the rest."""
     meta = item["metadata"]
     name, namespace = (str(meta.get(key, "")).encode() for key in ("name", "namespace"))
     fields = [(1, name), (3, namespace), (5, b"u1"), (6, b"7")]
@@ -137,7 +139,7 @@ def patterns_and_schedules():
 
 
 def messages():
-    """A family of each type, as clients of protobuf get them."""
+    """A family of each type, as delimited protobuf."""
     def number(tag):
         return bytes([tag << 3 | 1]) + bytes(6) + b"\xf0\x3f"
 
@@ -162,7 +164,7 @@ def messages():
 def regular_expressions_and_options():
     for case in json.loads((STATSD / "mapper.json").read_text()):
         for pattern in re.findall(r"""match: ["']?(\S*[(\[^|+]\S*?)["']?\n""", case.get("mapping") or ""):
-            # Two texts, as libFuzzer's `arbitrary` takes them apart.
+            # Two texts in the encoding of the crate `arbitrary`.
             size = len(pattern.encode())
             if size < 200:
                 put("mapper_regex", pattern.encode() + b"a.b.c" + bytes([size]))
@@ -175,7 +177,7 @@ def regular_expressions_and_options():
 
 
 def foretold_and_suggested():
-    """Lines under a mapping, and streams with a value that differs each time."""
+    """Lines for a mapping, and streams with a value that never repeats."""
     packets = []
     for case in json.loads((STATSD / "e2e.json").read_text()):
         parts = (p if isinstance(p, list) else [p] for p in case.get("packets") or [])
@@ -192,6 +194,24 @@ def foretold_and_suggested():
             some = "\n".join(text % value.replace(",", "") for value in values)
             for bits in (0, 128):
                 put("suggestions", bytes([bits]) + some.encode())
+
+
+def definitions():
+    for path in sorted((ROOT.parent / "tests/data/crds").glob("*/*.json")):
+        text = path.read_bytes()
+        if len(text) < 20_000:
+            put("custom_draft", text)
+    names = "names: {kind: W, plural: ws}"
+    for schema in (
+        "{type: object, properties: {spec: {type: object, properties: {a: {type: integer}, 'b c': {type: string, enum: [x, 'y: z']}}}}}",
+        "{x-kubernetes-preserve-unknown-fields: true}",
+        "{type: object, properties: {status: {type: object, additionalProperties: {type: number}, properties: {r: {$ref: '#'}}}}}",
+    ):
+        version = "{name: v1, served: true, storage: true, schema: {openAPIV3Schema: %s}, " % schema
+        version += "additionalPrinterColumns: [{name: A, type: integer, jsonPath: '.spec.a[0][\"b\"]'}]}"
+        spec = "{group: a.io, scope: Cluster, %s, versions: [%s]}" % (names, version)
+        text = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: ws.a.io}\nspec: %s\n" % spec
+        put("custom_draft", text.encode())
 
 
 def web_configurations():
@@ -245,13 +265,29 @@ def nodes():
     put("node_summary", b"\1run/x\0var/lib/a b\0run/y\0var/lib/c,d\\e")
 
 
+def profiles():
+    """A CPU profile with two threads, inlined calls and a location without a function, next to a grown one."""
+    strings = b"".join(field(6, text) for text in (b"", b"cpu", b"nanoseconds", b"thread", b"a", b"main", b"f;g", b"/lib/x.so"))
+    kind = field(1, b"\x08\x01\x10\x02")
+    tables = field(3, b"\x08\x01\x28\x07") + field(5, b"\x08\x01\x10\x05") + field(5, b"\x08\x02\x10\x06")
+    tables += field(4, b"\x08\x01\x10\x01\x22\x02\x08\x02\x22\x02\x08\x01") + field(4, b"\x08\x02\x10\x01\x18\x10")
+
+    def profile(value):
+        samples = field(2, field(1, b"\x01\x02") + field(2, varint(value)) + field(3, b"\x08\x03\x10\x04"))
+        return kind + samples + field(2, b"\x08\x02\x10\x07") + tables + strings + b"\x50\x80\x94\xeb\xdc\x03\x70\x01"
+
+    for how in (0, 1, 2, 3):
+        one, other = profile(10), profile(3000)
+        put("saved_profile", bytes([how]) + len(one).to_bytes(2, "little") + one + other)
+
+
 def rules_and_histories():
     # Rules a.*, *.b and a.b in both orders, a type, an action and a regular expression; then names.
     names = b"\x08\x09\0\x08\x08\0\x09\x0a\0\x08\x09\x0a\0"
     rules = [b"\x01\x10\x11\0", b"\x01\x11\x12\0", b"\x02\x10\x12\0", b"\x04\x11\x11\0", b"\xf8\x10\0"]
     for order, chosen in itertools.product((0, 1), itertools.permutations(rules, 3)):
         put("glob_trie", bytes([len(chosen) * 2 + order]) + b"".join(chosen) + names)
-    # Every fault by itself and with two others, over HTTP/1.1 and HTTP/2, among changes.
+    # Every fault alone and with two others, over HTTP/1.1 and HTTP/2, with changes in between.
     for fault, how in itertools.product(range(34), (8, 33, 82, 4)):
         changes = bytes(byte for n in range(6) for byte in (n * 5 % 96, fault * 7 + n & 255, 64 + n))
         for second in ((), (128, how, 70), (133, 0, 1)):
@@ -261,10 +297,12 @@ def rules_and_histories():
 statsd_lines()
 mappings_and_packets()
 foretold_and_suggested()
+definitions()
 web_configurations()
 negotiation()
 expositions()
 nodes()
+profiles()
 rules_and_histories()
 lists_and_watches()
 objects()

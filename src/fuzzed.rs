@@ -1,5 +1,4 @@
-//! Doors for the fuzz targets alone, to what is no part of the library: readers of what strangers send that commands and sides
-//! keep to themselves. No other program has them.
+//! Entry points for the fuzz targets to parsers of untrusted input that are not public.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -16,16 +15,19 @@ use hyper::body::{Body, Frame};
 use crate::exposition::reader::Reader;
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::kube::client::endpoint::Access;
-use crate::node::kubelet::{Answer, Ask, Asking, Polls, Rhythm, poll};
-use crate::node::{places, store};
+use crate::node::kubelet::{
+    HttpClient, JsonResponse, PendingResponse, PollMetrics, PollTiming, poll,
+};
+use crate::node::{overlay_paths, store};
+use crate::server::pprof::saved::SavedProfile;
 use crate::server::web_config::WebConfig;
 use crate::statsd::Offline;
 use crate::statsd::line::ParserFlags;
-use crate::tools::diff::Manner;
-use crate::tools::{cardinality, diff};
+use crate::tools::diff::ComparisonRules;
+use crate::tools::{cardinality, custom_draft, diff, manifests, profile};
 
-/// The web configuration in a file: whether it turns TLS and HTTP/2 on, or why it cannot be used. One that names other files is
-/// read, and not loaded.
+/// Parses a web configuration file and returns its settings, or the reason why it is invalid. Files that refer to other
+/// files are parsed but not loaded.
 #[must_use]
 pub fn web_config(path: &Path) -> Option<Result<(bool, bool), String>> {
     if !WebConfig::files(path).is_empty() {
@@ -35,10 +37,10 @@ pub fn web_config(path: &Path) -> Option<Result<(bool, bool), String>> {
     Some(config.map(|config| (config.is_tls(), config.is_http2())))
 }
 
-/// The lines of an exposition that comes in pieces, as they are understood, and whether it has an end.
+/// Parses an exposition given in pieces and returns its lines and whether it is complete.
 ///
 /// # Errors
-/// The number of the first line that is none, and why.
+/// Returns the number of the first invalid line, and the reason.
 pub fn exposition<'b>(
     pieces: impl Iterator<Item = &'b [u8]>,
 ) -> Result<(Vec<String>, bool), (u64, String)> {
@@ -50,10 +52,21 @@ pub fn exposition<'b>(
     reader.finish().map(|ended| (lines, ended)).map_err(said)
 }
 
-/// Compares two files as `kstatd diff` does: whether they are the same, and the report.
+/// The flame graph of a profile compared with another one as `kstatd profile diff` does, and the number of its stacks.
 ///
 /// # Errors
-/// One of them is no exposition.
+/// One of them is not a profile, or they cannot be compared.
+pub fn profile_change(base: &[u8], now: &[u8], normalize: bool) -> Result<(String, usize), String> {
+    let read = |bytes| SavedProfile::read(bytes).map_err(|error| error.to_string());
+    let (base, now) = (read(base)?, read(now)?);
+    let svg = profile::compare(base, &now, normalize).map_err(|error| error.to_string())?;
+    Ok((String::from_utf8(svg).expect("UTF-8"), now.stacks.len()))
+}
+
+/// Compares two files like `kstatd diff`.
+///
+/// # Errors
+/// Returns an error if a file is not an exposition.
 pub fn differ(one: &Path, other: &Path) -> Result<(bool, String), String> {
     let sides = [one, other].map(|path| path.display().to_string());
     let options = diff::Options {
@@ -65,7 +78,7 @@ pub fn differ(one: &Path, other: &Path) -> Result<(bool, String), String> {
         interval: Duration::ZERO,
         watch: None,
         ignore: Vec::new(),
-        manner: Manner { tolerance: 0.0, increases: false },
+        rules: ComparisonRules { tolerance: 0.0, increases: false },
         examples: 3,
     };
     let report = in_no_time(diff::run(options, |_| ()))?;
@@ -73,16 +86,17 @@ pub fn differ(one: &Path, other: &Path) -> Result<(bool, String), String> {
     Ok((report.is_same(true), report.text(true)))
 }
 
-/// What a scrape shows of a node whose kubelet answers with a body in these pieces, with a torn end or a whole one.
+/// Returns a scrape of a node side whose kubelet responds with a body in these pieces, which ends with an error if
+/// `torn`.
 #[must_use]
 pub fn node(pieces: Vec<Bytes>, torn: bool) -> String {
     let store = Arc::new(store::Store::new("", true));
     let kubelet = Arc::new(Kubelet { pieces, torn });
     let second = Duration::from_secs(1);
-    let rhythm = Rhythm { interval: 3600 * second, deadline: second };
+    let timing = PollTiming { interval: 3600 * second, deadline: second };
     let (first, _) = tokio::sync::watch::channel(false);
-    let polling = poll(Arc::clone(&store), kubelet, None, rhythm, Polls::default(), first);
-    // It goes on for ever; the first poll takes no time, and the next follows after a pause.
+    let polling = poll(Arc::clone(&store), kubelet, None, timing, PollMetrics::default(), first);
+    // The poll loop never ends: the first poll takes no time, the next one follows after a pause.
     let once = in_no_time(async { tokio::time::timeout(second / 2, polling).await });
     assert!(once.is_err(), "it ended by itself");
     let body: Vec<u8> = store.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
@@ -94,16 +108,17 @@ struct Kubelet {
     torn: bool,
 }
 
-impl Ask for Kubelet {
-    fn ask<'a>(&'a self, _: &'a str) -> Asking<'a> {
+impl HttpClient for Kubelet {
+    fn get<'a>(&'a self, _: &'a str) -> PendingResponse<'a> {
         let pieces = self.pieces.iter().cloned().map(|piece| Ok(Frame::data(piece)));
         let end = self.torn.then(|| Err("torn".to_owned()));
-        let answer: Answer = Response::new(Pieces(pieces.chain(end).collect()).boxed_unsync());
+        let answer: JsonResponse =
+            Response::new(Pieces(pieces.chain(end).collect()).boxed_unsync());
         Box::pin(std::future::ready(Ok(answer)))
     }
 }
 
-/// A body.
+/// A response body in pieces.
 struct Pieces(VecDeque<Result<Frame<Bytes>, String>>);
 
 impl Body for Pieces {
@@ -118,24 +133,32 @@ impl Body for Pieces {
     }
 }
 
-/// Where overlays are mounted and written to, by a mount table.
+/// Returns the mount points and upper directories of the overlays in a mount table.
 #[must_use]
 pub fn overlays(table: &[u8]) -> Vec<(String, PathBuf)> {
-    places(table)
+    overlay_paths(table)
 }
 
-/// What is said of a line before it comes, for programs to read, with whether all of it has an effect.
+/// Explains a line before it is received. Returns the JSON report and whether the line is accepted.
 #[must_use]
 pub fn foretold(offline: &Offline, line: &[u8]) -> (String, bool) {
-    let explanation = offline.foretold(line);
+    let explanation = crate::statsd::explain::predict(offline, line);
     assert!(!explanation.text().is_empty());
     (serde_json::to_string(&explanation).expect("JSON"), explanation.accepted)
 }
 
-/// Rules for the lines of a file, as `kstatd cardinality suggest` finds them, or what these would change.
+/// Applies the lines of a datagram and returns the number of steps taken.
+#[must_use]
+pub fn steps(offline: &mut Offline, datagram: &[u8]) -> u64 {
+    crate::util::work_counter::take();
+    offline.lines(datagram);
+    crate::util::work_counter::take()
+}
+
+/// Runs `kstatd cardinality suggest` on a file of lines, or tries the given rules.
 ///
 /// # Errors
-/// What cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn suggested(
     lines: &Path,
     flags: ParserFlags,
@@ -151,7 +174,18 @@ pub fn suggested(
     }))
 }
 
-/// Runs something whose waits take no time.
+/// Drafts a configuration from definitions, as `kstatd custom draft` does.
+///
+/// # Errors
+///
+/// The input is not a list of definitions.
+pub fn drafted(text: &str) -> Result<String, String> {
+    let mut manifests = Vec::new();
+    manifests::parse("input", text, &mut manifests).map_err(|error| error.to_string())?;
+    custom_draft::draft(&manifests).map_err(|error| error.to_string())
+}
+
+/// Runs a future with paused time.
 fn in_no_time<T>(work: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("an event loop");

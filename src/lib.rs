@@ -9,27 +9,25 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
-mod allocator;
 pub mod app;
-mod aside;
 pub mod cache;
 pub mod cli;
 mod config_file;
-mod descriptors;
+mod deflate;
 pub mod exposition;
 #[cfg(fuzzing)]
 pub mod fuzzed;
 mod go;
-mod growth;
 pub mod kube;
+pub mod mapper;
 mod node;
 #[cfg(test)]
 mod recorded;
 pub mod resources;
 pub mod server;
-mod sketch;
 pub mod statsd;
 mod status;
 mod telemetry;
 pub mod tools;
+mod util;
 mod wire;

@@ -1,15 +1,15 @@
-//! For unit tests: what was recorded of the originals, in `tests/conformance`.
+//! Access to the recorded data of the originals in `tests/conformance`, for unit tests.
 
 use serde_json::{Value, json};
 
-/// A file of that folder.
+/// Reads a JSON file of that folder.
 pub(crate) fn file(name: &str) -> Value {
     let path = format!("{}/tests/conformance/{name}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The cases of a file, of which there are so many at least.
+/// Returns the test cases of a file, which must have at least `at_least`.
 pub(crate) fn cases(name: &str, at_least: usize) -> Vec<Value> {
     let data = file(name);
     let cases = data.get("cases").unwrap_or(&data).as_array().expect("cases").clone();
@@ -17,13 +17,13 @@ pub(crate) fn cases(name: &str, at_least: usize) -> Vec<Value> {
     cases
 }
 
-/// A list of texts; null is an empty one.
+/// Returns a list of strings; null is an empty list.
 pub(crate) fn texts(list: &Value) -> Vec<String> {
     let items = list.as_array().map(Vec::as_slice).unwrap_or_default();
     items.iter().map(|item| item.as_str().expect("a text").to_owned()).collect()
 }
 
-/// A number as it was recorded: JSON has neither NaN nor infinity.
+/// Encodes a number like the recordings: NaN and infinities, which JSON lacks, are strings.
 pub(crate) fn number(value: f64) -> Value {
     if value.is_nan() {
         json!("NaN")

@@ -1,10 +1,11 @@
-//! Commands that ask a running process about its series: what would become of a line, and what brings the series.
+//! Commands that query a running process about its series: `explain` and `top`.
 
 mod common;
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 use common::cluster::Cluster;
 use common::{Output, Program, get, replace, request, run, until};
@@ -29,7 +30,7 @@ impl Kstatd {
         Self { program, main }
     }
 
-    /// Sends lines and waits until they count.
+    /// Sends lines and waits until they are counted.
     fn send(&self, lines: &str) {
         let before = self.status()["statsd"]["lines"].as_u64().expect("lines");
         let address = self.program.address(&["Accepting StatsD Traffic"], "tcp");
@@ -63,41 +64,49 @@ fn encoded(text: &str) -> String {
 }
 
 #[test]
-fn a_line_is_explained_by_the_process_that_would_take_it() {
+fn explain_uses_the_state_of_the_running_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let kstatd =
         Kstatd::start(&[&mapping(folder.path(), MAPPING), "--limit.series-per-metric=5000"]);
     kstatd.send("web.get.a:1|c\nweb.get.b:1|c\n");
     let (series, status) = (get(kstatd.main, "/metrics/statsd").text(), kstatd.status());
 
+    // A counter that only decreases creates no series, and is reported once.
+    let falls = kstatd.ask("explain", &["t:-3|c"]);
+    assert!(!falls.status.success(), "{falls:?}");
+    let end = "no rule matches; metric: t\n    rejected here: illegal_negative_counter (a counter cannot decrease)\n";
+    assert!(falls.stdout.ends_with(end) && !falls.stdout.contains("creates"), "{falls:?}");
+    let both = kstatd.explain("t:-3|c:4|c");
+    assert!(both.contains("creates t\n"), "{both}");
+    assert_eq!(both.matches("illegal_negative_counter").count(), 1, "{both}");
     let output = kstatd.ask("explain", &["web.get.a:1|c|#code:200"]);
     assert!(output.status.success(), "{output:?}");
     let expected = "web.get.a:1|c|#code:200\n  counter web.get.a: 1\n    tags: code=\"200\"\n    \
-        rule 1, line 2: web.*: has 2 segments between dots, the name 3\n    \
-        rule 2, line 3: web.*.*: matches and decides\n    \
-        metric: web_total\n    labels of the rule: method=\"get\", url=\"a\"\n    \
-        at most 2 values of a label\n    \
+        rule 1, line 2: web.*: no match: want 2 segments, got 3\n    \
+        rule 2, line 3: web.*.*: match\n    \
+        metric: web_total\n    labels from the rule: method=\"get\", url=\"a\"\n    \
+        at most 2 values per label\n    \
         budgets: series-per-metric 2 of 5,000, series 3 of 1,000,000\n    \
-        lands in web_total{code=\"200\",method=\"get\",url=\"a\"}, which is new\n";
+        creates web_total{code=\"200\",method=\"get\",url=\"a\"}\n";
     assert_eq!(output.stdout, expected);
-    let there = "lands in web_total{method=\"get\",url=\"a\"}, which is there\n";
+    let there = "updates web_total{method=\"get\",url=\"a\"}\n";
     assert!(
         kstatd.explain("web.get.a:1|c").ends_with(there),
         "{}",
         kstatd.explain("web.get.a:1|c")
     );
     let folds = kstatd.explain("web.get.c:1|c");
-    assert!(folds.contains("\n    url is beyond --limit.values-per-label: folded\n"), "{folds}");
-    let other = "lands in web_total{method=\"get\",url=\"other\"}";
-    assert!(folds.ends_with(&format!("{other}, which is new\n")), "{folds}");
+    assert!(folds.contains("\n    url exceeds --limit.values-per-label: folded\n"), "{folds}");
+    let other = "web_total{method=\"get\",url=\"other\"}";
+    assert!(folds.ends_with(&format!("creates {other}\n")), "{folds}");
     let output = kstatd.ask("explain", &["web.get.a:1|g", "bad", "web.get.a:1|c"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(output.stdout.contains("refused here: other_kind ("), "{output:?}");
-    assert!(output.stdout.contains("refused: malformed_line ("), "{output:?}");
-    assert_eq!(output.stderr, "error: 2 of 3 lines were refused\n");
+    assert!(output.stdout.contains("rejected here: other_kind ("), "{output:?}");
+    assert!(output.stdout.contains("rejected: malformed_line ("), "{output:?}");
+    assert_eq!(output.stderr, "error: 2 of 3 lines were rejected\n");
     kstatd.explain("nobody.knows:1|c");
 
-    // Nothing was ingested, counted or noted.
+    // Nothing was ingested, counted or cached.
     assert_eq!(get(kstatd.main, "/metrics/statsd").text(), series);
     let after = kstatd.status();
     let without = |status: &Value| {
@@ -107,25 +116,28 @@ fn a_line_is_explained_by_the_process_that_would_take_it() {
     };
     assert_eq!(without(&after), without(&status));
 
-    // It happens as it was told.
+    // The line has the predicted effect.
     kstatd.send("web.get.c:1|c\n");
     let series = get(kstatd.main, "/metrics/statsd").text();
     assert!(series.contains("\nweb_total{method=\"get\",url=\"other\"} 1\n"), "{series}");
     let folded = kstatd.explain("web.get.c:1|c");
-    assert!(folded.ends_with(&format!("{other}, in which it was folded before\n")), "{folded}");
+    assert!(
+        folded.ends_with(&format!("updates {other}, into which it was folded before\n")),
+        "{folded}"
+    );
     let counted = "values-per-label of method 1 of 2, values-per-label of url 2 of 2";
     assert!(folded.contains(counted), "{folded}");
 
-    // The mapping that is in force tells, not the file.
+    // The active mapping is used, not the file.
     let flag = mapping(folder.path(), "mappings: [{match: web.*.*, name: replaced}]\n");
     assert!(kstatd.explain("web.get.a:1|c").ends_with(there));
     kstatd.program.signal("HUP");
     let replaced =
         || Some(kstatd.explain("web.get.a:1|c")).filter(|text| text.contains("replaced"));
     let text = until("the new mapping", replaced);
-    assert!(text.ends_with("lands in replaced, which is new\n"), "{text}");
+    assert!(text.ends_with("creates replaced\n"), "{text}");
 
-    // What the process knows by itself cannot be said by flags.
+    // Flags that describe the process's own state are rejected.
     let output = kstatd.ask("explain", &["a:1|c", &flag]);
     assert!(output.stderr.contains("--statsd.mapping-config"), "{output:?}");
     let output = kstatd.ask("explain", &["\u{1b}[2Jx\u{202e}:1|c"]);
@@ -134,7 +146,7 @@ fn a_line_is_explained_by_the_process_that_would_take_it() {
 }
 
 #[test]
-fn the_endpoint_answers_strangers_within_bounds() {
+fn explain_endpoint_bounds_untrusted_input() {
     let kstatd = Kstatd::start(&[]);
     let path = |line: &str| format!("/api/v1/explain?line={}", encoded(line));
     let text = get(kstatd.main, &path("a.b:1|c\n"));
@@ -164,10 +176,10 @@ fn the_endpoint_answers_strangers_within_bounds() {
         assert!([200, 400].contains(&answer.status), "{query}");
     }
     assert_eq!(request(kstatd.main, "POST", &path("a:1|c"), &[]).expect("an answer").status, 404);
-    // Bytes that are no text are a line too.
+    // Invalid UTF-8 is a line too.
     let answer = get(kstatd.main, "/api/v1/explain?line=%FF%3A1%7Cc").text();
-    assert!(answer.contains("refused: malformed_line"), "{answer}");
-    // Many samples on one line come to a bounded answer.
+    assert!(answer.contains("rejected: malformed_line"), "{answer}");
+    // The answer for a line with many samples is bounded.
     let long: String = (0..1_000).map(|n| format!(":1|c|#t:{n}")).collect();
     let answer = get(kstatd.main, &path(&format!("a{long}"))).text();
     assert!(answer.len() < 64 << 10, "{} bytes", answer.len());
@@ -175,16 +187,16 @@ fn the_endpoint_answers_strangers_within_bounds() {
 }
 
 #[test]
-fn the_status_page_explains_a_line() {
+fn status_page_explains_a_line() {
     let kstatd = Kstatd::start(&[]);
     let page = get(kstatd.main, "/status").text();
     let form =
         "<form method=\"get\" action=\"/status#explain\" id=\"explain\"><input name=\"explain\"";
-    assert!(page.contains(form) && !page.contains("lands in"), "{page}");
+    assert!(page.contains(form) && !page.contains("creates"), "{page}");
     let ask = |line: &str| get(kstatd.main, &format!("/status?explain={}", encoded(line)));
     let page = ask("a.b:1|c|#x:y").text();
     assert!(page.contains(form) && page.contains("value=\"a.b:1|c|#x:y\""), "{page}");
-    assert!(page.contains("    lands in a_b{x=&quot;y&quot;}, which is new\n"), "{page}");
+    assert!(page.contains("    creates a_b{x=&quot;y&quot;}\n"), "{page}");
     let script = "\"><script>alert('1')</script><img src=x onerror=\"alert(2)\">";
     for line in [
         script.to_owned(),
@@ -204,12 +216,12 @@ fn the_status_page_explains_a_line() {
     assert!(kstatd.status().get("explanation").is_none());
     let text =
         get(kstatd.main, &format!("/status?format=text&explain={}", encoded("a:1|g"))).text();
-    assert!(text.contains("\nEXPLAINED\n  a:1|g\n    gauge a: 1\n"), "{text}");
+    assert!(text.contains("\nEXPLANATION\n  a:1|g\n    gauge a: 1\n"), "{text}");
     assert_eq!(get(kstatd.main, &format!("/status?explain={}", "a".repeat(20_000))).status, 400);
 }
 
 #[test]
-fn only_the_authorised_are_told_and_only_of_what_there_is() {
+fn queries_require_authorisation() {
     let cluster = Cluster::new(10);
     let kstatd = Kstatd::start(&[&cluster.flag(), "--auth-filter", "--resources=pods"]);
     for path in ["/api/v1/explain?line=a:1%7Cc", "/status?explain=a:1%7Cc"] {
@@ -232,7 +244,7 @@ fn only_the_authorised_are_told_and_only_of_what_there_is() {
     let page = get(main, "/status?explain=a:1%7Cc");
     assert!(page.status == 200 && !page.text().contains("name=\"explain\""));
     let output = run("kstatd", ["explain", "a:1|c", &format!("--addr={main}")]);
-    assert!(output.stderr.contains("no StatsD lines are taken here"), "{output:?}");
+    assert!(output.stderr.contains("this process does not receive StatsD lines"), "{output:?}");
 }
 
 #[test]
@@ -248,11 +260,7 @@ fn under_the_name_of_the_original() {
         let web = program.address(&["Accepting Prometheus Requests"], "addr");
         let addr = format!("--addr={web}");
         let output = run("kstatd", ["explain", "a:1|c", &addr]);
-        assert_eq!(
-            output.stdout.lines().last(),
-            Some("    lands in a, which is new"),
-            "{output:?}"
-        );
+        assert_eq!(output.stdout.lines().last(), Some("    creates a"), "{output:?}");
         let output = run("kstatd", ["top", &addr]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(output.stdout.starts_with("OK  statsd_exporter "), "{output:?}");
@@ -267,7 +275,7 @@ fn under_the_name_of_the_original() {
 }
 
 #[test]
-fn top_sorts_drills_down_and_says_how_the_process_is_doing() {
+fn top_sorts_drills_down_and_shows_the_state() {
     let folder = tempfile::tempdir().expect("a folder");
     let kstatd = Kstatd::start(&[&mapping(folder.path(), MAPPING), "--limit.values-per-label=50"]);
     let urls: String = (0..60).map(|n| format!("hits:1|c|#code:200,url:/item/{n}\n")).collect();
@@ -278,10 +286,10 @@ fn top_sorts_drills_down_and_says_how_the_process_is_doing() {
     assert!(lines[0].starts_with(&format!("OK  kstatd {}, kstatd ", kstatd.main)), "{output:?}");
     assert!(lines[1].starts_with("series 57 in 3 metrics   label sets 53   memory "), "{output:?}");
     assert!(lines[1].contains("   new in 5 min 53, in 1 h 53   lines "), "{output:?}");
-    assert_eq!(lines[2], "  beyond --limit.values-per-label: url of hits, 10 label sets folded");
+    assert_eq!(lines[2], "  over --limit.values-per-label: url of hits, 10 label sets folded");
     assert_eq!(
         lines[3],
-        "  from 127.0.0.1: new in 5 min 53, in 1 h 53, beyond a budget 10, last of web_total"
+        "  from 127.0.0.1: new in 5 min 53, in 1 h 53, over budget 10, latest metric web_total"
     );
     let head =
         lines.iter().position(|line| line.trim_start().starts_with("METRIC")).expect("a head");
@@ -302,8 +310,10 @@ fn top_sorts_drills_down_and_says_how_the_process_is_doing() {
     );
     let output = kstatd.ask("top", &["--sort=lines"]);
     let rows: Vec<&str> = output.stdout.lines().skip(head + 1).collect();
-    assert_eq!(names(&rows), ["rule", "no", "no"], "{output:?}");
-    assert!(rows[0].trim_start().starts_with("rule     web.*.*"), "{output:?}");
+    // 60 lines of hits, 2 of the rule, 1 of wide.
+    assert_eq!(names(&rows), ["unmapped", "rule", "unmapped"], "{output:?}");
+    assert!(rows[0].trim_start().starts_with("unmapped  hits  "), "{output:?}");
+    assert!(rows[1].trim_start().starts_with("rule      web.*.*"), "{output:?}");
 
     let output = kstatd.ask("top", &["hits"]);
     let text = &output.stdout;
@@ -327,7 +337,7 @@ fn top_sorts_drills_down_and_says_how_the_process_is_doing() {
     );
     assert_eq!(json["cardinality"]["metrics"][0]["labels"][0]["name"], "url");
 
-    // What clients choose does not steer a terminal.
+    // Control characters from clients are escaped.
     kstatd.send("hostile:1|c|#url:\u{1b}]0;title\u{7}\u{9b}2J\u{202e}\n");
     for args in [&["hostile"][..], &[], &["--sort=lines"]] {
         let text = kstatd.ask("top", args).stdout;
@@ -336,17 +346,116 @@ fn top_sorts_drills_down_and_says_how_the_process_is_doing() {
     }
     assert!(kstatd.ask("top", &["hostile"]).stdout.contains("\\u{1b}]0;title\\u{7}"));
 
-    // A process that is degraded says so, one that is not there too.
+    // Both a degraded and an unreachable process are reported.
     mapping(folder.path(), "mappings: [{match: [}]\n");
     kstatd.program.signal("HUP");
     until("a reload that failed", || (kstatd.status()["state"] == "degraded").then_some(()));
     let output = kstatd.ask("top", &[]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(
-        output.stdout.starts_with("DEGRADED  ") && output.stdout.contains("\n  ! the mapping "),
+        output.stdout.starts_with("DEGRADED  ") && output.stdout.contains("\n  ! mapping "),
         "{output:?}"
     );
     let output = run("kstatd", ["top", "--addr=127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains("127.0.0.1:1") && output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
+fn top_distinguishes_unknown_from_zero() {
+    let cluster = Cluster::new(20);
+    let kstatd = Kstatd::start(&[&cluster.flag(), "--resources=pods"]);
+    until("the first lists", || (get(kstatd.main, "/metrics").status == 200).then_some(()));
+    kstatd.send("hits:1|c\n");
+    let output = kstatd.ask("top", &["--rows=100"]);
+    let row = |name: &str| -> Vec<String> {
+        let of = |line: &&str| line.split_whitespace().next() == Some(name);
+        let line = output.stdout.lines().find(of).unwrap_or_else(|| panic!("{name}: {output:?}"));
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(row("kube_pod_info")[3..5], ["-", "-"], "{output:?}");
+    assert_eq!(row("hits")[3..5], ["1", "1"], "{output:?}");
+    let output = kstatd.ask("top", &["kube_pod_info"]);
+    assert!(output.stdout.contains(", new in 5 min -, in 1 h -\n"), "{output:?}");
+    let report = get(kstatd.main, "/api/v1/status/cardinality?metric=kube_pod_info").text();
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert!(report["data"]["metrics"][0]["newByMinute"].is_null(), "{report}");
+}
+
+#[test]
+fn requests_of_commands_are_not_counted_as_scrapes() {
+    let cluster = Cluster::new(5);
+    let kstatd = Kstatd::start(&[&cluster.flag(), "--resources=pods"]);
+    kstatd.send("hits:1|c\n");
+    let telemetry = kstatd.program.address(&["Started self metrics server"], "address");
+    let counted = || {
+        let text = get(telemetry, "/metrics").text();
+        let name = "http_request_duration_seconds_count{handler=\"metrics\"";
+        text.lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = counted();
+    for output in [
+        kstatd.ask("top", &[]),
+        kstatd.ask("top", &["hits"]),
+        run("kstatd", ["cardinality", "suggest", &format!("--addr={}", kstatd.main)]),
+        run("kstatd", ["cardinality", "suggest", &format!("--addr={}/metrics", kstatd.main)]),
+    ] {
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    assert_eq!(kstatd.status()["scrapes"], serde_json::json!([]));
+    assert_eq!(counted(), before);
+    assert_eq!(get(kstatd.main, "/metrics/statsd").status, 200);
+    assert_eq!(kstatd.status()["scrapes"].as_array().expect("scrapes").len(), 1);
+}
+
+#[test]
+fn commands_obey_their_timeout() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = format!("--addr={}", silent.local_addr().expect("address"));
+    let commands: [&[&str]; 3] = [&["top"], &["cardinality", "suggest"], &["status"]];
+    std::thread::scope(|scope| {
+        for command in commands {
+            let address = address.as_str();
+            scope.spawn(move || {
+                let began = std::time::Instant::now();
+                let output = run("kstatd", [command, &[address]].concat());
+                assert!(output.stderr.contains("within 10 s"), "{output:?}");
+                // Doubling the time would be 20 s.
+                assert!(began.elapsed().as_secs() < 18, "{command:?}: {:?}", began.elapsed());
+            });
+        }
+    });
+}
+
+/// A server that answers the first path late and the second never.
+#[test]
+fn all_requests_of_status_share_one_timeout() {
+    const LATE: Duration = Duration::from_secs(9);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = format!("--addr={}", listener.local_addr().expect("address"));
+    let (asked, requests) = std::sync::mpsc::channel::<()>();
+    let server = std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for late in [true, false] {
+            let (mut stream, _) = listener.accept().expect("accept");
+            let _ = stream.read(&mut [0; 4096]).expect("request");
+            if late {
+                std::thread::sleep(LATE);
+                let absent =
+                    b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+                stream.write_all(absent).expect("answer");
+            }
+            asked.send(()).expect("test");
+            open.push(stream);
+        }
+        listener.accept().map(drop)
+    });
+    let began = std::time::Instant::now();
+    let output = run("kstatd", ["status", &address]);
+    let elapsed = began.elapsed();
+    assert_eq!(requests.try_iter().count(), 2, "both paths are requested");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stderr.ends_with(": no answer within 10 s\n"), "{output:?}");
+    assert!(elapsed < 2 * LATE, "{elapsed:?}");
+    drop(server);
 }

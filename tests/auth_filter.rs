@@ -1,5 +1,5 @@
-//! `--auth-filter` against what was recorded of kube-state-metrics before a real API server: every case runs the
-//! program, and an API server that plays the recording checks what it is asked and answers as it did.
+//! `--auth-filter` compared with recordings of kube-state-metrics with a real API server. Every case runs the
+//! program; a replayed API server checks the requests and answers as recorded.
 
 #[path = "web_config/client.rs"]
 #[allow(dead_code, reason = "the other test uses the rest")]
@@ -20,41 +20,41 @@ use std::time::Duration;
 use base64::Engine;
 use serde_json::{Map, Value, json};
 
-use client::Reached;
+use client::ConnectOutcome;
 use common::{DEADLINE, Program};
 use pki::Pki;
 
-const AT_ONCE: usize = 8;
+const CONCURRENCY: usize = 8;
 
-/// Cases that are about minutes, which the filter's own tests let pass without waiting.
-const ABOUT_TIME: [&str; 4] = [
+/// Cases that depend on minutes; unit tests of the filter cover them with simulated time.
+const TIMED_CASES: [&str; 4] = [
     "right granted: time until it is noticed",
     "right revoked: time until it is noticed",
     "garbage token is asked for every time",
     "token review is repeated after a minute",
 ];
 
-/// Where kstatd is better on purpose: a bound of 10 s for a review, and no failure handed on.
-const BETTER: [(&str, usize, u16); 4] = [
+/// Deliberate improvements: a limit of 10 s for a review, and failures are not shared between callers.
+const IMPROVED_CASES: [(&str, usize, u16); 4] = [
     ("API server silent to tokenreviews", 2, 500),
     ("API server silent to subjectaccessreviews", 2, 500),
     ("API server answers 429 with Retry-After 1 to subjectaccessreviews", 2, 500),
     ("caller gives up while the API server is silent", 4, 200),
 ];
 
-/// Stands for no answer at all.
-const SILENCE: u16 = 0;
+/// Marks a missing response.
+const NO_RESPONSE: u16 = 0;
 
-/// Of the password `pw`.
+/// The hash of the password `pw`.
 const HASH: &str = "$2a$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW";
 
-/// What the API server is to be asked next, and what it was asked.
+/// The expected and the received requests of the API server.
 #[derive(Default)]
 struct Script {
     expected: VecDeque<Value>,
     wrong: Vec<String>,
     down: bool,
-    /// Answers that are always right: whose a token is, by token; what is allowed, by account.
+    /// Default answers: the user of each token, and the permissions of each account.
     known: BTreeMap<String, Value>,
 }
 
@@ -79,7 +79,7 @@ impl ApiServer {
     }
 }
 
-/// Answers requests of one connection; `None` when it is over.
+/// Answers requests of one connection; `None` when it ends.
 fn serve(stream: &TcpStream, script: &Mutex<Script>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     loop {
@@ -112,8 +112,8 @@ fn serve(stream: &TcpStream, script: &Mutex<Script>) -> Option<()> {
         };
         drop(script);
         let (status, text) = answer;
-        if status == SILENCE {
-            // Until the caller ends it.
+        if status == NO_RESPONSE {
+            // Hangs until the caller disconnects.
             return std::io::copy(&mut reader, &mut std::io::sink()).ok().map(drop);
         }
         let retry = if status == 429 { "Retry-After: 1\r\n" } else { "" };
@@ -126,11 +126,11 @@ fn serve(stream: &TcpStream, script: &Mutex<Script>) -> Option<()> {
     }
 }
 
-/// Plays a review; `None` for one that ends the connection.
+/// Replays a review; `None` if the connection ends.
 fn review(script: &mut Script, method: &str, path: &str, body: &[u8]) -> Option<(u16, String)> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let Some(wanted) = script.expected.pop_front() else {
-        // Not recorded: what is always right.
+        // Not recorded: the default answer.
         let known = script.known.get(&key(&body)).cloned();
         let Some(status) = known else {
             script.wrong.push(format!("{method} {path} {body} was not asked by the original"));
@@ -138,7 +138,7 @@ fn review(script: &mut Script, method: &str, path: &str, body: &[u8]) -> Option<
         };
         return Some((201, with_status(&body, &status)));
     };
-    // What repeats an earlier request is recorded without its body.
+    // A repeated request is recorded without its body.
     let same = wanted["method"] == method
         && wanted["path"] == path
         && (wanted.get("body").is_none() || wanted["body"] == body);
@@ -148,9 +148,9 @@ fn review(script: &mut Script, method: &str, path: &str, body: &[u8]) -> Option<
     if wanted["answer"] == "connection closed" {
         return None;
     }
-    // Without a status there was no answer.
+    // Without a status there was no response.
     let Some(status) = wanted["answer_status"].as_u64() else {
-        return Some((SILENCE, String::new()));
+        return Some((NO_RESPONSE, String::new()));
     };
     let text = match (wanted.get("answer"), wanted["answer_text"].as_str()) {
         (_, Some(text)) => text.to_owned(),
@@ -168,7 +168,7 @@ fn with_status(review: &Value, status: &Value) -> String {
     answer.to_string()
 }
 
-/// What a review is about.
+/// Returns the subject of a review.
 fn key(body: &Value) -> String {
     let spec = &body["spec"];
     match spec["token"].as_str() {
@@ -177,7 +177,7 @@ fn key(body: &Value) -> String {
     }
 }
 
-/// Answers to requests, of all cases in which the API server is well.
+/// Returns the answers of all cases in which the API server works.
 fn known(cases: &[Value]) -> BTreeMap<String, Value> {
     let mut known = BTreeMap::new();
     let well = |case: &&Value| ["rights", "identity"].iter().any(|topic| case["topic"] == *topic);
@@ -193,7 +193,7 @@ fn known(cases: &[Value]) -> BTreeMap<String, Value> {
     known
 }
 
-/// The value with its placeholders filled in.
+/// Replaces the placeholders in a value.
 fn filled(value: &Value) -> Value {
     match value {
         Value::String(text) => fill(text).into(),
@@ -287,8 +287,8 @@ impl<'c> Run<'c> {
         let limit = request["client_timeout_s"].as_f64().map_or(DEADLINE, Duration::from_secs_f64);
         let talk = async {
             match client::connect(address, &request, self.pki, true).await {
-                Ok(Reached::Connection(mut connection)) => connection.send(&request).await,
-                Ok(Reached::Failure(seen)) => seen,
+                Ok(ConnectOutcome::Connection(mut connection)) => connection.send(&request).await,
+                Ok(ConnectOutcome::Failure(seen)) => seen,
                 Err(unable) => panic!("{unable:?}"),
             }
         };
@@ -328,7 +328,7 @@ async fn run(case: &Value, pki: &Pki, known: BTreeMap<String, Value>) -> Result<
     let name = case["name"].as_str().expect("name");
     let run = Run::start(case, pki, known);
     for (number, step) in case["steps"].as_array().expect("steps").iter().enumerate() {
-        let better = BETTER.iter().find(|(case, at, _)| *case == name && *at == number);
+        let better = IMPROVED_CASES.iter().find(|(case, at, _)| *case == name && *at == number);
         match step["do"].as_str().expect("what to do") {
             "start" => {}
             "api" => {
@@ -345,9 +345,9 @@ async fn run(case: &Value, pki: &Pki, known: BTreeMap<String, Value>) -> Result<
     Ok(())
 }
 
-/// What one API server says of a caller is nothing to the next, although it would be remembered for minutes.
+/// Decisions of one API server are not used for another, although they would be cached for minutes.
 #[test]
-fn another_api_server_is_asked_anew() {
+fn decisions_are_not_reused_for_another_api_server() {
     let user = json!({"username": "me", "groups": ["system:authenticated"]});
     let seen = json!({"user": "me", "groups": ["system:authenticated"]});
     let attributes = json!({"path": "/metrics", "verb": "get"});
@@ -398,13 +398,13 @@ fn all_recorded_cases() {
         .iter()
         .filter(|case| {
             let name = case["name"].as_str().expect("name");
-            !ABOUT_TIME.contains(&name) && name.contains(&only)
+            !TIMED_CASES.contains(&name) && name.contains(&only)
         })
         .collect();
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..CONCURRENCY {
             scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 let runtime = runtime.expect("runtime");
@@ -419,7 +419,10 @@ fn all_recorded_cases() {
     });
     let failures = failures.into_inner().expect("lock");
     let passed = cases.len() - failures.len();
-    eprintln!("{passed} of {} cases, {} more are about time", cases.len(), ABOUT_TIME.len());
+    eprintln!("{passed} of {} cases, {} more are about time", cases.len(), TIMED_CASES.len());
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(!only.is_empty() || cases.len() + ABOUT_TIME.len() == all.len(), "no case is left out");
+    assert!(
+        !only.is_empty() || cases.len() + TIMED_CASES.len() == all.len(),
+        "no case is left out"
+    );
 }

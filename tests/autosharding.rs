@@ -1,4 +1,4 @@
-//! Pods of a StatefulSet that ask one another how far they are, beside an API server that knows nothing but them.
+//! Pods of a StatefulSet that poll each other's progress, with an API server that knows only these pods.
 
 mod common;
 #[path = "web_config/pki.rs"]
@@ -39,32 +39,34 @@ impl Api {
     }
 }
 
-/// Answers a request; `None` when the connection is over.
+/// Answers a request; `None` when the connection ends.
 fn answer(mut stream: &TcpStream, replicas: &(Mutex<u32>, Condvar)) -> Option<()> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next()?.ok()?;
     lines.by_ref().find(|line| line.as_ref().is_ok_and(String::is_empty))?.ok()?;
     let path = first.split(' ').nth(1)?;
     let now = *replicas.0.lock().expect("lock");
-    let set = format!(r#"{{"spec":{{"replicas":{now}}}}}"#);
+    let set = format!(r#"{{"metadata":{{}},"spec":{{"replicas":{now}}}}}"#);
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let (code, body) = match path {
         "/version" => (200, r#"{"gitVersion":"v1.36.0"}"#.to_owned()),
         "/apis/apps/v1/namespaces/m/statefulsets/ksm" => (200, set),
         "/apis/apps/v1/namespaces/m/statefulsets" if query.contains("watch=true") => {
-            // Nothing happens until there is something else, and then it is to be listed.
+            // Blocks until the state differs from the listed one; the watch then ends, which causes a list.
+            let listed = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+            let listed: u32 = listed?.parse().ok()?;
             let lock = replicas.0.lock().expect("lock");
-            drop(replicas.1.wait_while(lock, |there| *there == now).expect("lock"));
+            drop(replicas.1.wait_while(lock, |there| *there == listed).expect("lock"));
             (200, String::new())
         }
         "/apis/apps/v1/namespaces/m/statefulsets" => {
-            (200, format!(r#"{{"metadata":{{"resourceVersion":"1"}},"items":[{set}]}}"#))
+            (200, format!(r#"{{"metadata":{{"resourceVersion":"{now}"}},"items":[{set}]}}"#))
         }
         "/api/v1/pods" if query.contains("sendInitialEvents") => (422, "{}".to_owned()),
         "/api/v1/pods" if query.contains("watch=true") => {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n";
             stream.write_all(head.as_bytes()).ok()?;
-            // Until the client leaves.
+            // Until the client disconnects.
             return lines.next().map(drop);
         }
         "/api/v1/pods" => {
@@ -90,8 +92,8 @@ fn host(number: u32) -> String {
     format!("127.0.0.{}", number + 2)
 }
 
-/// The pod of this number, with its telemetry listener at an address of its own, as soon as it shows its share: a change
-/// before that is none.
+/// Starts a pod with its telemetry listener on a separate address, and waits until it shows its shard: only a later
+/// change is a resharding.
 fn pod(api: &Api, number: u32, flags: &[&str]) -> Program {
     let args = [
         format!("--apiserver=http://{}", api.address),
@@ -102,20 +104,20 @@ fn pod(api: &Api, number: u32, flags: &[&str]) -> Program {
     let args: Vec<&str> = args.iter().map(String::as_str).chain(fixed).collect();
     let program = Program::start("kube-state-metrics", [&args[..], flags].concat());
     program.line(&["Started self metrics server"]);
-    program.line(&["What this shard has lost is no longer shown"]);
+    program.line(&["Dropped lost objects"]);
     program
 }
 
-/// Whether each has heard the other on the way to another number of shards.
-fn hear_one_another(api: &Api, pods: &[Program]) {
+/// Waits until each pod has polled the others during a resharding.
+fn wait_until_all_have_polled(api: &Api, pods: &[Program]) {
     api.scale(2);
     for pod in pods {
-        pod.line(&["What this shard has gained is shown", "total=2", "Some("]);
+        pod.line(&["Exposed gained objects", "total=2", "Some("]);
     }
 }
 
 #[test]
-fn pods_ask_one_another_over_tls_where_their_listeners_speak_it() {
+fn pods_poll_each_other_over_tls() {
     let (pki, dir) = (pki::Pki::new(), tempfile::tempdir().expect("directory"));
     for name in ["server.crt", "server.key", "ca.crt"] {
         std::fs::write(dir.path().join(name), pki.text(name)).expect("write");
@@ -128,13 +130,13 @@ fn pods_ask_one_another_over_tls_where_their_listeners_speak_it() {
         let port = format!("--telemetry-port={}", port.address.port());
         let tls = format!("--tls-config={}", web.display());
         let pods = [0, 1].map(|number| pod(&api, number, &[&port, &tls]));
-        hear_one_another(&api, &pods);
+        wait_until_all_have_polled(&api, &pods);
     }
 }
 
-/// Who has the address of a pod, and not its certificate, is not believed.
+/// A process that has taken over a pod's address, but has another certificate, is not trusted.
 #[test]
-fn another_certificate_is_not_believed() {
+fn peers_with_another_certificate_are_not_trusted() {
     let (pki, dir) = (pki::Pki::new(), tempfile::tempdir().expect("directory"));
     let web = |name: &str, certificate: &str, key: &str| {
         std::fs::write(dir.path().join(certificate), pki.text(certificate)).expect("write");
@@ -151,12 +153,12 @@ fn another_certificate_is_not_believed() {
     let pods = [0, 1].map(|number: u32| pod(&api, number, &[&port, &flags[number as usize]]));
     api.scale(2);
     for pod in &pods {
-        pod.line(&["What this shard has gained is shown", "total=2", "[None]"]);
+        pod.line(&["Exposed gained objects", "total=2", "[None]"]);
     }
 }
 
 #[test]
-fn pods_ask_one_another_where_their_listeners_are_after_a_reload() {
+fn pods_poll_each_other_after_listeners_move() {
     let dir = tempfile::tempdir().expect("directory");
     let file = dir.path().join("options.yaml");
     let (api, ports) = (Api::start(), [Reserved::new(), Reserved::new()]);
@@ -174,5 +176,5 @@ fn pods_ask_one_another_where_their_listeners_are_after_a_reload() {
     for pod in &pods {
         pod.line(&["The new configuration is in force"]);
     }
-    hear_one_another(&api, &pods);
+    wait_until_all_have_polled(&api, &pods);
 }

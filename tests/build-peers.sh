@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds what the end-to-end tests need beside kstatd into tests/.bin: a real kube-apiserver with its etcd, both originals,
-# helm and jsonnet for deploy/, and cAdvisor's walk through a directory. Cold this takes 6 to 10 minutes on two cores; with Go's build cache, seconds.
+# Builds the other programs of the end-to-end tests into tests/.bin: a real kube-apiserver with its etcd, both originals,
+# helm and jsonnet for deploy/, and cAdvisor's directory walk. It takes 6 to 10 minutes on two cores, or seconds with Go's build cache.
 set -euo pipefail
 cd "$(dirname "$0")"
 bin=$PWD/.bin
 mkdir -p "$bin"
 retry=$PWD/../.ci/retry
-# Fetches the modules that packages need.
+# Downloads the modules of packages.
 modules() { "$retry" go list -deps "$@" >/dev/null; }
 
 (cd peers
@@ -14,7 +14,7 @@ modules() { "$retry" go list -deps "$@" >/dev/null; }
  go build -buildvcs=false -trimpath -o "$bin/statsd_exporter" github.com/prometheus/statsd_exporter
  go build -buildvcs=false -trimpath -o "$bin/kube-state-metrics" k8s.io/kube-state-metrics/v2)
 
-# A module of its own: it is not to change what the originals are built with.
+# A separate module, so that it does not affect the dependencies of the originals.
 (cd peers/cadvisor
  modules .
  go build -buildvcs=false -trimpath -o "$bin/cadvisor" .)
@@ -26,7 +26,7 @@ modules() { "$retry" go list -deps "$@" >/dev/null; }
    go build -buildvcs=false -trimpath -ldflags '-s -w' -o "$bin/" "$program"
  done)
 
-# The version is what /version answers; without it clients see v0.0.0.
+# Sets the version of /version; without it clients see v0.0.0.
 version=k8s.io/component-base/version
 (cd apiserver
  modules -tags grpcnotrace .

@@ -1,5 +1,5 @@
-//! The tables of docs/compatibility.md: a row for everything that the originals have a name for (tests/data/originals.txt),
-//! no row for anything else, and each row true of the program. What is *absent* must not be there either.
+//! The tables of docs/compatibility.md: exactly one row for each name of the originals (tests/data/originals.txt),
+//! and each row is true of the program. Names marked *absent* must be absent.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::time::Instant;
 use common::cluster::Cluster;
 use common::{DEADLINE, Program, get, request, run, until};
 
-/// What a row says of a name.
+/// The verdict of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Same,
@@ -20,7 +20,7 @@ enum Verdict {
     Absent,
 }
 
-/// A name of an original, what shows that it is there, and what the table says.
+/// A name of an original, a probe for its presence, and its verdict.
 #[derive(Clone, Debug)]
 struct Name {
     name: String,
@@ -28,7 +28,7 @@ struct Name {
     verdict: Verdict,
 }
 
-/// The sections of the list of names with the headings of their tables.
+/// The sections of the list of names, with the headings of their tables.
 const SECTIONS: [(&str, &str); 11] = [
     ("kube-state-metrics commands", "kube-state-metrics: commands"),
     ("kube-state-metrics flags", "kube-state-metrics: flags"),
@@ -47,7 +47,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path)
 }
 
-/// Names and probes of each section.
+/// Returns the names and probes of each section.
 fn originals() -> BTreeMap<String, Vec<(String, String)>> {
     let mut sections = BTreeMap::<String, Vec<_>>::new();
     let mut section = String::new();
@@ -63,7 +63,7 @@ fn originals() -> BTreeMap<String, Vec<(String, String)>> {
     sections
 }
 
-/// The rows of the table under a heading: name, verdict, text.
+/// Returns the rows of the table under a heading: name, verdict, text.
 fn rows(text: &str, heading: &str) -> Vec<(String, Verdict, String)> {
     let part = text.split(&format!("\n### {heading}\n")).nth(1);
     let part = part.unwrap_or_else(|| panic!("docs/compatibility.md has no {heading:?}"));
@@ -82,7 +82,7 @@ fn rows(text: &str, heading: &str) -> Vec<(String, Verdict, String)> {
     rows.collect()
 }
 
-/// What the table says of each name of a section.
+/// Returns the names of a section with their verdicts.
 fn section(key: &str) -> Vec<Name> {
     let text = read("docs/compatibility.md");
     let (_, heading) = SECTIONS.iter().find(|(name, _)| *name == key).expect("a section");
@@ -98,7 +98,7 @@ fn section(key: &str) -> Vec<Name> {
 }
 
 #[test]
-fn every_name_has_one_row_and_every_row_a_name() {
+fn every_name_has_exactly_one_row() {
     let text = read("docs/compatibility.md");
     let originals = originals();
     assert_eq!(
@@ -127,7 +127,7 @@ fn every_name_has_one_row_and_every_row_a_name() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// `--name=value`, or the flag alone.
+/// Returns `--name=value`, or the flag alone.
 fn argument(name: &Name) -> String {
     match name.probe.as_str() {
         "" => name.name.clone(),
@@ -136,7 +136,7 @@ fn argument(name: &Name) -> String {
 }
 
 #[test]
-fn every_command_and_flag_is_taken() {
+fn every_command_and_flag_is_accepted() {
     let mut wrong = Vec::new();
     for name in section("kube-state-metrics commands") {
         let output = run("kube-state-metrics", name.probe.split(' '));
@@ -149,13 +149,13 @@ fn every_command_and_flag_is_taken() {
         let mut flags = section(&format!("{program} flags"));
         flags.push(Name { name: "--nonsense".into(), probe: "".into(), verdict: Verdict::Same });
         for flag in flags {
-            // What comes before it is read before the help is shown.
+            // Arguments before `--help` are parsed first.
             let output = run(program, [&argument(&flag), "--help"]);
             let taken = output.status.success();
             if taken != (flag.name != "--nonsense") {
                 wrong.push(format!("{program} {}: taken {taken}: {}", flag.name, output.stderr));
             }
-            // Not in the original's help either; a switch is there once for both of its forms.
+            // Not in the original's help either; a switch is listed once for both forms.
             let hidden = ["--completion", "--no-", "--help-"];
             let hidden = hidden.iter().any(|prefix| flag.name.starts_with(prefix));
             let shown = help
@@ -215,7 +215,7 @@ fn every_key_is_known() {
         verdict: Verdict::Same,
     });
     for Name { name, .. } in keys {
-        // Null is every type, and a file of nulls is one that says nothing.
+        // Null is valid for every type, and a file of nulls sets nothing.
         let (open, close) = (name.replace('.', ": {"), "}".repeat(name.matches('.').count()));
         write("web.yml", &format!("{open}: null{close}\n"));
         write("options.yml", &format!("tls_config: {}\n", path("web.yml").display()));
@@ -229,11 +229,11 @@ fn every_key_is_known() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What is wrong with the paths of a listener.
+/// Returns the errors in the paths of a listener.
 fn check_paths(key: &str, address: SocketAddr) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut names = section(key);
-    // After that there is nobody to ask.
+    // It ends the process, so it comes last.
     names.sort_by_key(|name| name.name == "/-/quit");
     for Name { name, probe, verdict } in names {
         let (method, status) = probe.split_once(' ').expect("method and status");
@@ -243,7 +243,7 @@ fn check_paths(key: &str, address: SocketAddr) -> Vec<String> {
         if answer.status != wanted {
             wrong.push(format!("{key}: {method} {name}: {}, not {wanted}", answer.status));
         }
-        // A sentence, where the original has a profile.
+        // The original has a profile here, kstatd an explanation.
         if verdict == Verdict::Absent && name.contains("pprof") && answer.text().len() < 30 {
             wrong.push(format!("{key}: {name}: {:?} says nothing", answer.text()));
         }
@@ -251,7 +251,7 @@ fn check_paths(key: &str, address: SocketAddr) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with metrics of itself in a scrape.
+/// Returns the errors in the own metrics of a scrape.
 fn check_metrics(key: &str, scrape: &str) -> Vec<String> {
     let types: BTreeMap<&str, &str> = scrape
         .lines()
@@ -275,8 +275,8 @@ fn check_metrics(key: &str, scrape: &str) -> Vec<String> {
     wrong
 }
 
-/// Waits until nothing is wrong any more; what still is at the end is named.
-fn nothing_wrong(mut probe: impl FnMut() -> Vec<String>) {
+/// Waits until the probe returns no errors, and fails with the remaining ones.
+fn until_no_errors(mut probe: impl FnMut() -> Vec<String>) {
     let end = Instant::now() + DEADLINE;
     loop {
         let wrong = probe();
@@ -316,7 +316,7 @@ fn every_path_and_own_metric_of_kube_state_metrics() {
     until("pods are there", || {
         get(main, "/metrics").text().contains("kube_pod_info{").then_some(())
     });
-    nothing_wrong(|| {
+    until_no_errors(|| {
         check_metrics("kube-state-metrics self metrics", &get(telemetry, "/metrics").text())
     });
     let mut wrong = check_paths("kube-state-metrics main paths", main);
@@ -343,11 +343,11 @@ fn every_path_and_own_metric_of_statsd_exporter() {
     );
     let web = program.address(&["Accepting Prometheus Requests"], "addr");
     let statsd = program.address(&["Accepting StatsD Traffic"], "tcp");
-    // A counter, no line, a conflict, an error, a rule.
+    // A counter, an invalid line, a conflict, an error, a rule.
     let lines = "a:1|c\n:\na:1|g\nb:-1|c\nmapped:1|c|#x:y\n";
     TcpStream::connect(statsd).expect("connect").write_all(lines.as_bytes()).expect("send");
     assert_eq!(request(web, "POST", "/-/reload", &[]).expect("reload").status, 200);
-    nothing_wrong(|| check_metrics("statsd_exporter self metrics", &get(web, "/metrics").text()));
+    until_no_errors(|| check_metrics("statsd_exporter self metrics", &get(web, "/metrics").text()));
     let wrong = check_paths("statsd_exporter paths", web);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! Configurations of custom resources at the commands that need no cluster: `render kube`, `rbac`, `check-config`.
+//! Custom resource configurations in the commands that need no cluster: `render kube`, `rbac`, `check-config`.
 
 mod common;
 
@@ -24,7 +24,7 @@ impl Files {
         format!("--custom-resource-state-config-file={}", self.path("config.yaml").display())
     }
 
-    /// What `kstatd render kube` prints, series alone.
+    /// Returns the series that `kstatd render kube` prints.
     fn render(&self, flags: &[&str]) -> Vec<String> {
         let objects = self.path("objects.yaml").display().to_string();
         let config = self.config();
@@ -53,8 +53,8 @@ spec:
     - {name: value, each: {type: Gauge, gauge: {path: [value]}}}
 "#;
 
-/// A built-in kind has the families of an entry beside its own, unless the original is to be imitated, which passes
-/// over such entries; and a kind without families of its own has those alone.
+/// A built-in kind has the families of an entry in addition to its own, except in compatibility mode, where the entry
+/// is ignored; a kind without built-in families has only those of the entry.
 #[test]
 fn entries_may_name_built_in_kinds() {
     let objects = format!(
@@ -85,9 +85,48 @@ fn entries_may_name_built_in_kinds() {
     {
         assert!(rbac.stdout.contains(part), "{part} in {}", rbac.stdout);
     }
+    assert!(rbac.stdout.contains("kind: ClusterRoleBinding\n"), "{}", rbac.stdout);
+    assert!(
+        rbac.stdout.contains("  name: \"kstatd\"\n  namespace: \"kstatd\"\n"),
+        "{}",
+        rbac.stdout
+    );
+    let bound = common::run("kstatd", ["rbac", "--service-account=monitoring/me"]);
+    assert!(
+        bound.stdout.contains("  name: \"me\"\n  namespace: \"monitoring\"\n"),
+        "{}",
+        bound.stdout
+    );
+    let refused = common::run("kstatd", ["rbac", "--service-account=me"]);
+    assert!(refused.stderr.contains("must be NAMESPACE/NAME"), "{}", refused.stderr);
+    let named = common::run("kstatd", ["rbac", "--name=kstatd-flux"]);
+    assert_eq!(named.stdout.matches("  name: kstatd-flux\n").count(), 3, "{}", named.stdout);
+    assert!(!named.stdout.contains("  name: kstatd\n"), "{}", named.stdout);
+    let refused = common::run("kstatd", ["rbac", "--name=a b"]);
+    assert!(refused.stderr.contains("must be a name"), "{}", refused.stderr);
 }
 
-/// What `kstatd check-config` says of a configuration, without the path.
+/// Prometheus treats a label with an empty value as absent.
+#[test]
+fn series_that_differ_by_an_empty_label_are_one() {
+    let entry = "spec:\n  resources:\n  - groupVersionKind: {group: a.org, version: v1, kind: Thing}\n    metrics:\n    \
+        - name: parts\n      each: {type: Gauge, gauge: {path: [spec, parts], valueFrom: [v], \
+        labelsFromPath: {a: [a], b: [b]}}}\n";
+    let object = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: things.a.org}, \
+        spec: {group: a.org, names: {kind: Thing, plural: things}, scope: Namespaced, \
+        versions: [{name: v1, served: true, storage: true}]}}\n---\n\
+        {apiVersion: a.org/v1, kind: Thing, metadata: {name: t, namespace: n, uid: u}, spec: {parts: [\
+        {a: x, v: 1}, {a: x, b: '', v: 2}, {a: '', b: '', v: 3}, {b: '', v: 4}, {v: 5}, {b: x, v: 6}]}}\n";
+    let files = Files::new(&[("config.yaml", entry), ("objects.yaml", object)]);
+    let of = |flags: &[&str]| -> Vec<String> {
+        let parts = files.render(flags).into_iter().filter(|line| line.contains("parts{"));
+        parts.filter_map(|line| line.rsplit_once(' ').map(|(_, value)| value.to_owned())).collect()
+    };
+    assert_eq!(of(&[]), ["1", "3", "6"]);
+    assert_eq!(of(&["--compat.duplicate-series"]), ["1", "2", "3", "4", "5", "6"]);
+}
+
+/// Returns the output of `kstatd check-config` for a configuration, without the path.
 fn checked(text: &str, more: &[(&str, &str)]) -> (bool, Vec<String>) {
     let files = Files::new(&[&[("config.yaml", text)], more].concat());
     let mut args = vec!["check-config".to_owned(), files.config()];
@@ -101,7 +140,7 @@ fn checked(text: &str, more: &[(&str, &str)]) -> (bool, Vec<String>) {
 }
 
 #[test]
-fn a_built_in_kind_that_is_misspelt_is_told_of() {
+fn misspelt_built_in_kind_is_reported() {
     let entry = |gvk: &str| {
         format!(
             "spec:\n  resources:\n  - groupVersionKind: {gvk}\n    metrics:\n    \
@@ -170,8 +209,8 @@ kind: Widget
 metadata: {name: three, namespace: other}
 "#;
 
-/// A Count has a series for each label set, not for each object, and the labels of the resource (its name above all) are
-/// not among them.
+/// A Count has a series for each label set, not for each object, and excludes the labels of the resource, such as its
+/// name.
 #[test]
 fn counts_are_by_labels() {
     let files = Files::new(&[("config.yaml", COUNTS), ("objects.yaml", WIDGETS)]);
@@ -195,14 +234,14 @@ fn counts_are_by_labels() {
             r#"kube_customresource_size{@,name="two",team="a"} 2"#,
         ]
     );
-    // What is watched namespace by namespace is counted over all of them.
+    // Namespaces that are watched separately are counted together.
     let both = files.render(&["--namespaces=shop,other", "--metric-allowlist=.*_finalizers"]);
     assert_eq!(both.len(), 2, "{both:?}");
 }
 
-/// Its series are of all objects, so another metric of its name would have some of them twice.
+/// A Count covers all objects, so another metric of its name would duplicate series.
 #[test]
-fn a_count_shares_its_name_with_no_other_metric() {
+fn count_cannot_share_its_name() {
     let twice = COUNTS.replace("name: size\n", "name: parts\n");
     let files = Files::new(&[("config.yaml", &twice), ("objects.yaml", WIDGETS)]);
     let objects = files.path("objects.yaml").display().to_string();
@@ -254,7 +293,7 @@ spec:
           spec: {type: object, properties: {count: {type: integer}}}
 "#;
 
-/// A configuration with one metric, `each` of which starts in line 7; of version `v1` unless it says something else.
+/// Returns a configuration with one metric, whose `each` starts in line 7; of version `v1` unless set.
 fn one_metric(version: &str, each: &str) -> String {
     format!(
         "spec:\n  resources:\n  - groupVersionKind: {{group: e.io, version: {version}, kind: Widget}}\n    \
@@ -262,9 +301,9 @@ fn one_metric(version: &str, each: &str) -> String {
     )
 }
 
-/// Every problem has its line, its column and a hint; what the schema leaves open is none.
+/// Every problem has line, column and hint; paths that the schema leaves open are accepted.
 #[test]
-fn paths_are_held_against_the_schema_of_the_definition() {
+fn paths_are_checked_against_the_schema() {
     let crd = [("crd.yaml", SCHEMA)];
     for (each, part) in [
         (
@@ -320,7 +359,7 @@ fn paths_are_held_against_the_schema_of_the_definition() {
             "{each}: {lines:?}"
         );
         assert!(lines[0].ends_with(')'), "no hint: {lines:?}");
-        // Nothing is known without the definition, or of a version that has no such path.
+        // Paths cannot be checked without the definition, or for a version without a schema.
         let without = checked(&one_metric("v1", each), &[]).1;
         assert_eq!(without.len(), 1, "{without:?}");
     }
@@ -343,7 +382,7 @@ fn paths_are_held_against_the_schema_of_the_definition() {
         let (good, lines) = checked(&one_metric("v1", each), &crd);
         assert!(good && lines.len() == 1, "{each}: {lines:?}");
     }
-    // For several versions it has to be right in one of them.
+    // With several versions it must be valid in one of them.
     for (version, member, problems) in
         [("v2", "replicas", 1), ("v2", "count", 0), ("'*'", "count", 0), ("'*'", "none", 1)]
     {
@@ -360,7 +399,7 @@ fn paths_are_held_against_the_schema_of_the_definition() {
 }
 
 #[test]
-fn labels_and_names_that_clash_or_count_too_much_are_told_of() {
+fn conflicting_labels_and_names_are_reported() {
     let entry = |rest: &str| {
         format!(
             "spec:\n  resources:\n  - groupVersionKind: {{group: e.io, version: v1, kind: Widget}}\n{rest}"
@@ -423,10 +462,20 @@ fn labels_and_names_that_clash_or_count_too_much_are_told_of() {
         "    commonLabels: {{team: a}}\n    labelsFromPath: {{name: [metadata, name]}}\n{metric}"
     ));
     assert_eq!(checked(&fine, &[]).1.len(), 1);
+    // A path that is repeated for the whole object protects its label from those that `*` copies; within a list it is
+    // a different path.
+    let repeated = |path: &str| {
+        entry(&format!(
+            "    labelsFromPath: {{name: [metadata, name]}}\n    metrics:\n    - name: a\n      \
+             each: {{type: Info, info: {{{path}labelsFromPath: {{\"*\": [metadata, labels], name: [metadata, name]}}}}}}\n"
+        ))
+    };
+    assert_eq!(checked(&repeated(""), &[]).1.len(), 1);
+    assert_eq!(checked(&repeated("path: [spec, x], "), &[]).1.len(), 2);
 }
 
 #[test]
-fn names_of_labels_that_no_scrape_takes_are_told_of_with_their_place() {
+fn invalid_label_names_are_reported_with_their_position() {
     let text = |value: &str| {
         format!(
             "spec:\n  resources:\n  - groupVersionKind: {{group: e.io, version: v1, kind: Widget}}\n    \
@@ -442,7 +491,7 @@ fn names_of_labels_that_no_scrape_takes_are_told_of_with_their_place() {
             "{type: Info, info: {labelsFromPath: {__name__: [spec, x]}}}",
             "\"__name__\" is no name of a label, it becomes ___name__",
         ),
-        // Without a path there is no place of one.
+        // A problem without a path has no position.
         (
             "{type: Gauge, gauge: {labelFromKey: a-b}}",
             "line 6, column 20: \"a-b\" is no name of a label",
@@ -455,7 +504,7 @@ fn names_of_labels_that_no_scrape_takes_are_told_of_with_their_place() {
 }
 
 #[test]
-fn definitions_that_are_of_no_use_are_told_of() {
+fn unusable_definitions_are_reported() {
     let dir = tempfile::tempdir().expect("directory");
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -485,7 +534,7 @@ fn definitions_that_are_of_no_use_are_told_of() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let part = "line 3, column 5: no definition of e.io is among the given files";
     assert!(output.stdout.contains(part), "{output:?}");
-    // A built-in kind needs none.
+    // A built-in kind needs no definition.
     for (group, kind) in [("other.io", "Other"), ("apps", "Deployment")] {
         let output = check(&config(group, kind), &other);
         assert!(output.stdout.contains("warnings: 0"), "{output:?}");

@@ -1,4 +1,4 @@
-//! Every recorded configuration of custom resource metrics, with the objects that it was recorded with.
+//! Every recorded custom resource configuration, with the objects that it was recorded with.
 
 mod support;
 
@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use kstatd::cache::{Catalog, Rendered, Store};
 use kstatd::exposition::{Format, ScrapeQuery, Source};
 use kstatd::resources::ObjectBytes;
-use kstatd::resources::custom::resolve::Manner;
+use kstatd::resources::custom::resolve::ResolveOptions;
 use kstatd::resources::custom::{
-    Definition, Resolution, Twice, ValueError, ValueErrors, load, resolve,
+    Definition, DuplicatePolicy, Resolution, ValueError, ValueErrors, load, resolve,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -25,7 +25,7 @@ impl ValueErrors for Errors {
     }
 }
 
-/// The versions that the definitions of a case serve.
+/// Returns the versions served by the definitions of a case.
 fn served(case: &Value) -> Vec<Definition> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -51,7 +51,7 @@ fn strings(value: &Value) -> Vec<String> {
     items.iter().map(|item| item.as_str().unwrap().to_owned()).collect()
 }
 
-/// The body of all objects, and the names of families in order.
+/// Returns the body of all objects, and the names of families in order.
 fn expose(resolution: &Resolution, objects: &[Value]) -> (Vec<String>, Vec<[String; 3]>) {
     let catalog = Catalog::new();
     let mut families = Vec::new();
@@ -94,13 +94,13 @@ fn check(case: &Value) -> Result<(), String> {
         return Ok(());
     }
     let errors = Arc::new(Errors::default());
-    let manner = Manner {
+    let options = ResolveOptions {
         families: Arc::default(),
         keep_duplicates: true,
-        twice: Twice::Last,
+        duplicates: DuplicatePolicy::KeepLast,
         errors: errors.clone(),
     };
-    let resolution = match resolve(&loaded.config, &served(case), &manner) {
+    let resolution = match resolve(&loaded.config, &served(case), &options) {
         Ok(resolution) => resolution,
         Err(error) if stage == Some("compile") => {
             return if error.line > 0 { Ok(()) } else { Err(format!("without a place: {error}")) };
@@ -146,7 +146,7 @@ fn check(case: &Value) -> Result<(), String> {
 }
 
 #[test]
-fn recorded_configurations_give_the_recorded_series() {
+fn recorded_configurations_yield_the_recorded_series() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/ksm/crs");
     let (mut total, mut failures) = (BTreeMap::new(), Vec::new());
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -167,9 +167,9 @@ fn recorded_configurations_give_the_recorded_series() {
     assert!(failures.is_empty(), "{passed}/{cases} pass\n{}", failures.join("\n"));
 }
 
-/// Both entries for a kind count, and nothing is printed twice, unless the original is to be imitated.
+/// Both entries for a kind apply, and nothing is printed twice, except in compatibility mode.
 #[test]
-fn two_entries_for_a_kind_both_count() {
+fn two_entries_for_a_kind_both_apply() {
     let entry = |names: [&str; 2]| {
         let metric = |name: &str| {
             format!("{{name: {name}, each: {{type: gauge, gauge: {{path: [spec, m]}}}}}}")
@@ -191,17 +191,17 @@ fn two_entries_for_a_kind_both_count() {
     }];
     let object =
         serde_json::json!({"apiVersion": "e.io/v1", "kind": "W", "spec": {"m": {"x": 1, "y": 2}}});
-    for (twice, keep_duplicates, want) in [
-        (Twice::Both, false, vec![("a", 1), ("b", 1), ("c", 1)]),
-        (Twice::Last, true, vec![("b", 2), ("c", 2)]),
+    for (duplicates, keep_duplicates, want) in [
+        (DuplicatePolicy::Merge, false, vec![("a", 1), ("b", 1), ("c", 1)]),
+        (DuplicatePolicy::KeepLast, true, vec![("b", 2), ("c", 2)]),
     ] {
-        let manner = Manner {
+        let options = ResolveOptions {
             families: Arc::default(),
             keep_duplicates,
-            twice,
+            duplicates,
             errors: Arc::new(Errors::default()),
         };
-        let resolution = resolve(&loaded.config, &served, &manner).unwrap();
+        let resolution = resolve(&loaded.config, &served, &options).unwrap();
         let (lines, _) = expose(&resolution, std::slice::from_ref(&object));
         let names: BTreeSet<&str> =
             lines.iter().map(|line| &line[.."kube_customresource_x".len()]).collect();
@@ -212,20 +212,20 @@ fn two_entries_for_a_kind_both_count() {
                 (&name[name.len() - 1..], count)
             })
             .collect();
-        assert_eq!(counts, want, "{twice:?}");
+        assert_eq!(counts, want, "{duplicates:?}");
     }
 }
 
-fn manner(twice: Twice) -> Manner {
-    Manner {
+fn options(duplicates: DuplicatePolicy) -> ResolveOptions {
+    ResolveOptions {
         families: Arc::default(),
-        keep_duplicates: twice == Twice::Last,
-        twice,
+        keep_duplicates: duplicates == DuplicatePolicy::KeepLast,
+        duplicates,
         errors: Arc::new(Errors::default()),
     }
 }
 
-/// A metric of any type whose names and texts are whatever somebody wrote.
+/// Returns a metric of any type with arbitrary names and texts.
 fn any_metric() -> impl Strategy<Value = Value> {
     let name = || prop_oneof!["[ab]", "[ab]_info", "[ab][-. é\"\\\\\n]_?[0-9]?", "\\PC{0,6}"];
     let path = prop_oneof![
@@ -257,7 +257,7 @@ fn any_metric() -> impl Strategy<Value = Value> {
     )
 }
 
-/// The key of a map, which only the API server has had a look at.
+/// Returns an arbitrary key of a map that the API server accepts.
 fn any_key() -> impl Strategy<Value = String> {
     prop_oneof!["[0-9]scale[.]net/tier", "(__name__)?", "[a-z0-9_./-]{1,4}", "\\PC{0,4}"]
 }
@@ -265,9 +265,9 @@ fn any_key() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
-    /// What `kstatd run` makes of a file is valid OpenMetrics, whatever the user wrote.
+    /// In `kstatd run` every file yields valid OpenMetrics.
     #[test]
-    fn open_metrics_are_valid_whatever_the_user_wrote(
+    fn arbitrary_configurations_yield_valid_openmetrics(
         metrics in prop::collection::vec(any_metric(), 1..6),
         prefix in prop_oneof![Just(None), Just(Some(String::new())), "\\PC{0,3}".prop_map(Some)],
         labels in prop::collection::btree_map(any_key(), "\\PC{0,3}", 0..4),
@@ -277,18 +277,18 @@ proptest! {
             "metricNamePrefix": prefix, "metrics": metrics,
         });
         let loaded = load(&serde_json::json!({"spec": {"resources": [entry]}}).to_string());
-        // YAML takes fewer characters than JSON.
+        // YAML allows fewer characters than JSON.
         prop_assume!(loaded.errors().next().is_none());
         let config = loaded.config.with_valid_names();
         let served = [widget()];
-        let resolution = match resolve(&config, &served, &manner(Twice::Both)) {
+        let resolution = match resolve(&config, &served, &options(DuplicatePolicy::Merge)) {
             Ok(resolution) => resolution,
             Err(error) => {
                 prop_assert!(error.to_string().contains("a Count needs a name"), "{error}");
                 return Ok(());
             }
         };
-        let catalog = Catalog::by_the_book();
+        let catalog = Catalog::strict_openmetrics();
         let object = serde_json::json!({
             "metadata": {"name": "o", "uid": "u", "labels": labels},
             "spec": {"n": 7, "m": {"a": 1, "b": 2}, "list": ["x", 3, null], "text": "x"},
@@ -304,7 +304,7 @@ proptest! {
         }
         let frames = catalog.frames(Format::OpenMetrics, &ScrapeQuery::default());
         let body = String::from_utf8(frames.flatten().collect()).unwrap();
-        // A family of which no object has a series stands there with its header alone.
+        // A family without series has only its header.
         let lines: Vec<&str> = body.lines().collect();
         let has_series = |at: usize| lines.get(at).is_some_and(|line| !line.starts_with('#'));
         let is_empty = |at: usize| match lines[at].split(' ').nth(1) {
@@ -328,7 +328,7 @@ fn widget() -> Definition {
     }
 }
 
-/// A generator of numbers (Knuth's MMIX), so that every run tries the same.
+/// A number generator (Knuth's MMIX), so that every run uses the same numbers.
 struct Random(u64);
 
 impl Random {
@@ -339,7 +339,7 @@ impl Random {
     }
 }
 
-/// Words that stand for something in such files, and some that do not fit.
+/// Words with a meaning in such files, and some without.
 const WORDS: [&str; 36] = [
     "null",
     "~",
@@ -379,7 +379,7 @@ const WORDS: [&str; 36] = [
     "\u{e9}",
 ];
 
-/// The text with a few words or marks exchanged, taken out or repeated.
+/// Returns the text with a few words or marks replaced, removed or repeated.
 fn mutated(text: &str, random: &mut Random) -> String {
     let mut text = text.to_owned();
     for _ in 0..=random.below(3) {
@@ -406,9 +406,9 @@ fn mutated(text: &str, random: &mut Random) -> String {
     text
 }
 
-/// 10,000 configurations that somebody has spoilt: an error that says where, or series; never a crash.
+/// 10,000 corrupted configurations: an error with its position, or series; never a panic.
 #[test]
-fn spoilt_configurations_are_errors_or_series() {
+fn corrupted_configurations_are_errors_or_series() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/ksm/crs");
     let mut files: Vec<_> =
         std::fs::read_dir(folder).unwrap().map(|one| one.unwrap().path()).collect();
@@ -433,8 +433,8 @@ fn spoilt_configurations_are_errors_or_series() {
             continue;
         }
         let objects = case["objects"].as_array().cloned().unwrap_or_default();
-        for twice in [Twice::Last, Twice::Both] {
-            match resolve(&loaded.config, &served(case), &manner(twice)) {
+        for duplicates in [DuplicatePolicy::KeepLast, DuplicatePolicy::Merge] {
+            match resolve(&loaded.config, &served(case), &options(duplicates)) {
                 Ok(resolution) => {
                     let (lines, families) = expose(&resolution, &objects);
                     let known = |line: &String| {

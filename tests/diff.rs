@@ -1,4 +1,4 @@
-//! `kstatd diff` through the command line: files, standard input and servers that move, refuse or break off.
+//! `kstatd diff` through the command line: files, standard input, and servers that change, refuse or disconnect.
 
 mod common;
 
@@ -13,13 +13,13 @@ use common::cluster::Cluster;
 use common::{Output, Program, get, run, run_with_input, until};
 use serde_json::Value;
 
-/// Runs it with these arguments.
+/// Runs `kstatd diff` with these arguments.
 fn diff(args: &[&str]) -> Output {
     run("kstatd", [&["diff"], args].concat())
 }
 
-/// That it ends with this exit code; what it printed.
-fn ends(code: i32, args: &[&str]) -> String {
+/// Asserts the exit code and returns the output.
+fn assert_exit(code: i32, args: &[&str]) -> String {
     let output = diff(args);
     assert_eq!(output.status.code(), Some(code), "{args:?}: {}{}", output.stdout, output.stderr);
     output.stdout + &output.stderr
@@ -70,8 +70,8 @@ const B: &str = "\
 # HELP values Words.\n# TYPE values gauge\nvalues{x=\"1\"} 1\nvalues{x=\"2\"} NaN\nvalues{x=\"3\"} 4\n\
 bare 7\n";
 
-/// Families, and for each what differs in it, with the number of series.
-fn found(json: &str) -> BTreeMap<String, Vec<(String, Option<u64>)>> {
+/// Returns the families with their differences and numbers of series.
+fn differences(json: &str) -> BTreeMap<String, Vec<(String, Option<u64>)>> {
     let report: Value =
         serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
     let families = report["families"].as_array().expect("families").iter();
@@ -90,7 +90,7 @@ fn found(json: &str) -> BTreeMap<String, Vec<(String, Option<u64>)>> {
 fn files_are_compared_in_every_respect() {
     let folder = Folder::new();
     let (a, b) = (folder.file("a", A), folder.file("b.gz", gzip(B)));
-    let text = ends(1, &[&a, &b]);
+    let text = assert_exit(1, &[&a, &b]);
     for part in [
         "(text, 9 families, 11 series, read once)",
         "\nalone_a\n  only in A: 2 series\n    alone_a{x=\"1\"} 1\n    alone_a{x=\"2\"} 2\n",
@@ -108,36 +108,36 @@ fn files_are_compared_in_every_respect() {
         assert!(text.contains(part), "{part}\nin\n{text}");
     }
     assert!(!text.contains("same{"), "{text}");
-    let json = ends(1, &["--json", &a, &b]);
+    let json = assert_exit(1, &["--json", &a, &b]);
     let want = |what: &[(&str, Option<u64>)]| -> Vec<(String, Option<u64>)> {
         what.iter().map(|(what, series)| ((*what).to_owned(), *series)).collect()
     };
-    let found = found(&json);
-    assert_eq!(found.len(), 9);
-    assert_eq!(found["alone_a"], want(&[("only_in_a", Some(2))]));
+    let differences = differences(&json);
+    assert_eq!(differences.len(), 9);
+    assert_eq!(differences["alone_a"], want(&[("only_in_a", Some(2))]));
     let shape = [("only_in_a", Some(1)), ("only_in_b", Some(1)), ("labels", None)];
-    assert_eq!(found["shape"], want(&shape));
+    assert_eq!(differences["shape"], want(&shape));
     let report: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(report["same"], false);
     let values = &report["families"][7]["differences"][0];
     assert_eq!(values["examples"][0]["a"], "3", "{report:#}");
     assert_eq!(values["explained"], Value::Null);
-    // As much as is asked for.
-    let one = ends(1, &["--examples=1", &a, &b]);
+    // At most the requested number of examples.
+    let one = assert_exit(1, &["--examples=1", &a, &b]);
     assert!(one.contains("    alone_a{x=\"1\"} 1\n    and 1 more\n"), "{one}");
-    // Whatever is left out is not looked at, and a pattern is for the whole name.
+    // Ignored families are not compared; a pattern matches the entire name.
     let rest = "alone_.|bare|empty|kind|mark|shape|twice|values";
-    assert!(ends(1, &["--ignore", rest, &a, &b]).contains("\n1 family differs;"));
-    let none = ends(0, &["--ignore", rest, "--ignore=words", &a, &b]);
+    assert!(assert_exit(1, &["--ignore", rest, &a, &b]).contains("\n1 family differs;"));
+    let none = assert_exit(0, &["--ignore", rest, "--ignore=words", &a, &b]);
     assert!(none.contains("\nno difference; 1 series on both sides"), "{none}");
-    assert!(ends(1, &["--ignore", "word", &a, &b]).contains("\n9 families differ"));
-    // The other way round.
-    assert!(ends(1, &[&b, &a]).contains("\nalone_a\n  only in B: 2 series\n"));
-    assert!(ends(0, &[&a, &a]).contains("\nno difference;"));
+    assert!(assert_exit(1, &["--ignore", "word", &a, &b]).contains("\n9 families differ"));
+    // With A and B exchanged.
+    assert!(assert_exit(1, &[&b, &a]).contains("\nalone_a\n  only in B: 2 series\n"));
+    assert!(assert_exit(0, &[&a, &a]).contains("\nno difference;"));
 }
 
 #[test]
-fn the_formats_are_compared_with_each_other() {
+fn text_is_compared_with_openmetrics() {
     let folder = Folder::new();
     let text = folder.file(
         "text",
@@ -156,9 +156,9 @@ fn the_formats_are_compared_with_each_other() {
          # HELP i I.\n# TYPE i info\ni_info{v=\"1\"} 1\n\
          # HELP u U.\n# TYPE u unknown\nu 1 1395066363\n# EOF\n",
     );
-    let said = ends(0, &["--strict", &text, &open]);
+    let said = assert_exit(0, &["--strict", &text, &open]);
     assert!(said.contains("(OpenMetrics, 4 families, 8 series"), "{said}");
-    // Within one format it matters how they are written.
+    // Within one format, the notation of numbers counts.
     let other = folder.file(
         "other",
         std::fs::read_to_string(&open)
@@ -167,13 +167,13 @@ fn the_formats_are_compared_with_each_other() {
             .replace("HELP c ", "HELP c_total ")
             .replace("TYPE c ", "TYPE c_total "),
     );
-    let said = ends(1, &[&open, &other]);
+    let said = assert_exit(1, &[&open, &other]);
     assert!(said.contains("\nh\n  bounds\n    A: 1.0\n    B: 1\n"), "{said}");
     assert!(said.contains("name: in OpenMetrics a counter's family has no `_total`: c_total"));
 }
 
 #[test]
-fn what_has_a_reason_does_not_count() {
+fn explained_differences_do_not_count() {
     let folder = Folder::new();
     let a = folder.file(
         "a",
@@ -185,28 +185,28 @@ fn what_has_a_reason_does_not_count() {
         "b",
         "# HELP kube_pod_info [STABLE] Ours.\n# TYPE kube_pod_info gauge\nkube_pod_info{pod=\"a\"} 1\n",
     );
-    let said = ends(0, &[&a, &b]);
+    let said = assert_exit(0, &[&a, &b]);
     for part in [
         "\nexplained (docs/compatibility.md):\n",
         "\n  only in A: there is no Go runtime: go_threads\n",
-        "\n  repeated: a series that an object gives rise to twice is printed once: kube_pod_info\n",
+        "\n  repeated: a series that an object produces twice is printed once: kube_pod_info\n",
         "\n  help: sentences are kstatd's own; stability and deprecation are the same: kube_pod_info\n",
         "\nno difference;",
     ] {
         assert!(said.contains(part), "{part:?} in {said}");
     }
-    let said = ends(1, &["--strict", &a, &b]);
+    let said = assert_exit(1, &["--strict", &a, &b]);
     assert!(
         said.contains("\ngo_threads\n  only in A: 1 series (explained: there is no Go runtime)\n")
     );
     assert!(said.contains("\n2 families differ;"), "{said}");
-    let report: Value = serde_json::from_str(&ends(0, &["--json", &a, &b])).expect("JSON");
+    let report: Value = serde_json::from_str(&assert_exit(0, &["--json", &a, &b])).expect("JSON");
     assert_eq!(report["same"], true);
     assert_eq!(report["families"][0]["differences"][0]["explained"], "there is no Go runtime");
 }
 
 #[test]
-fn standard_input_is_one_side() {
+fn standard_input_is_supported() {
     let folder = Folder::new();
     let file = folder.file("a", A);
     for input in [A.as_bytes().to_vec(), gzip(A)] {
@@ -214,17 +214,17 @@ fn standard_input_is_one_side() {
         assert!(output.status.success(), "{output:?}");
         assert!(output.stdout.contains("\nB: standard input (text, 9 families"), "{output:?}");
     }
-    assert!(ends(2, &["-", "-"]).contains("standard input can be one side alone"));
+    assert!(assert_exit(2, &["-", "-"]).contains("only one side can be standard input"));
 }
 
-/// An answer, and what comes of it.
+/// A response and its handling.
 #[derive(Clone)]
-struct Answer {
+struct Reply {
     head: String,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl Reply {
     fn text(body: impl Into<Vec<u8>>) -> Self {
         Self::of("200 OK", "Content-Type: text/plain; version=0.0.4; charset=utf-8", body)
     }
@@ -236,8 +236,8 @@ impl Answer {
     }
 }
 
-/// A server that answers the n-th request with what `answer` says, from 0. Gives its URL and the heads of the requests.
-fn server(answer: impl Fn(usize) -> Answer + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
+/// A server that answers the n-th request, from 0, with `answer(n)`. Returns its URL and the request heads.
+fn server(answer: impl Fn(usize) -> Reply + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let url = format!("http://{}", listener.local_addr().expect("address"));
     let heads = Arc::new(Mutex::new(Vec::new()));
@@ -247,7 +247,7 @@ fn server(answer: impl Fn(usize) -> Answer + Send + 'static) -> (String, Arc<Mut
             let head = head_of(&stream);
             let number = seen.lock().expect("heads").len();
             seen.lock().expect("heads").push(head);
-            let Answer { head, body } = answer(number);
+            let Reply { head, body } = answer(number);
             let mut stream = stream;
             let head = format!("HTTP/1.1 {head}\r\nConnection: close\r\n\r\n");
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
@@ -268,85 +268,90 @@ fn head_of(stream: &TcpStream) -> String {
     head
 }
 
-/// Soon enough for servers that answer at once.
-const SOON: &str = "--interval=10ms";
+/// Short enough for servers that answer immediately.
+const SHORT_INTERVAL: &str = "--interval=10ms";
 
 #[test]
-fn what_cannot_be_compared_is_named() {
+fn incomparable_inputs_are_errors() {
     let folder = Folder::new();
     let good = folder.file("good", A);
     let missing = folder.path().join("missing").display().to_string();
-    assert!(ends(2, &[&good, &missing]).contains(&format!("error: {missing}: No such file")));
+    assert!(
+        assert_exit(2, &[&good, &missing]).contains(&format!("error: {missing}: No such file"))
+    );
     let broken = folder.file("broken", "a 1\nb{ 2\n");
-    assert!(ends(2, &[&broken, &good]).contains("broken: line 2: "));
+    assert!(assert_exit(2, &[&broken, &good]).contains("broken: line 2: "));
     let packed = gzip(A);
     let cut = folder.file("cut", &packed[..packed.len() - 20]);
-    assert!(ends(2, &[&cut, &good]).starts_with("error: "));
-    assert!(ends(2, &["localhost:8080", &good]).contains("begins with http://"));
-    assert!(ends(2, &["ftp://a", &good]).contains("must be http or https"));
-    assert!(ends(2, &["--ignore=(", &good, &good]).contains("--ignore"));
-    assert!(ends(2, &["--watch=0s", &good, &good]).contains("must be a duration above 0"));
-    assert!(ends(2, &[&good]).contains("<B>"));
+    assert!(assert_exit(2, &[&cut, &good]).starts_with("error: "));
+    assert!(assert_exit(2, &["localhost:8080", &good]).contains("begins with http://"));
+    assert!(assert_exit(2, &["ftp://a", &good]).contains("must be http or https"));
+    assert!(assert_exit(2, &["--ignore=(", &good, &good]).contains("--ignore"));
+    assert!(assert_exit(2, &["--watch=0s", &good, &good]).contains("must be a duration above 0"));
+    assert!(assert_exit(2, &[&good]).contains("<B>"));
     assert!(
-        ends(2, &["--token=a", "--token-file=b", &good, &good]).contains("cannot be used with")
+        assert_exit(2, &["--token=a", "--token-file=b", &good, &good])
+            .contains("cannot be used with")
     );
     let free = TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
-    let refused = ends(2, &[&format!("http://u:secret@{free}"), &good]);
+    let refused = assert_exit(2, &[&format!("http://u:secret@{free}"), &good]);
     assert!(refused.contains(&format!("error: http://{free}: ")) && refused.contains("refused"));
     for (answer, part) in [
-        (Answer::of("404 Not Found", "X: y", ""), "the answer is 404 Not Found"),
-        (Answer::of("302 Found", "Location: /Login", ""), "302 Found, and points to /Login"),
+        (Reply::of("404 Not Found", "X: y", ""), "the server returned 404 Not Found"),
+        (Reply::of("302 Found", "Location: /Login", ""), "302 Found, and points to /Login"),
         (
-            Answer::of("200 OK", "Content-Type: text/html", "<html>"),
+            Reply::of("200 OK", "Content-Type: text/html", "<html>"),
             "its Content-Type is \"text/html\"",
         ),
-        (Answer::text("a 1\nb"), "line 2: the exposition ends in the middle of it"),
+        (Reply::text("a 1\nb"), "line 2: the exposition ends in the middle of it"),
         (
-            Answer::of(
+            Reply::of(
                 "200 OK",
                 "Content-Type: application/openmetrics-text; version=1.0.0",
                 "a 1\n",
             ),
-            "there is no # EOF",
+            "# EOF is missing",
         ),
         (
-            Answer::of("200 OK", "Content-Type: text/plain\r\nContent-Encoding: gzip", "no gzip"),
-            "the answer breaks off: it is no gzip",
+            Reply::of("200 OK", "Content-Type: text/plain\r\nContent-Encoding: gzip", "no gzip"),
+            "the response is truncated: it is no gzip",
         ),
         (
-            Answer::of("200 OK", "Content-Type: text/plain\r\nContent-Encoding: gzip", gzip("a\n")),
+            Reply::of("200 OK", "Content-Type: text/plain\r\nContent-Encoding: gzip", gzip("a\n")),
             "line 1: a sample without a value",
         ),
         (
-            Answer::of("200 OK", "Content-Type: text/plain\r\nContent-Encoding: br", "x"),
-            "the answer is in br",
+            Reply::of("200 OK", "Content-Type: text/plain\r\nContent-Encoding: br", "x"),
+            "the response is encoded as br",
         ),
     ] {
         let (url, _) = server(move |_| answer.clone());
-        let said = ends(2, &[SOON, &url, &good]);
+        let said = assert_exit(2, &[SHORT_INTERVAL, &url, &good]);
         assert!(said.contains(part) && said.contains(&url), "{part:?} in {said}");
     }
-    let whole = Answer::text("a 1\n".repeat(9));
-    let (url, _) = server(move |_| Answer { body: b"a 1\n".to_vec(), ..whole.clone() });
-    assert!(ends(2, &[SOON, &url, &good]).contains("breaks off"));
+    let whole = Reply::text("a 1\n".repeat(9));
+    let (url, _) = server(move |_| Reply { body: b"a 1\n".to_vec(), ..whole.clone() });
+    assert!(assert_exit(2, &[SHORT_INTERVAL, &url, &good]).contains("is truncated"));
     let silent = TcpListener::bind("127.0.0.1:0").expect("bind");
     let url = format!("http://{}", silent.local_addr().expect("address"));
-    assert!(ends(2, &["--timeout=50ms", &url, &good]).contains("no whole answer within 0.05 s"));
+    assert!(
+        assert_exit(2, &["--timeout=50ms", &url, &good]).contains("no whole answer within 0.05 s")
+    );
 }
 
 #[test]
-fn servers_are_asked_as_flags_say() {
+fn requests_follow_the_flags() {
     let folder = Folder::new();
     let (url, heads) = server(|_| {
         let headers = "Content-Type: text/plain; version=0.0.4\r\nContent-Encoding: gzip";
-        Answer::of("200 OK", headers, gzip(A))
+        Reply::of("200 OK", headers, gzip(A))
     });
     let file = folder.file("a", A);
     let token = folder.file("token", "from-file\n");
     let password = folder.file("password", "pass word\n");
     let asked = |args: &[&str]| {
         heads.lock().expect("heads").clear();
-        ends(0, &[&[SOON], args, &[&file]].concat());
+        assert_exit(0, &[&[SHORT_INTERVAL], args, &[&file]].concat());
         let heads = heads.lock().expect("heads").clone();
         assert_eq!(heads.len(), 2, "as nothing differs, it is read twice");
         heads[0].clone()
@@ -377,7 +382,7 @@ fn servers_are_asked_as_flags_say() {
     }
 }
 
-/// Certificate and key of a server on loopback, and the authority that signed it, in PEM.
+/// Returns certificate and key of a loopback server and its CA, as PEM.
 fn certificates() -> (String, String, String) {
     let mut authority = rcgen::CertificateParams::default();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -391,13 +396,13 @@ fn certificates() -> (String, String, String) {
 }
 
 #[test]
-fn servers_with_tls_and_users_are_reached() {
+fn tls_and_basic_auth_are_supported() {
     let folder = Folder::new();
     let (certificate, key, authority) = certificates();
     folder.file("server.crt", certificate);
     folder.file("server.key", key);
     let authority = folder.file("ca.crt", authority);
-    // The password is `pass`, at the lowest cost.
+    // The password is `pass`, with the lowest cost.
     let web = folder.file(
         "web.yml",
         format!(
@@ -419,25 +424,29 @@ fn servers_with_tls_and_users_are_reached() {
     let user = ["--username=me", "--password=pass"];
     let name = "--tls-server-name=exporter.test";
     let trusted = ["--certificate-authority", &authority, name];
-    let said = ends(0, &[&user[..], &trusted, &[SOON, &url, &url]].concat());
+    let said = assert_exit(0, &[&user[..], &trusted, &[SHORT_INTERVAL, &url, &url]].concat());
     assert!(said.contains("\nno difference;"), "{said}");
-    ends(0, &[&user[..], &["--insecure-skip-tls-verify", SOON, &url, &url]].concat());
-    let unknown = ends(2, &[&user[..], &[name, SOON, &url, &url]].concat());
+    assert_exit(
+        0,
+        &[&user[..], &["--insecure-skip-tls-verify", SHORT_INTERVAL, &url, &url]].concat(),
+    );
+    let unknown = assert_exit(2, &[&user[..], &[name, SHORT_INTERVAL, &url, &url]].concat());
     assert!(unknown.contains("certificate"), "{unknown}");
-    let unnamed = ends(2, &[&user[..], &trusted[..2], &[SOON, &url, &url]].concat());
+    let unnamed =
+        assert_exit(2, &[&user[..], &trusted[..2], &[SHORT_INTERVAL, &url, &url]].concat());
     assert!(
         unnamed.contains("not valid for name") || unnamed.contains("NotValidForName"),
         "{unnamed}"
     );
     let refused =
-        ends(2, &[&trusted[..], &["--username=me", "--password=no", &url, &url]].concat());
-    assert!(refused.contains("the answer is 401 Unauthorized"), "{refused}");
+        assert_exit(2, &[&trusted[..], &["--username=me", "--password=no", &url, &url]].concat());
+    assert!(refused.contains("the server returned 401 Unauthorized"), "{refused}");
 }
 
 #[test]
-fn what_moves_is_no_difference() {
-    // In each sample: a counter that both have from the beginning, one that A has had for longer, a gauge that is read before
-    // and after its change, a series that comes and goes.
+fn changing_values_are_not_differences() {
+    // In each sample: a counter that both have from the start, one that A has had for longer, a gauge that is read
+    // before and after its change, a series that appears and disappears.
     let body = |side: u64, n: u64| {
         let now = 2 * n + side;
         let longer = if side == 0 { 5_000_000 } else { 0 };
@@ -453,12 +462,12 @@ fn what_moves_is_no_difference() {
         }
         text
     };
-    let (a, _) = server(move |n| Answer::text(body(0, n as u64)));
-    let (b, _) = server(move |n| Answer::text(body(1, n as u64)));
-    let said = ends(0, &[SOON, &a, &b]);
+    let (a, _) = server(move |n| Reply::text(body(0, n as u64)));
+    let (b, _) = server(move |n| Reply::text(body(1, n as u64)));
+    let said = assert_exit(0, &[SHORT_INTERVAL, &a, &b]);
     assert!(said.contains("\nno difference; 4 series on both sides, 3 of them moved\n"), "{said}");
 
-    // One grows half as fast, one is an hour behind, one stands still elsewhere.
+    // One grows half as fast, one is an hour behind, one does not grow on the other side.
     let body = |side: u64, n: u64| {
         format!(
             "# TYPE half counter\nhalf {}\n# TYPE late gauge\nlate {}\n# TYPE other gauge\nother {side}\n",
@@ -466,27 +475,27 @@ fn what_moves_is_no_difference() {
             1.7e9 + (10 * n) as f64 - (side * 3600) as f64,
         )
     };
-    let (a, _) = server(move |n| Answer::text(body(0, n as u64)));
-    let (b, _) = server(move |n| Answer::text(body(1, n as u64)));
-    let found = found(&ends(1, &["--json", SOON, &a, &b]));
-    let what = |family: &str| found[family][0].0.clone();
-    assert_eq!(found.len(), 3, "{found:?}");
+    let (a, _) = server(move |n| Reply::text(body(0, n as u64)));
+    let (b, _) = server(move |n| Reply::text(body(1, n as u64)));
+    let differences = differences(&assert_exit(1, &["--json", SHORT_INTERVAL, &a, &b]));
+    let what = |family: &str| differences[family][0].0.clone();
+    assert_eq!(differences.len(), 3, "{differences:?}");
     assert_eq!((what("half"), what("late")), ("increase".to_owned(), "value".to_owned()));
     assert_eq!(what("other"), "value");
 }
 
 #[test]
-fn a_difference_of_a_moment_is_none() {
-    // B is behind by one sample: it shows in the first comparison what A showed before.
-    let show = |n: usize| Answer::text(format!("# TYPE a gauge\na{{x=\"{}\"}} 1\n", n.min(1)));
+fn transient_differences_are_not_reported() {
+    // B is one sample behind: its first comparison shows A's earlier value.
+    let show = |n: usize| Reply::text(format!("# TYPE a gauge\na{{x=\"{}\"}} 1\n", n.min(1)));
     let (a, heads) = server(move |_| show(1));
     let (b, _) = server(move |n| show(n / 2));
-    assert!(ends(0, &[SOON, &a, &b]).contains("\nno difference;"));
+    assert!(assert_exit(0, &[SHORT_INTERVAL, &a, &b]).contains("\nno difference;"));
     assert_eq!(heads.lock().expect("heads").len(), 3, "it had to look once more");
 }
 
 #[test]
-fn counters_of_different_starts_are_compared_by_what_they_grow() {
+fn increases_compare_counters_with_different_starts() {
     let body = |start: u64, n: u64| {
         let now = start + 100 * n;
         format!(
@@ -495,24 +504,24 @@ fn counters_of_different_starts_are_compared_by_what_they_grow() {
             2 * now
         )
     };
-    let (a, _) = server(move |n| Answer::text(body(7000, n as u64)));
-    let (b, _) = server(move |n| Answer::text(body(20, n as u64)));
-    let said = ends(1, &[SOON, &a, &b]);
+    let (a, _) = server(move |n| Reply::text(body(7000, n as u64)));
+    let (b, _) = server(move |n| Reply::text(body(20, n as u64)));
+    let said = assert_exit(1, &[SHORT_INTERVAL, &a, &b]);
     assert!(said.contains("\nrests\n  value: 1 series\n    rests A: 7000, B: 20\n"), "{said}");
     assert!(said.contains("\n1 family differs;"), "{said}");
-    assert!(ends(0, &["--increases", SOON, &a, &b]).contains("\nno difference;"));
+    assert!(assert_exit(0, &["--increases", SHORT_INTERVAL, &a, &b]).contains("\nno difference;"));
 }
 
 #[test]
-fn watching_reports_what_differed_for_a_while_only() {
-    let (a, _) = server(|_| Answer::text("# TYPE x gauge\nx 1\n"));
-    // For a while it shows another value, and then it is away for a while.
+fn watch_reports_temporary_differences() {
+    let (a, _) = server(|_| Reply::text("# TYPE x gauge\nx 1\n"));
+    // It shows another value for a while, and then it is unavailable for a while.
     let (b, heads) = server(|n| match n {
-        4..8 => Answer::text("# TYPE x gauge\nx 2\n"),
-        8..10 => Answer::of("503 Service Unavailable", "Content-Type: text/plain", "restart"),
-        _ => Answer::text("# TYPE x gauge\nx 1\n"),
+        4..8 => Reply::text("# TYPE x gauge\nx 2\n"),
+        8..10 => Reply::of("503 Service Unavailable", "Content-Type: text/plain", "restart"),
+        _ => Reply::text("# TYPE x gauge\nx 1\n"),
     });
-    let mut child = common::command("kstatd", ["diff", "--watch=1h", SOON, &a, &b])
+    let mut child = common::command("kstatd", ["diff", "--watch=1h", SHORT_INTERVAL, &a, &b])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -521,7 +530,7 @@ fn watching_reports_what_differed_for_a_while_only() {
         let asked = heads.lock().expect("heads").len();
         (asked > 12 || child.try_wait().expect("wait").is_some()).then_some(())
     });
-    // An interrupt ends the watching, not the report.
+    // An interrupt ends the comparison, but the report is printed.
     let interrupt = ["-c", &format!("kill -INT {}", child.id())];
     assert!(Command::new("sh").args(interrupt).status().expect("kill").success());
     let output = child.wait_with_output().expect("end");
@@ -530,19 +539,22 @@ fn watching_reports_what_differed_for_a_while_only() {
     assert!(said.contains("\nx\n  value: 1 series\n"), "{said}");
     for line in [
         "there are differences",
-        "the answer is 503 Service Unavailable",
-        "both sides answer again",
+        "the server returned 503 Service Unavailable",
+        "both sides respond again",
     ] {
         assert!(said.contains(line), "{line:?} in {said}");
     }
-    // Time for what it takes is there in any case.
-    let (b, _) = server(|_| Answer::text("# TYPE x gauge\nx 2\n"));
-    ends(1, &["--watch=1ms", "--interval=1ms", &a, &b]);
-    let (b, _) = server(|_| Answer::of("500 Error", "X: y", ""));
-    assert!(ends(2, &["--watch=50ms", SOON, &a, &b]).contains("the answer is 500"));
+    // There is always time for one comparison.
+    let (b, _) = server(|_| Reply::text("# TYPE x gauge\nx 2\n"));
+    assert_exit(1, &["--watch=1ms", "--interval=1ms", &a, &b]);
+    let (b, _) = server(|_| Reply::of("500 Error", "X: y", ""));
+    assert!(
+        assert_exit(2, &["--watch=50ms", SHORT_INTERVAL, &a, &b])
+            .contains("the server returned 500")
+    );
 }
 
-/// kube-state-metrics by kstatd, with these flags, once it shows everything.
+/// Starts kstatd as kube-state-metrics with these flags and waits until everything is exposed.
 fn exporter(cluster: &Cluster, flags: &[&str]) -> (Program, SocketAddr) {
     let server = cluster.flag();
     let fixed = [
@@ -560,27 +572,30 @@ fn exporter(cluster: &Cluster, flags: &[&str]) -> (Program, SocketAddr) {
 }
 
 #[test]
-fn a_family_that_is_denied_is_exactly_what_differs() {
+fn denied_family_is_the_only_difference() {
     let cluster = Cluster::new(300);
     let (_one, one) = exporter(&cluster, &[]);
     let (_two, two) = exporter(&cluster, &["--enable-gzip-encoding"]);
     let (_less, less) = exporter(&cluster, &["--metric-denylist=^kube_pod_info$"]);
     let [one, two, less] = [one, two, less].map(|address| format!("http://{address}"));
     for format in [&[][..], &["--openmetrics"]] {
-        let said = ends(0, &[format, &["--strict", &one, &two]].concat());
+        let said = assert_exit(0, &[format, &["--strict", &one, &two]].concat());
         assert!(said.contains("\nno difference;"), "{said}");
-        let found = found(&ends(1, &[format, &["--json", SOON, &one, &less]].concat()));
+        let differences = differences(&assert_exit(
+            1,
+            &[format, &["--json", SHORT_INTERVAL, &one, &less]].concat(),
+        ));
         let pods = vec![("only_in_a".to_owned(), Some(300))];
-        assert_eq!(found, BTreeMap::from([("kube_pod_info".to_owned(), pods)]));
+        assert_eq!(differences, BTreeMap::from([("kube_pod_info".to_owned(), pods)]));
     }
-    // A saved scrape is as good.
+    // A saved scrape is equivalent.
     let folder = Folder::new();
     let saved = folder
         .file("saved", get(one["http://".len()..].parse().expect("address"), "/metrics").body);
-    ends(0, &["--strict", SOON, &saved, &two]);
+    assert_exit(0, &["--strict", SHORT_INTERVAL, &saved, &two]);
 }
 
-/// The most memory that it has had, in KiB, when it has read a file and nearly all of its standard input.
+/// Returns the peak memory in KiB after a file and nearly all of standard input have been read.
 fn peak(file: &str, input: &[u8]) -> usize {
     let mut child = common::command("kstatd", ["diff", file, "-"])
         .stdin(Stdio::piped())
@@ -588,7 +603,7 @@ fn peak(file: &str, input: &[u8]) -> usize {
         .spawn()
         .expect("start");
     let mut stdin = child.stdin.take().expect("stdin");
-    // What is written has been read, but for what a pipe holds.
+    // Written data has been read, except for the pipe's buffer.
     stdin.write_all(input).expect("write");
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("status");
     drop(stdin);
@@ -598,7 +613,7 @@ fn peak(file: &str, input: &[u8]) -> usize {
 }
 
 #[test]
-fn memory_is_about_that_of_one_exposition() {
+fn memory_is_bounded_by_one_exposition() {
     let folder = Folder::new();
     let text = |pods: u32| {
         let pod = |pod: u32| {
@@ -611,7 +626,7 @@ fn memory_is_about_that_of_one_exposition() {
         "# TYPE kube_pod_labels gauge\n".to_owned() + &(0..pods).map(pod).collect::<String>()
     };
     let (small, large) = (text(1), text(100_000));
-    // More than a pipe holds, so that it has begun to read.
+    // Larger than the pipe's buffer, so reading has begun.
     let padded = small.clone() + &"# Nothing.\n".repeat(50_000);
     let base = peak(&folder.file("small", &small), padded.as_bytes());
     let used = peak(&folder.file("large", &large), large.as_bytes()) - base;

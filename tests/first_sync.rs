@@ -1,5 +1,5 @@
-//! `--gate-metrics-until-synced`: nothing of the cluster is shown before its first lists are complete, and what the log
-//! says meanwhile.
+//! `--gate-metrics-until-synced`: no metrics of the cluster before its first lists are complete, and log lines
+//! meanwhile.
 
 mod common;
 
@@ -33,8 +33,8 @@ fn address(cluster: &Cluster) -> SocketAddr {
         .expect("address")
 }
 
-/// An API server that answers `/version` and forbids all else.
-fn forbidding() -> SocketAddr {
+/// Starts an API server that answers `/version` and refuses everything else.
+fn refusing_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("address");
     std::thread::spawn(move || {
@@ -72,7 +72,7 @@ fn refuse(stream: &TcpStream) -> Option<()> {
 }
 
 #[test]
-fn nothing_is_shown_before_everything_is() {
+fn metrics_are_503_until_every_kind_is_listed() {
     let cluster = Cluster::new(2_000);
     let gate = Gate::new(address(&cluster), Passage::Silent);
     let (program, main) = kstatd(gate.address(), &["--resources=pods,nodes,services"]);
@@ -86,11 +86,11 @@ fn nothing_is_shown_before_everything_is() {
             .then_some(())
     });
     assert_eq!(get(main, "/metrics/kubernetes").status, 503);
-    // What is not of the cluster does not wait.
+    // Paths without data of the cluster do not wait.
     for path in ["/metrics/statsd", "/healthz", "/livez", "/"] {
         assert_eq!(get(main, path).status, 200, "{path}");
     }
-    let line = program.line(&["The first lists are on their way", "complete=0", "missing="]);
+    let line = program.line(&["First lists in progress", "complete=0", "missing="]);
     assert!(line.contains("pods"), "{line}");
     gate.set(Passage::Open);
     let mut bodies = 0;
@@ -107,18 +107,18 @@ fn nothing_is_shown_before_everything_is() {
         bodies += 1;
         (bodies > 1).then_some(())
     });
-    let line = program.line(&["The first lists are done", "complete=3"]);
+    let line = program.line(&["First lists complete", "complete=3"]);
     assert!(!line.contains("objects=0"), "{line}");
-    // Over for good: an outage is no reason to hide what is known.
+    // The gate stays open: an outage does not hide known data.
     gate.set(Passage::Cut);
     assert_eq!(get(main, "/metrics").status, 200);
 }
 
 #[test]
-fn kinds_that_cannot_be_had_hold_back_for_a_while_only() {
-    // Nobody there, and somebody who forbids.
+fn unlistable_kinds_are_waited_for_until_the_timeout() {
+    // An unreachable server, and one that refuses.
     let nobody = Reserved::new();
-    for (server, reason) in [(forbidding(), "not for you"), (nobody.address, "refused")] {
+    for (server, reason) in [(refusing_server(), "not for you"), (nobody.address, "refused")] {
         let (_program, main) = kstatd(server, &["--resources=pods", "--gate-metrics-timeout=0"]);
         until("the reason is named", || {
             let answer = get(main, "/metrics");
@@ -135,9 +135,9 @@ fn kinds_that_cannot_be_had_hold_back_for_a_while_only() {
 }
 
 #[test]
-fn under_the_name_of_the_original_it_is_asked_for() {
+fn gate_is_opt_in_under_the_original_name() {
     let start = |flags: &[&str]| {
-        let server = format!("--apiserver=http://{}", forbidding());
+        let server = format!("--apiserver=http://{}", refusing_server());
         let fixed =
             ["--port=0", "--telemetry-port=0", "--host=127.0.0.1", "--telemetry-host=127.0.0.1"];
         let program =
@@ -155,4 +155,23 @@ fn under_the_name_of_the_original_it_is_asked_for() {
         answer.text().contains("not for you").then_some(())
     });
     assert_eq!(get(main, "/healthz").status, 200);
+}
+
+#[test]
+fn occupied_port_is_reported_first() {
+    let cluster = Cluster::new(5);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = taken.local_addr().expect("address");
+    let (here, port) = (format!("--listen={address}"), format!("--port={}", address.port()));
+    let ports = ["--telemetry-listen=127.0.0.1:0", "--statsd.listen-udp=", "--statsd.listen-tcp="];
+    let flag = cluster.flag();
+    let native = [&[flag.as_str(), &here][..], &ports].concat();
+    let original =
+        [&flag, "--host=127.0.0.1", &port, "--telemetry-host=127.0.0.1", "--telemetry-port=0"];
+    for (name, args) in [("kstatd", &native[..]), ("kube-state-metrics", &original)] {
+        let output = common::run(name, args);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(output.stderr.contains(&address.to_string()), "{output:?}");
+        assert!(!output.stderr.contains("First lists"), "{output:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! `/readyz?verbose` and `/livez?verbose`, from outside: in the form of Kubernetes' components, a check for each kind.
+//! `/readyz?verbose` and `/livez?verbose`: the format of Kubernetes components, with a check for each kind.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use common::cluster::Cluster;
 use common::{Gate, Passage, Program, Response, get, until};
 
-/// A program, its main listener and the one of its own metrics.
+/// Starts a program; returns its main and telemetry listeners.
 fn start(name: &str, server: SocketAddr, flags: &[&str]) -> (Program, SocketAddr, SocketAddr) {
     let here: &[&str] = match name {
         "kstatd" => &["--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0"],
@@ -22,17 +22,17 @@ fn start(name: &str, server: SocketAddr, flags: &[&str]) -> (Program, SocketAddr
 
 const STATSD: [&str; 2] = ["--statsd.listen-udp=127.0.0.1:0", "--statsd.listen-tcp=127.0.0.1:0"];
 
-fn told(response: &Response) -> (u16, String) {
+fn status_and_checks(response: &Response) -> (u16, String) {
     assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
     (response.status, response.text())
 }
 
-/// Waits for this answer.
+/// Waits for this response.
 fn answers(address: SocketAddr, path: &str, status: u16, text: &str) {
     let mut last = (0, String::new());
     let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         until(path, || {
-            last = told(&get(address, path));
+            last = status_and_checks(&get(address, path));
             (last.0 == status && last.1 == text).then_some(())
         });
     }));
@@ -40,14 +40,14 @@ fn answers(address: SocketAddr, path: &str, status: u16, text: &str) {
 }
 
 #[test]
-fn a_check_for_each_kind() {
+fn verbose_health_has_a_check_for_each_kind() {
     let cluster = Cluster::new(50);
     let gate = Gate::new(cluster.double.address(), Passage::Silent);
     let flags = [&STATSD[..], &["--resources=pods,nodes"]].concat();
     let (_program, main, telemetry) = start("kstatd", gate.address(), &flags);
     let statsd = "[+]statsd/udp ok\n[+]statsd/tcp ok\n";
     let waiting = format!(
-        "[+]ping ok\n[-]kubernetes/first-lists failed: not all kinds were listed yet\n\
+        "[+]ping ok\n[-]kubernetes/first-lists failed: initial lists are incomplete\n\
          [-]kubernetes/nodes failed: not listed yet\n[-]kubernetes/pods failed: not listed yet\n{statsd}\
          readyz check failed\n"
     );
@@ -55,7 +55,7 @@ fn a_check_for_each_kind() {
     let well = format!(
         "[+]kubernetes/first-lists ok\n[+]kubernetes/nodes ok\n[+]kubernetes/pods ok\n{statsd}readyz check passed\n"
     );
-    // The process lives whatever it has to wait for.
+    // The process is live regardless of pending lists.
     let lives = "[+]ping ok\n[+]kubernetes/nodes ok\n[+]kubernetes/pods ok\nlivez check passed\n";
     answers(main, "/livez?verbose", 200, lives);
     gate.set(Passage::Open);
@@ -67,10 +67,10 @@ fn a_check_for_each_kind() {
     assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
 }
 
-/// What probes of manifests ask for has nothing to do with a kind: a pod without traffic would lose lines and scrapes of
-/// all the others. Asked in detail it tells.
+/// Probes of manifests do not depend on single kinds, because an unready pod would lose lines and scrapes of all
+/// others. The verbose form reports them.
 #[test]
-fn a_kind_that_fails_is_named_and_can_be_left_out() {
+fn failing_kind_is_reported_and_can_be_excluded() {
     let cluster = Cluster::new(50);
     let gate = Gate::new(cluster.double.address(), Passage::Open);
     let flags =
@@ -82,7 +82,7 @@ fn a_kind_that_fails_is_named_and_can_be_left_out() {
     program.line(&["the API server fails"]);
     gate.set(Passage::Open);
     let text = until("pods are forbidden", || {
-        let (status, text) = told(&get(main, "/readyz?verbose"));
+        let (status, text) = status_and_checks(&get(main, "/readyz?verbose"));
         let forbidden = text.lines().any(|line| {
             line.contains("pods failed: forbidden") && line.ends_with("in 2 of 2 namespaces")
         });
@@ -92,24 +92,28 @@ fn a_kind_that_fails_is_named_and_can_be_left_out() {
     assert!(line.starts_with("[-]kubernetes/pods failed: forbidden since 20"), "{line}");
     assert!(line.ends_with("Z, in 2 of 2 namespaces"), "{line}");
     assert!(text.ends_with("\nreadyz check failed\n"), "{text}");
-    assert_eq!(told(&get(main, "/readyz")), (200, "OK".to_owned()));
-    let (status, text) = told(&get(main, "/readyz?verbose&exclude=kubernetes/pods&exclude=cheese"));
+    assert_eq!(status_and_checks(&get(main, "/readyz")), (200, "OK".to_owned()));
+    let (status, text) =
+        status_and_checks(&get(main, "/readyz?verbose&exclude=kubernetes/pods&exclude=cheese"));
     assert_eq!(status, 200, "{text}");
     assert!(text.contains("\n[+]kubernetes/pods excluded: ok\n"), "{text}");
     assert!(
         text.contains("\nwarn: some health checks cannot be excluded: no matches for \"cheese\"\n"),
         "{text}"
     );
-    assert_eq!(told(&get(main, "/readyz?exclude=kubernetes/pods")), (200, "OK".to_owned()));
-    // What fails is told in any case.
-    let (status, text) = told(&get(main, "/readyz?exclude=kubernetes/nodes"));
+    assert_eq!(
+        status_and_checks(&get(main, "/readyz?exclude=kubernetes/pods")),
+        (200, "OK".to_owned())
+    );
+    // Failing checks are always listed.
+    let (status, text) = status_and_checks(&get(main, "/readyz?exclude=kubernetes/nodes"));
     assert!(status == 503 && text.contains("[-]kubernetes/pods failed: forbidden"), "{text}");
     cluster.double.refuse("pods", None);
     until("all is well again", || (get(main, "/readyz?verbose").status == 200).then_some(()));
 }
 
 #[test]
-fn under_the_name_of_the_original_only_what_is_asked_for_in_detail_differs() {
+fn only_verbose_health_differs_from_the_original() {
     let cluster = Cluster::new(20);
     let gate = Gate::new(cluster.double.address(), Passage::Open);
     let (program, main, telemetry) =
@@ -146,8 +150,8 @@ fn under_the_name_of_the_original_only_what_is_asked_for_in_detail_differs() {
         503,
         "[+]ping ok\n[-]kubernetes/apiserver failed: its livez check failed\n[+]kubernetes/nodes ok\n[+]kubernetes/pods ok\nlivez check failed\n",
     );
-    assert_eq!(told(&get(main, "/livez")), (503, "Service Unavailable".to_owned()));
-    assert_eq!(told(&get(telemetry, "/readyz")), (200, "OK".to_owned()));
-    let (status, text) = told(&get(telemetry, "/readyz?verbose"));
+    assert_eq!(status_and_checks(&get(main, "/livez")), (503, "Service Unavailable".to_owned()));
+    assert_eq!(status_and_checks(&get(telemetry, "/readyz")), (200, "OK".to_owned()));
+    let (status, text) = status_and_checks(&get(telemetry, "/readyz?verbose"));
     assert!(status == 503 && text.contains("[-]kubernetes/pods failed: broken since 20"), "{text}");
 }

@@ -1,5 +1,6 @@
-//! The house guards itself: an import goes down a level or stays in its room, no files of a room import each other in a
-//! circle, every file is compiled, every flag is read, `unsafe` stands where it may. The levels are those that `docs/design.md` shows.
+//! Structural rules of the source: an import goes to a lower level or stays in its room, files of a room do not
+//! import each other in a cycle, every file is compiled, every flag is read, and `unsafe` is only in listed files.
+//! The levels are those in `docs/design.md`.
 
 #[path = "house/flags.rs"]
 mod flags;
@@ -11,7 +12,7 @@ use std::path::Path;
 
 use imports::{Import, imports, undeclared};
 
-/// Level of each room, read from the block in `docs/design.md` whose lines are `LEVEL  ROOM ROOM …  what for`.
+/// Returns the level of each room, from the block in `docs/design.md` with lines `LEVEL  ROOM ROOM …  purpose`.
 fn levels() -> BTreeMap<String, u32> {
     let text = std::fs::read_to_string(root().join("docs/design.md")).unwrap();
     let block = text.split("```levels\n").nth(1).expect("docs/design.md shows the levels");
@@ -34,14 +35,14 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The first folder or file of a path of modules; none for the root of the crate.
+/// Returns the first component of a module path; `None` for the crate root.
 fn room(file: &str) -> Option<&str> {
     let first = file.split('/').next()?.trim_end_matches(".rs");
     (!matches!(first, "lib" | "main")).then_some(first)
 }
 
 #[test]
-fn imports_go_down() {
+fn imports_go_to_lower_levels() {
     let levels = levels();
     let level = |room: &str| {
         *levels.get(room).unwrap_or_else(|| panic!("docs/design.md says no level for src/{room}"))
@@ -76,7 +77,7 @@ fn every_file_is_compiled() {
 fn every_flag_is_read() {
     let rows = flags::rows(root());
     assert!(rows.len() > 60, "only {} flags", rows.len());
-    let unread = rows.iter().filter(|flag| !flag.is_read && !flag.says_that_it_has_no_effect());
+    let unread = rows.iter().filter(|flag| !flag.is_read && !flag.is_without_effect());
     let lines =
         unread.map(|flag| format!("src/{}: --{}, field `{}`", flag.file, flag.name, flag.field));
     let lines = Vec::from_iter(lines);
@@ -87,12 +88,10 @@ fn every_flag_is_read() {
     );
 }
 
-/// All files that speak of `unsafe` code: the library, which denies it, and those that have it, for calls of the system or of the
-/// allocator that have no safe form.
+/// The files that mention `unsafe` code: the library root, which denies it, and those that contain it, for calls of
+/// the system or the allocator without a safe form.
 const UNSAFE: [&str; 11] = [
-    "allocator.rs",
     "app/process/startup_code.rs",
-    "descriptors.rs",
     "lib.rs",
     "main.rs",
     "node/sys.rs",
@@ -101,10 +100,12 @@ const UNSAFE: [&str; 11] = [
     "statsd/receive/batch.rs",
     "statsd/receive/net.rs",
     "tools/terminal.rs",
+    "util/allocator.rs",
+    "util/descriptors.rs",
 ];
 
 #[test]
-fn unsafe_stands_in_named_files_alone() {
+fn unsafe_is_only_in_listed_files() {
     let mut found = Vec::new();
     let mut folders = vec![root().join("src")];
     while let Some(folder) = folders.pop() {
@@ -122,7 +123,7 @@ fn unsafe_stands_in_named_files_alone() {
     }
     found.sort();
     assert_eq!(found, UNSAFE);
-    // The lint refuses it everywhere else.
+    // The lint denies it everywhere else.
     let library = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
     assert!(library.contains("#![deny(unsafe_code)]") && !library.contains("allow(unsafe_code)"));
     for other in ["tests/double/src/lib.rs", "tests/endurance/src/lib.rs"] {
@@ -132,19 +133,19 @@ fn unsafe_stands_in_named_files_alone() {
 }
 
 #[test]
-fn no_circle_between_files() {
+fn files_have_no_import_cycles() {
     let mut graph: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for Import { from, to, path } in imports(&root().join("src")) {
         if from != to && room(&from) == room(&to) && room(&from).is_some() {
             graph.entry(from).or_default().insert(to, path);
         }
     }
-    let circles = circles(&graph);
-    assert!(circles.is_empty(), "files that import each other:\n{}", circles.join("\n"));
+    let cycles = cycles(&graph);
+    assert!(cycles.is_empty(), "files that import each other:\n{}", cycles.join("\n"));
 }
 
-/// One line for each edge that is part of a circle.
-fn circles(graph: &BTreeMap<String, BTreeMap<String, String>>) -> Vec<String> {
+/// Returns one line for each edge that is part of a cycle.
+fn cycles(graph: &BTreeMap<String, BTreeMap<String, String>>) -> Vec<String> {
     let reach = |from: &str| {
         let mut found = BTreeSet::new();
         let mut open = vec![from];
@@ -170,10 +171,10 @@ fn circles(graph: &BTreeMap<String, BTreeMap<String, String>>) -> Vec<String> {
 }
 
 #[test]
-fn a_circle_is_found() {
+fn import_cycles_are_detected() {
     let edge = |to: &str| BTreeMap::from([(to.to_owned(), format!("use of {to}"))]);
     let mut graph = BTreeMap::from([("a".to_owned(), edge("b")), ("b".to_owned(), edge("c"))]);
-    assert_eq!(circles(&graph), Vec::<String>::new());
+    assert_eq!(cycles(&graph), Vec::<String>::new());
     graph.insert("c".to_owned(), edge("b"));
-    assert_eq!(circles(&graph), ["src/b -> src/c: use of c", "src/c -> src/b: use of b"]);
+    assert_eq!(cycles(&graph), ["src/b -> src/c: use of c", "src/c -> src/b: use of b"]);
 }

@@ -1,4 +1,4 @@
-//! The listeners of the Kubernetes personalities, from outside, on the stand-in for the API.
+//! The listeners of the Kubernetes personalities, tested from outside with the API double.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn paths_of_kube_state_metrics() {
     ] {
         assert_eq!(get(exporter.telemetry, path).status, status, "{path}");
     }
-    // As `pprof -symbolize=remote` asks.
+    // The request of `pprof -symbolize=remote`.
     let posted = request(exporter.telemetry, "POST", "/debug/pprof/symbol?0x1", &[]);
     assert_eq!(posted.expect("an answer").text(), "num_symbols: 1\n");
     let own = get(exporter.telemetry, "/metrics");
@@ -128,6 +128,9 @@ fn formats_filters_and_compression() {
     let only = ask("/metrics?resources=nodes,pods&exclude_resources=pods", &[]).text();
     assert!(only.contains("kube_node_info{") && !only.contains("kube_pod"), "{only}");
     assert_eq!(ask("/metrics?resources=", &[]).text(), "");
+    // Invalid UTF-8 matches no name.
+    assert_eq!(ask("/metrics?resources=%ff", &[]).text(), "");
+    assert_eq!(ask("/metrics?exclude_resources=%ff", &[]).text(), plain.text());
     for method in ["POST", "DELETE"] {
         let response = request(exporter.main, method, "/metrics", &[]).expect("answer");
         assert_eq!(response.text(), plain.text(), "{method}");
@@ -136,8 +139,8 @@ fn formats_filters_and_compression() {
     assert_eq!((head.status, head.body.len()), (200, 0));
 }
 
-/// Sends a request and reads nothing of the answer.
-fn ask_and_wait(address: SocketAddr) -> TcpStream {
+/// Sends a request and does not read the response.
+fn request_without_reading(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
     let head = b"GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
@@ -145,15 +148,15 @@ fn ask_and_wait(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Pods with a body of 14 MB, which no socket buffer holds, and which is sent within the time that an end takes.
+/// Pods with a body of 14 MB, which exceeds every socket buffer and is sent within the grace period of a shutdown.
 const MANY_PODS: u32 = 2_000;
 
 #[test]
-fn a_scrape_in_flight_is_finished_at_the_end() {
+fn shutdown_finishes_open_scrapes() {
     let cluster = Cluster::new(MANY_PODS);
     let mut exporter = exporter(&cluster, &["--resources=pods"]);
     let whole = get(exporter.main, "/metrics").body;
-    let mut slow = ask_and_wait(exporter.main);
+    let mut slow = request_without_reading(exporter.main);
     let mut first = [0; 1024];
     slow.read_exact(&mut first).expect("the answer has begun");
     exporter.program.signal("TERM");
@@ -168,19 +171,19 @@ fn a_scrape_in_flight_is_finished_at_the_end() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait() {
+fn second_signal_ends_immediately() {
     let cluster = Cluster::new(MANY_PODS);
     let mut exporter = exporter(&cluster, &["--resources=pods"]);
-    let mut slow = ask_and_wait(exporter.main);
+    let mut slow = request_without_reading(exporter.main);
     slow.read_exact(&mut [0; 1024]).expect("the answer has begun");
     exporter.program.signal("INT");
     exporter.program.line(&["Received os signal, exiting"]);
     exporter.program.signal("TERM");
-    exporter.program.line(&["ending at once"]);
+    exporter.program.line(&["exiting immediately"]);
     assert_eq!(exporter.program.ended().code(), Some(0));
 }
 
-/// Whether a process on this machine has an established connection from `local` to `remote`, both ports.
+/// Returns whether a process on this machine has an established connection from port `local` to port `remote`.
 fn is_open(local: u16, remote: u16) -> bool {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|file| {
         let table = std::fs::read_to_string(file).expect("connections");
@@ -210,14 +213,14 @@ fn deadlines_of_connections() {
         stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
         stream
     };
-    // A client that stops reading, see below.
-    let mut slow = ask_and_wait(exporter.main);
+    // A client that stops reading, checked below.
+    let mut slow = request_without_reading(exporter.main);
     let mut silent = connect();
     assert_eq!(silent.read(&mut [0; 1]).expect("closed"), 0);
     let mut half = connect();
     half.write_all(b"GET /healthz HT").expect("write");
     assert_eq!(half.read(&mut [0; 1]).expect("closed"), 0);
-    // A kept-alive connection serves more than one request and outlives the limit for a head.
+    // A keep-alive connection serves several requests and outlives the header timeout.
     let mut kept = connect();
     let mut before = std::time::Instant::now();
     for _ in 0..2 {
@@ -232,17 +235,17 @@ fn deadlines_of_connections() {
     }
     assert_eq!(kept.read(&mut [0; 1]).expect("closed"), 0);
     assert!(before.elapsed().as_millis() >= 4_500, "closed after {:?}", before.elapsed());
-    // A client that stops reading is cut: the server closes the socket while the answer is unread.
+    // A client that stops reading is disconnected: the server closes the socket although the response is unread.
     let client = slow.local_addr().expect("address").port();
     until("the server gives it up", || (!is_open(exporter.main.port(), client)).then_some(()));
     let mut rest = Vec::new();
-    // A reset instead of an end is as good.
+    // A reset counts as an end.
     let _ = slow.read_to_end(&mut rest);
     assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "the answer was cut");
 }
 
 #[test]
-fn heads_without_end_are_refused() {
+fn oversized_heads_are_rejected() {
     let cluster = Cluster::new(5);
     let exporter = exporter(&cluster, &[]);
     let huge = "x".repeat(100 << 10);
@@ -255,7 +258,7 @@ fn heads_without_end_are_refused() {
 }
 
 #[test]
-fn a_busy_port_names_address_and_flag() {
+fn occupied_port_error_names_address_and_flag() {
     let cluster = Cluster::new(5);
     let busy = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = busy.local_addr().expect("address");
@@ -289,7 +292,7 @@ fn a_busy_port_names_address_and_flag() {
     }
 }
 
-/// The same program with a limit of so many open files.
+/// Starts the same program with a limit of open files.
 fn exporter_with_open_files(cluster: &Cluster, limit: u32) -> (Program, [SocketAddr; 2]) {
     let binary = env!("CARGO_BIN_EXE_kstatd");
     let command = format!(
@@ -305,8 +308,8 @@ fn exporter_with_open_files(cluster: &Cluster, limit: u32) -> (Program, [SocketA
     (program, [main, telemetry])
 }
 
-/// One request on a connection that stays open.
-fn ask_and_keep(stream: &mut TcpStream) {
+/// Sends one request on a connection that stays open.
+fn request_on(stream: &mut TcpStream) {
     stream.write_all(b"GET /nothing HTTP/1.1\r\nHost: test\r\n\r\n").expect("request");
     let mut answer = Vec::new();
     while !answer.ends_with(b"404 page not found\n") {
@@ -317,7 +320,7 @@ fn ask_and_keep(stream: &mut TcpStream) {
 }
 
 #[test]
-fn connections_that_nobody_uses_make_room() {
+fn idle_connections_are_closed_for_new_ones() {
     let cluster = Cluster::new(5);
     let (program, listeners) = exporter_with_open_files(&cluster, 64);
     let mut open = Vec::new();
@@ -326,7 +329,7 @@ fn connections_that_nobody_uses_make_room() {
             let mut stream = TcpStream::connect(address).expect("connect");
             stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
             match round % 3 {
-                0 => ask_and_keep(&mut stream),
+                0 => request_on(&mut stream),
                 1 => stream.write_all(b"GET /metrics HT").expect("half a head"),
                 _ => {}
             }
@@ -336,7 +339,7 @@ fn connections_that_nobody_uses_make_room() {
         assert_eq!(get(main, "/healthz").status, 200, "round {round}");
         assert_eq!(get(telemetry, "/readyz").status, 200, "round {round}");
     }
-    program.line(&["no room for another HTTP connection"]);
+    program.line(&["HTTP connection limit reached"]);
     let own = get(listeners[1], "/metrics").text();
     let closed = own
         .lines()
@@ -344,7 +347,8 @@ fn connections_that_nobody_uses_make_room() {
     let closed: u32 = closed.expect("counter").parse().expect("number");
     assert!(closed > 100, "{closed}");
     assert!(own.contains("kstatd_http_connections_refused_total 0\n"), "{own}");
-    let said = program.log().iter().filter(|line| line.contains("no room for another")).count();
+    let said =
+        program.log().iter().filter(|line| line.contains("connection limit reached")).count();
     assert!(said <= 2, "once a minute: {:#?}", program.log());
 }
 
@@ -371,13 +375,13 @@ fn two_hundred_scrapes_at_once_are_all_answered() {
 }
 
 #[test]
-fn silent_peers_are_asked_whether_they_are_there() {
+fn silent_peers_get_keepalive_probes() {
     let cluster = Cluster::new(5);
     let exporter = exporter(&cluster, &["--resources=pods"]);
     for address in [exporter.main, exporter.telemetry] {
         let stream = TcpStream::connect(address).expect("connect");
         let client = stream.local_addr().expect("address").port();
-        // Timer 02 of an established connection is the one of the questions.
+        // Timer 02 of an established connection is the keepalive timer.
         let asked = || {
             let table = std::fs::read_to_string("/proc/net/tcp").expect("connections");
             table.lines().any(|line| {
@@ -393,9 +397,9 @@ fn silent_peers_are_asked_whether_they_are_there() {
 }
 
 #[test]
-fn bytes_of_a_next_request_start_its_clock() {
+fn header_timeout_starts_with_the_next_request() {
     let cluster = Cluster::new(5);
-    // The limit between requests is minutes.
+    // The idle timeout is minutes.
     let exporter = exporter(&cluster, &["--resources=pods", "--server-read-header-timeout=3s"]);
     for address in [exporter.main, exporter.telemetry] {
         let mut stream = TcpStream::connect(address).expect("connect");
@@ -411,7 +415,7 @@ fn bytes_of_a_next_request_start_its_clock() {
 }
 
 #[test]
-fn every_shape_of_request_is_answered_on_every_listener() {
+fn every_form_of_request_is_answered() {
     let cluster = Cluster::new(5);
     let exporter = exporter(&cluster, &["--resources=pods"]);
     let exchange = |address: SocketAddr, request: &str, half_close: bool| {
@@ -488,7 +492,7 @@ fn kstatd_serves_both_sides() {
 }
 
 #[test]
-fn kstatd_without_a_cluster_says_so_and_serves_statsd() {
+fn kstatd_without_a_cluster_serves_statsd() {
     let mut program = Program::start(
         "kstatd",
         [
@@ -499,7 +503,7 @@ fn kstatd_without_a_cluster_says_so_and_serves_statsd() {
             "--log-format=json",
         ],
     );
-    program.line(&["the Kubernetes side is off", "--kubeconfig", "\"level\":\"info\""]);
+    program.line(&["the Kubernetes side is disabled", "--kubeconfig", "\"level\":\"info\""]);
     let line = program.line(&["Started metrics server"]);
     let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
     let main: SocketAddr = line["address"].as_str().expect("address").parse().expect("address");
@@ -511,7 +515,7 @@ fn kstatd_without_a_cluster_says_so_and_serves_statsd() {
 }
 
 #[test]
-fn a_changed_options_file_takes_effect_and_a_broken_one_does_not() {
+fn valid_options_file_is_applied_and_invalid_one_is_not() {
     let cluster = Cluster::new(20);
     let options = tempfile::NamedTempFile::new().expect("file");
     let write = |text: &str| replace(options.path(), text);
@@ -528,7 +532,7 @@ fn a_changed_options_file_takes_effect_and_a_broken_one_does_not() {
     write("resources: {nodes: {}}\n");
     until("nodes instead of pods", || {
         let body = families();
-        // Never both, never neither: the new state is swapped in when it is complete.
+        // Never both, never neither: the new state replaces the old one when it is complete.
         assert!(body.contains("kube_pod_info{") != body.contains("kube_node_info{"), "{body}");
         body.contains("kube_node_info{").then_some(())
     });
@@ -538,14 +542,14 @@ fn a_changed_options_file_takes_effect_and_a_broken_one_does_not() {
 }
 
 #[test]
-fn a_connection_whose_first_request_is_on_its_way_is_answered_at_the_end() {
+fn shutdown_answers_accepted_connections() {
     let cluster = Cluster::new(5);
     let mut exporter = exporter(&cluster, &["--resources=pods"]);
     let mut waiting = TcpStream::connect(exporter.main).expect("connect");
     waiting.set_read_timeout(Some(DEADLINE)).expect("timeout");
-    // Connections are accepted in turn.
+    // Connections are accepted in order.
     assert_eq!(get(exporter.main, "/healthz").status, 200);
-    // It is not long waited for: both reach a program that stands still, whoever else is busy here.
+    // Both requests reach a stopped program, so the result does not depend on other load.
     exporter.program.freeze();
     exporter.program.signal("TERM");
     waiting

@@ -1,4 +1,4 @@
-//! Kinds and labels of Kubernetes objects are held within budgets, and reports say what brings the series.
+//! Budgets for kinds and labels of Kubernetes objects, and the reports on them.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::cluster::Cluster;
 use common::{Program, get, run, run_with_input, until, valid_text};
 use serde_json::Value;
 
-/// A program that serves a cluster of 150 pods, and no StatsD side.
+/// A program with a cluster of 150 pods and without a StatsD side.
 struct Running {
     program: Program,
     main: SocketAddr,
@@ -42,7 +42,7 @@ impl Running {
         running
     }
 
-    /// Series of a scrape whose names begin so.
+    /// Returns the series of a scrape whose names begin with this prefix.
     fn series(&self, beginning: &str) -> Vec<String> {
         let text = get(self.main, "/metrics").text();
         valid_text(&text);
@@ -73,14 +73,14 @@ fn label<'l>(line: &'l str, name: &str) -> Option<&'l str> {
     Some(rest.split_once('"')?.0)
 }
 
-/// The sum over the namespaces of a kind.
+/// Returns the sum of a kind over all namespaces.
 fn total(lines: &[String], resource: &str) -> f64 {
     let own = lines.iter().filter(|line| label(line, "resource") == Some(resource));
     own.map(|line| number(line)).sum()
 }
 
 #[test]
-fn a_kind_beyond_its_budget_is_cut_and_counted() {
+fn objects_over_the_budget_are_dropped_and_counted() {
     let running = Running::kstatd(&["--resources=pods,nodes", "--limit.series-per-kind=2000"]);
     let pods = running.series("kube_pod_");
     assert!(pods.len() > 1_000 && pods.len() <= 2_000, "{}", pods.len());
@@ -107,13 +107,14 @@ fn a_kind_beyond_its_budget_is_cut_and_counted() {
     let named: f64 = named.filter_map(|entry| entry["objects"].as_f64()).sum();
     assert_eq!(named, left_out);
     let page = get(running.main, "/status?format=text").text();
-    let note =
-        format!("pods: {left_out} objects have no series, they go beyond --limit.series-per-kind");
+    let note = format!(
+        "pods: {left_out} objects have no series because they exceed --limit.series-per-kind"
+    );
     assert!(page.contains(&note), "{page}");
 }
 
 #[test]
-fn values_of_an_allow_listed_label_fold() {
+fn allow_listed_label_values_fold() {
     let flags = ["--resources=pods", "--metric-labels-allowlist=pods=[*]"];
     let free = Running::kstatd(&flags);
     let values = |running: &Running| -> BTreeMap<String, BTreeSet<String>> {
@@ -142,17 +143,21 @@ fn values_of_an_allow_listed_label_fold() {
         assert!(!is_open || values.len() <= 5 || kept[label].contains("other"));
     }
     assert_eq!(bound.series("kube_").len(), free.series("kube_").len());
+    // The status page reports that an allow-listed label does not exist in the cluster.
+    let page = get(bound.main, "/status?format=text").text();
+    let note = "kube_pod_labels: values of label_";
+    assert!(page.contains(note) && page.contains(" exceed --limit.values-per-label ("), "{page}");
     let beyond = bound.own("kstatd_kubernetes_over_budget_total{action=\"folded\"");
     assert!(beyond.iter().any(|line| label(line, "label") == Some(name)), "{beyond:?}");
-    // Counted, and shown all the same.
+    // Counted, but still exposed.
     let tracked = Running::kstatd(&[&flags[..], &budget, &["--limit.mode=track"]].concat());
     assert_eq!(values(&tracked), all);
     assert!(!tracked.own("kstatd_kubernetes_over_budget_total{action=\"tracked\"").is_empty());
 }
 
-/// Under the name of the original there are no budgets unless a flag says so, and its paths stay its own.
+/// Under the name of the original there are no budgets unless a flag sets them, and its paths do not change.
 #[test]
-fn the_original_has_budgets_where_it_is_told_to() {
+fn budgets_are_opt_in_under_the_original_name() {
     let flags = ["--resources=pods", "--limit.series-per-kind=2000"];
     let free = Running::original(&flags);
     assert_eq!(free.series("kube_pod_info{").len(), 150);
@@ -172,7 +177,7 @@ fn the_original_has_budgets_where_it_is_told_to() {
 }
 
 #[test]
-fn reports_are_of_what_a_scrape_shows() {
+fn reports_match_the_scrape() {
     let running = Running::kstatd(&["--resources=pods,nodes,services"]);
     let lines = running.series("kube_");
     let mut names: BTreeMap<&str, u64> = BTreeMap::new();
@@ -202,9 +207,9 @@ fn reports_are_of_what_a_scrape_shows() {
     assert_eq!(restarts["type"], "counter");
 }
 
-/// Values of allow-listed labels and annotations are made fewer before anything else sees them; others stay as they are.
+/// Allow-listed labels and annotations are normalised before all other processing; others are unchanged.
 #[test]
-fn values_of_allow_listed_labels_are_normalised() {
+fn allow_listed_label_values_are_normalised() {
     let pod = |number: u32| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p{number}\n  namespace: a\n  uid: u{number}\n  labels: \
@@ -221,8 +226,12 @@ fn values_of_allow_listed_labels_are_normalised() {
         "--metric-annotations-allowlist=pods=[*]",
         "--metric-labels-normalise=example.com/url=url+truncate:100,trace=uuid",
     ];
-    let output = run_with_input("kstatd", flags, (pod(1) + &pod(2)).as_bytes());
+    let query = pod(3).replace("/item/3?q=1", "?q=1");
+    let output = run_with_input("kstatd", flags, (pod(1) + &pod(2) + &query).as_bytes());
     assert!(output.status.success(), "{output:?}");
+    // Normalisation empties the value, so the label is omitted.
+    let line = "kube_pod_labels{namespace=\"a\",pod=\"p3\",uid=\"u3\",label_plain=\"v3-3\"} 1\n";
+    assert!(output.stdout.contains(line), "{}", output.stdout);
     for number in 1..=2 {
         for line in [
             format!(

@@ -1,4 +1,4 @@
-//! Memory comes back: what scrapes, lists and senders needed is not kept.
+//! Memory used by scrapes, lists and senders is returned to the system.
 
 mod common;
 
@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use common::cluster::Cluster;
 use common::{Program, get, request, until};
 
-/// Scrapes of the load, so many at once.
+/// Number of concurrent scrapes.
 const SCRAPES: usize = 20;
 
-/// Memory of the process that is no part of a file, in kB.
+/// Returns the process's anonymous memory in kB.
 fn own_memory(program: &Program) -> usize {
     let path = format!("/proc/{}/smaps_rollup", program.id());
     let text = std::fs::read_to_string(path).expect("memory");
@@ -29,7 +29,7 @@ fn scrape_at_once(address: SocketAddr, headers: &'static [(&str, &str)]) {
 }
 
 #[test]
-fn what_scrapes_held_goes_back() {
+fn memory_of_scrapes_is_returned() {
     let cluster = Cluster::new(300);
     let flag = cluster.flag();
     let fixed =
@@ -41,11 +41,11 @@ fn what_scrapes_held_goes_back() {
     until("all kinds are listed", || {
         get(telemetry, "/metrics").text().contains("\nkstatd_ready 1\n").then_some(())
     });
-    // Makes the codes of compression, which stay.
+    // Builds the compression codes, which stay in memory.
     scrape_at_once(main, &[("Accept-Encoding", "gzip")]);
     let heap = || get(telemetry, "/debug/pprof/heap").body.len();
     assert!(heap() > 0);
-    // A heap profile gives everything back that is free.
+    // A heap profile releases all free memory.
     let steady = own_memory(&program);
     for headers in [&[][..], &[("Accept-Encoding", "gzip")]] {
         scrape_at_once(main, headers);

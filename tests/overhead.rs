@@ -1,4 +1,4 @@
-//! `kstatd overhead`, held against processes that do one thing each.
+//! `kstatd overhead`, tested with processes of known behaviour.
 
 mod common;
 
@@ -30,7 +30,7 @@ impl Drop for Shell {
 
 const SHORT: [&str; 3] = ["overhead", "--every=20ms", "--for=400ms"];
 
-/// The columns of a row of the table, which are at least two spaces apart.
+/// Returns the columns of a table row, which are separated by at least two spaces.
 fn row<'a>(table: &'a str, name: &str) -> Vec<&'a str> {
     let line = table.lines().find(|line| line.trim_start().starts_with(name));
     let line = line.unwrap_or_else(|| panic!("no {name} in {table}"));
@@ -42,7 +42,7 @@ fn number(text: &str) -> f64 {
 }
 
 #[test]
-fn a_busy_process_costs_and_one_that_sleeps_does_not() {
+fn busy_and_idle_processes_are_distinguished() {
     let dir = tempfile::tempdir().expect("a directory");
     let (busy, idle) = (Shell::run("while :; do :; done"), Shell::run("exec sleep 1000"));
     let file = dir.path().join("idle.json");
@@ -51,28 +51,28 @@ fn a_busy_process_costs_and_one_that_sleeps_does_not() {
     let flag = idle.flag();
     let output = run("kstatd", SHORT.iter().copied().chain([flag.as_str(), &save]));
     assert!(output.status.success(), "{}", output.stderr);
-    assert!(output.stdout.starts_with("20 samples, one each 0.02 s\n"), "{}", output.stdout);
+    assert!(output.stdout.starts_with("20 samples, one every 0.02 s\n"), "{}", output.stdout);
     assert_eq!(row(&output.stdout, "CPU, %")[1..], ["0.000", "0.000", "0.000"]);
     assert_eq!(row(&output.stdout, "wake-ups/s")[1..], ["0.0", "0.0", "0.0"]);
     assert!(number(row(&output.stdout, "memory, MB")[2]) > 0.1);
     assert_eq!(row(&output.stdout, "host: CPU busy").len(), 4);
-    // The same again is noise, however idle or busy the host is.
+    // A repeated measurement is not significant, however busy the host is.
     let output = run("kstatd", SHORT.iter().copied().chain([flag.as_str(), &baseline]));
     let same = row(&output.stdout, "CPU, %");
-    assert_eq!(same[4..], ["0.000", "+0.000", "1.000000", "noise"], "{}", output.stdout);
+    assert_eq!(same[4..], ["0.000", "+0.000", "1.000000", "not significant"], "{}", output.stdout);
     let flag = busy.flag();
     let output = run("kstatd", SHORT.iter().copied().chain([flag.as_str(), &baseline]));
     let more = row(&output.stdout, "CPU, %");
     assert!(number(more[2]) > 1.0, "{}", output.stdout);
-    assert_eq!(more[7], "more than noise", "{}", output.stdout);
+    assert_eq!(more[7], "significant", "{}", output.stdout);
 }
 
 #[test]
-fn processes_by_name_and_by_cgroup() {
+fn processes_are_selected_by_name_and_cgroup() {
     let name = "kstatd-double-x";
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join(name);
-    // A copy could still be open for writing in a child that another test has just forked.
+    // A copied file could still be open for writing in a child that another test has just forked.
     std::os::unix::fs::symlink("/bin/sleep", &program).expect("a link");
     let mut child = Command::new(&program).arg("1000").spawn().expect("start");
     let comm = format!("--comm={name}");
@@ -84,7 +84,7 @@ fn processes_by_name_and_by_cgroup() {
     assert!(output.status.success(), "{}", output.stderr);
     let samples: serde_json::Value = serde_json::from_str(&output.stdout).expect("JSON");
     assert_eq!(samples["rows"][2][1].as_array().map(Vec::len), Some(20), "{samples}");
-    // A cgroup says itself what it has used; this one has the files alone.
+    // A cgroup has its own counters; this one consists only of the files.
     let cgroup = dir.path().join("slice");
     fs::create_dir(&cgroup).expect("a directory");
     for (file, text) in [
@@ -96,7 +96,7 @@ fn processes_by_name_and_by_cgroup() {
         fs::write(cgroup.join(file), text).expect("written");
     }
     let cgroup = format!("--cgroup={}", cgroup.display());
-    // Named twice it counts once.
+    // A process that is selected twice counts once.
     let output = run("kstatd", SHORT.iter().copied().chain([cgroup.as_str(), &comm]));
     assert_eq!(
         row(&output.stdout, "memory, MB")[1..],
@@ -115,11 +115,11 @@ fn processes_by_name_and_by_cgroup() {
 }
 
 #[test]
-fn what_cannot_be_used_is_said_at_once() {
+fn invalid_arguments_fail_immediately() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let baseline = format!("--baseline={}", file.path().display());
     let output = run("kstatd", ["overhead", "--pid=1", &baseline]);
-    assert!(output.stderr.contains("no samples of kstatd overhead"), "{}", output.stderr);
+    assert!(output.stderr.contains("not a samples file of kstatd overhead"), "{}", output.stderr);
     assert!(run("kstatd", ["overhead"]).stderr.contains("--pid"));
     assert!(run("kstatd", ["overhead", "--cgroup=/no/such"]).stderr.contains("/no/such"));
 }

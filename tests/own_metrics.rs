@@ -1,5 +1,5 @@
-//! What the process says about itself, from outside: what is shown and how old it is, where StatsD series come from, and
-//! few lines of log for whatever fails.
+//! The own metrics, tested from outside: exposed data and its age, sources of StatsD series, and few log lines for
+//! any failure.
 
 mod common;
 
@@ -28,14 +28,14 @@ impl Kstatd {
         Self { program, main, telemetry }
     }
 
-    /// Without a StatsD side, beside this server.
+    /// Starts the program without a StatsD side, with this API server.
     fn of(server: &str, flags: &[&str]) -> Self {
         let server = format!("--apiserver={server}");
         let off = ["--statsd.listen-udp=", "--statsd.listen-tcp=", &server];
         Self::start(&[&off[..], flags].concat())
     }
 
-    /// Without a Kubernetes side.
+    /// Starts the program without a Kubernetes side.
     fn statsd(flags: &[&str]) -> (Self, TcpStream) {
         let on = ["--statsd.listen-udp=127.0.0.1:0", "--statsd.listen-tcp=127.0.0.1:0"];
         let kstatd = Self::start(&[&on[..], flags].concat());
@@ -43,7 +43,7 @@ impl Kstatd {
         (kstatd, TcpStream::connect(address).expect("connect"))
     }
 
-    /// Own metrics.
+    /// Returns the own metrics.
     fn own(&self) -> String {
         let text = get(self.telemetry, "/metrics").text();
         valid_text(&text);
@@ -62,19 +62,19 @@ fn value(text: &str, series: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// Lines of a scrape that are series.
+/// Returns the series lines of a scrape.
 fn lines_of(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with('#')).collect()
 }
 
-/// Families in the order of their names, each once.
+/// Asserts that families are sorted by name and unique.
 fn assert_sorted(text: &str) {
     let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     assert!(names.len() > 20 && names.is_sorted_by(|a, b| a < b), "{names:#?}");
 }
 
 #[test]
-fn what_is_shown_of_each_kind_and_how_old_it_is() {
+fn kinds_have_state_and_age() {
     let cluster = Cluster::new(150);
     let gate = Gate::new(cluster.double.address(), Passage::Silent);
     let server = format!("http://{}", gate.address());
@@ -118,13 +118,13 @@ fn what_is_shown_of_each_kind_and_how_old_it_is() {
 }
 
 #[test]
-fn each_namespace_by_itself_and_one_that_does_not_exist_has_a_warning() {
+fn namespaces_are_reported_separately_and_missing_ones_logged() {
     let cluster = Cluster::new(150);
     let kstatd = Kstatd::of(
         &cluster.double.url(),
         &["--resources=pods,nodes", "--namespaces=default,kube-system,kube-sytem"],
     );
-    let line = kstatd.program.line(&["WARN", "there is no such namespace", "kube-sytem"]);
+    let line = kstatd.program.line(&["WARN", "namespaces do not exist", "kube-sytem"]);
     assert!(!line.contains("default"), "{line}");
     kstatd.has("kstatd_ready", 1.0);
     let own = kstatd.own();
@@ -145,13 +145,13 @@ fn each_namespace_by_itself_and_one_that_does_not_exist_has_a_warning() {
     assert!(objects[3].ends_with(" 0"), "{objects:?}");
 }
 
-/// The number of lines of the log that have this.
+/// Returns the number of log lines that contain this text.
 fn count(program: &Program, part: &str) -> usize {
     program.log().iter().filter(|line| line.contains(part)).count()
 }
 
 #[test]
-fn an_outage_of_the_server_is_one_line_and_its_end_another() {
+fn outage_and_recovery_are_one_log_line_each() {
     let cluster = Cluster::new(100);
     let gate = Gate::new(cluster.double.address(), Passage::Open);
     let kstatd = Kstatd::of(&format!("http://{}", gate.address()), &[]);
@@ -172,7 +172,7 @@ fn an_outage_of_the_server_is_one_line_and_its_end_another() {
     gate.set(Passage::Cut);
     kstatd.program.line(&["WARN", "the API server fails", &format!("count={kinds}")]);
     assert!(errors() >= kinds, "{}", errors());
-    // What is shown stays, and what is said of it: a complete state, if an old one.
+    // Exposed data and its metrics stay: the state is complete but old.
     kstatd.has("kstatd_kubernetes_synced{namespace=\"\",resource=\"*v1.Pod\"}", 1.0);
     assert_eq!(get(kstatd.main, "/readyz").status, 200);
     gate.set(Passage::Open);
@@ -184,7 +184,7 @@ fn an_outage_of_the_server_is_one_line_and_its_end_another() {
 }
 
 #[test]
-fn objects_that_were_given_up_are_no_complete_state() {
+fn dropped_objects_are_not_synced() {
     let cluster = Cluster::new(100);
     let gate = Gate::new(cluster.double.address(), Passage::Open);
     let kstatd = Kstatd::of(
@@ -221,7 +221,7 @@ fn statsd_series_by_family() {
             lines.push_str(&format!("family_{family:02}:1|c|#n:{series}\n"));
         }
     }
-    // What stands for the rest is no family's name.
+    // The name for the rest is not the name of a family.
     lines.push_str("other:1|c\n");
     send(&mut stream, &lines);
     let of = |family: &str| format!("kstatd_statsd_family_series{{family=\"{family}\"}}");
@@ -244,7 +244,7 @@ fn write(path: &Path, text: &str) {
 }
 
 #[test]
-fn hits_of_rules_and_the_last_reload_of_the_mapping() {
+fn rule_hits_and_last_mapping_reload() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("mapping.yml");
     write(
@@ -259,7 +259,7 @@ fn hits_of_rules_and_the_last_reload_of_the_mapping() {
     let file = format!("{{filename=\"{}\"}}", path.display());
     let ok = format!("kstatd_statsd_mapping_last_reload_successful{file}");
     let since = format!("kstatd_statsd_mapping_last_reload_success_timestamp_seconds{file}");
-    // The second of two alike goes the short way; a value that is not understood is no event.
+    // The second of two identical lines takes the fast path; an invalid value is not an event.
     send(
         &mut stream,
         "a.1:1|c\na.1:1|c\na.2:1|c\na.2:x|c\na.3:1|c\nb:1|g\nb:1|c\nnoise.x:1|c\nnoise.x:1|c\n",
@@ -276,7 +276,7 @@ fn hits_of_rules_and_the_last_reload_of_the_mapping() {
     kstatd.program.signal("HUP");
     kstatd.has(&ok, 0.0);
     assert_eq!(value(&kstatd.own(), &since), Some(began));
-    // The rule that stays goes on; its number in the file does not matter.
+    // The counter of an unchanged rule continues; its position in the file is irrelevant.
     write(&path, "mappings:\n- {match: new, name: new}\n- {match: 'a.*', name: a}\n");
     kstatd.program.signal("HUP");
     kstatd.has(&ok, 1.0);
@@ -290,20 +290,20 @@ fn hits_of_rules_and_the_last_reload_of_the_mapping() {
 }
 
 #[test]
-fn the_receive_buffer_is_what_the_kernel_gave() {
+fn receive_buffer_is_the_granted_size() {
     let buffer = |flag: &str| {
         let (kstatd, _stream) = Kstatd::statsd(&[flag]);
         let series = "kstatd_statsd_receive_buffer_bytes{listener=\"udp\",socket=\"0\"}";
         value(&kstatd.own(), series).expect("a buffer")
     };
-    // The kernel doubles it for its own records, and asks nobody as long as it is small.
+    // The kernel doubles the value for its own records, and grants small values without a limit.
     assert_eq!(buffer("--statsd.read-buffer=65536"), 131_072.0);
     assert!(buffer("--statsd.read-buffer=0") > 131_072.0);
 }
 
-/// The original has one registry: all families of a body are in one order.
+/// The original has one registry: all families of a body are sorted together.
 #[test]
-fn one_body_is_in_the_order_of_its_names() {
+fn families_are_sorted_by_name() {
     let args = [
         "--web.listen-address=127.0.0.1:0",
         "--statsd.listen-tcp=127.0.0.1:0",
@@ -328,14 +328,14 @@ fn one_body_is_in_the_order_of_its_names() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    // A client cannot say what the process says of itself.
+    // Clients cannot use the names of own metrics.
     assert!(!text.contains("# TYPE process_open_fds counter"), "{text}");
     assert_sorted(&get(web, "/kstatd/metrics").text());
 }
 
-/// docs/own-metrics.md has a row for each family that is served, and none for another.
+/// docs/own-metrics.md has exactly one row for each exposed family.
 #[test]
-fn the_document_lists_every_family_of_ours() {
+fn document_lists_every_own_family() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let document = std::fs::read_to_string(root.join("docs/own-metrics.md")).expect("document");
     let rows =
@@ -361,9 +361,10 @@ fn the_document_lists_every_family_of_ours() {
     assert!(served.len() > 30, "{served:?}");
     let missing: Vec<&String> = served.difference(&rows).collect();
     assert!(missing.is_empty(), "docs/own-metrics.md has no row for {missing:?}");
-    // Some appear with what they count alone: those have to be in a file at least.
+    // Some families appear only with their first event; they must at least occur in a source file.
     let mut sources = String::new();
-    for file in ["src/telemetry/kube.rs", "src/kube/facts.rs", "src/statsd/metrics/families.rs"] {
+    for file in ["src/telemetry/kube.rs", "src/kube/snapshot.rs", "src/statsd/metrics/families.rs"]
+    {
         sources.push_str(&std::fs::read_to_string(root.join(file)).expect(file));
     }
     for name in rows.difference(&served) {
@@ -375,7 +376,7 @@ fn the_document_lists_every_family_of_ours() {
 }
 
 #[test]
-fn a_kind_that_is_taken_out_takes_its_gauges_with_it() {
+fn gauges_of_a_removed_kind_disappear() {
     let cluster = Cluster::new(20);
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("options.yml");

@@ -1,12 +1,11 @@
-//! Changes of the configuration while the program runs and starts, from outside, on the stand-in for the
-//! API.
+//! Configuration changes at runtime and during startup, tested from outside with the API double.
 
 mod common;
 #[path = "web_config/pki.rs"]
 #[allow(dead_code, reason = "another test uses the rest")]
 mod pki;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -53,7 +52,7 @@ impl File {
         common::replace(&self.path, text);
     }
 
-    /// As a shell does: for a moment the file is empty.
+    /// As a shell does: the file is empty for a moment.
     fn overwrite(&self, text: &str) {
         std::fs::write(&self.path, text).expect("write");
     }
@@ -110,7 +109,7 @@ impl Exporter {
         until(&format!("the gauge is {value}"), || (self.gauge() == Some(value)).then_some(()));
     }
 
-    /// How many series of this family there are, in a valid exposition without repetitions.
+    /// Returns the number of series of this family, in a valid exposition without duplicates.
     fn count(&self, family: &str) -> usize {
         let text = get(self.main, "/metrics").text();
         let samples = valid_text(&text);
@@ -123,7 +122,7 @@ impl Exporter {
 }
 
 #[test]
-fn a_signal_ends_a_start_that_waits_for_the_api_server() {
+fn sigterm_ends_a_startup_without_an_api_server() {
     for signal in ["TERM", "INT"] {
         let silent = TcpListener::bind("127.0.0.1:0").expect("bind");
         let server = format!("--apiserver=http://{}", silent.local_addr().expect("address"));
@@ -131,14 +130,65 @@ fn a_signal_ends_a_start_that_waits_for_the_api_server() {
         let (mut asked, _) = silent.accept().expect("it asks");
         asked.read_exact(&mut [0; 4]).expect("for something");
         program.signal(signal);
-        // Nobody has answered, and nobody will.
+        // No server has answered, and none will.
         assert_eq!(program.ended().code(), Some(0), "{signal}: {:?}", program.log());
         assert!(!program.log().iter().any(|line| line.contains("does not answer")));
     }
 }
 
+/// A user with a token can start even if the token file cannot be read.
 #[test]
-fn an_edit_during_the_start_is_seen() {
+fn token_is_used_while_its_file_is_unreadable() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("bind");
+    server.set_nonblocking(true).expect("an option");
+    let asked = || {
+        let (stream, _) = until("it asks", || server.accept().ok());
+        stream.set_nonblocking(false).expect("an option");
+        stream
+    };
+    let dir = tempfile::tempdir().expect("directory");
+    let (config, token) = (dir.path().join("config"), dir.path().join("token"));
+    let text = format!(
+        "clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]\n\
+         users: [{{name: u, user: {{token: beside, tokenFile: {}}}}}]\n\
+         contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\n\
+         current-context: x\n",
+        server.local_addr().expect("address"),
+        token.display()
+    );
+    std::fs::write(&config, text).expect("write");
+    let flag = format!("--kubeconfig={}", config.display());
+    let program = Program::start("kube-state-metrics", [&flag, "--port=0", "--telemetry-port=0"]);
+    // Answers a request, which must have this token.
+    let asked_with = |token: &str| {
+        let mut stream = asked();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).expect("a head");
+            head.extend(byte);
+        }
+        let head = String::from_utf8(head).expect("a head").to_lowercase();
+        assert!(head.contains(&format!("authorization: bearer {token}\r\n")), "{head}");
+        let body = r#"{"gitVersion":"v1.36.0"}"#;
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+        );
+        stream.write_all(answer.as_bytes()).expect("answered");
+    };
+    asked_with("beside");
+    let log = program.line(&["the token beside it is used"]);
+    assert!(log.contains(&token.display().to_string()), "{log}");
+    common::replace(&token, "newer");
+    // A request in flight may still have the previous token.
+    asked().read_exact(&mut [0; 4]).expect("for something");
+    asked_with("newer");
+}
+
+#[test]
+fn edit_during_startup_is_applied() {
     let cluster = Cluster::new(20, Passage::Silent);
     let file = File::new("resources: {nodes: {}}\n");
     let server = format!("--apiserver={}", cluster.url());
@@ -147,7 +197,7 @@ fn an_edit_during_the_start_is_seen() {
     let config = file.flag();
     let args = [&[server.as_str(), config.as_str()], &fixed[..]].concat();
     let program = Program::start("kube-state-metrics", &args);
-    // The file was read: the API server that it asks now comes from the same flags.
+    // The file was read: the API server's address comes from the same flags.
     let asks = || {
         let open = format!(":{:04X} ", cluster.gate.address().port());
         let table = std::fs::read_to_string("/proc/net/tcp").expect("connections");
@@ -170,7 +220,7 @@ fn an_edit_during_the_start_is_seen() {
 }
 
 #[test]
-fn an_edit_while_the_api_server_is_away_is_applied_when_it_is_back() {
+fn edit_during_an_outage_is_applied_after_it() {
     let cluster = Cluster::new(50, Passage::Open);
     let file = File::new("resources: {pods: {}, nodes: {}}\n");
     let exporter = Exporter::start(&cluster, &file, &[]);
@@ -193,7 +243,7 @@ fn an_edit_while_the_api_server_is_away_is_applied_when_it_is_back() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_changes_the_gauge_and_nothing_else() {
+fn invalid_file_only_changes_the_gauge() {
     let cluster = Cluster::new(20, Passage::Open);
     for flags in [&[][..], &["--continue-without-config"]] {
         let usable = "resources: {pods: {}}\nmetric_denylist: {kube_pod_info: {}}\n\
@@ -235,7 +285,7 @@ fn a_file_that_cannot_be_used_changes_the_gauge_and_nothing_else() {
 }
 
 #[test]
-fn a_broken_file_at_the_start_is_applied_when_it_is_repaired() {
+fn invalid_file_at_startup_is_applied_when_repaired() {
     let cluster = Cluster::new(20, Passage::Open);
     let file = File::new("resources: {nodes: {}}\nlabels_allow_list: {nodes: [\"a*b*\"]}\n");
     let flags = ["--continue-without-config", "--resources=pods"];
@@ -247,9 +297,9 @@ fn a_broken_file_at_the_start_is_applied_when_it_is_repaired() {
     exporter.wait_gauge(true);
 }
 
-/// The file that names it was read, and so was the file that is broken: nobody edits the first again.
+/// Both the options file and the invalid file were read; the options file is not edited again.
 #[test]
-fn a_file_that_a_refused_options_file_names_is_applied_when_it_is_repaired() {
+fn files_named_by_a_rejected_options_file_are_watched() {
     let cluster = Cluster::new(20, Passage::Open);
     let file = File::new("resources: {pods: {}}\n");
     let exporter = Exporter::start(&cluster, &file, &[]);
@@ -269,7 +319,7 @@ fn a_file_that_a_refused_options_file_names_is_applied_when_it_is_repaired() {
         let with = format!("resources: {{nodes: {{}}}}\n{key}: {}\n", named.display());
         file.write(&with);
         exporter.wait_gauge(false);
-        exporter.program.line(&["The new configuration is not usable", &format!("{number}.yaml")]);
+        exporter.program.line(&["Cannot apply the new configuration", &format!("{number}.yaml")]);
         assert_eq!(exporter.count("kube_node_info"), 0, "{with}");
         common::replace(&named, mended);
         exporter.wait_gauge(true);
@@ -278,13 +328,13 @@ fn a_file_that_a_refused_options_file_names_is_applied_when_it_is_repaired() {
         until("pods", || (exporter.count("kube_node_info") == 0).then_some(()));
         exporter.wait_gauge(true);
     }
-    // What the named file names, in turn.
+    // The contents of the named file, in turn.
     let (pki, web) = (pki::Pki::new(), dir.path().join("web.yaml"));
     let names = "tls_server_config: {cert_file: server.crt, key_file: server.key}\n";
     std::fs::write(&web, names).expect("write");
     std::fs::write(dir.path().join("server.crt"), pki.text("server.crt")).expect("write");
     file.write(&format!("resources: {{nodes: {{}}}}\ntls_config: {}\n", web.display()));
-    exporter.program.line(&["The new configuration is not usable", "server.key"]);
+    exporter.program.line(&["Cannot apply the new configuration", "server.key"]);
     exporter.wait_gauge(false);
     common::replace(&dir.path().join("server.key"), &pki.text("server.key"));
     until("it speaks TLS", || {
@@ -293,9 +343,9 @@ fn a_file_that_a_refused_options_file_names_is_applied_when_it_is_repaired() {
     });
 }
 
-/// Objects and `/readyz` wait for the API server; lines and scrapes of them wait for nobody.
+/// Objects and `/readyz` wait for the API server; lines and their scrapes do not.
 #[test]
-fn lines_are_taken_and_shown_before_the_api_server_says_which_shard_this_is() {
+fn statsd_works_before_the_shard_is_known() {
     let cluster = Cluster::new(5, Passage::Silent);
     let server = format!("--apiserver={}", cluster.url());
     let args = [
@@ -317,9 +367,9 @@ fn lines_are_taken_and_shown_before_the_api_server_says_which_shard_this_is() {
     until("the line is shown", || lines().then_some(()));
     assert_eq!(get(main, "/metrics/kubernetes").status, 503);
     assert_eq!(get(main, "/readyz").status, 503);
-    // Nor does an API server that knows no such pod end what is received.
+    // An API server that does not know the pod does not stop ingestion either.
     cluster.gate.set(Passage::Open);
-    program.line(&["the share of this pod is not known yet", "404"]);
+    program.line(&["cannot determine the shard of this pod", "404"]);
     assert!(lines());
     assert_eq!(get(main, "/readyz").status, 503);
     program.signal("TERM");
@@ -327,7 +377,7 @@ fn lines_are_taken_and_shown_before_the_api_server_says_which_shard_this_is() {
 }
 
 #[test]
-fn compression_and_deadlines_follow_the_file_under_both_names() {
+fn compression_and_timeouts_follow_the_file() {
     let cluster = Cluster::new(20, Passage::Open);
     for native in [true, false] {
         let file = File::new("resources: {pods: {}}\n");
@@ -372,17 +422,17 @@ fn listeners_move_when_they_can() {
             "resources: {{pods: {{}}}}\nport: {main}\ntelemetry_port: {telemetry}\n"
         ));
     };
-    // Not to be had: it stays.
+    // The port is in use: the listener stays.
     ports(to.port(), 0);
     exporter.wait_gauge(false);
-    exporter.program.line(&["the listener stays where it is", &to.to_string(), "in use"]);
+    exporter.program.line(&["cannot listen on the new address", &to.to_string(), "in use"]);
     assert_eq!(get(exporter.main, "/healthz").status, 200);
     drop(busy);
     until("it has moved", || request(to, "GET", "/healthz", &[]).ok());
     exporter.main = to;
     exporter.wait_gauge(true);
     assert!(exporter.count("kube_pod_info") > 0);
-    // Both to where the other is, then one to where the other leaves.
+    // Both listeners swap ports, then one moves to the port that the other leaves.
     ports(to.port(), free.port());
     until("the other one too", || request(free, "GET", "/readyz", &[]).ok());
     ports(free.port(), to.port());
@@ -396,13 +446,13 @@ fn listeners_move_when_they_can() {
     exporter.main = third;
     exporter.telemetry = free;
     exporter.wait_gauge(true);
-    // The same port on another address of the host: its own socket stands in the way.
+    // The same port on another address of the host conflicts with its own socket.
     file.write(&format!(
         "resources: {{pods: {{}}}}\nhost: 0.0.0.0\nport: {}\ntelemetry_port: {}\n",
         third.port(),
         free.port()
     ));
-    // Which wildcard it is depends on whether the host has IPv6.
+    // The wildcard address depends on whether the host has IPv6.
     until("on every address", || {
         let moved = |line: &String| {
             line.contains("Started metrics server")
@@ -416,7 +466,7 @@ fn listeners_move_when_they_can() {
 }
 
 #[test]
-fn changes_of_the_files_in_the_variable_kubeconfig_are_applied() {
+fn changes_of_kubeconfig_files_are_applied() {
     let (one, two) = (Cluster::new(20, Passage::Open), Cluster::new(45, Passage::Open));
     let dir = tempfile::tempdir().expect("directory");
     let (users, clusters) = (dir.path().join("users"), dir.path().join("clusters"));
@@ -459,7 +509,7 @@ fn changes_of_the_files_in_the_variable_kubeconfig_are_applied() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_refused_under_every_name() {
+fn invalid_files_are_rejected_under_every_name() {
     let cluster = Cluster::new(5, Passage::Open);
     let server = format!("--apiserver={}", cluster.url());
     let flags: [(&[&str], &str); 3] = [
@@ -509,4 +559,103 @@ fn files_that_cannot_be_used_are_refused_under_every_name() {
         assert_ne!(common::run(name, args).status.code(), Some(0), "{name}");
     }
     assert_ne!(common::run("kstatd", ["demo", "--tls-config=x"]).status.code(), Some(0));
+}
+
+/// Regardless of which side used a name first, `/metrics` never has two families of it, in any format at any time.
+#[test]
+fn custom_resource_metric_hides_a_statsd_metric() {
+    let cluster = Cluster::new(20, Passage::Open);
+    let custom = |names: &[&str]| {
+        let metric = |name: &&str| {
+            format!(
+                "{{name: {name}, help: Theirs., each: {{type: Gauge, gauge: {{path: [spec, replicas]}}}}}}"
+            )
+        };
+        let metrics: Vec<String> = names.iter().map(metric).collect();
+        format!(
+            "spec: {{resources: [{{groupVersionKind: {{group: apps, version: v1, kind: Deployment}}, \
+             metricNamePrefix: '', metrics: [{}]}}]}}\n",
+            metrics.join(", ")
+        )
+    };
+    let file = File::new(&custom(&["first"]));
+    let args = [
+        "run".to_owned(),
+        format!("--apiserver={}", cluster.url()),
+        format!("--custom-resource-state-config-file={}", file.path.display()),
+        "--listen=127.0.0.1:0".to_owned(),
+        "--telemetry-listen=127.0.0.1:0".to_owned(),
+        "--statsd.listen-udp=127.0.0.1:0".to_owned(),
+        "--statsd.listen-tcp=".to_owned(),
+    ];
+    let program = Program::start("kstatd", args);
+    let udp = program.address(&["Accepting StatsD Traffic"], "udp");
+    let main = program.address(&["Started metrics server"], "address");
+    let telemetry = program.address(&["Started self metrics server"], "address");
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let send = |line: &str| {
+        sender.send_to(line.as_bytes(), udp).expect("sent");
+    };
+    // Returns the samples of a body without duplicate family names.
+    let scrape = || {
+        let text = get(main, "/metrics").text();
+        valid_text(&text);
+        for encoding in ["identity", "gzip"] {
+            let headers =
+                [("Accept", "application/openmetrics-text"), ("Accept-Encoding", encoding)];
+            let answer = request(main, "GET", "/metrics", &headers).expect("an answer");
+            let mut body = String::new();
+            match answer.header("content-encoding") {
+                Some("gzip") => drop(
+                    flate2::read::MultiGzDecoder::new(&answer.body[..])
+                        .read_to_string(&mut body)
+                        .expect("gzip"),
+                ),
+                _ => body = answer.text(),
+            }
+            let types = body.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+            let names: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
+            let distinct: std::collections::BTreeSet<&&str> = names.iter().collect();
+            assert_eq!(distinct.len(), names.len(), "two families of one name: {names:?}");
+        }
+        text
+    };
+    let shows = |what: &str, line: &str| {
+        until(what, || scrape().lines().any(|own| own.starts_with(line)).then_some(()));
+    };
+    let says = |line: &str| {
+        let own = || get(telemetry, "/metrics").text().lines().any(|own| own == line);
+        until(line, || own().then_some(()));
+    };
+    until("the first lists", || (get(main, "/metrics").status == 200).then_some(()));
+    for line in ["taken:3|c", "timer:7|ms", "other:1|c"] {
+        send(line);
+    }
+    shows("Kubernetes", "first{");
+    shows("a line", "taken 3");
+    shows("a line", "timer_count 1");
+    file.write(&custom(&["first", "taken", "timer_count", "new"]));
+    shows("the new metric", "taken{");
+    let text = scrape();
+    for line in ["taken 3", "timer_count 1", "timer_sum", "timer{"] {
+        assert!(!text.contains(&format!("\n{line}")), "{line}");
+    }
+    assert!(text.contains("\nother 1\n"));
+    let log = program.line(&["StatsD metrics are hidden"]);
+    assert!(
+        log.contains("taken") && log.contains("timer") && !log.contains(r#""other\""#),
+        "{log}"
+    );
+    says("kstatd_statsd_hidden_families_total 2");
+    // A hidden metric keeps counting; a new one is rejected.
+    send("taken:4|c\nnew:1|c\nother:1|c");
+    says("kstatd_statsd_rejected_samples_total{reason=\"reserved_name\"} 1");
+    shows("a line", "other 2");
+    file.write(&custom(&["first"]));
+    shows("the metric of before", "taken 7");
+    assert!(scrape().contains("\ntimer_count 1\n"));
+    let log = program.line(&["StatsD metrics are shown again"]);
+    assert!(log.contains("taken") && log.contains("timer"), "{log}");
+    send("new:1|c");
+    shows("a line", "new 1");
 }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use serde_json::Value;
 
-/// Programs started at a time.
+/// Concurrent programs.
 const PARALLEL: usize = 4;
 
 struct Case {
@@ -97,7 +97,7 @@ fn recorded_objects_through_the_program() {
     );
 }
 
-/// The lines of samples for one object.
+/// Returns the sample lines of one object.
 fn samples(object: &Value) -> Vec<String> {
     let output =
         common::run_with_input("kstatd", ["render", "kube"], object.to_string().as_bytes());

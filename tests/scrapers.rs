@@ -1,4 +1,4 @@
-//! Scrapers that are slow, many, or no scrapers at all: they cost little, and nobody waits for them.
+//! Slow, many and malformed scrapers: they cost little and delay no other client.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::cluster::Cluster;
 use common::{DEADLINE, Program, get, until, valid_text};
 
-/// The program under the name kube-state-metrics, and its listeners.
+/// Starts the program under the name kube-state-metrics; returns it with its listeners.
 fn exporter(cluster: &Cluster, flags: &[&str]) -> (Program, [SocketAddr; 2]) {
     let fixed =
         ["--port=0", "--telemetry-port=0", "--host=127.0.0.1", "--telemetry-host=127.0.0.1"];
@@ -24,7 +24,7 @@ fn exporter(cluster: &Cluster, flags: &[&str]) -> (Program, [SocketAddr; 2]) {
     (program, [main, telemetry])
 }
 
-/// Memory of the process that is no part of a file, in bytes.
+/// Returns the process's anonymous memory in bytes.
 fn own_memory(program: &Program) -> usize {
     let path = format!("/proc/{}/smaps_rollup", program.id());
     let text = std::fs::read_to_string(path).expect("memory");
@@ -39,12 +39,12 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// What one reader that takes nothing may hold: pieces that wait for its socket, and its connection.
-const HELD: usize = 400 << 10;
+/// Maximum memory of a stalled reader: pieces queued for its socket, and its connection.
+const MAX_HELD: usize = 400 << 10;
 
 #[test]
-fn readers_that_take_nothing_hold_little_and_nobody_waits_for_them() {
-    // 30 answers of 16 MB, one reader having asked for twenty more.
+fn stalled_readers_use_little_memory_and_delay_no_one() {
+    // 30 responses of 16 MB; one reader has requested twenty more.
     let cluster = Cluster::new(2_000);
     let (program, [main, _]) =
         exporter(&cluster, &["--resources=pods", "--server-write-timeout=5m"]);
@@ -63,9 +63,9 @@ fn readers_that_take_nothing_hold_little_and_nobody_waits_for_them() {
         let answer = get(main, "/metrics");
         assert!(answer.body == whole, "another answer");
         let more = own_memory(&program).saturating_sub(steady);
-        assert!(more < readers.len() * HELD, "{more} bytes for {} readers", readers.len());
+        assert!(more < readers.len() * MAX_HELD, "{more} bytes for {} readers", readers.len());
     }
-    // They are served yet, and what they held goes with them.
+    // They are still being served, and their memory is freed when they disconnect.
     for reader in &mut readers {
         reader.read_exact(&mut [0; 1024]).expect("more of it");
     }
@@ -74,7 +74,7 @@ fn readers_that_take_nothing_hold_little_and_nobody_waits_for_them() {
 }
 
 #[test]
-fn a_head_that_drips_has_no_more_time_than_one_that_does_not_come() {
+fn slow_heads_are_closed_at_the_header_timeout() {
     let cluster = Cluster::new(5);
     let flags = ["--resources=pods", "--server-read-header-timeout=2s"];
     let (_program, listeners) = exporter(&cluster, &flags);
@@ -84,7 +84,7 @@ fn a_head_that_drips_has_no_more_time_than_one_that_does_not_come() {
                 let mut stream = connect(address);
                 stream.set_read_timeout(Some(Duration::from_millis(50))).expect("timeout");
                 stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\nX: ").expect("begun");
-                // Far more than fits into the time of a head, byte by byte.
+                // Far more bytes than fit into the header timeout, one at a time.
                 let closed = (0..20_000).any(|_| {
                     let is_cut = stream.write_all(b"x").is_err();
                     is_cut || !matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == ErrorKind::WouldBlock)
@@ -99,7 +99,7 @@ fn a_head_that_drips_has_no_more_time_than_one_that_does_not_come() {
 }
 
 #[test]
-fn malformed_heads_are_refused_and_cost_nobody_else_anything() {
+fn malformed_heads_are_rejected_without_side_effects() {
     let cluster = Cluster::new(5);
     let (program, listeners) = exporter(&cluster, &["--resources=pods"]);
     let many = "X: y\r\n".repeat(10_000);
@@ -125,7 +125,7 @@ fn malformed_heads_are_refused_and_cost_nobody_else_anything() {
     for address in listeners {
         for request in requests {
             let mut stream = connect(address);
-            // The end may come before all of it was taken.
+            // The connection may end before all bytes were read.
             let _ = stream.write_all(request);
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! What must never be seen: data of secrets, and what kstatd identifies itself with, not even in the most talkative log.
+//! Secrets are never visible: neither data of Secrets nor kstatd's own credentials, at any log level.
 
 mod common;
 
@@ -8,7 +8,7 @@ use kstatd_double::{Options, objects};
 
 const TOKEN: &str = "token-that-nobody-may-see-d41d8cd98f00b204";
 
-/// Base64 of all data of all secrets of the cluster.
+/// Returns the Base64 text of all data of all Secrets of the cluster.
 fn data(pods: u32) -> Vec<String> {
     let options = Options { pods, ..Options::default() };
     let secrets = objects(&options, "secrets", true, 0);
@@ -40,7 +40,7 @@ fn decoded(base64: &str) -> String {
 }
 
 #[test]
-fn data_of_secrets_and_tokens_are_neither_logged_nor_shown() {
+fn secrets_and_tokens_are_neither_logged_nor_exposed() {
     const PODS: u32 = 100;
     let cluster = Cluster::new(PODS);
     let directory = tempfile::tempdir().expect("directory");
@@ -71,7 +71,7 @@ fn data_of_secrets_and_tokens_are_neither_logged_nor_shown() {
         let text = answer.text();
         text.contains("\nkube_secret_info{").then_some(text)
     });
-    // It changes, so that events come, too.
+    // The cluster changes, so that watch events occur too.
     cluster.double.set_events_per_second(200.0);
     until("events have come", || (cluster.double.changes() > 200).then_some(()));
     let mut seen = vec![("/metrics", shown)];

@@ -1,4 +1,4 @@
-//! The recorded command lines and HTTP exchanges of statsd_exporter, replayed.
+//! Replays the recorded command lines and HTTP exchanges of statsd_exporter.
 
 #[path = "statsd_cli/command_lines.rs"]
 mod command_lines;
@@ -11,7 +11,7 @@ mod recorded;
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 
-use common::{Response, get, request, until};
+use common::{Program, Response, get, request, until};
 use exporter::{Exporter, exporter};
 use recorded::{each, expect, of_kind, strings};
 use serde_json::Value;
@@ -58,7 +58,7 @@ fn check_answer(case: &Value, response: &Response) -> Result<(), String> {
 #[test]
 fn http_exchanges() {
     let cases = of_kind("http");
-    // One exporter for each set of flags and lines, shared by its cases, except where a case ends it.
+    // Cases with the same flags and lines share an exporter, unless a case ends it.
     let ends = |case: &Value| case["exit_code"].is_i64();
     let mut groups: Vec<(String, Vec<Value>)> = Vec::new();
     for case in &cases {
@@ -174,7 +174,7 @@ fn signals() {
         let signal = case["signal"].as_str().expect("signal");
         exporter.program.signal(signal.trim_start_matches("SIG"));
         if case["exits"] != true {
-            // It still answers, and ends as it should.
+            // It still answers, and exits normally.
             expect("answer", get(exporter.web, "/-/healthy").status, 200)?;
             exporter.program.signal("TERM");
             return expect("exit code", exporter.program.ended().code(), Some(0));
@@ -228,7 +228,7 @@ fn relays() {
     });
 }
 
-/// Lines relayed, lines dropped by the relay, and its errors.
+/// Returns the lines relayed, the lines dropped by the relay, and the relay errors.
 fn relay_ledger(exporter: &Exporter, target: &str) -> [u64; 3] {
     let text = get(exporter.web, "/metrics").text() + &get(exporter.web, "/kstatd/metrics").text();
     [
@@ -243,7 +243,7 @@ fn relay_ledger(exporter: &Exporter, target: &str) -> [u64; 3] {
     })
 }
 
-/// The UDP socket of this machine that is connected to a port.
+/// Returns the UDP socket of this machine that is connected to a port.
 fn sender_to(port: u16) -> SocketAddr {
     let table = std::fs::read_to_string("/proc/net/udp").expect("sockets");
     let end = format!(":{port:04X}");
@@ -257,9 +257,9 @@ fn sender_to(port: u16) -> SocketAddr {
 }
 
 #[test]
-fn a_relay_target_that_is_down_shows_and_loses_nothing_once_it_is_back() {
+fn an_unreachable_relay_target_is_reported_and_loses_nothing_after_recovery() {
     let target = UdpSocket::bind("127.0.0.1:0").expect("bind");
-    // A socket that hears another peer alone: for everybody else nobody listens, and the port stays taken.
+    // A connected socket accepts one peer only, so other senders are refused while the port stays taken.
     target.connect("127.0.0.1:9").expect("connect");
     let address = target.local_addr().expect("address");
     let port = address.port();
@@ -284,7 +284,11 @@ fn a_relay_target_that_is_down_shows_and_loses_nothing_once_it_is_back() {
     let mut received = String::new();
     while received.matches('\n').count() < 50 {
         let mut datagram = [0; 65_536];
-        let size = target.recv(&mut datagram).expect("a datagram");
+        let size = match target.recv(&mut datagram) {
+            // With a read timeout, a signal for the process ends the call.
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            result => result.expect("a datagram"),
+        };
         received.push_str(std::str::from_utf8(&datagram[..size]).expect("text"));
     }
     let expected: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -295,7 +299,7 @@ fn a_relay_target_that_is_down_shows_and_loses_nothing_once_it_is_back() {
 }
 
 #[test]
-fn the_reload_that_was_asked_for_last_wins() {
+fn the_last_requested_reload_wins() {
     use std::io::Write;
     use std::sync::mpsc::channel;
     let mapping = |name: &str| format!("mappings:\n- {{match: \"a.*\", name: {name}}}\n");
@@ -309,14 +313,15 @@ fn the_reload_that_was_asked_for_last_wins() {
     let reload = move || request(web, "POST", "/-/reload", &[]).expect("answer").status;
     std::thread::scope(|scope| {
         let earlier = scope.spawn(reload);
-        // Opens once somebody reads: the earlier reload is under way, with the old content.
+        // Opening the FIFO blocks until there is a reader: the earlier reload is running, with the old
+        // content.
         let mut pipe = std::fs::OpenOptions::new().write(true).open(&file).expect("open");
         std::fs::rename(&new, &file).expect("rename");
         let (answered, answer) = channel();
         let later = scope.spawn(move || {
             let _ = answered.send(reload());
         });
-        // Where reloads do not take turns, the later one is done before the earlier one.
+        // Without serialization the later reload would finish before the earlier one.
         let _ = answer.recv_timeout(std::time::Duration::from_secs(2));
         pipe.write_all(mapping("old").as_bytes()).expect("write");
         drop(pipe);
@@ -355,7 +360,7 @@ fn profiles() {
         let answer = get(exporter.web, path);
         assert_eq!((answer.status, answer.header("content-type")), (200, Some(kind)), "{path}");
         if kind == "application/octet-stream" {
-            // pprof files are gzip.
+            // pprof files are compressed with gzip.
             assert!(answer.body.starts_with(&[0x1f, 0x8b]), "{path}");
         }
     }
@@ -380,4 +385,29 @@ fn every_listener_feeds_the_same_series() {
     let unix = UnixDatagram::unbound().expect("socket");
     unix.send_to(b"a:1|c", &socket).expect("send");
     until("three increments", || (exporter.own("a ") == Some(3.0)).then_some(()));
+}
+
+#[test]
+fn kstatd_run_has_lifecycle_paths_if_enabled() {
+    let dir = tempfile::tempdir().expect("directory");
+    let file = dir.path().join("mapping.yml");
+    std::fs::write(&file, "mappings: [{match: 'a.*', name: first}]\n").expect("write");
+    let mapping = format!("--statsd.mapping-config={}", file.display());
+    let fixed = ["run", "--listen=127.0.0.1:0", "--telemetry-listen=127.0.0.1:0"];
+    let statsd = ["--statsd.listen-udp=127.0.0.1:0", "--statsd.listen-tcp=", &mapping];
+    for enabled in [false, true] {
+        let flag: &[&str] = if enabled { &["--web.enable-lifecycle"] } else { &[] };
+        let mut program = Program::start("kstatd", [&fixed, &statsd[..], flag].concat());
+        let main = program.address(&["Started metrics server"], "address");
+        let post = |path: &str| request(main, "POST", path, &[]).expect("an answer").status;
+        if !enabled {
+            assert_eq!((post("/-/reload"), post("/-/quit")), (404, 404));
+            continue;
+        }
+        std::fs::write(&file, "mappings: [{match: 'a.*', name: second}]\n").expect("write");
+        assert_eq!(post("/-/reload"), 200);
+        program.line(&["Config reloaded successfully"]);
+        assert_eq!(post("/-/quit"), 200);
+        assert_eq!(program.ended().code(), Some(0));
+    }
 }

@@ -1,4 +1,4 @@
-//! What the StatsD side does when the system gives it nothing more, when a part of it fails, and when it is told to end.
+//! Tests of exhausted resources, failing components and shutdown.
 
 mod common;
 
@@ -12,10 +12,10 @@ use common::{DEADLINE, Program, get, until};
 use kstatd::exposition::{Format, ScrapeQuery, Source as _};
 use kstatd::statsd::{Pipeline, PipelineConfig, SelfMetrics};
 
-/// Descriptors the program may have.
+/// The limit of open file descriptors.
 const DESCRIPTORS: usize = 256;
 
-/// Sum of the samples of `path` that begin with `series`.
+/// Returns the sum of the samples of `path` that begin with `series`.
 fn sum(web: SocketAddr, series: &str) -> f64 {
     let ours = series.starts_with("kstatd_");
     let body = get(web, if ours { "/kstatd/metrics" } else { "/metrics" }).text();
@@ -27,7 +27,7 @@ fn sum_of(body: &str, series: &str) -> f64 {
     lines.filter_map(|line| line.rsplit_once(' ')?.1.trim().parse::<f64>().ok()).sum()
 }
 
-/// The program under a limit of descriptors, and its addresses: web, UDP, TCP.
+/// Starts the program with a limit on file descriptors. Returns its web, UDP and TCP addresses.
 fn limited(descriptors: usize, more: &[&str]) -> (Program, SocketAddr, SocketAddr, SocketAddr) {
     let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
     let program = Program::spawn(
@@ -52,14 +52,14 @@ fn idle_senders_leave_descriptors_for_scrapes_and_make_room_for_others() {
         let mut connections: Vec<TcpStream> = (0..senders)
             .map(|number| {
                 let mut stream = TcpStream::connect(tcp).expect("connect");
-                // Some say something, some do not.
+                // Only some of them send data.
                 if number % 2 == 0 {
                     stream.write_all(b"hello:1|c\n").expect("sent");
                 }
                 stream
             })
             .collect();
-        // Every request has a connection of its own.
+        // Every request uses its own connection.
         for path in ["/metrics", "/-/healthy", "/-/ready"] {
             assert_eq!(get(web, path).status, 200, "{path}");
         }
@@ -73,7 +73,7 @@ fn idle_senders_leave_descriptors_for_scrapes_and_make_room_for_others() {
         assert_eq!(sum(web, displaced), senders as f64 - open);
         assert_eq!(sum(web, "kstatd_statsd_accept_errors_total "), 0.0);
         program.line(&["the limit of open files", &format!("limit={descriptors}")]);
-        // Those that were silent longest have gone, the last one has not.
+        // The longest silent connections have been closed, the last one has not.
         let first = connections.first_mut().expect("connection");
         first.set_read_timeout(Some(DEADLINE)).expect("timeout");
         assert_eq!(first.read(&mut [0; 1]).expect("closed"), 0);
@@ -90,7 +90,7 @@ fn idle_senders_leave_descriptors_for_scrapes_and_make_room_for_others() {
 }
 
 #[test]
-fn silent_connections_are_closed_after_the_time_of_the_flag() {
+fn idle_connections_are_closed_after_the_configured_time() {
     let (_program, web, _, tcp) = limited(DESCRIPTORS, &["--statsd.tcp-idle-timeout=200ms"]);
     let mut stream = TcpStream::connect(tcp).expect("connect");
     stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
@@ -103,7 +103,7 @@ fn silent_connections_are_closed_after_the_time_of_the_flag() {
 }
 
 #[test]
-fn a_panic_costs_its_line_and_is_counted() {
+fn a_panic_loses_only_its_line_and_is_counted() {
     let local = Some(([127, 0, 0, 1], 0).into());
     let pipeline = Pipeline::start(PipelineConfig {
         udp: local,
@@ -132,18 +132,18 @@ fn a_panic_costs_its_line_and_is_counted() {
     });
     let restarts = "kstatd_statsd_thread_restarts_total{thread=\"intake\"}";
     assert_eq!(sum_of(&text(), restarts), 2.0);
-    // Connections outlive it.
+    // Existing connections survive the panic.
     stream.write_all(b"before:1|c\n").expect("sent");
     until("the connection goes on", || (sum_of(&text(), "before ") == 2.0).then_some(()));
     assert_eq!(sum_of(&text(), "statsd_exporter_udp_packets_total "), 4.0);
 }
 
 #[test]
-fn what_the_kernel_drops_is_counted_under_the_name_of_the_original() {
+fn kernel_drops_are_counted_in_the_metric_of_statsd_exporter() {
     let (program, web, udp, _) = limited(1_024, &["--statsd.read-buffer=4096"]);
     let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
     const SENT: u64 = 5_000;
-    // It cannot read meanwhile.
+    // The stopped program cannot read from the socket.
     program.freeze();
     for _ in 0..SENT {
         sender.send_to(b"a:1|c", udp).expect("sent");
@@ -159,18 +159,29 @@ fn what_the_kernel_drops_is_counted_under_the_name_of_the_original() {
 }
 
 #[test]
-fn the_queue_of_the_original_would_have_been_handed_on_so_often() {
-    let (_program, web, udp, _) =
-        limited(1_024, &["--statsd.event-flush-interval=1h", "--statsd.event-flush-threshold=10"]);
+fn statsd_exporter_metrics_without_a_counterpart_keep_their_names() {
+    // The flags of the queue and of the cache are accepted and have no effect.
+    let (_program, web, udp, _) = limited(
+        1_024,
+        &[
+            "--statsd.event-flush-interval=1h",
+            "--statsd.event-flush-threshold=10",
+            "--statsd.cache-size=0",
+        ],
+    );
     let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
     for _ in 0..25 {
-        sender.send_to(b"a:1|c\nb:1|g", udp).expect("sent");
+        sender.send_to(b"a:1|c\nb:1|g|#x:y|c:z\nc:1:2:3|ms", udp).expect("sent");
     }
-    until("all is counted", || (sum(web, "statsd_exporter_events_total") == 50.0).then_some(()));
-    assert_eq!(sum(web, "statsd_exporter_event_queue_flushed_total "), 5.0);
+    until("all is counted", || (sum(web, "statsd_exporter_events_total") == 125.0).then_some(()));
+    assert_eq!(sum(web, "statsd_exporter_event_queue_flushed_total "), 0.0);
+    // Lines with several values are mapped once per line, others once per name.
+    assert_eq!(sum(web, "statsd_metric_mapper_cache_gets_total "), 125.0);
+    assert_eq!(sum(web, "statsd_metric_mapper_cache_hits_total "), 125.0 - 2.0 - 25.0);
+    assert_eq!(sum(web, "statsd_metric_mapper_cache_length "), 2.0);
 }
 
-/// A start that fails behind the socket takes the file of it along, and leaves that of others alone.
+/// A start that fails after binding the socket removes its file, but not a file of another process.
 #[test]
 fn a_failed_start_leaves_no_socket_behind() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -188,7 +199,7 @@ fn a_failed_start_leaves_no_socket_behind() {
         ("kstatd", vec!["--listen=127.0.0.1:0", "--kubeconfig=/nonexistent"]),
     ];
     for (name, args) in cases {
-        // Threads and tasks end in some order.
+        // Threads and tasks end in any order.
         for _ in 0..5 {
             let output = common::run(name, [&[&*unixgram][..], &off, &args].concat());
             assert_eq!(output.status.code(), Some(1), "{name} {args:?}: {output:?}");
@@ -202,7 +213,7 @@ fn a_failed_start_leaves_no_socket_behind() {
     drop(other);
 }
 
-/// Nor does the end of a process take a socket that has taken the place of its own.
+/// At exit, a process does not remove a socket that has replaced its own.
 #[test]
 fn the_socket_of_another_process_stays() {
     let directory = tempfile::tempdir().expect("directory");
@@ -219,21 +230,21 @@ fn the_socket_of_another_process_stays() {
 }
 
 #[test]
-fn a_second_signal_ends_it_whatever_it_is_doing() {
+fn a_second_signal_always_ends_the_process() {
     let directory = tempfile::tempdir().expect("directory");
     let mapping = directory.path().join("mapping.yml");
     std::fs::write(&mapping, "mappings: []").expect("written");
     let flag = format!("--statsd.mapping-config={}", mapping.display());
     let (mut program, web, _, _) = limited(1_024, &[&flag]);
     assert_eq!(get(web, "/metrics").status, 200);
-    // A reload of what nobody ever writes does not end.
+    // Reading a FIFO without a writer blocks the reload.
     let pipe = directory.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
     std::fs::rename(&pipe, &mapping).expect("renamed");
     program.signal("HUP");
     program.line(&["attempting reload"]);
     program.signal("TERM");
-    // The system may take two signals of a kind for one.
+    // The kernel may merge two pending signals of the same kind.
     program.signal("INT");
     assert_eq!(program.ended().code(), Some(0));
 }

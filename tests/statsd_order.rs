@@ -1,6 +1,7 @@
-//! What reaches the host first takes effect first, whatever it comes over and from whichever port.
+//! Lines take effect in the order in which they were sent, within a datagram socket (from any port) and
+//! within a TCP connection.
 //!
-//! Pairs of gauges of one name are sent from fresh sockets: the second value has to stay.
+//! The tests send pairs of gauges with the same name; the second value must remain.
 
 mod common;
 
@@ -15,7 +16,7 @@ use common::{Program, get, until};
 use kstatd::exposition::{Format, ScrapeQuery, Source as _};
 use kstatd::statsd::{Pipeline, PipelineConfig};
 
-/// Lets time pass between two datagrams, exactly.
+/// Busy-waits for an exact time between two datagrams.
 fn spin(gap: Duration) {
     let start = Instant::now();
     while start.elapsed() < gap {
@@ -52,7 +53,7 @@ fn pairs_from_fresh_ports_keep_their_order() {
     let (own, mut sent) = (format!("/metrics?name[]={PACKETS}"), 0.0);
     let gaps = [0, 50, 200, 1_000].map(Duration::from_micros);
     for (number, gap) in gaps.into_iter().enumerate() {
-        // Long gaps show nothing that short ones do not; they only take their time.
+        // Long gaps show nothing more than short ones and only take time.
         let pairs = if gap.as_micros() >= 1_000 { PAIRS / 4 } else { PAIRS };
         for pair in 0..pairs {
             over_udp(udp, &format!("g{number}_{pair}:5|g"));
@@ -60,10 +61,10 @@ fn pairs_from_fresh_ports_keep_their_order() {
             over_udp(udp, &format!("g{number}_{pair}:0|g"));
             over_udp(udp, &format!("t{number}_{pair}:100|g"));
             over_udp(udp, &format!("t{number}_{pair}:+1|g"));
-            // The first one makes the family; the second one clashes.
+            // The first line creates the family, the second one conflicts.
             over_udp(udp, &format!("k{number}_{pair}:1|c"));
             over_udp(udp, &format!("k{number}_{pair}:7|g"));
-            // No more than any receive buffer holds may wait in it.
+            // Limits the datagrams in flight to what any receive buffer holds.
             sent += 6.0;
             if (pair + 1) % 40 == 0 {
                 until("all is counted", || {
@@ -119,28 +120,18 @@ impl Room {
     }
 }
 
-/// How a line is sent.
+/// A sender of lines.
 trait Sender {
     fn send(&mut self, line: &str);
 }
 
 struct Udp(SocketAddr);
-/// A connection for each line; it stays open, or is closed behind the line.
-struct FreshTcp(SocketAddr, Vec<TcpStream>, bool);
 struct Tcp(TcpStream);
 struct Unixgram<'a>(&'a Path);
 
 impl Sender for Udp {
     fn send(&mut self, line: &str) {
         over_udp(self.0, line);
-    }
-}
-
-impl Sender for FreshTcp {
-    fn send(&mut self, line: &str) {
-        let mut stream = TcpStream::connect(self.0).expect("connected");
-        stream.write_all(format!("{line}\n").as_bytes()).expect("sent");
-        self.1.extend(self.2.then_some(stream));
     }
 }
 
@@ -156,101 +147,97 @@ impl Sender for Unixgram<'_> {
     }
 }
 
-const PAIRS: u64 = 150;
-/// Pairs that may wait unread: fewer than any receive buffer holds.
-const MANY: u64 = 75;
-/// Bytes of a long-lived connection may wait in its sender until earlier ones are acknowledged, and have not arrived
-/// then. So no pair with such a connection in it is sent before the last one has been read.
-const ONE: u64 = 1;
+const PAIRS: u64 = 1_500;
+/// The maximum number of unread pairs; fewer than any receive buffer holds.
+const AT_ONCE: u64 = 75;
 
-/// Sends pairs, first by one, then by the other; `at_once` of them may wait unread.
-fn pairs(room: &Room, name: &str, first: &mut dyn Sender, second: &mut dyn Sender, at_once: u64) {
+/// Sends pairs with one sender.
+fn pairs(room: &Room, name: &str, sender: &mut dyn Sender) {
     let before = room.pipeline.lines(None);
     let counted = |lines: u64| {
         until("the lines are counted", || {
             (room.pipeline.lines(None) - before >= lines).then_some(())
         });
     };
-    // Where each is waited for, it is the waiting that takes the time.
-    let pairs = if at_once == ONE { PAIRS / 4 } else { PAIRS };
-    for pair in 0..pairs {
-        first.send(&format!("{name}_{pair}:5|g"));
+    for pair in 0..PAIRS {
+        sender.send(&format!("{name}_{pair}:5|g"));
         spin(Duration::from_micros(pair % 5 * 40));
-        second.send(&format!("{name}_{pair}:0|g"));
-        if (pair + 1) % at_once == 0 {
+        sender.send(&format!("{name}_{pair}:0|g"));
+        if (pair + 1) % AT_ONCE == 0 {
             counted(2 * (pair + 1));
         }
     }
-    counted(2 * pairs);
+    counted(2 * PAIRS);
     let text = room.text();
-    let wrong: Vec<&str> = text
-        .lines()
-        .filter(|line| line.starts_with(&format!("{name}_")) && !line.ends_with(" 0"))
-        .collect();
-    assert!(wrong.is_empty(), "{} of {pairs}: {wrong:?}", wrong.len());
+    let kept = text.lines().filter(|line| line.starts_with(&format!("{name}_")));
+    let (kept, wrong): (Vec<_>, Vec<_>) = kept.partition(|line| line.ends_with(" 0"));
+    assert!(
+        wrong.is_empty() && kept.len() as u64 == PAIRS,
+        "{} of {PAIRS}: {wrong:?}",
+        wrong.len()
+    );
 }
 
 #[test]
-fn lines_of_different_listeners_keep_their_order() {
+fn lines_of_one_socket_or_connection_keep_their_order() {
     let room = Room::new();
-    let udp = || Udp(room.pipeline.udp_address().expect("address"));
-    let tcp = room.pipeline.tcp_address().expect("address");
-    let fresh = || FreshTcp(tcp, Vec::new(), true);
-    let closed = || FreshTcp(tcp, Vec::new(), false);
-    // A sender that waits for acknowledgements keeps lines back, which come when they come.
     let open = || {
-        let mut stream = TcpStream::connect(tcp).expect("connected");
-        stream.set_nodelay(true).expect("option");
-        // The kernel joins what comes before a connection is accepted.
-        let before = room.pipeline.lines(None);
-        stream.write_all(b"first:1|c\n").expect("sent");
-        until("the connection is accepted", || (room.pipeline.lines(None) > before).then_some(()));
-        Tcp(stream)
+        let stream = TcpStream::connect(room.pipeline.tcp_address().expect("address"));
+        Tcp(stream.expect("connected"))
     };
-    let unixgram = || Unixgram(&room.unixgram);
-    // The kernel begins to stamp packets a moment after it is told to.
-    pairs(&room, "warm", &mut udp(), &mut udp(), ONE);
-    pairs(&room, "udp_udp", &mut udp(), &mut udp(), MANY);
-    pairs(&room, "udp_fresh", &mut udp(), &mut fresh(), MANY);
-    pairs(&room, "fresh_udp", &mut fresh(), &mut udp(), MANY);
-    pairs(&room, "fresh_fresh", &mut fresh(), &mut fresh(), MANY);
-    pairs(&room, "udp_closed", &mut udp(), &mut closed(), MANY);
-    pairs(&room, "closed_udp", &mut closed(), &mut udp(), MANY);
-    pairs(&room, "closed_closed", &mut closed(), &mut closed(), MANY);
-    pairs(&room, "udp_open", &mut udp(), &mut open(), ONE);
-    pairs(&room, "open_udp", &mut open(), &mut udp(), ONE);
-    pairs(&room, "open_open", &mut open(), &mut open(), ONE);
-    pairs(&room, "open_fresh", &mut open(), &mut fresh(), ONE);
-    pairs(&room, "open_unix", &mut open(), &mut unixgram(), ONE);
-    pairs(&room, "udp_unix", &mut udp(), &mut unixgram(), MANY);
-    pairs(&room, "unix_udp", &mut unixgram(), &mut udp(), MANY);
-    pairs(&room, "unix_fresh", &mut unixgram(), &mut fresh(), MANY);
-    pairs(&room, "unix_unix", &mut unixgram(), &mut unixgram(), MANY);
+    pairs(&room, "udp", &mut Udp(room.pipeline.udp_address().expect("address")));
+    pairs(&room, "unix", &mut Unixgram(&room.unixgram));
+    pairs(&room, "tcp", &mut open());
+    let mut without_delay = open();
+    without_delay.0.set_nodelay(true).expect("option");
+    pairs(&room, "nodelay", &mut without_delay);
+    // All senders run at once, so each one waits while others are read.
+    let mut streams = [open(), open(), open()];
+    std::thread::scope(|scope| {
+        let udp = room.pipeline.udp_address().expect("address");
+        let lines = room.pipeline.lines(None);
+        for (number, stream) in streams.iter_mut().enumerate() {
+            scope.spawn(move || {
+                for pair in 0..PAIRS {
+                    stream.send(&format!("both{number}_{pair}:5|g\nboth{number}_{pair}:0|g"));
+                }
+            });
+        }
+        for pair in 0..AT_ONCE {
+            over_udp(udp, &format!("bothu_{pair}:5|g"));
+            over_udp(udp, &format!("bothu_{pair}:0|g"));
+        }
+        until("the lines are counted", || {
+            (room.pipeline.lines(None) - lines >= 6 * PAIRS + 2 * AT_ONCE).then_some(())
+        });
+    });
+    let text = room.text();
+    let both = text.lines().filter(|line| line.starts_with("both") && line.ends_with(" 0"));
+    assert_eq!(both.count() as u64, 3 * PAIRS + AT_ONCE);
     room.runtime.block_on(room.pipeline.shutdown());
 }
 
 #[test]
-fn the_stop_keeps_the_order_too() {
-    // Keeps the kernel stamping, which it begins a moment after it is told to.
-    let warm = Room::new();
-    let udp = || Udp(warm.pipeline.udp_address().expect("address"));
-    pairs(&warm, "warm", &mut udp(), &mut udp(), ONE);
+fn order_is_kept_at_shutdown() {
     for _ in 0..20 {
         let room = Room::new();
         let udp = room.pipeline.udp_address().expect("address");
-        let mut fresh = FreshTcp(room.pipeline.tcp_address().expect("address"), Vec::new(), true);
+        let tcp = room.pipeline.tcp_address().expect("address");
+        let mut streams = Vec::new();
         for pair in 0..50 {
             over_udp(udp, &format!("a_{pair}:5|g"));
-            fresh.send(&format!("a_{pair}:0|g"));
-            fresh.send(&format!("b_{pair}:5|g"));
-            over_udp(udp, &format!("b_{pair}:0|g"));
+            let mut stream = Tcp(TcpStream::connect(tcp).expect("connected"));
+            stream.send(&format!("b_{pair}:5|g"));
+            over_udp(udp, &format!("a_{pair}:0|g"));
+            stream.send(&format!("b_{pair}:0|g"));
+            streams.push(stream.0);
         }
         room.runtime.block_on(room.pipeline.shutdown());
         let text = room.text();
         let kept = text.lines().filter(|line| line.ends_with(" 0") && !line.starts_with("statsd_"));
         assert_eq!(kept.count(), 100, "{text}");
-        // Who waits sees the end.
-        for mut stream in fresh.1 {
+        // A client that waits sees the connection close.
+        for mut stream in streams {
             assert_eq!(stream.read(&mut [0; 1]).ok(), Some(0));
         }
     }

@@ -1,5 +1,5 @@
-//! What running kstatd beside statsd_exporter 0.31 on the same input has brought to light: each test states what the
-//! original does.
+//! Differences found by running kstatd beside statsd_exporter 0.31 on the same input. Each test states the
+//! behaviour of statsd_exporter.
 
 mod common;
 
@@ -39,7 +39,7 @@ impl Exporter {
         until(series, || (self.value(series) == Some(value)).then_some(()));
     }
 
-    /// Sends a request as it stands and returns all that comes back until the connection is closed.
+    /// Sends a raw request and returns everything received until the connection closes.
     fn raw(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.web).expect("connect");
         stream.set_read_timeout(Some(DEADLINE)).expect("timeout");
@@ -67,11 +67,11 @@ fn a_carriage_return_without_a_line_feed_belongs_to_the_line() {
     }
 }
 
-/// Sends `text` and resets the connection once `lines` lines of this exporter are counted.
+/// Sends `text` and resets the connection once the exporter has counted `lines` lines.
 fn send_and_reset(exporter: &Exporter, text: &str, lines: f64) {
     let mut stream = TcpStream::connect(exporter.tcp).expect("connect");
     stream.write_all(text.as_bytes()).expect("send");
-    // A reset throws away what has not been read.
+    // A reset discards unread data.
     exporter.wait_for("statsd_exporter_lines_total", lines);
     socket2::SockRef::from(&stream)
         .set_linger(Some(std::time::Duration::ZERO))
@@ -90,19 +90,19 @@ fn a_reset_connection_loses_no_line() {
 }
 
 #[test]
-fn lines_and_the_reasons_of_refusals_are_logged_at_debug() {
+fn lines_and_the_reasons_for_rejections_are_logged_at_debug() {
     let exporter = exporter(&["--log.level=debug"]);
     let mut stream = TcpStream::connect(exporter.tcp).expect("connect");
-    // The second counter of one name takes another way than the first.
+    // The second line of a counter takes the fast path.
     let text = "fine:1|c\nbad\nv:x|c\nk:1|q\nt:1|c|#x\nn:-1|c\nm:1|c\nm:-7|c\nfine:2|g\n";
     stream.write_all(text.as_bytes()).expect("send");
     drop(stream);
     for parts in [
         &["level=DEBUG", "msg=\"Incoming line\"", "proto=tcp", "line=fine:1|c"][..],
-        &["level=DEBUG", "msg=\"bad line\"", "line=bad"],
-        &["level=DEBUG", "msg=\"bad value\"", "line=v:x|c"],
-        &["level=DEBUG", "Error building event", "line=k:1|q"],
-        &["level=DEBUG", "malformed tags", "line=t:1|c|#x"],
+        &["level=DEBUG", "line=bad", "refused=malformed_line"],
+        &["level=DEBUG", "line=v:x|c", "refused=malformed_value"],
+        &["level=DEBUG", "line=k:1|q", "refused=illegal_event"],
+        &["level=DEBUG", "line=t:1|c|#x", "refused=tag_error"],
         &["level=DEBUG", "counter must be non-negative value", "metric=n", "event_value=-1"],
         &["level=DEBUG", "counter must be non-negative value", "metric=m", "event_value=-7"],
         &["level=DEBUG", "Failed to update metric", "metric=fine"],
@@ -113,6 +113,30 @@ fn lines_and_the_reasons_of_refusals_are_logged_at_debug() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
     socket.send_to(b"first:1|c\nsecond:1|c", udp).expect("send");
     exporter.program.line(&["msg=\"Incoming line\"", "proto=udp", "line=second:1|c"]);
+}
+
+#[test]
+fn the_debug_log_grows_with_what_is_received() {
+    let exporter = exporter(&["--log.level=debug"]);
+    let udp = exporter.program.address(&["Accepting StatsD Traffic"], "udp");
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let name = "n".repeat(10_000);
+    let datagrams = [
+        // Each value is rejected: by the parser, as negative, or because of its type.
+        format!("{name}:{}x|ms", "x:".repeat(20_000)),
+        format!("{name}:-1|c{}", ":-1|c".repeat(9_000)),
+        format!("{name}:1|c{}", ":1|g".repeat(9_000)),
+        "\n".repeat(60_000),
+        "a\n".repeat(30_000),
+    ];
+    for datagram in &datagrams {
+        socket.send_to(datagram.as_bytes(), udp).expect("send");
+    }
+    socket.send_to(b"last:1|c", udp).expect("send");
+    exporter.program.line(&["msg=\"Incoming line\"", "line=last:1|c"]);
+    let sent: usize = datagrams.iter().map(String::len).sum();
+    let logged: usize = exporter.program.log().iter().map(String::len).sum();
+    assert!(logged < sent, "{logged} bytes of log for {sent} bytes");
 }
 
 #[test]
@@ -157,7 +181,7 @@ fn requests_that_go_refuses() {
         ("GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", "400", "400 Bad Request"),
         ("GET /% HTTP/1.1\r\nHost: a\r\n\r\n", "400", "400 Bad Request"),
     ] {
-        // Read to its end: the connection is closed although the request does not ask for it.
+        // Read to the end: the connection is closed although the request does not ask for it.
         let answer = exporter.raw(request);
         let (head, got) = answer.split_once("\r\n\r\n").expect("an answer");
         assert_eq!(head.split(' ').nth(1), Some(status), "{request:?}");
@@ -196,7 +220,7 @@ fn the_first_accept_counts_and_every_accept_encoding() {
 }
 
 #[test]
-fn answers_to_head_do_not_lie_about_the_length() {
+fn head_responses_have_the_correct_length() {
     let exporter = exporter(&["--web.enable-lifecycle"]);
     for (path, length) in [
         ("/metrics", None),
@@ -214,7 +238,7 @@ fn answers_to_head_do_not_lie_about_the_length() {
 }
 
 #[test]
-fn a_reload_changes_times_to_live_and_buckets_of_series_to_come() {
+fn a_reload_changes_times_to_live_and_buckets_of_new_series() {
     let rules = |ttl: &str, bound: u32| {
         format!(
             "mappings:\n- {{match: c.*, name: c, labels: {{p: $1}}, ttl: {ttl}}}\n\
@@ -293,7 +317,7 @@ fn profiles_as_text_and_unknown_ones() {
 }
 
 #[test]
-fn metrics_may_take_paths_that_nothing_else_has() {
+fn metrics_may_use_any_free_path() {
     for (flag, path) in
         [("/-/reload", "/-/reload"), ("/-/quit", "/-/quit"), ("/%6d", "/m"), ("/m%6d/", "/mm/")]
     {

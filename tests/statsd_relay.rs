@@ -1,4 +1,4 @@
-//! The recorded relay cases of statsd_exporter 0.31, through real sockets.
+//! Replays the recorded relay cases of statsd_exporter 0.31 through real sockets.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream, UdpSocket};
@@ -48,7 +48,7 @@ async fn run(case: &Value) -> Result<(), String> {
                 stream.write_all(packet.as_bytes()).expect("written");
             }
             stream.shutdown(Shutdown::Write).expect("closed");
-            // The other side closes once it has processed everything.
+            // The peer closes once it has processed everything.
             stream.read_to_end(&mut Vec::new()).expect("end of stream");
         })
         .await
@@ -67,7 +67,7 @@ async fn run(case: &Value) -> Result<(), String> {
             tokio::task::yield_now().await;
         }
     }
-    // Sends what is left, as the ticker would.
+    // Sends the rest, as the ticker would.
     pipeline.shutdown().await;
 
     target.set_nonblocking(true).expect("non-blocking");

@@ -1,5 +1,5 @@
-//! Scrapes of large families, from outside: every form arrives whole, plain and compressed, and a client that goes takes
-//! its scrape with it.
+//! Scrapes of large families: every format arrives completely, plain and compressed, and a disconnected
+//! client cancels its scrape.
 
 mod common;
 mod support;
@@ -21,7 +21,7 @@ struct Exporter {
     web: SocketAddr,
 }
 
-/// An exporter with two large families.
+/// Starts an exporter with two large families.
 fn exporter() -> Exporter {
     let flags = ["web.listen-address", "statsd.listen-udp", "statsd.listen-tcp"];
     let args = flags.map(|flag| format!("--{flag}=127.0.0.1:0"));
@@ -69,14 +69,14 @@ impl Exporter {
     }
 }
 
-/// The user's samples of a body; own numbers change from scrape to scrape.
+/// Returns the samples of the user. Own metrics change from scrape to scrape.
 fn users<T: IntoIterator<Item = (String, String)>>(samples: T) -> Vec<(String, String)> {
     let is_users = |name: &String| name.starts_with("requests") || name.starts_with("times");
     samples.into_iter().filter(|(name, _)| is_users(name)).collect()
 }
 
 #[test]
-fn every_form_of_a_large_family_arrives_whole() {
+fn every_format_of_a_large_family_is_complete() {
     let exporter = exporter();
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     let plain = text(exporter.body("text/plain", "identity"));
@@ -107,7 +107,7 @@ fn every_form_of_a_large_family_arrives_whole() {
 }
 
 #[test]
-fn a_client_that_goes_takes_its_scrape_with_it() {
+fn a_disconnected_client_cancels_its_scrape() {
     let exporter = exporter();
     let mut cut = 0;
     for encoding in ["delimited", "text", "compact-text"] {
@@ -131,7 +131,7 @@ fn a_client_that_goes_takes_its_scrape_with_it() {
             asked += 1;
             (exporter.in_flight() == 1.0).then_some(())
         });
-        // One that was cut counts once, as what its head says.
+        // A cancelled scrape counts once, with the status of its header.
         assert_eq!(exporter.answered(), before + (1 + cut + asked) as f64, "{encoding}");
     }
     assert!(cut > 0);

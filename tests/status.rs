@@ -1,10 +1,13 @@
-//! The status page through its door: what an operator sees of a process that is well, and of one that is not.
+//! The status page of healthy and degraded processes, in all formats.
 
 mod common;
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use common::cluster::Cluster;
 use common::{Gate, Output, Passage, Program, get, request, run, until};
@@ -44,7 +47,7 @@ impl Kstatd {
         answer.text()
     }
 
-    /// The facts as soon as they are so.
+    /// Returns the facts once the condition holds.
     fn facts(&self, what: &str, so: impl Fn(&Value) -> bool) -> Value {
         until(what, || Some(self.json()).filter(|facts| so(facts)))
     }
@@ -58,12 +61,12 @@ fn is_ok(facts: &Value) -> bool {
     facts["state"] == "ok"
 }
 
-/// The sentences of one sort.
+/// Returns the sentences of one category.
 fn sentences<'f>(facts: &'f Value, of: &str) -> Vec<&'f str> {
     facts[of].as_array().expect(of).iter().map(|text| text.as_str().expect("text")).collect()
 }
 
-/// No script, and nothing from elsewhere.
+/// Asserts that a page has no script and no external resources.
 fn assert_harmless(page: &str) {
     let page = page.to_lowercase();
     for part in ["<script", "<img", "<link", "<iframe", "onerror=\"", "@import", "javascript:"] {
@@ -74,7 +77,7 @@ fn assert_harmless(page: &str) {
     }
 }
 
-/// Where the links and forms of a page lead.
+/// Returns the targets of the links and forms of a page.
 fn links(page: &str) -> Vec<String> {
     let of = |mark: &str| -> Vec<String> {
         let parts = page.split(mark).skip(1);
@@ -93,7 +96,7 @@ fn with_commas(number: u64) -> String {
 }
 
 #[test]
-fn all_forms_tell_the_same_of_a_process_that_is_well() {
+fn all_forms_agree_on_a_healthy_process() {
     let cluster = Cluster::new(1_200);
     let kstatd = Kstatd::start(&[&STATSD, &[&cluster.flag(), "--resources=pods,nodes"]]);
     let mut clients = kstatd.statsd();
@@ -133,7 +136,7 @@ fn all_forms_tell_the_same_of_a_process_that_is_well() {
         }
     }
 
-    // From everywhere, and every link leads somewhere.
+    // On every page, and each link works.
     for address in [kstatd.main, kstatd.telemetry] {
         let answer = get(address, "/status");
         let header = |name: &str| answer.header(name).unwrap_or_default().to_owned();
@@ -166,7 +169,7 @@ fn all_forms_tell_the_same_of_a_process_that_is_well() {
 }
 
 #[test]
-fn a_kind_that_is_forbidden_is_first_and_has_its_rule() {
+fn forbidden_kind_is_first_with_its_missing_rule() {
     let cluster = Cluster::new(100);
     cluster.double.refuse("ingresses", Some(403));
     let flags = [&cluster.flag(), "--resources=pods,ingresses,nodes"];
@@ -176,7 +179,10 @@ fn a_kind_that_is_forbidden_is_first_and_has_its_rule() {
         matches!(reasons[..], [one] if one.starts_with("ingresses: 403"))
     });
     let reason = sentences(&facts, "reasons")[0];
-    assert!(reason.starts_with("ingresses: 403, a role is missing, since "), "{reason}");
+    assert!(
+        reason.starts_with("ingresses: 403 Forbidden, an RBAC rule is missing, since "),
+        "{reason}"
+    );
     assert!(reason.ends_with(" UTC, no data yet"), "{reason}");
     let worst = &facts["kubernetes"]["kinds"][0];
     assert_eq!((&worst["resource"], &worst["health"]), (&"ingresses".into(), &"failing".into()));
@@ -196,7 +202,7 @@ fn a_kind_that_is_forbidden_is_first_and_has_its_rule() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.starts_with("DEGRADED") && output.stdout.contains(reason), "{output:?}");
     assert!(output.stdout.contains("apiGroups: [networking.k8s.io]"), "{output:?}");
-    // What everybody may see has no names.
+    // The unauthenticated page has no names.
     let front = get(kstatd.main, "/").text();
     assert!(front.contains("<p>DEGRADED, up ") && !front.contains("ingresses"), "{front}");
 
@@ -206,7 +212,7 @@ fn a_kind_that_is_forbidden_is_first_and_has_its_rule() {
 }
 
 #[test]
-fn a_server_that_says_nothing_and_one_that_is_gone() {
+fn silent_and_unreachable_servers_are_reported() {
     let cluster = Cluster::new(100);
     let gate = Gate::new(cluster.double.address(), Passage::Silent);
     let server = format!("--apiserver=http://{}", gate.address());
@@ -216,12 +222,12 @@ fn a_server_that_says_nothing_and_one_that_is_gone() {
     });
     assert_eq!(facts["state"], "degraded");
     let reasons = sentences(&facts, "reasons");
-    assert_eq!(reasons, ["nodes, pods: the first list is on its way, 0 objects so far"]);
-    // Nothing came, so it is asked again, and that is a failure.
+    assert_eq!(reasons, ["nodes, pods: initial list in progress, 0 objects so far"]);
+    // An empty response is retried and counts as a failure.
     kstatd.facts("a failure", |facts| {
         let reasons = sentences(facts, "reasons");
         reasons.iter().any(|reason| {
-            reason.starts_with("the API server (2 of 2 list/watches): no answer in time since ")
+            reason.starts_with("the API server (2 of 2 list/watches): timeout since ")
                 && reason.ends_with("no data yet")
         })
     });
@@ -235,13 +241,13 @@ fn a_server_that_says_nothing_and_one_that_is_gone() {
     });
     let reason = sentences(&facts, "reasons")[0];
     assert!(reason.contains(", data ") && reason.ends_with(" old"), "{reason}");
-    // The age has grown by then.
+    // The age has increased since.
     let (begin, _) = reason.rsplit_once(", data ").expect("an age");
     assert!(kstatd.page().contains(begin));
 }
 
 #[test]
-fn what_clients_send_cannot_run_in_a_browser() {
+fn client_data_cannot_run_in_a_browser() {
     let kstatd = Kstatd::start(&[&STATSD]);
     let mut clients = kstatd.statsd();
     let script = "<script>alert('1')</script>";
@@ -259,7 +265,7 @@ fn what_clients_send_cannot_run_in_a_browser() {
     };
     assert_eq!(last("other_kind"), format!("up:1|g|#a:{script}"));
     assert_eq!(last("illegal_negative_counter"), "up:-1|c");
-    // Refusals are the clients' affair.
+    // Rejected samples do not degrade the process.
     assert!(is_ok(&facts) && sentences(&facts, "notes").len() == 3, "{facts}");
     let names = facts["statsd"]["unmapped_names"].as_array().expect("names");
     assert!(names.iter().any(|name| name["name"] == script), "{names:?}");
@@ -273,15 +279,73 @@ fn what_clients_send_cannot_run_in_a_browser() {
     }
     let page = kstatd.page();
     assert!(page.contains("&lt;script&gt;alert('1')&lt;/script&gt;"), "{page}");
-    // Nor steer a terminal.
+    // Control characters are escaped.
     clients.write_all(b"\x1b[31mred\n").expect("send");
     let escaped = || Some(kstatd.command().stdout).filter(|text| text.contains("\\u{1b}[31mred"));
     let text = until("the line", escaped);
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 
+/// Text browsers and editors show the complete page.
 #[test]
-fn the_label_that_explodes_is_named_with_examples() {
+fn client_data_is_escaped() {
+    let kstatd = Kstatd::start(&[&STATSD]);
+    let hostile = "a\u{1b}[2J\u{7}\0\u{7f}\u{9b}1m\u{202e}\u{2066}b";
+    let lines = format!("{hostile}:1|c\nok:1|c|#{hostile}:{hostile}\nno{hostile}\n");
+    kstatd.statsd().write_all(lines.as_bytes()).expect("send");
+    let agent = "x\u{9b}\u{202e}y";
+    let scrape = request(kstatd.main, "GET", "/metrics", &[("User-Agent", agent)]);
+    assert_eq!(scrape.expect("a scrape").status, 200);
+    kstatd.facts("all of it", |facts| {
+        facts["statsd"]["series"] == 2
+            && !facts["scrapes"][0].is_null()
+            && facts["statsd"]["lines"] == 3
+    });
+    let encoded: String = hostile.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    for (address, path) in [
+        (kstatd.main, "/status?labels=1".to_owned()),
+        (kstatd.telemetry, "/status?labels=1".to_owned()),
+        (kstatd.main, format!("/status?explain={encoded}:1%7Cc")),
+        (kstatd.main, "/status?format=text&labels=1".to_owned()),
+        (kstatd.main, "/".to_owned()),
+    ] {
+        let page = get(address, &path).text();
+        let steers = |c: &char| {
+            (c.is_control() && *c != '\n')
+                || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        };
+        assert_eq!(page.chars().find(steers), None, "{path}: {page:?}");
+        assert!(path == "/" || page.contains("\\u{1b}[2J\\u{7}\\0"), "{path}: {page}");
+    }
+}
+
+/// Each parameter with its value: nothing is ignored silently.
+#[test]
+fn invalid_parameters_are_reported() {
+    let kstatd = Kstatd::start(&[&STATSD]);
+    for (path, value) in [
+        ("/status?format=nonsense", "format=\"nonsense\""),
+        ("/status?labels=2", "labels=\"2\""),
+        ("/status?refresh=%3Cx%3E", "refresh=\"<x>\""),
+        ("/status?refresh=<x>", "refresh=\"<x>\""),
+        ("/status?format=%ff", "format=\"\u{fffd}\""),
+        ("/api/v1/status/tsdb?limit=0", "limit=\\\"0\\\""),
+        ("/api/v1/status/tsdb?limit=10001", "limit=\\\"10001\\\""),
+        ("/api/v1/status/cardinality?limit=10001", "limit=\\\"10001\\\""),
+        ("/api/v1/status/cardinality?sort=names", "sort=\\\"names\\\""),
+        ("/api/v1/explain?line=a:1%7Cc&format=xml", "format=\"xml\""),
+    ] {
+        let answer = get(kstatd.main, path);
+        assert_eq!(answer.status, 400, "{path}");
+        assert!(answer.text().contains(value), "{path}: {}", answer.text());
+    }
+    for path in ["/status?format=&refresh=0&labels=1", "/api/v1/status/tsdb?limit=10000"] {
+        assert_eq!(get(kstatd.main, path).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn exploding_label_is_reported_with_examples() {
     let kstatd = Kstatd::start(&[&STATSD]);
     let lines: String = (0..200).map(|n| format!("hits:1|c|#code:200,url:/item/{n}\n")).collect();
     kstatd.statsd().write_all(lines.as_bytes()).expect("send");
@@ -292,11 +356,11 @@ fn the_label_that_explodes_is_named_with_examples() {
     let example = metric["labels"][0]["examples"][0].as_str().expect("an example");
     assert!(example.starts_with("/item/"), "{metric}");
     let page = kstatd.page();
-    let row = format!("<code>url</code><small> such as </small><code>{example}</code>");
+    let row = format!("<code>url</code><small> e.g. </small><code>{example}</code>");
     assert!(page.contains(&row) && page.contains("<td class=\"n\">200</td>"), "{page}");
     let output = kstatd.command().stdout;
-    assert!(output.contains(&format!("\n      url: 200 values such as {example}, ")), "{output}");
-    // Whoever asks again and again need not have all series looked at.
+    assert!(output.contains(&format!("\n      url: 200 values, e.g. {example}, ")), "{output}");
+    // Frequent requests can omit the pass over all series.
     let without = get(kstatd.main, "/status?labels=0").text();
     assert!(
         !without.contains(example) && without.contains("href=\"/status?labels=1\""),
@@ -306,7 +370,7 @@ fn the_label_that_explodes_is_named_with_examples() {
 }
 
 #[test]
-fn the_mapping_with_what_it_takes_and_a_reload_that_fails() {
+fn rule_hits_and_failed_mapping_reload_are_shown() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("mapping.yml");
     let rules = "mappings: [{match: web.*, name: web}, {match: old.*, name: old}]\n";
@@ -327,7 +391,7 @@ fn the_mapping_with_what_it_takes_and_a_reload_that_fails() {
     assert_eq!(statsd["rules"], serde_json::json!([{"pattern": "web.*", "hits": 2}]));
     assert_eq!(statsd["never_hit"], serde_json::json!(["old.*"]));
     assert_eq!(statsd["unmapped_names"][0]["name"], "other.x");
-    assert_eq!(sentences(&facts, "notes"), ["no rule of the mapping takes 60% of the events"]);
+    assert_eq!(sentences(&facts, "notes"), ["60% of StatsD events match no mapping rule"]);
     assert_eq!(facts["files"][0]["in_force"], true);
     let listeners = statsd["listeners"].as_array().expect("listeners");
     let udp = listeners.iter().find(|listener| listener["protocol"] == "udp").expect("UDP");
@@ -338,9 +402,21 @@ fn the_mapping_with_what_it_takes_and_a_reload_that_fails() {
     kstatd.program.signal("HUP");
     let facts = kstatd.facts("a reload that failed", |facts| !is_ok(facts));
     let reasons = sentences(&facts, "reasons");
-    let of_file = format!("the mapping {} is not in force, what it said at ", file.display());
+    let of_file = format!("mapping {} is not applied, keeping the content of ", file.display());
     assert!(matches!(reasons[..], [reason] if reason.starts_with(&of_file)), "{reasons:?}");
-    assert!(kstatd.page().contains("not in force"));
+    // The first error with its position, consistent with the log.
+    assert!(reasons[0].contains(" UTC: line 1, column "), "{reasons:?}");
+    let error = facts["files"][0]["error"].as_str().expect("an error");
+    assert!(reasons[0].ends_with(error), "{reasons:?}");
+    assert!(kstatd.page().contains("rejected"));
+    kstatd.program.line(&["Error reloading config, keeping the previous one"]);
+    kstatd.program.line(&["Options file, custom resources and kubeconfig have not changed"]);
+    let says = |part: &str| kstatd.program.log().iter().any(|line| line.contains(part));
+    assert!(!says("Changes detected") && !says("The new configuration is in force"));
+    std::fs::write(&file, rules).expect("the mapping from before");
+    kstatd.program.signal("HUP");
+    let facts = kstatd.facts("it is in force again", is_ok);
+    assert!(facts["files"][0]["error"].is_null(), "{facts}");
 }
 
 #[test]
@@ -355,8 +431,80 @@ fn exit_codes_without_an_answer() {
     }
 }
 
+/// Answers every request with `head`, and repeats `body` until the client stops reading. Returns its address and the
+/// number of bytes sent.
+fn hostile_server(head: &'static str, body: &'static [u8]) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("address").to_string();
+    let sent = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&sent);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = [0; 4096];
+            if stream.read(&mut request).is_err() || stream.write_all(head.as_bytes()).is_err() {
+                continue;
+            }
+            while !body.is_empty() && stream.write_all(body).is_ok() {
+                counter.fetch_add(body.len() as u64, Ordering::Relaxed);
+            }
+        }
+    });
+    (address, sent)
+}
+
 #[test]
-fn by_tls_and_with_a_password() {
+fn endless_response_is_limited() {
+    const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nOK\n";
+    static BODY: [u8; 65_536] = [b'x'; 65_536];
+    let (address, sent) = hostile_server(HEAD, &BODY);
+    for args in [&["status"][..], &["top", "--once"], &["explain", "a:1|c"]] {
+        let before = sent.load(Ordering::Relaxed);
+        let output = run("kstatd", [args, &["--addr", &address]].concat());
+        assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}: {output:?}");
+        assert!(output.stderr.len() < 1000, "{args:?}: {output:?}");
+        // Up to 64 MiB for each of two or three paths, and the socket buffers.
+        let taken = sent.load(Ordering::Relaxed) - before;
+        assert!(taken < 256 << 20, "{args:?} read {taken} bytes");
+    }
+}
+
+#[test]
+fn control_characters_in_responses_are_escaped() {
+    let text = "OK  \u{1b}]0;title\u{7}\u{9b}31m\u{202e}kstatd\n  second\tline\n";
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{text}",
+        text.len()
+    );
+    let refusal = text.replace("OK", "no");
+    let refused = format!(
+        "HTTP/1.1 500 Oops\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{refusal}",
+        refusal.len()
+    );
+    let (accepting, _) = hostile_server(head.leak(), b"");
+    let (refusing, _) = hostile_server(refused.leak(), b"");
+    for address in [&accepting, &refusing] {
+        for args in [
+            &["status", "--addr", address][..],
+            &["top", "--once", "--addr", address],
+            &["explain", "a:1|c", "--addr", address],
+            &["diff", &format!("http://{address}/metrics"), "/dev/null"],
+        ] {
+            let output = run("kstatd", args);
+            let said = format!("{}{}", output.stdout, output.stderr);
+            let steers = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+            assert!(!said.is_empty() && !said.contains(steers), "{args:?}: {said:?}");
+        }
+    }
+    let output = run("kstatd", ["status", "--addr", &accepting]);
+    assert_eq!(
+        output.stdout,
+        "OK  \\u{1b}]0;title\\u{7}\\u{9b}31m\\u{202e}kstatd\n  second\\tline\n"
+    );
+}
+
+#[test]
+fn status_over_tls_with_a_password() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -436,7 +584,7 @@ fn under_the_names_of_the_originals() {
 }
 
 #[test]
-fn only_the_authorised_see_names() {
+fn names_require_authorisation() {
     let cluster = Cluster::new(50);
     let kstatd =
         Kstatd::start(&[&NO_STATSD, &[&cluster.flag(), "--auth-filter", "--resources=pods"]]);
@@ -453,9 +601,9 @@ fn only_the_authorised_see_names() {
     assert!(output.stderr.contains("401"), "{output:?}");
 }
 
-/// The style of the page is in the file that its policy names by its hash.
+/// The page's style sheet matches the hash in its policy.
 #[test]
-fn the_policy_is_that_of_the_style() {
+fn style_sheet_matches_the_policy() {
     let kstatd = Kstatd::start(&[&STATSD]);
     let answer = get(kstatd.main, "/status");
     let page = answer.text();
@@ -465,9 +613,9 @@ fn the_policy_is_that_of_the_style() {
     assert!(!page.contains(" style=\""), "a style that the policy does not let through");
 }
 
-/// What grows without end is named, with the label that does it.
+/// A label with unlimited growth is reported with its metric.
 #[test]
-fn what_goes_beyond_a_budget_is_named() {
+fn exceeded_budgets_are_reported() {
     let kstatd = Kstatd::start(&[&STATSD, &["--limit.values-per-label=2"]]);
     let mut lines: String =
         (0..9).map(|n| format!("hits:1|c|#code:200,url:/{n}<script>\n")).collect();
@@ -487,10 +635,10 @@ fn what_goes_beyond_a_budget_is_named() {
     ]);
     assert_eq!((&statsd["largest"], &statsd["new_in_an_hour"]), (&largest, &4.into()));
     assert!(is_ok(&facts), "{facts}");
-    let note = "StatsD: url of hits goes beyond --limit.values-per-label (7 label sets folded)";
+    let note = "StatsD: url of hits exceeds --limit.values-per-label (7 label sets folded)";
     assert!(sentences(&facts, "notes").contains(&note), "{facts}");
     assert!(kstatd.page().contains("--limit.values-per-label</td><td>folded</td>"));
     let text = get(kstatd.main, "/status?format=text&labels=0").text();
-    assert!(text.contains("beyond --limit.values-per-label: url of hits, 7 label sets folded\n"));
+    assert!(text.contains("over --limit.values-per-label: url of hits, 7 label sets folded\n"));
     assert!(text.contains("counter hits: 3 label sets of code, url\n"), "{text}");
 }

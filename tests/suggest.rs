@@ -1,5 +1,5 @@
-//! What `kstatd cardinality suggest` promises, kept: its rules are pasted into a mapping, the same lines come again, and there
-//! are as many series as it said, with every total as it was.
+//! The promises of `kstatd cardinality suggest`: its rules are a valid mapping, the same lines then create the stated
+//! number of series, and every total is unchanged.
 
 mod common;
 
@@ -12,14 +12,11 @@ use std::time::Duration;
 use common::{Output, Program, get, run, run_with_input, until};
 use tempfile::TempDir;
 
-/// What a number is behind `before` in a text.
+/// Returns the number that follows `before` in a text.
 fn number(text: &str, before: &str) -> u64 {
     let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no {before:?} in {text}"));
     let digits: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
-    digits
-        .replace(',', "")
-        .parse()
-        .unwrap_or_else(|_| panic!("no number behind {before:?}: {text}"))
+    digits.replace(',', "").parse().unwrap_or_else(|_| panic!("no number after {before:?}: {text}"))
 }
 
 struct Files(TempDir);
@@ -47,7 +44,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Checks that it is a mapping file without a problem.
+/// Checks that the rules are a mapping file without problems.
 fn checked(rules: &str) {
     let files = Files::new();
     let path = files.write("rules.yml", rules);
@@ -56,7 +53,7 @@ fn checked(rules: &str) {
     assert!(output.stdout.contains("warnings: 0"), "{}\n{rules}", output.stdout);
 }
 
-/// A running exporter under a mapping.
+/// A running exporter with a mapping.
 struct Running {
     program: Program,
     http: SocketAddr,
@@ -80,7 +77,7 @@ impl Running {
         Self { program, http, tcp }
     }
 
-    /// What it shows after these lines, without its own metrics.
+    /// Returns its series after these lines, without its own metrics.
     fn after(&self, lines: &str) -> Vec<String> {
         let mut stream = TcpStream::connect(self.tcp).expect("connect");
         stream.set_write_timeout(Some(Duration::from_secs(60))).expect("timeout");
@@ -99,7 +96,7 @@ impl Running {
     }
 }
 
-/// Sums of a counter by the value of a label.
+/// Returns the sums of a counter by the value of a label.
 fn sums(series: &[String], metric: &str, label: &str) -> BTreeMap<String, f64> {
     let mut sums = BTreeMap::new();
     for line in series.iter().filter(|line| line.starts_with(metric)) {
@@ -111,12 +108,12 @@ fn sums(series: &[String], metric: &str, label: &str) -> BTreeMap<String, f64> {
     sums
 }
 
-/// The incident: a URL with its query as a label of one counter.
+/// A typical incident: a URL with its query as a label of one counter.
 fn incident(count: u64) -> String {
     let mut lines = String::new();
     for n in 0..count {
         let code = [200, 404, 500][(n % 10 / 8 + n % 10 / 9) as usize];
-        // Ids of both sorts that were in use.
+        // IDs of both forms that were in use.
         let id = match n % 2 {
             0 => n.to_string(),
             _ => format!("{n:08x}-16fd-4a5b-8d5f-{:012x}", n * 7_919),
@@ -127,7 +124,7 @@ fn incident(count: u64) -> String {
 }
 
 #[test]
-fn the_incident_is_answered_with_a_rule_that_keeps_its_promise() {
+fn suggested_rule_has_the_stated_effect() {
     let lines = incident(150_000);
     let files = Files::new();
     let captured = files.write("lines", &lines);
@@ -146,18 +143,15 @@ fn the_incident_is_answered_with_a_rule_that_keeps_its_promise() {
     let expected = BTreeMap::from(expected.map(|(code, sum)| (code.to_owned(), sum)));
     assert_eq!(sums(&series, "http_requests", "code"), expected);
     assert_eq!(sums(&series, "jobs_done", "queue"), BTreeMap::from([("mail".to_owned(), 2.0)]));
-    // What is pasted already is not suggested again.
+    // Rules that are already in the mapping are not suggested again.
     let path = files.write("rules.yml", &rules);
     let again = suggest(&["--statsd.mapping-config", text(&path), text(&captured)], b"");
-    assert!(
-        again.starts_with("# 5 series of 2 metrics in 150,002 lines; there is no rule"),
-        "{again}"
-    );
+    assert!(again.starts_with("# 5 series of 2 metrics in 150,002 lines; no rules"), "{again}");
     assert_eq!(again.lines().count(), 1, "{again}");
 }
 
 #[test]
-fn a_running_process_is_asked_and_nothing_of_it_changes() {
+fn querying_a_process_changes_nothing() {
     let lines = incident(3_000);
     let running = Running::start("");
     let before = running.after(&lines);
@@ -167,7 +161,7 @@ fn a_running_process_is_asked_and_nothing_of_it_changes() {
     checked(&rules);
     assert!(rules.contains("url: [url]\n"), "{rules}");
     assert!(rules.contains("label url of http_requests: 3,001 values, "), "{rules}");
-    // The last line is one of the test's own.
+    // The last line belongs to the test.
     assert_eq!(number(&rules, "with these rules "), 6, "{rules}");
     let files = Files::new();
     let path = files.write("rules.yml", &rules);
@@ -177,19 +171,19 @@ fn a_running_process_is_asked_and_nothing_of_it_changes() {
         trial.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[1], ["all", "series", "3,003", "6"], "{trial}");
     assert_eq!(rows[2], ["http_requests", "3,001", "4"], "{trial}");
-    assert_eq!(rows[3].join(" "), "metrics that stay as they are: 2", "{trial}");
+    assert_eq!(rows[3].join(" "), "unchanged metrics: 2", "{trial}");
     let after = get(running.http, "/metrics").text();
     assert!(before.iter().all(|line| after.contains(line.as_str())));
     drop(running.program);
-    // Nobody is there any more.
+    // The process has ended.
     let output = run("kstatd", ["cardinality", "suggest", "--addr", &address]);
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stderr.contains(&format!("no series from {address}: ")), "{}", output.stderr);
 }
 
-/// Of `kstatd run` the series of the StatsD side are taken, with a password where it wants one.
+/// From `kstatd run` the series of the StatsD side are read, with a password if required.
 #[test]
-fn both_sides_in_one_process_behind_a_password() {
+fn suggest_reads_statsd_series_of_run_with_a_password() {
     let files = Files::new();
     let hash = "$2a$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW";
     let users = files.write("web.yml", &format!("basic_auth_users:\n  me: {hash}\n"));
@@ -211,7 +205,7 @@ fn both_sides_in_one_process_behind_a_password() {
     assert!(rules.contains("id: [number]"), "{rules}");
     let output = run("kstatd", ["cardinality", "suggest", "--addr", &address]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(output.stderr.contains("the answer is 401 Unauthorized"), "{}", output.stderr);
+    assert!(output.stderr.contains("the server returned 401 Unauthorized"), "{}", output.stderr);
 }
 
 #[test]
@@ -223,7 +217,7 @@ fn names_with_ids_become_one_metric() {
     lines += "queue.size:3|g\n";
     let rules = suggest(&[], lines.as_bytes());
     checked(&rules);
-    // What comes through a pipe and what is in a file is the same.
+    // A pipe and a file give the same result.
     let files = Files::new();
     assert_eq!(suggest(&[text(&files.write("lines", &lines))], b""), rules);
     for expected in ["match: 'user.*.login'", "name: user_login", "name: user_seconds"] {
@@ -233,7 +227,7 @@ fn names_with_ids_become_one_metric() {
     let series = Running::start(&rules).after(&lines);
     assert_eq!(series.len() as u64, promised, "{rules}\n{series:#?}");
     assert!(series.contains(&"user_login 2000".to_owned()), "{series:#?}");
-    // The same of what a process shows.
+    // The same for the series of a process.
     let running = Running::start("");
     let before = running.after(&lines);
     let rules = suggest(&["--addr", &running.http.to_string()], b"");
@@ -246,8 +240,8 @@ fn names_with_ids_become_one_metric() {
 }
 
 #[test]
-fn what_no_rule_helps_against_is_said_to_be_so() {
-    // Words of five letters without anything in common.
+fn incompressible_values_get_alternatives() {
+    // Random words of five letters.
     let word = |n: u32| {
         let letter =
             |at: u32| char::from(b'a' + (n.wrapping_mul(2_654_435_761) >> (5 * at) & 15) as u8);
@@ -257,25 +251,30 @@ fn what_no_rule_helps_against_is_said_to_be_so() {
         (0..2_000).map(|n| format!("search:1|c|#q:{},lang:en\n", word(n))).collect();
     let rules = suggest(&[], lines.as_bytes());
     checked(&rules);
-    assert!(rules.contains("there is no rule to suggest"), "{rules}");
+    assert!(rules.contains("no rules to suggest"), "{rules}");
     assert!(
         rules.contains("label q of search: ") && rules.contains("--limit.values-per-label"),
         "{rules}"
     );
     assert!(rules.lines().all(|line| line.starts_with('#')), "{rules}");
-    // Few values are nobody's business, whatever they look like.
+    // The label can be dropped, as the text says.
+    assert!(rules.contains("with labels: {q: all}"), "{rules}");
+    let given_up = "mappings:\n- {match: search, name: search, labels: {q: all}}\n";
+    let series = Running::start(given_up).after(&lines);
+    assert_eq!(series, ["search{lang=\"en\",q=\"all\"} 2000"]);
+    // Few values are ignored, whatever their form.
     lines = (0..99).map(|n| format!("a:1|c|#id:{n}\n")).collect();
     assert_eq!(
         suggest(&[], lines.as_bytes()),
-        "# 99 series of 1 metric in 99 lines; there is no rule to suggest.\n"
+        "# 99 series of 1 metric in 99 lines; no rules to suggest.\n"
     );
     assert!(suggest(&["--min-values=50"], lines.as_bytes()).contains("id: [number]"));
     assert!(suggest(&[], b"").starts_with("# 0 series"));
 }
 
-/// A label of that name elsewhere keeps its values, and steps that the mapping has stay.
+/// The same label of another metric keeps its values, and existing steps of the mapping stay.
 #[test]
-fn what_does_not_explode_is_left_alone() {
+fn labels_with_few_values_are_ignored() {
     let mut lines: String =
         (0..500).map(|n| format!("big.one:1|c|#id:{n},who:u{n}@x.org\n")).collect();
     lines += &(0..20).map(|n| format!("small:1|c|#id:{n}\n")).collect::<String>();
@@ -290,15 +289,12 @@ fn what_does_not_explode_is_left_alone() {
     let series = Running::start(&rules).after(&lines);
     assert_eq!(series.len(), 21, "{series:#?}");
     assert_eq!(sums(&series, "small", "id").len(), 20);
-    // A rule with steps of its own is named: what is pasted does not reach it.
+    // A rule with its own steps is reported, because the suggested ones do not apply to it.
     let lines: String = (0..500).map(|n| format!("other.x:1|c|#id:{n}\n")).collect();
     let rules = suggest(&["--statsd.mapping-config", text(&path)], lines.as_bytes());
     checked(&rules);
-    assert!(
-        rules.contains("the rule in line 5 of the mapping file has steps of its own"),
-        "{rules}"
-    );
-    // So is one whose name has what differs in it.
+    assert!(rules.contains("the rule in line 5 of the mapping file has its own steps"), "{rules}");
+    // So is a rule whose metric name contains the variable part.
     let path = files.write("mapping.yml", "mappings:\n- {match: v.*.x, name: 'v_${1}'}\n");
     let lines: String = (0..500).map(|n| format!("v.{n}.x:1|c\n")).collect();
     let rules = suggest(&["--statsd.mapping-config", text(&path)], lines.as_bytes());
@@ -340,9 +336,9 @@ fn hostile_values_are_data() {
     assert!(all.starts_with("all series") && all.ends_with(&format!(" {promised}")), "{trial}");
 }
 
-/// Names of which there are few can be too many, if that is what somebody says.
+/// A small number of names can be suggested with a lower `--min-values`.
 #[test]
-fn few_names_may_be_too_many() {
+fn min_values_below_the_default_is_supported() {
     let lines: String = [0, 7_919, 15_838].map(|n| format!("part.{n}:1|g\n")).concat();
     let rules = suggest(&["--min-values=2"], lines.as_bytes());
     checked(&rules);
@@ -350,7 +346,7 @@ fn few_names_may_be_too_many() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named() {
+fn invalid_inputs_are_reported() {
     let files = Files::new();
     let broken = files.write("broken.yml", "mappings:\n- {match: a.*}\n");
     for (args, part) in [
@@ -365,4 +361,21 @@ fn what_cannot_be_used_is_named() {
         assert!(output.stderr.contains(part), "{args:?}: {}", output.stderr);
         assert_eq!(output.stdout, "", "{args:?}");
     }
+}
+
+/// The step `url` would empty some values, which would merge their series with those without the label.
+#[test]
+fn no_rule_removes_a_label() {
+    let files = Files::new();
+    let mut lines: String = (0..500).map(|n| format!("m:1|c|#url:/item?id={n}\n")).collect();
+    lines += "m:1|c\nm:1|c|#url:?id=1\nm:1|c|#url:?id=2\n";
+    let captured = files.write("lines", &lines);
+    let rules = suggest(&[text(&captured)], b"");
+    checked(&rules);
+    let after = Running::start(&rules).after(&lines);
+    assert_eq!(after.len() as u64, number(&rules, "with these rules "), "{rules}");
+    let sums = sums(&after, "m", "url");
+    assert_eq!(sums.values().sum::<f64>(), 503.0);
+    assert_eq!(sums.get(""), Some(&1.0), "only the series that has no label: {rules}\n{after:?}");
+    assert!(sums.len() < 10, "{rules}");
 }

@@ -1,5 +1,5 @@
-//! `--tls-config` against what was recorded of kube-state-metrics: every case runs the program with its files, and a
-//! client sees what the original's clients saw.
+//! `--tls-config` compared with recordings of kube-state-metrics: every case runs the program with its files, and a
+//! client observes the same as the original's clients.
 
 #[path = "web_config/client.rs"]
 mod client;
@@ -19,17 +19,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Map, Value, json};
 
-use client::{Connection, Reached, Unable};
+use client::{ConnectOutcome, Connection, Unsupported};
 use common::Program;
 use pki::Pki;
 
-/// Cases that are run at once.
-const AT_ONCE: usize = 4;
+/// Concurrent cases.
+const CONCURRENCY: usize = 4;
 
-/// Cases that wait for time to pass, which the unit tests of the rate limit do with instants of their own.
-const ABOUT_TIME: [&str; 1] = ["rate limit refills"];
+/// Cases that wait; unit tests of the rate limit cover them with simulated time.
+const TIMED_CASES: [&str; 1] = ["rate limit refills"];
 
-/// What the original agrees to and rustls refuses on purpose, as (case, probes).
+/// Probes that the original accepts and rustls deliberately refuses, as (case, probes).
 const REFUSED_ON_PURPOSE: [(&str, usize); 6] = [
     ("min_version TLS11, max_version unset", 1),
     ("cipher suites by default, RSA key", 1),
@@ -39,7 +39,7 @@ const REFUSED_ON_PURPOSE: [(&str, usize); 6] = [
     ("two curves, order of the file", 3),
 ];
 
-/// An API server that is there and has nothing.
+/// Starts an API server without objects.
 fn api_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("address");
@@ -75,7 +75,7 @@ fn api_server() -> SocketAddr {
     address
 }
 
-/// A case under way.
+/// A running case.
 struct Run<'c> {
     case: &'c Value,
     pki: &'c Pki,
@@ -83,7 +83,7 @@ struct Run<'c> {
     apiserver: SocketAddr,
     program: Option<(Program, SocketAddr, SocketAddr)>,
     connections: BTreeMap<String, Connection>,
-    /// Probes that this client cannot make.
+    /// Probes that this client does not support.
     unable: usize,
 }
 
@@ -92,7 +92,7 @@ impl Run<'_> {
         self.dir.path().join(name)
     }
 
-    /// The text of a file with its placeholders filled in.
+    /// Replaces the placeholders in the text of a file.
     fn filled(&self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;
@@ -118,7 +118,7 @@ impl Run<'_> {
         filled + rest
     }
 
-    /// Puts a file where another may be, at once.
+    /// Writes or replaces a file atomically.
     fn write(&self, name: &str, content: &Value) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().expect("a directory")).expect("directory");
@@ -142,7 +142,7 @@ impl Run<'_> {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("mode");
         };
         open(self.dir.path(), 0o755);
-        // Whatever a text names without saying what it is.
+        // Files that a text mentions without describing them.
         let files = self.case["files"].as_object().cloned().unwrap_or_default();
         let steps = self.case["steps"].as_array().expect("steps").iter();
         let texts = steps.filter_map(|step| step["content"].as_str());
@@ -211,7 +211,7 @@ impl Run<'_> {
         let kept = name.as_ref().and_then(|name| self.connections.remove(name));
         let reused = kept.is_some();
         let reached = match kept {
-            Some(connection) => Ok(Reached::Connection(Box::new(connection))),
+            Some(connection) => Ok(ConnectOutcome::Connection(Box::new(connection))),
             None => {
                 client::connect(
                     address,
@@ -223,12 +223,12 @@ impl Run<'_> {
             }
         };
         let (mut seen, statuses, connection) = match reached {
-            Err(Unable) => {
+            Err(Unsupported) => {
                 self.unable += 1;
                 return Ok(());
             }
-            Ok(Reached::Failure(seen)) => (seen, Vec::new(), None),
-            Ok(Reached::Connection(mut connection)) => {
+            Ok(ConnectOutcome::Failure(seen)) => (seen, Vec::new(), None),
+            Ok(ConnectOutcome::Connection(mut connection)) => {
                 let mut statuses = Vec::new();
                 let mut seen = Map::new();
                 for _ in 0..request["repeat"].as_u64().unwrap_or(1) {
@@ -246,7 +246,7 @@ impl Run<'_> {
         let wanted = wanted.as_object().expect("seen");
         let differs = |(key, value): &(&String, &Value)| {
             let informative = ["log", "detail"].contains(&key.as_str());
-            // Who sees a failure sees no more than that.
+            // A client that sees a failure sees nothing else.
             let unseen = wanted.contains_key("failure")
                 && !seen.contains_key(key.as_str())
                 && ["tls", "alpn", "server_cert", "cipher"].contains(&key.as_str());
@@ -275,11 +275,11 @@ impl Run<'_> {
             "reload_signal" => {
                 let (program, main, _) = self.program.as_ref().expect("started");
                 program.signal("HUP");
-                program.line(&["The new configuration is in force"]);
+                program.line(&["kubeconfig have not changed"]);
                 let request = json!({});
                 let main = *main;
                 match client::connect(main, &request, self.pki, true).await {
-                    Ok(Reached::Connection(mut connection)) => {
+                    Ok(ConnectOutcome::Connection(mut connection)) => {
                         let seen = connection.send(&request).await;
                         if seen["status"] == 200 { Ok(()) } else { Err(format!("{seen:?}")) }
                     }
@@ -295,7 +295,7 @@ fn is_root(metadata: std::fs::Metadata) -> bool {
     std::os::unix::fs::MetadataExt::uid(&metadata) == 0
 }
 
-/// Runs a case; the number of its probes that this client cannot make.
+/// Runs a case; returns the number of probes that this client does not support.
 async fn run(case: &Value, pki: &Pki, apiserver: SocketAddr) -> Result<usize, String> {
     let dir = tempfile::tempdir().expect("directory");
     let (program, connections) = (None, BTreeMap::new());
@@ -311,16 +311,16 @@ fn all_recorded_cases() {
     let text = include_str!("conformance/ksm/web_config.json");
     let recorded: Value = serde_json::from_str(text).expect("JSON");
     let all = recorded["cases"].as_array().expect("cases");
-    let about_time = |case: &&Value| ABOUT_TIME.iter().any(|name| case["name"] == *name);
+    let about_time = |case: &&Value| TIMED_CASES.iter().any(|name| case["name"] == *name);
     let cases: Vec<&Value> = all.iter().filter(|case| !about_time(case)).collect();
-    assert_eq!(cases.len() + ABOUT_TIME.len(), all.len(), "no other case is left out");
+    assert_eq!(cases.len() + TIMED_CASES.len(), all.len(), "no other case is left out");
     let (pki, apiserver) = (Pki::new(), api_server());
     let only = std::env::var("CASE").unwrap_or_default();
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     let unable = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..CONCURRENCY {
             scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 let runtime = runtime.expect("runtime");
@@ -347,7 +347,7 @@ fn all_recorded_cases() {
         "{passed} of {} cases, {} of them without a probe of what rustls refuses; {} more are about time",
         cases.len(),
         unable.len(),
-        ABOUT_TIME.len()
+        TIMED_CASES.len()
     );
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     if only.is_empty() {

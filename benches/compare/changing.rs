@@ -1,4 +1,4 @@
-//! A tree of small files, and a writer that changes it and knows at each moment what it holds.
+//! A directory tree of small files, and a writer that changes it and records its true size.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -13,28 +13,28 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use super::explosion::Random;
 
-/// Files of a directory at first, and how many names it has for them.
+/// Initial files per directory, and the number of file names that the writer uses in it.
 const FILES: usize = 10;
-const NAMES: u64 = 12;
-/// Directories in one that has some.
-const INNER: usize = 1_000;
+const FILE_NAMES: u64 = 12;
+/// Subdirectories of a directory that has any.
+const SUBDIRECTORIES: usize = 1_000;
 /// The largest file, in bytes.
 const LARGEST: u64 = 8_000;
-/// How often the writer writes.
+/// Interval between two batches of changes.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A tree on a disk; dropping it removes it.
 pub struct Tree {
-    /// Where it is.
+    /// The root directory.
     pub root: PathBuf,
-    /// Directories in it.
+    /// Number of directories.
     pub directories: usize,
 }
 
 impl Tree {
-    /// Makes one of so many files.
+    /// Creates a tree with this many files.
     pub fn make(root: PathBuf, files: usize) -> Result<Self> {
-        // What a run that was ended has left.
+        // Left over from an aborted run.
         if root.exists() {
             fs::remove_dir_all(&root).with_context(|| root.display().to_string())?;
         }
@@ -50,10 +50,14 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Where a directory is: each thousandth one holds those after it.
+    /// Returns the path of a directory. Every thousandth directory contains those that follow it.
     fn directory(&self, at: usize) -> PathBuf {
-        let outer = self.root.join((at / INNER).to_string());
-        if at.is_multiple_of(INNER) { outer } else { outer.join(format!("d{}", at % INNER)) }
+        let outer = self.root.join((at / SUBDIRECTORIES).to_string());
+        if at.is_multiple_of(SUBDIRECTORIES) {
+            outer
+        } else {
+            outer.join(format!("d{}", at % SUBDIRECTORIES))
+        }
     }
 }
 
@@ -69,21 +73,21 @@ fn content(random: &mut Random) -> Vec<u8> {
     vec![b'x'; usize::try_from(1 + random.next() % LARGEST).unwrap_or_default()]
 }
 
-/// What has been done to a tree, in bytes on the disk.
+/// The changes of a tree so far, in bytes on disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Changes {
-    /// How much more it holds.
+    /// Net growth.
     pub grown: i64,
-    /// What files held that were created, removed or replaced.
+    /// Sizes of the files that were created, removed or replaced.
     pub named: u64,
-    /// How much files have grown and shrunk that were written in place.
+    /// Sum of the absolute size changes of files written in place.
     pub in_place: u64,
-    /// How many there were.
+    /// Number of changes.
     pub count: u64,
 }
 
-/// A thread that changes so many files a second, anywhere in the tree: one in four is created, removed, replaced by a new
-/// one under its name, and written in place.
+/// A thread that makes a number of changes a second at random places of the tree. A quarter each creates a file,
+/// removes one, replaces one by a new file of the same name, and writes one in place.
 pub struct Writer {
     changes: Arc<Mutex<Changes>>,
     done: Arc<AtomicBool>,
@@ -91,7 +95,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts it.
+    /// Starts the writer.
     pub fn start(tree: &Arc<Tree>, per_second: f64) -> Self {
         let (changes, done) = (Arc::<Mutex<Changes>>::default(), Arc::<AtomicBool>::default());
         let (tree, noted, stop) = (Arc::clone(tree), Arc::clone(&changes), Arc::clone(&done));
@@ -110,12 +114,12 @@ impl Writer {
         Self { changes, done, thread: Some(thread) }
     }
 
-    /// What it has done.
+    /// Returns the changes so far.
     pub fn changes(&self) -> Changes {
         *self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it.
+    /// Stops the writer.
     pub fn stop(mut self) -> Result<Changes> {
         self.done.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it runs")?;
@@ -131,10 +135,10 @@ impl Drop for Writer {
 }
 
 fn change(tree: &Tree, random: &mut Random, how: u64, noted: &Mutex<Changes>) -> Result<()> {
-    // A name that is there, or for a new file one that is not.
+    // An existing name, or a free one for a new file.
     let path = loop {
         let at = random.next() as usize % tree.directories;
-        let path = tree.directory(at).join((random.next() % NAMES).to_string());
+        let path = tree.directory(at).join((random.next() % FILE_NAMES).to_string());
         if path.exists() == (how != 0) {
             break path;
         }
@@ -163,7 +167,7 @@ fn change(tree: &Tree, random: &mut Random, how: u64, noted: &Mutex<Changes>) ->
     Ok(())
 }
 
-/// What `du` says that a tree holds, in bytes on the disk.
+/// Returns the disk usage of a tree in bytes, as reported by `du`.
 pub fn du(root: &Path) -> Result<f64> {
     let arguments = ["-s", "-x", "--block-size=1"];
     let output = std::process::Command::new("du").args(arguments).arg(root).output()?;

@@ -1,7 +1,7 @@
-//! Custom resources: both exporters against a server that has many of one kind, and the same configuration.
+//! Custom resources: both exporters list many objects of one kind with the same configuration.
 //!
-//! The server is a stand-in of its own: the API double has no custom resources. It knows what both clients ask for (the
-//! definition, the objects, in a list or as the beginning of a watch) and nothing else.
+//! The server is a minimal one, because the API double has no custom resources. It answers only the requests that
+//! both clients send: the definition, and the objects as a list or as the initial events of a watch.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::kube::Who;
+use super::kube::Subject;
 use super::process::{Memory, Server, free_port};
 use super::programs::Programs;
 use super::scrape;
@@ -19,7 +19,7 @@ use super::scrape;
 /// Longest time to list all objects.
 const LISTING: Duration = Duration::from_secs(240);
 
-/// The metrics: ten families of all types, as operators have them.
+/// The configuration: ten families of all types, typical of operators.
 const CONFIG: &str = r#"
 kind: CustomResourceStateMetrics
 spec:
@@ -39,17 +39,17 @@ spec:
     - {name: phase, help: Phase., each: {type: StateSet, stateSet: {labelName: phase, path: [status, phase], list: [Pending, Running, Failed]}}}
 "#;
 
-/// What a program needed for all objects.
-pub struct Taken {
-    /// CPU seconds until it had them.
+/// The cost of listing all objects.
+pub struct ListCost {
+    /// CPU seconds until all objects were listed.
     pub cpu: f64,
-    /// Seconds until then.
+    /// Wall-clock seconds until all objects were listed.
     pub ready: f64,
-    /// Memory then.
+    /// Memory at that time.
     pub memory: Memory,
 }
 
-/// A server with so many custom resources of about 5 KB.
+/// A server with a number of custom resources of about 5 KB.
 pub struct Cluster {
     port: u16,
     objects: usize,
@@ -69,7 +69,7 @@ impl Cluster {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let world = Arc::clone(&world);
-                // A connection that breaks is the client's affair.
+                // A broken connection is not an error of the server.
                 std::thread::spawn(move || drop(world.serve(stream)));
             }
         });
@@ -81,12 +81,14 @@ impl Cluster {
         object(0).len()
     }
 
-    /// Starts an exporter and waits until it has everything.
-    pub fn list(&self, who: Who, programs: &Programs) -> Result<Taken> {
+    /// Starts an exporter and waits until it has listed all objects.
+    pub fn list(&self, who: Subject, programs: &Programs) -> Result<ListCost> {
         let (port, telemetry) = (free_port()?, free_port()?);
         let (name, program, mut arguments) = match who {
-            Who::Peer => ("custom-peer", &programs.kube_state_metrics, vec![]),
-            Who::Ours => ("custom-ours", &programs.kstatd, vec!["kube-state-metrics".to_owned()]),
+            Subject::Peer => ("custom-peer", &programs.kube_state_metrics, vec![]),
+            Subject::Ours => {
+                ("custom-ours", &programs.kstatd, vec!["kube-state-metrics".to_owned()])
+            }
         };
         arguments.extend([
             format!("--apiserver=http://127.0.0.1:{}", self.port),
@@ -115,7 +117,7 @@ impl Cluster {
         if series != 3 * self.objects {
             bail!("{name}: {series} series of the last family");
         }
-        Ok(Taken { cpu, ready, memory })
+        Ok(ListCost { cpu, ready, memory })
     }
 }
 
@@ -217,7 +219,7 @@ impl World {
             )?;
         }
         output.flush()?;
-        // Nothing happens any more; the client leaves.
+        // No further events; blocks until the client disconnects.
         let _ = input.read(&mut [0]);
         Ok(())
     }
@@ -235,7 +237,7 @@ fn chunk(output: &mut impl Write, text: &str) -> std::io::Result<()> {
     write!(output, "{:x}\r\n{text}\r\n", text.len())
 }
 
-/// An object of about 5 KB: what metrics read is a tenth of it.
+/// Returns an object of about 5 KB. The metrics read a tenth of it.
 fn object(number: usize) -> String {
     let team = number / 100;
     let env: Vec<String> = (0..20)

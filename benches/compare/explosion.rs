@@ -1,5 +1,5 @@
-//! Labels that explode: a counter with a URL and its query as a label, beside the original; and what
-//! hostile lines come to under budgets.
+//! Exploding labels: a counter with a URL and its query as a label, compared with the original, and hostile lines
+//! under budgets.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -12,18 +12,18 @@ use super::kube::scrape_cost;
 use super::programs::Programs;
 use super::rows::Size;
 use super::scrape;
-use super::statsd::{Target, Who, send_lines};
+use super::statsd::{Subject, Target, send_lines};
 use super::table::{bytes, count, plain, seconds};
 
-/// What the requests are answered with, in turn.
+/// HTTP status codes, used in turn.
 const CODES: [&str; 4] = ["200", "200", "404", "500"];
-/// The rule that makes the URLs few again.
+/// A mapping that normalises the URLs.
 const RULE: &str = "defaults:\n  normalise:\n    url: url\n";
 
-/// The counter's lines, each with a URL of its own.
+/// The lines of the counter, each with a distinct URL.
 fn lines(urls: usize) -> impl Iterator<Item = String> {
     (0..urls).map(|at| {
-        // Spread over all 64 bits, each once (Knuth's multiplicative hash).
+        // Distinct values that are spread over all 64 bits (Knuth's multiplicative hash).
         let id = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         format!(
             "http.requests:1|c|#code:{},url:/websocket?appliance={id:016x}",
@@ -32,7 +32,7 @@ fn lines(urls: usize) -> impl Iterator<Item = String> {
     })
 }
 
-/// Series of the counter, and its sum by code.
+/// Returns the number of series of the counter and its sum by code.
 fn totals(port: u16) -> Result<(usize, BTreeMap<String, f64>)> {
     let body = scrape::body(port, "/metrics")?;
     let (mut series, mut sums) = (0, BTreeMap::new());
@@ -47,7 +47,7 @@ fn totals(port: u16) -> Result<(usize, BTreeMap<String, f64>)> {
     Ok((series, sums))
 }
 
-/// Both exporters while a label explodes, kstatd with and without what contains it.
+/// Measures both exporters with an exploding label; kstatd with and without budgets and normalisation.
 pub fn urls(programs: &Programs, size: Size) -> Result<String> {
     let sizes: &[usize] = if size.quick { &[15_000, 100_000] } else { &[150_000, 1_000_000] };
     let rule = programs.scratch.join("explosion.yaml");
@@ -56,10 +56,10 @@ pub fn urls(programs: &Programs, size: Size) -> Result<String> {
     let mut rows = Vec::new();
     for &urls in sizes {
         for (who, flags, name) in [
-            (Who::Peer, vec![], "statsd_exporter"),
-            (Who::Ours, vec![], "kstatd, no budgets"),
-            (Who::Ours, vec!["--limit.mode=enforce".to_owned()], "kstatd, budgets of `run`"),
-            (Who::Ours, vec![rule.clone()], "kstatd, `normalise: {url: url}`"),
+            (Subject::Peer, vec![], "statsd_exporter"),
+            (Subject::Ours, vec![], "kstatd, no budgets"),
+            (Subject::Ours, vec!["--limit.mode=enforce".to_owned()], "kstatd, budgets of `run`"),
+            (Subject::Ours, vec![rule.clone()], "kstatd, `normalise: {url: url}`"),
         ] {
             let target = Target::start_with(who, programs, &flags)?;
             let mut each = [0.0; 2];
@@ -100,11 +100,11 @@ pub fn urls(programs: &Programs, size: Size) -> Result<String> {
     Ok(plain(&head, &rows))
 }
 
-/// A sequence without a pattern (splitmix64, Steele, Lea and Flood 2014), the same in each run.
+/// A deterministic pseudo-random sequence (splitmix64, Steele, Lea and Flood 2014).
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -112,7 +112,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Letters and digits, `length` of them.
+    /// Returns `length` random letters and digits.
     fn text(&mut self, length: usize) -> String {
         let mut text = String::with_capacity(length + 16);
         while text.len() < length {
@@ -122,14 +122,14 @@ impl Random {
         text
     }
 
-    /// A line that is meant to cost memory: names, label names and values that never come again, of every type, and now
-    /// and then one as long as a line may be.
+    /// Returns a line that is meant to cost memory: names, label names and values that never repeat, of every type,
+    /// and occasionally a line of the maximum length.
     fn line(&mut self) -> String {
         let kind = ["c", "g", "ms", "h", "d", "s"][(self.next() % 6) as usize];
         let number = self.next() % 1_000;
         let fresh = self.text(16);
         match self.next() % 1_000 {
-            // A long name, first as this and then as that: each is a conflict of types.
+            // A long name with alternating types: each line is a type conflict.
             0 => {
                 let name = self.text(30_000);
                 format!("{name}:1|c\n{name}:1|g")
@@ -144,9 +144,9 @@ impl Random {
     }
 }
 
-/// Sends hostile lines for so long, as fast as they are taken; returns how many, and how long `/-/ready` took at most
-/// meanwhile, in seconds.
-fn under_fire(target: &Target, window: Duration) -> Result<(u64, f64)> {
+/// Sends hostile lines for the given time, as fast as they are accepted. Returns their number and the longest
+/// response time of `/-/ready` meanwhile, in seconds.
+fn send_hostile_lines(target: &Target, window: Duration) -> Result<(u64, f64)> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| -> Result<f64> {
@@ -176,7 +176,7 @@ fn under_fire(target: &Target, window: Duration) -> Result<(u64, f64)> {
     })
 }
 
-/// What hostile lines come to under budgets.
+/// Measures hostile lines under budgets.
 pub fn hostile(programs: &Programs, size: Size) -> Result<String> {
     let mut rows = Vec::new();
     for (series, memory) in [("10000", "64Mi"), ("100000", "256Mi"), ("1000000", "1Gi")] {
@@ -186,8 +186,8 @@ pub fn hostile(programs: &Programs, size: Size) -> Result<String> {
             format!("--limit.series-per-metric={series}"),
             format!("--limit.memory={memory}"),
         ];
-        let target = Target::start_with(Who::Ours, programs, &flags)?;
-        let (sent, longest) = under_fire(&target, size.hostile)?;
+        let target = Target::start_with(Subject::Ours, programs, &flags)?;
+        let (sent, longest) = send_hostile_lines(&target, size.hostile)?;
         let cpu = target.server.cpu()? / sent as f64;
         let used = target.server.memory()?;
         let text = scrape::body(target.web, "/metrics")?;

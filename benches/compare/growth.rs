@@ -1,25 +1,25 @@
-//! How cost grows: with pods, rules, series and scrapers, and what both sides cost each other.
+//! Growth of the cost with pods, rules, series and scrapers, and the interference between both sides.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::kube::{Cluster, Who, scrape_at_once, scrape_cost};
+use super::kube::{Cluster, Subject, scrape_at_once, scrape_cost};
 use super::mapper;
 use super::programs::Programs;
-use super::rows::{Size, Whole, start_whole};
+use super::rows::{BothSides, Size, start_both_sides};
 use super::scrape::scrape;
 use super::statsd::{self, Load};
 use super::table::{bytes, count, percent, plain, seconds};
 
-/// Clusters from small to very large.
+/// Measures clusters from small to very large.
 pub fn pods(programs: &Programs, size: Size) -> Result<String> {
     let sizes: &[u32] =
         if size.quick { &[1_000, 5_000] } else { &[1_000, 10_000, 50_000, 100_000] };
     let mut rows = Vec::new();
     for pods in sizes {
         let cluster = Cluster::new(*pods)?;
-        let listed = cluster.list(Who::Ours, programs)?;
+        let listed = cluster.list(Subject::Ours, programs)?;
         let memory = listed.server.memory()?;
         let scrape = scrape_cost(&listed.server, listed.port, "/metrics", false, 3)?;
         let gzip = scrape_cost(&listed.server, listed.port, "/metrics", true, 3)?;
@@ -46,14 +46,14 @@ pub fn pods(programs: &Programs, size: Size) -> Result<String> {
     Ok(plain(&head, &rows))
 }
 
-/// One of four shards beside a process that has everything: a shard gets every object and keeps a quarter.
+/// Compares one of four shards with an unsharded process. A shard receives every object and keeps a quarter of them.
 pub fn shards(programs: &Programs, size: Size) -> Result<String> {
     let pods = if size.quick { 10_000 } else { 100_000 };
     let cluster = Cluster::new(pods)?;
     let mut rows = Vec::new();
-    for (who, name) in [(Who::Ours, "kstatd"), (Who::Peer, "kube-state-metrics")] {
+    for (who, name) in [(Subject::Ours, "kstatd"), (Subject::Peer, "kube-state-metrics")] {
         for (flags, share) in
-            [(&[][..], "all of it"), (&["--shard=1", "--total-shards=4"], "shard 1 of 4")]
+            [(&[][..], "unsharded"), (&["--shard=1", "--total-shards=4"], "shard 1 of 4")]
         {
             let listed = cluster.list_with(who, programs, flags)?;
             let memory = listed.server.memory()?;
@@ -80,7 +80,7 @@ pub fn shards(programs: &Programs, size: Size) -> Result<String> {
     Ok(plain(&head, &rows))
 }
 
-/// Mappings with few and many rules.
+/// Measures mappings with few and many rules.
 pub fn rules(programs: &Programs) -> Result<String> {
     let mut rows = Vec::new();
     for count in [10, 100, 1_000] {
@@ -97,13 +97,13 @@ pub fn rules(programs: &Programs) -> Result<String> {
     Ok(plain(&["Rules", "Glob hit (peer)", "Glob miss (peer)", "Last regex (peer)"], &rows))
 }
 
-/// Registries from small to very large.
+/// Measures registries from small to very large.
 pub fn series(programs: &Programs, size: Size) -> Result<String> {
     let sizes: &[usize] =
         if size.quick { &[10_000, 100_000] } else { &[10_000, 100_000, 1_000_000] };
     let mut rows = Vec::new();
     for series in sizes {
-        let many = statsd::many(statsd::Who::Ours, programs, *series)?;
+        let many = statsd::measure_series(statsd::Subject::Ours, programs, *series)?;
         rows.push(vec![
             count(*series as f64),
             bytes(many.scrape.bytes),
@@ -114,16 +114,16 @@ pub fn series(programs: &Programs, size: Size) -> Result<String> {
     Ok(plain(&["Series", "Text", "Memory", "Scrape, wall / CPU"], &rows))
 }
 
-/// One scraper, and several at once.
+/// Measures one and several concurrent scrapers.
 pub fn scrapers(programs: &Programs, size: Size) -> Result<String> {
     let cluster = Cluster::new(size.changing_pods)?;
-    let listed = cluster.list(Who::Ours, programs)?;
+    let listed = cluster.list(Subject::Ours, programs)?;
     let mut rows = Vec::new();
     for scrapers in [1, 8] {
         for gzip in [false, true] {
             scrape(listed.port, "/metrics", gzip)?;
             listed.server.settle(Duration::from_secs(60))?;
-            listed.server.forget_peak()?;
+            listed.server.reset_peak()?;
             let rounds = if size.quick { 3 } else { 10 };
             let cpu = listed.server.cpu()?;
             let mut wall = 0.0;
@@ -141,14 +141,14 @@ pub fn scrapers(programs: &Programs, size: Size) -> Result<String> {
             ]);
         }
     }
-    let head = ["Scrapers", "Body", "All done after", "CPU of one scrape", "Memory peak"];
+    let head = ["Scrapers", "Body", "Time until all are done", "CPU of one scrape", "Memory peak"];
     Ok(plain(&head, &rows))
 }
 
-/// Both sides of one process under load: what each costs alone, and both together.
+/// Measures both sides of one process under load, separately and together.
 pub fn interference(programs: &Programs, size: Size) -> Result<String> {
     let cluster = Cluster::new(size.changing_pods)?;
-    let whole = start_whole(programs, &cluster.url())?;
+    let whole = start_both_sides(programs, &cluster.url())?;
     let load = Load { datagrams: 10_000.0, lines: 20, window: size.window };
     let warm = Load { window: Duration::from_secs(1), ..load };
     statsd::send(whole.udp, warm)?;
@@ -184,7 +184,7 @@ pub fn interference(programs: &Programs, size: Size) -> Result<String> {
 }
 
 #[derive(Default)]
-struct Under {
+struct Interference {
     cpu: f64,
     cpu_per_line: f64,
     lines: f64,
@@ -193,13 +193,18 @@ struct Under {
     wall: f64,
 }
 
-impl Under {
+impl Interference {
     fn cpu_per_scrape(&self) -> f64 {
         self.cpu / self.scrapes
     }
 }
 
-fn measure(whole: &Whole, load: Option<Load>, scraping: bool, size: Size) -> Result<Under> {
+fn measure(
+    whole: &BothSides,
+    load: Option<Load>,
+    scraping: bool,
+    size: Size,
+) -> Result<Interference> {
     let (cpu, lines) = (whole.server.cpu()?, statsd::lines(whole.telemetry)?);
     let udp = whole.udp;
     let sender = std::thread::spawn(move || load.map(|load| statsd::send(udp, load)).transpose());
@@ -218,7 +223,7 @@ fn measure(whole: &Whole, load: Option<Load>, scraping: bool, size: Size) -> Res
     let lines = (statsd::lines(whole.telemetry)? - lines) as f64;
     let sent = (sent * load.map_or(0, |load| load.lines) as u64) as f64;
     walls.sort_by(f64::total_cmp);
-    Ok(Under {
+    Ok(Interference {
         cpu,
         cpu_per_line: cpu / lines,
         lines,
@@ -228,8 +233,7 @@ fn measure(whole: &Whole, load: Option<Load>, scraping: bool, size: Size) -> Res
     })
 }
 
-/// Every table, with its heading.
-/// What could not be measured goes to `failed`.
+/// Returns every table with its heading. Failures are added to `failed`.
 pub fn all(
     programs: &Programs,
     size: Size,
@@ -237,14 +241,15 @@ pub fn all(
     failed: &mut Vec<String>,
 ) -> String {
     type Table = fn(&Programs, Size) -> Result<String>;
-    let tables: [(&str, &str, Table); 10] = [
+    let tables: [(&str, &str, Table); 11] = [
         ("growth-pods", "Pods", pods),
         ("shards", "Shards", shards),
         ("growth-rules", "Rules", |programs, _| rules(programs)),
         ("growth-series", "Series", series),
-        ("growth-scrapers", "Scrapers at once", scrapers),
-        ("interference", "Lines and scrapes at once", interference),
-        ("explosion", "A label that explodes", super::explosion::urls),
+        ("growth-scrapers", "Concurrent scrapers", scrapers),
+        ("interference", "Concurrent lines and scrapes", interference),
+        ("batching", "Lines per datagram", super::batching::batching),
+        ("explosion", "An exploding label", super::explosion::urls),
         ("hostile", "Hostile lines", super::explosion::hostile),
         ("kinds", "Every kind", |programs, _| super::kinds::kinds(programs)),
         ("node", "Walks of a tree that changes", super::node::walks),

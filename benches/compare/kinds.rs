@@ -1,5 +1,5 @@
-//! Every kind: what it costs to decode an object, to render it and to put the result into the cache, for
-//! the original by its benchmark in tests/peers and for us in this process, with the same bytes.
+//! Cost per kind of decoding an object, rendering it and caching the result: the original with its benchmark in
+//! tests/peers, kstatd in this process, with the same bytes.
 
 use std::fs;
 use std::hint::black_box;
@@ -17,12 +17,12 @@ use kstatd::resources::{ObjectBytes, RenderOptions, find};
 use super::programs::Programs;
 use super::table::{plain, seconds};
 
-/// How long each kind is measured.
+/// Measuring time for each kind.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Objects recorded from the original's tests, and random ones.
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/conformance/ksm");
 
-/// One row for each kind.
+/// Returns one row for each kind.
 pub fn kinds(programs: &Programs) -> Result<String> {
     let objects = programs.scratch.join("kinds");
     fs::create_dir_all(&objects)?;
@@ -53,7 +53,7 @@ pub fn kinds(programs: &Programs) -> Result<String> {
     Ok(plain(&head, &rows))
 }
 
-/// Seconds for one object on average: decoded, rendered with all families, put into the cache.
+/// Returns the mean seconds for one object: decoded, rendered with all families, and cached.
 fn ours(resource: &str, folder: &Path) -> Result<f64> {
     let options = RenderOptions {
         labels: Selection::default(),
@@ -79,7 +79,7 @@ fn ours(resource: &str, folder: &Path) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64() / f64::from(rounds) / objects.len() as f64)
 }
 
-/// Takes a file of messages apart, each of which stands behind its length.
+/// Splits a file of length-prefixed messages.
 fn messages(mut file: &[u8]) -> Result<Vec<&[u8]>> {
     let mut found = Vec::new();
     while let Some((len, rest)) = file.split_first_chunk() {

@@ -14,12 +14,12 @@ use super::scrape::{self, scrape};
 
 /// Longest time to list the largest cluster. The original needs about 20 s for 100,000 pods.
 const LISTING: Duration = Duration::from_secs(240);
-/// Parallel scrapes of the memory rows.
+/// Concurrent scrapes of the memory rows.
 const PARALLEL: usize = 20;
 
-/// Who is measured.
+/// The measured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Subject {
     /// The original.
     Peer,
     /// kstatd under the original's name.
@@ -28,13 +28,13 @@ pub enum Who {
 
 /// A running double.
 pub struct Cluster {
-    /// Runs the double.
+    /// The runtime of the double.
     _runtime: Runtime,
     double: Double,
 }
 
 impl Cluster {
-    /// A cluster of so many pods in which nothing happens.
+    /// Creates an unchanging cluster with this many pods.
     pub fn new(pods: u32) -> Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -43,33 +43,35 @@ impl Cluster {
         Ok(Self { _runtime: runtime, double })
     }
 
-    /// Objects that an exporter with default resources fetches. Changes add some and take some away.
+    /// Returns the number of objects that an exporter with default resources fetches. Changes add and remove some.
     fn watched(&self) -> u64 {
         let watched = registry().iter().filter(|resource| resource.api().default_enabled);
         watched.map(|resource| self.double.objects_of(resource.name()) as u64).sum()
     }
 
-    /// Its URL.
+    /// Returns the URL of the API server.
     pub fn url(&self) -> String {
         self.double.url()
     }
 
-    /// Starts the changes, so many per second.
+    /// Starts changes at this rate per second.
     pub fn churn(&self, rate: f64) {
         self.double.set_events_per_second(rate);
     }
 
-    /// Starts an exporter and waits until it has everything.
-    pub fn list(&self, who: Who, programs: &Programs) -> Result<Listed> {
+    /// Starts an exporter and waits until it has listed everything.
+    pub fn list(&self, who: Subject, programs: &Programs) -> Result<Listed> {
         self.list_with(who, programs, &[])
     }
 
-    /// The same with more flags, which must not keep it from asking for everything.
-    pub fn list_with(&self, who: Who, programs: &Programs, flags: &[&str]) -> Result<Listed> {
+    /// The same with additional flags, which must not reduce the requested objects.
+    pub fn list_with(&self, who: Subject, programs: &Programs, flags: &[&str]) -> Result<Listed> {
         let (port, telemetry) = (free_port()?, free_port()?);
         let (name, program, mut arguments) = match who {
-            Who::Peer => ("kube-state-metrics", &programs.kube_state_metrics, vec![]),
-            Who::Ours => ("kstatd-kube", &programs.kstatd, vec!["kube-state-metrics".to_owned()]),
+            Subject::Peer => ("kube-state-metrics", &programs.kube_state_metrics, vec![]),
+            Subject::Ours => {
+                ("kstatd-kube", &programs.kstatd, vec!["kube-state-metrics".to_owned()])
+            }
         };
         arguments.extend([
             format!("--apiserver={}", self.url()),
@@ -78,7 +80,7 @@ impl Cluster {
             "--telemetry-host=127.0.0.1".to_owned(),
             format!("--telemetry-port={telemetry}"),
             "--enable-gzip-encoding".to_owned(),
-            // Twenty compressed answers at once take the original longer than the minute that it has by default.
+            // Twenty concurrent compressed responses take the original longer than its default limit of a minute.
             "--server-write-timeout=1h".to_owned(),
         ]);
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
@@ -90,7 +92,7 @@ impl Cluster {
         Ok(Listed { server, port, ready: ready.as_secs_f64(), cpu })
     }
 
-    /// Waits until everything was fetched once more than `before`.
+    /// Waits until every object has been fetched once more than `before`.
     fn fetched(&self, before: u64, server: &Server) -> Result<()> {
         let deadline = Instant::now() + LISTING;
         let watched = self.watched();
@@ -109,7 +111,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// CPU seconds that one watch event costs, at `rate` events per second over `window`.
+    /// Returns the CPU seconds of one watch event, at `rate` events per second over `window`.
     pub fn event_cost(&self, listed: &Listed, rate: f64, window: Duration) -> Result<f64> {
         self.churn(rate);
         std::thread::sleep(Duration::from_secs(1));
@@ -128,24 +130,24 @@ pub struct Listed {
     pub server: Server,
     /// Port of `/metrics`.
     pub port: u16,
-    /// Seconds from its start until it had everything.
+    /// Seconds from the start until everything was listed.
     pub ready: f64,
     /// CPU seconds until then.
     pub cpu: f64,
 }
 
-/// What a scrape costs.
+/// The cost of a scrape.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// Seconds until the last byte, the median.
+    /// Median wall-clock seconds until the last byte.
     pub wall: f64,
-    /// CPU seconds of the server, the mean.
+    /// Mean CPU seconds of the server.
     pub cpu: f64,
-    /// Bytes that were sent.
+    /// Bytes sent.
     pub bytes: f64,
 }
 
-/// Scrapes `times` times, after one that does not count.
+/// Scrapes `times` times, after a first scrape that is not counted.
 pub fn scrape_cost(
     server: &Server,
     port: u16,
@@ -169,10 +171,11 @@ pub fn scrape_cost(
     Ok(Cost { wall, cpu: (server.cpu()? - cpu) / times as f64, bytes: bytes as f64 })
 }
 
-/// Scrapes from so many threads at once; returns the seconds until the last of them is done.
+/// Scrapes from this many threads concurrently and returns the seconds until the last of them is done.
 ///
 /// # Errors
-/// One of the answers is none, or not whole: with the name of the program.
+///
+/// A response is missing or truncated; the error names the program.
 pub fn scrape_at_once(server: &Server, port: u16, gzip: bool, scrapers: usize) -> Result<f64> {
     let start = Instant::now();
     let threads: Vec<_> = (0..scrapers)
@@ -187,61 +190,73 @@ pub fn scrape_at_once(server: &Server, port: u16, gzip: bool, scrapers: usize) -
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Everything that the rows about a large cluster need.
-pub struct Large {
-    /// Seconds until everything was there.
+/// All measurements of a large cluster.
+pub struct LargeCluster {
+    /// Seconds until everything was listed.
     pub ready: f64,
     /// CPU seconds until then.
     pub ready_cpu: f64,
-    /// Memory before the first scrape; the peak is that of listing.
+    /// Memory before the first scrape; the peak is that of the list.
     pub listed: Memory,
-    /// A scrape without compression.
+    /// An uncompressed scrape.
     pub plain: Cost,
-    /// A scrape with it, from the second on.
+    /// A compressed scrape, from the second one on.
     pub gzip: Cost,
-    /// Memory after many scrapes at once, plain and then compressed; the peak is that of the scrapes.
+    /// Memory after concurrent scrapes, first plain, then compressed; the peak is that of the scrapes.
     pub parallel: [Memory; 2],
 }
 
 /// Measures an exporter on a cluster.
-pub fn large(cluster: &Cluster, who: Who, programs: &Programs, quick: bool) -> Result<Large> {
+pub fn measure_cluster(
+    cluster: &Cluster,
+    who: Subject,
+    programs: &Programs,
+    quick: bool,
+) -> Result<LargeCluster> {
     let listed = cluster.list(who, programs)?;
     let memory = listed.server.memory()?;
     let times = if quick { 3 } else { 5 };
     let plain = scrape_cost(&listed.server, listed.port, "/metrics", false, times)?;
     let gzip = scrape_cost(&listed.server, listed.port, "/metrics", true, times.min(3))?;
-    if who == Who::Ours {
-        keep_bodies(listed.port, &programs.scratch)?;
+    if who == Subject::Ours {
+        save_bodies(listed.port, &programs.scratch)?;
     }
     let mut parallel = [Memory::default(); 2];
     for (gzip, memory) in [false, true].into_iter().zip(&mut parallel) {
-        listed.server.forget_peak()?;
+        listed.server.reset_peak()?;
         scrape_at_once(&listed.server, listed.port, gzip, PARALLEL)?;
         listed.server.settle(LISTING)?;
-        // Freed pages go back to the system after about a second.
+        // Freed pages are returned to the system after about a second.
         std::thread::sleep(Duration::from_secs(2));
         *memory = listed.server.memory()?;
     }
-    Ok(Large { ready: listed.ready, ready_cpu: listed.cpu, listed: memory, plain, gzip, parallel })
+    Ok(LargeCluster {
+        ready: listed.ready,
+        ready_cpu: listed.cpu,
+        listed: memory,
+        plain,
+        gzip,
+        parallel,
+    })
 }
 
-/// File with the text that the limit of a scrape sends.
+/// File with the text that the limit program of a plain scrape sends.
 pub const BODY: &str = "body.txt";
 /// File with as many bytes as a compressed scrape sends.
 pub const GZIP_BODY: &str = "body.gz";
 
-fn keep_bodies(port: u16, scratch: &Path) -> Result<()> {
+fn save_bodies(port: u16, scratch: &Path) -> Result<()> {
     let body = scrape::body(port, "/metrics")?;
     let compressed = scrape(port, "/metrics", true)?.bytes as usize;
-    // What the bytes are is all the same to the socket.
+    // The content of the bytes does not matter to the socket.
     let sent = body.get(..compressed).context("compression has made the body longer")?;
     std::fs::write(scratch.join(GZIP_BODY), sent)?;
     std::fs::write(scratch.join(BODY), &body)?;
     Ok(())
 }
 
-/// What sending the bytes of a file from memory costs.
-pub fn send_from_memory(programs: &Programs, file: &str) -> Result<Cost> {
+/// Returns the cost of sending the bytes of a file from memory.
+pub fn measure_memory_writer(programs: &Programs, file: &str) -> Result<Cost> {
     let port = free_port()?;
     let path = programs.scratch.join(file);
     let arguments = ["memory-writer".to_owned(), port.to_string(), path.display().to_string()];
@@ -250,22 +265,22 @@ pub fn send_from_memory(programs: &Programs, file: &str) -> Result<Cost> {
     scrape_cost(&server, port, "/", false, 5)
 }
 
-/// An exporter that has nothing to do.
+/// An idle exporter.
 pub struct Idle {
-    /// Bytes resident.
+    /// Resident bytes.
     pub memory: f64,
-    /// Share of one CPU.
+    /// Share of one core.
     pub cpu: f64,
-    /// Times that one of its threads was woken, per second.
+    /// Wake-ups of its threads per second.
     pub wake_ups: f64,
 }
 
-/// Lets exporters rest for `window` and tells what that costs them.
+/// Measures idle exporters for `window`.
 pub fn at_rest(servers: &[&Server], window: Duration) -> Result<Vec<Idle>> {
     for server in servers {
         server.settle(LISTING)?;
     }
-    // Allocators give memory back, connections that were needed once time out.
+    // Allocators return memory and idle connections time out first.
     std::thread::sleep(window / 2);
     let read = |server: &&Server| Ok((server.cpu()?, server.wake_ups()?));
     let before = servers.iter().map(read).collect::<Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! The physical limits, as programs: what a server that does nothing else would cost.
+//! The physical limits as programs: servers that do only the unavoidable work.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -8,13 +8,14 @@ use anyhow::{Context, Result};
 
 use super::mmsg::Receiver;
 
-/// Bytes handed to the kernel at once, as large as the exporter's frames.
+/// Bytes passed to the kernel at once, as large as the exporter's frames.
 const PIECE: usize = 64 * 1024;
 
 /// Answers every request on `port` with the bytes of a file, from memory.
 ///
 /// # Errors
-/// The file cannot be read or the port not be bound.
+///
+/// The file cannot be read or the port cannot be bound.
 pub fn memory_writer(port: u16, file: &Path) -> Result<()> {
     let body = std::fs::read(file).with_context(|| file.display().to_string())?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
@@ -28,20 +29,21 @@ pub fn memory_writer(port: u16, file: &Path) -> Result<()> {
         let sent = stream
             .write_all(head.as_bytes())
             .and_then(|()| body.chunks(PIECE).try_for_each(|piece| stream.write_all(piece)));
-        // A scraper that goes away is no reason to end.
+        // A scraper may disconnect.
         drop(sent);
     }
     Ok(())
 }
 
-/// Counts the datagrams and lines that come to `port`, and says so on TCP port `port`.
+/// Counts the datagrams and lines received on `port`, and reports them on TCP port `port`.
 ///
 /// # Errors
+///
 /// The ports cannot be bound.
 pub fn udp_counter(port: u16) -> Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-    // As large a buffer as the system allows without privileges; servers ask for the same.
+    // The largest buffer that the system allows without privileges; servers request the same.
     let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(16 << 20);
     let lines = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let shared = std::sync::Arc::clone(&lines);

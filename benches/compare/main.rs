@@ -1,19 +1,19 @@
-//! kstatd beside both originals and beside what the machine can do, in one run:
+//! Compares kstatd with both originals and with the limits of the machine:
 //!
 //! ```text
 //! cargo run --release --package kstatd-compare
 //! ```
 //!
-//! builds kstatd and, from Go modules, kube-state-metrics and statsd_exporter (Go 1.26 or later), puts
-//! the same load on each and prints the table of goals and the tables of growth in Markdown; about 15
-//! minutes on two cores, which should have nothing else to do. `--quick` takes a tenth of the sizes,
-//! `--only NAME` one row or table (`--list` prints the names), `--only node` that of walks, which takes most of an hour.
+//! builds kstatd and, from Go modules, kube-state-metrics and statsd_exporter (Go 1.26 or later), applies the same load to
+//! each and prints the table of goals and the tables of growth in Markdown. It takes about 15 minutes on two otherwise idle
+//! cores. `--quick` uses a tenth of the sizes, `--only NAME` runs one row or table (`--list` prints the names); `--only node`
+//! runs the table of walks, which takes most of an hour.
 //!
-//! CPU is user and system time of the server process alone, memory its resident set. The loads come
-//! from this process: the API double of `kstatd demo`, a sender with `sendmmsg`, a scraper that drops
-//! what it reads. The limits are processes too: a writer that sends the same bytes from memory, a
-//! receiver that only counts.
+//! CPU is user and system time of the server process, memory its resident set. The load comes from this process: the API
+//! double of `kstatd demo`, a sender with `sendmmsg`, and a scraper that discards what it reads. The limits are separate
+//! processes: a writer that sends the same bytes from memory, and a receiver that only counts.
 
+mod batching;
 mod changing;
 mod custom;
 mod explosion;
@@ -38,14 +38,14 @@ use clap::{Parser, Subcommand};
 use kstatd_double::{Double, Options};
 use kstatd_endurance::{process, scrape};
 
-use programs::{Given, Programs};
+use programs::{ProgramPaths, Programs};
 use rows::Size;
 use table::Row;
 
 #[derive(Parser)]
-#[command(about = "kstatd beside both originals and beside the limits of the machine")]
+#[command(about = "Compare kstatd with both originals and with the limits of the machine")]
 struct Arguments {
-    /// A tenth of the sizes: figures that show tendencies
+    /// Use a tenth of the sizes; the figures only show tendencies
     #[arg(long)]
     quick: bool,
     /// Only this row or table; may be repeated
@@ -54,7 +54,8 @@ struct Arguments {
     /// Minutes of hostile lines for each budget
     #[arg(long, value_name = "MINUTES", default_value_t = 1.0)]
     hostile: f64,
-    /// Files of the tree that `node` walks, a tenth as many directories; one in 10,000 changes a second [default: 1000000]
+    /// Files of the tree for `node`, with a tenth as many directories; one in 10,000 changes a second [default:
+    /// 1000000]
     #[arg(long, value_name = "N")]
     files: Option<usize>,
     /// Passes of each walk of `node` after its first one
@@ -67,15 +68,15 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    given: Given,
+    given: ProgramPaths,
     #[command(subcommand)]
     program: Option<Program>,
 }
 
-/// The load programs by themselves.
+/// The load programs, run alone.
 #[derive(Subcommand)]
 enum Program {
-    /// Serve a synthetic cluster; prints its URL, ends when standard input does
+    /// Serve a synthetic cluster; print its URL and end with standard input
     Double {
         /// Pods of the cluster
         #[arg(long, default_value_t = 1_000)]
@@ -94,7 +95,7 @@ enum Program {
         /// The file
         file: PathBuf,
     },
-    /// Count the lines that come over UDP, and tell on the TCP port of the same number
+    /// Count the lines received over UDP, and report them on the TCP port of the same number
     UdpCounter {
         /// Port on 127.0.0.1
         port: u16,
@@ -103,7 +104,7 @@ enum Program {
 
 type Scenario = fn(&Programs, Size) -> Result<Vec<Row>>;
 
-/// The scenarios of the table, in its order.
+/// The scenarios of the table, in order.
 const SCENARIOS: &[(&str, Scenario)] = &[
     ("cluster", rows::cluster),
     ("updates", rows::updates),
@@ -121,12 +122,13 @@ const GROWTH: &[&str] = &[
     "growth-series",
     "growth-scrapers",
     "interference",
+    "batching",
     "explosion",
     "hostile",
     "kinds",
     NODE,
 ];
-/// Takes most of an hour, so it is measured when it is named.
+/// Takes most of an hour, so it runs only if it is named.
 const NODE: &str = "node";
 
 fn main() -> Result<()> {

@@ -1,4 +1,4 @@
-//! Look-ups of the mapper: ours in this process, the original's by its benchmark in tests/peers.
+//! Lookups in the mapper: kstatd's in this process, the original's with its benchmark in tests/peers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,16 +7,16 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use kstatd::statsd::mapper::{Buffer, Mapper, MetricType};
+use kstatd::mapper::{Buffer, Mapper, MetricType};
 
 use super::programs::Programs;
 
-/// How long each case is measured.
+/// Measuring time for each case.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// Seconds of one look-up.
+/// Seconds for one lookup.
 #[derive(Clone, Copy, Debug)]
-pub struct LookUps {
+pub struct Lookups {
     /// A glob rule matches.
     pub hit: f64,
     /// No glob rule matches.
@@ -25,11 +25,11 @@ pub struct LookUps {
     pub regex: f64,
 }
 
-/// Ours.
-pub fn ours(rules: usize) -> Result<LookUps> {
+/// Measures kstatd.
+pub fn ours(rules: usize) -> Result<Lookups> {
     let globs = mapper(rules, "glob", |rule| format!("metric{rule}.*"))?;
     let regexes = mapper(rules, "regex", |rule| format!("metric{rule}\\.([^.]*)"))?;
-    Ok(LookUps {
+    Ok(Lookups {
         hit: time(&globs, &format!("metric{}.some_name", rules / 2)),
         miss: time(&globs, "unknown.some_name"),
         regex: time(&regexes, &format!("metric{}.some_name", rules - 1)),
@@ -63,8 +63,8 @@ fn time(mapper: &Mapper, name: &str) -> f64 {
     start.elapsed().as_secs_f64() / f64::from(count)
 }
 
-/// The original's, with and without its cache.
-pub fn peer(programs: &Programs, rules: usize) -> Result<(LookUps, LookUps)> {
+/// Measures the original, with and without its cache.
+pub fn peer(programs: &Programs, rules: usize) -> Result<(Lookups, Lookups)> {
     let output = Command::new(&programs.mapper_bench).arg(rules.to_string()).output()?;
     if !output.status.success() {
         bail!("mapperbench: {}", String::from_utf8_lossy(&output.stderr));
@@ -78,8 +78,8 @@ pub fn peer(programs: &Programs, rules: usize) -> Result<(LookUps, LookUps)> {
     let value =
         |name: &str| values.get(name).copied().with_context(|| format!("no {name} in {text}"));
     let regex = value("regex-last")?;
-    let plain = LookUps { hit: value("glob-hit")?, miss: value("glob-miss")?, regex };
+    let plain = Lookups { hit: value("glob-hit")?, miss: value("glob-miss")?, regex };
     let cached =
-        LookUps { hit: value("glob-hit-cached")?, miss: value("glob-miss-cached")?, regex };
+        Lookups { hit: value("glob-hit-cached")?, miss: value("glob-miss-cached")?, regex };
     Ok((plain, cached))
 }

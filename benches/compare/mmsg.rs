@@ -1,20 +1,21 @@
-//! `sendmmsg` and `recvmmsg`: many datagrams with one system call, which is what both a load of
-//! hundreds of thousands of datagrams per second and the limit of receiving them need.
+//! `sendmmsg` and `recvmmsg`: many datagrams with one system call, which a load of hundreds of thousands of datagrams
+//! per second requires on both ends.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
-/// Datagrams of one call at most.
+/// Maximum number of datagrams in one call.
 pub const BATCH: usize = 64;
-/// Longest datagram that is received.
+/// Maximum size of a received datagram.
 const DATAGRAM: usize = 65_536;
 
-/// Sends datagrams on a connected socket; returns how many the kernel took.
+/// Sends datagrams on a connected socket and returns how many the kernel accepted.
 ///
 /// # Errors
-/// The kernel took none. That nobody listens (which loopback tells) counts as taken.
+///
+/// The kernel accepted none. A refused connection, which loopback reports, counts as accepted.
 pub fn send(socket: &UdpSocket, datagrams: &[&[u8]]) -> io::Result<usize> {
     let mut vectors: [libc::iovec; BATCH] = std::array::from_fn(|at| {
         let datagram: &[u8] = datagrams.get(at).copied().unwrap_or_default();
@@ -22,36 +23,37 @@ pub fn send(socket: &UdpSocket, datagrams: &[&[u8]]) -> io::Result<usize> {
     });
     let mut headers = headers(&mut vectors);
     let count = datagrams.len().min(BATCH);
-    // SAFETY: the first `count` headers point to vectors, those to datagrams, all of which outlive the
-    // call; the kernel only reads what the vectors point to.
+    // SAFETY: the first `count` headers point to vectors, and these to datagrams, all of which outlive the call; the
+    // kernel only reads the memory that the vectors point to.
     let sent = unsafe {
         libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count as libc::c_uint, 0)
     };
     match usize::try_from(sent) {
         Ok(sent) => Ok(sent),
         Err(_) => match io::Error::last_os_error() {
-            // The answer to an earlier datagram; this call sent nothing.
+            // The refusal of an earlier datagram; this call sent nothing.
             error if error.kind() == io::ErrorKind::ConnectionRefused => Ok(0),
             error => Err(error),
         },
     }
 }
 
-/// Buffers for receiving.
+/// Receive buffers.
 pub struct Receiver {
     buffers: Vec<u8>,
 }
 
 impl Receiver {
-    /// Buffers for one batch.
+    /// Allocates buffers for one batch.
     pub fn new() -> Self {
         Self { buffers: vec![0; BATCH * DATAGRAM] }
     }
 
-    /// Waits for datagrams and hands over each.
+    /// Waits for datagrams and passes each to `each`.
     ///
     /// # Errors
-    /// The kernel refuses, or the socket's timeout passes without a datagram.
+    ///
+    /// The kernel refuses, or the socket's timeout expires without a datagram.
     pub fn receive(&mut self, socket: &UdpSocket, mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let mut rest = self.buffers.as_mut_slice();
         let mut vectors: [libc::iovec; BATCH] = std::array::from_fn(|_| {
@@ -60,8 +62,8 @@ impl Receiver {
             libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: DATAGRAM }
         });
         let mut headers = headers(&mut vectors);
-        // SAFETY: each header points to one vector and each vector to its own part of `buffers`, which
-        // outlive the call; WAITFORONE makes it return with what there is after the first datagram.
+        // SAFETY: each header points to one vector and each vector to its own part of `buffers`, which outlive the
+        // call; with WAITFORONE it returns with the available datagrams after the first one.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

@@ -1,8 +1,8 @@
-//! `kstatd node`'s walk of a large tree that changes, beside walks that look at every file each minute: `du`, and the
-//! function by which cAdvisor measures the layers of containers.
+//! The walk of `kstatd node` in a large changing tree, compared with walks that read every file each minute: `du`,
+//! and the function with which cAdvisor measures container layers.
 //!
-//! All of them are in the same file system's caches. Full walks are counted by `strace` in a run of their own, as that
-//! slows them down; `kstatd` counts its calls itself.
+//! All of them use the same page cache. Calls of full walks are counted by `strace` in a separate run, because it
+//! slows them down; `kstatd` counts its own calls.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -19,30 +19,26 @@ use super::rows::Size;
 use super::scrape;
 use super::table::{bytes, count, percent, plain, seconds};
 
-/// How often a full walk is made.
-const FULL: Duration = Duration::from_secs(60);
-/// How often a figure is held against the truth.
-const LOOK: Duration = Duration::from_secs(1);
-/// The walk's own default: in so many passes it finds what was written in place.
-const TURNS: f64 = 16.0;
-/// Calls that look at a file, and that read a directory.
+/// Interval between full walks.
+const FULL_WALK_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval between comparisons of a figure with the true size.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// The walk's default: within this many passes it finds files written in place.
+const REREAD_PASSES: f64 = 16.0;
+/// Calls that stat a file, and calls that read a directory.
 const STAT: [&str; 5] = ["statx", "newfstatat", "fstat", "lstat", "stat"];
 const READ: &str = "getdents64";
 
-/// Settings of the walk, by what they are called.
+/// The settings of the walk, with their names.
 const SETTINGS: [(&str, &[&str]); 2] = [
     ("kstatd, default budget", &[]),
     (
-        "kstatd, a pass each 4 minutes, no budget",
-        &[
-            "--walk-interval=4m",
-            "--walk-entries-per-second=1000000",
-            "--walk-bytes-per-second=1000000000",
-        ],
+        "kstatd, a pass each 4 minutes, no budget for calls",
+        &["--walk-interval=4m", "--walk-entries-per-second=1000000"],
     ),
 ];
 
-/// What a walk costs.
+/// The cost of a walk.
 #[derive(Clone, Copy, Debug, Default)]
 struct Calls {
     stat: f64,
@@ -56,22 +52,22 @@ impl Calls {
     }
 }
 
-/// What is known of a walk, each for a minute.
+/// The measurements of a walk, per minute.
 struct Measured {
     name: &'static str,
     calls: Calls,
     cpu: f64,
     directory_bytes: f64,
     memory: f64,
-    /// Seconds, at most.
+    /// Maximum age in seconds.
     age: f64,
-    /// Of the truth, in the middle and at most.
+    /// Median and maximum relative error.
     error: [f64; 2],
-    /// What it may be off by at most.
+    /// Maximum possible error.
     bound: Option<f64>,
 }
 
-/// The truth: what the tree held at first, and what was done to it.
+/// The true size: that of the initial tree plus the recorded changes.
 struct Truth<'a> {
     first: f64,
     writer: &'a Writer,
@@ -87,36 +83,36 @@ impl Truth<'_> {
     }
 }
 
-fn middle_and_most(mut of: Vec<f64>) -> [f64; 2] {
+fn median_and_max(mut of: Vec<f64>) -> [f64; 2] {
     of.sort_by(f64::total_cmp);
     [of.get(of.len() / 2), of.last()].map(|of| of.copied().unwrap_or(f64::NAN))
 }
 
-/// A program that walks through all of it whenever it is asked.
-struct Full<'a> {
+/// A program that performs a full walk on request.
+struct FullWalk<'a> {
     name: &'static str,
     program: &'a Path,
     arguments: &'a [&'a str],
 }
 
-impl Full<'_> {
+impl FullWalk<'_> {
     fn command(&self, root: &Path) -> Command {
         let mut command = Command::new(self.program);
         command.args(self.arguments).arg(root);
         command
     }
 
-    /// Walks once; bytes, and seconds of CPU.
+    /// Walks once and returns the bytes and the CPU seconds.
     fn walk(&self, root: &Path) -> Result<(f64, f64)> {
         let mut command = self.command(root);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let said = said(&mut child)?;
+        let reply = read_reply(&mut child)?;
         let cpu = wait(child)?;
-        let text = said.split(['\t', ' ']).next().unwrap_or_default();
-        Ok((text.trim().parse().with_context(|| format!("{} says {said:?}", self.name))?, cpu))
+        let text = reply.split(['\t', ' ']).next().unwrap_or_default();
+        Ok((text.trim().parse().with_context(|| format!("{} says {reply:?}", self.name))?, cpu))
     }
 
-    /// What it calls.
+    /// Returns its system calls.
     fn calls(&self, root: &Path, scratch: &Path) -> Result<Calls> {
         let counted = scratch.join("calls");
         let plain = self.command(root);
@@ -125,7 +121,7 @@ impl Full<'_> {
         command.arg(plain.get_program()).args(plain.get_args());
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.context("strace, by which calls are counted")?;
-        said(&mut child)?;
+        read_reply(&mut child)?;
         ensure!(child.wait()?.success(), "strace has failed");
         let text = std::fs::read_to_string(&counted)?;
         let mut calls = Calls::default();
@@ -150,10 +146,10 @@ impl Full<'_> {
         while walked < 3.0 {
             let (figure, cost) = self.walk(&tree.root)?;
             (cpu, walked) = (cpu + cost, walked + 1.0);
-            // It is shown until the next one.
-            while start.elapsed() < FULL.mul_f64(walked) {
+            // The figure is used until the next walk.
+            while start.elapsed() < FULL_WALK_INTERVAL.mul_f64(walked) {
                 errors.push(truth.error(figure));
-                std::thread::sleep(LOOK);
+                std::thread::sleep(SAMPLE_INTERVAL);
             }
         }
         Ok(Measured {
@@ -162,28 +158,28 @@ impl Full<'_> {
             cpu: cpu / walked,
             directory_bytes: f64::NAN,
             memory: f64::NAN,
-            age: FULL.as_secs_f64(),
-            error: middle_and_most(errors),
+            age: FULL_WALK_INTERVAL.as_secs_f64(),
+            error: median_and_max(errors),
             bound: None,
         })
     }
 }
 
-/// Asks a program for its line.
-fn said(child: &mut Child) -> Result<String> {
+/// Reads one line from the program.
+fn read_reply(child: &mut Child) -> Result<String> {
     let mut line = String::new();
-    // `du` does not ask.
+    // `du` does not read its input.
     let _ = child.stdin.take().context("its input")?.write_all(b"\n");
     BufReader::new(child.stdout.take().context("its output")?).read_line(&mut line)?;
     Ok(line)
 }
 
-/// Waits for its end; seconds of CPU that it has had.
+/// Waits for the process to end and returns its CPU seconds.
 fn wait(child: Child) -> Result<f64> {
-    // SAFETY: all zeroes are a value of it.
+    // SAFETY: all zeroes is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     let mut status = 0;
-    // SAFETY: both results are written into values that live here, and nobody else waits for this child.
+    // SAFETY: both results are written to local variables, and nothing else waits for this child.
     let waited =
         unsafe { libc::wait4(child.id().cast_signed(), &raw mut status, 0, &raw mut usage) };
     ensure!(waited > 0 && status == 0, "it has failed with {status}");
@@ -191,25 +187,25 @@ fn wait(child: Child) -> Result<f64> {
     Ok(time(usage.ru_utime) + time(usage.ru_stime))
 }
 
-/// A `kstatd node` that walks.
-struct Walking {
+/// A `kstatd node` with the walk enabled.
+struct NodeWalk {
     name: &'static str,
     server: Server,
     web: u16,
     telemetry: u16,
-    /// What there was at the end of the first pass, once that has come.
+    /// The state at the end of the first pass, once it is complete.
     first: Option<Sample>,
-    /// Bytes of all its directories.
+    /// Bytes of all directories.
     directory_bytes: f64,
     last: Option<Sample>,
     errors: Vec<f64>,
     bounds: Vec<f64>,
     age: f64,
-    /// The truth's history: when, and what was done until then.
+    /// The history of the true size: times, and the changes until then.
     history: Vec<(Instant, Changes)>,
 }
 
-/// Its counters at the end of a pass.
+/// The counters at the end of a pass.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at: Instant,
@@ -219,15 +215,15 @@ struct Sample {
     bytes: f64,
 }
 
-impl Walking {
+impl NodeWalk {
     fn start(name: &'static str, flags: &[&str], tree: &Tree, programs: &Programs) -> Result<Self> {
         let (web, telemetry) = (free_port()?, free_port()?);
         let mut arguments = vec![
             "node".to_owned(),
             "--kubelet=".to_owned(),
             format!("--walk-path=tree={}", tree.root.display()),
-            // The load of others on this machine does not matter.
-            "--walk-io-pressure=100".to_owned(),
+            // Without the pressure file the load of other processes does not matter.
+            "--host-proc=/no/such".to_owned(),
             format!("--listen=127.0.0.1:{web}"),
             format!("--telemetry-listen=127.0.0.1:{telemetry}"),
         ];
@@ -270,7 +266,7 @@ impl Walking {
         })
     }
 
-    /// What it shows now: bytes, and how old they are.
+    /// Returns the exposed bytes and their age.
     fn figure(&self) -> Result<(f64, f64)> {
         let text = String::from_utf8(scrape::body(self.web, "/metrics")?)?;
         let of = |family: &str| {
@@ -281,7 +277,7 @@ impl Walking {
         Ok((bytes, of("kstatd_node_storage_age_seconds").context("there is no age")?))
     }
 
-    /// Looks at it once; whether it has made so many passes after its first one.
+    /// Samples the process once; true if it has completed this many passes after its first one.
     fn look(&mut self, truth: &Truth<'_>, passes: f64) -> Result<bool> {
         let sample = self.sample()?;
         let changes = truth.writer.changes();
@@ -294,7 +290,7 @@ impl Walking {
             (self.first, self.directory_bytes) = (Some(sample), sample.bytes);
             return Ok(false);
         };
-        // From the end of a pass to the end of another one.
+        // From the end of one pass to the end of another.
         let before = self.last.map_or(first.passes, |last| last.passes);
         if sample.passes > before {
             eprintln!("  {}: pass {}", self.name, sample.passes);
@@ -325,9 +321,9 @@ impl Walking {
         let in_place = (after.in_place - before.in_place) as f64
             / to.duration_since(*from).as_secs_f64()
             * pass
-            * TURNS
+            * REREAD_PASSES
             / truth.now();
-        let [_, named] = middle_and_most(self.bounds);
+        let [_, named] = median_and_max(self.bounds);
         Ok(Measured {
             name: self.name,
             calls: Calls {
@@ -339,13 +335,13 @@ impl Walking {
             directory_bytes: each(|of| of.bytes),
             memory: self.server.memory()?.resident,
             age: self.age,
-            error: middle_and_most(self.errors),
+            error: median_and_max(self.errors),
             bound: Some(named + in_place),
         })
     }
 }
 
-/// Walks of one tree, beside each other.
+/// Compares the walks of one tree, run concurrently.
 pub fn walks(programs: &Programs, size: Size) -> Result<String> {
     let files = size.files;
     eprintln!("  {} files", count(files as f64));
@@ -355,12 +351,12 @@ pub fn walks(programs: &Programs, size: Size) -> Result<String> {
     let writer = Writer::start(&tree, per_second);
     let truth = Truth { first, writer: &writer };
     let full = [
-        Full {
+        FullWalk {
             name: "`du`, each minute",
             program: Path::new("du"),
             arguments: &["-s", "-x", "--block-size=1"],
         },
-        Full {
+        FullWalk {
             name: "cAdvisor's `fs.GetDirUsage`, each minute",
             program: &programs.cadvisor,
             arguments: &[],
@@ -372,10 +368,10 @@ pub fn walks(programs: &Programs, size: Size) -> Result<String> {
     }
     let (mut walking, mut done) = (Vec::new(), Vec::new());
     for (name, flags) in SETTINGS {
-        walking.push(Walking::start(name, flags, &tree, programs)?);
+        walking.push(NodeWalk::start(name, flags, &tree, programs)?);
     }
     while !walking.is_empty() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(SAMPLE_INTERVAL);
         let mut rest = Vec::new();
         for mut one in walking {
             match one.look(&truth, f64::from(size.passes))? {
@@ -393,13 +389,13 @@ pub fn walks(programs: &Programs, size: Size) -> Result<String> {
         rows.push(one.measured(&truth)?);
     }
     let changes = writer.stop()?;
-    let (noted, said) = (first + changes.grown as f64, du(&tree.root)?);
-    ensure!(noted == said, "the writer has noted {noted} bytes, du says {said}");
+    let (noted, measured) = (first + changes.grown as f64, du(&tree.root)?);
+    ensure!(noted == measured, "the writer has noted {noted} bytes, du says {measured}");
     Ok(format!(
         "{} files in {} directories, {}; {} of {} changes, {per_second} a second.\n\n{}",
         count(files as f64),
         count(tree.directories as f64),
-        bytes(said),
+        bytes(measured),
         bytes((changes.named + changes.in_place) as f64),
         count(changes.count as f64),
         table(&rows)
@@ -433,8 +429,8 @@ fn table(rows: &[Measured]) -> String {
         "CPU a minute",
         "Directories read a minute",
         "Memory",
-        "Age at most",
-        "Error, middle / at most",
+        "Maximum age",
+        "Error, median / maximum",
         "Bound",
     ];
     plain(&head, &rows.iter().map(of).collect::<Vec<_>>())

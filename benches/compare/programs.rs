@@ -1,28 +1,28 @@
-//! The programs that are compared: ours and both originals, built from source unless they are named.
+//! The compared programs: kstatd and both originals, built from source unless paths are given.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Paths given on the command line; what is missing is built.
+/// Paths given on the command line; missing programs are built.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Given {
-    /// A kstatd to measure, instead of building one
+pub struct ProgramPaths {
+    /// Measure this kstatd instead of building one
     #[arg(long, value_name = "PATH")]
     kstatd: Option<PathBuf>,
-    /// A kube-state-metrics, instead of building it from Go modules
+    /// Use this kube-state-metrics instead of building it from Go modules
     #[arg(long, value_name = "PATH")]
     kube_state_metrics: Option<PathBuf>,
-    /// A statsd_exporter, instead of building it from Go modules
+    /// Use this statsd_exporter instead of building it from Go modules
     #[arg(long, value_name = "PATH")]
     statsd_exporter: Option<PathBuf>,
 }
 
-/// Where the programs are.
+/// The paths of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// Ours.
+    /// kstatd.
     pub kstatd: PathBuf,
     /// The original of the Kubernetes side.
     pub kube_state_metrics: PathBuf,
@@ -32,17 +32,17 @@ pub struct Programs {
     pub mapper_bench: PathBuf,
     /// Benchmark of the original's metrics of each kind.
     pub kind_bench: PathBuf,
-    /// cAdvisor's walk through a directory.
+    /// cAdvisor's directory walk.
     pub cadvisor: PathBuf,
-    /// This program, for the limits.
+    /// This program, which also contains the limit programs.
     pub own: PathBuf,
-    /// Where logs and bodies go.
+    /// Directory for logs and bodies.
     pub scratch: PathBuf,
 }
 
 impl Programs {
-    /// Builds what is missing.
-    pub fn prepare(given: &Given) -> Result<Self> {
+    /// Builds missing programs.
+    pub fn prepare(given: &ProgramPaths) -> Result<Self> {
         let own = std::env::current_exe()?;
         // target/release/kstatd-compare
         let release = own.parent().context("no target directory above this program")?;
@@ -80,7 +80,7 @@ impl Programs {
     }
 }
 
-/// The repository.
+/// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 fn build_kstatd() -> Result<()> {
@@ -88,7 +88,7 @@ fn build_kstatd() -> Result<()> {
     run(Command::new(cargo).args(["build", "--release", "--package", "kstatd"]).current_dir(ROOT))
 }
 
-/// Builds a package of the module in a folder of `tests/peers`.
+/// Builds a package of a module in `tests/peers`.
 fn go_build(output: &Path, module: &str, package: &str) -> Result<PathBuf> {
     run(Command::new("go")
         .args(["build", "-buildvcs=false", "-trimpath", "-o"])

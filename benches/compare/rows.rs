@@ -1,11 +1,11 @@
-//! The rows of the table: which scenario each needs, and what it makes of the figures.
+//! The rows of the table of goals: the scenario of each, and its text.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::custom;
-use super::kube::{self, Cluster, Idle, Large};
+use super::kube::{self, Cluster, Idle, LargeCluster};
 use super::mapper;
 use super::process::{Server, free_port};
 use super::programs::Programs;
@@ -13,31 +13,31 @@ use super::scrape;
 use super::statsd::{self, Load, Target};
 use super::table::{Goal, Row, bytes, count, percent, seconds};
 
-/// How large everything is.
+/// The sizes of all loads.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Whether this is a quick run, whose figures show tendencies.
+    /// True for a quick run, whose figures only show tendencies.
     pub quick: bool,
     /// Pods of the large cluster.
     pub pods: u32,
-    /// Pods of the cluster that changes.
+    /// Pods of the changing cluster.
     pub changing_pods: u32,
     /// Series of the large registry.
     pub series: usize,
     /// Custom resources.
     pub custom: usize,
-    /// How long a load lasts.
+    /// Duration of a load.
     pub window: Duration,
-    /// How long hostile lines are sent.
+    /// Duration of hostile lines.
     pub hostile: Duration,
-    /// Files of a tree that is walked.
+    /// Files of the walked tree.
     pub files: usize,
     /// Passes of a walk after its first one.
     pub passes: u8,
 }
 
 impl Size {
-    /// The sizes of the goals.
+    /// Returns the sizes that the goals are defined for.
     pub fn full() -> Self {
         Self {
             quick: false,
@@ -52,7 +52,7 @@ impl Size {
         }
     }
 
-    /// A tenth of it.
+    /// Returns a tenth of the full sizes.
     pub fn quick() -> Self {
         Self {
             quick: true,
@@ -68,23 +68,23 @@ impl Size {
     }
 }
 
-/// Scraping, memory and listing of a large cluster.
+/// Measures scrapes, memory and lists of a large cluster.
 pub fn cluster(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     let cluster = Cluster::new(size.pods)?;
-    let ours = kube::large(&cluster, kube::Who::Ours, programs, size.quick)?;
-    let peer = kube::large(&cluster, kube::Who::Peer, programs, size.quick)?;
+    let ours = kube::measure_cluster(&cluster, kube::Subject::Ours, programs, size.quick)?;
+    let peer = kube::measure_cluster(&cluster, kube::Subject::Peer, programs, size.quick)?;
     drop(cluster);
-    let limit = kube::send_from_memory(programs, kube::BODY)?;
-    let gzip_limit = kube::send_from_memory(programs, kube::GZIP_BODY)?;
+    let limit = kube::measure_memory_writer(programs, kube::BODY)?;
+    let gzip_limit = kube::measure_memory_writer(programs, kube::GZIP_BODY)?;
     let text = ours.plain.bytes;
-    // The goal for the size of a compressed body is for 433 MB of text.
+    // The goal for the compressed body is defined for 433 MB of text.
     let body_goal = 60e6 / 433e6 * text;
     let cost =
         |cost: &kube::Cost| format!("{} wall, {} CPU", seconds(cost.wall), seconds(cost.cpu));
     Ok(vec![
         Row {
             what: format!(
-                "{} pods and what belongs to them, {} of text: scrape, plain",
+                "{} pods with related objects, {} of text: plain scrape",
                 count(f64::from(size.pods)),
                 bytes(text)
             ),
@@ -97,7 +97,7 @@ pub fn cluster(programs: &Programs, size: Size) -> Result<Vec<Row>> {
             ],
         },
         Row {
-            what: "the same, gzip, second scrape on".to_owned(),
+            what: "the same, gzip, from the second scrape on".to_owned(),
             peer: format!("{}, {}", cost(&peer.gzip), bytes(peer.gzip.bytes)),
             limit: format!("{}, sending {}", cost(&gzip_limit), bytes(gzip_limit.bytes)),
             ours: format!("{}, {}", cost(&ours.gzip), bytes(ours.gzip.bytes)),
@@ -137,8 +137,8 @@ pub fn cluster(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     ])
 }
 
-fn memory(ours: &Large, peer: &Large, text: f64) -> Row {
-    let of = |large: &Large| {
+fn memory(ours: &LargeCluster, peer: &LargeCluster, text: f64) -> Row {
+    let of = |large: &LargeCluster| {
         let resident = large.listed.resident;
         format!("{} ({:.2} × the text)", bytes(resident), resident / text)
     };
@@ -155,8 +155,8 @@ fn memory(ours: &Large, peer: &Large, text: f64) -> Row {
     }
 }
 
-fn parallel(ours: &Large, peer: &Large) -> Row {
-    let of = |large: &Large| {
+fn parallel(ours: &LargeCluster, peer: &LargeCluster) -> Row {
+    let of = |large: &LargeCluster| {
         let [plain, gzip] = large.parallel;
         format!(
             "plain {} during, {} after; gzip {} during, {} after",
@@ -176,7 +176,7 @@ fn parallel(ours: &Large, peer: &Large) -> Row {
     }
 }
 
-/// What a watch event costs.
+/// Measures the cost of a watch event.
 pub fn updates(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     let rates = [500.0, 2_000.0];
     let cluster = Cluster::new(size.changing_pods)?;
@@ -184,7 +184,7 @@ pub fn updates(programs: &Programs, size: Size) -> Result<Vec<Row>> {
         let listed = cluster.list(who, programs)?;
         rates.iter().map(|rate| cluster.event_cost(&listed, *rate, size.window)).collect()
     };
-    let (ours, peer) = (cost(kube::Who::Ours)?, cost(kube::Who::Peer)?);
+    let (ours, peer) = (cost(kube::Subject::Ours)?, cost(kube::Subject::Peer)?);
     let both =
         |costs: &[f64]| costs.iter().map(|cost| seconds(*cost)).collect::<Vec<_>>().join(" / ");
     let goals = ours.iter().zip(&peer).zip(["the peer at 500/s", "the peer at 2,000/s"]);
@@ -202,12 +202,12 @@ pub fn updates(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     }])
 }
 
-/// What doing nothing costs.
+/// Measures the idle cost.
 pub fn rest(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     let cluster = Cluster::new(50)?;
-    let peer = cluster.list(kube::Who::Peer, programs)?;
-    let ours = cluster.list(kube::Who::Ours, programs)?;
-    let whole = start_whole(programs, &cluster.url())?;
+    let peer = cluster.list(kube::Subject::Peer, programs)?;
+    let ours = cluster.list(kube::Subject::Ours, programs)?;
+    let whole = start_both_sides(programs, &cluster.url())?;
     let servers = [&peer.server, &ours.server, &whole.server];
     let window = size.window.max(Duration::from_secs(10)) * 2;
     let idle = kube::at_rest(&servers, window)?;
@@ -223,7 +223,7 @@ pub fn rest(programs: &Programs, size: Size) -> Result<Vec<Row>> {
         anyhow::bail!("three servers were measured");
     };
     Ok(vec![Row {
-        what: "at rest, 50 pods".to_owned(),
+        what: "idle, 50 pods".to_owned(),
         peer: of(peer),
         limit: String::new(),
         ours: format!("{}; with both sides: {}", of(ours), of(whole)),
@@ -234,12 +234,12 @@ pub fn rest(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     }])
 }
 
-/// Custom resources, listed.
+/// Measures the list of custom resources.
 pub fn custom(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     let cluster = custom::Cluster::new(size.custom, programs)?;
-    let ours = cluster.list(kube::Who::Ours, programs)?;
-    let peer = cluster.list(kube::Who::Peer, programs)?;
-    let of = |taken: &custom::Taken| {
+    let ours = cluster.list(kube::Subject::Ours, programs)?;
+    let peer = cluster.list(kube::Subject::Peer, programs)?;
+    let of = |taken: &custom::ListCost| {
         format!(
             "{} CPU, {} / {} ({} peak)",
             seconds(taken.cpu),
@@ -269,8 +269,8 @@ pub fn custom(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     }])
 }
 
-/// A whole kstatd, both sides in one process.
-pub struct Whole {
+/// A kstatd process with both sides.
+pub struct BothSides {
     /// The process.
     pub server: Server,
     /// Port of `/metrics`.
@@ -281,8 +281,8 @@ pub struct Whole {
     pub udp: u16,
 }
 
-/// Starts it and waits until it is ready.
-pub fn start_whole(programs: &Programs, api_server: &str) -> Result<Whole> {
+/// Starts kstatd and waits until it is ready.
+pub fn start_both_sides(programs: &Programs, api_server: &str) -> Result<BothSides> {
     let (web, telemetry, udp) = (free_port()?, free_port()?, free_port()?);
     let arguments = [
         "run".to_owned(),
@@ -294,10 +294,10 @@ pub fn start_whole(programs: &Programs, api_server: &str) -> Result<Whole> {
     ];
     let server = Server::start("kstatd", &programs.kstatd, &arguments, &programs.scratch)?;
     scrape::wait_for(web, "/readyz", Duration::from_secs(60))?;
-    Ok(Whole { server, web, telemetry, udp })
+    Ok(BothSides { server, web, telemetry, udp })
 }
 
-/// Datagrams: one line each, and twenty.
+/// Measures datagrams with one line and with twenty.
 pub fn datagrams(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     let loads = [
         (100_000.0, 1, 1.3, "UDP, 100,000 datagrams/s of one line"),
@@ -306,11 +306,11 @@ pub fn datagrams(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (rate, lines, factor, what) in loads {
         let load = Load { datagrams: rate, lines, window: size.window };
-        let take = |who| statsd::take(&Target::start(who, programs)?, load);
-        let limit = take(statsd::Who::Limit)?;
-        let ours = take(statsd::Who::Ours)?;
-        let peer = take(statsd::Who::Peer)?;
-        let of = |taken: &statsd::Taken| {
+        let take = |who| statsd::run_load(&Target::start(who, programs)?, load);
+        let limit = take(statsd::Subject::Limit)?;
+        let ours = take(statsd::Subject::Ours)?;
+        let peer = take(statsd::Subject::Peer)?;
+        let of = |taken: &statsd::LoadResult| {
             format!("{} a line, {} lost", seconds(taken.cpu_per_line), percent(taken.lost))
         };
         rows.push(Row {
@@ -327,12 +327,12 @@ pub fn datagrams(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Very many series.
+/// Measures a large number of series.
 pub fn series(programs: &Programs, size: Size) -> Result<Vec<Row>> {
-    let ours = statsd::many(statsd::Who::Ours, programs, size.series)?;
-    let peer = statsd::many(statsd::Who::Peer, programs, size.series)?;
-    let limit = kube::send_from_memory(programs, statsd::BODY)?;
-    let of = |many: &statsd::Many| {
+    let ours = statsd::measure_series(statsd::Subject::Ours, programs, size.series)?;
+    let peer = statsd::measure_series(statsd::Subject::Peer, programs, size.series)?;
+    let limit = kube::measure_memory_writer(programs, statsd::BODY)?;
+    let of = |many: &statsd::ManySeries| {
         format!(
             "{} ({} peak) / {} wall, {} CPU",
             bytes(many.filled.resident),
@@ -362,7 +362,7 @@ pub fn series(programs: &Programs, size: Size) -> Result<Vec<Row>> {
     }])
 }
 
-/// Look-ups of the mapper.
+/// Measures lookups in the mapper.
 pub fn mapping(programs: &Programs) -> Result<Vec<Row>> {
     let (peer, cached) = mapper::peer(programs, 100)?;
     let ours = mapper::ours(100)?;

@@ -1,4 +1,4 @@
-//! The StatsD side: both exporters and a bare receiver under the same datagrams.
+//! The StatsD side: both exporters and a receiver that only counts, under the same datagrams.
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
@@ -12,14 +12,14 @@ use super::process::{Memory, Server, free_port};
 use super::programs::Programs;
 use super::scrape;
 
-/// Distinct series of the datagram load, as of a fleet of a few services.
+/// Distinct series of the datagram load, typical of a few services.
 const SERIES: usize = 1_000;
-/// Longest wait for a server to have worked off what was sent.
-const DRAIN: Duration = Duration::from_secs(240);
+/// Longest wait until a server has processed all sent lines.
+pub const DRAIN: Duration = Duration::from_secs(240);
 
-/// Who is measured.
+/// The measured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum Subject {
     /// The original.
     Peer,
     /// kstatd under the original's name.
@@ -28,7 +28,7 @@ pub enum Who {
     Limit,
 }
 
-/// A server that takes lines.
+/// A server that receives lines.
 pub struct Target {
     /// The process.
     pub server: Server,
@@ -41,13 +41,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// Starts one.
-    pub fn start(who: Who, programs: &Programs) -> Result<Self> {
+    /// Starts a server.
+    pub fn start(who: Subject, programs: &Programs) -> Result<Self> {
         Self::start_with(who, programs, &[])
     }
 
-    /// Starts one with more flags.
-    pub fn start_with(who: Who, programs: &Programs, more: &[String]) -> Result<Self> {
+    /// Starts a server with additional flags.
+    pub fn start_with(who: Subject, programs: &Programs, more: &[String]) -> Result<Self> {
         let (web, udp, tcp) = (free_port()?, free_port()?, free_port()?);
         let flags = [
             format!("--web.listen-address=127.0.0.1:{web}"),
@@ -56,12 +56,12 @@ impl Target {
         ];
         let flags = [&flags, more].concat();
         let (name, program, arguments, web) = match who {
-            Who::Peer => ("statsd_exporter", &programs.statsd_exporter, flags, web),
-            Who::Ours => {
+            Subject::Peer => ("statsd_exporter", &programs.statsd_exporter, flags, web),
+            Subject::Ours => {
                 let word = vec!["statsd_exporter".to_owned()];
                 ("kstatd-statsd", &programs.kstatd, [word, flags].concat(), web)
             }
-            Who::Limit => {
+            Subject::Limit => {
                 let arguments = ["udp-counter".to_owned(), udp.to_string()];
                 ("udp-counter", &programs.own, arguments.to_vec(), udp)
             }
@@ -71,13 +71,13 @@ impl Target {
         Ok(Self { server, web, udp, tcp })
     }
 
-    /// Lines that it has processed.
+    /// Returns the number of processed lines.
     pub fn lines(&self) -> Result<u64> {
         lines(self.web)
     }
 }
 
-/// Lines that the server with this listener has processed.
+/// Returns the number of lines processed by the server with this listener.
 pub fn lines(port: u16) -> Result<u64> {
     let body = scrape::body(port, "/metrics")?;
     String::from_utf8_lossy(&body)
@@ -94,26 +94,26 @@ pub fn lines(port: u16) -> Result<u64> {
 pub struct Load {
     /// Datagrams per second.
     pub datagrams: f64,
-    /// Lines of each.
+    /// Lines per datagram.
     pub lines: usize,
-    /// How long it lasts.
+    /// Duration.
     pub window: Duration,
 }
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken {
-    /// CPU seconds of the server for each line that it processed.
+pub struct LoadResult {
+    /// CPU seconds of the server for each processed line.
     pub cpu_per_line: f64,
-    /// Share of the lines that it did not process.
+    /// Share of the lines that were not processed.
     pub lost: f64,
-    /// Datagrams per second that were sent.
+    /// Sent datagrams per second.
     pub rate: f64,
 }
 
-/// Sends a load and waits until it is worked off.
-pub fn take(target: &Target, load: Load) -> Result<Taken> {
-    // Once before: each series is made, each cache warm.
+/// Sends a load and waits until it has been processed.
+pub fn run_load(target: &Target, load: Load) -> Result<LoadResult> {
+    // A first run creates the series and warms the caches.
     send(target.udp, Load { window: Duration::from_secs(1), ..load })?;
     target.server.settle(DRAIN)?;
     let (lines, cpu) = (target.lines()?, target.server.cpu()?);
@@ -121,14 +121,18 @@ pub fn take(target: &Target, load: Load) -> Result<Taken> {
     let sent = send(target.udp, load)?;
     let rate = sent as f64 / start.elapsed().as_secs_f64();
     target.server.settle(DRAIN)?;
-    // Asking for the count costs a scrape, so the time is taken before.
+    // Reading the count costs a scrape, so the time is taken first.
     let cpu = target.server.cpu()? - cpu;
     let lines = target.lines()? - lines;
     let sent = sent * load.lines as u64;
-    Ok(Taken { cpu_per_line: cpu / lines as f64, lost: 1.0 - lines as f64 / sent as f64, rate })
+    Ok(LoadResult {
+        cpu_per_line: cpu / lines as f64,
+        lost: 1.0 - lines as f64 / sent as f64,
+        rate,
+    })
 }
 
-/// Sends for as long as the load lasts; returns the number of datagrams.
+/// Sends for the duration of the load and returns the number of datagrams.
 pub fn send(port: u16, load: Load) -> Result<u64> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.connect((Ipv4Addr::LOCALHOST, port))?;
@@ -155,8 +159,8 @@ pub fn send(port: u16, load: Load) -> Result<u64> {
     Ok(sent)
 }
 
-/// What services send: mostly counters, some gauges and timers, every fourth with tags.
-fn datagrams(lines: usize) -> Vec<Vec<u8>> {
+/// Typical lines of services: mostly counters, some gauges and timers, every fourth with tags.
+pub fn datagrams(lines: usize) -> Vec<Vec<u8>> {
     let line = |at: usize| {
         let series = at % SERIES;
         let service = ["cart", "checkout", "login", "search"][series % 4];
@@ -178,17 +182,17 @@ fn datagrams(lines: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Many series.
-pub struct Many {
+/// The measurements of a large number of series.
+pub struct ManySeries {
     /// Memory before the first scrape.
     pub filled: Memory,
     /// Memory after the scrapes.
     pub scraped: Memory,
-    /// A scrape.
+    /// The cost of a scrape.
     pub scrape: Cost,
 }
 
-/// Makes so many series, each by one line over TCP, where none can be lost.
+/// Creates series, each with one line over TCP, which loses none.
 pub fn fill(target: &Target, series: usize) -> Result<()> {
     // About 140 bytes of exposition.
     let line = |at| {
@@ -203,7 +207,7 @@ pub fn fill(target: &Target, series: usize) -> Result<()> {
     send_lines(target, (0..series).map(line))
 }
 
-/// Sends lines over TCP, where none can be lost, and waits until they are worked off.
+/// Sends lines over TCP, which loses none, and waits until they have been processed.
 pub fn send_lines(target: &Target, lines: impl Iterator<Item = String>) -> Result<()> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, target.tcp))?;
     let mut block = Vec::with_capacity(128 * 1024);
@@ -220,11 +224,11 @@ pub fn send_lines(target: &Target, lines: impl Iterator<Item = String>) -> Resul
     Ok(())
 }
 
-/// File with the text that the limit of the scrape sends.
+/// File with the text that the limit program of the scrape sends.
 pub const BODY: &str = "series.txt";
 
-/// Measures a server with so many series.
-pub fn many(who: Who, programs: &Programs, series: usize) -> Result<Many> {
+/// Measures a server with this many series.
+pub fn measure_series(who: Subject, programs: &Programs, series: usize) -> Result<ManySeries> {
     let target = Target::start(who, programs)?;
     fill(&target, series)?;
     let filled = target.server.memory()?;
@@ -237,8 +241,8 @@ pub fn many(who: Who, programs: &Programs, series: usize) -> Result<Many> {
     if count != series {
         bail!("{who:?} has {count} of {series} series");
     }
-    if who == Who::Ours {
+    if who == Subject::Ours {
         std::fs::write(programs.scratch.join(BODY), body)?;
     }
-    Ok(Many { filled, scraped, scrape })
+    Ok(ManySeries { filled, scraped, scrape })
 }

@@ -1,33 +1,33 @@
-//! The tables that come out.
+//! The result tables.
 
 use std::fmt::Write as _;
 
-/// A row: what, what the peer and the limit need, what we need, and whether that is the goal.
+/// A row: the load, the results of the original, the limit and kstatd, and the goals.
 pub struct Row {
-    /// What is measured.
+    /// The measured load.
     pub what: String,
-    /// Measured on the original.
+    /// Result of the original.
     pub peer: String,
-    /// Measured on the limit.
+    /// Result of the limit program.
     pub limit: String,
-    /// Measured on kstatd.
+    /// Result of kstatd.
     pub ours: String,
-    /// What is asked for and what came out, one for each part of the goal.
+    /// The goals with their results.
     pub goals: Vec<Goal>,
 }
 
 /// One part of a row's goal.
 pub struct Goal {
-    /// The goal in words.
+    /// The goal as text.
     pub text: String,
-    /// What came out, in the unit of `at_most`.
+    /// The result, in the unit of `at_most`.
     pub value: f64,
-    /// The goal.
+    /// The upper bound.
     pub at_most: f64,
 }
 
 impl Goal {
-    /// At most `factor` times `of`, which is named `what`.
+    /// Defines a goal of at most `factor` times `of`, which is named `what`.
     pub fn times(what: &str, value: f64, factor: f64, of: f64) -> Self {
         let text = if factor < 0.5 {
             format!("≤ 1/{:.0} of {what}", 1.0 / factor)
@@ -37,17 +37,17 @@ impl Goal {
         Self { text, value: value / of, at_most: factor }
     }
 
-    /// At most `at_most`.
+    /// Defines a goal with an absolute upper bound.
     pub fn at_most(text: &str, value: f64, at_most: f64) -> Self {
         Self { text: text.to_owned(), value, at_most }
     }
 
     fn met(&self) -> bool {
-        // Not a number (nothing to compare with) is not met.
+        // NaN (nothing to compare with) does not meet the goal.
         self.value <= self.at_most
     }
 
-    fn came_out(&self) -> String {
+    fn result(&self) -> String {
         if self.at_most < 0.5 && self.value > 0.0 {
             format!("1/{:.1}", 1.0 / self.value)
         } else {
@@ -56,10 +56,10 @@ impl Goal {
     }
 }
 
-/// The table of goals as Markdown.
+/// Formats the table of goals as Markdown.
 pub fn goals(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| What | kube-state-metrics 2.20 / statsd_exporter 0.31 | Limit | kstatd | Goal | Came out | Met |\n\
+        "| Load | kube-state-metrics 2.20 / statsd_exporter 0.31 | Limit | kstatd | Goal | Result | Met |\n\
          |---|---|---|---|---|---|---|\n",
     );
     for row in rows {
@@ -73,14 +73,14 @@ pub fn goals(rows: &[Row]) -> String {
             row.limit,
             row.ours,
             join(|goal| goal.text.clone()),
-            join(Goal::came_out),
+            join(Goal::result),
             join(|goal| if goal.met() { "met".to_owned() } else { "**not met**".to_owned() }),
         );
     }
     out
 }
 
-/// A plain table as Markdown.
+/// Formats a plain table as Markdown.
 pub fn plain(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
     for row in rows {
@@ -89,7 +89,7 @@ pub fn plain(head: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// Bytes in decimal megabytes, or smaller units.
+/// Formats bytes in decimal megabytes or smaller units.
 pub fn bytes(value: f64) -> String {
     match value {
         1e9.. => format!("{:.2} GB", value / 1e9),
@@ -99,7 +99,7 @@ pub fn bytes(value: f64) -> String {
     }
 }
 
-/// Seconds in a fitting unit.
+/// Formats seconds in a suitable unit.
 pub fn seconds(value: f64) -> String {
     match value {
         10.0.. => format!("{value:.0} s"),
@@ -110,12 +110,12 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
-/// A share in percent.
+/// Formats a fraction as a percentage.
 pub fn percent(value: f64) -> String {
     format!("{:.2}%", value * 100.0)
 }
 
-/// A count with thousands separated.
+/// Formats a count with thousands separators.
 pub fn count(value: f64) -> String {
     indicatif::HumanCount(value as u64).to_string()
 }

@@ -1,6 +1,6 @@
-//! `Accept` and `Accept-Encoding`: an answer is one of those that are offered, and the one that a plain reading of the rule gives.
+//! `Accept` and `Accept-Encoding`: the choice is offered, and equals that of a simple implementation of the rule.
 //!
-//! The first byte says whether the rest is a header as it is, or entries of two bytes each of which one is made.
+//! The first byte selects a raw header, or entries that are built from two bytes each.
 #![no_main]
 
 use kstatd::exposition::negotiate::{
@@ -18,7 +18,7 @@ const DIALECTS: [Dialect; 5] = [
 
 const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily";
 
-/// What a client may ask for, in a form that all rules understand, and what it is.
+/// Returns an `Accept` entry that all dialects understand, with its media type.
 fn media(number: u8) -> (String, Option<Media>) {
     let protobuf = |encoding: &str| format!("{PROTOBUF};encoding={encoding}");
     let (text, media) = match number % 12 {
@@ -44,8 +44,8 @@ fn media(number: u8) -> (String, Option<Media>) {
     (text, media)
 }
 
-/// The best of the entries that the dialect can answer, wildcards after what is named; text where there is none.
-fn plainly(entries: &[(u8, u8)], dialect: Dialect) -> Media {
+/// A simple implementation: the best entry that the dialect offers, wildcards after named types, otherwise text.
+fn reference_choice(entries: &[(u8, u8)], dialect: Dialect) -> Media {
     let native = matches!(dialect, Dialect::Native { .. });
     let answer = |number: u8| -> Option<Media> {
         let media = media(number).1?;
@@ -82,7 +82,7 @@ fn plainly(entries: &[(u8, u8)], dialect: Dialect) -> Media {
     Media::Text
 }
 
-fn weighed(text: &str, weight: u8) -> String {
+fn with_quality(text: &str, weight: u8) -> String {
     match weight % 11 {
         10 => text.to_owned(),
         tenths => format!("{text};q=0.{tenths}"),
@@ -112,7 +112,7 @@ fn offered(text: &str) {
         };
         let content_type = choice.content_type();
         assert!(content_type.starts_with(base), "{content_type}");
-        // What is answered can be asked for.
+        // The content type of a response is a valid request for it.
         let again = format(&content_type, dialect);
         assert_eq!((again.media, again.content_type()), (choice.media, content_type));
         assert_eq!(choice.or_text().media, Media::Text);
@@ -124,11 +124,11 @@ fuzz_target!(|data: &[u8]| {
     if how & 1 == 0 {
         let Ok(text) = std::str::from_utf8(rest) else { return };
         offered(text);
-        // An item as the original wants it is never lost among others.
+        // An entry in the form that the original expects is found among others.
         let plain =
             text.split(',').any(|item| item.trim() == "gzip" || item.trim().starts_with("gzip;"));
         assert_eq!(gzip_by_item(text), plain, "{text:?}");
-        // Values in several headers are those of one, as long as each can be read.
+        // Several headers are equivalent to one with all values, if each of them is valid.
         let twice = gzip_by_weight([text, text]);
         assert_eq!(twice, gzip_by_weight([text]), "{text:?}");
         return;
@@ -137,7 +137,7 @@ fuzz_target!(|data: &[u8]| {
         rest.chunks_exact(2).take(12).map(|entry| (entry[0], entry[1])).collect();
     let separator = if how & 2 == 0 { "," } else { " ,\t" };
     let header = |text: fn(u8) -> String| {
-        let entries = entries.iter().map(|(number, weight)| weighed(&text(*number), *weight));
+        let entries = entries.iter().map(|(number, weight)| with_quality(&text(*number), *weight));
         entries.collect::<Vec<_>>().join(separator)
     };
     let accept = header(|number| media(number).0);
@@ -145,7 +145,7 @@ fuzz_target!(|data: &[u8]| {
     for dialect in DIALECTS {
         assert_eq!(
             format(&accept, dialect).media,
-            plainly(&entries, dialect),
+            reference_choice(&entries, dialect),
             "{accept:?} {dialect:?}"
         );
     }

@@ -1,5 +1,5 @@
-//! Any text as the value of a flag such as `--metric-labels-allowlist`: refused at its place, or lists whose keys select
-//! themselves.
+//! Any text as the value of a flag such as `--metric-labels-allowlist`: rejected with a position, or lists whose keys
+//! select themselves.
 #![no_main]
 
 use kstatd::resources::select::selection::{AllowListError, AllowLists};
@@ -18,11 +18,13 @@ fuzz_target!(|text: &str| {
         assert_eq!(selection.is_empty(), keys.is_empty());
         for key in keys {
             assert!(text.contains(key.as_str()) && key.matches('*').count() < 2);
-            // A lone * counts only as the first key.
+            // A lone * is a wildcard only as the first key.
             assert!(key == "*" || selection.matches(&key.replace('*', "x")), "{key:?}");
         }
         assert!(keys.first().is_none_or(|key| key != "*") || selection.matches("any\nkey"));
     }
     let resolved = lists.resolve(names(), |_| true).expect("every resource exists");
-    assert!(names().all(|name| lists.keys("*").is_none() || resolved.keys(name) == lists.keys("*")));
+    assert!(
+        names().all(|name| lists.keys("*").is_none() || resolved.keys(name) == lists.keys("*"))
+    );
 });

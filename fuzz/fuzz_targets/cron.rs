@@ -1,6 +1,6 @@
-//! Any text as the schedule and the time zone of a CronJob: refused, or due after the moment that is asked about.
+//! Any text as the schedule and time zone of a CronJob: rejected, or due after the given time.
 //!
-//! The zone stands after a line break.
+//! The time zone follows a line break.
 #![no_main]
 
 use kstatd::resources::values::cron::Schedule;
@@ -8,7 +8,8 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (i64, &str)| {
     let (base, text) = input;
-    let (text, zone) = text.split_once('\n').map_or((text, None), |(text, zone)| (text, Some(zone)));
+    let (text, zone) =
+        text.split_once('\n').map_or((text, None), |(text, zone)| (text, Some(zone)));
     match Schedule::parse(text, zone) {
         Ok(schedule) => {
             for base in [base, base % 100_000_000_000, 0] {

@@ -1,21 +1,23 @@
-//! A configuration of custom resource metrics, and an object: an error or series, never a crash.
+//! Any custom resource configuration and any object: an error or series, never a panic.
 #![no_main]
 
 use std::sync::Arc;
 
 use kstatd::cache::Rendered;
 use kstatd::resources::ObjectBytes;
-use kstatd::resources::custom::resolve::Manner;
-use kstatd::resources::custom::{Definition, Twice, ValueError, ValueErrors, load, resolve};
+use kstatd::resources::custom::resolve::ResolveOptions;
+use kstatd::resources::custom::{
+    Definition, DuplicatePolicy, ValueError, ValueErrors, load, resolve,
+};
 use libfuzzer_sys::fuzz_target;
 
-struct Nobody;
+struct IgnoreErrors;
 
-impl ValueErrors for Nobody {
+impl ValueErrors for IgnoreErrors {
     fn value_error(&self, _: &ValueError<'_>) {}
 }
 
-/// The configuration, and behind a line of its own the object.
+/// Separates the configuration from the object.
 const SEPARATOR: &str = "\n=====\n";
 
 fuzz_target!(|data: &[u8]| {
@@ -41,14 +43,14 @@ fuzz_target!(|data: &[u8]| {
             namespaced: true,
         })
         .collect();
-    for twice in [Twice::Both, Twice::Last] {
-        let manner = Manner {
+    for duplicates in [DuplicatePolicy::Merge, DuplicatePolicy::KeepLast] {
+        let options = ResolveOptions {
             families: Arc::default(),
-            keep_duplicates: twice == Twice::Last,
-            twice,
-            errors: Arc::new(Nobody),
+            keep_duplicates: duplicates == DuplicatePolicy::KeepLast,
+            duplicates,
+            errors: Arc::new(IgnoreErrors),
         };
-        let Ok(resolution) = resolve(&loaded.config, &served, &manner) else { continue };
+        let Ok(resolution) = resolve(&loaded.config, &served, &options) else { continue };
         let mut rendered = Rendered::default();
         for resolved in &resolution.resources {
             if resolved.renderer.render(ObjectBytes::Json(object.as_bytes()), &mut rendered).is_ok()

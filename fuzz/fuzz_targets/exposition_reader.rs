@@ -1,5 +1,5 @@
-//! Expositions of others, as `kstatd diff` and `kstatd cardinality` read them: the same lines however they are cut, an error that names
-//! the line; what is valid is understood, and nothing differs from itself.
+//! Foreign expositions, as read by `kstatd diff` and `kstatd cardinality`: the same lines for every split, errors
+//! that name the line, valid input accepted, and no differences from itself.
 //!
 //! The first byte sets the size of the pieces.
 #![no_main]
@@ -42,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
         let read = read.iter().filter(|line| line.starts_with("Sample")).count();
         assert_eq!(read, samples, "{text}");
     }
-    // A file that begins like gzip is taken for one.
+    // Input with the magic number of gzip is decompressed.
     if !body.starts_with(&[0x1f, 0x8b]) {
         std::fs::write(FILE.path(), body).expect("written");
         match fuzzed::differ(FILE.path(), FILE.path()) {

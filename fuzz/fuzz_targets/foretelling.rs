@@ -1,6 +1,6 @@
-//! Any lines: what is said of each before it comes is what it does to the series of a process, with and without budgets.
+//! Any lines: `explain` predicts the effect of each line on the series, with and without budgets.
 //!
-//! The first byte chooses the mapping and the flags.
+//! The first byte selects mapping and flags.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use kstatd::exposition::budget::{Budget, BudgetMode};
 use kstatd::exposition::{Format, ScrapeQuery};
 use kstatd::fuzzed;
 use kstatd::statsd::line::ParserFlags;
-use kstatd::statsd::mapper::Mapper;
+use kstatd::mapper::Mapper;
 use kstatd::statsd::{Clock, Offline, OfflineConfig, is_own_name};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -28,7 +28,7 @@ const MAPPINGS: [&str; 4] = [
      - {match: \"^(.*)$\", match_type: regex, name: \"$1\", labels: {whole: \"${1}\"}}\n",
 ];
 
-/// All series that a scrape shows, without their values, and observers without the names of their parts.
+/// Returns all series of a scrape, without values; an observer is one series.
 fn series(offline: &Offline) -> BTreeSet<String> {
     let body: Vec<u8> = offline.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
     let text = String::from_utf8(body).expect("UTF-8");
@@ -36,7 +36,7 @@ fn series(offline: &Offline) -> BTreeSet<String> {
     names.filter_map(|line| line.rsplit_once(' ')).map(|(series, _)| series.to_owned()).collect()
 }
 
-/// Whether a series is among them; that of an observer by its count.
+/// Returns whether a series exists; an observer is identified by its count.
 fn has(among: &BTreeSet<String>, series: &str, kind: &str) -> bool {
     let (name, labels) = series.split_at(series.find('{').unwrap_or(series.len()));
     let suffix = if kind == "observer" { "_count" } else { "" };
@@ -77,7 +77,7 @@ fuzz_target!(|data: &[u8]| {
         let words = offline.line(line);
         let after = series(&offline);
         let parts = told["parts"].as_array().expect("parts");
-        // What a sample does to those behind it in its line is not foretold.
+        // Effects of a sample on later samples of the same line are not predicted.
         let mut samples = parts.iter().filter_map(|part| part.get("sample"));
         let (sample, others) = (samples.next(), samples.count());
         if others > 0 || told["further"] != 0 {
@@ -106,7 +106,8 @@ fuzz_target!(|data: &[u8]| {
                 assert!(has(&after, shown, kind), "{shown} is not in {after:?}: {json}");
                 assert_eq!(has(&before, shown, kind), state != "new", "{before:?}: {json}");
                 if state != "new" {
-                    // What a summary or a histogram shows may be more than before, its series are the same ones.
+                    // Summaries and histograms may have more buckets or quantiles than before, but the series are the
+                    // same.
                     assert!(before.is_subset(&after), "{json}");
                 }
             }

@@ -1,21 +1,22 @@
-//! Any small mapping and any names: the mapper finds the rule that a plain reading of the file finds, with the same captures.
+//! Any small mapping and any names: the mapper finds the same rule and captures as a linear search of the file.
 //!
-//! The first byte sets the order of globs, then each rule has a byte for its form and one for each part, up to a zero; what is left are names.
+//! The first byte sets the order of globs. Each rule has a byte for its form and one for each part, up to a zero; the
+//! remaining bytes are names.
 #![no_main]
 
 use std::fmt::Write as _;
 
 use kstatd::exposition::{Format, ScrapeQuery};
-use kstatd::statsd::mapper::{Action, Buffer, Mapper, MetricType, Verdict};
+use kstatd::mapper::{Action, Buffer, Mapper, MetricType, Verdict};
 use kstatd::statsd::{Offline, OfflineConfig};
 use libfuzzer_sys::fuzz_target;
 
-/// Parts of patterns; stars are half of them.
+/// Parts of patterns; half of them are stars.
 const PARTS: [&str; 8] = ["a", "*", "b", "*", "c-d", "*", "a1", "*"];
-/// Parts of names, each of what a part of a pattern can be near to.
+/// Parts of names, similar to the parts of patterns.
 const SEGMENTS: [&str; 8] = ["a", "b", "c-d", "a1", "", "x", "*", "é"];
-/// Rules, parts of a pattern and of a name.
-const MOST: usize = 12;
+/// Maximum number of rules, and of parts of a pattern or a name.
+const MAX_COUNT: usize = 12;
 
 #[derive(Debug)]
 struct Rule {
@@ -36,7 +37,7 @@ enum Search {
     Begins,
     Ends,
     Within,
-    /// Begins so, with one more segment behind a dot, which is captured.
+    /// A prefix followed by one captured segment.
     Segment,
 }
 
@@ -45,7 +46,7 @@ impl Rule {
         let kind = [None, None, Some(MetricType::Counter), Some(MetricType::Gauge)];
         let kind = kind[usize::from(form & 3)];
         let parts: Vec<&str> =
-            parts.iter().take(MOST).map(|part| PARTS[usize::from(part & 7)]).collect();
+            parts.iter().take(MAX_COUNT).map(|part| PARTS[usize::from(part & 7)]).collect();
         if parts.is_empty() {
             return None;
         }
@@ -59,7 +60,7 @@ impl Rule {
         Some(Self { kind, drops: form & 4 == 4, pattern })
     }
 
-    /// The captures, if it matches.
+    /// Returns the captures if the rule matches.
     fn captures(&self, name: &str) -> Option<Vec<String>> {
         match &self.pattern {
             Pattern::Glob(parts) => {
@@ -115,9 +116,10 @@ impl Rule {
     }
 }
 
-/// The rule that decides, as the documentation tells it: globs before regular expressions; of globs the first in the file, or without
-/// an order the one with a literal where another has a star, from left to right; of regular expressions the first.
-fn decides<'r>(
+/// Returns the rule that applies, as documented: globs before regular expressions. Of globs, the first one in the
+/// file or, unordered, the one with a literal where another has a star, from left to right; of regular expressions,
+/// the first one.
+fn matching_rule<'r>(
     rules: &'r [Rule],
     ordered: bool,
     name: &str,
@@ -146,7 +148,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&how, mut rest)) = data.split_first() else { return };
     let ordered = how & 1 == 0;
     let mut rules = Vec::new();
-    for _ in 0..usize::from(how >> 1) % MOST {
+    for _ in 0..usize::from(how >> 1) % MAX_COUNT {
         let Some((&form, after)) = rest.split_first() else { break };
         let end = after.iter().position(|byte| *byte == 0).unwrap_or(after.len());
         rules.extend(Rule::read(form, &after[..end]));
@@ -160,10 +162,10 @@ fuzz_target!(|data: &[u8]| {
     let mut buffer = Buffer::default();
     for name in rest.split(|byte| *byte == 0).take(8) {
         let name: Vec<&str> =
-            name.iter().take(MOST).map(|at| SEGMENTS[usize::from(at & 7)]).collect();
+            name.iter().take(MAX_COUNT).map(|at| SEGMENTS[usize::from(at & 7)]).collect();
         let name = name.join(".");
         for kind in MetricType::ALL {
-            let want = decides(&rules, ordered, &name, kind);
+            let want = matching_rule(&rules, ordered, &name, kind);
             let found = mapper.map(&name, kind, &mut buffer);
             let found = found.map(|mapped| {
                 let captures = mapped.labels().map(|(_, value)| value.to_owned()).collect();
@@ -177,7 +179,7 @@ fuzz_target!(|data: &[u8]| {
             let want = want.map(|(number, rule)| {
                 let captures = rule.captures(&name).expect("it matches");
                 let mut captures: Vec<(usize, String)> = captures.into_iter().enumerate().collect();
-                // Labels are sorted by their names, in which 10 comes before 2.
+                // Labels are sorted by name, and 10 precedes 2.
                 captures.sort_by_key(|(at, _)| format!("c{}", at + 1));
                 let captures: Vec<String> =
                     captures.into_iter().map(|(_, text)| format!("<{text}>")).collect();
@@ -191,8 +193,8 @@ fuzz_target!(|data: &[u8]| {
                 let fits = rule.captures(&name).is_some();
                 let of_type = rule.kind.is_none_or(|of| of == kind);
                 let as_told = match tried.verdict {
-                    Verdict::Decides => is_first,
-                    Verdict::Behind { rule, .. } => {
+                    Verdict::Wins => is_first,
+                    Verdict::Overridden { rule, .. } => {
                         let first = want.as_ref().map(|(number, ..)| *number);
                         fits && of_type && !is_first && first == Some(rule)
                     }
@@ -202,7 +204,7 @@ fuzz_target!(|data: &[u8]| {
                 assert!(as_told, "{tried:?} of {name:?} {kind:?} by\n{text}");
             }
         }
-        // The same through the whole pipeline, where names are known by then.
+        // The same through the whole pipeline, where names are already known.
         if name.is_empty() || rules.is_empty() {
             continue;
         }
@@ -213,7 +215,7 @@ fuzz_target!(|data: &[u8]| {
         let body: Vec<u8> =
             offline.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
         let body = String::from_utf8(body).expect("UTF-8");
-        match decides(&rules, ordered, &name, MetricType::Counter) {
+        match matching_rule(&rules, ordered, &name, MetricType::Counter) {
             Some((_, rule)) if rule.drops => assert_eq!(body, "", "{name} by\n{text}"),
             Some((number, _)) => {
                 let sample = body.lines().find(|line| !line.starts_with('#')).unwrap_or_default();

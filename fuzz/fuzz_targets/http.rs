@@ -1,4 +1,4 @@
-//! Any text in the headers and the query that choose an exposition.
+//! Any text in the headers and the query that select an exposition.
 #![no_main]
 
 use kstatd::exposition::negotiate::{Dialect, format, gzip_by_item, gzip_by_weight};
@@ -12,10 +12,10 @@ fuzz_target!(|text: &str| {
         Dialect::Native { protobuf: true },
     ] {
         let choice = format(text, dialect);
-        // The answer must be a header value.
+        // The content type is a valid header value.
         assert!(choice.content_type().bytes().all(|byte| (b' '..=b'~').contains(&byte)));
     }
-    // An item that is asked for and nothing else is agreed on by both rules.
+    // Both rules agree if a single coding is requested.
     if text.trim() == "gzip" {
         assert!(gzip_by_item(text) && gzip_by_weight([text]));
     }

@@ -1,4 +1,4 @@
-//! Lists and watches from any bytes: no panic, and the same result however the body is cut.
+//! Lists and watches from any bytes: no panic, and the same result for every split of the body.
 //!
 //! The first byte sets the encoding and the size of the pieces.
 #![no_main]

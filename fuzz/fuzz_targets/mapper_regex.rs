@@ -1,12 +1,12 @@
-//! Any text as the regular expression of a rule: it is refused at its place, or it can be searched for in any name.
+//! Any text as the regular expression of a rule: rejected with its position, or usable for any name.
 #![no_main]
 
-use kstatd::statsd::mapper::{Buffer, Mapper, MetricType, ProblemClass};
+use kstatd::mapper::{Buffer, Mapper, MetricType, ProblemClass};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (&str, &str)| {
     let (pattern, name) = input;
-    // A text of JSON is one of YAML.
+    // JSON text is valid YAML.
     let Ok(quoted) = serde_json::to_string(pattern) else { return };
     let text = format!(
         "mappings:\n- {{match: {quoted}, match_type: regex, name: n, labels: {{l: \"$0$1\"}}}}\n"

@@ -1,7 +1,7 @@
-//! Any text as a mapping file: it loads or has problems with a place; what loads can be looked up in and dumped.
+//! Any text as a mapping file: problems with positions, or a mapping that supports lookups and dumps.
 #![no_main]
 
-use kstatd::statsd::mapper::{Buffer, Mapper, MetricType, Verdict};
+use kstatd::mapper::{Buffer, Mapper, MetricType, Verdict};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -15,8 +15,10 @@ fuzz_target!(|text: &str| {
             for name in ["", "a", "a.b", "a.b.c", "é.-.1"] {
                 for kind in MetricType::ALL {
                     let explained = mapper.explain(name, kind);
-                    let mut deciding = explained.iter().filter(|tried| tried.verdict == Verdict::Decides);
-                    let decides = mapper.map(name, kind, &mut buffer).map(|mapped| mapped.rule.index);
+                    let mut deciding =
+                        explained.iter().filter(|tried| tried.verdict == Verdict::Wins);
+                    let decides =
+                        mapper.map(name, kind, &mut buffer).map(|mapped| mapped.rule.index);
                     assert_eq!(deciding.next().map(|tried| tried.index), decides);
                     assert_eq!(deciding.next(), None);
                     if let Some(mapped) = mapper.map(name, kind, &mut buffer) {

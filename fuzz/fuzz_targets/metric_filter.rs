@@ -1,6 +1,6 @@
-//! Any text as a pattern of the lists of metrics: refused by name, or a yes or no for any family.
+//! Any text as a pattern of an allow or deny list: rejected with the pattern, or a decision for any family.
 //!
-//! What stands after the last line break is the family's name.
+//! The text after the last line break is the name of the family.
 #![no_main]
 
 use kstatd::resources::select::filter::{FamilyFilter, FilterError};
@@ -10,7 +10,7 @@ fuzz_target!(|text: &str| {
     let (pattern, name) = text.rsplit_once('\n').unwrap_or((text, "kube_pod_info"));
     let list = [pattern.to_owned()];
     match (FamilyFilter::new(&list, &[], &[]), FamilyFilter::new(&[], &list, &[])) {
-        // What one list takes the other leaves out.
+        // The deny list excludes what the allow list includes.
         (Ok(allow), Ok(deny)) => assert_ne!(allow.enabled(name, false), deny.enabled(name, false)),
         (Err(FilterError::Pattern { pattern: named, .. }), Err(_)) => assert_eq!(named, pattern),
         other => panic!("{other:?}"),

@@ -1,7 +1,7 @@
-//! What the kubelet says of disks, and the mount table: the same series however a body is cut, a valid exposition, and each overlay at
-//! the place that the kernel writes for it.
+//! The kubelet's summary and the mount table: the same series for every split of a body, a valid exposition, and each
+//! overlay mount at its path.
 //!
-//! The first byte sets the size of the pieces, and whether the rest is a mount table as it is.
+//! The first byte sets the size of the pieces, and whether the rest is a raw mount table.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../tests/support/exposition.rs"]
 mod exposition;
 
-/// Without what depends on when it is asked for.
+/// Removes values that depend on the time of the scrape.
 fn node(body: &[u8], step: usize, torn: bool) -> String {
     let pieces = body.chunks(step).map(Bytes::copy_from_slice).collect();
     let text = fuzzed::node(pieces, torn);
@@ -24,7 +24,7 @@ fn node(body: &[u8], step: usize, torn: bool) -> String {
     text.lines().filter(timeless).collect::<Vec<_>>().join("\n")
 }
 
-/// As `seq_show_option` of the kernel writes it.
+/// Escapes as `seq_show_option` of the kernel does.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.chars() {

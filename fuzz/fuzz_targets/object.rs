@@ -1,6 +1,6 @@
-//! Any bytes as an object of any kind, in both encodings: an error, or whole lines that a scrape can print.
+//! Any bytes as an object of any kind, in both encodings: an error, or complete lines that a scrape can print.
 //!
-//! The first byte chooses kind and encoding.
+//! The first byte selects kind and encoding.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

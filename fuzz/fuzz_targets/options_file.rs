@@ -1,13 +1,14 @@
-//! Any text as an options file: whatever is against it has a place in it, and what is of the wrong form changes nothing.
+//! Any text as an options file: every error has a position, and values of a wrong type change nothing.
 #![no_main]
 
 use kstatd::cli::kube_flags::KubeArgs;
+use kstatd::cli::load::Load;
 use kstatd::cli::options_file::merge;
-use kstatd::statsd::mapper::Severity;
+use kstatd::mapper::Severity;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let merged = merge(text, &KubeArgs::default());
+    let merged = merge(text, &KubeArgs::default(), Load::First);
     let lines = text.split(['\n', '\r']).count() as u64;
     for problem in &merged.problems {
         assert!(problem.line > 0 && problem.line <= lines && problem.column > 0, "{problem}");

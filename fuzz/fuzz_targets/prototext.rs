@@ -1,15 +1,15 @@
-//! Any bytes as a stream of protobuf messages: the same text however the stream is cut.
+//! Any bytes as a stream of protobuf messages: the same text for every split of the stream.
 //!
 //! The first byte sets the layout and the size of the pieces.
 #![no_main]
 
 use bytes::Bytes;
-use kstatd::exposition::prototext::{Layout, Texts};
+use kstatd::exposition::prototext::{Layout, TextConverter};
 use libfuzzer_sys::fuzz_target;
 
 fn text(body: &[u8], step: usize, layout: Layout) -> Vec<u8> {
     let chunks = body.chunks(step).map(Bytes::copy_from_slice);
-    Texts::new(chunks, layout).flatten().collect()
+    TextConverter::new(chunks, layout).flatten().collect()
 }
 
 fuzz_target!(|data: &[u8]| {

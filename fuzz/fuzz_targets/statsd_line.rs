@@ -1,4 +1,4 @@
-//! Any bytes as a StatsD line: parsing must end, in time linear in the length, with sorted and unique labels.
+//! Any bytes as a StatsD line: parsing ends in linear time, with sorted and unique labels.
 //!
 //! The first byte sets the parser's flags.
 #![no_main]

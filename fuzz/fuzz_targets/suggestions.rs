@@ -1,6 +1,7 @@
-//! Any lines: the rules that `kstatd cardinality suggest` finds are a mapping, never make more series, and as many as is said.
+//! Any lines: the rules of `kstatd cardinality suggest` are a valid mapping, never create more series, and create the
+//! stated number.
 //!
-//! The first byte sets the flags, and from how many values on there are too many.
+//! The first byte sets the flags and the minimum number of values.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -9,14 +10,14 @@ use std::sync::{Arc, LazyLock};
 use kstatd::exposition::{Format, ScrapeQuery};
 use kstatd::fuzzed;
 use kstatd::statsd::line::ParserFlags;
-use kstatd::statsd::mapper::Mapper;
+use kstatd::mapper::Mapper;
 use kstatd::statsd::{Offline, OfflineConfig, is_own_name};
 use libfuzzer_sys::fuzz_target;
 
 static FILE: LazyLock<tempfile::NamedTempFile> =
     LazyLock::new(|| tempfile::NamedTempFile::new_in("/dev/shm").expect("a file in memory"));
 
-/// What the pipeline makes of lines: its series.
+/// Returns the series that the pipeline creates for lines.
 fn series(mapping: &str, flags: ParserFlags, lines: &[u8]) -> BTreeSet<String> {
     let mapper =
         Mapper::from_yaml(mapping).unwrap_or_else(|problems| panic!("{problems:?}\n{mapping}"));
@@ -30,7 +31,7 @@ fn series(mapping: &str, flags: ParserFlags, lines: &[u8]) -> BTreeSet<String> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(name).collect()
 }
 
-/// The number behind this in what is said.
+/// Returns the number that follows `before` in the text.
 fn number(text: &str, before: &str) -> Option<usize> {
     let (_, rest) = text.lines().next()?.split_once(before)?;
     let digits = rest.chars().take_while(|c| c.is_ascii_digit() || *c == ',');

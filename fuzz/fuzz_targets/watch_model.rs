@@ -1,14 +1,15 @@
-//! Any sequence of lists, watches, faults, changes and scrapes against a simulated API server, in simulated time: each scrape shows each
-//! scope as the cluster had it at one moment, never a part of it and never anything twice, and at the end as it is.
+//! Any sequence of lists, watches, faults, changes and scrapes against a simulated API server, in simulated time:
+//! each scrape shows one past state of each kind and namespace, complete and without duplicates, and the last one the
+//! final state.
 //!
-//! `kstatd::kube::history` says how bytes are read. `KSTATD_TOLD=FILE cargo test --lib histories_that_bytes_tell` runs an input under a
-//! debugger, with `KSTATD_TRACE=1` all requests are printed.
+//! `kstatd::kube::history` decodes the bytes. `KSTATD_HISTORY=FILE cargo test --lib histories_from_bytes` runs an
+//! input under a debugger; `KSTATD_TRACE=1` prints all requests.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    if let Some(violation) = kstatd::kube::history::told(data) {
+    if let Some(violation) = kstatd::kube::history::run_bytes(data) {
         panic!("{violation}");
     }
 });

@@ -1,4 +1,4 @@
-//! Any bytes as a web configuration: refused with the place, or loaded; and reading stays within bounds.
+//! Any bytes as a web configuration: rejected with the position, or loaded, in bounded time.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 static FILE: LazyLock<tempfile::NamedTempFile> =
     LazyLock::new(|| tempfile::NamedTempFile::new_in("/dev/shm").expect("a file in memory"));
 
-/// What an error begins with: the line of a problem, or a key which the file has once.
+/// Beginnings of errors: the line of a problem, or a key that occurs once in the file.
 const PLACES: [&str; 10] = [
     "line ",
     "the hash of user ",
@@ -24,12 +24,15 @@ const PLACES: [&str; 10] = [
 fuzz_target!(|data: &[u8]| {
     std::fs::write(FILE.path(), data).expect("written");
     match kstatd::fuzzed::web_config(FILE.path()) {
-        // It names other files.
+        // It refers to other files.
         None => {}
-        Some(Ok((tls, http2))) => assert!(std::str::from_utf8(data).is_ok() && (tls || !http2)),
+        Some(Ok((tls, http2))) => {
+            let is_utf16 = data.starts_with(&[0xfe, 0xff]) || data.starts_with(&[0xff, 0xfe]);
+            assert!((is_utf16 || std::str::from_utf8(data).is_ok()) && (tls || !http2));
+        }
         Some(Err(reason)) => {
             assert!(PLACES.iter().any(|place| reason.starts_with(place)), "{reason}");
-            // Each problem quotes one value at most.
+            // Each problem quotes at most one value.
             assert!(
                 reason.len() <= 4096 + 300 * data.len().max(1) + data.len() * data.len() / 16,
                 "{}",

@@ -1,35 +1,34 @@
-//! How servers are reached that a command asks: its flags, with what their files hold.
-
-use std::fs;
+//! Connections of commands to servers: flags, credentials and the event loop.
 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::native::AccessArgs;
+use crate::config_file;
 use crate::kube::client::endpoint::Access;
 use crate::telemetry::VERSION;
 
-/// What commands call themselves in requests.
+/// Returns the `User-Agent` of commands.
 pub(crate) fn user_agent() -> String {
     format!("kstatd/{VERSION}")
 }
 
-/// An event loop for what a command asks.
+/// Builds the single-threaded runtime of a command.
 ///
 /// # Errors
-/// The system has no more of what it takes.
-pub(crate) fn event_loop() -> Result<Runtime, String> {
+/// Returns an error if the system provides no event queue.
+pub(crate) fn command_runtime() -> Result<Runtime, String> {
     let made = Builder::new_current_thread().enable_all().build();
     made.map_err(|error| format!("cannot start: {error}"))
 }
 
-/// What the flags say, the password read.
+/// Builds the access settings from the flags and reads the password file.
 ///
 /// # Errors
-/// The file with the password cannot be read.
+/// Returns an error if the password file cannot be read.
 pub(crate) fn access(args: AccessArgs) -> Result<Access, String> {
     let password = match &args.password_file {
         Some(path) => {
-            let text = fs::read_to_string(path);
+            let text = config_file::read(path);
             let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
             Some(text.trim_end_matches(['\r', '\n']).to_owned())
         }

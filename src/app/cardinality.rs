@@ -1,19 +1,19 @@
-//! `kstatd cardinality suggest`: flags and files into what is looked for.
+//! The `kstatd cardinality suggest` command.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::access::{access, event_loop, user_agent};
+use super::access::{access, command_runtime, user_agent};
 use super::output::print;
 use crate::cli::native::SuggestArgs;
 use crate::config_file;
-use crate::statsd::mapper::{Mapper, Problem};
+use crate::mapper::{Mapper, Problem};
 use crate::tools::cardinality::{self, Options, Origin};
 
-/// Prints rules, or what some would change.
+/// Prints suggested rules, or the effect of the rules given by `--dry-run`.
 ///
 /// # Errors
-/// Something cannot be read, is no mapping, or does not answer.
+/// Returns an error if a file cannot be read or parsed, or if the process does not respond.
 pub(crate) fn suggest(args: SuggestArgs) -> Result<(), String> {
     let statsd = &args.statsd.0;
     let origin = match args.addr {
@@ -29,15 +29,15 @@ pub(crate) fn suggest(args: SuggestArgs) -> Result<(), String> {
         rules: args.dry_run.as_deref().map(mapping).transpose()?,
         least: args.min_values,
     };
-    let runtime = event_loop()?;
+    let runtime = command_runtime()?;
     let text = runtime.block_on(cardinality::run(options))?;
     match print(&text) {
         ExitCode::SUCCESS => Ok(()),
-        _ => Err("what was found is not printed".to_owned()),
+        _ => Err("cannot write to standard output".to_owned()),
     }
 }
 
-/// The text of a mapping file that can be used.
+/// Reads and validates a mapping file.
 fn mapping(path: &Path) -> Result<String, String> {
     let named = |reason: String| format!("{}: {reason}", path.display());
     let text = config_file::read(path).map_err(named)?;

@@ -1,4 +1,4 @@
-//! `kstatd demo`: an ordinary run against the demonstration's cluster.
+//! The `kstatd demo` command: runs against a simulated cluster.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
@@ -9,10 +9,10 @@ use crate::cli::native::{DemoArgs, LogArgs, LogStyle, RunArgs};
 use crate::server::listen::ListenAddress;
 use crate::tools::demo::{Addresses, Demo, DemoOptions};
 
-/// Runs it until a signal ends it.
+/// Runs the demo until a signal ends it.
 ///
 /// # Errors
-/// What keeps it from starting, such as a busy port.
+/// Returns the reason why it cannot start, such as a port in use.
 pub fn main(args: &DemoArgs) -> Result<(), String> {
     let log = LogArgs { log_format: LogStyle::Text, log_level: args.log_level };
     crate::telemetry::log::init(config::own_log(&log));
@@ -26,14 +26,14 @@ pub fn main(args: &DemoArgs) -> Result<(), String> {
         events_per_second: args.churn,
         lines_per_second: args.statsd_rate,
     };
-    block_on(async |starting| {
+    block_on(async |guard| {
         let demo = Demo::start(options)
             .await
             .map_err(|error| format!("cannot start the simulated cluster: {error}"))?;
         let ordinary = run_args(args, &log, demo.api_server());
         tokio::select! {
             biased;
-            outcome = run::run(personality::kstatd(&ordinary), starting) => outcome,
+            outcome = run::run(personality::kstatd(&ordinary), guard) => outcome,
             shown = demo.show(addresses) => {
                 shown.map_err(|error| format!("cannot send StatsD lines: {error}"))
             }
@@ -41,7 +41,7 @@ pub fn main(args: &DemoArgs) -> Result<(), String> {
     })
 }
 
-/// The flags that an ordinary run would have.
+/// Returns the equivalent flags of `kstatd run`.
 fn run_args(args: &DemoArgs, log: &LogArgs, api_server: String) -> RunArgs {
     let mut run = RunArgs {
         profiles: Default::default(),
@@ -57,12 +57,12 @@ fn run_args(args: &DemoArgs, log: &LogArgs, api_server: String) -> RunArgs {
     run
 }
 
-/// An address at which a listener can be reached from here.
+/// Returns an address for connecting to a listener from this host.
 fn reachable(flag: &str, text: &str) -> Result<SocketAddr, String> {
     let fault = |reason: &dyn std::fmt::Display| format!("{flag}={text}: {reason}");
     let ListenAddress { host, port } = ListenAddress::parse(text).map_err(|error| fault(&error))?;
     if port == 0 {
-        return Err(fault(&"the demonstration needs a fixed port"));
+        return Err(fault(&"the demo needs a fixed port"));
     }
     let host = if host.is_empty() { Ipv4Addr::LOCALHOST.to_string() } else { host };
     let mut found = (host.as_str(), port).to_socket_addrs().map_err(|error| fault(&error))?;

@@ -1,4 +1,4 @@
-//! The program under its own name.
+//! The `kstatd` command line: dispatches to the commands.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -8,37 +8,41 @@ use std::sync::Arc;
 
 use clap::Parser;
 
-use super::access::{self, event_loop, user_agent};
-use super::output::{complain, print};
-use super::{compare, personality, run};
+use super::access::{self, command_runtime, user_agent};
+use super::output::{print, print_error};
+use super::{diff, personality, run};
 use crate::cli::kube_args::KubeArgs;
 use crate::cli::native::{
-    CardinalityCommand, CheckArgs, Cli, CliCommand, ExplainArgs, RbacArgs, RenderCommand,
-    RenderKubeArgs, RenderStatsdArgs, RunArgs, StatusArgs,
+    CardinalityCommand, CheckArgs, Cli, CliCommand, CustomCommand, DraftArgs, ExplainArgs,
+    RbacArgs, RenderCommand, RenderKubeArgs, RenderStatsdArgs, RunArgs, StatusArgs,
 };
+use crate::cli::profile::{ProfileCommand, ProfileDiffArgs};
 use crate::cli::statsd_flags::StatsdArgs;
 use crate::cli::{completion, config, manual, options_file};
 use crate::config_file;
 use crate::exposition::Format;
+use crate::mapper::{Mapper, ProblemClass, Severity};
 use crate::resources::custom;
 use crate::statsd::explain as statsd_explain;
-use crate::statsd::mapper::{Mapper, ProblemClass, Severity};
 use crate::statsd::mapping;
 use crate::telemetry::VERSION;
-use crate::tools::ask::Asked;
-use crate::tools::{check_config, explain, manifests, rbac, render_kube, render_statsd, status};
+use crate::tools::process_client::ProcessClient;
+use crate::tools::{
+    check_config, custom_draft, explain, manifests, profile, rbac, render_kube, render_statsd,
+    status,
+};
 
-/// Runs it.
+/// Parses the command line and runs the command.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
-    let comparing = argv.get(1).is_some_and(|word| word == "diff");
+    let is_diff = argv.get(1).is_some_and(|word| word == "diff");
     let cli = match Cli::try_parse_from(argv) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and succeed, all else is an error.
+            // Help and version go to standard output and exit with 0; everything else is an error.
             let failed = error.use_stderr();
             let _ = error.print();
             return match failed {
-                true if comparing => compare::Outcome::Trouble.into(),
+                true if is_diff => diff::Outcome::Failed.into(),
                 true => ExitCode::FAILURE,
                 false => ExitCode::SUCCESS,
             };
@@ -51,8 +55,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Some(CliCommand::Demo(args)) => super::demo::main(&args),
         #[cfg(not(feature = "demo"))]
         Some(CliCommand::Demo(_)) => {
-            Err("this program was built without the simulated cluster of \
-             `demo`, as container images are; in its sources, `cargo run --release -- demo` has it"
+            Err("this build does not include `demo`, like the container images; run `cargo run --release -- demo` in the source tree"
                 .to_owned())
         }
         Some(CliCommand::Render { what: RenderCommand::Kube(args) }) => render(&args),
@@ -64,13 +67,15 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             super::cardinality::suggest(*args)
         }
         Some(CliCommand::CheckConfig(args)) => check(&args),
+        Some(CliCommand::Custom { what: CustomCommand::Draft(args) }) => draft(&args),
         Some(CliCommand::Node(args)) => {
             crate::telemetry::log::init(config::own_log(&args.log));
             run::main(personality::node(&args))
         }
         Some(CliCommand::Overhead(args)) => super::overhead::main(args),
+        Some(CliCommand::Profile { what: ProfileCommand::Diff(args) }) => profile_diff(&args),
         Some(CliCommand::Rbac(args)) => rbac(&args),
-        Some(CliCommand::Diff(args)) => return compare::main(*args).into(),
+        Some(CliCommand::Diff(args)) => return diff::main(*args).into(),
         Some(CliCommand::Version) => return print(&format!("kstatd {VERSION}\n")),
         Some(CliCommand::Completion { shell }) => return print(&completion::kstatd(shell)),
         Some(CliCommand::Man { command, out: None }) => match manual::page(&command) {
@@ -78,7 +83,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             Err(error) => Err(error),
         },
         Some(CliCommand::Man { out: Some(folder), .. }) => manual::write(&folder),
-        // These names are taken before this parser runs.
+        // Handled before this parser runs, unless options precede the name.
         Some(CliCommand::KubeStateMetrics(foreign)) => {
             return super::kube_state_metrics::main(&foreign.args);
         }
@@ -89,13 +94,13 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("error: {error}"));
+            print_error(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// `kstatd run`.
+/// Runs `kstatd run`.
 fn run(args: &RunArgs) -> Result<(), String> {
     crate::telemetry::log::init(config::own_log(&args.log));
     run::main(personality::kstatd(args))
@@ -108,20 +113,23 @@ fn format(openmetrics: bool) -> Format {
 fn render(args: &RenderKubeArgs) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut kube = args.kube.0.clone();
-    let file = config::read_options_file(&mut kube).map_err(|error| text(&error))?;
+    let file =
+        config::read_options_file(&mut kube, config::Load::First).map_err(|error| text(&error))?;
     for problem in file.iter().flat_map(|file| &file.problems) {
-        // What is against a start alone does not matter here.
+        // Skip problems that only matter for a running process.
         match problem.class {
-            ProblemClass::SeveralWildcards => complain(&format!(
-                "warning: {problem}; it selects nothing here, the exporter refuses it"
+            ProblemClass::SeveralWildcards => print_error(&format!(
+                "warning: {problem}; ignored here, but a running exporter rejects it"
             )),
-            _ if problem.severity == Severity::Warning => complain(&format!("warning: {problem}")),
+            _ if problem.severity == Severity::Warning => {
+                print_error(&format!("warning: {problem}"))
+            }
             _ => {}
         }
     }
     let manifests = manifests::load(&args.files).map_err(|error| text(&error))?;
     if manifests.is_empty() {
-        complain("warning: there is no object in the input");
+        print_error("warning: no objects in the input");
     }
     let custom = custom_resources(&kube, &manifests)?;
     let resources = if kube.custom_resources_only {
@@ -137,7 +145,7 @@ fn render(args: &RenderKubeArgs) -> Result<(), String> {
     };
     let named = !kube.resources.is_empty() || kube.custom_resources_only;
     if let Some(line) = render_kube::skipped(&manifests, &selection, named) {
-        complain(&line);
+        print_error(&line);
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match render_kube::render(&manifests, &selection, format(args.openmetrics), &mut out) {
@@ -150,20 +158,20 @@ fn render(args: &RenderKubeArgs) -> Result<(), String> {
     }
 }
 
-/// Says what is wrong with values, each time.
-struct Complaints;
+/// Prints value errors to standard error without deduplication.
+struct StderrValueErrors;
 
-impl custom::ValueErrors for Complaints {
+impl custom::ValueErrors for StderrValueErrors {
     fn value_error(&self, error: &custom::ValueError<'_>) {
         let custom::ValueError { family, path, namespace, name, value, count, .. } = error;
         let reason = error.reason.as_str();
-        complain(&format!(
+        print_error(&format!(
             "warning: {family}: {namespace}/{name}: {path}: {reason} ({value}), values: {count}"
         ));
     }
 }
 
-/// The custom resources that are configured, of those that the manifests define.
+/// Resolves the configured custom resources against the definitions in the manifests.
 fn custom_resources(
     kube: &KubeArgs,
     manifests: &[manifests::Manifest],
@@ -175,19 +183,19 @@ fn custom_resources(
     let Some(entries) = &configured.config else { return Ok(Vec::new()) };
     let defined = render_kube::definitions(manifests).map_err(|error| error.to_string())?;
     let served = configured.served(defined);
-    let manner = configured.manner(Arc::new(Complaints));
+    let options = configured.resolve_options(Arc::new(StderrValueErrors));
     let resolution =
-        custom::resolve(entries, &served, &manner).map_err(|error| error.to_string())?;
+        custom::resolve(entries, &served, &options).map_err(|error| error.to_string())?;
     for entry in &resolution.groupless {
-        complain(&format!("warning: an entry without a group is left out: {entry}"));
+        print_error(&format!("warning: ignoring an entry without a group: {entry}"));
     }
     for name in &resolution.replaced {
-        complain(&format!("warning: a later entry replaces an earlier one of {name}"));
+        print_error(&format!("warning: a later entry replaces an earlier one of {name}"));
     }
     Ok(resolution.resources)
 }
 
-/// The mapping that the flags name.
+/// Loads the mapping file given by the flags.
 fn mapper(statsd: &StatsdArgs) -> Result<Mapper, String> {
     match statsd.mapping_config.as_str() {
         "" => Ok(Mapper::default()),
@@ -195,14 +203,14 @@ fn mapper(statsd: &StatsdArgs) -> Result<Mapper, String> {
     }
 }
 
-/// Prints what becomes of each line; the outcome says whether all of them count or are dropped by a rule.
+/// Prints the explanation of each line. Fails if any line is rejected.
 fn explain(args: ExplainArgs) -> Result<(), String> {
     let ExplainArgs { lines, all, addr, access, statsd } = args;
     let (statsd, mut refused) = (&statsd.0, 0);
     if let Some(addr) = addr {
         let access = access::access(access)?;
-        let runtime = event_loop()?;
-        let process = Asked::new(&addr, access, &user_agent())?;
+        let runtime = command_runtime()?;
+        let process = ProcessClient::new(&addr, access, &user_agent())?;
         for line in &lines {
             let explained = runtime.block_on(explain::ask(&process, line.as_bytes(), all))?;
             print(&explained.text);
@@ -211,14 +219,14 @@ fn explain(args: ExplainArgs) -> Result<(), String> {
     } else {
         let (mapper, flags) = (Arc::new(mapper(statsd)?), statsd.parser_flags());
         for line in &lines {
-            let explanation = statsd_explain::offline(&mapper, flags, line.as_bytes(), all);
+            let explanation = statsd_explain::explain_offline(&mapper, flags, line.as_bytes(), all);
             print(&explanation.text());
             refused += usize::from(!explanation.accepted);
         }
     }
     match (refused, lines.len()) {
         (0, _) => Ok(()),
-        (refused, lines) => Err(format!("{refused} of {lines} lines were refused")),
+        (refused, lines) => Err(format!("{refused} of {lines} lines were rejected")),
     }
 }
 
@@ -229,21 +237,45 @@ fn render_statsd(args: &RenderStatsdArgs) -> Result<(), String> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let input = std::io::stdin().lock();
     let format = format(args.openmetrics);
-    match render_statsd::render(mapper, flags, input, format, &mut out, complain) {
+    match render_statsd::render(mapper, flags, input, format, &mut out, print_error) {
         Ok(render_statsd::Summary { refused: 0, .. }) => Ok(()),
         Ok(render_statsd::Summary { refused, lines }) => {
-            Err(format!("{refused} of {lines} lines were refused"))
+            Err(format!("{refused} of {lines} lines were rejected"))
         }
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Prints the roles that the flags need.
+/// Writes the differential flame graph of two profiles to a file or to standard output.
+fn profile_diff(args: &ProfileDiffArgs) -> Result<(), String> {
+    let svg = profile::diff(&args.base, &args.profile, args.normalize);
+    let svg = svg.map_err(|error| error.to_string())?;
+    match &args.output {
+        Some(path) => {
+            std::fs::write(path, svg).map_err(|error| format!("{}: {error}", path.display()))
+        }
+        None => {
+            print(&String::from_utf8_lossy(&svg));
+            Ok(())
+        }
+    }
+}
+
+/// Prints a configuration for the given definitions.
+fn draft(args: &DraftArgs) -> Result<(), String> {
+    let manifests = manifests::load_at_most(&args.files, custom_draft::MAX_FILE)
+        .map_err(|error| error.to_string())?;
+    let text = custom_draft::draft(&manifests).map_err(|error| error.to_string())?;
+    print(&text);
+    Ok(())
+}
+
+/// Prints the RBAC manifests for the flags.
 fn rbac(args: &RbacArgs) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut kube = args.kube.0.clone();
-    config::read_options_file(&mut kube).map_err(|error| text(&error))?;
+    config::read_options_file(&mut kube, config::Load::First).map_err(|error| text(&error))?;
     let custom = config::custom_resources(&kube, config::Load::First);
     let custom = custom.map_err(|error| text(&error))?;
     let definitions = manifests::load(&args.files).map_err(|error| text(&error))?;
@@ -266,29 +298,35 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
         namespaces: &namespaces,
         auth_filter: kube.auth_filter,
         sharded_in: sharded.then_some(kube.pod_namespace.as_str()),
+        account: Some(rbac::ServiceAccount {
+            namespace: &args.service_account.namespace,
+            name: &args.service_account.name,
+        }),
+        name: Some(&args.name),
     }));
     Ok(())
 }
 
-/// Prints how a running process is doing; the exit code says it too.
+/// Prints the status of a running process and returns it as the exit code.
 fn status(args: StatusArgs) -> ExitCode {
     let StatusArgs { addr, access } = args;
-    let (doing, text) = match (access::access(access), event_loop()) {
-        (Ok(access), Ok(runtime)) => runtime.block_on(status::ask(&addr, access, &user_agent())),
-        (Err(error), _) | (_, Err(error)) => (status::Doing::Down, error),
+    let process =
+        access::access(access).and_then(|access| ProcessClient::new(&addr, access, &user_agent()));
+    let (state, text) = match (process, command_runtime()) {
+        (Ok(process), Ok(runtime)) => runtime.block_on(status::fetch(&process)),
+        (Err(error), _) | (_, Err(error)) => (status::ProcessState::Down, error),
     };
-    match doing {
-        status::Doing::Down => complain(text.trim_end()),
+    match state {
+        status::ProcessState::Down => print_error(text.trim_end()),
         _ => drop(print(&text)),
     }
-    ExitCode::from(doing.exit_code())
+    ExitCode::from(state.exit_code())
 }
 
-/// Prints every problem of the named files; the outcome says whether there was an error.
+/// Prints every problem of the given files. Fails if any file has an error.
 fn check(args: &CheckArgs) -> Result<(), String> {
     if args.mapping.is_none() && args.options.is_none() && args.custom.is_none() {
-        return Err("name a file with --statsd.mapping-config, --config or \
-                    --custom-resource-state-config-file"
+        return Err("no file given: use --statsd.mapping-config, --config or --custom-resource-state-config-file"
             .to_owned());
     }
     let mut broken = Vec::new();
@@ -312,13 +350,13 @@ fn check(args: &CheckArgs) -> Result<(), String> {
     if broken.is_empty() { Ok(()) } else { Err(format!("{} cannot be used", broken.join(", "))) }
 }
 
-/// Checks an options file as a start with it and nothing else would.
+/// Checks an options file as if it were the only configuration of kube-state-metrics.
 fn options(path: &Path) -> check_config::Report {
     let text = match config_file::read(path) {
         Ok(text) => text,
         Err(reason) => return check_config::Report::unreadable(path, &reason),
     };
-    let mut merged = options_file::merge(&text, &crate::cli::kube_flags::KubeArgs::default());
+    let mut merged = options_file::merge(&text, &KubeArgs::default(), config::Load::First);
     let mut contents = String::new();
     if merged.error().is_none() {
         match config::kube_state_metrics(&merged.args, config::Load::First) {
@@ -327,7 +365,7 @@ fn options(path: &Path) -> check_config::Report {
                 contents = format!("resources: {resources}");
             }
             Err(errors) => {
-                let problems = errors.0.iter().map(|error| merged.unusable(error));
+                let problems = errors.0.iter().map(|error| merged.startup_problem(error));
                 let problems: Vec<_> = problems.collect();
                 merged.problems.extend(problems);
             }

@@ -1,8 +1,8 @@
-//! The program under the name kube-state-metrics: its commands and its errors.
+//! The `kube-state-metrics` command line: its commands and error messages.
 
 use std::process::ExitCode;
 
-use super::output::{complain, print};
+use super::output::{print, print_error};
 use super::{personality, run};
 use crate::cli::flag::Flag;
 use crate::cli::kube_flags;
@@ -14,7 +14,7 @@ const ABOUT: &str =
 
 const PROGRAM: &str = "kube-state-metrics";
 
-/// Runs it with the words after the program's name.
+/// Runs the program with the arguments after its name.
 pub fn main(argv: &[String]) -> ExitCode {
     let flags = kube_flags::all();
     if let Some(at) = pflag::first_word(&flags, argv) {
@@ -23,7 +23,7 @@ pub fn main(argv: &[String]) -> ExitCode {
             "version" => return version(&rest),
             "completion" | "comp" | "c" => return completions(&rest),
             "help" => return help(&flags, &rest),
-            // Flags are judged before a word that is no command.
+            // Flags are validated before unknown commands.
             _ => {}
         }
     }
@@ -44,8 +44,8 @@ pub fn main(argv: &[String]) -> ExitCode {
 
 /// Runs until a signal ends it.
 fn run(args: &KubeArgs) -> ExitCode {
-    if !args.klog.without_effect.is_empty() {
-        let flags = args.klog.without_effect.join(", ");
+    if !args.klog.ignored_flags.is_empty() {
+        let flags = args.klog.ignored_flags.join(", ");
         tracing::warn!(flags, "Logging flags without effect: the log goes to stderr");
     }
     tracing::info!("Starting kube-state-metrics");
@@ -69,7 +69,7 @@ fn usage(flags: &[Flag<KubeArgs>]) -> String {
 }
 
 fn usage_error(error: &str, usage: &str) -> ExitCode {
-    complain(&format!("Error: {error}\n{}", usage.trim_end_matches('\n')));
+    print_error(&format!("Error: {error}\n{}", usage.trim_end_matches('\n')));
     ExitCode::FAILURE
 }
 
@@ -78,7 +78,7 @@ fn unknown_command(flags: &[Flag<KubeArgs>], word: &str) -> ExitCode {
     usage_error(&format!("unknown command {word} for \"{PROGRAM}\""), &usage(flags))
 }
 
-/// Flags of the commands that have none of their own.
+/// The flags of commands that only have `--help`.
 #[derive(Default)]
 struct HelpOnly {
     help: bool,
@@ -88,7 +88,7 @@ fn help_flag(help: &'static str) -> [Flag<HelpOnly>; 1] {
     [Flag {
         name: "help",
         short: Some('h'),
-        takes: crate::cli::flag::Takes::Nothing,
+        value_type: crate::cli::flag::ValueType::Boolean,
         default: "",
         help,
         set: |args, text| crate::go::strconv::parse_bool(text).map(|on| args.help = on),
@@ -134,7 +134,7 @@ fn completions(argv: &[String]) -> ExitCode {
     print(&completion::kube_state_metrics(shell))
 }
 
-/// How to use the script, for the shell of the user.
+/// Returns the installation instructions for the completion scripts.
 fn completion_help() -> String {
     let shell = std::env::var("SHELL").unwrap_or_default();
     let shell = match shell.rsplit('/').next() {

@@ -1,9 +1,8 @@
-//! The two listeners of a process that follows its configuration while it runs.
+//! The main and the telemetry listener of a process, which follow configuration reloads.
 //!
-//! A listener moves only when its address changes, and only when the new one can be had: until then the
-//! old one goes on and the new one is tried again and again. Other limits or another router (compression)
-//! are served on the same socket, which never closes; answers in flight end as they began. The paths are
-//! those that [`routes`](crate::server::routes) has; nothing here knows them.
+//! A listener moves only when its address changes and the new address can be bound. Until then the old one keeps
+//! serving and the new address is retried with backoff. Listeners that share a port or swap addresses hand their
+//! sockets over.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,17 +21,21 @@ use crate::server::router::Router;
 use crate::server::serve::serve;
 use crate::server::shutdown::{self, Trigger};
 use crate::server::web_config::{WebConfig, WebConfigError};
+use crate::util::descriptors::Share;
 
-/// The first pause before an address that could not be had is tried again, which doubles each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Initial backoff before a failed bind or web configuration is retried; doubles with each failure.
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 
-/// What that pause grows to.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// Upper limit of the backoff.
+const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
-/// How often, and at which distance, an address is tried that one of our own sockets has just left.
-const LEAVING: (u32, Duration) = (200, Duration::from_millis(5));
+/// Bind attempts for an address that one of our own sockets has just released.
+const REBIND_ATTEMPTS: u32 = 200;
 
-/// What a listener is for.
+/// The delay between two of them.
+const REBIND_DELAY: Duration = Duration::from_millis(5);
+
+/// The purpose of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Metrics and health.
@@ -41,45 +44,55 @@ pub enum Role {
     Telemetry,
 }
 
-/// Makes the paths of a listener; the flag says whether bodies may be compressed.
+impl Role {
+    /// Returns the descriptor budget that this listener's connections count against.
+    fn share(self) -> Share {
+        match self {
+            Self::Main => Share::Http,
+            Self::Telemetry => Share::Telemetry,
+        }
+    }
+}
+
+/// Builds the router of a listener; the flag enables gzip.
 pub type Routers = Box<dyn Fn(Role, bool) -> Router + Send + Sync>;
 
-/// Says in the log where a listener is.
+/// Logs the address of a listener.
 pub type Announce = fn(Role, SocketAddr);
 
-/// How a listener is to be.
+/// The desired configuration of a listener.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct ListenerConfig {
     listener: Listener,
     gzip: bool,
     web: Option<Arc<WebConfig>>,
     authorised: bool,
 }
 
-/// Why the listeners of a process cannot be had.
+/// The reason why the listeners cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// An address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Callers are to be authorised, and nobody can be asked about them.
+    /// `--auth-filter` is set, but no API server is configured to review callers.
     #[error(
-        "--auth-filter asks an API server about callers, and none is configured; set --kubeconfig or --apiserver, or remove the flag"
+        "--auth-filter needs an API server, and none is configured: set --kubeconfig or --apiserver, or remove the flag"
     )]
-    NobodyToAsk,
+    NoApiServer,
 }
 
-/// A listener at work. Dropping it lets the answers in flight end and closes the rest.
-struct Open {
+/// A bound listener. Dropping it closes the socket after the responses in flight.
+struct BoundListener {
     address: ListenAddress,
-    /// Kept beside the one that accepts, so that the next server can go on with it.
+    /// A clone of the socket that the server accepts on, so that the next server can take it over.
     socket: TcpListener,
-    /// The server on it, with what it was started with; `None` when it has ended by itself.
+    /// The running server and its configuration; `None` after it has failed.
     server: Option<Server>,
 }
 
 struct Server {
-    wanted: Wanted,
+    desired: ListenerConfig,
     task: Id,
     _trigger: Trigger,
 }
@@ -88,41 +101,41 @@ struct Server {
 pub struct Listeners {
     routers: Routers,
     announce: Announce,
-    /// The configuration that is wanted; what is made of it follows.
+    /// The latest configuration; the listeners are brought in line with it.
     config: Config,
     web: Option<Arc<WebConfig>>,
-    /// Each listener has a memory of its own; none without an API server.
+    /// The authorisation cache of each listener; empty without an API server.
     filters: BTreeMap<Role, Arc<Authorisation>>,
-    wanted: BTreeMap<Role, Wanted>,
-    open: BTreeMap<Role, Open>,
+    desired: BTreeMap<Role, ListenerConfig>,
+    open: BTreeMap<Role, BoundListener>,
     servers: JoinSet<io::Result<()>>,
     failures: u32,
     retry: Option<Instant>,
 }
 
-impl Open {
-    fn is(&self, wanted: &Wanted) -> bool {
-        self.address == wanted.listener.address && self.serves(wanted)
+impl BoundListener {
+    fn matches(&self, desired: &ListenerConfig) -> bool {
+        self.address == desired.listener.address && self.serves(desired)
     }
 
-    fn serves(&self, wanted: &Wanted) -> bool {
-        let limits = wanted.listener.limits;
+    fn serves(&self, desired: &ListenerConfig) -> bool {
+        let limits = desired.listener.limits;
         let same = |server: &Server| {
-            server.wanted.listener.limits == limits
-                && server.wanted.gzip == wanted.gzip
-                && server.wanted.authorised == wanted.authorised
-                && same_web(&server.wanted.web, &wanted.web)
+            server.desired.listener.limits == limits
+                && server.desired.gzip == desired.gzip
+                && server.desired.authorised == desired.authorised
+                && same_web(&server.desired.web, &desired.web)
         };
         self.server.as_ref().is_some_and(same)
     }
 }
 
 impl Listeners {
-    /// Binds all listeners of a configuration and begins to serve. `web` is its [web configuration](web_config).
+    /// Binds all listeners of a configuration and starts serving. `web` is its [web configuration](web_config).
     ///
     /// # Errors
     ///
-    /// The first address that cannot be had.
+    /// Returns an error if an address cannot be bound, or if `--auth-filter` has no API server to ask.
     pub fn start(
         config: &Config,
         web: Option<Arc<WebConfig>>,
@@ -131,7 +144,7 @@ impl Listeners {
         reviews: Option<Arc<dyn Reviews>>,
     ) -> Result<Self, ListenError> {
         if config.auth_filter && reviews.is_none() {
-            return Err(ListenError::NobodyToAsk);
+            return Err(ListenError::NoApiServer);
         }
         let filter = |role| {
             let reviews = reviews.clone()?;
@@ -141,7 +154,7 @@ impl Listeners {
         let mut listeners = Self {
             routers,
             announce,
-            wanted: wanted(config, web.as_ref()),
+            desired: desired(config, web.as_ref()),
             config: config.clone(),
             web,
             filters,
@@ -150,32 +163,32 @@ impl Listeners {
             failures: 0,
             retry: None,
         };
-        for (role, wanted) in listeners.wanted.clone() {
-            let socket = listen::bind(&wanted.listener.address, wanted.listener.flag)?;
-            listeners.put(role, socket, &wanted)?;
+        for (role, desired) in listeners.desired.clone() {
+            let socket = listen::bind(&desired.listener.address, desired.listener.flag)?;
+            listeners.serve_on(role, socket, &desired)?;
         }
         Ok(listeners)
     }
 
-    /// Listens as this configuration says, as far as that can be had now.
+    /// Applies a new configuration. Addresses that cannot be bound now are retried.
     pub fn change(&mut self, config: &Config) {
         self.config = config.clone();
         self.failures = 0;
         self.adjust();
     }
 
-    /// Whether all listeners are as the latest configuration says.
+    /// Returns true once all listeners match the latest configuration.
     pub fn is_in_force(&self) -> bool {
         self.has_web()
             && (!self.config.auth_filter || !self.filters.is_empty())
             && self
-                .wanted
+                .desired
                 .iter()
-                .all(|(role, wanted)| self.open.get(role).is_some_and(|o| o.is(wanted)))
+                .all(|(role, desired)| self.open.get(role).is_some_and(|o| o.matches(desired)))
     }
 
-    /// Looks after the listeners: completes when something was tried again. It may be dropped at any time.
-    pub async fn attend(&mut self) {
+    /// Restarts failed servers and retries failed binds. Completes after each retry; cancel-safe.
+    pub async fn next_event(&mut self) {
         loop {
             let retry = self.retry;
             let time = async {
@@ -195,46 +208,46 @@ impl Listeners {
                         Ok((id, Err(error))) => (id, Some(error.to_string())),
                         Err(error) => (error.id(), Some(error.to_string())),
                     };
-                    self.ended(id, error);
+                    self.server_ended(id, error);
                 }
             }
         }
     }
 
-    /// Ends all listeners; completes when the answers in flight are sent, or their time is over.
+    /// Stops all listeners. Completes when the responses in flight are sent or their grace period is over.
     pub async fn stop(&mut self) {
         self.open.clear();
         while self.servers.join_next().await.is_some() {}
     }
 
-    /// A server that nobody has told to end is started again after a pause.
-    fn ended(&mut self, id: Id, error: Option<String>) {
-        let task = |open: &Open| open.server.as_ref().map(|server| server.task);
+    /// Schedules the restart of a server that has failed.
+    fn server_ended(&mut self, id: Id, error: Option<String>) {
+        let task = |open: &BoundListener| open.server.as_ref().map(|server| server.task);
         let open = self.open.values_mut().find(|open| task(open) == Some(id));
         match (open, error) {
             (Some(open), error) => {
-                let error = error.unwrap_or_else(|| "it came to an end".to_owned());
-                tracing::error!(address = %open.address, error, "a listener failed, starting it again");
+                let error = error.unwrap_or_else(|| "the server has stopped".to_owned());
+                tracing::error!(address = %open.address, error, "listener failed, restarting it");
                 open.server = None;
-                self.try_later();
+                self.schedule_retry();
             }
-            (None, Some(error)) => tracing::warn!(error, "a listener that has moved failed"),
+            (None, Some(error)) => tracing::warn!(error, "a replaced listener failed"),
             (None, None) => {}
         }
     }
 
-    fn try_later(&mut self) {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+    fn schedule_retry(&mut self) {
+        let backoff = INITIAL_BACKOFF.saturating_mul(1 << self.failures.min(16)).min(MAX_BACKOFF);
         self.failures += 1;
-        self.retry = Some(Instant::now() + pause);
+        self.retry = Some(Instant::now() + backoff);
     }
 
-    /// Whether the web configuration is the one that is wanted.
+    /// Returns true if the loaded web configuration is the configured one.
     fn has_web(&self) -> bool {
         self.web.as_ref().map(|web| web.path()) == self.config.web_config.as_deref()
     }
 
-    /// Makes what can be made now as it is wanted.
+    /// Brings the listeners in line with the configuration, as far as possible now.
     fn adjust(&mut self) {
         self.retry = None;
         let mut left = Vec::new();
@@ -243,48 +256,49 @@ impl Listeners {
             match web_config(&self.config) {
                 Ok(web) => self.web = web,
                 Err(error) => {
-                    tracing::error!(%error, "the old web configuration stays until the new one can be used");
+                    tracing::error!(%error, "keeping the previous web configuration until the new one is valid");
                     failed = true;
                 }
             }
         }
         if self.config.auth_filter && self.filters.is_empty() {
-            tracing::error!(error = %ListenError::NobodyToAsk, "the listeners stay as they are");
+            tracing::error!(error = %ListenError::NoApiServer, "keeping the current listeners");
             return;
         }
-        self.wanted = wanted(&self.config, self.web.as_ref());
-        if self.are_crossed() {
-            // Each has the address of the other.
+        self.desired = desired(&self.config, self.web.as_ref());
+        if self.is_swap() {
+            // The listeners swap addresses, so their sockets are swapped.
             let mut sockets: Vec<(ListenAddress, TcpListener)> = std::mem::take(&mut self.open)
                 .into_values()
                 .rev()
                 .map(|open| (open.address, open.socket))
                 .collect();
-            for (role, wanted) in self.wanted.clone() {
+            for (role, desired) in self.desired.clone() {
                 let at =
-                    sockets.iter().position(|(address, _)| *address == wanted.listener.address);
+                    sockets.iter().position(|(address, _)| *address == desired.listener.address);
                 let Some((_, socket)) = at.map(|at| sockets.swap_remove(at)) else { continue };
-                failed |= self.put(role, socket, &wanted).is_err();
+                failed |= self.serve_on(role, socket, &desired).is_err();
             }
         }
-        for role in self.turns() {
-            let Some(wanted) = self.wanted.get(&role).cloned() else { continue };
-            if self.open.get(&role).is_some_and(|open| open.is(&wanted)) {
+        for role in self.adjust_order() {
+            let Some(desired) = self.desired.get(&role).cloned() else { continue };
+            if self.open.get(&role).is_some_and(|open| open.matches(&desired)) {
                 continue;
             }
-            if let Err(error) = self.make(role, &wanted, &mut left) {
-                tracing::error!(%error, "the listener stays where it is until its new address can be had");
+            if let Err(error) = self.adjust_one(role, &desired, &mut left) {
+                tracing::error!(%error, "cannot listen on the new address, keeping the old one and retrying");
                 failed = true;
             }
         }
         if failed {
-            self.try_later();
+            self.schedule_retry();
         }
     }
 
-    /// Whether each of the two listeners is to be where the other is.
-    fn are_crossed(&self) -> bool {
-        let pair = |role| Some((&self.open.get(&role)?.address, &self.wanted.get(&role)?.listener));
+    /// Returns true if the two listeners are to swap addresses.
+    fn is_swap(&self) -> bool {
+        let pair =
+            |role| Some((&self.open.get(&role)?.address, &self.desired.get(&role)?.listener));
         match (pair(Role::Main), pair(Role::Telemetry)) {
             (Some((main, to)), Some((telemetry, and_to))) => {
                 main != telemetry && *main == and_to.address && *telemetry == to.address
@@ -293,9 +307,9 @@ impl Listeners {
         }
     }
 
-    /// The roles, one that is to be where another is behind that one.
-    fn turns(&self) -> [Role; 2] {
-        let main = self.wanted.get(&Role::Main).map(|wanted| &wanted.listener.address);
+    /// Returns the roles in the order to adjust them: a role that takes over another's address comes second.
+    fn adjust_order(&self) -> [Role; 2] {
+        let main = self.desired.get(&Role::Main).map(|desired| &desired.listener.address);
         let telemetry = self.open.get(&Role::Telemetry).map(|open| &open.address);
         if main.is_some() && main == telemetry {
             [Role::Telemetry, Role::Main]
@@ -304,94 +318,105 @@ impl Listeners {
         }
     }
 
-    /// Makes one listener as it is wanted; an address that it leaves goes to `left`.
-    fn make(&mut self, role: Role, wanted: &Wanted, left: &mut Vec<Open>) -> Result<(), BindError> {
-        let address = &wanted.listener.address;
-        let fault =
-            |source| BindError { address: address.to_string(), flag: wanted.listener.flag, source };
+    /// Brings one listener in line with `desired`. The listener it replaces is pushed to `left`, so that another role
+    /// can take over its socket.
+    fn adjust_one(
+        &mut self,
+        role: Role,
+        desired: &ListenerConfig,
+        left: &mut Vec<BoundListener>,
+    ) -> Result<(), BindError> {
+        let address = &desired.listener.address;
+        let bind_error = |source| BindError {
+            address: address.to_string(),
+            flag: desired.listener.flag,
+            source,
+        };
         if let Some(open) = self.open.get(&role)
             && open.address == *address
         {
-            let socket = open.socket.try_clone().map_err(fault)?;
-            return self.put(role, socket, wanted).map(drop);
+            let socket = open.socket.try_clone().map_err(bind_error)?;
+            return self.serve_on(role, socket, desired).map(drop);
         }
         let socket = match left.iter().position(|open| open.address == *address) {
             Some(at) => left.swap_remove(at).socket,
-            None => match listen::bind(address, wanted.listener.flag) {
-                Err(error) if self.stands_in_the_way(role, address, &error) => {
-                    self.leave_for(role, wanted)?
+            None => match listen::bind(address, desired.listener.flag) {
+                Err(error) if self.blocks_own_port(role, address, &error) => {
+                    self.rebind(role, desired)?
                 }
                 bound => bound?,
             },
         };
-        let old = self.put(role, socket, wanted)?;
+        let old = self.serve_on(role, socket, desired)?;
         left.extend(old);
         Ok(())
     }
 
-    /// Whether it is the listener's own socket that has the port, on another address of the host.
-    fn stands_in_the_way(&self, role: Role, address: &ListenAddress, error: &BindError) -> bool {
+    /// Returns true if the listener's own socket blocks the port, on another address of the host.
+    fn blocks_own_port(&self, role: Role, address: &ListenAddress, error: &BindError) -> bool {
         let own = self.open.get(&role).is_some_and(|open| open.address.port == address.port);
         own && error.source.kind() == io::ErrorKind::AddrInUse
     }
 
-    /// Gives up the listener's socket for one on the same port; when that cannot be had after all, it
-    /// listens as before.
-    fn leave_for(&mut self, role: Role, wanted: &Wanted) -> Result<TcpListener, BindError> {
+    /// Closes the listener's socket and binds another address on the same port. Rebinds the old address if that fails.
+    fn rebind(&mut self, role: Role, desired: &ListenerConfig) -> Result<TcpListener, BindError> {
         let Some(old) = self.open.remove(&role) else {
-            return listen::bind(&wanted.listener.address, wanted.listener.flag);
+            return listen::bind(&desired.listener.address, desired.listener.flag);
         };
         let (address, server) = (old.address, old.server);
-        // The server closes its own half when it is told to end, which takes a moment.
+        // The server closes its clone of the socket asynchronously.
         drop(old.socket);
-        let before = server.map(|server| server.wanted);
-        let patient = |address: &ListenAddress| {
-            let mut result = listen::bind(address, wanted.listener.flag);
-            for _ in 0..LEAVING.0 {
+        let before = server.map(|server| server.desired);
+        let bind_with_retries = |address: &ListenAddress| {
+            let mut result = listen::bind(address, desired.listener.flag);
+            for _ in 0..REBIND_ATTEMPTS {
                 match &result {
                     Err(error) if error.source.kind() == io::ErrorKind::AddrInUse => {
-                        std::thread::sleep(LEAVING.1);
-                        result = listen::bind(address, wanted.listener.flag);
+                        std::thread::sleep(REBIND_DELAY);
+                        result = listen::bind(address, desired.listener.flag);
                     }
                     _ => break,
                 }
             }
             result
         };
-        patient(&wanted.listener.address).inspect_err(|_| {
-            let mut before = before.unwrap_or_else(|| wanted.clone());
+        bind_with_retries(&desired.listener.address).inspect_err(|_| {
+            let mut before = before.unwrap_or_else(|| desired.clone());
             before.listener.address = address;
-            match patient(&before.listener.address) {
-                Ok(socket) => drop(self.put(role, socket, &before)),
-                Err(error) => tracing::error!(%error, "the listener is away until it can be had"),
+            match bind_with_retries(&before.listener.address) {
+                Ok(socket) => drop(self.serve_on(role, socket, &before)),
+                Err(error) => {
+                    tracing::error!(%error, "cannot listen on the old address either, retrying")
+                }
             }
         })
     }
 
-    /// Serves a socket; what served the role before is returned, or ends when it was on the same socket.
-    fn put(
+    /// Serves `socket` as `role`. Returns the listener it replaces, unless that had the same address.
+    fn serve_on(
         &mut self,
         role: Role,
         socket: TcpListener,
-        wanted: &Wanted,
-    ) -> Result<Option<Open>, BindError> {
-        let address = &wanted.listener.address;
-        let flag = wanted.listener.flag;
-        let fault = |source| BindError { address: address.to_string(), flag, source };
-        let accepting = socket.try_clone().map_err(fault)?;
-        let bound = socket.local_addr().map_err(fault)?;
+        desired: &ListenerConfig,
+    ) -> Result<Option<BoundListener>, BindError> {
+        let address = &desired.listener.address;
+        let flag = desired.listener.flag;
+        let bind_error = |source| BindError { address: address.to_string(), flag, source };
+        let accepting = socket.try_clone().map_err(bind_error)?;
+        let bound = socket.local_addr().map_err(bind_error)?;
         let (trigger, shutdown) = shutdown::switch();
-        let filter = self.filters.get(&role).filter(|_| wanted.authorised);
-        let router = (self.routers)(role, wanted.gzip)
-            .for_the_authorised(filter.cloned())
-            .behind(wanted.web.clone());
+        let filter = self.filters.get(&role).filter(|_| desired.authorised);
+        let router = (self.routers)(role, desired.gzip)
+            .with_authorisation(filter.cloned())
+            .with_web_config(desired.web.clone());
         let router = Arc::new(router);
         let task = self
             .servers
-            .spawn(serve(accepting, router, wanted.listener.limits, GRACE, shutdown))
+            .spawn(serve(accepting, router, desired.listener.limits, GRACE, role.share(), shutdown))
             .id();
-        let server = Some(Server { wanted: wanted.clone(), task, _trigger: trigger });
-        let old = self.open.insert(role, Open { address: address.clone(), socket, server });
+        let server = Some(Server { desired: desired.clone(), task, _trigger: trigger });
+        let old =
+            self.open.insert(role, BoundListener { address: address.clone(), socket, server });
         let stays = old.as_ref().is_some_and(|old| old.address == *address);
         if !stays {
             (self.announce)(role, bound);
@@ -400,11 +425,11 @@ impl Listeners {
     }
 }
 
-/// Reads the web configuration, if there is one.
+/// Loads the web configuration, if there is one.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// Returns an error if the file cannot be read or is invalid.
 pub fn web_config(config: &Config) -> Result<Option<Arc<WebConfig>>, WebConfigError> {
     let web = config.web_config.as_deref().map(WebConfig::load).transpose()?;
     if let Some(web) = &web {
@@ -421,14 +446,14 @@ fn same_web(one: &Option<Arc<WebConfig>>, other: &Option<Arc<WebConfig>>) -> boo
     }
 }
 
-fn wanted(config: &Config, web: Option<&Arc<WebConfig>>) -> BTreeMap<Role, Wanted> {
-    let wanted = |listener: &Listener, gzip| {
+fn desired(config: &Config, web: Option<&Arc<WebConfig>>) -> BTreeMap<Role, ListenerConfig> {
+    let desired = |listener: &Listener, gzip| {
         let (listener, web) = (listener.clone(), web.cloned());
-        Wanted { listener, gzip, web, authorised: config.auth_filter }
+        ListenerConfig { listener, gzip, web, authorised: config.auth_filter }
     };
-    let main = wanted(&config.main, config.gzip);
-    // Always by the wishes of the client there.
+    let main = desired(&config.main, config.gzip);
+    // The telemetry listener always compresses if the client accepts gzip.
     let telemetry =
-        config.telemetry.iter().map(|listener| (Role::Telemetry, wanted(listener, true)));
+        config.telemetry.iter().map(|listener| (Role::Telemetry, desired(listener, true)));
     std::iter::once((Role::Main, main)).chain(telemetry).collect()
 }

@@ -1,14 +1,15 @@
-//! The application: what runs when the command line has been read. The one room that knows all others.
+//! The application: everything after the command line has been parsed. The only room that may import all others.
 //!
-//! [`main`] chooses the [`personality`]: what the program is under one name, as one value. [`run`] is the loop for all of
-//! them: it starts the [`sides`] that the personality has, serves what they have on [`listeners`], lets [`upkeep`] keep to
-//! flags and files, and ends them. [`process`] is what surrounds it: runtime, signals, watched files.
+//! [`main`] selects a [`personality`], the behaviour of the program under one name. [`run`] is the run loop of all
+//! personalities: it starts their [`sides`], serves them on the [`listeners`], lets [`config_reloader`] apply changes of flags
+//! and files, and shuts them down. [`process`] contains the runtime, signals and file watches.
 
 mod access;
 mod cardinality;
-mod compare;
+mod config_reloader;
 #[cfg(feature = "demo")]
 mod demo;
+mod diff;
 mod kstatd;
 mod kube_state_metrics;
 mod listeners;
@@ -21,7 +22,6 @@ mod sides;
 mod statsd_exporter;
 mod telemetry;
 mod top;
-mod upkeep;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use crate::cli::config::Name;
 
-/// Runs the program. The name it was started under, or its first word, chooses the personality.
+/// Runs the program. Its name or first argument selects the personality.
 pub fn main(argv: Vec<OsString>) -> ExitCode {
     let program = argv.first().map(Path::new).and_then(Path::file_name);
     let by_name = program.and_then(|name| name_of(&name.to_string_lossy()));
@@ -40,7 +40,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
     let named = |index| word(index).and_then(|word| name_of(&word));
     match (named(1), word(1).as_deref(), named(2)) {
         (Some(name), ..) => original(name, &argv, 2),
-        // `kstatd help statsd_exporter`: its own help, which knows its flags.
+        // `kstatd help statsd_exporter` prints the help of that program.
         (None, Some("help"), Some(name)) => original_help(name),
         _ => kstatd::main(argv),
     }
@@ -59,7 +59,7 @@ fn name_of(word: &str) -> Option<Name> {
 }
 
 fn original(name: Name, argv: &[OsString], skip: usize) -> ExitCode {
-    // Go programs take any bytes; nothing that their flags mean is outside UTF-8.
+    // Go accepts any bytes, but no flag has a meaning outside UTF-8.
     let args: Vec<String> =
         argv.iter().skip(skip).map(|arg| arg.to_string_lossy().into_owned()).collect();
     match name {

@@ -1,21 +1,21 @@
-//! What the process prints.
+//! Writing to standard output and standard error.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Writes to standard output. A reader that went away early (`| head`) is no failure.
+/// Writes to standard output. A closed pipe (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            complain(&format!("cannot write to standard output: {error}"));
+            print_error(&format!("cannot write to standard output: {error}"));
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,
     }
 }
 
-/// Writes a line to standard error. When that fails there is nobody left to tell.
-pub(crate) fn complain(text: &str) {
+/// Writes a line to standard error; failures are ignored.
+pub(crate) fn print_error(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

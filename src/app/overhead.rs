@@ -1,17 +1,17 @@
-//! `kstatd overhead`: flags to samples, samples to a table.
+//! The `kstatd overhead` command.
 
 use super::output::print;
 use crate::cli::overhead::OverheadArgs;
 use crate::tools::overhead::{Samples, Subject, sample, table};
 
-/// Samples, and prints what came of it.
+/// Takes samples and prints a table of them.
 ///
 /// # Errors
 ///
-/// What cannot be measured, or a file that cannot be used.
+/// Returns an error if a process cannot be measured or a file cannot be used.
 pub(crate) fn main(args: OverheadArgs) -> Result<(), String> {
     let OverheadArgs { pids, comms, cgroups, every, total, baseline, save, json } = args;
-    // A file that cannot be used is said before a minute is over.
+    // Report an unusable file before sampling for a minute.
     let baseline = baseline.map(|path| Samples::load(&path)).transpose()?;
     let samples = sample(&Subject { pids, comms, cgroups }, every, total)?;
     if let Some(path) = save {

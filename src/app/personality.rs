@@ -1,7 +1,6 @@
-//! What the program is under each of its names, as one value: sides, listeners, names, and what a reload reads again.
+//! The program under each of its names, as one value: sides, listeners, metric names and reload behaviour.
 //!
-//! The [run loop](super::run) is the same for all of them. A side becomes part of a name by its row in
-//! [`Personality::sides`].
+//! All personalities share the [run loop](super::run). To add a side to one, add it to [`Personality::sides`].
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +12,7 @@ use super::listeners::{Role, Routers};
 use super::sides::kubernetes::{self, KUBERNETES};
 use super::sides::node::NODE;
 use super::sides::statsd::{self, STATSD};
-use super::sides::{Kind, Side, Trigger};
+use super::sides::{ReloadTrigger, Side, SideKind};
 use super::telemetry::Telemetry;
 use crate::cli::config::{self, Config, ConfigError, ConfigErrors, Load, Name};
 use crate::cli::kube_flags::KubeArgs;
@@ -25,7 +24,7 @@ use crate::exposition::Source;
 use crate::server::health::Checks;
 use crate::server::pprof;
 use crate::server::readiness::Readiness;
-use crate::server::routes::native::Part;
+use crate::server::routes::native::MetricsEndpoint;
 use crate::server::routes::statsd_exporter::Lifecycle;
 use crate::server::routes::{
     kube_state_metrics as original_kube, native, statsd_exporter as original_statsd, telemetry,
@@ -35,77 +34,63 @@ use crate::telemetry::countable::Countable;
 use crate::telemetry::metric::Row;
 use crate::telemetry::{OwnMetrics, Recorder};
 
-/// Reads the options file and resolves it with the flags; it may block.
-pub(crate) type Resolve = Arc<dyn Fn(Load) -> Result<Config, Refused> + Send + Sync>;
+/// Reads the configuration files and resolves them with the flags; may block.
+pub(crate) type Resolve = Arc<dyn Fn(Load<'_>) -> Result<Config, ConfigErrors> + Send + Sync>;
 
-/// Flags or an options file that cannot be used.
-pub(crate) struct Refused {
-    /// Why.
-    pub(crate) errors: ConfigErrors,
-    /// The files that they name: what has to be mended may be in one of them.
-    pub(crate) files: Vec<PathBuf>,
+/// Returns the files that the flags and the options file name, valid or not; may block.
+pub(crate) type NamedFiles = Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>;
+
+fn named_files(flags: &KubeArgs) -> NamedFiles {
+    let flags = flags.clone();
+    Arc::new(move || config::named_files(&flags))
 }
 
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.errors.fmt(f)
-    }
-}
-
-/// Why these flags are refused.
-fn refused(flags: &KubeArgs, load: Load) -> impl FnOnce(ConfigErrors) -> Refused + use<'_> {
-    // A start is not tried again, and what it has read may be a pipe.
-    let again = load == Load::Again;
-    move |errors| {
-        let files = if again { config::named_files(flags) } else { Vec::new() };
-        Refused { errors, files }
-    }
-}
-
-/// What the program is under one name.
+/// The behaviour of the program under one name.
 pub(crate) struct Personality {
-    /// The sides it may have, in the order in which `/metrics` has them. They are started from the last to the first:
-    /// who sends lines does not wait until an API server answers.
-    pub(crate) sides: &'static [&'static Kind],
-    /// What it is called.
+    /// The sides that may be enabled, in the order of their families on `/metrics`. They are started in reverse order,
+    /// so that StatsD lines are received while the API server is still being contacted.
+    pub(crate) sides: &'static [&'static SideKind],
+    /// The program name.
     pub(crate) program: &'static str,
     /// Resolves the flags.
     pub(crate) resolve: Resolve,
+    /// Returns the files that the flags name.
+    pub(crate) named_files: NamedFiles,
     /// The value of `--config`.
     pub(crate) options_file: String,
-    /// Whether SIGHUP and changed files resolve the flags anew; what sides read again at SIGHUP is theirs.
-    pub(crate) follows_flags: bool,
-    /// What is counted.
+    /// SIGHUP and file changes resolve the flags again. Sides reload their own files in any case.
+    pub(crate) reloads_flags: bool,
+    /// Registers the own metrics of the process.
     pub(crate) telemetry: fn(&Config, &Readiness) -> Telemetry,
-    /// Whether what is counted stands in one body with what the sides have.
-    pub(crate) one_body: bool,
-    /// The paths of the listeners.
-    pub(crate) routers: fn(&Serving<'_>) -> Routers,
-    /// Says in the log where a listener is.
+    /// Own metrics and the sides' metrics share one exposition.
+    pub(crate) merges_own_metrics: bool,
+    /// Builds the routers of the listeners.
+    pub(crate) routers: fn(&RouterContext<'_>) -> Routers,
+    /// Logs the address of a listener.
     pub(crate) announce: fn(Role, SocketAddr),
-    /// What the log says of the signal that ends the process.
-    pub(crate) ending: &'static str,
+    /// Log message for the signal that ends the process.
+    pub(crate) exit_message: &'static str,
 }
 
-/// A side that runs.
-pub(crate) struct Running {
-    pub(crate) kind: &'static Kind,
+/// A side that has been started.
+pub(crate) struct RunningSide {
+    pub(crate) kind: &'static SideKind,
     pub(crate) side: Box<dyn Side>,
 }
 
-/// What a process serves.
-pub(crate) struct Serving<'a> {
+/// Everything that the routers of a process need.
+pub(crate) struct RouterContext<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) sides: &'a [Running],
+    pub(crate) sides: &'a [RunningSide],
     pub(crate) telemetry: &'a Telemetry,
     pub(crate) readiness: &'a Readiness,
-    /// What the status page shows.
+    /// The data of the status page.
     pub(crate) board: &'a Arc<Board>,
-    /// Ends the process when it is notified.
+    /// Notify it to end the process.
     pub(crate) quit: &'a Arc<Notify>,
 }
 
-impl Serving<'_> {
+impl RouterContext<'_> {
     fn sources(&self) -> Vec<Arc<dyn Source>> {
         self.sides.iter().map(|running| running.side.source()).collect()
     }
@@ -114,19 +99,19 @@ impl Serving<'_> {
         self.sides.iter().filter_map(|running| running.side.series()).collect()
     }
 
-    /// What sides say about themselves, and what is in `recorder`, as one.
-    fn about(&self, mut recorder: Recorder) -> OwnMetrics {
+    /// Returns the sides' own metrics together with those in `recorder`.
+    fn with_side_metrics(&self, mut recorder: Recorder) -> OwnMetrics {
         for running in self.sides {
             running.side.telemetry(&mut recorder);
         }
         recorder.finish()
     }
 
-    /// All own metrics.
-    fn own(&self) -> OwnMetrics {
+    /// Returns all own metrics of the process.
+    fn own_metrics(&self) -> OwnMetrics {
         let mut recorder = Recorder::default();
         recorder.add(self.telemetry.own.clone());
-        self.about(recorder)
+        self.with_side_metrics(recorder)
     }
 
     fn checks(&self) -> Checks {
@@ -136,97 +121,106 @@ impl Serving<'_> {
     }
 }
 
-/// The program under its own name.
+/// Returns the personality of `kstatd run`.
 pub(crate) fn kstatd(args: &RunArgs) -> Personality {
     let flags = args.clone();
     Personality {
         sides: const { &[&KUBERNETES, &STATSD] },
         program: "kstatd",
-        resolve: Arc::new(move |load| {
-            config::kstatd(&flags, load, kubernetes::is_configured)
-                .map_err(refused(&flags.kube.0, load))
-        }),
+        resolve: Arc::new(move |load| config::kstatd(&flags, load, kubernetes::is_configured)),
+        named_files: named_files(&args.kube.0),
         options_file: args.kube.0.config.clone(),
-        follows_flags: true,
+        reloads_flags: true,
         telemetry: |config, readiness| {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
                 recorder.rows([ready(readiness)]);
                 http.register_duration(recorder);
-                // Reloads of the options file are counted there too.
+                // These metrics also count reloads of the options file.
                 if config.kube.is_some() || config.options_file.is_some() {
                     kube.register(recorder);
                 }
             })
         },
-        one_body: false,
-        routers: own_routers,
+        merges_own_metrics: false,
+        routers: native_routers,
         announce,
-        ending: "ending",
+        exit_message: "ending",
     }
 }
 
-/// The program as `kstatd node`.
+/// Returns the personality of `kstatd node`.
 pub(crate) fn node(args: &NodeArgs) -> Personality {
     let flags = args.clone();
     Personality {
         sides: const { &[&NODE] },
         program: "kstatd node",
-        resolve: Arc::new(move |_| {
-            config::node(&flags).map_err(|errors| Refused { errors, files: Vec::new() })
+        resolve: Arc::new(move |load| config::node(&flags, load)),
+        named_files: Arc::new({
+            let file = args.config.clone();
+            move || file.iter().cloned().collect()
         }),
-        options_file: String::new(),
-        follows_flags: false,
-        telemetry: |_, readiness| {
-            Telemetry::new(Recorder::new(), |recorder, http, _| {
+        options_file: args.config.iter().map(|file| file.display().to_string()).collect(),
+        reloads_flags: true,
+        telemetry: |config, readiness| {
+            Telemetry::new(Recorder::new(), |recorder, http, kube| {
                 recorder.rows([ready(readiness)]);
                 http.register_duration(recorder);
+                if config.options_file.is_some() {
+                    kube.register(recorder);
+                }
             })
         },
-        one_body: false,
-        routers: own_routers,
+        merges_own_metrics: false,
+        routers: native_routers,
         announce,
-        ending: "ending",
+        exit_message: "ending",
     }
 }
 
-/// Those of kstatd's own names.
-fn own_routers(serving: &Serving<'_>) -> Routers {
-    let part = |Running { kind, side }: &Running| Part {
+/// Builds the routers of `kstatd run` and `kstatd node`.
+fn native_routers(context: &RouterContext<'_>) -> Routers {
+    let endpoint = |RunningSide { kind, side }: &RunningSide| MetricsEndpoint {
         path: kind.path,
-        about: kind.about,
+        about: kind.description,
         source: side.source(),
         protobuf: kind.protobuf,
     };
-    let parts: Vec<Part> = serving.sides.iter().map(part).collect();
-    let (readiness, checks) = (serving.readiness.clone(), serving.checks());
-    let (http, own) = (serving.telemetry.http.clone(), serving.own());
-    let board = Arc::clone(serving.board);
-    let (series, profiles) = (serving.series(), serving.config.profiles);
+    let endpoints: Vec<MetricsEndpoint> = context.sides.iter().map(endpoint).collect();
+    let (readiness, checks) = (context.readiness.clone(), context.checks());
+    let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
+    let board = Arc::clone(context.board);
+    let (series, profiles) = (context.series(), context.config.profiles);
+    let lifecycle = lifecycle(context);
     Box::new(move |role, gzip| match role {
         Role::Main => {
-            native::router(&parts, &series, gzip, readiness.clone(), &checks, &board, &http)
+            let readiness = readiness.clone();
+            let router =
+                native::router(&endpoints, &series, gzip, readiness, &checks, &board, &http);
+            match lifecycle.clone() {
+                Some(lifecycle) => lifecycle.routes(router),
+                None => router,
+            }
         }
         Role::Telemetry => {
             let router = telemetry::router(&own, "kstatd", true, &checks, &board);
             match profiles {
-                Profiles::ThisHost => router.kept_from_strangers(pprof::PREFIX),
+                Profiles::ThisHost => router.restrict(pprof::PREFIX),
                 Profiles::Everybody => router,
             }
         }
     })
 }
 
-/// The program under the name kube-state-metrics.
+/// Returns the personality of kube-state-metrics.
 pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
     let flags = args.clone();
     Personality {
         sides: const { &[&KUBERNETES] },
         program: "kube-state-metrics",
-        resolve: Arc::new(move |load| {
-            config::kube_state_metrics(&flags, load).map_err(refused(&flags, load))
-        }),
+        resolve: Arc::new(move |load| config::kube_state_metrics(&flags, load)),
+        named_files: named_files(args),
         options_file: args.config.clone(),
-        follows_flags: true,
+        reloads_flags: true,
         telemetry: |_, readiness| {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
                 recorder.rows([ready(readiness)]);
@@ -235,12 +229,12 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
                 recorder.kube_build_info();
             })
         },
-        one_body: false,
-        routers: |serving| {
-            let (sources, checks) = (serving.sources(), serving.checks());
-            let livez = serving.sides.iter().find_map(|running| running.side.liveness());
-            let (http, own) = (serving.telemetry.http.clone(), serving.own());
-            let (board, series) = (Arc::clone(serving.board), serving.series());
+        merges_own_metrics: false,
+        routers: |context| {
+            let (sources, checks) = (context.sources(), context.checks());
+            let livez = context.sides.iter().find_map(|running| running.side.liveness());
+            let (http, own) = (context.telemetry.http.clone(), context.own_metrics());
+            let (board, series) = (Arc::clone(context.board), context.series());
             Box::new(move |role, gzip| match role {
                 Role::Main => {
                     let livez = livez.clone();
@@ -253,11 +247,11 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
             })
         },
         announce,
-        ending: ENDING,
+        exit_message: ORIGINALS_EXIT_MESSAGE,
     }
 }
 
-/// The program under the name statsd_exporter.
+/// Returns the personality of statsd_exporter.
 pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
     let flags = args.clone();
     Personality {
@@ -268,27 +262,28 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
             statsd::require_listener(&flags)
                 .map_err(invalid)
                 .and_then(|()| config::statsd_exporter(&flags))
-                .map_err(|error| Refused { errors: error.into(), files: Vec::new() })
+                .map_err(ConfigErrors::from)
         }),
+        named_files: Arc::new(Vec::new),
         options_file: String::new(),
-        follows_flags: false,
+        reloads_flags: false,
         telemetry: |_, _| {
             Telemetry::new(Recorder::process(), |recorder, http, _| http.register_scrapes(recorder))
         },
-        one_body: true,
-        routers: |serving| {
-            // Own metrics are among those of the side.
-            let sources = serving.sources();
-            // Where the original has nothing.
+        merges_own_metrics: true,
+        routers: |context| {
+            // The sides' metrics include the own metrics here.
+            let sources = context.sources();
+            // Own metrics that the original does not have.
             let mut about = Recorder::new();
-            about.rows([ready(serving.readiness)]);
-            let about: Arc<dyn Source> = Arc::new(serving.about(about));
-            let args = serving.config.statsd.as_ref().map(|statsd| statsd.args.clone());
+            about.rows([ready(context.readiness)]);
+            let about: Arc<dyn Source> = Arc::new(context.with_side_metrics(about));
+            let args = context.config.statsd.as_ref().map(|statsd| statsd.args.clone());
             let args = args.unwrap_or_default();
-            let lifecycle = args.web_enable_lifecycle.then(|| lifecycle(serving));
-            let http = serving.telemetry.http.clone();
-            let board = Arc::clone(serving.board);
-            let series = serving.series();
+            let lifecycle = lifecycle(context);
+            let http = context.telemetry.http.clone();
+            let board = Arc::clone(context.board);
+            let series = context.series();
             Box::new(move |_, _| {
                 let path = &args.web_telemetry_path;
                 original_statsd::router(
@@ -303,22 +298,22 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
             })
         },
         announce: |_, address| tracing::info!(addr = %address, "Accepting Prometheus Requests"),
-        ending: ENDING,
+        exit_message: ORIGINALS_EXIT_MESSAGE,
     }
 }
 
-/// Whether the process is ready, as `/readyz` tells it.
+/// Returns the gauge for the result of `/readyz`.
 fn ready(readiness: &Readiness) -> Row {
     let readiness = readiness.clone();
     Row::gauge(
         "kstatd_ready",
-        "Whether the start is over: every first list is complete, or was refused.",
+        "1 if the process is ready: every initial list is complete or was rejected.",
         move || f64::from(readiness.waiting_for().is_empty()),
     )
 }
 
-/// What the originals' logs say when a signal ends them.
-const ENDING: &str = "Received os signal, exiting";
+/// The originals' log message for a signal that ends them.
+const ORIGINALS_EXIT_MESSAGE: &str = "Received os signal, exiting";
 
 fn announce(role: Role, address: SocketAddr) {
     match role {
@@ -327,26 +322,29 @@ fn announce(role: Role, address: SocketAddr) {
     }
 }
 
-fn lifecycle(serving: &Serving<'_>) -> Lifecycle {
-    let rereads: Vec<_> =
-        serving.sides.iter().filter_map(|running| running.side.reread()).collect();
-    let quit = Arc::clone(serving.quit);
-    Lifecycle {
-        reload: Arc::new(move || rereads.iter().for_each(|reread| reread(Trigger::Request))),
-        quit: Arc::new(move || quit.notify_one()),
-    }
+/// Returns the lifecycle API, if it is enabled.
+fn lifecycle(context: &RouterContext<'_>) -> Option<Lifecycle> {
+    context.config.statsd.as_ref().filter(|statsd| statsd.args.web_enable_lifecycle)?;
+    let file_reloads: Vec<_> =
+        context.sides.iter().filter_map(|running| running.side.file_reload()).collect();
+    let quit = Arc::clone(context.quit);
+    // The reload may block on a file.
+    let reload = move || {
+        tokio::task::block_in_place(|| {
+            file_reloads.iter().for_each(|file_reload| file_reload(ReloadTrigger::LifecycleApi))
+        });
+    };
+    Some(Lifecycle { reload: Arc::new(reload), quit: Arc::new(move || quit.notify_one()) })
 }
 
-/// What there is under a name that has no side, for the log.
-pub(crate) fn nothing_to_do(name: Name) -> &'static str {
+/// Returns the error message for a configuration without any side.
+pub(crate) fn no_sides_error(name: Name) -> &'static str {
     match name {
         Name::Kstatd => {
-            "nothing to do: no StatsD listener is on and no Kubernetes cluster is configured"
+            "nothing to do: every StatsD listener is disabled and no Kubernetes cluster is configured"
         }
         Name::KubeStateMetrics => "no Kubernetes side is configured",
         Name::StatsdExporter => "no StatsD side is configured",
-        Name::Node => {
-            "nothing to do: no kubelet is named, and nothing is to be walked (--kubelet, --walk, --walk-path)"
-        }
+        Name::Node => "nothing to do: set --kubelet, --processes, --walk, --walk-path or --quotas",
     }
 }

@@ -1,7 +1,7 @@
-//! The process around a run: its runtime, its signals, its start and end.
+//! The runtime, signals, start and end of the process.
 
-pub(crate) mod at_once;
 pub(crate) mod file_watch;
+pub(crate) mod forced_exit;
 pub(crate) mod lifetime;
 pub(crate) mod startup_code;
 
@@ -14,17 +14,19 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
-/// Longest wait at the end of the process for scrapes in flight.
+use crate::config_file::reader;
+
+/// Grace period for requests in flight at the end of the process.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// Worker threads: serving and watching are light, and every thread costs an idle process memory.
+/// Worker threads. Serving and watching need little CPU, and each thread costs memory.
 const WORKERS: usize = 2;
 
-/// A runtime for the whole process.
+/// Builds the runtime of the process.
 ///
 /// # Errors
 ///
-/// When the system gives no threads or no event queue.
+/// Returns an error if the system provides no threads or no event queue.
 pub fn runtime() -> io::Result<Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::runtime::Builder::new_multi_thread()
@@ -35,18 +37,18 @@ pub fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// What the outside asks of the process.
+/// A signal to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// SIGTERM or SIGINT; the name is for the log.
     End(&'static str),
     /// SIGHUP.
     Reload,
-    /// SIGQUIT: say what the process is doing and end at once.
+    /// SIGQUIT: print the state of all threads and exit at once.
     Dump,
 }
 
-/// Signals that a Go program lives through.
+/// Signals that do not end a Go program.
 const IGNORED: [i32; 8] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
@@ -58,24 +60,24 @@ const IGNORED: [i32; 8] = [
     libc::SIGXCPU,
 ];
 
-/// The signals that mean something to every personality.
+/// The handled signals.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
     quit: Signal,
-    /// Caught so that they do not end the process, as with the originals.
+    /// Caught because they do not end the originals.
     _ignored: Vec<Signal>,
 }
 
 impl Signals {
-    /// Takes over the signals; call it before anything is started that must be ended cleanly.
+    /// Installs the signal handlers. Call it before starting anything that needs a clean shutdown.
     ///
     /// # Errors
     ///
-    /// When the system refuses a handler.
+    /// Returns an error if the system rejects a handler.
     pub fn new() -> io::Result<Self> {
-        super::process::at_once::watch();
+        super::process::forced_exit::start();
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -88,7 +90,7 @@ impl Signals {
         })
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     pub async fn next(&mut self) -> Request {
         tokio::select! {
             _ = self.terminate.recv() => Request::End("terminated"),
@@ -99,31 +101,36 @@ impl Signals {
     }
 }
 
-/// Ends the process at once when a signal says so, as long as the value lives: while the process starts
-/// there is nothing to end cleanly, and much that may take its time (an API server that does not answer, a
-/// program that fetches credentials, a name to be looked up), some of it without giving way to anything
-/// else on its thread.
-pub struct Starting {
+/// Exits at once on a signal while this value lives, that is while the process starts. There is little to clean up
+/// then, and much that may block: an unresponsive API server, a credential plugin, a DNS lookup.
+pub struct StartupGuard {
     task: JoinHandle<()>,
     cleanup: Arc<Mutex<Vec<Cleanup>>>,
 }
 
-/// What has to be ended cleanly all the same.
+/// A cleanup to run before exiting.
 type Cleanup = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl Starting {
-    /// Watches for signals on another thread of the runtime.
+impl StartupGuard {
+    /// Watches for signals in a separate task.
     ///
     /// # Errors
     ///
-    /// When the system refuses a handler.
+    /// Returns an error if the system rejects a handler.
     pub fn new() -> io::Result<Self> {
         let mut signals = Signals::new()?;
         let cleanup = Arc::<Mutex<Vec<Cleanup>>>::default();
         let last = Arc::clone(&cleanup);
         let task = tokio::spawn(async move {
             loop {
-                match signals.next().await {
+                let request = tokio::select! {
+                    request = signals.next() => request,
+                    () = tokio::time::sleep(reader::READ_TIMEOUT) => {
+                        reader::log_hanging();
+                        continue;
+                    }
+                };
+                match request {
                     Request::End(signal) => {
                         tracing::info!(signal, "Received os signal, exiting");
                         let cleanups = std::mem::take(
@@ -134,8 +141,8 @@ impl Starting {
                         }
                         std::process::exit(0);
                     }
-                    Request::Dump => dump(),
-                    // What is being read now is what there is.
+                    Request::Dump => dump_threads_and_exit(),
+                    // The files are being read right now.
                     Request::Reload => {}
                 }
             }
@@ -143,21 +150,21 @@ impl Starting {
         Ok(Self { task, cleanup })
     }
 
-    /// Part of the process has started already: a signal ends it cleanly before it ends the process.
-    pub fn end_first(&self, cleanup: impl Future<Output = ()> + Send + 'static) {
+    /// Adds a cleanup to run before a signal ends the process.
+    pub fn on_exit(&self, cleanup: impl Future<Output = ()> + Send + 'static) {
         let mut cleanup_of_all = self.cleanup.lock().unwrap_or_else(PoisonError::into_inner);
         cleanup_of_all.push(Box::pin(cleanup));
     }
 }
 
-impl Drop for Starting {
+impl Drop for StartupGuard {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// What the process is doing, then its end, as SIGQUIT has it in Go programs.
-pub fn dump() {
-    super::output::complain(&crate::telemetry::process::threads());
+/// Prints the state of all threads and exits, as Go programs do on SIGQUIT.
+pub fn dump_threads_and_exit() {
+    super::output::print_error(&crate::telemetry::process::threads());
     std::process::exit(2);
 }

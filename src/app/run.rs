@@ -1,54 +1,54 @@
-//! The one run loop: starts what a [`Personality`] has, keeps to it, and ends it cleanly.
+//! The run loop: starts a [`Personality`], serves it, reloads it, and shuts it down.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use super::config_reloader::{ConfigReloader, InitialConfig};
 use super::listeners::{self, Listeners};
-use super::personality::{Personality, Running, Serving, nothing_to_do};
-use super::process::lifetime::{block_on, signals, unless_asked_again};
-use super::process::{Request, Starting, dump, startup_code};
-use super::sides::{Awaited, Kind, Start, Taken, Trigger};
-use super::telemetry::{Files, Telemetry};
-use super::upkeep::{Beginning, Upkeep};
+use super::personality::{Personality, RouterContext, RunningSide, no_sides_error};
+use super::process::lifetime::{block_on, or_exit_on_signal, signals};
+use super::process::{Request, StartupGuard, dump_threads_and_exit, startup_code};
+use super::sides::{FamilyNames, ReloadTrigger, StartContext, Task};
+use super::telemetry::Telemetry;
 use crate::cli::config::Config;
+use crate::config_file::reader;
 use crate::exposition::family::Collect;
 use crate::server::readiness::{Latch, Readiness};
 use crate::status::{Board, Reporter};
 
-/// Runs until a signal or a request ends it, on a runtime of its own.
+/// Runs a personality on a new runtime until a signal or a quit request ends it.
 ///
 /// # Errors
 ///
-/// What keeps the process from starting.
+/// Returns the reason why the process cannot start.
 pub(crate) fn main(personality: Personality) -> Result<(), String> {
-    block_on(|starting| run(personality, starting))
+    block_on(|guard| run(personality, guard))
 }
 
-/// The same on a runtime that is there already.
+/// Runs a personality on the current runtime, like [`main`].
 ///
 /// # Errors
 ///
-/// What keeps it from starting.
-pub(crate) async fn run(personality: Personality, starting: Starting) -> Result<(), String> {
+/// Returns the reason why the process cannot start.
+pub(crate) async fn run(personality: Personality, guard: StartupGuard) -> Result<(), String> {
     let mut signals = signals()?;
-    let beginning = Beginning::new(&personality).map_err(|error| error.to_string())?;
-    let config = &beginning.config;
-    // Before anything listens.
+    let initial = InitialConfig::new(&personality).map_err(|error| error.to_string())?;
+    let config = &initial.config;
+    // Must be valid before anything listens.
     let web = listeners::web_config(config).map_err(|error| error.to_string())?;
     let readiness = Readiness::default();
     let telemetry = (personality.telemetry)(config, &readiness);
     let mut sides = Vec::new();
-    let started = start_sides(&personality, config, &telemetry, &starting, &mut sides).await;
+    let started = start_sides(&personality, config, &telemetry, &guard, &mut sides).await;
     if let Err(error) = started {
-        end(sides).await;
+        stop_all(sides).await;
         return Err(error);
     }
-    let awaited = hold_until_ready(&readiness, &sides);
+    let latches = readiness_latches(&readiness, &sides);
     let board = board(&personality, &sides, &telemetry);
     let quit = Arc::new(Notify::new());
-    let serving = Serving {
+    let context = RouterContext {
         config,
         sides: &sides,
         telemetry: &telemetry,
@@ -56,20 +56,23 @@ pub(crate) async fn run(personality: Personality, starting: Starting) -> Result<
         board: &board,
         quit: &quit,
     };
-    let routers = (personality.routers)(&serving);
+    let routers = (personality.routers)(&context);
     let reviews = sides.iter().find_map(|running| running.side.reviews());
     let listeners = Listeners::start(config, web, routers, personality.announce, reviews);
     let listeners = match listeners {
         Ok(listeners) => listeners,
         Err(error) => {
-            end(sides).await;
+            stop_all(sides).await;
             return Err(error.to_string());
         }
     };
-    tokio::spawn(until_ready(awaited));
+    tokio::spawn(release_latches(latches));
     tokio::spawn(async move { board.keep().await });
-    let mut upkeep = Upkeep::new(beginning, personality.sides, listeners, sides, &telemetry);
-    drop(starting);
+    let mut reloader =
+        ConfigReloader::new(initial, personality.sides, listeners, sides, &telemetry);
+    drop(guard);
+    // Reads were unbounded until now; from here on there is a configuration to fall back to.
+    reader::limit_waits();
     loop {
         let request = tokio::select! {
             request = signals.next() => request,
@@ -77,99 +80,110 @@ pub(crate) async fn run(personality: Personality, starting: Starting) -> Result<
                 tracing::info!("Received lifecycle api quit, exiting");
                 break;
             }
-            () = upkeep.attend() => continue,
+            () = reloader.next_event() => continue,
         };
         match request {
             Request::End(signal) => {
-                tracing::info!(signal, "{}", personality.ending);
+                tracing::info!(signal, "{}", personality.exit_message);
                 break;
             }
-            Request::Dump => dump(),
+            Request::Dump => dump_threads_and_exit(),
             Request::Reload => {
-                upkeep.reread(Trigger::Hangup);
-                if personality.follows_flags {
-                    upkeep.reload();
+                reloader.file_reload(ReloadTrigger::Sighup);
+                if personality.reloads_flags {
+                    reloader.reload();
                 }
             }
         }
     }
-    unless_asked_again(&mut signals, upkeep.end()).await;
+    or_exit_on_signal(&mut signals, reloader.end()).await;
     Ok(())
 }
 
-/// Ends sides of a start that fails: what they have made, such as the file of a socket, goes with them.
-async fn end(sides: Vec<Running>) {
+/// Stops the sides of a failed start, so that they clean up, for example socket files.
+async fn stop_all(sides: Vec<RunningSide>) {
     for running in sides {
         running.side.stop().await;
     }
 }
 
-/// Starts the sides that the configuration has, in the order of the personality. Those that have started are in `sides`,
-/// also when another one has not.
+/// Starts the configured sides and pushes them to `sides`, including those started before another one failed.
 async fn start_sides(
     personality: &Personality,
     config: &Config,
     telemetry: &Telemetry,
-    starting: &Starting,
-    sides: &mut Vec<Running>,
+    guard: &StartupGuard,
+    sides: &mut Vec<RunningSide>,
 ) -> Result<(), String> {
-    if personality.sides.iter().all(|kind| (kind.off)(config).is_some()) {
-        return Err(nothing_to_do(config.name).to_owned());
+    if personality.sides.iter().all(|kind| (kind.disabled_reason)(config).is_some()) {
+        return Err(no_sides_error(config.name).to_owned());
     }
+    let names = Arc::new(names(personality, config, telemetry));
     for &kind in personality.sides.iter().rev() {
-        if let Some(reason) = (kind.off)(config) {
+        if let Some(reason) = (kind.disabled_reason)(config) {
             tracing::info!("{reason}");
             continue;
         }
-        let taken = taken(kind, personality, config, telemetry);
         let own = || Arc::new(telemetry.own.clone()) as Arc<dyn Collect>;
-        let beside = personality.one_body.then(own);
-        let start = Start { config, metrics: &telemetry.kube, taken, beside };
+        let merged_metrics = personality.merges_own_metrics.then(own);
+        let start =
+            StartContext { config, metrics: &telemetry.kube, names: &names, merged_metrics };
         let side = (kind.start)(start).await?;
-        if let Some(cleanup) = side.at_once() {
-            starting.end_first(cleanup);
+        if let Some(cleanup) = side.abort() {
+            guard.on_exit(cleanup);
         }
-        sides.push(Running { kind, side });
+        sides.push(RunningSide { kind, side });
     }
     sides.reverse();
     Ok(())
 }
 
-/// The names that a side must leave to others, because they stand in one body with its own.
-fn taken(kind: &Kind, personality: &Personality, config: &Config, telemetry: &Telemetry) -> Taken {
-    let mut names = BTreeSet::new();
-    if personality.one_body {
-        names.extend(telemetry.own.names());
+/// Returns the names of all families that share an exposition.
+fn names(personality: &Personality, config: &Config, telemetry: &Telemetry) -> FamilyNames {
+    let names = FamilyNames::default();
+    if personality.merges_own_metrics {
+        names.set("the process", telemetry.own.names());
     }
-    let others = personality.sides.iter().filter(|other| !std::ptr::eq(**other, kind));
-    names.extend(others.flat_map(|other| (other.names)(config)));
-    Arc::new(move |name| names.contains(name))
+    for kind in personality.sides {
+        names.set(kind.name, (kind.names)(config));
+    }
+    names
 }
 
-/// What the status page shows.
-fn board(personality: &Personality, sides: &[Running], telemetry: &Telemetry) -> Arc<Board> {
-    let files: Arc<dyn Reporter> = Arc::new(Files(telemetry.kube.clone()));
+/// Builds the data of the status page.
+fn board(personality: &Personality, sides: &[RunningSide], telemetry: &Telemetry) -> Arc<Board> {
+    let files: Arc<dyn Reporter> = Arc::new(telemetry.files.clone());
     let sides = sides.iter().filter_map(|running| running.side.reporter());
     let reporters = sides.chain([files]).collect();
     Arc::new(Board::new(personality.program, telemetry.http.log().clone(), reporters))
 }
 
-/// Not ready until every side is.
-fn hold_until_ready(readiness: &Readiness, sides: &[Running]) -> Vec<(Latch, Awaited)> {
-    let awaited = sides.iter().filter_map(|running| running.side.ready());
-    awaited.map(|awaited| (readiness.latch(awaited.what), awaited)).collect()
+/// Keeps `/readyz` failing until every side is ready.
+fn readiness_latches(readiness: &Readiness, sides: &[RunningSide]) -> Vec<PendingLatch> {
+    let conditions = sides.iter().filter_map(|running| running.side.ready());
+    let pending = conditions.map(|condition| PendingLatch {
+        latch: readiness.latch(condition.description),
+        met: condition.met,
+    });
+    pending.collect()
 }
 
-async fn until_ready(awaited: Vec<(Latch, Awaited)>) {
+/// A latch and the condition that releases it.
+struct PendingLatch {
+    latch: Latch,
+    met: Task<'static, ()>,
+}
+
+async fn release_latches(pending: Vec<PendingLatch>) {
     let mut tasks = tokio::task::JoinSet::new();
-    for (latch, awaited) in awaited {
+    for PendingLatch { latch, met } in pending {
         tasks.spawn(async move {
-            awaited.done.await;
+            met.await;
             drop(latch);
         });
     }
     while tasks.join_next().await.is_some() {}
-    startup_code::give_back();
+    startup_code::release();
 }
 
 #[cfg(test)]
@@ -186,7 +200,7 @@ mod tests {
                           metrics: [{name: size, help: S., each: {type: Gauge, gauge: {path: [s]}}}]}]}";
 
     #[test]
-    fn a_side_leaves_alone_what_others_have_in_the_same_body() {
+    fn a_side_reserves_no_family_of_another() {
         let mut args = RunArgs::default();
         (args.listen, args.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
         args.kube.0.custom_resource_config = CUSTOM.to_owned();
@@ -195,21 +209,22 @@ mod tests {
             let config =
                 config::kstatd(&args, Load::First, |_| with_kube).expect("a configuration");
             let telemetry = (own.telemetry)(&config, &Readiness::default());
-            let taken = taken(&STATSD, &own, &config, &telemetry);
+            let names = names(&own, &config, &telemetry);
+            let taken = names.of_others(STATSD.name);
             for name in
                 ["kube_customresource_size", "kube_pod_info", "kube_pod_container_status_restarts"]
             {
                 assert_eq!(taken(name), with_kube, "{name}");
             }
             assert!(!taken("process_open_fds"), "it is served elsewhere");
-            let taken = super::taken(&KUBERNETES, &own, &config, &telemetry);
+            let taken = names.of_others(KUBERNETES.name);
             assert!(!taken("kube_pod_info"), "it is its own");
         }
         let args = StatsdArgs::default();
         let (original, config) =
             (personality::statsd_exporter(&args), config::statsd_exporter(&args).expect("valid"));
         let telemetry = (original.telemetry)(&config, &Readiness::default());
-        let taken = taken(&STATSD, &original, &config, &telemetry);
+        let taken = names(&original, &config, &telemetry).of_others(STATSD.name);
         assert!(taken("process_open_fds") && !taken("kube_pod_info"));
     }
 }

@@ -1,8 +1,8 @@
-//! The program under the name statsd_exporter.
+//! The `statsd_exporter` command line.
 
 use std::process::ExitCode;
 
-use super::output::{complain, print};
+use super::output::{print, print_error};
 use super::sides::statsd;
 use super::{personality, run};
 use crate::cli::kingpin;
@@ -14,7 +14,7 @@ use crate::telemetry::{REVISION, TOOLCHAIN, VERSION};
 
 const PROGRAM: &str = "statsd_exporter";
 
-/// Runs it with the words after the program's name.
+/// Runs the program with the arguments after its name.
 pub fn main(argv: &[String]) -> ExitCode {
     let mut args = StatsdArgs::default();
     let parsed = kingpin::parse(FLAGS, &mut args, argv).and_then(|request| match request {
@@ -23,7 +23,7 @@ pub fn main(argv: &[String]) -> ExitCode {
     });
     match parsed {
         Err(error) => {
-            complain(&format!("{PROGRAM}: error: {error}, try --help"));
+            print_error(&format!("{PROGRAM}: error: {error}, try --help"));
             ExitCode::FAILURE
         }
         Ok(Request::Help) => print(&kingpin::usage(PROGRAM, FLAGS)),
@@ -50,7 +50,7 @@ fn run(args: &StatsdArgs) -> ExitCode {
         "Starting StatsD -> Prometheus Exporter"
     );
     tracing::info!(context = format!("(built with {TOOLCHAIN}, kstatd)"), "Build context");
-    let outcome = match statsd::before_start(args) {
+    let outcome = match statsd::run_checks(args) {
         Ok(true) => Ok(()),
         Ok(false) => run::main(personality::statsd_exporter(args)),
         Err(error) => Err(error),

@@ -1,52 +1,52 @@
-//! Expanding a snapshot into the exposition, a frame at a time.
+//! Expands a snapshot into the exposition, frame by frame.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::frames::Frames;
+use super::buffer_pool::BufferPool;
 use super::page::Page;
 use super::resource::Resource;
 use super::schema::Family;
 use crate::exposition::Format;
 
-/// A frame is sent when it has this many bytes; the segment that fills it comes on top (about 10 KiB,
-/// more for objects with many series). Frames of 16–64 KiB cost the least CPU in the server.
+/// Size in bytes from which on a frame is complete. Its last segment may exceed this: by about 10 KiB, more for
+/// objects with many series. Frames of 16–64 KiB cost the server the least CPU.
 pub(super) const FRAME: usize = 40 * 1024;
 
-/// Pages without a line of a family that are passed over in one go.
-const PASSED: usize = if cfg!(test) { 3 } else { 2_000 };
+/// Number of pages without lines to skip in one step.
+const MAX_SKIPPED: usize = if cfg!(test) { 3 } else { 2_000 };
 
-/// Where a walk is after it has gone on.
+/// The result of one step of a walk.
 #[derive(Debug)]
-pub(super) enum Walked {
-    /// Here something is to be written.
-    To(Step),
-    /// Past many pages that have nothing.
-    OverNothing,
-    /// At the end.
-    Out,
+pub(super) enum Progress {
+    /// The next item to write.
+    Step(Step),
+    /// Many pages without lines were skipped.
+    Yield,
+    /// The walk is complete.
+    End,
 }
 
-/// What comes next in the exposition of a snapshot.
+/// An item of the exposition.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// Which resource.
+    /// Index of the resource.
     pub(super) resource: usize,
-    /// Which of its families.
+    /// Index of the family in its resource.
     pub(super) family: usize,
-    /// The page whose series come, or none for the header of the family.
+    /// Page whose series to write, or `None` for the header of the family.
     pub(super) page: Option<Arc<Page>>,
 }
 
-/// Walks a snapshot in exposition order: resources by name, families by table, stores, pages.
+/// A walk over a snapshot in exposition order: by resource, family, store and page.
 #[derive(Debug)]
 pub(super) struct Walk {
     resources: Arc<[Resource]>,
     names: Option<BTreeSet<String>>,
-    /// Names whose header is printed, or claimed by a resource without objects. Only a name that
-    /// several resources have needs the note.
+    /// Family names whose header was written, or that a resource without objects has claimed. Several resources may
+    /// share a name.
     claimed: HashSet<String>,
     at: Option<Position>,
 }
@@ -65,40 +65,40 @@ impl Walk {
         Self { resources, names, claimed: HashSet::new(), at }
     }
 
-    /// The family of a step.
+    /// Returns the family of a step.
     pub(super) fn family(&self, step: &Step) -> &Family {
         &self.resources[step.resource].schema.families[step.family]
     }
 
-    /// Whether a step is the first one of its resource and all its families have their headers there.
+    /// Returns true if a step is the first of its resource and the resource has the headers of all its families.
     pub(super) fn opens_all(&self, step: &Step) -> bool {
         let mut others = self.resources[step.resource].schema.families.iter().skip(1);
         let opens = self.names.is_none() && step.family == 0 && step.page.is_none();
         opens && !others.any(|family| self.claimed.contains(&family.name))
     }
 
-    /// Goes on behind a resource whose families all have their headers there.
+    /// Skips a resource that has the headers of all its families.
     pub(super) fn pass(&mut self, resource: usize) {
         let families = self.resources[resource].schema.families.iter();
         self.claimed.extend(families.map(|family| family.name.clone()));
         self.at = Some(Position { resource: resource + 1, family: 0, store: 0, page: 0 });
     }
 
-    /// Whether a family of this name is asked for.
+    /// Returns true if the query selects a family of this name.
     pub(super) fn wants(&self, name: &str) -> bool {
         wants(self.names.as_ref(), name)
     }
 
-    /// Goes on by a bounded number of pages.
-    pub(super) fn next(&mut self) -> Walked {
-        let mut passed = 0;
-        while passed < PASSED {
+    /// Advances by a bounded number of pages.
+    pub(super) fn next(&mut self) -> Progress {
+        let mut skipped = 0;
+        while skipped < MAX_SKIPPED {
             let Some(at) = self.at.as_mut() else {
-                return Walked::Out;
+                return Progress::End;
             };
             let Some(resource) = self.resources.get(at.resource) else {
                 self.at = None;
-                return Walked::Out;
+                return Progress::End;
             };
             let Some(family) = resource.schema.families.get(at.family) else {
                 *at = Position { resource: at.resource + 1, family: 0, store: 0, page: 0 };
@@ -109,11 +109,11 @@ impl Walk {
                     at.family += 1;
                     continue;
                 }
-                // Position 1 of the first store stands for "header done"; pages are counted from there.
+                // Page 1 of the first store means "header done"; pages are counted from 1.
                 at.page = 1;
                 let first = self.claimed.insert(family.name.clone());
                 if first && resource.stores.iter().any(|store| !store.pages.is_empty()) {
-                    return Walked::To(Step {
+                    return Progress::Step(Step {
                         resource: at.resource,
                         family: at.family,
                         page: None,
@@ -131,11 +131,11 @@ impl Walk {
             at.page += 1;
             if page.family(at.family).is_some() {
                 let page = Some(Arc::clone(page));
-                return Walked::To(Step { resource: at.resource, family: at.family, page });
+                return Progress::Step(Step { resource: at.resource, family: at.family, page });
             }
-            passed += 1;
+            skipped += 1;
         }
-        Walked::OverNothing
+        Progress::Yield
     }
 }
 
@@ -163,12 +163,12 @@ pub(super) fn expand(name: &[u8], page: &Page, family: usize, out: &mut Vec<u8>)
     }
 }
 
-/// The frames of a plain body.
+/// The frames of an uncompressed body.
 #[derive(Debug)]
 pub(super) struct Body {
     walk: Walk,
     format: Format,
-    frames: Frames,
+    frames: BufferPool,
 }
 
 impl Body {
@@ -177,7 +177,7 @@ impl Body {
         format: Format,
         names: Option<BTreeSet<String>>,
     ) -> Self {
-        Self { walk: Walk::new(resources.into(), names), format, frames: Frames::default() }
+        Self { walk: Walk::new(resources.into(), names), format, frames: BufferPool::default() }
     }
 }
 
@@ -189,10 +189,10 @@ impl Iterator for Body {
         frame.clear();
         while frame.len() < FRAME {
             let step = match self.walk.next() {
-                Walked::To(step) => step,
-                Walked::OverNothing => break,
-                Walked::Out if frame.is_empty() => return None,
-                Walked::Out => break,
+                Progress::Step(step) => step,
+                Progress::Yield => break,
+                Progress::End if frame.is_empty() => return None,
+                Progress::End => break,
             };
             let family = self.walk.family(&step);
             match &step.page {

@@ -1,4 +1,4 @@
-//! The catalog: all stores in exposition order, as one [`Source`].
+//! The catalog of all stores in exposition order, as one [`Source`].
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -7,71 +7,106 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::body::Body;
-use super::codes::Codes;
-use super::gzip::Deflate;
-use super::narrow::Narrowed;
+use super::code_cache::CodeCache;
+use super::deflated_body::DeflatedBody;
+use super::namespace_filter::FilteredBody;
 use super::resource::Resource;
-use super::schema::Schema;
-use super::scrapes::Scrapes;
-use super::store::Store;
-use super::texts::Texts;
+use super::schema::{Family, Schema};
+use super::scrape_interval::ScrapeIntervals;
+use super::snapshot_text::SnapshotText;
+use super::store::{Snapshot, Store};
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
-use crate::growth::MINUTES;
+use crate::util::per_minute::MINUTES;
 
-/// One resource: its families and its stores, one for each watched namespace.
+/// A resource with its families and its stores, one per watched namespace.
 #[derive(Clone, Debug)]
 struct Entry {
     schema: Arc<Schema>,
-    stores: Vec<Arc<Store>>,
+    stores: Vec<Member>,
+}
+
+/// A store of a resource.
+#[derive(Clone, Debug)]
+struct Member {
+    store: Arc<Store>,
+    /// The store's family index for each family of the resource, if the schemas differ.
+    families: Option<Arc<[Option<usize>]>>,
+}
+
+impl Member {
+    fn new(store: Arc<Store>, schema: &Schema) -> Self {
+        let own = &store.schema().families;
+        let mut left: Vec<Option<&Family>> = own.iter().map(Some).collect();
+        let number = |family: &Family| {
+            let is_same = |own: &Family| own.name == family.name && own.kind == family.kind;
+            let number = left.iter().position(|own| own.is_some_and(is_same))?;
+            left[number] = None;
+            Some(number)
+        };
+        let families: Arc<[_]> = schema.families.iter().map(number).collect();
+        let differs = !families.iter().copied().eq((0..own.len()).map(Some));
+        Self { families: differs.then_some(families), store }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let snapshot = self.store.snapshot();
+        self.families.iter().fold(snapshot, |snapshot, families| snapshot.with_families(families))
+    }
 }
 
 impl Entry {
     fn snapshot(&self) -> Resource {
         Resource {
             schema: Arc::clone(&self.schema),
-            stores: self.stores.iter().map(|store| store.snapshot()).collect(),
+            stores: self.stores.iter().map(Member::snapshot).collect(),
             part_of: None,
         }
     }
 }
 
-/// The resources being served, in byte order of their names; every clone is the same catalog.
+/// The resources being served, in byte order of their names. Clones share the catalog.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     entries: RwLock<Vec<Entry>>,
-    codes: Arc<Codes>,
-    by_the_book: bool,
-    scrapes: Mutex<Scrapes>,
+    codes: Arc<CodeCache>,
+    strict_openmetrics: bool,
+    scrapes: Mutex<ScrapeIntervals>,
 }
 
 impl Catalog {
-    /// A catalog without resources.
+    /// Creates a catalog without resources.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One whose OpenMetrics follows the specification where that of kube-state-metrics does not.
+    /// Creates a catalog whose OpenMetrics output follows the specification where that of kube-state-metrics does not.
     #[must_use]
-    pub fn by_the_book() -> Self {
-        Self(Arc::new(Shared { by_the_book: true, ..Shared::default() }))
+    pub fn strict_openmetrics() -> Self {
+        Self(Arc::new(Shared { strict_openmetrics: true, ..Shared::default() }))
     }
 
-    /// Adds a resource, or replaces the one of the same name. Stores are printed in the given order.
+    /// Adds a resource, or replaces the one of the same name. Stores are printed in the given order. If a store has
+    /// another schema, the families in both are printed.
     pub fn register(&self, schema: Arc<Schema>, stores: Vec<Arc<Store>>) {
         self.exchange(Some((schema, stores)), &[]);
     }
 
-    /// Takes resources out and adds or replaces one, in one step for whoever scrapes.
+    /// Removes resources, and adds or replaces one, atomically for scrapes.
     pub fn exchange(&self, new: Option<(Arc<Schema>, Vec<Arc<Store>>)>, gone: &[String]) {
         let mut entries = self.0.entries.write().unwrap_or_else(PoisonError::into_inner);
         let mut old: Vec<Entry> =
             entries.extract_if(.., |entry| gone.contains(&entry.schema.resource)).collect();
         if let Some((schema, stores)) = new {
-            let schema = if self.0.by_the_book { Arc::new(schema.by_the_book()) } else { schema };
+            let stores = stores.into_iter().map(|store| Member::new(store, &schema)).collect();
+            let schema = if self.0.strict_openmetrics {
+                Arc::new(schema.strict_openmetrics())
+            } else {
+                schema
+            };
             let name = &schema.resource;
             let at = entries.binary_search_by(|entry| entry.schema.resource.cmp(name));
             let entry = Entry { schema, stores };
@@ -81,38 +116,39 @@ impl Catalog {
             }
         }
         drop(entries);
-        // Codes are made for the families there were. Freeing stores takes a while: not under the lock.
+        // The codes were made for the old families. Freeing stores takes a while, so it happens outside the lock.
         old.iter().for_each(|entry| self.0.codes.forget(&entry.schema.resource));
     }
 
-    /// Every resource with its number of objects.
+    /// Returns the name and the number of objects of each resource.
     #[must_use]
     pub fn objects(&self) -> Vec<(String, usize)> {
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let count = |entry: &Entry| entry.stores.iter().map(|store| store.len()).sum();
+        let count = |entry: &Entry| entry.stores.iter().map(|member| member.store.len()).sum();
         entries.iter().map(|entry| (entry.schema.resource.clone(), count(entry))).collect()
     }
 
-    /// The text of everything, for whoever counts in it.
-    pub(crate) fn texts(&self) -> Texts {
+    /// Returns a snapshot of all text, for cardinality reports.
+    pub(crate) fn texts(&self) -> SnapshotText {
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
         let mut resources: Vec<Resource> = entries.iter().map(Entry::snapshot).collect();
         drop(entries);
-        resources.iter_mut().for_each(Resource::count_up);
-        Texts(resources)
+        resources.iter_mut().for_each(Resource::append_counts);
+        SnapshotText(resources)
     }
 
-    /// Series that came in each of the last minutes, the present one first, of kinds that are followed still.
+    /// Returns the number of series added in each of the last minutes, the current one first. Removed resources do not
+    /// count.
     pub(crate) fn growth(&self) -> [u64; MINUTES] {
         let mut sums = [0; MINUTES];
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
-        for store in entries.iter().flat_map(|entry| &entry.stores) {
-            sums.iter_mut().zip(store.growth()).for_each(|(sum, count)| *sum += count);
+        for member in entries.iter().flat_map(|entry| &entry.stores) {
+            sums.iter_mut().zip(member.store.growth()).for_each(|(sum, count)| *sum += count);
         }
         sums
     }
 
-    /// What `make` makes of the wanted resources, or of those of their objects that are of the wanted namespaces.
+    /// Applies `make` to the selected resources, restricted to the selected namespaces.
     fn body<B: Iterator + Send + 'static>(
         &self,
         query: &ScrapeQuery,
@@ -122,11 +158,11 @@ impl Catalog {
         let resources = self.snapshot(query);
         match &query.namespaces {
             None => Box::new(make(resources)),
-            Some(namespaces) => Box::new(Narrowed::new(resources, namespaces, make, nothing)),
+            Some(namespaces) => Box::new(FilteredBody::new(resources, namespaces, make, nothing)),
         }
     }
 
-    /// How long after one another scrapes come, of whoever comes most seldom; `None` before the second.
+    /// Returns the scrape interval of the least frequent scraper; `None` before any scraper's second scrape.
     #[must_use]
     pub fn scrape_interval(&self) -> Option<Duration> {
         let scrapes = self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +170,10 @@ impl Catalog {
     }
 
     fn snapshot(&self, query: &ScrapeQuery) -> Vec<Resource> {
-        self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner).note(query, Instant::now());
+        if !query.by_a_command {
+            let mut scrapes = self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner);
+            scrapes.note(query, Instant::now());
+        }
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
         let mut resources: Vec<Resource> = entries
             .iter()
@@ -146,13 +185,14 @@ impl Catalog {
             .map(Entry::snapshot)
             .collect();
         drop(entries);
-        resources.iter_mut().for_each(Resource::count_up);
+        resources.iter_mut().for_each(Resource::append_counts);
         resources
     }
 }
 
-/// Whether `names` hold a resource: by its name, or, where that is `group/version, Resource=plural`, by its plural with
-/// or without group and version. The comma separates items where names are listed, so both halves will do, too.
+/// Returns true if `names` contains a resource: by its name or, if that is `group/version, Resource=plural`, by its
+/// plural with or without group and version. Lists of names are separated by commas, so both halves of such a name
+/// match, too.
 fn names(names: &BTreeSet<String>, resource: &str) -> bool {
     if names.contains(resource) {
         return true;
@@ -188,7 +228,7 @@ impl Source for Catalog {
         query: &ScrapeQuery,
     ) -> Box<dyn Iterator<Item = Piece> + Send> {
         let (names, codes) = (query.names.clone(), Arc::clone(&self.0.codes));
-        let body = move |resources| Deflate::new(resources, format, names, codes);
+        let body = move |resources| DeflatedBody::new(resources, format, names, codes);
         self.body(query, body, || Piece::Text(Bytes::new()))
     }
 

@@ -1,10 +1,10 @@
-//! What tests read of a body that is to be compressed.
+//! Test helper: decompresses a body.
 
 use std::io::Read;
 
 use crate::exposition::{DeflatePart, Piece};
 
-/// Its text; each run of parts is held against its own checksum and length.
+/// Returns the text of a body, and checks the checksum and length of each run of parts.
 pub(super) fn inflated(pieces: impl Iterator<Item = Piece>) -> Vec<u8> {
     let (mut text, mut run) = (Vec::new(), Vec::new());
     for piece in pieces {

@@ -1,64 +1,63 @@
-//! The objects of a store: found by their keys, kept in pages in the order of their identities.
+//! The objects of a store, indexed by key and stored in pages ordered by identity.
 //!
-//! Objects whose identities begin alike (of one namespace, of one workload) have much of their text in
-//! common. Side by side they take less memory, and a gzip body copies each from the one before. A list
-//! comes in such an order; pages that split and join as the leaves of a B-tree do (Bayer and McCreight,
-//! 1972) keep it, however long objects come and go. Nothing but size depends on it: objects are found by
-//! their keys, and one whose identity changes stays where it is.
+//! Objects with similar identities (of one namespace or workload) have similar text. Side by side, they take less
+//! memory and compress better. Lists arrive in this order, and pages split and merge like the leaves of a B-tree
+//! (Bayer and McCreight, 1972) to preserve it. Only size depends on the order: objects are found by key, and an object
+//! whose identity changes keeps its place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 
-use super::kept::Kept;
-use super::packed::Packed;
+use super::deflate_cache::DeflateCache;
+use super::object_view::ObjectView;
 use super::page::{PAGE, Page, PageBuilder};
 use super::schema::Rendered;
-use super::segment::Scratch;
 use super::tally::{Count, Group, NOWHERE, Tally};
+use crate::deflate::Scratch;
 
-/// What tells objects of a store apart: see [`super::store::Store`].
+/// The key of an object: see [`super::store::Store`].
 pub(crate) type Key = u128;
 
-/// The last number that the content of a store was given.
+/// The last content number used.
 static CONTENTS: AtomicU64 = AtomicU64::new(0);
 
-/// A page with fewer objects is joined with a neighbour.
+/// Minimum number of objects in a page, below which it is merged with a neighbour.
 const SPARSE: usize = PAGE / 4;
-/// As many objects at most are joined in a page, so that it does not split again at once.
-const JOINED: usize = PAGE * 3 / 4;
+/// Maximum number of objects in a merged page, so that it does not split again at once.
+const MERGED: usize = PAGE * 3 / 4;
 
-/// Objects by their keys, each in one version.
+/// Objects by key, each in one version.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    /// By number; those of `free` numbers are empty.
+    /// Pages by number; those of `free` numbers are empty.
     leaves: Vec<Leaf>,
-    /// The numbers in the order of the identities.
+    /// Page numbers in the order of identities.
     order: Vec<u32>,
     free: Vec<u32>,
     places: HashMap<Key, Place, foldhash::fast::FixedState>,
-    /// Series of all objects.
+    /// Number of series of all objects.
     series: u64,
     tally: Tally,
-    /// What tells this content from any other that a store of the process had; 0 where there is none.
+    /// Number of the content, unique in the process; 0 if empty.
     content: u64,
-    /// What scrapes have compressed of it.
-    packed: Arc<Packed>,
+    /// Compressed text of the content.
+    deflate_cache: Arc<DeflateCache>,
     scratch: Scratch,
 }
 
-/// Where an object is, and what is counted of it, which takes no memory: a key is aligned to as much.
+/// The place of an object, its tally group and its number of series. They fit into the alignment padding of the key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// The number of the page, times [`PAGE`], and the slot in it.
+    /// Page number times [`PAGE`] plus slot.
     at: u32,
     group: Group,
-    /// Its series.
+    /// Number of the object's series.
     series: u32,
 }
 
-/// A page with the key of the object in each slot.
+/// A page with the keys of its objects.
 #[derive(Debug, Default)]
 struct Leaf {
     page: Arc<Page>,
@@ -66,58 +65,63 @@ struct Leaf {
 }
 
 impl Objects {
-    /// How many there are.
+    /// Returns the number of objects.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there is an object with this key.
+    /// Returns true if there is an object with this key.
     pub(super) fn contains(&self, key: Key) -> bool {
         self.places.contains_key(&key)
     }
 
-    /// Series of all of them, without those that are numbers of objects.
+    /// Returns the keys that satisfy `wanted`.
+    pub(super) fn keys(&self, wanted: impl Fn(Key) -> bool) -> Vec<Key> {
+        self.places.keys().copied().filter(|key| wanted(*key)).collect()
+    }
+
+    /// Returns the number of series of all objects, without counts over objects.
     pub(super) fn series(&self) -> u64 {
         self.series
     }
 
-    /// The object with this key.
-    pub(super) fn get(&self, key: Key) -> Option<Kept<'_>> {
+    /// Returns the object with this key.
+    pub(super) fn get(&self, key: Key) -> Option<ObjectView<'_>> {
         let place = self.places.get(&key)?;
         let page = &self.leaf(place.at / PAGE as u32).page;
-        Some(Kept::paged(page, place.at as usize % PAGE, place.series))
+        Some(ObjectView::paged(page, place.at as usize % PAGE, place.series))
     }
 
-    /// A number that no other content of any store has had: where it is the same, so is the text.
+    /// Returns the number of the content. Equal numbers mean equal text.
     pub(super) fn content(&self) -> u64 {
         self.content
     }
 
-    /// What scrapes may note of the present content. It is never that of another one.
-    pub(super) fn packed(&self) -> &Arc<Packed> {
-        &self.packed
+    /// Returns the cache of the content's compressed text. It is never shared with another content.
+    pub(super) fn deflate_cache(&self) -> &Arc<DeflateCache> {
+        &self.deflate_cache
     }
 
     fn changed(&mut self) {
         self.content = CONTENTS.fetch_add(1, Ordering::Relaxed) + 1;
-        match Arc::get_mut(&mut self.packed) {
-            Some(packed) => *packed = Packed::default(),
-            // A scrape goes on with what was.
-            None => self.packed = Arc::default(),
+        match Arc::get_mut(&mut self.deflate_cache) {
+            Some(packed) => *packed = DeflateCache::default(),
+            // A running scrape keeps the old cache.
+            None => self.deflate_cache = Arc::default(),
         }
     }
 
-    /// The pages in order.
+    /// Returns the pages in order.
     pub(super) fn pages(&self) -> Vec<Arc<Page>> {
         self.order.iter().map(|&number| Arc::clone(&self.leaf(number).page)).collect()
     }
 
-    /// What was counted over all objects.
+    /// Returns the counts over all objects.
     pub(super) fn counts(&self) -> Vec<Count> {
         self.tally.counts()
     }
 
-    /// Inserts an object, or replaces the one with the same key; there are so many families.
+    /// Inserts an object, or replaces the one with the same key. `families` is the number of families.
     pub(super) fn apply(&mut self, key: Key, object: &Rendered, families: usize) {
         if self.tally.is_empty() && object.counted.is_empty() {
             return self.put(key, object, families);
@@ -127,7 +131,7 @@ impl Objects {
         self.put(key, object, families);
         let group = self.tally.enter(&object.counted);
         self.note_group(key, group);
-        // The number of a group that is gone is given again.
+        // Group numbers are reused.
         self.changed();
     }
 
@@ -137,7 +141,7 @@ impl Objects {
         }
     }
 
-    /// The same without counting it.
+    /// Inserts or replaces an object without counting it.
     fn put(&mut self, key: Key, object: &Rendered, families: usize) {
         let Some(Place { at: place, series, .. }) = self.places.get_mut(&key) else {
             return self.insert(key, object, families);
@@ -151,7 +155,7 @@ impl Objects {
         }
     }
 
-    /// Removes the object with this key; tells whether there was one.
+    /// Removes the object with this key. Returns true if there was one.
     pub(super) fn delete(&mut self, key: Key) -> bool {
         let Some(Place { at: place, group, series }) = self.places.remove(&key) else {
             return false;
@@ -159,7 +163,7 @@ impl Objects {
         self.series -= u64::from(series);
         self.tally.leave(group);
         if self.places.is_empty() {
-            // A kind that emptied gives its memory back.
+            // An empty store frees its memory.
             *self = Self::default();
             return true;
         }
@@ -170,7 +174,7 @@ impl Objects {
         Arc::make_mut(&mut leaf.page).remove(slot, &mut self.scratch);
         self.renumber(number, slot);
         if self.leaf(number).keys.len() < SPARSE {
-            self.join(number);
+            self.merge(number);
         }
         if self.places.len() < self.places.capacity() / 4 {
             self.places.shrink_to(self.places.len() * 2);
@@ -196,7 +200,7 @@ impl Objects {
         }
     }
 
-    /// Makes room for an identity: the place in `order` of a page, and the slot in it.
+    /// Returns the place for a new identity: the index in `order` of a page with room, and the slot.
     fn place_for(&mut self, identity: &[u8], families: usize) -> (usize, usize) {
         let behind =
             self.order.partition_point(|&number| self.leaf(number).page.identity(0) <= identity);
@@ -211,7 +215,7 @@ impl Objects {
             return (at, slot);
         }
         if slot == PAGE && at + 1 == self.order.len() {
-            // What comes in order fills page after page.
+            // Objects that arrive in order fill page after page.
             self.add(at + 1, Leaf { page: Arc::new(Page::new(families)), keys: Vec::new() });
             return (at + 1, 0);
         }
@@ -224,7 +228,7 @@ impl Objects {
         }
     }
 
-    /// Adds a page at this place of the order.
+    /// Inserts a page at this index of the order.
     fn add(&mut self, at: usize, leaf: Leaf) {
         let number = self.next_number();
         if self.free.pop().is_some() {
@@ -236,12 +240,12 @@ impl Objects {
         self.renumber(number, 0);
     }
 
-    /// The number of the page that is added next.
+    /// Returns the number of the next page to be added.
     fn next_number(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.leaves.len() as u32)
     }
 
-    /// Notes the places of the objects of a page from a slot on.
+    /// Updates the places of a page's objects, starting at a slot.
     fn renumber(&mut self, number: u32, from: usize) {
         let keys = self.leaves[number as usize].keys.iter().enumerate().skip(from);
         for (slot, &key) in keys {
@@ -249,13 +253,13 @@ impl Objects {
         }
     }
 
-    /// Joins a sparse page with a neighbour that has room for both.
-    fn join(&mut self, number: u32) {
+    /// Merges a sparse page with a neighbour that has room.
+    fn merge(&mut self, number: u32) {
         let Some(at) = self.order.iter().position(|&other| other == number) else {
             return;
         };
         let len = |at: usize| self.order.get(at).map(|&number| self.leaf(number).keys.len());
-        let fits = |first: usize| Some(len(first)? + len(first + 1)? <= JOINED);
+        let fits = |first: usize| Some(len(first)? + len(first + 1)? <= MERGED);
         let first = match at.checked_sub(1) {
             _ if len(at) == Some(0) => None,
             _ if fits(at) == Some(true) => Some(at),
@@ -278,20 +282,20 @@ impl Objects {
 
 /// Fills [`Objects`] from a list, page by page.
 #[derive(Debug)]
-pub(super) struct Filling {
+pub(super) struct BulkLoader {
     objects: Objects,
-    /// The last page while it grows; its objects have their places already.
+    /// The last page while it grows; its objects already have places.
     tail: PageBuilder,
     keys: Vec<Key>,
     families: usize,
-    /// The identity that came last.
+    /// Identity of the object added last.
     last: Vec<u8>,
-    /// How many objects came, and how many of them with an identity below the one before.
-    came: usize,
-    back: usize,
+    /// Number of objects, and number of those out of order.
+    total: usize,
+    out_of_order: usize,
 }
 
-impl Filling {
+impl BulkLoader {
     pub(super) fn new(families: usize) -> Self {
         Self {
             objects: Objects::default(),
@@ -299,27 +303,27 @@ impl Filling {
             keys: Vec::new(),
             families,
             last: Vec::new(),
-            came: 0,
-            back: 0,
+            total: 0,
+            out_of_order: 0,
         }
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub(super) fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether there is an object with this key.
+    /// Returns true if there is an object with this key.
     pub(super) fn contains(&self, key: Key) -> bool {
         self.objects.contains(key)
     }
 
-    /// Series of all of them.
+    /// Returns the number of series of all objects.
     pub(super) fn series(&self) -> u64 {
         self.objects.series()
     }
 
-    /// All of them, to be looked at.
+    /// Returns the objects so far.
     pub(super) fn objects(&mut self) -> &Objects {
         self.flush();
         &self.objects
@@ -327,9 +331,9 @@ impl Filling {
 
     /// Adds an object, or replaces the one with the same key.
     pub(super) fn push(&mut self, key: Key, object: &Rendered) {
-        self.came += 1;
+        self.total += 1;
         if object.identity < self.last {
-            self.back += 1;
+            self.out_of_order += 1;
         }
         self.last.clear();
         self.last.extend_from_slice(&object.identity);
@@ -353,13 +357,13 @@ impl Filling {
         }
     }
 
-    /// Removes an object that was added before; tells whether there was one.
+    /// Removes an object added before. Returns true if there was one.
     pub(super) fn delete(&mut self, key: Key) -> bool {
         self.flush();
         self.objects.delete(key)
     }
 
-    /// What was added.
+    /// Returns the complete objects.
     pub(super) fn end(mut self) -> Objects {
         self.flush();
         if self.objects.len() > 0 {
@@ -368,19 +372,19 @@ impl Filling {
         self.objects
     }
 
-    /// Whether objects come in about the order of their identities. An API server compares names where
-    /// identities have quotes in between, so that a few namespaces may change places.
+    /// Returns true if objects arrive roughly in the order of identities. An API server orders by name, while
+    /// identities have quotes, so a few namespaces may be out of order.
     fn is_in_order(&self) -> bool {
-        self.back * 8 < self.came + PAGE
+        self.out_of_order * 8 < self.total + PAGE
     }
 
-    /// Whether the last page has room and is no longer one that grows.
+    /// Returns true if the last page is not full and no longer growing.
     fn is_partial(&self) -> bool {
         let last = self.objects.order.last().map(|&last| self.objects.leaf(last).keys.len());
         self.keys.is_empty() && last.is_some_and(|len| len < PAGE)
     }
 
-    /// Adds the objects of the page that grows again, one by one.
+    /// Inserts the objects of the growing page one by one.
     fn sort_tail(&mut self) {
         if self.keys.is_empty() {
             return;
@@ -421,7 +425,7 @@ mod tests {
         all.map(<[u8]>::to_vec).collect()
     }
 
-    /// Each object has the place that is noted of it, pages are in order and not too many.
+    /// Asserts that every object has its recorded place, and that pages are ordered and not too many.
     fn assert_sound(objects: &Objects, mut model: Vec<u32>) {
         model.sort_unstable();
         let wanted: Vec<_> = model.iter().map(|&n| object(n).identity).collect();
@@ -436,7 +440,7 @@ mod tests {
     }
 
     fn shuffled(count: u32) -> Vec<u32> {
-        // A step that has no divisor in common with the count.
+        // The step is coprime to the count.
         (0..count).map(|n| n * 1_237 % count).collect()
     }
 
@@ -457,22 +461,22 @@ mod tests {
         assert!(objects.leaves.is_empty() && objects.free.is_empty());
     }
 
-    /// A list in order fills page after page; one in any order comes out in order all the same.
+    /// A sorted list fills page after page; an unsorted one is sorted.
     #[test]
     fn lists_in_order_and_in_any_order() {
         let in_order: Vec<u32> = (0..2_000).collect();
         for (list, pages) in [(in_order, 2_000_usize.div_ceil(PAGE)), (shuffled(2_000), 2_000 / 32)]
         {
-            let mut filling = Filling::new(2);
+            let mut loader = BulkLoader::new(2);
             for &n in &list {
-                filling.push(Key::from(n), &object(n));
+                loader.push(Key::from(n), &object(n));
             }
-            // Changed, taken away and come again while the list goes on.
-            filling.push(Key::from(7u32), &object(7));
-            assert!(filling.delete(Key::from(8u32)));
-            filling.push(Key::from(8u32), &object(8));
-            assert_eq!(filling.len(), list.len());
-            let objects = filling.end();
+            // Changed, removed and added again during the list.
+            loader.push(Key::from(7u32), &object(7));
+            assert!(loader.delete(Key::from(8u32)));
+            loader.push(Key::from(8u32), &object(8));
+            assert_eq!(loader.len(), list.len());
+            let objects = loader.end();
             assert_sound(&objects, list);
             assert!(objects.order.len() <= pages + 1, "{}", objects.order.len());
         }

@@ -1,45 +1,35 @@
 //! Pages: the templated text of up to 64 objects, laid out by family.
 //!
-//! Objects × families is the number of pieces a scrape walks. With the pieces of 64 objects behind one
-//! another it walks memory in order, where a blob for each object costs a cache miss for each piece
-//! (measured at 100,000 pods × 60 families: seven times the time of a copy, whichever way a blob is
-//! laid out). A larger page makes an update, which rebuilds a segment, dearer.
+//! A scrape walks objects × families pieces. With the pieces of 64 objects in one segment it reads memory
+//! sequentially. One allocation per object would cost a cache miss for each piece: measured with 100,000 pods and 60
+//! families, seven times the time of a copy. Larger pages would make updates more expensive, because these rebuild
+//! segments.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 
-use arc_swap::ArcSwapOption;
-
-use super::crc::Checksum;
-use super::huffman::Code;
-use super::recorded::Encoded;
 use super::schema::{Family, Rendered, Size};
-use super::segment::{Scratch, Segment, padded, set};
-pub use super::tails::PAGE;
-use super::tails::Tails;
+pub use crate::deflate::PAGE;
+use crate::deflate::{PageMemo, PageSample, Rows, Scratch, Segment, padded, set};
 
-/// The longest segment, in bytes, whose bits are noted: to search it takes a millisecond or two.
-const NOTED: usize = 128 * 1024;
-
-/// Families that share a mark.
+/// Number of families per fingerprint.
 const GROUP: usize = 8;
 
-/// Tells an object's text in [`GROUP`] families from any other. Most updates change a few families; with
-/// the marks of an object side by side, the others are known to be the same without a look at their
-/// segments, each of which is a cache miss or two. Two texts share a mark with a probability of 2^-64,
-/// seeded by the process.
-type Mark = u64;
+/// A hash of an object's text in [`GROUP`] families. Most updates change a few families. The fingerprints of an
+/// object are contiguous, so unchanged families are skipped without reading their segments, which would cost one or
+/// two cache misses each. The hash is seeded per process, and two texts collide with a probability of 2^-64.
+type Fingerprint = u64;
 
-static MARKS: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
+static HASHER: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
 
-/// The marks of an object, one for each group of its families.
-fn marks(object: &Rendered) -> impl Iterator<Item = Mark> {
+/// Returns the fingerprints of an object, one per group of families.
+fn fingerprints(object: &Rendered) -> impl Iterator<Item = Fingerprint> {
     let mut start = 0;
     object.ends.chunks(GROUP).map(move |ends| {
-        let mut hasher = MARKS.build_hasher();
+        let mut hasher = HASHER.build_hasher();
         for end in ends {
             hasher.write_u32(end - start);
         }
@@ -53,77 +43,37 @@ fn marks(object: &Rendered) -> impl Iterator<Item = Mark> {
 /// The text of up to [`PAGE`] objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Page {
-    /// How many objects there are.
+    /// Number of objects in the page.
     len: usize,
-    /// The namespace of each object.
+    /// Namespaces of the objects.
     namespaces: Option<Segment>,
-    /// What each object's lines have between name and rest.
+    /// Text between the name and the rest of each object's lines.
     identities: Option<Segment>,
-    /// For each family, each object's lines.
+    /// Lines of the objects, for each family.
     families: Vec<Option<Segment>>,
-    /// For each object, the marks of its groups of families.
-    marks: Vec<Mark>,
-    /// For each family, what is known of the checksum of its text.
-    sums: Vec<KnownSum>,
-    /// What is known of the size of all text.
-    size: KnownSize,
-    /// What gzip scrapes know of the identities: their tails in some code.
-    tails: Known<Tails>,
-    /// What they know of families that cost them most: their bits.
-    encoded: Known<Vec<(usize, Arc<Encoded>)>>,
+    /// Fingerprints of the objects, for each group of families.
+    fingerprints: Vec<Fingerprint>,
+    /// Memoized size of the text.
+    size: MemoizedSize,
+    /// Memoized results of gzip scrapes.
+    memo: PageMemo,
 }
 
-/// What scrapes note with a page; nothing at first.
-#[derive(Debug)]
-struct Known<T>(ArcSwapOption<T>);
-
-impl<T> Default for Known<T> {
-    fn default() -> Self {
-        Self(ArcSwapOption::empty())
-    }
-}
-
-impl<T> Clone for Known<T> {
-    fn clone(&self) -> Self {
-        Self(ArcSwapOption::new(self.0.load_full()))
-    }
-}
-
-impl Known<Vec<(usize, Arc<Encoded>)>> {
-    fn forget(&mut self, family: usize) {
-        let old = self.0.load_full();
-        if let Some(old) = old.filter(|old| old.iter().any(|(other, _)| *other == family)) {
-            let mut kept = Vec::clone(&old);
-            kept.retain(|(other, _)| *other != family);
-            self.0.store((!kept.is_empty()).then(|| Arc::new(kept)));
-        }
-    }
-}
-
-/// The checksum of a segment's text: CRC above, length below; 0 while unknown.
+/// A memoized size: series in the upper bits, bytes in the lower ones; 0 if empty.
 #[derive(Debug, Default)]
-struct KnownSum(AtomicU64);
+struct MemoizedSize(AtomicU64);
 
-impl Clone for KnownSum {
-    fn clone(&self) -> Self {
-        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
-    }
-}
-
-/// Series above, bytes below; 0 while unknown.
-#[derive(Debug, Default)]
-struct KnownSize(AtomicU64);
-
-/// Bits of the bytes of a [`KnownSize`]: a terabyte, and 16 million series. A larger page is looked at each time.
+/// Number of bits for the bytes of a [`MemoizedSize`]: up to a terabyte, and 16 million series. The size of a larger
+/// page is not memoized.
 const SIZE_BITS: u32 = 40;
 
-impl Clone for KnownSize {
+impl Clone for MemoizedSize {
     fn clone(&self) -> Self {
         Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
     }
 }
 
-impl KnownSize {
+impl MemoizedSize {
     fn get(&self) -> Option<Size> {
         let known = self.0.load(Ordering::Relaxed);
         let size = Size { series: known >> SIZE_BITS, bytes: known & ((1 << SIZE_BITS) - 1) };
@@ -139,63 +89,27 @@ impl KnownSize {
 
 impl Page {
     pub(super) fn new(families: usize) -> Self {
-        let (families, sums) = (vec![None; families], vec![KnownSum::default(); families]);
-        Self { families, sums, ..Self::default() }
+        Self { families: vec![None; families], memo: PageMemo::new(families), ..Self::default() }
     }
 
-    /// The identities' tails in `code`.
-    pub(super) fn tails(&self, code: &Code) -> Arc<Tails> {
-        match self.tails.0.load_full() {
-            Some(tails) if tails.are_of(code) => tails,
-            _ => {
-                let identities = self.identities.iter().flat_map(Segment::iter);
-                let tails = Arc::new(Tails::new(Some(code), identities));
-                self.tails.0.store(Some(Arc::clone(&tails)));
-                tails
-            }
-        }
+    /// Returns the memoized results of gzip scrapes.
+    pub(super) fn memo(&self) -> &PageMemo {
+        &self.memo
     }
 
-    /// Whether the text of a family is short enough to be made into bits in one go.
-    pub(super) fn is_noted(&self, family: usize) -> bool {
-        self.family(family).is_some_and(|segment| segment.size() <= NOTED)
+    /// Returns the lines of a family as input of the encoder.
+    pub(super) fn rows<'a>(&'a self, name: &'a str, family: usize) -> Option<Rows<'a>> {
+        let (name, identities) = (name.as_bytes(), self.identities.as_ref());
+        Some(Rows { name, family, identities, lines: self.family(family)? })
     }
 
-    /// The bits of a whole family in `code`: the noted ones, or else what `encode` makes of it.
-    pub(super) fn encoded(
-        &self,
-        family: usize,
-        code: &Code,
-        encode: impl FnOnce() -> Encoded,
-    ) -> Arc<Encoded> {
-        let noted = self.encoded.0.load();
-        let noted = noted.iter().flat_map(|noted| noted.iter());
-        let known = noted.clone().find(|(other, known)| *other == family && known.is_in(code));
-        if let Some((_, known)) = known {
-            return Arc::clone(known);
-        }
-        let new = Arc::new(encode());
-        self.encoded.0.rcu(|noted| {
-            let others = noted.iter().flat_map(|noted| noted.iter());
-            let others = others.filter(|(other, _)| *other != family).cloned();
-            Some(Arc::new(others.chain([(family, Arc::clone(&new))]).collect()))
-        });
-        new
+    /// Returns the text as input of the code builder.
+    pub(super) fn sample(&self) -> PageSample {
+        let (identities, families) = (self.identities.clone(), self.families.clone());
+        PageSample { len: self.len, identities, families }
     }
 
-    /// Bytes of the noted bits.
-    #[cfg(test)]
-    pub(super) fn noted(&self) -> usize {
-        let noted = self.encoded.0.load();
-        noted.iter().flat_map(|noted| noted.iter()).map(|(_, encoded)| encoded.len()).sum()
-    }
-
-    /// The identities' tails without the bits of any code, which is not noted.
-    pub(super) fn shape(&self) -> Tails {
-        Tails::new(None, self.identities.iter().flat_map(Segment::iter))
-    }
-
-    /// The length in bytes of a family's text.
+    /// Returns the length of a family's text in bytes.
     pub(super) fn text_len(&self, name: &str, family: usize) -> usize {
         let Some(segment) = self.family(family) else { return 0 };
         let mut identities = self.identities.iter().flat_map(Segment::iter);
@@ -206,7 +120,7 @@ impl Page {
         lens.sum()
     }
 
-    /// The size of the text of all families, which are these; what is found is noted until an object changes.
+    /// Returns the size of the text of all `families`, memoized until an object changes.
     pub(super) fn size(&self, families: &[Family]) -> Size {
         if let Some(size) = self.size.get() {
             return size;
@@ -215,7 +129,7 @@ impl Page {
         for (family, segment) in families.iter().zip(&self.families) {
             let Some(segment) = segment else { continue };
             let mut identities = self.identities.iter().flat_map(Segment::iter);
-            // Neighbours mostly have the same lines, then also in memory.
+            // Neighbours mostly share the same text in memory.
             let (mut last, mut series): (&[u8], u64) = (&[], 0);
             for lines in segment.iter() {
                 let head = family.name.len() + identities.next().map_or(0, <[u8]>::len);
@@ -230,88 +144,68 @@ impl Page {
         size
     }
 
-    /// The checksum of a family's text: the known one, or else what `compute` tells.
-    pub(super) fn checksum(
-        &self,
-        family: usize,
-        compute: impl FnOnce(&Self) -> Checksum,
-    ) -> Checksum {
-        let Some(KnownSum(known)) = self.sums.get(family) else { return compute(self) };
-        match known.load(Ordering::Relaxed) {
-            0 => {
-                let sum = compute(self);
-                // A text of 4 GiB or more is not noted; nothing else depends on the note.
-                if let Ok(len) = u32::try_from(sum.len) {
-                    known.store(u64::from(sum.crc) << 32 | u64::from(len), Ordering::Relaxed);
-                }
-                sum
-            }
-            known => Checksum { crc: (known >> 32) as u32, len: known & 0xffff_ffff },
-        }
-    }
-
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The lines of `family`, object by object.
+    /// Returns the segment of a family.
     #[inline]
     pub(super) fn family(&self, family: usize) -> Option<&Segment> {
         self.families.get(family)?.as_ref()
     }
 
-    /// The lines of `family` of the object in `slot`.
+    /// Returns the lines of an object in a family.
     pub(super) fn lines(&self, family: usize, slot: usize) -> &[u8] {
         self.family(family).map_or(&[], |segment| segment.piece(slot))
     }
 
-    /// Bytes that the text of `family` takes.
+    /// Returns the memory of a family's segment in bytes.
     pub(super) fn family_bytes(&self, family: usize) -> usize {
         self.family(family).map_or(0, Segment::size)
     }
 
-    /// Bytes that everything else takes: namespaces, identities, marks.
+    /// Returns the memory of namespaces, identities and fingerprints in bytes.
     pub(super) fn other_bytes(&self) -> usize {
         let texts = [&self.namespaces, &self.identities].into_iter().flatten();
-        texts.map(Segment::size).sum::<usize>() + size_of_val(&*self.marks)
+        texts.map(Segment::size).sum::<usize>() + size_of_val(&*self.fingerprints)
     }
 
-    /// Namespaces, and of how many neighbours each is that of.
+    /// Returns the namespaces, each with the number of consecutive objects.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = (&[u8], usize)> {
         let runs = self.namespaces.iter().flat_map(Segment::runs);
-        // The last ones may have none.
+        // The last objects may have none.
         let noted = self.namespaces.as_ref().map_or(0, Segment::pieces);
         let rest = (self.len > noted).then_some((&[][..], self.len - noted));
         runs.map(|(slots, namespace)| (namespace, slots.len())).chain(rest)
     }
 
-    /// The identities, in the order of the objects; empty for a page whose objects have none.
+    /// Returns the identities, if any object has one.
     pub(super) fn identities(&self) -> Option<&Segment> {
         self.identities.as_ref()
     }
 
-    /// The identity of the object in `slot`; empty if there is none.
+    /// Returns the identity of an object; empty if it has none.
     pub(super) fn identity(&self, slot: usize) -> &[u8] {
         self.identities.as_ref().map_or(&[], |identities| identities.piece(slot))
     }
 
-    /// The slot behind those whose identities come before this one.
+    /// Returns the slot for an object with this identity.
     pub(super) fn slot_for(&self, identity: &[u8]) -> usize {
         padded(self.identities.as_ref(), self.len).take_while(|other| *other <= identity).count()
     }
 
-    /// Puts an object into the place of the one in `slot`; tells whether it has another text.
+    /// Replaces the object in `slot`. Returns true if the text has changed.
     pub(super) fn put(&mut self, slot: usize, object: &Rendered, scratch: &mut Scratch) -> bool {
         set(&mut self.namespaces, self.len, slot, &object.namespace, scratch);
         let mut changed = set(&mut self.identities, self.len, slot, &object.identity, scratch);
         if changed {
             self.forget();
         }
-        let first = self.marks_of(slot).start;
-        for (group, mark) in marks(object).enumerate() {
-            match self.marks.get_mut(first + group) {
-                Some(old) if *old != mark => *old = mark,
+        let first = self.fingerprints_of(slot).start;
+        for (group, fingerprint) in fingerprints(object).enumerate() {
+            match self.fingerprints.get_mut(first + group) {
+                Some(old) if *old != fingerprint => *old = fingerprint,
                 _ => continue,
             }
             self.put_group(group, slot, object, scratch);
@@ -322,15 +216,15 @@ impl Page {
 
     /// Inserts an object before the one in `slot`.
     pub(super) fn insert(&mut self, slot: usize, object: &Rendered, scratch: &mut Scratch) {
-        let (len, first) = (self.len, self.marks_of(slot).start);
+        let (len, first) = (self.len, self.fingerprints_of(slot).start);
         self.len += 1;
         self.forget();
-        self.marks.splice(first..first, marks(object));
+        self.fingerprints.splice(first..first, fingerprints(object));
         let families = (0..).map(|family| object.family(family));
         let pieces = [&object.namespace[..], &object.identity].into_iter().chain(families);
         for (segment, piece) in self.segments_mut().zip(pieces) {
             let old = segment.as_ref();
-            // A segment need not have the empty pieces at its end.
+            // A segment may omit empty pieces at its end.
             if !piece.is_empty() || old.is_some_and(|old| old.pieces() > slot) {
                 let (before, behind) = (padded(old, slot), padded(old, len).skip(slot));
                 *segment = Segment::new(before.chain([piece]).chain(behind), scratch);
@@ -338,11 +232,11 @@ impl Page {
         }
     }
 
-    /// Takes the object in `slot` away.
+    /// Removes the object in `slot`.
     pub(super) fn remove(&mut self, slot: usize, scratch: &mut Scratch) {
         self.len -= 1;
         self.forget();
-        self.marks.drain(self.marks_of(slot));
+        self.fingerprints.drain(self.fingerprints_of(slot));
         for segment in self.segments_mut() {
             if let Some(old) = segment.as_ref().filter(|old| old.pieces() > slot) {
                 let others = old.iter().enumerate().filter(|(at, _)| *at != slot);
@@ -351,11 +245,11 @@ impl Page {
         }
     }
 
-    /// Takes the objects from slot `at` on out, as another page.
+    /// Splits off the objects from slot `at` on as another page.
     pub(super) fn split_off(&mut self, at: usize, scratch: &mut Scratch) -> Self {
         let mut upper = Self::new(self.families.len());
         upper.len = self.len - at;
-        upper.marks = self.marks.split_off(self.marks_of(at).start);
+        upper.fingerprints = self.fingerprints.split_off(self.fingerprints_of(at).start);
         self.len = at;
         self.forget();
         for (segment, upper) in self.segments_mut().zip(upper.segments_mut()) {
@@ -367,12 +261,12 @@ impl Page {
         upper
     }
 
-    /// Adds the objects of another page behind those of this one.
+    /// Appends the objects of another page.
     pub(super) fn append(&mut self, other: &Self, scratch: &mut Scratch) {
         let len = self.len;
         self.len += other.len;
         self.forget();
-        self.marks.extend_from_slice(&other.marks);
+        self.fingerprints.extend_from_slice(&other.fingerprints);
         for (segment, other) in self.segments_mut().zip(other.segments()) {
             if let Some(other) = other {
                 let pieces = padded(segment.as_ref(), len).chain(other.iter());
@@ -381,22 +275,22 @@ impl Page {
         }
     }
 
-    /// Namespaces first, then identities, then the families.
+    /// Returns namespaces, identities and families, in this order.
     fn segments_mut(&mut self) -> impl Iterator<Item = &mut Option<Segment>> {
         [&mut self.namespaces, &mut self.identities].into_iter().chain(&mut self.families)
     }
 
-    /// The same.
+    /// Returns the same as [`Self::segments_mut`].
     fn segments(&self) -> impl Iterator<Item = &Option<Segment>> {
         [&self.namespaces, &self.identities].into_iter().chain(&self.families)
     }
 
-    /// Which objects are of these namespaces: a bit for each slot.
+    /// Returns a bit mask of the slots whose objects belong to these namespaces.
     pub(super) fn slots_of(&self, namespaces: &BTreeSet<Vec<u8>>) -> u64 {
         let (mut slots, mut wanted): (u64, bool) = (0, false);
         let mut last: &[u8] = &[];
         for (slot, namespace) in self.namespaces.iter().flat_map(Segment::iter).enumerate() {
-            // Neighbours mostly share it, then also in memory.
+            // Neighbours mostly share the same text in memory.
             if !std::ptr::eq(last, namespace) {
                 (last, wanted) = (namespace, namespaces.contains(namespace));
             }
@@ -405,18 +299,18 @@ impl Page {
         slots
     }
 
-    /// Whether these bits are all of its objects.
+    /// Returns true if the mask includes all objects.
     pub(super) fn is_all(&self, slots: u64) -> bool {
         slots.count_ones() as usize == self.len
     }
 
-    /// A page of some of its objects, of which nothing is noted.
+    /// Returns a page of the objects in the mask, without memoized results.
     pub(super) fn only(&self, slots: u64, scratch: &mut Scratch) -> Self {
         let is_kept = |slot: usize| slots >> slot & 1 == 1;
         let mut page = Self::new(self.families.len());
         page.len = slots.count_ones() as usize;
         for slot in (0..self.len).filter(|slot| is_kept(*slot)) {
-            page.marks.extend_from_slice(&self.marks[self.marks_of(slot)]);
+            page.fingerprints.extend_from_slice(&self.fingerprints[self.fingerprints_of(slot)]);
         }
         for (segment, whole) in page.segments_mut().zip(self.segments()) {
             let pieces = padded(whole.as_ref(), self.len).enumerate();
@@ -426,17 +320,30 @@ impl Page {
         page
     }
 
-    /// Where the marks of the object in `slot` are: one for each group of families.
-    fn marks_of(&self, slot: usize) -> Range<usize> {
+    /// Returns a page of the same objects for one scrape, in which each family has the lines of the given family of
+    /// this page.
+    pub(super) fn with_families(&self, numbers: &[Option<usize>]) -> Self {
+        let mut page = Self::new(numbers.len());
+        page.len = self.len;
+        page.namespaces.clone_from(&self.namespaces);
+        page.identities.clone_from(&self.identities);
+        page.fingerprints = vec![Fingerprint::default(); page.fingerprints_of(self.len).start];
+        for (segment, number) in page.families.iter_mut().zip(numbers) {
+            *segment = number.and_then(|number| self.family(number).cloned());
+        }
+        page
+    }
+
+    /// Returns the range of the fingerprints of the object in `slot`.
+    fn fingerprints_of(&self, slot: usize) -> Range<usize> {
         let groups = self.families.len().div_ceil(GROUP);
         slot * groups..(slot + 1) * groups
     }
 
-    /// Forgets what scrapes noted: the objects are no longer those of before.
+    /// Drops memoized results, after a change of the text.
     fn forget(&mut self) {
-        (self.tails, self.encoded) = Default::default();
-        self.size = KnownSize::default();
-        self.sums.fill(KnownSum::default());
+        self.memo.clear();
+        self.size = MemoizedSize::default();
     }
 
     fn put_group(&mut self, group: usize, slot: usize, object: &Rendered, scratch: &mut Scratch) {
@@ -445,14 +352,13 @@ impl Page {
         for family in families {
             let segment = &mut self.families[family];
             if set(segment, self.len, slot, object.family(family), scratch) {
-                self.sums[family] = KnownSum::default();
-                self.size = KnownSize::default();
-                self.encoded.forget(family);
+                self.size = MemoizedSize::default();
+                self.memo.forget(family);
             }
         }
     }
 
-    /// Copies the object in `slot` out, as it was put in (without its uid).
+    /// Copies an object out of the page, without its uid.
     pub(super) fn copy_out(&self, slot: usize, object: &mut Rendered) {
         object.clear();
         if let Some(namespaces) = &self.namespaces {
@@ -470,13 +376,13 @@ impl Page {
     }
 }
 
-/// Fills a page from objects that come one after the other, building each segment once.
+/// Builds a page from consecutive objects, with one pass per segment.
 #[derive(Debug)]
 pub(super) struct PageBuilder {
     len: usize,
-    /// Namespaces first, then identities, then the families: lengths and text.
+    /// Lengths and text of namespaces, identities and families.
     columns: Vec<(Vec<u32>, Vec<u8>)>,
-    marks: Vec<Mark>,
+    fingerprints: Vec<Fingerprint>,
     scratch: Scratch,
 }
 
@@ -485,15 +391,15 @@ impl PageBuilder {
         Self {
             len: 0,
             columns: vec![Default::default(); families + 2],
-            marks: Vec::new(),
+            fingerprints: Vec::new(),
             scratch: Scratch::default(),
         }
     }
 
-    /// Adds an object; the caller takes the page when [`PAGE`] are in.
+    /// Adds an object. The caller takes the page when it has [`PAGE`] objects.
     pub(super) fn push(&mut self, object: &Rendered) {
         self.len += 1;
-        self.marks.extend(marks(object));
+        self.fingerprints.extend(fingerprints(object));
         let Some((about, families)) = self.columns.split_first_chunk_mut::<2>() else {
             return;
         };
@@ -508,7 +414,7 @@ impl PageBuilder {
         }
     }
 
-    /// The page of what was added, leaving the builder empty.
+    /// Returns the page, leaving the builder empty.
     pub(super) fn take(&mut self) -> Page {
         let mut segments = self.columns.iter_mut().map(|(lens, text)| {
             let mut rest = &text[..];
@@ -525,10 +431,10 @@ impl PageBuilder {
         let namespaces = segments.next().flatten();
         let identities = segments.next().flatten();
         let families: Vec<_> = segments.collect();
-        let sums = vec![KnownSum::default(); families.len()];
+        let memo = PageMemo::new(families.len());
         let len = std::mem::take(&mut self.len);
-        let marks = self.marks.to_vec();
-        self.marks.clear();
-        Page { len, namespaces, identities, families, marks, sums, ..Page::default() }
+        let fingerprints = self.fingerprints.to_vec();
+        self.fingerprints.clear();
+        Page { len, namespaces, identities, families, fingerprints, memo, ..Page::default() }
     }
 }

@@ -1,31 +1,31 @@
-//! What a scrape has of a resource.
+//! A snapshot of one resource.
 
 use std::sync::Arc;
 
-use super::packed::Content;
+use super::deflate_cache::ContentKey;
 use super::schema::Schema;
 use super::store::Snapshot;
 use super::tally;
 use crate::exposition::Format;
 
-/// One resource at one moment.
+/// A resource as seen by a scrape.
 #[derive(Clone, Debug)]
 pub(super) struct Resource {
     pub(super) schema: Arc<Schema>,
     pub(super) stores: Vec<Snapshot>,
-    /// The whole of it, where this is what a scrape wants of it.
+    /// The whole resource, if this is a filtered part.
     pub(super) part_of: Option<Arc<Resource>>,
 }
 
 impl Resource {
-    /// What tells its text in a format from any other.
-    pub(super) fn content(&self, format: Format) -> Content {
+    /// Returns the key of the text in a format.
+    pub(super) fn content(&self, format: Format) -> ContentKey {
         let stores = self.stores.iter().map(|store| store.content).collect();
-        Content::new(Arc::clone(&self.schema), format, stores)
+        ContentKey::new(Arc::clone(&self.schema), format, stores)
     }
 
-    /// Puts the series that are numbers of all stores behind those of the stores.
-    pub(super) fn count_up(&mut self) {
+    /// Appends the counts over all stores as another store.
+    pub(super) fn append_counts(&mut self) {
         let counts = self.stores.iter_mut().map(|store| std::mem::take(&mut store.counts));
         let pages = tally::pages(&self.schema, counts);
         if !pages.is_empty() {

@@ -1,9 +1,8 @@
-//! What a store holds for each object: the families of a resource, and the scratch an object is
-//! rendered into.
+//! The families of a resource, and the buffer that an object is rendered into.
 
 use std::collections::BTreeMap;
 
-use super::counted::Counted;
+use super::counted_labels::CountedLabels;
 use crate::exposition::{Format, header};
 
 /// The type of a family.
@@ -11,20 +10,20 @@ use crate::exposition::{Format, header};
 pub enum MetricKind {
     /// A value that goes up and down.
     Gauge,
-    /// A value that only goes up. In OpenMetrics too the family has the name of its series, as kube-state-metrics has it.
+    /// A monotonic value. In OpenMetrics the family name keeps `_total`, as in kube-state-metrics.
     Counter,
-    /// The same, its family named as OpenMetrics wants it: without the `_total` of its series.
+    /// A monotonic value whose OpenMetrics family name omits `_total`, as the specification requires.
     Total,
-    /// Always 1; OpenMetrics only, text prints `gauge`.
+    /// A constant 1, of type `info` in OpenMetrics and `gauge` in text.
     Info,
-    /// The same, its family named as OpenMetrics wants it: without the `_info` of its series.
+    /// A constant 1 whose OpenMetrics family name omits `_info`, as the specification requires.
     InfoSeries,
-    /// One of several states; OpenMetrics only, text prints `gauge`.
+    /// One of several states, of type `stateset` in OpenMetrics and `gauge` in text.
     StateSet,
 }
 
 impl MetricKind {
-    /// The word after `# TYPE name`.
+    /// Returns the type as printed in a `# TYPE` line.
     #[must_use]
     pub fn text(self, format: Format) -> &'static str {
         match (self, format) {
@@ -36,14 +35,14 @@ impl MetricKind {
     }
 }
 
-/// One metric family.
+/// A metric family.
 #[derive(Clone, Debug)]
 pub struct Family {
-    /// The metric's name.
+    /// Name of the metric.
     pub name: String,
-    /// The whole HELP text, stability mark included, not yet escaped.
+    /// Complete HELP text, including the stability level, unescaped.
     pub help: String,
-    /// Its type.
+    /// Type of the family.
     pub kind: MetricKind,
 }
 
@@ -63,20 +62,20 @@ impl Family {
     }
 }
 
-/// The families of one resource that are switched on, in exposition order.
+/// The enabled families of one resource, in exposition order.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    /// The resource's name, as in `--resources`.
+    /// Name of the resource, as in `--resources`.
     pub resource: String,
-    /// The families.
+    /// Enabled families, in exposition order.
     pub families: Vec<Family>,
 }
 
 impl Schema {
-    /// The same families under names that the specification of OpenMetrics allows, where those of kube-state-metrics are
-    /// others.
+    /// Returns the families with the types and names that the OpenMetrics specification allows, where
+    /// kube-state-metrics deviates.
     #[must_use]
-    pub fn by_the_book(&self) -> Self {
+    pub fn strict_openmetrics(&self) -> Self {
         let mut schema = self.clone();
         let mut names: BTreeMap<&str, Option<MetricKind>> = BTreeMap::new();
         for family in &self.families {
@@ -88,11 +87,11 @@ impl Schema {
                 family.name.strip_suffix(suffix).is_some_and(|base| !names.contains_key(base))
             };
             let kind = names.get(family.name.as_str()).copied().flatten();
-            // Of one name there is one type.
+            // All families of one name have one type.
             family.kind = match kind.unwrap_or(MetricKind::Gauge) {
                 MetricKind::Counter if is_free("_total") => MetricKind::Total,
                 MetricKind::Info if is_free("_info") => MetricKind::InfoSeries,
-                // The series of an info end in `_info`, and those of a state set have a label of its name.
+                // An info's series must end in `_info`, and a state set's must have a label of the family's name.
                 MetricKind::Info | MetricKind::StateSet => MetricKind::Gauge,
                 kind => kind,
             };
@@ -101,45 +100,44 @@ impl Schema {
     }
 }
 
-/// How large the text of objects is, without the headers of families.
+/// The size of objects' text, without family headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Lines: one for each series.
+    /// Number of lines, one per series.
     pub series: u64,
-    /// Bytes, uncompressed.
+    /// Number of uncompressed bytes.
     pub bytes: u64,
 }
 
-/// One object, rendered: scratch space that is filled again for each object.
+/// A rendered object: a buffer that is reused for each object.
 ///
-/// A line of family *f* reads, in the exposition, `families[f].name` + `identity` + line. With identity
-/// labels, `identity` is `{a="x",b="y"` and a line continues with `,c="z"} 1\n` or `} 1\n`; without,
-/// `identity` is empty and a line is `{c="z"} 1\n` or ` 1\n`. Escaping makes the newline at its end the
-/// only one in a line.
+/// A line of family *f* is, in the exposition, `families[f].name` + `identity` + line. With identity labels,
+/// `identity` is `{a="x",b="y"` and a line is `,c="z"} 1\n` or `} 1\n`. Without, `identity` is empty and a line is
+/// `{c="z"} 1\n` or ` 1\n`. A line has no other newline than the last byte.
 #[derive(Clone, Debug, Default)]
 pub struct Rendered {
-    /// `metadata.uid`: the key of the object.
+    /// `metadata.uid`, the key of the object.
     pub uid: Vec<u8>,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
-    /// `metadata.namespace`, empty for an object of none.
+    /// `metadata.namespace`; empty for a cluster-scoped object.
     pub namespace: Vec<u8>,
-    /// What every line of the object has between name and rest.
+    /// Text between the name and the rest of each line.
     pub identity: Vec<u8>,
-    /// The lines of all families, one after the other.
+    /// Lines of all families.
     pub lines: Vec<u8>,
-    /// For each family of the schema, where its lines end in `lines`.
+    /// End of each family's lines in `lines`.
     pub ends: Vec<u32>,
-    /// How many lines there are.
+    /// Number of lines, one per series.
     pub series: u32,
-    /// The first family that has no lines, because they would be too many.
+    /// First family that was left empty because its lines exceed the limit.
     pub oversized: Option<usize>,
-    /// What the object is counted in, which is no line of its own.
-    pub counted: Counted,
+    /// Label sets for metrics that count objects; these have no lines.
+    pub counted: CountedLabels,
 }
 
 impl Rendered {
-    /// Empties everything, keeping the allocations.
+    /// Empties the object, keeping the allocations.
     pub fn clear(&mut self) {
         self.uid.clear();
         self.resource_version.clear();
@@ -152,7 +150,7 @@ impl Rendered {
         self.counted.clear();
     }
 
-    /// The lines of family number `family`.
+    /// Returns the lines of a family.
     #[must_use]
     pub fn family(&self, family: usize) -> &[u8] {
         let start = family.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -177,7 +175,7 @@ mod tests {
             schema.families[0].header(format, &mut out);
             String::from_utf8(out).unwrap()
         };
-        let book = schema.by_the_book();
+        let book = schema.strict_openmetrics();
         for (schema, format, want) in [
             (&schema, Format::Text, ("restarts_total", "Of \"all\".")),
             (&schema, Format::OpenMetrics, ("restarts_total", "Of \\\"all\\\".")),
@@ -213,7 +211,7 @@ mod tests {
             };
             schema.families.iter().map(header).collect()
         };
-        let book = schema.by_the_book();
+        let book = schema.strict_openmetrics();
         let text = ["a_info", "b", "c", "d", "d_info", "e_info", "e_info"]
             .map(|name| format!("{name} gauge"));
         assert_eq!(types(&schema, Format::Text), text);

@@ -1,70 +1,91 @@
-//! A store: the objects of one resource (and, where namespaces are listed, of one of them).
+//! A store: the objects of one resource, or of one of its watched namespaces.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::kept::Kept;
-use super::objects::{Filling, Key, Objects};
-use super::packed::Packed;
+use super::deflate_cache::DeflateCache;
+use super::object_view::ObjectView;
+use super::objects::{BulkLoader, Key, Objects};
 use super::page::Page;
 use super::schema::{Rendered, Schema, Size};
 use super::tally::Count;
-use crate::growth::{Growth, MINUTES};
+use crate::util::per_minute::{MINUTES, PerMinuteCounter};
 
-/// Minutes are counted from here.
+/// Start of the first minute.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The present minute.
+/// Returns the current minute.
 fn minute() -> u64 {
     ORIGIN.elapsed().as_secs() / 60
 }
 
-/// The objects of one list/watch, each present in exactly one version.
+/// The objects of one list/watch, each in exactly one version.
 ///
-/// The lock is held for one update, or for taking a snapshot (one reference for each 64 objects);
-/// never while text is produced. A page that a snapshot still holds is copied before it is changed.
+/// The lock is held for one update or for taking a snapshot (one reference per 64 objects), never while text is
+/// produced. A page that a snapshot still references is copied before it is changed.
 #[derive(Debug)]
 pub struct Store {
     schema: Arc<Schema>,
     hasher: Keys,
     objects: Mutex<Objects>,
-    growth: Mutex<Growth>,
+    growth: Mutex<PerMinuteCounter>,
 }
 
-/// What a scrape reads: the pages of one moment.
+/// The pages of a store at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) pages: Vec<Arc<Page>>,
-    /// What was counted over all objects.
+    /// Counts over all objects.
     pub(super) counts: Vec<Count>,
-    /// As [`Objects::content`]; 0 for what was made for one scrape.
+    /// Content number as in [`Objects::content`]; 0 for pages made for one scrape.
     pub(super) content: u64,
-    /// As [`Objects::packed`].
-    pub(super) packed: Arc<Packed>,
+    /// Compressed text as in [`Objects::deflate_cache`].
+    pub(super) deflate_cache: Arc<DeflateCache>,
 }
 
-/// Makes a key of a uid: two independently seeded 64-bit hashes. With a seed of the process's own, two of a
-/// million objects share one with a probability below 2^-88.
-#[derive(Clone, Debug, Default)]
-struct Keys(foldhash::quality::RandomState, foldhash::quality::RandomState);
-
-impl Keys {
-    fn key(&self, uid: &[u8]) -> Key {
-        u128::from(self.0.hash_one(uid)) << 64 | u128::from(self.1.hash_one(uid))
+impl Snapshot {
+    /// Returns the same objects with other families, each with the lines of the given family of this store, if any.
+    pub(super) fn with_families(mut self, numbers: &[Option<usize>]) -> Self {
+        self.pages.iter_mut().for_each(|page| *page = Arc::new(page.with_families(numbers)));
+        self.counts.retain_mut(|(family, ..)| {
+            let number = numbers.iter().position(|number| *number == Some(*family as usize));
+            *family = number.unwrap_or_default() as u32;
+            number.is_some()
+        });
+        Self { deflate_cache: Arc::default(), ..self }
     }
 }
 
+/// Computes the key of a uid: a 64-bit hash seeded by the process, then the [hash](fnv1a64) used for sharding. Two of
+/// a million random uids collide with a probability below 2^-88.
+#[derive(Clone, Debug, Default)]
+struct Keys(foldhash::quality::RandomState);
+
+impl Keys {
+    fn key(&self, uid: &[u8]) -> Key {
+        u128::from(self.0.hash_one(uid)) << 64 | u128::from(fnv1a64(uid))
+    }
+}
+
+/// Computes the 64-bit FNV-1a hash (G. Fowler, L. C. Noll, K.-P. Vo; <http://www.isthe.com/chongo/tech/comp/fnv/>).
+#[must_use]
+pub fn fnv1a64(bytes: &[u8]) -> u64 {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    bytes.iter().fold(OFFSET_BASIS, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+}
+
 impl Store {
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new(schema: Arc<Schema>) -> Self {
         let (objects, growth) = Default::default();
         Self { schema, hasher: Keys::default(), objects, growth }
     }
 
-    /// The families that its objects have.
+    /// Returns the families of the objects.
     #[must_use]
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
@@ -83,62 +104,71 @@ impl Store {
     fn grown(&self, series: u64) {
         if series > 0 {
             let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
-            growth.note(minute(), series);
+            growth.add(minute(), series);
         }
     }
 
-    /// Series that came in each of the last minutes, the present one first.
+    /// Returns the number of series added in each of the last minutes, the current one first.
     pub(super) fn growth(&self) -> [u64; MINUTES] {
         self.growth.lock().unwrap_or_else(PoisonError::into_inner).by_minute(minute())
     }
 
-    /// Removes the object with this uid; tells whether there was one.
+    /// Removes the object with this uid. Returns true if there was one.
     pub fn delete(&self, uid: &[u8]) -> bool {
         self.lock().delete(self.hasher.key(uid))
     }
 
-    /// Whether there is an object with this uid.
+    /// Removes the objects whose [hash](fnv1a64) does not satisfy `keep`.
+    pub fn retain(&self, keep: impl Fn(u64) -> bool) {
+        let others = self.lock().keys(|key| !keep(key as u64));
+        // The lock is released in between, because there may be many.
+        for key in others {
+            self.lock().delete(key);
+        }
+    }
+
+    /// Returns true if there is an object with this uid.
     #[must_use]
     pub fn contains(&self, uid: &[u8]) -> bool {
         self.lock().contains(self.hasher.key(uid))
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many series its objects have; what is counted over all of them is not among these.
+    /// Returns the number of series of the objects, without counts over objects.
     #[must_use]
     pub fn series(&self) -> u64 {
         self.lock().series()
     }
 
-    /// What tells the object with this uid from others.
+    /// Returns the key of a uid.
     pub(crate) fn key(&self, uid: &[u8]) -> Key {
         self.hasher.key(uid)
     }
 
-    /// What `look` says of the object with this uid; nothing is changed meanwhile.
-    pub(crate) fn look<T>(&self, uid: &[u8], look: impl FnOnce(Kept<'_>) -> T) -> Option<T> {
+    /// Applies `look` to the object with this uid, under the lock.
+    pub(crate) fn look<T>(&self, uid: &[u8], look: impl FnOnce(ObjectView<'_>) -> T) -> Option<T> {
         self.lock().get(self.hasher.key(uid)).map(look)
     }
 
-    /// Shows every object of this moment. Of how many series each has, nothing is said.
-    pub(crate) fn each(&self, mut see: impl FnMut(Kept<'_>)) {
+    /// Calls `see` for every object of a snapshot, without its number of series.
+    pub(crate) fn each(&self, mut see: impl FnMut(ObjectView<'_>)) {
         for page in self.snapshot().pages {
-            (0..page.len()).for_each(|slot| see(Kept::paged(&page, slot, 0)));
+            (0..page.len()).for_each(|slot| see(ObjectView::paged(&page, slot, 0)));
         }
     }
 
-    /// How many objects there are of each namespace.
+    /// Adds the number of objects of each namespace to `count`.
     pub(crate) fn namespaces(&self, count: &mut BTreeMap<Vec<u8>, u64>) {
         for page in self.snapshot().pages {
             for (namespace, objects) in page.namespaces() {
@@ -151,8 +181,8 @@ impl Store {
         }
     }
 
-    /// How large the text of a scrape is that shows its objects. The first look goes through all of them, later ones
-    /// through pages that have changed; nothing is locked meanwhile.
+    /// Returns the size of the text. The first call reads all objects, later ones only changed pages. The store is not
+    /// locked meanwhile.
     #[must_use]
     pub fn size(&self) -> Size {
         let Snapshot { pages, counts, .. } = self.snapshot();
@@ -165,7 +195,7 @@ impl Store {
         for (family, labels, count) in counts {
             let name =
                 self.schema.families.get(family as usize).map_or(0, |family| family.name.len());
-            // A blank stands before the number, a line end behind it.
+            // A space before the number and a newline after it.
             let line = name + labels.len() + count.to_string().len() + 2;
             size.series += 1;
             size.bytes += line as u64;
@@ -173,17 +203,17 @@ impl Store {
         size
     }
 
-    /// Begins to build the content anew, beside the present one.
+    /// Starts building new content. The current content stays until [`Replacement::commit`].
     #[must_use]
     pub fn replace(self: &Arc<Self>) -> Replacement {
-        Replacement { store: Arc::clone(self), filling: Filling::new(self.schema.families.len()) }
+        Replacement { store: Arc::clone(self), loader: BulkLoader::new(self.schema.families.len()) }
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
         let objects = self.lock();
         let (pages, counts) = (objects.pages(), objects.counts());
-        let packed = Arc::clone(objects.packed());
-        Snapshot { pages, counts, content: objects.content(), packed }
+        let deflate_cache = Arc::clone(objects.deflate_cache());
+        Snapshot { pages, counts, content: objects.content(), deflate_cache }
     }
 
     #[cfg(test)]
@@ -192,78 +222,90 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects> {
-        // An update that panicked half-way leaves at worst one object's text stale.
+        // An update that panicked leaves at worst the text of one object stale.
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The content of a store being built by a list, to take the place of the old one as a whole.
+/// New content of a store, built by a list, which replaces the old one atomically.
 #[derive(Debug)]
 pub struct Replacement {
     store: Arc<Store>,
-    filling: Filling,
+    loader: BulkLoader,
 }
 
 impl Replacement {
     /// Adds an object, or replaces the one with the same uid.
     pub fn push(&mut self, object: &Rendered) {
-        self.filling.push(self.store.hasher.key(&object.uid), object);
+        self.loader.push(self.store.hasher.key(&object.uid), object);
     }
 
-    /// Removes an object that was added before.
+    /// Removes an object added before.
     pub fn delete(&mut self, uid: &[u8]) -> bool {
-        self.filling.delete(self.store.hasher.key(uid))
+        self.loader.delete(self.store.hasher.key(uid))
     }
 
-    /// Whether an object with this uid was added.
+    /// Works like [`Store::retain`], on the new content.
+    pub fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+        let others = self.loader.objects().keys(|key| !keep(key as u64));
+        for key in others {
+            self.loader.delete(key);
+        }
+    }
+
+    /// Returns true if an object with this uid was added.
     #[must_use]
     pub fn contains(&self, uid: &[u8]) -> bool {
-        self.filling.contains(self.store.hasher.key(uid))
+        self.loader.contains(self.store.hasher.key(uid))
     }
 
-    /// How many series these have.
+    /// Returns the number of series.
     #[must_use]
     pub fn series(&self) -> u64 {
-        self.filling.series()
+        self.loader.series()
     }
 
-    /// As [`Store::look`].
-    pub(crate) fn look<T>(&mut self, uid: &[u8], look: impl FnOnce(Kept<'_>) -> T) -> Option<T> {
+    /// Works like [`Store::look`], on the new content.
+    pub(crate) fn look<T>(
+        &mut self,
+        uid: &[u8],
+        look: impl FnOnce(ObjectView<'_>) -> T,
+    ) -> Option<T> {
         let key = self.store.hasher.key(uid);
-        if !self.filling.contains(key) {
+        if !self.loader.contains(key) {
             return None;
         }
-        self.filling.objects().get(key).map(look)
+        self.loader.objects().get(key).map(look)
     }
 
-    /// As [`Store::each`].
-    pub(crate) fn each(&mut self, mut see: impl FnMut(Kept<'_>)) {
-        for page in self.filling.objects().pages() {
-            (0..page.len()).for_each(|slot| see(Kept::paged(&page, slot, 0)));
+    /// Works like [`Store::each`], on the new content.
+    pub(crate) fn each(&mut self, mut see: impl FnMut(ObjectView<'_>)) {
+        for page in self.loader.objects().pages() {
+            (0..page.len()).for_each(|slot| see(ObjectView::paged(&page, slot, 0)));
         }
     }
 
-    /// How many objects were added.
+    /// Returns the number of objects added.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.filling.len()
+        self.loader.len()
     }
 
-    /// Whether none was added.
+    /// Returns true if no object was added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes what was added the content of the store.
+    /// Replaces the content of the store.
     pub fn commit(self) {
-        let new = self.filling.end();
+        let new = self.loader.end();
         let mut objects = self.store.lock();
         let old = std::mem::replace(&mut *objects, new);
         let more = objects.series().saturating_sub(old.series());
         drop(objects);
         self.store.grown(more);
-        // Freeing a large kind takes a while: not under the lock.
+        // Freeing a large content takes a while, so it happens outside the lock.
         drop(old);
     }
 }
@@ -287,7 +329,7 @@ mod tests {
         Arc::new(Schema { resource: "things".into(), families: ["a", "b", "c"].map(family).into() })
     }
 
-    /// An object with `series[f]` series in family `f`.
+    /// Returns an object with `series[f]` series in family `f`.
     fn object(uid: u16, version: u32, series: [u8; 3]) -> Rendered {
         let mut out = Rendered::default();
         out.uid.extend_from_slice(format!("uid-{uid}").as_bytes());
@@ -307,7 +349,7 @@ mod tests {
         body.lines().map(str::to_owned).collect()
     }
 
-    /// The text of a gzip body.
+    /// Returns the text of a gzip body.
     fn inflated(catalog: &Catalog) -> Vec<u8> {
         super::super::inflated::inflated(catalog.deflated(Format::Text, &ScrapeQuery::default()))
     }
@@ -329,7 +371,7 @@ mod tests {
         lines
     }
 
-    /// Headers and families in order; objects in any.
+    /// Groups lines by family, sorted within each.
     fn grouped(lines: Vec<String>) -> Vec<Vec<String>> {
         let mut groups: Vec<Vec<String>> = Vec::new();
         for line in lines {
@@ -367,8 +409,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Whatever happens, a scrape shows each object once and in its last version; a snapshot shows
-        /// what was when it was taken.
+        /// A scrape shows each object once and in its last version, and a snapshot shows the state at its creation.
         #[test]
         fn a_scrape_shows_the_last_version_of_each_object(ops in ops()) {
             let schema = schema();
@@ -428,7 +469,7 @@ mod tests {
         }
     }
 
-    /// What is counted stands behind the series of objects, in a gzip body too.
+    /// Counts follow the series of objects, in a gzip body as well.
     #[test]
     fn counts_are_in_every_body() {
         let schema = schema();
@@ -448,7 +489,7 @@ mod tests {
         let counted: Vec<&str> = body.lines().filter(|line| line.starts_with("b{kind")).collect();
         let sizes = stores.each_ref().map(|store| store.size().series);
         assert!(sizes.iter().sum::<u64>() >= 8_000 + 40, "{sizes:?}");
-        // Beyond the bound of each store they are counted together, here without labels.
+        // Beyond the limit of each store they share one series, here without labels.
         let sum = |lines: &[&str]| -> u32 {
             lines.iter().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u32>().unwrap()).sum()
         };
@@ -457,8 +498,7 @@ mod tests {
         assert_eq!(sum(&all), 4_000);
     }
 
-    /// Identities of the shape that pods have, with names of different lengths, long ones that do not
-    /// fit deflate's window among them.
+    /// Identities like those of pods, with names of different lengths, including some that exceed the deflate window.
     #[test]
     fn deflated_identities_are_the_plain_ones() {
         let schema = schema();
@@ -475,14 +515,14 @@ mod tests {
             .into_bytes();
             store.apply(&pod);
         }
-        // The second scrape finds what the first one noted.
+        // The second scrape uses memoized results.
         for _ in 0..2 {
             let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
             assert!(inflated(&catalog) == frames.flatten().collect::<Vec<_>>());
         }
     }
 
-    /// Families whose bits are noted, while objects come, change and go.
+    /// Memoized segments stay correct while objects are added, changed and removed.
     #[test]
     fn noted_bits_are_those_of_the_present_objects() {
         let schema = schema();
@@ -509,7 +549,7 @@ mod tests {
             let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
             assert!(inflated(&catalog) == frames.flatten().collect::<Vec<_>>());
             let pages = store.snapshot().pages;
-            pages.iter().map(|page| page.noted()).sum::<usize>()
+            pages.iter().map(|page| page.memo().encoded_bytes()).sum::<usize>()
         };
         (0..800).for_each(|uid| store.apply(&words(uid)));
         assert!(scrape() > 10_000);
@@ -522,16 +562,16 @@ mod tests {
             }
             assert!(scrape() > noted / 2);
         }
-        // An object that did not change costs its page nothing.
+        // An unchanged object invalidates nothing.
         let one = words(1);
         store.apply(&one);
         let noted = scrape();
         store.apply(&one);
         let pages = store.snapshot().pages;
-        assert_eq!(pages.iter().map(|page| page.noted()).sum::<usize>(), noted);
+        assert_eq!(pages.iter().map(|page| page.memo().encoded_bytes()).sum::<usize>(), noted);
     }
 
-    /// Lines that differ from object to object are noted, the bulk of identities is not noted with them again.
+    /// Distinct lines are memoized without the literals of identities.
     #[test]
     fn bits_of_lines_are_noted_without_those_of_identities() {
         let schema = schema();
@@ -562,16 +602,16 @@ mod tests {
             pod
         };
         let scrape = || {
-            // The second scrape finds what the first one noted.
+            // The second scrape uses memoized results.
             for _ in 0..2 {
                 let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
                 assert!(inflated(&catalog) == frames.flatten().collect::<Vec<_>>());
             }
             let pages = store.snapshot().pages;
-            pages.iter().map(|page| page.noted()).sum::<usize>() / store.len()
+            pages.iter().map(|page| page.memo().encoded_bytes()).sum::<usize>() / store.len()
         };
         (0..2_000).for_each(|uid| store.apply(&pod(uid)));
-        // Nine digits, and copies; an identity takes 19 bytes more.
+        // Nine digits and some copies; an identity would take 19 bytes more.
         assert!((4..16).contains(&scrape()));
         for round in 0..4 {
             for at in 0..40 {

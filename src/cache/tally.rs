@@ -1,51 +1,51 @@
-//! Counting: of how many objects, or parts of objects, a label set is true.
+//! Counts of objects, or parts of objects, by label set.
 //!
-//! An object gives label sets instead of series; the series are the numbers of a whole store. What an object gave must be taken back exactly when it changes or goes. So each object notes one number, that of its
-//! *group*: all objects that give the same label sets, each as often, share it. Text is kept once for each label set,
-//! whatever the number of objects.
+//! An object contributes label sets instead of series, and the series are the counts over a store. A contribution must
+//! be taken back when the object changes or is removed. Each object therefore records the number of its *group*: all
+//! objects with the same label sets share a group. The text of a label set is stored once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::counted::Counted;
+use super::counted_labels::CountedLabels;
 use super::page::{PAGE, Page, PageBuilder};
 use super::schema::{Rendered, Schema};
 use crate::exposition::float;
 
-/// Label sets of one family that a store tells apart. What comes beyond them is counted in a set of its own, as the
-/// metrics SDKs of OpenTelemetry do at their cardinality limit.
+/// Maximum number of label sets per family in a store. Further ones share an overflow series, as in OpenTelemetry SDKs
+/// at their cardinality limit.
 const MOST_SETS: u32 = if cfg!(test) { 40 } else { 10_000 };
 
-/// Series in one piece of a page.
+/// Number of series in one piece of a page.
 const PIECE: usize = 64;
 
-/// A series: family, labels, and how often they are true.
+/// A series: family, labels and count.
 pub(super) type Count = (u32, Arc<[u8]>, u64);
 
-/// The number of a group of objects; [`NOWHERE`] for those that are counted nowhere.
+/// The number of a group of objects; [`NOWHERE`] for objects without label sets.
 pub(super) type Group = u32;
 
-/// The group of objects that are counted nowhere.
+/// The group of objects without label sets.
 pub(super) const NOWHERE: Group = 0;
 
-/// How often each label set is true of the objects of a store.
+/// The counts of a store.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     sets: Numbered<Set>,
-    /// The numbers of the label sets, by family and text.
+    /// Numbers of the label sets, by family and text.
     known: HashMap<(u32, Arc<[u8]>), u32>,
-    /// How many label sets there are of each family, those of overflow not counted.
+    /// Number of label sets per family, without overflow.
     of_family: HashMap<u32, u32>,
     groups: Numbered<Members>,
-    /// The numbers of the groups, from 1 on.
+    /// Numbers of the groups, starting at 1.
     by_members: HashMap<Box<[Member]>, Group>,
-    /// Scratch.
+    /// Scratch buffer for the label sets of one object.
     members: Vec<Member>,
 }
 
-/// A label set and how often an object gives it.
+/// A label set and its number of occurrences in an object.
 type Member = (u32, u32);
 
 #[derive(Debug)]
@@ -63,13 +63,13 @@ struct Members {
 }
 
 impl Tally {
-    /// Whether nothing is counted.
+    /// Returns true if nothing is counted.
     pub(super) fn is_empty(&self) -> bool {
         self.by_members.is_empty()
     }
 
-    /// Counts an object; what is returned is to be given back to [`Tally::leave`].
-    pub(super) fn enter(&mut self, object: &Counted) -> Group {
+    /// Counts an object. The returned group must be passed to [`Tally::leave`].
+    pub(super) fn enter(&mut self, object: &CountedLabels) -> Group {
         if object.is_empty() {
             return NOWHERE;
         }
@@ -106,7 +106,7 @@ impl Tally {
         group
     }
 
-    /// Takes back what an object of this group gave.
+    /// Takes back the contribution of an object of this group.
     pub(super) fn leave(&mut self, group: Group) {
         let Some(number) = group.checked_sub(1) else { return };
         let Some(members) = self.groups.get_mut(number) else { return };
@@ -131,13 +131,13 @@ impl Tally {
         }
     }
 
-    /// Every series, in no order.
+    /// Returns all series in no particular order.
     pub(super) fn counts(&self) -> Vec<Count> {
         let sets = self.sets.iter();
         sets.map(|set| (set.family, Arc::clone(&set.labels), set.count)).collect()
     }
 
-    /// The number of a label set, which is made known.
+    /// Returns the number of a label set, adding it if necessary.
     fn set(&mut self, family: u32, labels: &[u8], overflow: &[u8]) -> u32 {
         let key = (family, labels.into());
         if let Some(&number) = self.known.get(&key) {
@@ -160,7 +160,7 @@ impl Tally {
     }
 }
 
-/// Things with numbers, which are given again when a thing is gone.
+/// A slab: items by number, with reuse of numbers.
 #[derive(Debug)]
 struct Numbered<T> {
     things: Vec<Option<T>>,
@@ -198,7 +198,7 @@ impl<T> Numbered<T> {
     }
 }
 
-/// The series of several stores of one resource, as pages of objects that have nothing else.
+/// Returns the sums over the stores of a resource, as pages of objects without identities.
 pub(super) fn pages(schema: &Schema, stores: impl Iterator<Item = Vec<Count>>) -> Vec<Arc<Page>> {
     let mut sums: BTreeMap<(u32, Arc<[u8]>), u64> = BTreeMap::new();
     for (family, labels, count) in stores.flatten() {
@@ -249,7 +249,7 @@ mod tests {
         Arc::new(Schema { resource: "things".into(), families: ["a", "b", "c"].map(family).into() })
     }
 
-    /// An object with a series in family `b`, counted in families `a` and `c`.
+    /// Returns an object with a series in family `b`, counted in families `a` and `c`.
     fn object(uid: u8, sets: &[(bool, u8)]) -> Rendered {
         let mut out = Rendered::default();
         out.uid.push(uid);
@@ -271,7 +271,7 @@ mod tests {
         let frames = catalog.frames(Format::Text, &ScrapeQuery::default());
         let body = String::from_utf8(frames.flatten().collect()).unwrap();
         let mut series = BTreeMap::new();
-        // Both stores may have an object of one uid.
+        // Both stores may have an object with the same uid.
         for line in body.lines().filter(|line| !line.starts_with(['#', 'b'])) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             assert!(series.insert(name.to_owned(), value.parse().unwrap()).is_none(), "{line}");
@@ -303,7 +303,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Over two stores of one resource, whatever comes, changes, goes and is listed anew.
+        /// Counts over two stores of one resource follow any updates, removals and lists.
         #[test]
         fn counts_are_those_of_the_present_objects(ops in ops()) {
             let stores = [(); 2].map(|()| Arc::new(Store::new(schema())));
@@ -344,7 +344,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(series(&catalog), want);
-            // Nothing is left of what is gone.
+            // Removed objects leave nothing behind.
             for (store, model) in stores.iter().zip(&model) {
                 for uid in model.keys() {
                     prop_assert!(store.delete(&[*uid]));
@@ -364,7 +364,7 @@ mod tests {
         let counts = series(&catalog);
         assert_eq!((counts[overflow], counts["c{set=\"1\"}"]), (60, 100));
         assert_eq!(counts.keys().filter(|name| name.starts_with('a')).count(), 41);
-        // What goes makes room for what comes or changes.
+        // A removed label set makes room for another one.
         (1..=20).for_each(|uid| assert!(store.delete(&[uid])));
         (41..=50).for_each(|uid| store.apply(&object(uid, &[(true, uid)])));
         let counts = series(&catalog);
@@ -376,7 +376,7 @@ mod tests {
         assert!(series(&catalog).is_empty());
     }
 
-    /// As many series as fill several pages.
+    /// The series fill several pages.
     #[test]
     fn many_label_sets_fill_pages() {
         let schema = schema();

@@ -1,50 +1,55 @@
-//! Flags of the two tables as arguments of clap: kstatd's own commands take the originals' flags from
-//! the definitions that the originals' parsers read.
+//! Converts the flag tables to clap arguments, so that kstatd's own commands and the originals'
+//! parsers share the definitions.
 
 use clap::builder::ValueParser;
 use clap::parser::MatchesError;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::flag::{Flag, Takes};
+use super::flag::{Flag, ValueType};
 use crate::go::strconv;
 
-/// A choice of flags from one table.
-pub trait Choice: 'static {
-    /// What the flags write into.
+/// A selection of flags from one table.
+pub trait FlagSelection: 'static {
+    /// The struct that holds the parsed values.
     type Args: Default + Clone + Send + Sync + 'static;
 
-    /// Heading of the flags in the help.
+    /// The heading of these flags in the help.
     const HEADING: &'static str;
 
-    /// Whether booleans also have the form `--no-x`, as in kingpin's grammar.
+    /// True if booleans also have the form `--no-x`, as in kingpin.
     const NEGATIONS: bool;
 
-    /// The flags.
+    /// Returns the selected flags.
     fn flags() -> Vec<Flag<Self::Args>>;
+
+    /// Returns whether a flag is accepted but has no effect on the command, so that the help omits it.
+    fn is_hidden(_name: &str) -> bool {
+        false
+    }
 }
 
-/// The parsed flags of a [`Choice`], for `#[command(flatten)]`.
-pub struct Table<C: Choice>(pub C::Args);
+/// The parsed flags of a [`FlagSelection`], for `#[command(flatten)]`.
+pub struct Table<C: FlagSelection>(pub C::Args);
 
-impl<C: Choice> Clone for Table<C> {
+impl<C: FlagSelection> Clone for Table<C> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<C: Choice> Default for Table<C> {
+impl<C: FlagSelection> Default for Table<C> {
     fn default() -> Self {
         Self(C::Args::default())
     }
 }
 
-impl<C: Choice> std::fmt::Debug for Table<C> {
+impl<C: FlagSelection> std::fmt::Debug for Table<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Table").field(&C::HEADING).finish()
     }
 }
 
-/// The arguments that stand for `flag`.
+/// Returns the clap arguments for `flag`.
 pub fn arguments<A: Default + 'static>(
     flag: &Flag<A>,
     heading: &'static str,
@@ -63,8 +68,8 @@ pub fn arguments<A: Default + 'static>(
         arg = arg.short(short);
     }
     arg = arg.action(ArgAction::Append);
-    match flag.takes {
-        Takes::Nothing => {
+    match flag.value_type {
+        ValueType::Boolean => {
             let boolean = |text: &str| strconv::parse_bool(text).map(|on| on.to_string());
             arg = arg
                 .num_args(0..=1)
@@ -74,10 +79,10 @@ pub fn arguments<A: Default + 'static>(
                 .hide_possible_values(true)
                 .value_name("BOOL");
         }
-        Takes::Value(kind) => {
+        ValueType::Text(kind) => {
             arg = arg.value_parser(ValueParser::new(check)).value_name(value_name(kind));
         }
-        Takes::OneOf(words) => {
+        ValueType::OneOf(words) => {
             let words: Vec<&'static str> = words.to_vec();
             arg = arg.value_parser(words);
         }
@@ -103,11 +108,12 @@ fn value_name(kind: &'static str) -> String {
     }
 }
 
-impl<C: Choice> clap::Args for Table<C> {
+impl<C: FlagSelection> clap::Args for Table<C> {
     fn augment_args(command: Command) -> Command {
-        C::flags()
-            .iter()
-            .fold(command, |command, flag| command.args(arguments(flag, C::HEADING, C::NEGATIONS)))
+        C::flags().iter().fold(command, |command, flag| {
+            let args = arguments(flag, C::HEADING, C::NEGATIONS).into_iter();
+            command.args(args.map(|arg| if C::is_hidden(flag.name) { arg.hide(true) } else { arg }))
+        })
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -115,7 +121,7 @@ impl<C: Choice> clap::Args for Table<C> {
     }
 }
 
-impl<C: Choice> clap::FromArgMatches for Table<C> {
+impl<C: FlagSelection> clap::FromArgMatches for Table<C> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut table = Self::default();
         table.update_from_arg_matches(matches)?;

@@ -1,4 +1,4 @@
-//! Completion scripts and the version block.
+//! Completion scripts and the version output.
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use clap_complete::Shell;
@@ -8,19 +8,19 @@ use super::native::{self, Cli};
 use super::{clap_table, kube_flags, statsd_flags};
 use crate::telemetry::{REVISION, TOOLCHAIN, VERSION};
 
-/// kstatd with all its commands, the personalities' flags included.
+/// Returns the clap command of kstatd with all subcommands, including the personalities' flags.
 pub(crate) fn command() -> Command {
     Cli::command()
         .mut_subcommand("kube-state-metrics", |command| {
             with_flags(command, &kube_flags::all(), false)
         })
         .mut_subcommand("statsd_exporter", |command| {
-            with_flags(command, statsd_flags::FLAGS, true).args(answered())
+            with_flags(command, statsd_flags::FLAGS, true).args(kingpin_builtin_flags())
         })
 }
 
-/// The flags that the grammar of statsd_exporter answers itself.
-fn answered() -> [Arg; 4] {
+/// Returns the flags that kingpin handles itself.
+fn kingpin_builtin_flags() -> [Arg; 4] {
     let flag = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).action(ArgAction::SetTrue).help_heading("Flags").help(help)
     };
@@ -32,12 +32,12 @@ fn answered() -> [Arg; 4] {
     ]
 }
 
-/// The script for kstatd.
+/// Returns the completion script for kstatd.
 pub fn kstatd(shell: native::Shell) -> String {
     generate(command(), "kstatd", shell)
 }
 
-/// The script for the name kube-state-metrics.
+/// Returns the completion script for the name kube-state-metrics.
 pub fn kube_state_metrics(shell: native::Shell) -> String {
     let command = with_flags(
         Command::new("kube-state-metrics").disable_help_flag(true),
@@ -58,7 +58,7 @@ fn with_flags<A: Default + 'static>(
     flags: &[Flag<A>],
     negations: bool,
 ) -> Command {
-    // The placeholder that takes everything would hide the flags.
+    // The catch-all argument would hide the flags.
     let command = command.mut_args(|arg| if arg.get_id() == "args" { arg.hide(true) } else { arg });
     flags.iter().fold(command, |command, flag| {
         command.args(clap_table::arguments(flag, "Flags", negations))
@@ -76,7 +76,8 @@ fn generate(mut command: Command, name: &str, shell: native::Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// The version block of the Prometheus world: a first line and indented details.
+/// Returns version information in the format of Prometheus programs: a first line and indented
+/// details.
 pub fn version(program: &str) -> String {
     format!(
         "{program}, version {VERSION} (branch: , revision: {REVISION})\n  build user:       \n  \
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_know_the_flags_of_the_tables() {
+    fn completion_scripts_contain_all_flags() {
         for shell in [native::Shell::Bash, native::Shell::Zsh, native::Shell::Fish] {
             let own = kstatd(shell);
             for word in
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_names_program_version_branch_and_revision() {
+    fn the_version_line_names_program_version_branch_and_revision() {
         let block = version("statsd_exporter");
         let first = block.lines().next().expect("line");
         assert!(first.starts_with("statsd_exporter, version "), "{first}");

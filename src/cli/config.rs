@@ -1,5 +1,4 @@
-//! From flags to what the program uses: everything that can be checked without talking to anybody is
-//! checked here, once.
+//! Resolves flags to the configuration, validating everything that needs no network access.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,10 +10,12 @@ use super::custom;
 pub use super::error::{ConfigError, ConfigErrors};
 use super::error::{named, web_problem};
 use super::kube_flags::KubeArgs;
+pub use super::load::{FilesInUse, Load, OptionsFile};
 use super::native::{LogArgs, LogStyle, RunArgs};
 use super::node::NodeArgs;
-use super::read_options::merge_options_file;
-pub use super::read_options::{Load, OptionsFile, named_files, read_options_file};
+use super::node_options;
+use super::read_options::with_options_file;
+pub use super::read_options::{named_files, read_options_file};
 use super::selection::{self, family_filter};
 pub use super::selection::{default_resources, namespaces, rendering};
 use super::services;
@@ -25,9 +26,9 @@ use crate::go::strconv;
 use crate::kube::autosharding::PodName;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
-use crate::resources::custom::resolve::Manner;
+use crate::resources::custom::resolve::ResolveOptions;
 use crate::resources::custom::{
-    Config as CustomConfig, Definition, Twice, ValueErrors, with_built_in,
+    Config as CustomConfig, Definition, DuplicatePolicy, ValueErrors, with_built_in,
 };
 use crate::resources::select::filter::FamilyFilter;
 use crate::resources::{RenderOptions, Resource};
@@ -35,10 +36,10 @@ use crate::server::connection::Limits;
 use crate::server::listen::ListenAddress;
 use crate::telemetry::log::{LogConfig, LogFormat};
 
-/// Under which name the program runs.
+/// The name under which the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// Itself.
+    /// kstatd.
     Kstatd,
     /// kube-state-metrics.
     KubeStateMetrics,
@@ -48,134 +49,139 @@ pub enum Name {
     Node,
 }
 
-/// One listener.
+/// The settings of a listener.
 #[derive(Clone, Debug)]
 pub struct Listener {
-    /// Where it listens.
+    /// The listen address.
     pub address: ListenAddress,
-    /// The flag that says so.
+    /// The flag that sets the address.
     pub flag: &'static str,
-    /// Deadlines of its connections.
+    /// Timeouts of its connections.
     pub limits: Limits,
 }
 
-/// Everything that a run needs.
+/// The complete configuration of a run.
 #[derive(Clone)]
 pub struct Config {
-    /// Under which name.
+    /// The name of the program.
     pub name: Name,
-    /// Metrics and health.
+    /// The listener for metrics and health.
     pub main: Listener,
-    /// Own metrics and profiles; statsd_exporter has them on the main listener.
+    /// The listener for own metrics and profiles; statsd_exporter serves them on the main listener.
     pub telemetry: Option<Listener>,
-    /// The file that says how all listeners speak TLS and whom they answer.
+    /// The web configuration file: TLS and authentication of all listeners.
     pub web_config: Option<PathBuf>,
-    /// Whether the API server decides who may see metrics and profiles.
+    /// True if the API server authorises access to metrics and profiles.
     pub auth_filter: bool,
-    /// Who gets profiles all the same.
+    /// The clients that may fetch profiles without authentication.
     pub profiles: Profiles,
-    /// Whether bodies of the main listener may be compressed.
+    /// True if the main listener may compress responses.
     pub gzip: bool,
-    /// The Kubernetes side, whether or not a cluster is in reach.
+    /// The Kubernetes side, regardless of whether a cluster is reachable.
     pub kube: Option<KubeConfig>,
     /// The StatsD side.
     pub statsd: Option<StatsdConfig>,
-    /// The node's side.
+    /// The node side.
     pub node: Option<Arc<NodeArgs>>,
-    /// The options file, if one is named.
+    /// The options file, if configured.
     pub options_file: Option<OptionsFile>,
 }
 
 impl Config {
-    /// The file that says what is made of custom resources.
+    /// Returns the custom resource configuration file.
     pub fn custom_file(&self) -> Option<&OptionsFile> {
         self.kube.as_ref()?.custom.as_ref()?.file.as_ref()
     }
 }
 
-/// The Kubernetes side.
+/// The settings of the Kubernetes side.
 #[derive(Clone)]
 pub struct KubeConfig {
-    /// Path of a kubeconfig, if one was named.
+    /// The path of the kubeconfig, if set.
     pub kubeconfig: Option<PathBuf>,
-    /// URL of the API server, if one was named; overrides the kubeconfig's.
+    /// The URL of the API server, if set; overrides the kubeconfig's.
     pub apiserver: Option<String>,
-    /// What is watched and how each resource is rendered, in byte order of the names.
+    /// The resources to watch with their render options, in byte order of the names.
     pub resources: Vec<(&'static dyn Resource, RenderOptions)>,
-    /// Namespaces to watch in the given order; empty for all.
+    /// The namespaces to watch, in the given order; empty for all.
     pub namespaces: Vec<String>,
-    /// Field selector for everything that lives in namespaces.
+    /// The field selector for namespaced resources.
     pub selector: String,
-    /// Most objects of one list, 0 for all.
+    /// The maximum number of objects per list, 0 for no limit.
     pub object_limit: u64,
-    /// What series and labels objects may have.
+    /// The limits on series and labels of objects.
     pub budget: Arc<Budget>,
-    /// Lists come from the API server's cache.
+    /// Reads lists from the API server's cache.
     pub use_apiserver_cache: bool,
-    /// How long objects are shown that may not be listed any more, `None` for ever.
+    /// The maximum time to serve objects after the API server denies listing them; `None` for no
+    /// limit.
     pub staleness_limit: Option<Duration>,
-    /// Whether nothing is served until the first lists are complete, and after how long kinds that cannot be listed do
-    /// not hold that back any more; `None` there is never.
+    /// Serves nothing until the first lists are complete; contains the time after which a kind
+    /// that cannot be listed no longer delays that; an inner `None` waits forever.
     pub gate: Option<Option<Duration>>,
-    /// The shard that is kept, unless the pod decides.
+    /// The shard of this process, unless it is derived from the pod.
     pub shard: Shard,
-    /// The pod of a StatefulSet whose number and replicas decide what is kept.
+    /// The StatefulSet pod whose ordinal and replica count determine the shard.
     pub pod: Option<PodName>,
-    /// Where other pods of the StatefulSet have their telemetry listener.
+    /// The telemetry port of the other pods of the StatefulSet.
     pub telemetry_port: u16,
-    /// Custom resources, if they are configured.
+    /// The custom resource metrics, if configured.
     pub custom: Option<CustomResources>,
 }
 
-/// Metrics of custom resources.
+/// The custom resource metrics.
 #[derive(Clone)]
 pub struct CustomResources {
-    /// What is to be made of them; `None` while the file that says so may be missing, and is.
+    /// The configuration; `None` while an optional file is missing.
     pub config: Option<Arc<CustomConfig>>,
-    /// The file, if it does not stand in a flag.
+    /// The configuration file, unless a flag contains the configuration.
     pub file: Option<OptionsFile>,
-    /// Which families there are.
+    /// The families to serve.
     pub families: Arc<FamilyFilter>,
-    /// Whether what is there twice is shown as kube-state-metrics shows it.
+    /// Shows duplicates like kube-state-metrics does.
     pub as_original: bool,
-    /// The log's verbosity.
+    /// The verbosity of the log.
     pub verbosity: i64,
 }
 
 impl CustomResources {
-    /// The kinds that entries may be for: those that are `defined`, and those that are built in, which
-    /// kube-state-metrics passes over.
+    /// Returns the kinds that may have metrics: those `defined` and the built-in ones, which
+    /// kube-state-metrics ignores.
     pub fn served(&self, defined: Vec<Definition>) -> Vec<Definition> {
         if self.as_original { defined } else { with_built_in(defined) }
     }
 
-    /// How objects are rendered.
-    pub fn manner(&self, errors: Arc<dyn ValueErrors>) -> Manner {
-        Manner {
+    /// Returns the render settings of objects.
+    pub fn resolve_options(&self, errors: Arc<dyn ValueErrors>) -> ResolveOptions {
+        ResolveOptions {
             families: Arc::clone(&self.families),
             keep_duplicates: self.as_original,
-            twice: if self.as_original { Twice::Last } else { Twice::Both },
+            duplicates: if self.as_original {
+                DuplicatePolicy::KeepLast
+            } else {
+                DuplicatePolicy::Merge
+            },
             errors,
         }
     }
 }
 
-/// The StatsD side.
+/// The settings of the StatsD side.
 #[derive(Clone, Debug)]
 pub struct StatsdConfig {
-    /// The flags; every value is in its range.
+    /// The validated flags.
     pub args: StatsdArgs,
 }
 
-/// Deadlines where no flag sets them. Without the last, a connection whose client forgot it stays for ever,
-/// as it does in the original.
+/// Default timeouts. Without the idle timeout, abandoned connections would stay open forever, as
+/// they do in the original.
 const TELEMETRY_LIMITS: Limits = Limits {
     read_header: Some(Duration::from_secs(5)),
     write: None,
     idle: Some(Duration::from_secs(300)),
 };
 
-/// The log of kstatd.
+/// Returns the log settings of kstatd.
 pub fn own_log(args: &LogArgs) -> LogConfig {
     let format = match args.log_format {
         LogStyle::Text => LogFormat::Text,
@@ -184,7 +190,7 @@ pub fn own_log(args: &LogArgs) -> LogConfig {
     LogConfig { format, level: args.log_level.into() }
 }
 
-/// The log of the name kube-state-metrics.
+/// Returns the log settings of kube-state-metrics.
 pub fn klog(args: &KubeArgs) -> LogConfig {
     let level = match args.klog.verbosity {
         ..4 => Level::INFO,
@@ -194,30 +200,41 @@ pub fn klog(args: &KubeArgs) -> LogConfig {
     LogConfig { format: LogFormat::Klog { skip_headers: args.klog.skip_headers }, level }
 }
 
-/// The log of the name statsd_exporter.
+/// Returns the log settings of statsd_exporter.
 pub fn slog(args: &StatsdArgs) -> LogConfig {
     let format = if args.log_json { LogFormat::LogfmtJson } else { LogFormat::Logfmt };
     LogConfig { format, level: args.log_level }
 }
 
-/// Resolves the flags of `kstatd run`. `configured` tells whether flags, once the options file was merged,
-/// or the environment say where a cluster is.
+/// Resolves the flags of `kstatd run`. `configured` returns whether the merged flags or the
+/// environment refer to a cluster.
 ///
 /// # Errors
 ///
-/// The flags, or lines of the options file, that cannot be used, whether or not there is a cluster: what
-/// asks for protection must not be ignored.
+/// All invalid flags and options file entries, even without a cluster: a setting that asks for
+/// protection must not be ignored.
 pub fn kstatd(
     args: &RunArgs,
-    load: Load,
+    load: Load<'_>,
     configured: impl Fn(&KubeArgs) -> bool,
 ) -> Result<Config, ConfigErrors> {
-    let mut kube_args = args.kube.0.clone();
-    let options_file = merge_options_file(&mut kube_args, load)?;
-    kube_args.gate.get_or_insert(true);
-    let kubernetes = configured(&kube_args);
-    let mut problems = problems(&kube_args);
-    let mut custom = custom_resources(&kube_args, load).unwrap_or_else(|errors| {
+    with_options_file(&args.kube.0, load, |mut kube_args, options_file| {
+        kube_args.gate.get_or_insert(true);
+        let kubernetes = configured(&kube_args);
+        merged_kstatd(args, &kube_args, load, kubernetes, options_file)
+    })
+}
+
+/// Resolves the flags after merging the options file into `kube_args`.
+fn merged_kstatd(
+    args: &RunArgs,
+    kube_args: &KubeArgs,
+    load: Load<'_>,
+    kubernetes: bool,
+    options_file: Option<OptionsFile>,
+) -> Result<Config, ConfigErrors> {
+    let mut problems = problems(kube_args, load);
+    let mut custom = custom_resources(kube_args, load).unwrap_or_else(|errors| {
         problems.extend(errors.0);
         None
     });
@@ -234,7 +251,7 @@ pub fn kstatd(
     let main = Listener {
         address: address("listen", &args.listen),
         flag: "--listen",
-        limits: main_limits(&kube_args),
+        limits: main_limits(kube_args),
     };
     let telemetry = Listener {
         address: address("telemetry-listen", &args.telemetry_listen),
@@ -246,14 +263,14 @@ pub fn kstatd(
     let web_config = match (named(&kube_args.tls_config), named(&args.statsd.0.web_config_file)) {
         (Some(one), Some(other)) if one != other => {
             problems.push(ConfigError::Invalid(format!(
-                "--tls-config={one} and --web.config.file={other} are one setting; leave one of them out"
+                "--tls-config={one} and --web.config.file={other} are the same setting; use only one"
             )));
             None
         }
         (one, other) => one.or(other).map(PathBuf::from),
     };
     none(problems)?;
-    // Flags that both sides have are one, with the StatsD side's values.
+    // Flags shared by both sides take the StatsD side's values.
     let budget = Budget {
         series_per_kind: kube_args.limit_series_per_kind,
         ..args.statsd.0.budget(BudgetMode::Enforce)
@@ -266,7 +283,7 @@ pub fn kstatd(
         auth_filter: kube_args.auth_filter,
         profiles: args.profiles,
         gzip: kube_args.enable_gzip_encoding,
-        kube: kubernetes.then(|| kube(&kube_args, budget, custom, telemetry_port)).transpose()?,
+        kube: kubernetes.then(|| kube(kube_args, budget, custom, telemetry_port)).transpose()?,
         statsd: Some(StatsdConfig { args: args.statsd.0.clone() }),
         node: None,
         options_file,
@@ -277,12 +294,19 @@ pub fn kstatd(
 ///
 /// # Errors
 ///
-/// The flags, or lines of the options file, that cannot be used.
-pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigErrors> {
-    let mut args = args.clone();
-    let options_file = merge_options_file(&mut args, load)?;
-    let mut problems = problems(&args);
-    let custom = custom_resources(&args, load).unwrap_or_else(|errors| {
+/// All invalid flags and options file entries.
+pub fn kube_state_metrics(args: &KubeArgs, load: Load<'_>) -> Result<Config, ConfigErrors> {
+    with_options_file(args, load, |args, file| merged_kube_state_metrics(&args, load, file))
+}
+
+/// Resolves the flags after merging the options file into `args`.
+fn merged_kube_state_metrics(
+    args: &KubeArgs,
+    load: Load<'_>,
+    options_file: Option<OptionsFile>,
+) -> Result<Config, ConfigErrors> {
+    let mut problems = problems(args, load);
+    let custom = custom_resources(args, load).unwrap_or_else(|errors| {
         problems.extend(errors.0);
         None
     });
@@ -293,7 +317,7 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
         });
         Listener { address: ListenAddress::new(host, number), flag: named, limits }
     };
-    let main = listener("port", "--host and --port", &args.host, args.port, main_limits(&args));
+    let main = listener("port", "--host and --port", &args.host, args.port, main_limits(args));
     let telemetry = listener(
         "telemetry-port",
         "--telemetry-host and --telemetry-port",
@@ -312,7 +336,7 @@ pub fn kube_state_metrics(args: &KubeArgs, load: Load) -> Result<Config, ConfigE
         auth_filter: args.auth_filter,
         profiles: Profiles::Everybody,
         gzip: args.enable_gzip_encoding,
-        kube: Some(kube(&args, args.budget(BudgetMode::Off), custom, telemetry_port)?),
+        kube: Some(kube(args, args.budget(BudgetMode::Off), custom, telemetry_port)?),
         statsd: None,
         node: None,
         options_file,
@@ -327,16 +351,16 @@ fn none(problems: Vec<ConfigError>) -> Result<(), ConfigErrors> {
 ///
 /// # Errors
 ///
-/// When the web address cannot be understood.
+/// When the web address is invalid.
 pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
-    // Nothing at all is the port of the web, as in Go's server.
+    // An empty address means the HTTP port, as in Go's server.
     let text = match args.web_listen_address.as_str() {
         "" => ":http",
         text => text,
     };
     let address = ListenAddress::parse(&services::numeric(text, "tcp"))
         .map_err(|error| ConfigError::Invalid(format!("listen tcp: {error}")))?;
-    // The original has no limits; without any, clients that went away would be waited for for ever.
+    // The original has no timeouts; without any, vanished clients would hold connections forever.
     let limits = Limits {
         read_header: Some(Duration::from_secs(60)),
         write: None,
@@ -357,12 +381,13 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
     })
 }
 
-/// Resolves the flags of `kstatd node`.
+/// Resolves the flags of `kstatd node` with its options file.
 ///
 /// # Errors
 ///
-/// The flags that cannot be used.
-pub fn node(args: &NodeArgs) -> Result<Config, ConfigErrors> {
+/// All invalid flags.
+pub fn node(args: &NodeArgs, load: Load<'_>) -> Result<Config, ConfigErrors> {
+    let mut args = args.clone();
     let mut problems = Vec::new();
     let mut listener = |flag: &'static str, text: &str, limits| {
         let address = ListenAddress::parse(text).unwrap_or_else(|error| {
@@ -374,6 +399,10 @@ pub fn node(args: &NodeArgs) -> Result<Config, ConfigErrors> {
     let main = listener("--listen", &args.listen, main_limits(&KubeArgs::default()));
     let telemetry = listener("--telemetry-listen", &args.telemetry_listen, TELEMETRY_LIMITS);
     problems.extend(same_address(&main, &telemetry, "listen", "telemetry-listen"));
+    let options_file = node_options::merge(&mut args, load).unwrap_or_else(|error| {
+        problems.push(error);
+        None
+    });
     none(problems)?;
     Ok(Config {
         name: Name::Node,
@@ -385,8 +414,8 @@ pub fn node(args: &NodeArgs) -> Result<Config, ConfigErrors> {
         gzip: true,
         kube: None,
         statsd: None,
-        node: Some(Arc::new(args.clone())),
-        options_file: None,
+        node: Some(Arc::new(args)),
+        options_file,
     })
 }
 
@@ -403,64 +432,60 @@ fn same_address(
 
 fn main_limits(args: &KubeArgs) -> Limits {
     Limits {
-        // The head is part of the request: the shorter of the two limits holds.
+        // The head is part of the request, so the shorter of the two timeouts applies.
         read_header: match (
-            strconv::limit(args.server_read_header_timeout),
-            strconv::limit(args.server_read_timeout),
+            strconv::positive_duration(args.server_read_header_timeout),
+            strconv::positive_duration(args.server_read_timeout),
         ) {
             (Some(header), Some(whole)) => Some(header.min(whole)),
             (header, whole) => header.or(whole),
         },
-        write: strconv::limit(args.server_write_timeout),
-        // Go's server takes the limit of a request where none is given for the time between two.
-        idle: strconv::limit(match args.server_idle_timeout {
+        write: strconv::positive_duration(args.server_write_timeout),
+        // Go's server falls back to the read timeout.
+        idle: strconv::positive_duration(match args.server_idle_timeout {
             0 => args.server_read_timeout,
             idle => idle,
         }),
     }
 }
 
-/// Everything about flags, with the options file merged, for which no personality starts. Ports are not
-/// among it: which of them count is the personality's.
-pub fn problems(args: &KubeArgs) -> Vec<ConfigError> {
+/// Returns every error for which no personality starts, after merging the options file. Port
+/// conflicts depend on the personality and are not included.
+pub fn problems(args: &KubeArgs, load: Load<'_>) -> Vec<ConfigError> {
     let mut problems = Vec::new();
-    if let Some(error) = web_problem(args) {
+    if let Some(error) = web_problem(args, load) {
         problems.push(ConfigError::Invalid(format!("--tls-config: {error}")));
     }
     problems.extend(selection::problems(args));
     problems
 }
 
-/// What is to be made of custom resources, if anything.
+/// Returns the custom resource settings, if configured.
 ///
 /// # Errors
 ///
-/// When the configuration cannot be read or understood. A metric that cannot be compiled is one from the second time on:
-/// at the start it costs the custom metrics alone, later it must not.
+/// When the configuration is unreadable or invalid and there is no earlier version of it to keep.
 pub fn custom_resources(
     args: &KubeArgs,
-    load: Load,
+    load: Load<'_>,
 ) -> Result<Option<CustomResources>, ConfigErrors> {
-    let Some(named) = custom::read(args)? else { return Ok(None) };
+    let Some(named) = custom::read(args, load)? else { return Ok(None) };
     let mut config = None;
-    let mut file = named.path.map(|path| OptionsFile { path, content: None });
+    let error = named.error;
+    let mut file = named.path.map(|path| OptionsFile { path, content: None, error });
     match named.content {
         Some(content) => {
-            if load == Load::Again {
-                content.config.compile().map_err(|error| custom::invalid(&named.what, &error))?;
-            }
             for problem in &content.warnings {
-                tracing::warn!(config = named.what, "{problem}");
+                tracing::warn!(config = named.flag, "{problem}");
             }
             config = Some(Arc::new(content.config));
             if let Some(file) = &mut file {
                 file.content = Some(content.text.into_bytes());
             }
         }
-        None => tracing::warn!(
-            config = named.what,
-            "no custom resource metrics until the file is there"
-        ),
+        None => {
+            tracing::warn!(config = named.flag, "no custom resource metrics until the file exists")
+        }
     }
     Ok(Some(CustomResources {
         config,
@@ -495,8 +520,8 @@ fn kube(
         object_limit: u64::try_from(args.object_limit).unwrap_or(0),
         budget: Arc::new(budget),
         use_apiserver_cache: args.use_apiserver_cache,
-        staleness_limit: strconv::limit(args.staleness_limit),
-        gate: args.gate.unwrap_or(false).then(|| strconv::limit(args.gate_timeout)),
+        staleness_limit: strconv::positive_duration(args.staleness_limit),
+        gate: args.gate.unwrap_or(false).then(|| strconv::positive_duration(args.gate_timeout)),
         shard: Shard::new(args.shard, args.total_shards),
         pod: named(&args.pod)
             .zip(named(&args.pod_namespace))
@@ -526,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn the_web_address_of_statsd_exporter_may_name_its_port_or_nothing() {
+    fn statsd_exporter_accepts_service_names_and_empty_addresses() {
         for (text, host, port) in
             [("", "", 80), ("127.0.0.1:http", "127.0.0.1", 80), (":", "", 0), (":9102", "", 9102)]
         {
@@ -539,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_names_its_flag() {
+    fn invalid_values_name_their_flag() {
         for (argv, part) in [
             (vec!["--resources=pods,foo"], "resource foo does not exist. Available resources: "),
             (vec!["--metric-labels-allowlist=foo=[a]"], "resource foo does not exist"),
@@ -560,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_the_original_starts_with() {
+    fn values_that_the_original_accepts() {
         let argv = ["--node=n", "--resources=pods,nodes", "--object-limit=-1", "--shard=5"];
         let config = kube_state_metrics(&args(&argv), Load::First);
         let config = config.unwrap_or_else(|error| panic!("{error}"));
@@ -573,18 +598,18 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_options_file_is_tolerated_when_asked_for() {
+    fn a_missing_options_file_is_tolerated_on_request() {
         let argv = ["--config=/none", "--continue-without-config"];
         let config = kube_state_metrics(&args(&argv), Load::First);
         let config = config.unwrap_or_else(|error| panic!("{error}"));
         let file = config.options_file.expect("named");
         assert_eq!((file.path.as_str(), file.content), ("/none", None));
-        let again = kube_state_metrics(&args(&argv), Load::Again);
+        let again = kube_state_metrics(&args(&argv), Load::Again(&FilesInUse::default()));
         assert!(again.is_err(), "what runs must not lose what the file said");
     }
 
     #[test]
-    fn a_file_that_is_rejected_leaves_nothing_behind() {
+    fn a_rejected_file_changes_no_flag() {
         let file = tempfile::NamedTempFile::new().expect("file");
         let text = "resources: {nodes: {}}\nport: 9\nlabels_allow_list: {nodes: [\"a*b*\"]}\n";
         std::fs::write(file.path(), text).expect("write");
@@ -601,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_named_at_once() {
+    fn all_problems_are_reported_together() {
         let text = error(&[
             "--resources=pods,foo,bar",
             "--metric-allowlist=(",
@@ -614,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn what_protects_is_refused_without_a_cluster_too() {
+    fn invalid_security_settings_are_refused_without_a_cluster() {
         let flag = "custom_resource_state_config_file";
         let file = tempfile::NamedTempFile::new().expect("file");
         std::fs::write(file.path(), format!("{flag}: x\n")).expect("write");
@@ -628,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn the_web_configuration_has_two_names_and_needs_no_cluster() {
+    fn the_web_configuration_has_two_flags_and_needs_no_cluster() {
         let mut run = RunArgs::default();
         (run.listen, run.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
         let file = tempfile::NamedTempFile::new().expect("file");
@@ -660,9 +685,9 @@ mod tests {
         assert_eq!(content.expect("usable"), b"resources: {nodes: {}}\nport: 9\n");
     }
 
-    /// As Go's server has it: zero stands for the limit of a request, anything below for none.
+    /// Zero means the read timeout, a negative value no timeout, as in Go's server.
     #[test]
-    fn idle_connections_have_the_read_limit_where_none_is_given() {
+    fn the_idle_timeout_defaults_to_the_read_timeout() {
         let limit = |idle: i64, read: i64| {
             let args = KubeArgs {
                 server_idle_timeout: idle,

@@ -1,72 +1,109 @@
-//! Reading the configuration of custom resources that flags or the options file name.
+//! Reads the custom resource configuration named by flags or the options file.
 
+use std::io;
 use std::path::Path;
 
 use super::error::{ConfigError, ConfigErrors};
 use super::kube_args::KubeArgs;
-use crate::config_file::{self, Problem};
+use super::load::{FilesInUse, Load};
+use crate::config_file::{self, Problem, reader};
 use crate::resources::custom;
 
-/// A configuration of custom resources that is named, as far as it is there.
-pub(crate) struct Named {
-    /// The flag that names it, for messages.
-    pub(crate) what: String,
-    /// Its file, if it does not stand in a flag.
+/// The custom resource configuration of a file or a flag.
+pub(crate) struct CustomConfigSource {
+    /// The flag that configures it, for messages.
+    pub(crate) flag: String,
+    /// The path, unless the configuration is given in a flag.
     pub(crate) path: Option<String>,
-    /// What it says; `None` while its file may be missing, and is.
+    /// The content; `None` while an optional file is missing.
     pub(crate) content: Option<Content>,
+    /// The error of the current file content.
+    pub(crate) error: Option<String>,
 }
 
-/// What a configuration of custom resources says.
+/// The content of a custom resource configuration.
 pub(crate) struct Content {
-    /// The text.
+    /// The text of the configuration.
     pub(crate) text: String,
-    /// What is to be made of custom resources.
+    /// The parsed configuration.
     pub(crate) config: custom::Config,
-    /// Warnings.
+    /// Warnings about the configuration, in file order.
     pub(crate) warnings: Vec<Problem>,
 }
 
-/// The error that a configuration of custom resources is, for the `reason`.
-pub(crate) fn invalid(what: &str, reason: &dyn std::fmt::Display) -> ConfigError {
+/// Returns the error for an invalid custom resource configuration.
+pub(crate) fn invalid(flag: &str, reason: &dyn std::fmt::Display) -> ConfigError {
     ConfigError::Invalid(format!(
-        "failed to parse Custom Resource State metrics: --{what}: {reason}"
+        "failed to parse Custom Resource State metrics: --{flag}: {reason}"
     ))
 }
 
-/// Reads the configuration of custom resources, if one is named.
+/// Reads the custom resource configuration, if there is one.
 ///
 /// # Errors
 ///
-/// When it cannot be read or understood.
-pub(crate) fn read(args: &KubeArgs) -> Result<Option<Named>, ConfigErrors> {
-    let (what, path, text) = if !args.custom_resource_config.is_empty() {
-        let what = "custom-resource-state-config (its text)".to_owned();
-        (what, None, Some(args.custom_resource_config.clone()))
-    } else if !args.custom_resource_config_file.is_empty() {
-        let path = args.custom_resource_config_file.clone();
-        let what = format!("custom-resource-state-config-file={path}");
-        let may_be_missing = args.continue_without_custom_resource_config;
-        let text = if may_be_missing && !Path::new(&path).exists() {
-            None
-        } else {
-            let text = config_file::read(Path::new(&path));
-            Some(text.map_err(|reason| invalid(&what, &reason))?)
-        };
-        (what, Some(path), text)
-    } else {
+/// When it is unreadable or invalid. A metric that cannot be compiled is an error only on a reload,
+/// where the previous file stays in use; at start-up it only disables the custom metrics.
+pub(crate) fn read(
+    args: &KubeArgs,
+    load: Load<'_>,
+) -> Result<Option<CustomConfigSource>, ConfigErrors> {
+    if !args.custom_resource_config.is_empty() {
+        let flag = "custom-resource-state-config (its text)".to_owned();
+        let text = args.custom_resource_config.clone();
+        let content = Some(content(&flag, text, load)?);
+        return Ok(Some(CustomConfigSource { flag, path: None, content, error: None }));
+    }
+    if args.custom_resource_config_file.is_empty() {
         return Ok(None);
+    }
+    let path = args.custom_resource_config_file.clone();
+    let flag = format!("custom-resource-state-config-file={path}");
+    let in_use = match load {
+        Load::Again(FilesInUse { custom: Some(file), .. }) if file.path == path => Some(file),
+        _ => None,
     };
-    let content = match text {
-        Some(text) => {
-            let loaded = custom::load(&text);
-            let errors: Vec<_> = loaded.errors().map(|problem| invalid(&what, problem)).collect();
-            if !errors.is_empty() {
-                return Err(ConfigErrors(errors));
-            }
-            Some(Content { text, config: loaded.config, warnings: loaded.problems })
+    let may_be_missing = args.continue_without_custom_resource_config
+        && in_use.is_none_or(|file| file.content.is_none());
+    let read = match reader::read(Path::new(&path)) {
+        Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(invalid(&flag, &error).into()),
+        Ok(bytes) => config_file::text(bytes)
+            .map_err(|reason| invalid(&flag, &reason).into())
+            .and_then(|text| content(&flag, text, load).map(Some)),
+    };
+    match (read, in_use) {
+        (Ok(content), _) => {
+            let error =
+                content.is_none().then(|| invalid(&flag, &"there is no such file").to_string());
+            Ok(Some(CustomConfigSource { flag, path: Some(path), content, error }))
         }
-        None => None,
-    };
-    Ok(Some(Named { what, path, content }))
+        (Err(errors), None) => Err(errors),
+        (Err(errors), Some(file)) => {
+            let text =
+                file.content.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            let mut content = text.map(|text| content(&flag, text, Load::First)).transpose()?;
+            // They were logged when the file was accepted.
+            content.iter_mut().for_each(|content| content.warnings.clear());
+            Ok(Some(CustomConfigSource {
+                flag,
+                path: Some(path),
+                content,
+                error: Some(errors.first()),
+            }))
+        }
+    }
+}
+
+/// Parses and validates the text of a configuration.
+fn content(flag: &str, text: String, load: Load<'_>) -> Result<Content, ConfigErrors> {
+    let loaded = custom::load(&text);
+    let errors: Vec<_> = loaded.errors().map(|problem| invalid(flag, problem)).collect();
+    if !errors.is_empty() {
+        return Err(ConfigErrors(errors));
+    }
+    if let Load::Again(_) = load {
+        loaded.config.compile().map_err(|error| invalid(flag, &error))?;
+    }
+    Ok(Content { text, config: loaded.config, warnings: loaded.problems })
 }

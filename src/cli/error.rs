@@ -1,13 +1,25 @@
-//! What keeps a configuration from being used.
+//! Configuration errors.
 
 use std::path::Path;
 
 use super::kube_args::KubeArgs;
+use super::load::{FilesInUse, Load};
 use crate::server::web_config::{WebConfig, WebConfigError};
 
-/// Everything for which the flags cannot be used; never empty.
+/// All errors of a configuration; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl ConfigErrors {
+    /// Formats the first error and the number of others.
+    pub(crate) fn first(&self) -> String {
+        let first = self.0.first().map_or_else(String::new, ToString::to_string);
+        match self.0.len() {
+            0 | 1 => first,
+            count => format!("{first} (and {} more)", count - 1),
+        }
+    }
+}
 
 impl std::fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -27,15 +39,15 @@ impl From<ConfigError> for ConfigErrors {
     }
 }
 
-/// A reason why the flags cannot be used.
+/// A configuration error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A resource that is not known.
+    /// An unknown resource.
     #[error("resource {name} does not exist. Available resources: {available}")]
     UnknownResource {
         /// The name.
         name: String,
-        /// What there is.
+        /// The available resources.
         available: String,
     },
     /// A port outside 0–65535.
@@ -43,39 +55,44 @@ pub enum ConfigError {
     Port {
         /// The flag.
         flag: &'static str,
-        /// What it says.
+        /// The value.
         value: i64,
     },
-    /// Two listeners with one address.
+    /// Two listeners with the same address.
     #[error("--{first} and --{second} are the same address {address}; give them different ports")]
     SameAddress {
-        /// One flag.
+        /// The first flag.
         first: &'static str,
-        /// The other.
+        /// The second flag.
         second: &'static str,
         /// The address.
         address: String,
     },
-    /// The options file cannot be read or understood.
+    /// The options file is unreadable or invalid.
     #[error("--config={path}: {reason}")]
     OptionsFile {
-        /// Its path.
+        /// The path.
         path: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
-    /// Anything else, with the flag in the text.
+    /// Any other error, with the flag in the text.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// Why the web configuration that is named cannot be used.
-pub(crate) fn web_problem(args: &KubeArgs) -> Option<WebConfigError> {
+/// Returns the error of the configured web configuration file. A file in use reloads itself.
+pub(crate) fn web_problem(args: &KubeArgs, load: Load<'_>) -> Option<WebConfigError> {
     let path = named(&args.tls_config)?;
+    if let Load::Again(FilesInUse { web_config: Some(in_use), .. }) = load
+        && *in_use == Path::new(&path)
+    {
+        return None;
+    }
     WebConfig::load(Path::new(&path)).err()
 }
 
-/// What a flag names, unless it is empty.
+/// Returns the text unless it is empty.
 pub(crate) fn named(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }

@@ -1,46 +1,46 @@
-//! One flag is one definition: the parsers of both grammars, the help texts, the completions and the
-//! flags of kstatd's own commands all read the same table, and so do the fields, their defaults and the keys of the
+//! Flag definitions. Both originals' parsers, the help texts, the completions and kstatd's own
+//! commands read the same tables, which also define the fields, their defaults and the keys of the
 //! options file.
 
 use std::collections::BTreeSet;
 
 use crate::resources::select::selection::AllowLists;
 
-/// What stands after a flag's name.
+/// The kind of value a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
-    /// Nothing: a boolean. In pflag's grammar `=true` and `=false` may follow.
-    Nothing,
-    /// A value; the text names its kind in the help (`string`, `int`).
-    Value(&'static str),
+pub enum ValueType {
+    /// No value: a boolean. pflag also accepts `=true` and `=false`.
+    Boolean,
+    /// A value; the text is its type in the help (`string`, `int`).
+    Text(&'static str),
     /// One of these words.
     OneOf(&'static [&'static str]),
 }
 
-/// A flag that writes into `A`.
+/// A flag that writes to `A`.
 pub struct Flag<A: 'static> {
-    /// Long name without dashes.
+    /// The long name without dashes.
     pub name: &'static str,
-    /// One-letter name.
+    /// The one-letter name.
     pub short: Option<char>,
-    /// What follows it.
-    pub takes: Takes,
-    /// The default as the help shows it; empty when the help shows none.
+    /// The kind of value.
+    pub value_type: ValueType,
+    /// The default as shown in the help; empty if the help shows none.
     pub default: &'static str,
-    /// One or two sentences.
+    /// The help text, one or two sentences.
     pub help: &'static str,
-    /// Checks a value and stores it. A boolean gets the text that followed, or `true` or `false`.
+    /// Validates and stores a value. A boolean receives the text after `=`, or `true` or `false`.
     pub set: fn(&mut A, &str) -> Result<(), String>,
-    /// What sets it in the options file.
+    /// The corresponding keys of the options file.
     pub keys: Option<Keys<A>>,
 }
 
-/// The keys of the options file that set a flag, in the order in which they are applied, and what it then writes to.
+/// The keys of the options file that set a flag, in the order they are applied, and the target.
 #[derive(Debug)]
 pub struct Keys<A: 'static> {
-    /// Usually one. An empty text does not count for those after the first.
+    /// Usually one. All but the first ignore an empty string.
     pub names: &'static [&'static str],
-    /// What their value is.
+    /// The type and target of the value.
     pub field: Field<A>,
 }
 
@@ -52,40 +52,40 @@ impl<A> Clone for Keys<A> {
 
 impl<A> Copy for Keys<A> {}
 
-/// The field that a flag or key sets.
-pub type To<A, T> = fn(&mut A) -> &mut T;
+/// The accessor of the field that a flag or key sets.
+pub type FieldAccessor<A, T> = fn(&mut A) -> &mut T;
 
-/// What the value of a key is, and where it goes.
+/// The type and target of a key's value.
 #[derive(Debug)]
 pub enum Field<A> {
-    /// A text.
-    Text(To<A, String>),
-    /// The URL of an API server, or nothing.
-    Url(To<A, String>),
+    /// A string.
+    Text(FieldAccessor<A, String>),
+    /// The URL of an API server, or an empty string.
+    Url(FieldAccessor<A, String>),
     /// A boolean.
-    Switch(To<A, bool>),
-    /// An integer of 64 bits.
-    Int(To<A, i64>),
-    /// An integer of 32 bits.
-    ShortInt(To<A, i32>),
-    /// A number of a TCP port.
-    Port(To<A, i64>),
+    Switch(FieldAccessor<A, bool>),
+    /// A 64-bit integer.
+    Int(FieldAccessor<A, i64>),
+    /// A 32-bit integer.
+    ShortInt(FieldAccessor<A, i32>),
+    /// A TCP port.
+    Port(FieldAccessor<A, i64>),
     /// A number.
-    Float(To<A, f64>),
+    Float(FieldAccessor<A, f64>),
     /// A duration in nanoseconds.
-    Nanos(To<A, i64>),
-    /// A list of texts.
-    Names(To<A, Vec<String>>),
+    Nanos(FieldAccessor<A, i64>),
+    /// A list of strings.
+    Names(FieldAccessor<A, Vec<String>>),
     /// A set of resources.
-    Resources(To<A, BTreeSet<String>>),
-    /// A set of patterns for names of metrics that are served.
-    AllowPatterns(To<A, BTreeSet<String>>),
-    /// A set of patterns for names of metrics that are left out.
-    DenyPatterns(To<A, BTreeSet<String>>),
-    /// A set of patterns for names of metrics that are off by default.
-    OptInPatterns(To<A, BTreeSet<String>>),
-    /// For each resource a list of label keys.
-    Labels(To<A, AllowLists>),
+    Resources(FieldAccessor<A, BTreeSet<String>>),
+    /// A set of patterns of metrics to serve.
+    AllowPatterns(FieldAccessor<A, BTreeSet<String>>),
+    /// A set of patterns of metrics to omit.
+    DenyPatterns(FieldAccessor<A, BTreeSet<String>>),
+    /// A set of patterns of metrics that are off by default.
+    OptInPatterns(FieldAccessor<A, BTreeSet<String>>),
+    /// A list of label keys per resource.
+    Labels(FieldAccessor<A, AllowLists>),
 }
 
 impl<A> Clone for Field<A> {
@@ -96,32 +96,32 @@ impl<A> Clone for Field<A> {
 
 impl<A> Copy for Field<A> {}
 
-/// A kind of value: what a row of a table of flags says of its field.
+/// A type of flag value.
 pub trait ValueKind {
     /// The type of the field.
     type Value;
-    /// What stands after the flag.
-    const TAKES: Takes;
+    /// The kind of value the flag takes.
+    const VALUE_TYPE: ValueType;
 
-    /// A field that nothing was said about.
+    /// Returns the value of an unset field.
     fn unset() -> Self::Value;
 
-    /// Reads the text of a flag into the field.
+    /// Parses the text of a flag into the field.
     ///
     /// # Errors
-    /// Why it is no such value.
+    /// When the text is not a valid value.
     fn read(text: &str, into: &mut Self::Value) -> Result<(), String>;
 }
 
-/// Declares kinds of values: name, type of the field, what the help calls it, and how a text is read.
+/// Declares flag value types: name, type of the field, type name in the help, and parser.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $Kind:ident: $Value:ty = $unset:expr, $takes:expr, |$text:ident, $into:ident| $read:expr;)*) => {$(
+    ($($(#[$doc:meta])* $Kind:ident: $Value:ty = $unset:expr, $value_type:expr, |$text:ident, $into:ident| $read:expr;)*) => {$(
         $(#[$doc])*
         pub struct $Kind;
 
         impl $crate::cli::flag::ValueKind for $Kind {
             type Value = $Value;
-            const TAKES: $crate::cli::flag::Takes = $takes;
+            const VALUE_TYPE: $crate::cli::flag::ValueType = $value_type;
 
             fn unset() -> $Value {
                 $unset
@@ -134,10 +134,10 @@ macro_rules! kinds {
     )*};
 }
 
-/// Declares the flags of a program: the struct of their values and the table that everything else reads. A row is
-/// `field: Kind, "flag", ["key of the options file", …], "default", "help";`, where the keys may be missing. Fields that
-/// are no flags stand in the struct's braces. The default is the one that the help shows; where that is none, the
-/// kind's own.
+/// Declares the flags of a program: the struct of their values and the table that everything else
+/// reads. A row is `field: Kind, "flag", ["options file key", …], "default", "help";`, where the
+/// keys are optional. Fields that are not flags are listed in the struct's braces. The default is
+/// shown in the help; if it is empty, the default of the kind applies.
 macro_rules! flags {
     (
         $(#[$doc:meta])*
@@ -160,7 +160,7 @@ macro_rules! flags {
             $crate::cli::flag::Flag {
                 name: $name,
                 short: flags!(@short $($short)?),
-                takes: <$Kind as $crate::cli::flag::ValueKind>::TAKES,
+                value_type: <$Kind as $crate::cli::flag::ValueKind>::VALUE_TYPE,
                 default: $default,
                 help: $help,
                 set: |args, text| <$Kind as $crate::cli::flag::ValueKind>::read(text, &mut args.$field),
@@ -192,32 +192,32 @@ macro_rules! flags {
 
 pub(crate) use {flags, kinds};
 
-/// Gives each flag the default that the help shows.
+/// Sets each flag to the default shown in the help.
 pub fn set_defaults<A>(flags: &[Flag<A>], args: &mut A) {
     for flag in flags.iter().filter(|flag| !flag.default.is_empty()) {
-        // Every default is a valid value: a test of each table says so.
+        // Every default is a valid value, which a test of each table verifies.
         let _ = (flag.set)(args, flag.default.trim_matches('"'));
     }
 }
 
 impl<A> Flag<A> {
-    /// The same definition, for a list put together from several tables.
+    /// Copies the definition, for lists that combine several tables.
     pub fn copy(&self) -> Self {
         Self { ..*self }
     }
 
-    /// Whether it is a boolean.
+    /// Returns whether the flag is a boolean.
     pub fn is_switch(&self) -> bool {
-        self.takes == Takes::Nothing
+        self.value_type == ValueType::Boolean
     }
 }
 
-/// The flag with this long name.
+/// Finds the flag with this long name.
 pub fn find<'a, A>(flags: &'a [Flag<A>], name: &str) -> Option<&'a Flag<A>> {
     flags.iter().find(|flag| flag.name == name)
 }
 
-/// Breaks `text` at spaces so that no line is longer than `width`, if its words allow.
+/// Wraps `text` at spaces to lines of at most `width` characters, if its words allow that.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

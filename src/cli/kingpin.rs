@@ -1,17 +1,18 @@
-//! The grammar of statsd_exporter's command line: kingpin's flags.
+//! The parser of statsd_exporter's command line, compatible with kingpin.
 //!
-//! `--x=v` and `--x v`; a boolean takes no value, `--no-x` clears it; every flag at most once; a value
-//! that begins with `-` needs the `=` form; `@file` stands for the lines of the file; `--` ends the flags.
+//! `--x=v` and `--x v`; a boolean takes no value and `--no-x` clears it; no flag may be repeated; a
+//! value that begins with `-` needs the `=` form; `@file` is replaced by the lines of the file;
+//! `--` ends the flags.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-use super::flag::{Flag, Takes, find, wrap};
+use super::flag::{Flag, ValueType, find, wrap};
 
-/// What the parser found besides values.
+/// The action requested by the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Go on with the stored values.
+    /// Run with the stored values.
     Run,
     /// `--help`, `-h`, `--help-long`.
     Help,
@@ -19,9 +20,9 @@ pub enum Request {
     Manual,
     /// `--version`.
     Version,
-    /// `--completion-bash`: the flag names, one a line, if a flag is being typed.
+    /// `--completion-bash`: the flag names, one per line, if a flag is being completed.
     CompletionBash {
-        /// Whether the word being typed is a flag.
+        /// True if the word being completed is a flag.
         flag: bool,
     },
     /// `--completion-script-bash`.
@@ -30,7 +31,7 @@ pub enum Request {
     CompletionScriptZsh,
 }
 
-/// Flags that are answered without running, as soon as they are read; `--help` is answered at the end.
+/// Flags that take effect as soon as they are parsed; `--help` takes effect at the end.
 const REQUESTS: [(&str, Request); 5] = [
     ("help-long", Request::Help),
     ("help-man", Request::Manual),
@@ -39,44 +40,45 @@ const REQUESTS: [(&str, Request); 5] = [
     ("version", Request::Version),
 ];
 
-/// Files of arguments that one command line may name; one that names itself would never end.
+/// The maximum number of argument files per command line, which ends the recursion of a file that
+/// includes itself.
 const MAX_FILES: usize = 1_000;
 
-/// Stores all flags of `argv` in `into`.
+/// Stores the flags of `argv` in `into`.
 ///
-/// Values are looked at once all words are known to be flags, so that a request such as `--help` is answered
-/// whatever the values are.
+/// Values are validated only once all words are known to be flags, so that a request such as
+/// `--help` works regardless of the values.
 ///
 /// # Errors
 ///
 /// The text between `error: ` and `, try --help`.
 pub fn parse<A>(flags: &[Flag<A>], into: &mut A, argv: &[String]) -> Result<Request, String> {
     let words = argv.iter().rev().cloned().collect();
-    let mut parser = Parser { flags, found: Vec::new(), words, files: 0 };
+    let mut parser = Parser { flags, actions: Vec::new(), words, files: 0 };
     let request = parser.scan()?;
     if matches!(request, Request::Run | Request::CompletionBash { .. }) {
-        store(&parser.found, into)?;
+        store(&parser.actions, into)?;
     }
     Ok(request)
 }
 
-/// What a word asks for.
-enum Step {
-    /// To go on.
+/// The outcome of parsing one word.
+enum ParseStep {
+    /// Continue.
     Next,
-    /// Help, unless a later word is wrong.
+    /// Show the help, unless a later word is invalid.
     HelpAtEnd,
-    /// This, whatever comes later.
+    /// Execute this request, ignoring the remaining words.
     Answer(Request),
 }
 
 struct Parser<'a, A: 'static> {
     flags: &'a [Flag<A>],
     /// Flags with their values, in the order of the words.
-    found: Vec<(&'a Flag<A>, String)>,
-    /// In reverse order.
+    actions: Vec<(&'a Flag<A>, String)>,
+    /// The remaining words, in reverse order.
     words: Vec<String>,
-    /// Files of arguments read so far.
+    /// The number of argument files read so far.
     files: usize,
 }
 
@@ -94,9 +96,9 @@ impl<A> Parser<'_, A> {
                 return Err(format!("unexpected {arg}"));
             };
             match step {
-                Step::Next => {}
-                Step::HelpAtEnd => help = true,
-                Step::Answer(request) => return Ok(request),
+                ParseStep::Next => {}
+                ParseStep::HelpAtEnd => help = true,
+                ParseStep::Answer(request) => return Ok(request),
             }
         }
         match self.words.pop() {
@@ -106,7 +108,7 @@ impl<A> Parser<'_, A> {
         }
     }
 
-    /// Replaces an `@file` that comes next by the lines of the file, without blank ones and comments.
+    /// Expands an `@file` at the front to the lines of the file, without blank lines and comments.
     fn expand(&mut self) -> Result<(), String> {
         while let Some(word) = self.words.pop_if(|word| word.starts_with('@')) {
             let path = word.strip_prefix('@').unwrap_or_default();
@@ -133,7 +135,7 @@ impl<A> Parser<'_, A> {
         Ok(())
     }
 
-    fn long(&mut self, long: &str) -> Result<Step, String> {
+    fn long(&mut self, long: &str) -> Result<ParseStep, String> {
         let (name, value) = match long.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
             None => (long, None),
@@ -142,24 +144,24 @@ impl<A> Parser<'_, A> {
             Some(positive) if find(self.flags, name).is_none() => (positive, true),
             _ => (name, false),
         };
-        // A value after a switch is a word, and no words are expected.
+        // A value after a boolean is a positional argument, which is not expected.
         let no_value = |value: Option<String>| {
             value.map_or(Ok(()), |value| Err(format!("unexpected {value}")))
         };
         match positive {
-            "help" => return no_value(value).map(|()| Step::HelpAtEnd),
-            "completion-bash" if negated => return no_value(value).map(|()| Step::Next),
-            "completion-bash" => return Ok(Step::Answer(self.completion())),
+            "help" => return no_value(value).map(|()| ParseStep::HelpAtEnd),
+            "completion-bash" if negated => return no_value(value).map(|()| ParseStep::Next),
+            "completion-bash" => return Ok(ParseStep::Answer(self.completion())),
             _ => {}
         }
         if let Some((_, request)) = REQUESTS.iter().find(|(request, _)| *request == positive) {
-            return Ok(Step::Answer(*request));
+            return Ok(ParseStep::Answer(*request));
         }
         let unknown = || format!("unknown long flag '--{name}'");
         let flag = find(self.flags, positive).ok_or_else(unknown)?;
         if flag.is_switch() {
-            self.found.push((flag, if negated { "false" } else { "true" }.to_owned()));
-            return no_value(value).map(|()| Step::Next);
+            self.actions.push((flag, if negated { "false" } else { "true" }.to_owned()));
+            return no_value(value).map(|()| ParseStep::Next);
         }
         if negated {
             return Err(unknown());
@@ -173,11 +175,12 @@ impl<A> Parser<'_, A> {
                     .ok_or_else(|| format!("expected argument for flag '--{name}'"))?
             }
         };
-        self.found.push((flag, value));
-        Ok(Step::Next)
+        self.actions.push((flag, value));
+        Ok(ParseStep::Next)
     }
 
-    /// The word being typed is the last one; only flags can be completed, and none behind `--`.
+    /// Returns the completion request: the last word is being completed, and there are no flags
+    /// after `--`.
     fn completion(&self) -> Request {
         let flag = match self.words.split_first() {
             Some((typed, before)) => {
@@ -189,26 +192,26 @@ impl<A> Parser<'_, A> {
     }
 }
 
-fn short(letters: &str) -> Result<Step, String> {
+fn short(letters: &str) -> Result<ParseStep, String> {
     let mut letters = letters.chars();
     match letters.next() {
         None => Err("unexpected ".to_owned()),
         Some('h') => match letters.next() {
-            None => Ok(Step::HelpAtEnd),
+            None => Ok(ParseStep::HelpAtEnd),
             Some(next) => Err(format!("unknown short flag '-{next}'")),
         },
         Some(letter) => Err(format!("unknown short flag '-{letter}'")),
     }
 }
 
-/// Stores values in the order of the command line; the first bad one counts.
-fn store<A>(found: &[(&Flag<A>, String)], into: &mut A) -> Result<(), String> {
+/// Stores the values in the order of the command line; stops at the first invalid one.
+fn store<A>(actions: &[(&Flag<A>, String)], into: &mut A) -> Result<(), String> {
     let mut seen = BTreeSet::new();
-    for (flag, value) in found {
+    for (flag, value) in actions {
         if !seen.insert(flag.name) {
             return Err(format!("flag '{}' cannot be repeated", flag.name));
         }
-        if let Takes::OneOf(words) = flag.takes
+        if let ValueType::OneOf(words) = flag.value_type
             && !words.contains(&value.as_str())
         {
             let words = words.join(",");
@@ -219,11 +222,11 @@ fn store<A>(found: &[(&Flag<A>, String)], into: &mut A) -> Result<(), String> {
     Ok(())
 }
 
-/// Column at which help sentences begin, and the width of the page.
-const COLUMN: usize = 32;
-const PAGE: usize = 80;
+/// The column of flag descriptions, and the page width.
+const HELP_COLUMN: usize = 32;
+const PAGE_WIDTH: usize = 80;
 
-/// The text of `--help`.
+/// Returns the text of `--help`.
 pub fn usage<A>(program: &str, flags: &[Flag<A>]) -> String {
     let mut text = format!("usage: {program} [<flags>]\n\n\nFlags:\n");
     let help = "Show this text (also --help-long and --help-man).";
@@ -238,27 +241,27 @@ pub fn usage<A>(program: &str, flags: &[Flag<A>]) -> String {
 
 fn synopsis<A>(flag: &Flag<A>) -> String {
     let name = flag.name;
-    match flag.takes {
-        Takes::Nothing => format!("--[no-]{name}"),
+    match flag.value_type {
+        ValueType::Boolean => format!("--[no-]{name}"),
         _ if flag.default.is_empty() => format!("--{name}={}", name.to_uppercase()),
         _ => format!("--{name}={}", flag.default),
     }
 }
 
 fn entry(text: &mut String, left: &str, help: &str) {
-    let mut lines = wrap(help, PAGE - COLUMN).into_iter();
-    if left.len() + 2 <= COLUMN {
+    let mut lines = wrap(help, PAGE_WIDTH - HELP_COLUMN).into_iter();
+    if left.len() + 2 <= HELP_COLUMN {
         let first = lines.next().unwrap_or_default();
-        text.push_str(&format!("{left:COLUMN$}{first}\n"));
+        text.push_str(&format!("{left:HELP_COLUMN$}{first}\n"));
     } else {
         text.push_str(&format!("{left}  \n"));
     }
     for line in lines {
-        text.push_str(&format!("{:COLUMN$}{line}\n", ""));
+        text.push_str(&format!("{:HELP_COLUMN$}{line}\n", ""));
     }
 }
 
-/// The text of `--help-man`: a manual page in troff.
+/// Returns the text of `--help-man`: a manual page in troff.
 pub fn manual<A>(program: &str, about: &str, flags: &[Flag<A>]) -> String {
     let escape = |text: &str| text.replace('\\', "\\\\").replace('-', "\\-");
     let mut page = format!(
@@ -274,7 +277,7 @@ pub fn manual<A>(program: &str, about: &str, flags: &[Flag<A>]) -> String {
     page
 }
 
-/// The output of `--completion-bash`: every flag name.
+/// Returns the output of `--completion-bash`: every flag name.
 pub fn names<A>(flags: &[Flag<A>]) -> String {
     let mut names = vec!["--help".to_owned()];
     names.extend(flags.iter().map(|flag| format!("--{}", flag.name)));
@@ -282,7 +285,7 @@ pub fn names<A>(flags: &[Flag<A>]) -> String {
     names.join("\n")
 }
 
-/// A completion script that asks the program for its flag names.
+/// Returns a completion script that asks the program for its flag names.
 pub fn completion_script(program: &str, shell: Request) -> String {
     if shell == Request::CompletionScriptZsh {
         return format!(
@@ -315,7 +318,7 @@ mod tests {
         Flag {
             name: "size",
             short: None,
-            takes: Takes::Value("int"),
+            value_type: ValueType::Text("int"),
             default: "",
             help: "Size.",
             set: |args, text| {
@@ -327,7 +330,7 @@ mod tests {
         Flag {
             name: "kind",
             short: None,
-            takes: Takes::OneOf(&["lru", "random"]),
+            value_type: ValueType::OneOf(&["lru", "random"]),
             default: "lru",
             help: "Kind of the thing that has a kind, in a sentence that does not fit on one line.",
             set: |args, text| {
@@ -339,7 +342,7 @@ mod tests {
         Flag {
             name: "check",
             short: None,
-            takes: Takes::Nothing,
+            value_type: ValueType::Boolean,
             default: "",
             help: "Check.",
             set: |args, text| {
@@ -388,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_answered_whatever_the_values() {
+    fn requests_take_precedence_over_invalid_values() {
         let request = |argv: &[&str]| run(argv).map(|(request, _)| request);
         for (word, answer) in [
             ("--help", Request::Help),
@@ -413,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_kingpin() {
+    fn errors_match_kingpin() {
         for (argv, expected) in [
             (vec!["--foo"], "unknown long flag '--foo'"),
             (vec!["--no-size"], "unknown long flag '--no-size'"),
@@ -439,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_arguments() {
+    fn arguments_are_read_from_files() {
         let file = tempfile::NamedTempFile::new().expect("file");
         fs::write(file.path(), "--size=7\n# comment\n\n--check\n").expect("write");
         let (_, args) = run(&[&format!("@{}", file.path().display())]).expect("valid");
@@ -450,12 +453,12 @@ mod tests {
         let outer = format!("@{}", outer.path().display());
         let (_, args) = run(&[&outer, "lru"]).expect("valid");
         assert_eq!((args.size.as_str(), args.kind.as_str()), ("7", "lru"));
-        // Behind the flags it is a word like any other.
+        // After `--` it is a positional argument.
         assert_eq!(run(&["--", &outer]).expect_err("a word"), format!("unexpected {outer}"));
     }
 
     #[test]
-    fn a_file_of_arguments_that_names_itself_is_an_error() {
+    fn recursive_argument_files_are_rejected() {
         let file = tempfile::NamedTempFile::new().expect("file");
         let word = format!("@{}", file.path().display());
         fs::write(file.path(), &word).expect("write");
@@ -463,13 +466,13 @@ mod tests {
     }
 
     #[test]
-    fn help_is_laid_out_in_two_columns() {
+    fn help_has_two_columns() {
         let text = usage("p", FLAGS);
         assert!(text.starts_with("usage: p [<flags>]\n\n\nFlags:\n"), "{text}");
         assert!(text.contains(
             "      --kind=lru                Kind of the thing that has a kind, in a sentence\n"
         ));
         assert!(text.contains("\n      --[no-]check              Check.\n"), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= PAGE), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= PAGE_WIDTH), "{text}");
     }
 }

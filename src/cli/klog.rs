@@ -1,7 +1,7 @@
-//! The logging flags of kube-state-metrics. klog writes to files in ways that nothing in a container
-//! uses; those flags are parsed in full and have no effect, which the log says once.
+//! The logging flags of kube-state-metrics. Those for writing to files are parsed and validated but have no effect,
+//! which is logged once.
 
-use super::flag::{Flag, Takes};
+use super::flag::{Flag, ValueType};
 use super::kube_args::KubeArgs;
 use crate::go::strconv;
 
@@ -13,7 +13,7 @@ const fn switch(
     help: &'static str,
     set: Set,
 ) -> Flag<KubeArgs> {
-    Flag { name, short: None, takes: Takes::Nothing, default, help, set, keys: None }
+    Flag { name, short: None, value_type: ValueType::Boolean, default, help, set, keys: None }
 }
 
 const fn value(
@@ -23,15 +23,15 @@ const fn value(
     help: &'static str,
     set: Set,
 ) -> Flag<KubeArgs> {
-    Flag { name, short: None, takes: Takes::Value(kind), default, help, set, keys: None }
+    Flag { name, short: None, value_type: ValueType::Text(kind), default, help, set, keys: None }
 }
 
-/// A flag that is checked and noted.
+/// Declares a flag that is validated and otherwise ignored.
 macro_rules! noted {
     ($name:literal, $check:expr) => {
         |args, text| {
             $check(text)?;
-            args.klog.without_effect.push($name);
+            args.klog.ignored_flags.push($name);
             Ok(())
         }
     };
@@ -71,14 +71,14 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         "string",
         "",
         "Accepted, no effect: the log goes to stderr.",
-        noted!("log_dir", any),
+        noted!("log_dir", any_text),
     ),
     value(
         "log_file",
         "string",
         "",
         "Accepted, no effect: the log goes to stderr.",
-        noted!("log_file", any),
+        noted!("log_file", any_text),
     ),
     value(
         "log_file_max_size",
@@ -97,7 +97,7 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
     switch(
         "skip_headers",
         "",
-        "Leave out severity, time and place before each message.",
+        "Omit severity, time and source before each message.",
         |args, text| boolean(text).map(|skip| args.klog.skip_headers = skip),
     ),
     switch("skip_log_headers", "", "Accepted, no effect.", noted!("skip_log_headers", boolean)),
@@ -111,16 +111,16 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
     Flag {
         name: "v",
         short: Some('v'),
-        takes: Takes::Value("Level"),
+        value_type: ValueType::Text("Level"),
         default: "",
-        help: "Verbosity of the log: from 4 on debug, from 6 on trace.",
+        help: "Log verbosity; 4 enables debug, 6 enables trace.",
         set: |args, text| strconv::parse_int(text, 32).map(|level| args.klog.verbosity = level),
         keys: None,
     },
     value("vmodule", "moduleSpec", "", "Accepted, no effect.", noted!("vmodule", module_spec)),
 ];
 
-// Go's flag package, which klog uses, says less than strconv.
+// Go's flag package, which klog uses, reports less detail than strconv.
 
 fn boolean(text: &str) -> Result<bool, String> {
     strconv::parse_bool(text).map_err(|_| "parse error".to_owned())
@@ -134,11 +134,11 @@ fn size(text: &str) -> Result<(), String> {
     }
 }
 
-fn any(_: &str) -> Result<(), String> {
+fn any_text(_: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A name in any case or a number.
+/// Validates a severity: a case-insensitive name or a number.
 fn severity(text: &str) -> Result<(), String> {
     match text.to_ascii_uppercase().as_str() {
         "INFO" | "WARNING" | "ERROR" | "FATAL" => Ok(()),
@@ -148,7 +148,7 @@ fn severity(text: &str) -> Result<(), String> {
 
 fn decimal(text: &str) -> Result<i64, String> {
     if text.starts_with('0') && text.len() > 1 {
-        // Base 10 here, where a leading zero means nothing.
+        // Base 10 here, where leading zeros are insignificant.
         return strconv::parse_int(text.trim_start_matches('0'), 32).or_else(|_| {
             if text.bytes().all(|byte| byte == b'0') { Ok(0) } else { strconv::parse_int("", 32) }
         });
@@ -156,7 +156,7 @@ fn decimal(text: &str) -> Result<i64, String> {
     strconv::parse_int(text, 32)
 }
 
-/// `file.go:234`, or nothing.
+/// Validates `file.go:234` or an empty text.
 fn trace_location(text: &str) -> Result<(), String> {
     let error = || "syntax error: expect file.go:234".to_owned();
     if text.is_empty() {
@@ -173,7 +173,7 @@ fn trace_location(text: &str) -> Result<(), String> {
     }
 }
 
-/// `pattern=N,pattern=N`.
+/// Validates `pattern=N,pattern=N`.
 fn module_spec(text: &str) -> Result<(), String> {
     let error = || "syntax error: expect comma-separated list of filename=N".to_owned();
     for item in text.split(',').filter(|item| !item.is_empty()) {

@@ -1,24 +1,24 @@
-//! The flags of the Kubernetes side with their fields, defaults and keys of the options file: the names, defaults and
-//! value syntax of kube-state-metrics.
+//! The flags of the Kubernetes side with their fields, defaults and keys of the options file,
+//! compatible with kube-state-metrics.
 
 use std::collections::BTreeSet;
 
-use super::flag::{Takes, flags, kinds};
+use super::flag::{ValueType, flags, kinds};
 use super::limits;
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::normalise::Normaliser;
 use crate::go::strconv;
 use crate::resources::select::selection::{AllowLists, comma_list};
 
-/// What the logging flags say.
+/// The values of the logging flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KlogArgs {
-    /// `-v`: 0–3 info, 4–5 debug, from 6 on trace.
+    /// `-v`: 0–3 info, 4–5 debug, 6 and above trace.
     pub verbosity: i64,
     /// `--skip_headers`
     pub skip_headers: bool,
-    /// Names of flags that were given and have no effect here.
-    pub without_effect: Vec<&'static str>,
+    /// The names of given flags that have no effect.
+    pub ignored_flags: Vec<&'static str>,
 }
 
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
@@ -29,79 +29,82 @@ fn allow_lists(text: &str) -> Result<AllowLists, String> {
     AllowLists::parse_flag(text).map_err(|error| error.to_string())
 }
 
-/// Puts what was read into the field.
-fn put<T>(into: &mut T, read: Result<T, String>) -> Result<(), String> {
+/// Stores a parsed value in the field.
+fn store<T>(into: &mut T, read: Result<T, String>) -> Result<(), String> {
     read.map(|value| *into = value)
 }
 
 kinds! {
-    /// Any text.
-    Text: String = String::new(), Takes::Value("string"), |text, into| put(into, Ok(text.to_owned()));
+    /// Any string.
+    Text: String = String::new(), ValueType::Text("string"), |text, into| store(into, Ok(text.to_owned()));
     /// The URL of an API server.
-    Url: String = String::new(), Takes::Value("string"), |text, into| put(into, Ok(text.to_owned()));
+    Url: String = String::new(), ValueType::Text("string"), |text, into| store(into, Ok(text.to_owned()));
     /// A boolean.
-    Switch: bool = false, Takes::Nothing, |text, into| put(into, strconv::parse_bool(text));
-    /// A boolean that each name of the program has another default for.
-    Wish: Option<bool> = None, Takes::Nothing, |text, into| put(into, strconv::parse_bool(text).map(Some));
-    /// An integer that is not negative.
-    Unsigned: u64 = 0, Takes::Value("uint"), |text, into| put(into, strconv::parse_uint(text));
+    Switch: bool = false, ValueType::Boolean, |text, into| store(into, strconv::parse_bool(text));
+    /// A boolean whose default depends on the name of the program.
+    OptionalSwitch: Option<bool> = None, ValueType::Boolean, |text, into| store(into, strconv::parse_bool(text).map(Some));
+    /// A non-negative integer.
+    Unsigned: u64 = 0, ValueType::Text("uint"), |text, into| store(into, strconv::parse_uint(text));
     /// A number of bytes.
-    Bytes: u64 = 0, Takes::Value("bytes"), |text, into| put(into, limits::bytes(text));
-    /// What happens beyond a budget; without it the name of the program decides.
-    LimitMode: Option<BudgetMode> = None, Takes::Value("string"), |text, into| put(into, limits::mode(text));
+    Bytes: u64 = 0, ValueType::Text("bytes"), |text, into| store(into, limits::bytes(text));
+    /// The action of budgets; unset, the name of the program decides.
+    LimitMode: Option<BudgetMode> = None, ValueType::Text("string"), |text, into| store(into, limits::mode(text));
+    /// The label value that replaces folded values.
+    FoldValue: String = String::new(), ValueType::Text("string"),
+        |text, into| store(into, limits::fold_value(text));
     /// An integer.
-    Int: i64 = 0, Takes::Value("int"), |text, into| put(into, strconv::parse_int(text, 64));
-    /// An integer of 32 bits.
-    ShortInt: i32 = 0, Takes::Value("int32"),
-        |text, into| put(into, strconv::parse_int(text, 32).map(|number| number as i32));
-    /// A number of a TCP port.
-    Port: i64 = 0, Takes::Value("int"), |text, into| put(into, strconv::parse_int(text, 64));
+    Int: i64 = 0, ValueType::Text("int"), |text, into| store(into, strconv::parse_int(text, 64));
+    /// A 32-bit integer.
+    ShortInt: i32 = 0, ValueType::Text("int32"),
+        |text, into| store(into, strconv::parse_int(text, 32).map(|number| number as i32));
+    /// A TCP port.
+    Port: i64 = 0, ValueType::Text("int"), |text, into| store(into, strconv::parse_int(text, 64));
     /// A number.
-    Float: f64 = 0.0, Takes::Value("float"), |text, into| put(into, strconv::parse_float(text));
+    Float: f64 = 0.0, ValueType::Text("float"), |text, into| store(into, strconv::parse_float(text));
     /// A duration, in nanoseconds.
-    Nanos: i64 = 0, Takes::Value("duration"), |text, into| put(into, strconv::parse_duration(text));
-    /// A list of names, which grows with each mention of the flag.
-    Names: Vec<String> = Vec::new(), Takes::Value("string"), |text, into| {
+    Nanos: i64 = 0, ValueType::Text("duration"), |text, into| store(into, strconv::parse_duration(text));
+    /// A list of names, to which each occurrence of the flag adds.
+    Names: Vec<String> = Vec::new(), ValueType::Text("string"), |text, into| {
         into.extend(words(text));
         Ok(())
     };
-    /// A set of resources, likewise.
-    Resources: BTreeSet<String> = BTreeSet::new(), Takes::Value("string"), |text, into| {
+    /// A set of resources, to which each occurrence of the flag adds.
+    Resources: BTreeSet<String> = BTreeSet::new(), ValueType::Text("string"), |text, into| {
         into.extend(words(text));
         Ok(())
     };
-    /// A set of patterns for families to serve, likewise.
-    AllowPatterns: BTreeSet<String> = BTreeSet::new(), Takes::Value("string"), |text, into| {
+    /// A set of patterns of families to serve, to which each occurrence adds.
+    AllowPatterns: BTreeSet<String> = BTreeSet::new(), ValueType::Text("string"), |text, into| {
         into.extend(words(text));
         Ok(())
     };
-    /// A set of patterns for families to leave out, likewise.
-    DenyPatterns: BTreeSet<String> = BTreeSet::new(), Takes::Value("string"), |text, into| {
+    /// A set of patterns of families to omit, to which each occurrence adds.
+    DenyPatterns: BTreeSet<String> = BTreeSet::new(), ValueType::Text("string"), |text, into| {
         into.extend(words(text));
         Ok(())
     };
-    /// A set of patterns for families that are off by default, likewise.
-    OptInPatterns: BTreeSet<String> = BTreeSet::new(), Takes::Value("string"), |text, into| {
+    /// A set of patterns of families that are off by default, to which each occurrence adds.
+    OptInPatterns: BTreeSet<String> = BTreeSet::new(), ValueType::Text("string"), |text, into| {
         into.extend(words(text));
         Ok(())
     };
-    /// What becomes of label values, by their keys.
-    Steps: Normaliser = Normaliser::default(), Takes::Value("string"),
-        |text, into| put(into, Normaliser::parse_flag(text));
-    /// Label keys for each resource.
-    Labels: AllowLists = AllowLists::default(), Takes::Value("string"),
-        |text, into| put(into, allow_lists(text));
+    /// Normalisation steps of label values, by key.
+    NormaliserSteps: Normaliser = Normaliser::default(), ValueType::Text("string"),
+        |text, into| store(into, Normaliser::parse_flag(text));
+    /// Label keys per resource.
+    Labels: AllowLists = AllowLists::default(), ValueType::Text("string"),
+        |text, into| store(into, allow_lists(text));
 }
 
 flags! {
-    /// What the flags say, unresolved. The options file overrides it before anything is done with it.
+    /// The flag values before resolution. The options file overrides them first.
     #[derive(Clone, Debug)]
     pub struct KubeArgs {
         /// The logging flags.
         pub klog: KlogArgs,
     }
 
-    /// Every flag of kube-state-metrics except the logging ones.
+    /// All flags of kube-state-metrics except the logging ones.
     FLAGS {
         apiserver: Url, "apiserver", ["apiserver"], "",
             "URL of the API server; overrides the server of the kubeconfig.";
@@ -150,61 +153,61 @@ flags! {
         namespaces: Names, "namespaces", ["namespaces"], "",
             "Comma-separated namespaces to watch; all when empty.";
         namespaces_denylist: Names, "namespaces-denylist", ["namespaces_denylist"], "",
-            "Comma-separated namespaces whose objects are left out.";
+            "Comma-separated namespaces to exclude.";
         node: Text, "node", ["node"], "",
-            "Watch only pods of this node, for one instance on each node; meant with --resources=pods.";
+            "Watch only pods of this node, for one instance per node; use with --resources=pods.";
         track_unscheduled_pods: Switch, "track-unscheduled-pods", ["track_unscheduled_pods"], "",
-            "Watch only pods without a node; --node has no effect then.";
+            "Watch only unscheduled pods; --node is then ignored.";
         object_limit: Int, "object-limit", ["object_limit"], "",
-            "Most objects to list of each resource; 0 is no limit.";
+            "Maximum number of objects to list per resource; 0 means no limit.";
         pod: Text, "pod", ["pod"], "",
-            "Name of the own pod. With --pod-namespace it finds the shard through the StatefulSet and overrides --shard.";
+            "Name of this pod. Together with --pod-namespace, the shard is derived from the StatefulSet and overrides --shard.";
         pod_namespace: Text, "pod-namespace", ["namespace"], "",
-            "Namespace of the own pod, see --pod.";
+            "Namespace of this pod, see --pod.";
         resources: Resources, "resources", ["resources"], "",
-            "Comma-separated resources to watch, by their plural names. Without it every resource that kube-state-metrics watches by default.";
+            "Comma-separated resources to watch, by their plural names. Defaults to those that kube-state-metrics watches by default.";
         server_read_timeout: Nanos, "server-read-timeout", ["server_read_timeout"], "1m0s",
-            "Longest time for reading a request.";
+            "Maximum time to read a request.";
         server_write_timeout: Nanos, "server-write-timeout", ["server_write_timeout"], "1m0s",
-            "Longest time for writing an answer; keep it above the scrape timeout of the clients.";
+            "Maximum time to write a response; keep it above the scrape timeout of the clients.";
         server_idle_timeout: Nanos, "server-idle-timeout", ["server_idle_timeout"], "5m0s",
-            "Longest time to wait for the next request of a connection.";
+            "Maximum time to wait for the next request on a connection.";
         server_read_header_timeout: Nanos, "server-read-header-timeout", ["server_read_header_timeout"], "5s",
-            "Longest time for reading the head of a request.";
+            "Maximum time to read a request header.";
         shard: ShortInt, "shard", ["shard"], "0",
-            "Zero-based number of the shard that this instance keeps.";
+            "Zero-based shard of this instance.";
         total_shards: Int, "total-shards", ["total_shards"], "1",
-            "Shards in all; 1 is no sharding.";
+            "Total number of shards; 1 disables sharding.";
         tls_config: Text, "tls-config", ["tls_config"], "",
-            "Path of the web configuration file (TLS, basic authentication) of both ports.";
+            "Path of the web configuration file (TLS, basic authentication) for both ports.";
         use_apiserver_cache: Switch, "use-apiserver-cache", ["use_api_server_cache"], "",
             "List from the API server's cache (resourceVersion=0) instead of a quorum read.";
         staleness_limit: Nanos, "staleness-limit", "10m0s",
-            "How long to show objects that the API server refuses to list any more (401, 403, 404); 0 is for ever, as in kube-state-metrics.";
-        gate: Wish, "gate-metrics-until-synced", "",
-            "Answer 503 with a list of what is missing until every kind has been listed once. On in kstatd run, off under the name kube-state-metrics.";
+            "How long to keep serving objects after the API server denies listing them (401, 403, 404); 0 means forever, as in kube-state-metrics.";
+        gate: OptionalSwitch, "gate-metrics-until-synced", "",
+            "Answer 503 and list the missing kinds until every kind has been listed once. On in kstatd run, off under the name kube-state-metrics.";
         gate_timeout: Nanos, "gate-metrics-timeout", "30s",
-            "After how long a kind that cannot be listed (forbidden, or no answer) does not hold --gate-metrics-until-synced back any more; 0 is never.";
+            "Stop waiting for an unlistable kind (forbidden, or no response) after this long, see --gate-metrics-until-synced; 0 means never.";
         duplicate_series: Switch, "compat.duplicate-series", "",
-            "Print a series as often as its object gives rise to it, as kube-state-metrics does; otherwise only the first is kept.";
-        labels_normalise: Steps, "metric-labels-normalise", "",
-            "What makes values of allow-listed labels and annotations fewer, as key=step+step,key=step: uuid, hex, number, ip, email, timestamp, base64, url, truncate:BYTES.";
+            "Expose duplicate series of an object, as kube-state-metrics does; otherwise only the first is kept.";
+        labels_normalise: NormaliserSteps, "metric-labels-normalise", "",
+            "Normalisation steps for values of allow-listed labels and annotations, as key=step+step,key=step: uuid, hex, number, ip, email, timestamp, base64, url, truncate:BYTES.";
         limit_series_per_kind: Unsigned, "limit.series-per-kind", "10000000",
-            "Most series of all objects of one kind; objects beyond have none. 0 is no limit.";
+            "Maximum number of series per kind; further objects get none. 0 means no limit.";
         limit_mode: LimitMode, "limit.mode", "",
-            "What happens beyond a budget: enforce (label values fold, objects and series are left out), track (it is counted only) or off. enforce in kstatd run, off under the originals' names.";
+            "Action when a budget is exceeded: enforce (fold label values, omit objects and series), track (only count) or off. Defaults to enforce in kstatd run, off under the originals' names.";
         limit_series_per_metric: Unsigned, "limit.series-per-metric", "100000",
-            "Most series of one metric of custom resources; those of further objects are left out. 0 is no limit.";
+            "Maximum number of series per custom resource metric; those of further objects are omitted. 0 means no limit.";
         limit_values_per_label: Unsigned, "limit.values-per-label", "10000",
-            "Most different values of one allow-listed label or annotation of a kind, or of one label of a metric of custom resources; further ones become --limit.fold-value. 0 is no limit.";
+            "Maximum number of distinct values of an allow-listed label or annotation per kind, or of a label of a custom resource metric; further ones become --limit.fold-value. 0 means no limit.";
         limit_value_bytes: Bytes, "limit.value-bytes", "1Ki",
-            "Longest value of such a label; longer ones become --limit.fold-value. 0 is no limit.";
-        limit_fold_value: Text, "limit.fold-value", "other",
-            "The label value that stands for those beyond a budget.";
+            "Maximum length of such a value; longer ones become --limit.fold-value. 0 means no limit.";
+        limit_fold_value: FoldValue, "limit.fold-value", "other",
+            "Label value that replaces values over budget.";
     }
 }
 
-/// The flags for budgets that the StatsD side has too: in `kstatd run` they are one.
+/// The budget flags shared with the StatsD side: `kstatd run` has them once.
 pub(super) const SHARED_LIMITS: [&str; 5] = [
     "limit.mode",
     "limit.series-per-metric",
@@ -214,7 +217,7 @@ pub(super) const SHARED_LIMITS: [&str; 5] = [
 ];
 
 impl KubeArgs {
-    /// The budgets. `mode` is what the name of the program has unless a flag says otherwise.
+    /// Returns the budgets. `mode` is the default action under the current name of the program.
     pub fn budget(&self, mode: BudgetMode) -> Budget {
         Budget {
             mode: self.limit_mode.unwrap_or(mode),

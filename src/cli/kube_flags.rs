@@ -1,11 +1,11 @@
-//! The flags of the personality kube-state-metrics: its own and those of its log.
+//! All flags of kube-state-metrics, including those of its log.
 
 use super::flag::Flag;
 use super::klog;
 pub(crate) use super::kube_args::FLAGS;
 pub use super::kube_args::KubeArgs;
 
-/// Every flag of the personality kube-state-metrics.
+/// Returns every flag of kube-state-metrics.
 pub fn all() -> Vec<Flag<KubeArgs>> {
     FLAGS.iter().chain(klog::FLAGS).map(Flag::copy).collect()
 }
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_flags_or_keys_have_one_name() {
+    fn flag_and_key_names_are_unique() {
         let flags = all();
         let mut names: Vec<_> = flags.iter().map(|flag| flag.name).collect();
         let keys = flags.iter().filter_map(|flag| flag.keys).flat_map(|keys| keys.names);

@@ -1,8 +1,8 @@
-//! Values of the flags for budgets, `--limit.…`, which both sides have.
+//! Parsers for the budget flags `--limit.…`, which both sides have.
 
 use crate::exposition::budget::BudgetMode;
 
-/// What happens beyond budgets.
+/// Parses the action of budgets.
 pub(super) fn mode(text: &str) -> Result<Option<BudgetMode>, String> {
     match BudgetMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
         Some(mode) => Ok(Some(mode)),
@@ -10,7 +10,18 @@ pub(super) fn mode(text: &str) -> Result<Option<BudgetMode>, String> {
     }
 }
 
-/// A number, with a suffix for powers of 1024 as Kubernetes writes them.
+/// Parses the label value that replaces folded values.
+pub(super) fn fold_value(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err(
+            "value \"\" must not be empty: Prometheus takes a label with an empty value for none"
+                .to_owned(),
+        ),
+        text => Ok(text.to_owned()),
+    }
+}
+
+/// Parses a number of bytes with an optional binary suffix, in Kubernetes notation.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = [("Ki", 10), ("Mi", 20), ("Gi", 30)]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Manual pages: one for kstatd and one for each of its commands, from the definitions that help and completions are from.
+//! Generates manual pages for kstatd and its commands from the clap definitions.
 
 use std::path::Path;
 
@@ -7,21 +7,21 @@ use clap::Command;
 use super::completion;
 use crate::telemetry::VERSION;
 
-/// The page of a command, such as `render kube`; of kstatd itself without words.
+/// Returns the page of a command, such as `render kube`, or of kstatd itself without words.
 ///
 /// # Errors
-/// There is no such command.
+/// When there is no such command.
 pub(crate) fn page(words: &[String]) -> Result<String, String> {
     let name = [&["kstatd".to_owned()], words].concat().join("-");
     let found = pages().into_iter().find(|(page, _)| *page == name);
-    let (_, text) = found.ok_or_else(|| format!("there is no command {:?}", words.join(" ")))?;
+    let (_, text) = found.ok_or_else(|| format!("unknown command {:?}", words.join(" ")))?;
     Ok(text)
 }
 
-/// Writes the pages of all commands into a folder, which is made if it is not there.
+/// Writes the pages of all commands to a folder, which is created if needed.
 ///
 /// # Errors
-/// The file that cannot be written.
+/// When a file cannot be written.
 pub(crate) fn write(folder: &Path) -> Result<(), String> {
     let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
@@ -32,10 +32,10 @@ pub(crate) fn write(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Name and text of every page.
+/// Returns the name and text of every page.
 fn pages() -> Vec<(String, String)> {
     let mut command = completion::command().disable_help_subcommand(true);
-    // Names such as kstatd-render-kube are made here.
+    // Assigns the full names, such as kstatd-render-kube.
     command.build();
     let mut pages = Vec::new();
     add(&command, &mut pages);
@@ -44,8 +44,12 @@ fn pages() -> Vec<(String, String)> {
 
 fn add(command: &Command, pages: &mut Vec<(String, String)>) {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
-    let page =
-        clap_mangen::Man::new(command.clone()).source(format!("kstatd {VERSION}")).manual("kstatd");
+    // clap_mangen lists every flag in the synopsis unless the usage is set.
+    let usage = command.clone().render_usage().to_string();
+    let synopsis = usage.trim_start_matches("Usage:").trim().to_owned();
+    let page = clap_mangen::Man::new(command.clone().override_usage(synopsis))
+        .source(format!("kstatd {VERSION}"))
+        .manual("kstatd");
     let mut text = Vec::new();
     // Writing to memory cannot fail.
     let _ = page.render(&mut text);

@@ -1,9 +1,9 @@
-//! The command line: argv into a configuration.
+//! The command line: from argv to the configuration.
 //!
-//! Three grammars (kstatd's own by clap, kube-state-metrics' by [`pflag`], statsd_exporter's by
-//! [`kingpin`]) read the same two tables of flags ([`kube_flags`], [`statsd_flags`]). Parsing only checks
-//! and stores; [`config`] turns what was stored, and the options file, into one [`config::Config`].
-//! What is done with it is the matter of [`app`](crate::app), which nothing here knows.
+//! Three parsers (clap for kstatd's own commands, [`pflag`] for kube-state-metrics, [`kingpin`] for
+//! statsd_exporter) read the same two tables of flags ([`kube_flags`], [`statsd_flags`]). They only
+//! validate and store values; [`config`] combines these with the options file into a
+//! [`config::Config`], which [`app`](crate::app) executes.
 
 pub(crate) mod clap_table;
 pub(crate) mod completion;
@@ -16,12 +16,15 @@ pub(crate) mod klog;
 pub(crate) mod kube_args;
 pub mod kube_flags;
 mod limits;
+pub mod load;
 pub(crate) mod manual;
 pub(crate) mod native;
 pub(crate) mod node;
+mod node_options;
 pub mod options_file;
 pub(crate) mod overhead;
 pub(crate) mod pflag;
+pub(crate) mod profile;
 pub(crate) mod read_options;
 pub(crate) mod selection;
 pub(crate) mod services;

@@ -1,5 +1,5 @@
-//! kstatd's own commands, by clap. The personalities appear here only so that help and completions
-//! list them; their arguments have grammars of their own and never reach this parser.
+//! kstatd's own commands, parsed by clap. The personalities are listed only for help and
+//! completions; their arguments have parsers of their own.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::clap_table::{Choice, Table};
+use super::clap_table::{FlagSelection, Table};
 use super::flag::Flag;
 use super::kube_args::SHARED_LIMITS;
 use super::kube_flags::{self, KubeArgs};
 use super::node::NodeArgs;
 use super::overhead::OverheadArgs;
+use super::profile::ProfileCommand;
 use super::shared::duration;
 pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle, Profiles};
 use super::statsd_flags::{self, StatsdArgs};
@@ -32,7 +33,7 @@ use super::statsd_flags::{self, StatsdArgs};
     max_term_width = 100
 )]
 pub struct Cli {
-    /// What to do; `run` when absent.
+    /// The command; `run` if absent.
     #[command(subcommand)]
     pub command: Option<CliCommand>,
     /// Flags of `run`.
@@ -40,69 +41,84 @@ pub struct Cli {
     pub run: RunArgs,
 }
 
-/// What kstatd can do.
+/// The commands of kstatd.
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
-    /// Serve metrics of both sides (the default)
+    /// Serve the metrics of both sides (the default)
     Run(Box<RunArgs>),
-    /// Stand in for kube-state-metrics, with its flags
+    /// Run as a drop-in replacement for kube-state-metrics, with its flags
     #[command(name = "kube-state-metrics", disable_help_flag = true)]
-    KubeStateMetrics(Foreign),
-    /// Stand in for statsd_exporter, with its flags
+    KubeStateMetrics(OriginalArgs),
+    /// Run as a drop-in replacement for statsd_exporter, with its flags
     #[command(name = "statsd_exporter", disable_help_flag = true)]
-    StatsdExporter(Foreign),
-    /// Try it without a cluster: a simulated API server, StatsD clients and the ordinary pipelines
+    StatsdExporter(OriginalArgs),
+    /// Try kstatd without a cluster: a simulated API server and StatsD clients feed the real
+    /// pipelines
     Demo(DemoArgs),
-    /// Print the metrics of files, offline
+    /// Render metrics from files, offline
     Render {
-        /// What to render.
+        /// The input format.
         #[command(subcommand)]
         what: RenderCommand,
     },
-    /// Ask a running process how it is doing; exit code 0 is OK, 1 degraded, 2 no answer
+    /// Show the health of a running process; exits with 0 if OK, 1 if degraded, 2 if there is no
+    /// answer
     Status(StatusArgs),
-    /// Watch which metrics and labels bring the series of a running process; exit codes as those of `status`
+    /// Show the metrics and labels with the most series of a running process; exit codes as for
+    /// `status`
     Top(Box<TopArgs>),
-    /// Tell how a StatsD line is read, which rules were tried, and the series that it leads to
+    /// Explain how a StatsD line is parsed, which mapping rules are tried, and which series result
     Explain(Box<ExplainArgs>),
-    /// Find rules against labels and names that explode
+    /// Find mapping rules that reduce cardinality
     Cardinality {
-        /// What to do about them.
+        /// The action.
         #[command(subcommand)]
         what: CardinalityCommand,
     },
-    /// Check configuration files and print every problem
+    /// Validate configuration files and print every problem
     CheckConfig(CheckArgs),
-    /// Serve what the pods of this node hold on its disks
+    /// Configure the metrics of custom resources
+    Custom {
+        /// The action.
+        #[command(subcommand)]
+        what: CustomCommand,
+    },
+    /// Serve the disk usage of this node's pods and the resource usage of its system processes
     Node(Box<NodeArgs>),
-    /// Measure what processes cost this host, and whether it is more than before
+    /// Measure the resource usage of processes, optionally compared to a baseline
     Overhead(OverheadArgs),
-    /// Print the roles that these flags need
+    /// Compare saved profiles
+    Profile {
+        /// The action.
+        #[command(subcommand)]
+        what: ProfileCommand,
+    },
+    /// Print the RBAC manifests that these flags need
     Rbac(Box<RbacArgs>),
-    /// Compare two expositions: an original's with kstatd's, or any others
+    /// Compare two expositions, such as an original's and kstatd's
     Diff(Box<DiffArgs>),
     /// Print the version
     Version,
-    /// Print a completion script
+    /// Generate a completion script
     Completion {
         /// The shell.
         shell: Shell,
     },
-    /// Print a manual page, or write all of them
+    /// Print a manual page, or write all of them to a folder
     Man {
-        /// The command that the page is about; kstatd itself without one
+        /// The command to document; kstatd itself if absent
         #[arg(value_name = "COMMAND")]
         command: Vec<String>,
-        /// A folder to write the pages of all commands to instead
+        /// Write the pages of all commands to this folder instead
         #[arg(long, value_name = "DIR", conflicts_with = "command")]
         out: Option<PathBuf>,
     },
 }
 
-/// Arguments that another grammar reads.
+/// Arguments for another parser.
 #[derive(Debug, Args)]
-pub struct Foreign {
-    /// Its flags; see --help of the command.
+pub struct OriginalArgs {
+    /// Flags of the original; see --help of this command.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
     pub args: Vec<String>,
 }
@@ -121,16 +137,17 @@ pub enum Shell {
 /// Flags of `kstatd run`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunArgs {
-    /// Address for /metrics and the health paths; an empty or unspecified host is every address
+    /// Address for /metrics and the health endpoints; an empty host means all addresses
     #[arg(long, value_name = "HOST:PORT", default_value = "[::]:8080")]
     pub listen: String,
-    /// Address for the metrics of this process and its profiles
+    /// Address for the metrics and profiles of this process
     #[arg(long, value_name = "HOST:PORT", default_value = "[::]:8081")]
     pub telemetry_listen: String,
-    /// Who gets profiles of this process, besides those whom --auth-filter or users of a web configuration let in
+    /// Clients that may fetch profiles, in addition to clients authorised by --auth-filter or the web
+    /// configuration
     #[arg(long, value_enum, default_value_t, value_name = "WHO")]
     pub profiles: Profiles,
-    /// The log.
+    /// Log flags.
     #[command(flatten)]
     pub log: LogArgs,
     /// Flags of kube-state-metrics.
@@ -144,30 +161,30 @@ pub struct RunArgs {
 /// Flags of `kstatd demo`.
 #[derive(Clone, Debug, Args)]
 pub struct DemoArgs {
-    /// Pods of the simulated cluster
+    /// Number of pods in the simulated cluster
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub pods: u32,
-    /// Changes of objects a second
+    /// Object changes per second
     #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 20.0, value_parser = rate)]
     pub churn: f64,
-    /// StatsD lines sent a second
+    /// StatsD lines sent per second
     #[arg(long, value_name = "LINES_PER_S", default_value_t = 1000.0, value_parser = rate)]
     pub statsd_rate: f64,
     /// Address for /metrics
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub listen: String,
-    /// Address for the metrics of this process and its profiles
+    /// Address for the metrics and profiles of this process
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081")]
     pub telemetry_listen: String,
     /// Address for StatsD over UDP and TCP
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9125")]
     pub statsd_listen: String,
-    /// Least severity that is logged
+    /// Minimum log level
     #[arg(long, value_enum, default_value_t = LogLevel::Warn)]
     pub log_level: LogLevel,
 }
 
-/// A number of things a second.
+/// Parses a rate per second.
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.0..=1e7).contains(&rate) => Ok(rate),
@@ -176,19 +193,20 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What can be rendered.
+/// The input formats of `kstatd render`.
 #[derive(Debug, Subcommand)]
 pub enum RenderCommand {
-    /// Kubernetes manifests: the metrics of a cluster that has exactly these objects
+    /// Kubernetes manifests: print the metrics of a cluster with exactly these objects
     Kube(Box<RenderKubeArgs>),
-    /// StatsD lines on standard input: the metrics after all of them
+    /// StatsD lines on standard input: print the metrics after the last line
     Statsd(Box<RenderStatsdArgs>),
 }
 
 /// Flags of `kstatd render kube`.
 #[derive(Clone, Debug, Args)]
 pub struct RenderKubeArgs {
-    /// A file of manifests, YAML or JSON, several documents and List kinds allowed; - is standard input
+    /// Manifest file, YAML or JSON, with any number of documents and List kinds; - for standard
+    /// input
     #[arg(short = 'f', long = "filename", value_name = "FILE", default_value = "-")]
     pub files: Vec<PathBuf>,
     /// Print OpenMetrics instead of the text format
@@ -213,10 +231,10 @@ pub struct RenderStatsdArgs {
 /// Flags of `kstatd status`.
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
-    /// Where a listener of the process is; with https:// if it speaks TLS
+    /// Address of any listener of the process; prefix with https:// for TLS
     #[arg(long, value_name = "HOST:PORT|URL", default_value = "localhost:8080")]
     pub addr: String,
-    /// How it is reached.
+    /// Access flags.
     #[command(flatten)]
     pub access: AccessArgs,
 }
@@ -224,47 +242,47 @@ pub struct StatusArgs {
 /// Flags of `kstatd top`.
 #[derive(Clone, Debug, Args)]
 pub struct TopArgs {
-    /// A metric whose labels are shown, with how many values each has and examples
+    /// Show the labels of this metric, with the number of values and examples
     #[arg(value_name = "METRIC")]
     pub metric: Option<String>,
-    /// Where the main listener of the process is; with https:// if it speaks TLS
+    /// Address of the process's main listener; prefix with https:// for TLS
     #[arg(long, value_name = "HOST:PORT|URL", default_value = "localhost:8080")]
     pub addr: String,
-    /// What puts a metric before others; lines are those of mapping rules, and of names that none takes
+    /// Sort order; lines sorts by events per mapping rule and per unmapped name
     #[arg(long, value_enum, default_value_t)]
     pub sort: TopSort,
-    /// Print one JSON object and end
+    /// Print one JSON object and exit
     #[arg(long)]
     pub json: bool,
-    /// Print one screen and end, as where the output is no terminal
+    /// Print once and exit; the default if the output is not a terminal
     #[arg(long)]
     pub once: bool,
-    /// Time between two screens
+    /// Time between updates
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     pub interval: Duration,
-    /// Rows of the table [default: what fits, 20 without a terminal]
+    /// Maximum rows of the table [default: the height of the terminal, else 20]
     #[arg(long, value_name = "N", value_parser = rows)]
     pub rows: Option<usize>,
-    /// How it is reached.
+    /// Access flags.
     #[command(flatten)]
     pub access: AccessArgs,
 }
 
-/// What puts a metric before others.
+/// The sort order of `kstatd top`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TopSort {
-    /// Its series.
+    /// Number of series.
     #[default]
     Series,
-    /// Series made in the last hour.
+    /// Series created in the last hour.
     Growth,
     /// Memory.
     Bytes,
-    /// Events of rules and unmapped names.
+    /// Events per mapping rule and per unmapped name.
     Lines,
 }
 
-/// A number of rows.
+/// Parses a number of rows.
 fn rows(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(rows @ 1..=10_000) => Ok(rows),
@@ -272,8 +290,9 @@ fn rows(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Flags that say how a line is read here, which a process that is asked knows by itself.
-const READS_HERE: [&str; 6] = [
+/// Flags that control local parsing; they conflict with `--addr`, because a running process uses
+/// its own.
+const LOCAL_PARSING_FLAGS: [&str; 6] = [
     "statsd.mapping-config",
     "statsd.parse-dogstatsd-tags",
     "statsd.parse-influxdb-tags",
@@ -285,16 +304,16 @@ const READS_HERE: [&str; 6] = [
 /// Flags of `kstatd explain`.
 #[derive(Clone, Debug, Args)]
 pub struct ExplainArgs {
-    /// A line as a client sends it, each explained by itself
+    /// StatsD lines, each explained separately
     #[arg(value_name = "LINE", required = true)]
     pub lines: Vec<OsString>,
-    /// Show every rule of a long mapping file, not only those that match or come near
+    /// List every rule of a long mapping file, not only those that match or nearly match
     #[arg(long)]
     pub all: bool,
-    /// Ask the process at this address instead: under its own mapping and flags, among its series and budgets
-    #[arg(long, value_name = "HOST:PORT|URL", conflicts_with_all = READS_HERE)]
+    /// Ask the process at this address, which uses its own mapping, flags, series and budgets
+    #[arg(long, value_name = "HOST:PORT|URL", conflicts_with_all = LOCAL_PARSING_FLAGS)]
     pub addr: Option<String>,
-    /// How it is reached.
+    /// Access flags.
     #[command(flatten)]
     pub access: AccessArgs,
     /// Parsing flags of statsd_exporter.
@@ -302,29 +321,32 @@ pub struct ExplainArgs {
     pub statsd: Table<RenderStatsd>,
 }
 
-/// What can be done about labels that explode.
+/// The actions of `kstatd cardinality`.
 #[derive(Debug, Subcommand)]
 pub enum CardinalityCommand {
-    /// Print rules for the mapping file against labels and names that explode, with what each saves; changes nothing
+    /// Suggest mapping rules against high-cardinality labels and names, with the series each saves;
+    /// changes nothing
     Suggest(Box<SuggestArgs>),
 }
 
 /// Flags of `kstatd cardinality suggest`.
 #[derive(Clone, Debug, Args)]
 pub struct SuggestArgs {
-    /// Captured StatsD lines; - is standard input
+    /// File of captured StatsD lines; - for standard input
     #[arg(value_name = "FILE", default_value = "-", conflicts_with = "addr")]
     pub file: PathBuf,
-    /// A process to ask for its series instead, statsd_exporter or kstatd; with https:// if it speaks TLS
+    /// Analyse the series of this running process instead (statsd_exporter or kstatd); prefix with
+    /// https:// for TLS
     #[arg(long, value_name = "HOST:PORT|URL")]
     pub addr: Option<String>,
-    /// Print no rules, but what those of this file would make: series before and after, by metric
+    /// Try the rules of this file instead of suggesting any: print series before and after, by
+    /// metric
     #[arg(long, value_name = "RULES")]
     pub dry_run: Option<PathBuf>,
-    /// Leave labels with fewer values alone, and names of which fewer are alike
+    /// Ignore labels with fewer than this many distinct values, and groups of fewer similar names
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..))]
     pub min_values: u32,
-    /// How the process is reached.
+    /// Access flags.
     #[command(flatten)]
     pub access: AccessArgs,
     /// Parsing flags of statsd_exporter.
@@ -335,106 +357,163 @@ pub struct SuggestArgs {
 /// Flags of `kstatd check-config`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
-    /// The mapping file of the StatsD side
+    /// Mapping file of the StatsD side
     #[arg(long = "statsd.mapping-config", value_name = "FILE")]
     pub mapping: Option<PathBuf>,
-    /// The options file of the Kubernetes side
+    /// Options file of the Kubernetes side
     #[arg(long = "config", value_name = "FILE")]
     pub options: Option<PathBuf>,
-    /// The configuration of custom resource metrics
+    /// Custom resource metrics configuration
     #[arg(long = "custom-resource-state-config-file", value_name = "FILE")]
     pub custom: Option<PathBuf>,
-    /// A file with definitions of custom resources, whose schemas the paths are held against
+    /// File with custom resource definitions to check the paths against
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+/// The actions of `kstatd custom`.
+#[derive(Debug, Subcommand)]
+pub enum CustomCommand {
+    /// Draft a configuration from custom resource definitions, with a comment on the source of each
+    /// metric
+    Draft(DraftArgs),
+}
+
+/// Flags of `kstatd custom draft`.
+#[derive(Clone, Debug, Args)]
+pub struct DraftArgs {
+    /// File with custom resource definitions, YAML or JSON, with any number of documents; - for
+    /// standard input
+    #[arg(value_name = "CRD", default_value = "-")]
     pub files: Vec<PathBuf>,
 }
 
 /// Flags of `kstatd rbac`.
 #[derive(Clone, Debug, Args)]
 pub struct RbacArgs {
-    /// A file with definitions of custom resources, which tell how their resources are called
+    /// File with custom resource definitions, which provide the plural resource names
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// Service account to bind the roles to
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kstatd/kstatd", value_parser = service_account)]
+    pub service_account: ServiceAccount,
+    /// The name of the roles and of their bindings
+    #[arg(long, value_name = "NAME", default_value = "kstatd", value_parser = role_name)]
+    pub name: String,
     /// Flags of kube-state-metrics.
     #[command(flatten)]
-    pub kube: Table<RunKube>,
+    pub kube: Table<RbacKube>,
+}
+
+/// A service account of the cluster.
+#[derive(Clone, Debug)]
+pub struct ServiceAccount {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Returns true for a valid Kubernetes name.
+fn is_name(name: &str) -> bool {
+    let byte =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    !name.is_empty() && name.bytes().all(byte)
+}
+
+/// Parses the name of a role.
+fn role_name(text: &str) -> Result<String, String> {
+    if is_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be a name, such as kstatd".to_owned())
+    }
+}
+
+/// Parses the namespace and the name of a service account.
+fn service_account(text: &str) -> Result<ServiceAccount, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+            Ok(ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err("must be NAMESPACE/NAME, such as monitoring/kstatd".to_owned()),
+    }
 }
 
 /// Flags of `kstatd diff`.
 #[derive(Clone, Args)]
 #[command(
     long_about = "Compare two expositions: an original's with kstatd's, or any others.\n\n\
-        Both sides are read twice, and a third time where they seem to differ. Reported are series that one side alone \
-        has, values, types, HELP and labels, by family. What moves may be apart by as much as it moved meanwhile; \
-        counters have to grow alike. Differences that docs/compatibility.md has a reason for are listed with it and \
-        do not count.",
-    after_help = "Exit codes: 0 the same, 1 differences, 2 could not compare."
+        Each side is read twice, and a third time if they seem to differ. The report lists, by family, series that only one side has and differences in values, types, HELP and labels. A changing value may differ by as much as it changed between reads; counters must increase alike. Differences explained in docs/compatibility.md are listed separately and do not count.",
+    after_help = "Exit codes: 0 if equal, 1 if different, 2 if the comparison failed."
 )]
 pub struct DiffArgs {
-    /// A URL (/metrics where it has no path), a file, compressed or not, or - for standard input
+    /// Baseline: a URL (with /metrics as the default path), a file (may be gzip-compressed), or -
+    /// for standard input
     #[arg(value_name = "A")]
     pub a: String,
-    /// What is compared with it, such as kstatd beside the original
+    /// Candidate to compare with the baseline
     #[arg(value_name = "B")]
     pub b: String,
-    /// Go on for so long and report all that differed meanwhile; a side that is away is waited for
+    /// Sample repeatedly for this long and report all differences; waits while a side is
+    /// unavailable
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub watch: Option<Duration>,
     /// Time between two samples [default: 1s, with --watch 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub interval: Option<Duration>,
-    /// How long an answer may take
+    /// Timeout of a request
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
     pub timeout: Duration,
-    /// Leave out families of this name, a regular expression for the whole of it; repeatable
+    /// Ignore families whose entire name matches this regular expression; repeatable
     #[arg(long, value_name = "PATTERN", value_parser = whole)]
     pub ignore: Vec<regex::Regex>,
-    /// Compare counters by what they grow alone: the sides were started at different times
+    /// Compare only the increases of counters, for sides that were started at different times
     #[arg(long)]
     pub increases: bool,
-    /// How much of the larger one two increases may be apart
+    /// Maximum relative difference between two increases
     #[arg(long, value_name = "FRACTION", value_parser = fraction, default_value = "0.1")]
     pub tolerance: f64,
-    /// Let explained differences count too
+    /// Fail on explained differences too
     #[arg(long)]
     pub strict: bool,
-    /// Ask servers for OpenMetrics instead of the text format
+    /// Request OpenMetrics from servers instead of the text format
     #[arg(long)]
     pub openmetrics: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Series to show for each difference
+    /// Maximum example series per difference
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub examples: usize,
-    /// How servers are reached.
+    /// Access flags.
     #[command(flatten)]
     pub access: AccessArgs,
 }
 
 impl std::fmt::Debug for DiffArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Passwords may stand in the URLs.
+        // The URLs may contain passwords.
         f.debug_struct("DiffArgs").finish_non_exhaustive()
     }
 }
 
-/// A part of a whole.
+/// Parses a fraction.
 fn fraction(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
     number.ok_or_else(|| "must be a number from 0 to 1".to_owned())
 }
 
-/// A pattern for all of a name.
+/// Parses a pattern that must match an entire name.
 fn whole(text: &str) -> Result<regex::Regex, String> {
     regex::Regex::new(&format!("^(?:{text})$")).map_err(|error| error.to_string())
 }
 
-/// The Kubernetes flags of `run`: all but addresses and the log, which are shared there.
+/// The Kubernetes flags of `run`: all except addresses and the log, which are shared.
 #[derive(Debug)]
 pub struct RunKube;
 
-impl Choice for RunKube {
+impl FlagSelection for RunKube {
     type Args = KubeArgs;
     const HEADING: &'static str = "Kubernetes (as kube-state-metrics)";
     const NEGATIONS: bool = false;
@@ -446,11 +525,40 @@ impl Choice for RunKube {
     }
 }
 
-/// The Kubernetes flags that decide what is rendered.
+/// The Kubernetes flags of `rbac`: it accepts those of `run`, and its help lists those that affect the roles.
+#[derive(Debug)]
+pub struct RbacKube;
+
+impl FlagSelection for RbacKube {
+    type Args = KubeArgs;
+    const HEADING: &'static str = RunKube::HEADING;
+    const NEGATIONS: bool = RunKube::NEGATIONS;
+
+    fn flags() -> Vec<Flag<KubeArgs>> {
+        RunKube::flags()
+    }
+
+    fn is_hidden(name: &str) -> bool {
+        ![
+            "auth-filter",
+            "config",
+            "custom-resource-state-config",
+            "custom-resource-state-config-file",
+            "custom-resource-state-only",
+            "namespaces",
+            "pod",
+            "pod-namespace",
+            "resources",
+        ]
+        .contains(&name)
+    }
+}
+
+/// The Kubernetes flags that affect rendering.
 #[derive(Debug)]
 pub struct RenderKube;
 
-impl Choice for RenderKube {
+impl FlagSelection for RenderKube {
     type Args = KubeArgs;
     const HEADING: &'static str = "Filters (as kube-state-metrics)";
     const NEGATIONS: bool = false;
@@ -476,11 +584,11 @@ impl Choice for RenderKube {
     }
 }
 
-/// The StatsD flags of `run`: all but the addresses of the web server and the log, which are shared there.
+/// The StatsD flags of `run`: all except web addresses and the log, which are shared.
 #[derive(Debug)]
 pub struct RunStatsd;
 
-impl Choice for RunStatsd {
+impl FlagSelection for RunStatsd {
     type Args = StatsdArgs;
     const HEADING: &'static str = "StatsD (as statsd_exporter)";
     const NEGATIONS: bool = true;
@@ -488,16 +596,17 @@ impl Choice for RunStatsd {
     fn flags() -> Vec<Flag<StatsdArgs>> {
         select(statsd_flags::FLAGS, |name| {
             let prefixes = ["statsd.", "debug.", "limit."];
-            prefixes.iter().any(|prefix| name.starts_with(prefix)) || name == "web.config.file"
+            prefixes.iter().any(|prefix| name.starts_with(prefix))
+                || ["web.config.file", "web.enable-lifecycle"].contains(&name)
         })
     }
 }
 
-/// The StatsD flags that decide what a line means.
+/// The StatsD flags that affect parsing.
 #[derive(Debug)]
 pub struct RenderStatsd;
 
-impl Choice for RenderStatsd {
+impl FlagSelection for RenderStatsd {
     type Args = StatsdArgs;
     const HEADING: &'static str = "Parsing (as statsd_exporter)";
     const NEGATIONS: bool = true;
@@ -553,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_switch_and_its_negation_wins() {
+    fn the_last_of_a_flag_and_its_negation_wins() {
         let name = "statsd.parse-librato-tags";
         let (on, off) = (format!("--{name}"), format!("--no-{name}"));
         assert!(run(&[&off, &on]).statsd.0.parse_librato_tags);
@@ -561,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_checked_by_the_definition() {
+    fn flag_values_are_validated_by_the_table() {
         let error = Cli::try_parse_from(["kstatd", "--shard=x"]).expect_err("invalid").to_string();
         assert!(error.contains("--shard") && error.contains("strconv.ParseInt"), "{error}");
     }

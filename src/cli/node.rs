@@ -5,106 +5,137 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::limits::bytes;
 use super::shared::{AccessArgs, LogArgs, Profiles, duration};
+use crate::node::host::DEFAULT_PROCESSES;
 
 /// Flags of `kstatd node`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    long_about = "Serve what the pods of this node hold on its disks: writable layers, logs, volumes.\n\n\
-        The kubelet is asked for its own summary first. What it does not know is asked of project quotas with --quotas, \
-        and walked with --walk, slowly. See docs/node.md."
+    long_about = "Serve the disk usage of this node's pods (writable layers, logs, volumes), and the CPU, IO, context \
+        switches and memory of its system processes.\n\n\
+        The kubelet's summary API is the primary source. With --quotas, missing figures are read from project quotas; \
+        with --walk, a throttled directory walk measures the rest. See docs/node.md."
 )]
 pub struct NodeArgs {
-    /// Address for /metrics and the health paths; an empty or unspecified host is every address
+    /// Address for /metrics and the health endpoints; an empty host means all addresses
     #[arg(long, value_name = "HOST:PORT", default_value = "[::]:8080")]
     pub listen: String,
-    /// Address for the metrics of this process and its profiles
+    /// Address for the metrics and profiles of this process
     #[arg(long, value_name = "HOST:PORT", default_value = "[::]:8081")]
     pub telemetry_listen: String,
-    /// Who gets profiles of this process, besides those whom users of a web configuration let in
+    /// Clients that may fetch profiles, in addition to clients authorised by the web configuration
     #[arg(long, value_enum, default_value_t, value_name = "WHO")]
     pub profiles: Profiles,
-    /// The file that says how listeners speak TLS and whom they answer
+    /// Web configuration file, with TLS and authentication settings of all listeners
     #[arg(long = "web.config.file", value_name = "FILE")]
     pub web_config_file: Option<PathBuf>,
-    /// The log.
+    /// Log flags.
     #[command(flatten)]
     pub log: LogArgs,
-    /// Name of this node [default: what the kubelet calls it]
+    /// Node name [default: the name reported by the kubelet]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, value_parser = name)]
     pub node: String,
-    /// The kubelet's authenticated port; empty asks none
+    /// Authenticated port of the kubelet; empty disables polling
     #[arg(long, value_name = "URL", default_value = "https://127.0.0.1:10250")]
     pub kubelet: String,
-    /// Time between two questions to the kubelet, give or take a tenth
+    /// Time between polls of the kubelet, with 10% jitter
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
     pub interval: Duration,
-    /// How long an answer may take
+    /// Timeout of a request
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     pub timeout: Duration,
-    /// Who is asked for limits, requests and owners of the pods
+    /// Source of the pods' limits, requests and owners
     #[arg(long, value_enum, default_value_t)]
     pub pods: PodSource,
-    /// A kubeconfig that says where the API server is [default: KUBECONFIG, or the service account of the pod]
+    /// Kubeconfig of the API server [default: KUBECONFIG, or the service account of the pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// URL of the API server
     #[arg(long, value_name = "URL")]
     pub apiserver: Option<String>,
-    /// Ask project quotas for what the kubelet does not know; needs CAP_SYS_ADMIN
+    /// Read project quotas for usage that the kubelet does not report; needs CAP_SYS_ADMIN
     #[arg(long)]
     pub quotas: bool,
-    /// Walk through what nobody else knows
+    /// Walk directories for usage that no other source reports
     #[arg(long)]
     pub walk: bool,
-    /// Walk through this directory besides; repeatable
+    /// Walk this directory too; repeatable
     #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
     pub walk_path: Vec<(String, PathBuf)>,
-    /// Most calls for entries of directories that the walk makes a second
+    /// Maximum directory entry calls of the walk per second
     #[arg(long, value_name = "N", value_parser = above_zero, default_value = "1000")]
     pub walk_entries_per_second: f64,
-    /// Most bytes of directories that the walk reads a second
-    #[arg(long, value_name = "BYTES", value_parser = above_zero, default_value = "1000000")]
-    pub walk_bytes_per_second: f64,
-    /// Time from one pass of the walk to the next, if it is not longer
+    /// Minimum time between passes of the walk
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
     pub walk_interval: Duration,
-    /// Passes after which a directory is read again though its times are the same
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=128), default_value = "16")]
-    pub walk_reread_passes: u8,
-    /// The walk rests while something waits for IO for more than this share of the time, in percent over 10 s
-    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "10")]
-    pub walk_io_pressure: f64,
-    /// Where the host tells that
-    #[arg(long, value_name = "FILE", default_value = "/proc/pressure/io")]
-    pub walk_pressure_file: PathBuf,
-    /// Where the root of the host is mounted
+    /// Memory limit of the walk's cache (bytes, or with suffix Ki, Mi or Gi); entries beyond it are
+    /// skipped
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "128Mi")]
+    pub walk_memory: u64,
+    /// Report these processes: names as in /proc/PID/comm, separated by commas; empty for none
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = DEFAULT_PROCESSES)]
+    pub processes: Vec<String>,
+    /// Options file, whose key processes overrides --processes
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Mount point of the host's /proc
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    pub host_proc: PathBuf,
+    /// Mount point of the host's root file system
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub host_root: PathBuf,
-    /// The mount table of the host, in which writable layers are found
+    /// Mount table of the host, used to find writable layers
     #[arg(long, value_name = "FILE", default_value = "/proc/1/mountinfo")]
     pub host_mounts: PathBuf,
-    /// Serve the names of k8s-ephemeral-storage-metrics too
+    /// Also serve the metrics of k8s-ephemeral-storage-metrics
     #[arg(long = "compat.ephemeral-storage-names")]
     pub compat_ephemeral_storage_names: bool,
-    /// How the kubelet is reached.
+    /// Access flags for the kubelet.
     #[command(flatten)]
     pub access: AccessArgs,
+    /// Flags of earlier versions.
+    #[command(flatten)]
+    pub removed: RemovedArgs,
 }
 
-/// Who is asked for the pods of the node.
+/// Flags that were removed. Each is an error that names the value in use instead.
+#[derive(Clone, Debug, Default, Args)]
+pub struct RemovedArgs {
+    #[arg(long, hide = true, value_parser = removed("the walk reads at most 1,000,000 bytes of directories a second"))]
+    walk_bytes_per_second: Option<Removed>,
+    #[arg(long, hide = true, value_parser = removed("the walk rescans each directory after 16 passes"))]
+    walk_reread_passes: Option<Removed>,
+    #[arg(long, hide = true, value_parser = removed("the walk pauses while IO pressure exceeds 10%"))]
+    walk_io_pressure: Option<Removed>,
+    #[arg(long, hide = true, value_parser = removed("pressure is read below --host-proc"))]
+    walk_pressure_file: Option<Removed>,
+}
+
+/// The value of a removed flag, which has none.
+#[derive(Clone, Copy, Debug)]
+pub enum Removed {}
+
+/// Rejects every value of a removed flag.
+fn removed(
+    instead: &'static str,
+) -> impl Fn(&str) -> Result<Removed, String> + Clone + Send + Sync {
+    move |_| Err(format!("the flag was removed: {instead}"))
+}
+
+/// The source of the pods of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PodSource {
-    /// The API server, for the pods of this node
+    /// The API server, with a field selector for this node
     #[default]
     ApiServer,
-    /// The kubelet, for which its right nodes/pods or nodes/proxy is needed
+    /// The kubelet; needs permission for nodes/pods or nodes/proxy
     Kubelet,
-    /// Nobody: there are neither limits nor owners
+    /// None: without limits and owners
     Nobody,
 }
 
-/// The name of a node, which becomes part of a request.
+/// Parses a node name, which becomes part of a request path.
 fn name(text: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
     match text.bytes().all(fits) {
@@ -125,9 +156,4 @@ fn named_path(text: &str) -> Result<(String, PathBuf), String> {
 fn above_zero(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| (1.0..=1e9).contains(number));
     number.ok_or_else(|| "must be a number from 1 to 1000000000".to_owned())
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|number| (0.0..=100.0).contains(number));
-    number.ok_or_else(|| "must be a number from 0 to 100".to_owned())
 }

@@ -1,8 +1,8 @@
 //! The options file of kube-state-metrics (`--config`): YAML whose keys override flags.
 //!
-//! [`merge`] reads a text over the flags and says everything that is against it, each with its place; start, reload and
-//! `check-config` all go through it, so they cannot differ in what they refuse. [`values`] knows which notation fits
-//! which type, this module which key is what and what its value must satisfy.
+//! [`merge`] applies a text to the flags and reports every problem with its position. Start-up,
+//! reload and `check-config` share it, so they accept the same files. [`values`] defines the
+//! notations of each type; this module defines the keys and the constraints of their values.
 
 mod values;
 
@@ -13,7 +13,8 @@ use super::custom;
 use super::error::{self, ConfigError};
 use super::flag::Field;
 use super::kube_args::{FLAGS, KubeArgs};
-use crate::config_file::{Document, Node, Place, Problem, ProblemClass, Severity, nearest};
+use super::load::Load;
+use crate::config_file::{Document, Node, Position, Problem, ProblemClass, Severity, nearest};
 use crate::kube::check_url;
 use crate::resources;
 use crate::resources::select::filter::FamilyFilter;
@@ -24,23 +25,23 @@ struct Key {
     name: &'static str,
     flag: &'static str,
     field: Field<KubeArgs>,
-    /// Whether an empty text does not count.
-    no_blank: bool,
+    /// True if an empty string is ignored.
+    ignores_empty: bool,
 }
 
-/// All keys, in the order of the flags; of two for one flag the second wins.
+/// Iterates over all keys in the order of the flags; of two keys for one flag, the second wins.
 fn keys() -> impl Iterator<Item = Key> + Clone {
     FLAGS.iter().flat_map(|flag| {
         let (names, field) =
             flag.keys.map_or((&[][..], None), |keys| (keys.names, Some(keys.field)));
         let key = move |(at, name): (usize, &&'static str)| {
-            Some(Key { name, flag: flag.name, field: field?, no_blank: at > 0 })
+            Some(Key { name, flag: flag.name, field: field?, ignores_empty: at > 0 })
         };
         names.iter().enumerate().filter_map(key)
     })
 }
 
-/// The list that a pattern is for, which decides its dialect.
+/// The list that a pattern belongs to, which determines its dialect.
 #[derive(Clone, Copy)]
 enum PatternList {
     Allow,
@@ -51,48 +52,50 @@ enum PatternList {
 /// The old name of `custom_resource_state_config_file`.
 const OLD_CUSTOM_RESOURCE_FILE: &str = "custom_resource_config_file";
 
-/// The flags with an options file over them.
+/// The flags overridden by an options file.
 #[derive(Clone, Debug)]
-pub struct Merged {
-    /// The flags; what had the wrong form left them as they were.
+pub struct MergedOptions {
+    /// The flags; values of the wrong type left them unchanged.
     pub args: KubeArgs,
-    /// Everything that is against the file, in its order. With an error among them the file must not be used.
+    /// All problems of the file, in file order. If one of them is an error, the file must not be
+    /// used.
     pub problems: Vec<Problem>,
-    /// Where the values of the file stand, by key.
-    places: BTreeMap<&'static str, Place>,
+    /// The positions of the values, by key.
+    positions: BTreeMap<&'static str, Position>,
 }
 
-impl Merged {
-    /// The first problem that keeps the file from being used.
+impl MergedOptions {
+    /// Returns the first error.
     #[must_use]
     pub fn error(&self) -> Option<&Problem> {
         self.problems.iter().find(|problem| problem.severity == Severity::Error)
     }
 
-    /// What keeps the name kube-state-metrics from starting with these flags though the file is fine by itself, at the
-    /// place of the keys that have to do with it.
+    /// Returns a start-up error of kube-state-metrics with these flags, located at the keys that cause it. The file
+    /// alone is valid.
     #[must_use]
-    pub fn unusable(&self, error: &ConfigError) -> Problem {
+    pub fn startup_problem(&self, error: &ConfigError) -> Problem {
         let keys: &[&str] = match error {
             ConfigError::SameAddress { .. } => {
                 &["telemetry_port", "port", "telemetry_host", "host"]
             }
             _ => &[],
         };
-        let place = keys.iter().find_map(|key| self.places.get(key)).copied();
+        let position = keys.iter().find_map(|key| self.positions.get(key)).copied();
         Problem::error(
             ProblemClass::Contradiction,
-            place.unwrap_or(Place { line: 1, column: 1 }),
+            position.unwrap_or(Position { line: 1, column: 1 }),
             error.to_string(),
             "",
         )
     }
 }
 
-/// Overrides `args` by what the text of an options file sets.
+/// Overrides `args` with the values of an options file.
 #[must_use]
-pub fn merge(text: &str, args: &KubeArgs) -> Merged {
-    let mut merged = Merged { args: args.clone(), problems: Vec::new(), places: BTreeMap::new() };
+pub fn merge(text: &str, args: &KubeArgs, load: Load<'_>) -> MergedOptions {
+    let mut merged =
+        MergedOptions { args: args.clone(), problems: Vec::new(), positions: BTreeMap::new() };
     if let Some(tab) = leading_tab(text) {
         merged.problems.push(tab);
         return merged;
@@ -106,13 +109,13 @@ pub fn merge(text: &str, args: &KubeArgs) -> Merged {
     };
     let mut reader = Reader::new(&document);
     let entries = document.root().map(|root| reader.file(root)).unwrap_or_default();
-    for &((name, place), _) in &entries {
+    for &((name, position), _) in &entries {
         if !keys().any(|key| key.name == name) {
-            reader.values.problems.push(unknown_key(name, place));
+            reader.values.problems.push(unknown_key(name, position));
         } else if name == OLD_CUSTOM_RESOURCE_FILE {
             reader.values.problems.push(Problem::warning(
                 ProblemClass::Deprecated,
-                place,
+                position,
                 format!("{OLD_CUSTOM_RESOURCE_FILE} is deprecated"),
                 "write custom_resource_state_config_file",
             ));
@@ -120,21 +123,25 @@ pub fn merge(text: &str, args: &KubeArgs) -> Merged {
     }
     let mut given = Vec::new();
     for key in keys() {
-        // Of two entries with one key, which is an error of its own, the last counts.
+        // Of duplicate keys, which are reported separately, the last one counts.
         if let Some((_, node)) = entries.iter().rev().find(|((name, _), _)| *name == key.name) {
             given.push((key, *node));
-            merged.places.insert(key.name, node.place);
+            merged.positions.insert(key.name, node.position);
             apply(&mut reader, &key, node, &mut merged.args);
         }
     }
     let mut problems = reader.values.problems;
-    problems.extend(together(&merged.args, &given));
+    problems.extend(combination_problems(&merged.args, &given));
+    // On a reload, referenced files are read once, by the caller.
+    if let Load::First = load {
+        problems.extend(named_files(&merged.args, &given));
+    }
     problems.sort_by_key(|problem| (problem.line, problem.column));
     merged.problems = problems;
     merged
 }
 
-/// Reads the value of a key into the flags.
+/// Stores the value of a key in the flags.
 fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
     fn put<T>(target: &mut T, value: Option<T>) {
         if let Some(value) = value {
@@ -145,7 +152,7 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
     match &key.field {
         Field::Text(field) => {
             let text = reader.values.text(node, name);
-            put(field(args), text.filter(|text| !key.no_blank || !text.is_empty()));
+            put(field(args), text.filter(|text| !key.ignores_empty || !text.is_empty()));
         }
         Field::Url(field) => {
             let text = reader.values.text(node, name);
@@ -153,14 +160,14 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
             if let Some(Err(error)) = url.map(check_url) {
                 reader.values.problems.push(Problem::error(
                     ProblemClass::InvalidUrl,
-                    node.place,
+                    node.position,
                     format!("{name}: {error}"),
                     "write a URL such as https://10.0.0.1:6443",
                 ));
             }
             put(field(args), text);
         }
-        Field::Switch(field) => put(field(args), reader.values.flag(node, name)),
+        Field::Switch(field) => put(field(args), reader.values.boolean(node, name)),
         Field::Int(field) => put(field(args), reader.int(node, name, 64)),
         Field::ShortInt(field) => {
             let number = reader.int(node, name, 32);
@@ -171,7 +178,7 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
             if let Some(port) = number.filter(|port| u16::try_from(*port).is_err()) {
                 reader.values.problems.push(Problem::error(
                     ProblemClass::InvalidPort,
-                    node.place,
+                    node.position,
                     format!("{name} is {port}"),
                     "a port must be from 0 to 65535",
                 ));
@@ -183,9 +190,9 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
         Field::Names(field) => put(field(args), reader.texts(node, name)),
         Field::Resources(field) => {
             let Some(set) = reader.set(node, name) else { return };
-            for (resource, place) in set.iter().flatten() {
+            for (resource, position) in set.iter().flatten() {
                 if resources::find(resource).is_none() {
-                    reader.values.problems.push(unknown_resource(name, resource, *place));
+                    reader.values.problems.push(unknown_resource(name, resource, *position));
                 }
             }
             replace(field(args), set);
@@ -195,29 +202,31 @@ fn apply(reader: &mut Reader<'_>, key: &Key, node: &Node, args: &mut KubeArgs) {
         Field::OptInPatterns(field) => patterns(reader, key, node, field(args), PatternList::OptIn),
         Field::Labels(field) => {
             let Some(lists) = reader.lists(node, name) else { return };
-            // A list for every resource takes the place of all others.
+            // A list for every resource (`*`) replaces all others.
             let every = lists.iter().any(|((resource, _), _)| resource == "*");
-            for ((resource, place), keys) in &lists {
+            for ((resource, position), keys) in &lists {
                 if !every && resources::find(resource).is_none() {
-                    reader.values.problems.push(unknown_resource(name, resource, *place));
+                    reader.values.problems.push(unknown_resource(name, resource, *position));
                 }
-                for (label, place) in keys.iter().filter(|(key, _)| key.matches('*').count() > 1) {
+                for (label, position) in keys.iter().filter(|(key, _)| key.matches('*').count() > 1)
+                {
                     reader.values.problems.push(Problem::error(
                         ProblemClass::SeveralWildcards,
-                        *place,
+                        *position,
                         format!("{name}: {resource}: {label:?} has more than one *"),
                         "only one wildcard per label is allowed",
                     ));
                 }
             }
-            let keys = |keys: Vec<(String, Place)>| keys.into_iter().map(|(key, _)| key).collect();
+            let keys =
+                |keys: Vec<(String, Position)>| keys.into_iter().map(|(key, _)| key).collect();
             *field(args) =
                 lists.into_iter().map(|((resource, _), list)| (resource, keys(list))).collect();
         }
     }
 }
 
-/// Reads a set of patterns.
+/// Parses a set of patterns.
 fn patterns(
     reader: &mut Reader<'_>,
     key: &Key,
@@ -227,12 +236,12 @@ fn patterns(
 ) {
     let name = key.name;
     let Some(set) = reader.set(node, name) else { return };
-    for (pattern, place) in set.iter().flatten() {
+    for (pattern, position) in set.iter().flatten() {
         if let Err(reason) = list.check(pattern) {
             let message = format!("{name}: pattern {pattern:?}: {reason}");
             reader.values.problems.push(Problem::error(
                 ProblemClass::InvalidPattern,
-                *place,
+                *position,
                 message,
                 list.syntax(),
             ));
@@ -241,8 +250,8 @@ fn patterns(
     replace(into, set);
 }
 
-/// `null` empties a set, an empty set leaves the flag as it is.
-fn replace(target: &mut BTreeSet<String>, set: Option<Vec<(String, Place)>>) {
+/// Applies a set: `null` empties the flag, an empty set leaves it unchanged.
+fn replace(target: &mut BTreeSet<String>, set: Option<Vec<(String, Position)>>) {
     match set {
         None => target.clear(),
         Some(set) if set.is_empty() => {}
@@ -250,43 +259,53 @@ fn replace(target: &mut BTreeSet<String>, set: Option<Vec<(String, Place)>>) {
     }
 }
 
-/// What is wrong with values that are fine one by one. `given` are the keys of the file.
-fn together(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem> {
-    let place = |wanted: &dyn Fn(&Key) -> bool| {
-        given.iter().rev().find(|(key, _)| wanted(key)).map(|(_, node)| node.place)
+/// Returns the problems of combinations of values. `given` contains the keys of the file.
+fn combination_problems(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem> {
+    let position = |wanted: &dyn Fn(&Key) -> bool| {
+        given.iter().rev().find(|(key, _)| wanted(key)).map(|(_, node)| node.position)
     };
     let mut problems = Vec::new();
     if !args.metric_allowlist.is_empty()
         && !args.metric_denylist.is_empty()
-        && let Some(place) =
-            place(&|key| matches!(key.name, "metric_denylist" | "metric_allowlist"))
+        && let Some(position) =
+            position(&|key| matches!(key.name, "metric_denylist" | "metric_allowlist"))
     {
         problems.push(Problem::error(
             ProblemClass::Contradiction,
-            place,
+            position,
             "metric_allowlist and metric_denylist exclude each other".to_owned(),
             "give only one of them, as a flag or here",
         ));
     }
-    // The text of a flag takes precedence over a file.
+    problems
+}
+
+/// Returns the problems of files referenced by the options file. `given` contains the keys of the
+/// file.
+fn named_files(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem> {
+    let position = |wanted: &dyn Fn(&Key) -> bool| {
+        given.iter().rev().find(|(key, _)| wanted(key)).map(|(_, node)| node.position)
+    };
+    let mut problems = Vec::new();
+    // An inline configuration takes precedence over a file.
     let inline = !args.custom_resource_config.is_empty();
     let custom_flag =
         if inline { "custom-resource-state-config" } else { "custom-resource-state-config-file" };
-    if let Some(place) = place(&|key| key.flag == custom_flag)
-        && let Err(errors) = custom::read(args)
+    if let Some(position) = position(&|key| key.flag == custom_flag)
+        && let Err(errors) = custom::read(args, Load::First)
     {
         let invalid = |error: ConfigError| {
-            let hint = "see it by itself with --custom-resource-state-config-file";
-            Problem::error(ProblemClass::InvalidOptions, place, error.to_string(), hint)
+            let hint = "check it separately with --custom-resource-state-config-file";
+            Problem::error(ProblemClass::InvalidOptions, position, error.to_string(), hint)
         };
         problems.extend(errors.0.into_iter().map(invalid));
     }
-    if let Some(place) = place(&|key| key.name == "tls_config")
-        && let Some(error) = error::web_problem(args)
+    if let Some(position) = position(&|key| key.name == "tls_config")
+        && let Some(error) = error::web_problem(args, Load::First)
     {
         problems.push(Problem::error(
             ProblemClass::InvalidOptions,
-            place,
+            position,
             error.to_string(),
             "name a file that can be used",
         ));
@@ -295,8 +314,10 @@ fn together(args: &KubeArgs, given: &[(Key, &Node)]) -> Vec<Problem> {
 }
 
 impl PatternList {
+    /// Validates a pattern.
+    ///
     /// # Errors
-    /// Why the pattern is none.
+    /// When the pattern is invalid.
     fn check(self, pattern: &str) -> Result<(), String> {
         use crate::resources::select::filter::FilterError;
         let one = [pattern.to_owned()];
@@ -320,18 +341,18 @@ impl PatternList {
     }
 }
 
-fn unknown_resource(key: &str, resource: &str, place: Place) -> Problem {
+fn unknown_resource(key: &str, resource: &str, position: Position) -> Problem {
     let names = resources::registry().iter().map(|resource| resource.name());
     let hint = match nearest(resource, names.clone()) {
         Some(name) => format!("write {name}"),
         None => format!("available are {}", names.collect::<Vec<_>>().join(", ")),
     };
     let message = format!("{key}: resource {resource} does not exist");
-    Problem::error(ProblemClass::UnknownResource, place, message, hint)
+    Problem::error(ProblemClass::UnknownResource, position, message, hint)
 }
 
-fn unknown_key(name: &str, place: Place) -> Problem {
-    // Who writes the name of a flag means that flag.
+fn unknown_key(name: &str, position: Position) -> Problem {
+    // Suggest the key when the file uses the flag's name.
     let of_flag = keys().find(|key| key.flag == name.trim_start_matches("--"));
     let meant = of_flag.map(|key| key.name).or_else(|| nearest(name, keys().map(|key| key.name)));
     let hint = match meant {
@@ -339,19 +360,19 @@ fn unknown_key(name: &str, place: Place) -> Problem {
         None => "remove it, or see the keys in the documentation".to_owned(),
     };
     let message = format!("unknown key {name:?} has no effect");
-    Problem::warning(ProblemClass::UnknownField, place, message, hint)
+    Problem::warning(ProblemClass::UnknownField, position, message, hint)
 }
 
-/// Indentation is of blanks; the YAML reader sees to it from the first key on.
+/// Indentation must use spaces; after the first key the YAML parser enforces that.
 fn leading_tab(text: &str) -> Option<Problem> {
     for (line, content) in (1..).zip(text.lines()) {
         let rest = content.trim_start();
         let indent = content.get(..content.len() - rest.len()).unwrap_or_default();
         if let Some(tab) = indent.find('\t') {
-            let place = Place { line, column: tab as u64 + 1 };
+            let position = Position { line, column: tab as u64 + 1 };
             return Some(Problem::error(
                 ProblemClass::YamlSyntax,
-                place,
+                position,
                 "a tab before the first key".to_owned(),
                 "use blanks",
             ));
@@ -375,7 +396,7 @@ mod tests {
     }
 
     fn merged(text: &str, args: &KubeArgs) -> Result<KubeArgs, String> {
-        let merged = merge(text, args);
+        let merged = merge(text, args, Load::First);
         match merged.error() {
             Some(error) => Err(error.to_string()),
             None => Ok(merged.args),
@@ -383,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn present_keys_override_and_absent_ones_do_not() {
+    fn only_present_keys_override_flags() {
         let args = applied(
             "resources: {pods: {}, nodes: }\nlabels_allow_list: {pods: [\"a/b\", \"x]y\"]}\n\
              server_idle_timeout: 1m30s\nserver_read_timeout: \"5s\"\nnamespaces: [b, a]\nport: 9\n\
@@ -434,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_read_as_go_reads_them() {
+    fn scalars_are_parsed_like_in_go() {
         for text in [
             "port: 26910.7\n",
             "port: 2.691e4\n",
@@ -457,15 +478,15 @@ mod tests {
         assert!((args.auto_gomemlimit_ratio - 1.0).abs() < f64::EPSILON);
     }
 
-    /// Line, column and a part of the text of each problem.
-    fn places(text: &str) -> Vec<(u64, u64, ProblemClass)> {
-        let problems = merge(text, &KubeArgs::default()).problems;
+    /// Returns line, column and problem class of each problem.
+    fn positions(text: &str) -> Vec<(u64, u64, ProblemClass)> {
+        let problems = merge(text, &KubeArgs::default(), Load::First).problems;
         assert!(problems.iter().all(|problem| !problem.hint.is_empty()), "{problems:?}");
         problems.iter().map(|problem| (problem.line, problem.column, problem.class)).collect()
     }
 
     #[test]
-    fn every_problem_has_its_place() {
+    fn every_problem_has_a_position() {
         use ProblemClass::*;
         let text = "resources:\n  pods: {}\n  foo: {}\n  deployment:\nport: x\n\
                     labels_allow_list:\n  pods: [a*, \"a*b*\"]\n  jbos: [x]\n\
@@ -474,7 +495,7 @@ mod tests {
                     telemetry_port: 65536\nresorces: {}\ncustom_resources_only: true\n\
                     custom_resource_config_file: f\nnamespaces: a\nnamespaces: [a]\n";
         assert_eq!(
-            places(text),
+            positions(text),
             [
                 (3, 3, UnknownResource),
                 (4, 3, UnknownResource),
@@ -494,21 +515,25 @@ mod tests {
     }
 
     #[test]
-    fn what_exclude_each_other_is_found_with_the_flags_too() {
+    fn conflicts_with_flags_are_detected() {
         let mut args = KubeArgs::default();
         let file = "port: 1\nmetric_denylist: {a: }\nnamespace: ns\n";
-        assert!(merge(file, &args).problems.is_empty());
+        assert!(merge(file, &args, Load::First).problems.is_empty());
         args.metric_allowlist.insert("b".into());
         args.pod = "p".into();
-        let problems = merge(file, &args).problems;
+        let problems = merge(file, &args, Load::First).problems;
         let lines: Vec<_> = problems.iter().map(|one| (one.line, one.class)).collect();
         assert_eq!(lines, [(2, ProblemClass::Contradiction)]);
-        // What the flags alone say is not the file's.
-        assert!(merge("port: 1\n", &KubeArgs { auth_filter: true, ..args }).problems.is_empty());
+        // Problems of the flags alone are not attributed to the file.
+        assert!(
+            merge("port: 1\n", &KubeArgs { auth_filter: true, ..args }, Load::First)
+                .problems
+                .is_empty()
+        );
     }
 
     #[test]
-    fn hints_name_what_was_meant() {
+    fn hints_suggest_the_intended_value() {
         for (text, part) in [
             ("resorces: {pods: }\n", "write resources"),
             ("metric-labels-allowlist: {}\n", "write labels_allow_list"),
@@ -519,21 +544,26 @@ mod tests {
             ("port: \"1\"\n", "without quotes"),
             ("server_read_timeout: 5\n", "60s"),
         ] {
-            let problems = merge(text, &KubeArgs::default()).problems;
+            let problems = merge(text, &KubeArgs::default(), Load::First).problems;
             assert_eq!(problems.len(), 1, "{text}: {problems:?}");
             assert!(problems[0].to_string().contains(part), "{text}: {}", problems[0]);
         }
     }
 
     #[test]
-    fn a_list_for_every_resource_covers_the_others() {
-        assert!(places("labels_allow_list: {\"*\": [a], foo: [b]}\n").is_empty());
+    fn a_wildcard_list_replaces_all_others() {
+        assert!(positions("labels_allow_list: {\"*\": [a], foo: [b]}\n").is_empty());
     }
 
     #[test]
-    fn form_is_told_from_meaning() {
-        let form =
-            |text: &str| merge(text, &KubeArgs::default()).error().expect(text).class.is_of_form();
+    fn syntax_and_semantic_problems_differ_in_class() {
+        let form = |text: &str| {
+            merge(text, &KubeArgs::default(), Load::First)
+                .error()
+                .expect(text)
+                .class
+                .is_syntax_error()
+        };
         for text in ["{{", "port: x\n", "port: 1\nport: 1\n", "labels_allow_list: {pods: ['**']}\n"]
         {
             assert!(form(text), "{text}");

@@ -1,12 +1,12 @@
-//! The grammar of kube-state-metrics' command line: pflag's flags and cobra's commands.
+//! The parser of kube-state-metrics' command line, compatible with pflag and cobra.
 //!
-//! `--x=v` and `--x v`; a boolean takes `--x` or `--x=v` and never a separate word; long names need two
-//! dashes; `-v5`, `-v=5`, `-v 5` and grouped letters for the short ones; `--` ends the flags. Errors have
-//! the texts that pflag and cobra have.
+//! `--x=v` and `--x v`; a boolean takes `--x` or `--x=v` and never a separate word; long names need
+//! two dashes; `-v5`, `-v=5`, `-v 5` and grouped letters for short names; `--` ends the flags.
+//! Error messages are those of pflag and cobra.
 
-use super::flag::{Flag, Takes, find};
+use super::flag::{Flag, ValueType, find};
 
-/// The words that are not flags, in order, once all flags were stored.
+/// Stores all flags and returns the positional arguments, in order.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ fn parse_short<'a, A>(
         let Some(flag) = flags.iter().find(|flag| flag.short == Some(letter)) else {
             return Err(format!("unknown shorthand flag: '{letter}' in -{left}"));
         };
-        // `-x=v`, but `-x=` alone is a value of one character, as pflag has it.
+        // `-x=v`; but `-x=` alone has the value `=`, as in pflag.
         if tail.len() > 1 && tail.starts_with('=') {
             return set(flag, into, &tail[1..]);
         }
@@ -93,8 +93,8 @@ fn set<A>(flag: &Flag<A>, into: &mut A, value: &str) -> Result<(), String> {
     })
 }
 
-/// The index of the first word that cobra takes for a command: not a flag, nor the value of one. An
-/// unknown flag without `=` counts as one that takes a value.
+/// Returns the index of the first word that cobra takes for a command: neither a flag nor the value
+/// of one. An unknown flag without `=` is assumed to take a value.
 pub fn first_word<A>(flags: &[Flag<A>], argv: &[String]) -> Option<usize> {
     let mut index = 0;
     while let Some(arg) = argv.get(index) {
@@ -119,7 +119,7 @@ pub fn first_word<A>(flags: &[Flag<A>], argv: &[String]) -> Option<usize> {
     None
 }
 
-/// The `Flags:` block of a help text, sorted by name.
+/// Returns the `Flags:` block of the help, sorted by name.
 pub fn usages<A>(flags: &[Flag<A>]) -> String {
     let mut sorted: Vec<&Flag<A>> = flags.iter().collect();
     sorted.sort_by_key(|flag| flag.name);
@@ -133,10 +133,10 @@ fn usage<A>(flag: &Flag<A>) -> (String, String) {
         Some(short) => format!("  -{short}, --{}", flag.name),
         None => format!("      --{}", flag.name),
     };
-    let kind = match flag.takes {
-        Takes::Nothing => "",
-        Takes::Value(kind) => kind,
-        Takes::OneOf(_) => "string",
+    let kind = match flag.value_type {
+        ValueType::Boolean => "",
+        ValueType::Text(kind) => kind,
+        ValueType::OneOf(_) => "string",
     };
     if !kind.is_empty() {
         left.push(' ');
@@ -170,7 +170,7 @@ mod tests {
         Flag {
             name: "port",
             short: None,
-            takes: Takes::Value("int"),
+            value_type: ValueType::Text("int"),
             default: "8080",
             help: "Port.",
             set: |args, text| strconv::parse_int(text, 64).map(|port| args.port = port),
@@ -179,7 +179,7 @@ mod tests {
         Flag {
             name: "name",
             short: None,
-            takes: Takes::Value("string"),
+            value_type: ValueType::Text("string"),
             default: "x",
             help: "Name.",
             set: |args, text| {
@@ -191,7 +191,7 @@ mod tests {
         Flag {
             name: "gzip",
             short: Some('g'),
-            takes: Takes::Nothing,
+            value_type: ValueType::Boolean,
             default: "",
             help: "Compress.",
             set: |args, text| strconv::parse_bool(text).map(|gzip| args.gzip = gzip),
@@ -200,7 +200,7 @@ mod tests {
         Flag {
             name: "v",
             short: Some('v'),
-            takes: Takes::Value("Level"),
+            value_type: ValueType::Text("Level"),
             default: "",
             help: "Verbosity.",
             set: |args, text| strconv::parse_int(text, 32).map(|level| args.level = level),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_pflag() {
+    fn errors_match_pflag() {
         for (argv, expected) in [
             (vec!["--foo"], "unknown flag: --foo"),
             (vec!["-port=1"], "unknown shorthand flag: 'p' in -port=1"),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_the_first_word_that_is_no_value() {
+    fn the_first_positional_word_is_the_command() {
         for (argv, expected) in [
             (vec!["version"], Some(0)),
             (vec!["--port", "1", "version"], Some(2)),

@@ -1,57 +1,71 @@
-//! The options file where it lies: read, merged over the flags, and what happens where it cannot be used.
+//! Reads the options file, merges it over the flags and handles failures.
 
 use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, ConfigErrors};
 use super::kube_args::KubeArgs;
+use super::load::{FilesInUse, Load, OptionsFile};
 use super::options_file;
 use crate::config_file::{self, Problem, ProblemClass, Severity};
 use crate::server::web_config::WebConfig;
 
-/// An options file that is named by `--config`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OptionsFile {
-    /// Its path.
-    pub path: String,
-    /// Its content, `None` when it cannot be used and the flags say to start without it.
-    pub content: Option<Vec<u8>>,
-}
-
-/// At which time flags and options file are resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// At the start, when `--continue-without-config` may do without the file.
-    First,
-    /// While the process runs: a file that cannot be used changes nothing.
-    Again,
-}
-
-/// Reads the options file, if one is named, into `args`, which stay as they are when it cannot be used.
+/// Resolves flags after merging the options file. On a reload, an options file that cannot be
+/// resolved leaves the one in use.
 ///
 /// # Errors
 ///
-/// When it cannot be used, with `args` as they were, unless this is the start, the file cannot even be read
-/// and the flags say to go on without it.
-pub(super) fn merge_options_file(
+/// All errors, unless the file is unreadable at start-up and the flags allow continuing without it.
+pub(super) fn with_options_file<C>(
+    args: &KubeArgs,
+    load: Load<'_>,
+    resolve: impl Fn(KubeArgs, Option<OptionsFile>) -> Result<C, ConfigErrors>,
+) -> Result<C, ConfigErrors> {
+    let mut merged = args.clone();
+    let resolved = merge_options_file(&mut merged, load).and_then(|file| resolve(merged, file));
+    match (resolved, load) {
+        (Err(errors), Load::Again(FilesInUse { options: Some(in_use), .. })) => {
+            let mut merged = args.clone();
+            if let Some(content) = &in_use.content {
+                merged = options_file::merge(&String::from_utf8_lossy(content), args, load).args;
+            }
+            resolve(merged, Some(OptionsFile { error: Some(errors.first()), ..in_use.clone() }))
+        }
+        (resolved, _) => resolved,
+    }
+}
+
+/// Merges the options file, if there is one, into `args`, which stay unchanged on errors.
+///
+/// # Errors
+///
+/// When the file is unusable, unless it is unreadable at start-up and the flags allow continuing
+/// without it.
+fn merge_options_file(
     args: &mut KubeArgs,
-    load: Load,
+    load: Load<'_>,
 ) -> Result<Option<OptionsFile>, ConfigErrors> {
     let path = args.config.clone();
-    let tolerant = args.continue_without_config && load == Load::First;
+    let tolerant = args.continue_without_config && matches!(load, Load::First);
     let without = |error: &ConfigErrors| {
-        tracing::warn!(%error, "running without the options file until it is usable");
-        Ok(Some(OptionsFile { path: path.clone(), content: None }))
+        tracing::warn!(%error, "running without the options file until it is valid");
+        let error = Some(error.first());
+        Ok(Some(OptionsFile { path: path.clone(), content: None, error }))
     };
     let mut merged = args.clone();
-    match read_options_file(&mut merged) {
+    match read_options_file(&mut merged, load) {
         Err(error) if tolerant => without(&error.into()),
         Err(error) => Err(error.into()),
         Ok(None) => Ok(None),
         Ok(Some(ReadOptions { path, content, problems })) => {
+            if let Load::Again(FilesInUse { rejected: Some((rejected, reason)), .. }) = load
+                && *rejected == content
+            {
+                return Err(ConfigError::OptionsFile { path, reason: reason.clone() }.into());
+            }
             let (errors, warnings): (Vec<Problem>, Vec<Problem>) =
                 problems.into_iter().partition(|problem| problem.severity == Severity::Error);
             if !errors.is_empty() {
-                let of_form = errors.iter().all(|problem| problem.class.is_of_form());
+                let of_form = errors.iter().all(|problem| problem.class.is_syntax_error());
                 let error = |problem: Problem| {
                     let reason = problem.to_string();
                     ConfigError::OptionsFile { path: path.clone(), reason }
@@ -63,17 +77,19 @@ pub(super) fn merge_options_file(
                 tracing::warn!(file = path, "{problem}");
             }
             *args = merged;
-            Ok(Some(OptionsFile { path, content: Some(content) }))
+            Ok(Some(OptionsFile { path, content: Some(content), error: None }))
         }
     }
 }
 
-/// The files that flags and options file name, as far as the latter can be read, and those that these name, whether or
-/// not they can be used.
+/// Returns the configuration files named by flags and by a readable options file, regardless of
+/// whether they are valid.
 #[must_use]
 pub fn named_files(args: &KubeArgs) -> Vec<PathBuf> {
     let text = config_file::read(Path::new(&args.config));
-    let merged = text.ok().map(|text| options_file::merge(&text, args).args);
+    let merged = text
+        .ok()
+        .map(|text| options_file::merge(&text, args, Load::Again(&FilesInUse::default())).args);
     let KubeArgs { kubeconfig, custom_resource_config_file, tls_config, .. } =
         merged.as_ref().unwrap_or(args);
     let named = [&args.config, kubeconfig, custom_resource_config_file, tls_config];
@@ -81,22 +97,25 @@ pub fn named_files(args: &KubeArgs) -> Vec<PathBuf> {
     named.chain(WebConfig::files(Path::new(tls_config))).collect()
 }
 
-/// An options file that was merged.
+/// A merged options file.
 pub struct ReadOptions {
-    /// Its path.
+    /// The path.
     pub path: String,
-    /// Its content.
+    /// The content.
     pub content: Vec<u8>,
-    /// What is against its use, though it can be read: errors for a start, and warnings.
+    /// Errors that prevent a start although the file is readable, and warnings.
     pub problems: Vec<Problem>,
 }
 
-/// Reads the options file, if one is named, into `args`.
+/// Merges the options file, if there is one, into `args`.
 ///
 /// # Errors
 ///
-/// When it cannot be read or understood. What it says may still be nothing to start with.
-pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<ReadOptions>, ConfigError> {
+/// When it cannot be read or parsed. Its values may still be invalid for a start.
+pub fn read_options_file(
+    args: &mut KubeArgs,
+    load: Load<'_>,
+) -> Result<Option<ReadOptions>, ConfigError> {
     if args.config.is_empty() {
         return Ok(None);
     }
@@ -105,10 +124,10 @@ pub fn read_options_file(args: &mut KubeArgs) -> Result<Option<ReadOptions>, Con
         Ok(text) => text,
         Err(reason) => return Err(ConfigError::OptionsFile { path, reason }),
     };
-    let merged = options_file::merge(&text, args);
-    // A label key with several * selects nothing; all else of the file is understood.
+    let merged = options_file::merge(&text, args, load);
+    // A label key with several * selects nothing; the rest of the file is valid.
     let unread = |problem: &&Problem| {
-        problem.class.is_of_form() && problem.class != ProblemClass::SeveralWildcards
+        problem.class.is_syntax_error() && problem.class != ProblemClass::SeveralWildcards
     };
     if let Some(problem) = merged.problems.iter().find(unread) {
         return Err(ConfigError::OptionsFile { path, reason: problem.to_string() });

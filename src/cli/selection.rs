@@ -1,4 +1,4 @@
-//! What the flags select: resources, families, and the labels of objects that are shown.
+//! Resolves the selection of resources, families and object labels from the flags.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::resources::select::filter::{FamilyFilter, FilterError};
 use crate::resources::select::selection::AllowLists;
 use crate::resources::{self, RenderOptions, Resource};
 
-/// Everything about resources, families and allow lists that cannot be used.
+/// Returns all errors of resources, families and allow lists.
 pub(super) fn problems(args: &KubeArgs) -> Vec<ConfigError> {
     let mut problems = Vec::new();
     problems.extend(selected(args, Vec::new).err().into_iter().flat_map(|errors| errors.0));
@@ -37,27 +37,28 @@ pub(super) fn problems(args: &KubeArgs) -> Vec<ConfigError> {
     problems
 }
 
-/// The namespaces to watch, in the given order; empty for all, which an empty name stands for.
+/// Returns the namespaces to watch, in the given order; empty for all, which an empty name also
+/// means.
 pub fn namespaces(args: &KubeArgs) -> Vec<String> {
     let mut namespaces = args.namespaces.clone();
     if namespaces.iter().any(String::is_empty) {
         return Vec::new();
     }
     if !args.duplicate_series {
-        // Watched twice, a namespace would have every series twice.
+        // A namespace watched twice would produce duplicate series.
         let mut seen = std::collections::BTreeSet::new();
         namespaces.retain(|namespace| seen.insert(namespace.clone()));
     }
     namespaces
 }
 
-/// The resources that are watched when none are named.
+/// Returns the default resources.
 pub fn default_resources() -> Vec<&'static dyn Resource> {
     let all = resources::registry().iter().copied();
     all.filter(|resource| resource.api().default_enabled).collect()
 }
 
-/// The resources that `args` select, `default` when they name none.
+/// Returns the resources selected by `args`, or `default` if they name none.
 fn selected(
     args: &KubeArgs,
     default: impl Fn() -> Vec<&'static dyn Resource>,
@@ -75,11 +76,11 @@ fn selected(
     if missing.is_empty() { Ok(found) } else { Err(ConfigErrors(missing)) }
 }
 
-/// The resources that `args` select (`default` when they name none) and how each is rendered.
+/// Returns the resources selected by `args` (or `default`) with their render options.
 ///
 /// # Errors
 ///
-/// Unknown resources, or a broken pattern.
+/// When a resource is unknown or a pattern invalid.
 pub fn rendering(
     args: &KubeArgs,
     default: impl Fn() -> Vec<&'static dyn Resource>,
@@ -104,7 +105,7 @@ pub fn rendering(
     Ok(selected.into_iter().map(|resource| (resource, options(resource))).collect())
 }
 
-/// The families that `args` select.
+/// Returns the filter of families.
 pub(super) fn family_filter(args: &KubeArgs) -> Result<FamilyFilter, ConfigError> {
     let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
     let filter = FamilyFilter::new(

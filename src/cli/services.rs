@@ -1,8 +1,8 @@
-//! Names of ports, as in `localhost:http`, which the originals take wherever they listen or send.
+//! Service names such as `localhost:http`, which the originals accept in all addresses.
 
 use std::borrow::Cow;
 
-/// What there is without `/etc/services`.
+/// The fallback table without `/etc/services`.
 const WELL_KNOWN: [(&str, &str, u16); 8] = [
     ("http", "tcp", 80),
     ("https", "tcp", 443),
@@ -14,7 +14,8 @@ const WELL_KNOWN: [(&str, &str, u16); 8] = [
     ("ftp", "tcp", 21),
 ];
 
-/// `host:port` with the number of a port that is named. Anything else, unknown names too, stays as it is.
+/// Replaces a service name in `host:port` by its port number. Anything else, including an unknown
+/// name, is returned unchanged.
 pub fn numeric<'a>(address: &'a str, protocol: &str) -> Cow<'a, str> {
     let named = address
         .rsplit_once(':')
@@ -27,7 +28,8 @@ pub fn numeric<'a>(address: &'a str, protocol: &str) -> Cow<'a, str> {
     }
 }
 
-/// `table` is in the format of `/etc/services`: `name port/protocol alias… # comment`.
+/// Looks up a service. `table` has the format of `/etc/services`: `name port/protocol alias… #
+/// comment`.
 fn look_up(table: &str, name: &str, protocol: &str) -> Option<u16> {
     let listed = table.lines().find_map(|line| {
         let line = line.split('#').next().unwrap_or_default();
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_numbers() {
+    fn service_names_become_port_numbers() {
         let table = "# names\nstatsd\t8125/udp\tmetrics # comment\nodd 7/tcp\n";
         assert_eq!(look_up(table, "statsd", "udp"), Some(8125));
         assert_eq!(look_up(table, "Metrics", "udp"), Some(8125));

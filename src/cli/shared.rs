@@ -1,4 +1,4 @@
-//! Flags that several of kstatd's own commands have.
+//! Flags shared by several of kstatd's own commands.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,34 +6,35 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tracing::Level;
 
-/// How log lines look.
+/// The log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogStyle {
-    /// For people.
+    /// Human-readable.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Who gets profiles.
+/// The clients that may fetch profiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Profiles {
-    /// Who asks from this host, as through `kubectl port-forward`.
+    /// Authenticated clients; without authentication, connections from this host (`kubectl
+    /// port-forward`, a proxy in the pod).
     #[default]
     ThisHost,
-    /// Whoever reaches the port.
+    /// Every client that can reach the port.
     Everybody,
 }
 
-/// Least severity that is logged.
+/// The minimum log level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
     /// Failures.
     Error,
-    /// Things that may need somebody.
+    /// Conditions that may need attention.
     Warn,
-    /// The life of the process.
+    /// Life cycle events of the process.
     #[default]
     Info,
     /// Single requests and lines.
@@ -54,50 +55,50 @@ impl From<LogLevel> for Level {
     }
 }
 
-/// Flags about the log.
+/// Log flags.
 #[derive(Clone, Debug, Default, Args)]
 pub struct LogArgs {
-    /// Form of the log
+    /// Log format
     #[arg(long, value_enum, default_value_t)]
     pub log_format: LogStyle,
-    /// Least severity that is logged
+    /// Minimum log level
     #[arg(long, value_enum, default_value_t)]
     pub log_level: LogLevel,
 }
 
 impl std::fmt::Debug for AccessArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // There are secrets among them.
+        // The fields contain secrets.
         f.debug_struct("AccessArgs").finish_non_exhaustive()
     }
 }
 
-/// Flags that say how servers are reached, all of them alike, in the words of kubectl.
+/// Flags for connecting to servers, named like kubectl's.
 #[derive(Clone, Default, Args)]
 #[command(next_help_heading = "Servers")]
 pub struct AccessArgs {
-    /// Certificates of the authorities that sign the servers', instead of the system's
+    /// File with CA certificates, instead of the system's
     #[arg(long, value_name = "FILE")]
     pub certificate_authority: Option<PathBuf>,
-    /// Trust any server
+    /// Do not verify server certificates
     #[arg(long, conflicts_with = "certificate_authority")]
     pub insecure_skip_tls_verify: bool,
-    /// What the servers are called in their certificates
+    /// Server name to verify in certificates
     #[arg(long, value_name = "NAME")]
     pub tls_server_name: Option<String>,
-    /// Own certificate
+    /// Client certificate file
     #[arg(long, value_name = "FILE", requires = "client_key")]
     pub client_certificate: Option<PathBuf>,
-    /// Key of the own certificate
+    /// Client key file
     #[arg(long, value_name = "FILE", requires = "client_certificate")]
     pub client_key: Option<PathBuf>,
-    /// Bearer token; one in a file is not seen by others
+    /// Bearer token; prefer --token-file, which does not appear in process lists
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["token_file", "username"])]
     pub token: Option<String>,
     /// File with a bearer token, such as that of a service account
     #[arg(long, value_name = "FILE", conflicts_with = "username")]
     pub token_file: Option<PathBuf>,
-    /// User for basic authentication; a URL may have one of its own
+    /// User name for basic authentication; a URL may contain its own
     #[arg(long, value_name = "NAME")]
     pub username: Option<String>,
     /// Password for basic authentication
@@ -108,7 +109,7 @@ pub struct AccessArgs {
     pub password_file: Option<PathBuf>,
 }
 
-/// A duration as in the originals' flags, above 0.
+/// Parses a positive duration in the originals' syntax.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     match crate::go::duration::parse(text) {
         Some(nanoseconds) if nanoseconds > 0 => {

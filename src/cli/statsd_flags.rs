@@ -1,20 +1,20 @@
-//! The flags of the StatsD side, with the names, defaults and value syntax of statsd_exporter.
+//! The flags of the StatsD side, compatible with statsd_exporter.
 
 use tracing::Level;
 
-use super::flag::{Takes, flags, kinds};
+use super::flag::{ValueType, flags, kinds};
 use super::limits;
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::go::strconv;
 use crate::statsd::line::ParserFlags;
 
-/// The integer syntax of kingpin's `Int`: a float, truncated towards zero.
+/// Parses kingpin's `Int`: a float, truncated towards zero.
 fn int(text: &str) -> Result<i64, String> {
-    // A cast of a float saturates, which is what is wanted of `inf`.
+    // Casts saturate, which is the desired result for `inf`.
     strconv::parse_float(text).map(|number| number as i64)
 }
 
-/// A count for which a negative number has no meaning; the original crashes on it.
+/// Parses a non-negative count; the original crashes on a negative one.
 fn count(text: &str) -> Result<i64, String> {
     match int(text)? {
         number if number < 0 => Err(format!("value {text} must not be negative")),
@@ -22,50 +22,53 @@ fn count(text: &str) -> Result<i64, String> {
     }
 }
 
-/// Puts what was read into the field.
-fn put<T>(into: &mut T, read: Result<T, String>) -> Result<(), String> {
+/// Stores a parsed value in the field.
+fn store<T>(into: &mut T, read: Result<T, String>) -> Result<(), String> {
     read.map(|value| *into = value)
 }
 
 kinds! {
-    /// Any text.
-    Text: String = String::new(), Takes::Value("string"), |text, into| put(into, Ok(text.to_owned()));
+    /// Any string.
+    Text: String = String::new(), ValueType::Text("string"), |text, into| store(into, Ok(text.to_owned()));
     /// A boolean.
-    Toggle: bool = false, Takes::Nothing, |text, into| put(into, Ok(text == "true"));
-    /// An integer, as kingpin reads it.
-    WholeNumber: i64 = 0, Takes::Value("string"), |text, into| put(into, int(text));
-    /// An integer that is not negative, as kingpin reads it.
-    Count: i64 = 0, Takes::Value("string"), |text, into| put(into, count(text));
-    /// An integer that is not negative, as Go reads it.
-    Unsigned: u64 = 0, Takes::Value("string"), |text, into| put(into, strconv::parse_uint(text));
+    Toggle: bool = false, ValueType::Boolean, |text, into| store(into, Ok(text == "true"));
+    /// An integer, as parsed by kingpin.
+    WholeNumber: i64 = 0, ValueType::Text("string"), |text, into| store(into, int(text));
+    /// A non-negative integer, as parsed by kingpin.
+    Count: i64 = 0, ValueType::Text("string"), |text, into| store(into, count(text));
+    /// A non-negative integer, as parsed by Go.
+    Unsigned: u64 = 0, ValueType::Text("string"), |text, into| store(into, strconv::parse_uint(text));
     /// The path of the metrics.
-    TelemetryPath: String = String::new(), Takes::Value("string"),
-        |text, into| put(into, telemetry_path(text));
-    /// The kind of a cache.
-    CacheType: String = String::new(), Takes::OneOf(&["lru", "random"]),
-        |text, into| put(into, Ok(text.to_owned()));
-    /// A duration above 0, in nanoseconds.
-    FlushInterval: i64 = 0, Takes::Value("string"), |text, into| put(into, flush_interval(text));
-    /// A duration, in nanoseconds; 0 is none.
-    IdleTimeout: i64 = 0, Takes::Value("string"), |text, into| put(into, idle_timeout(text));
+    TelemetryPath: String = String::new(), ValueType::Text("string"),
+        |text, into| store(into, telemetry_path(text));
+    /// The type of the mapping cache.
+    CacheType: String = String::new(), ValueType::OneOf(&["lru", "random"]),
+        |text, into| store(into, Ok(text.to_owned()));
+    /// A positive duration, in nanoseconds.
+    FlushInterval: i64 = 0, ValueType::Text("string"), |text, into| store(into, flush_interval(text));
+    /// A duration in nanoseconds; 0 disables the timeout.
+    IdleTimeout: i64 = 0, ValueType::Text("string"), |text, into| store(into, idle_timeout(text));
     /// A number of sockets.
-    Sockets: i64 = 1, Takes::Value("string"), |text, into| put(into, udp_sockets(text));
-    /// What happens beyond a budget; without it the name of the program decides.
-    LimitMode: Option<BudgetMode> = None, Takes::Value("string"), |text, into| put(into, limits::mode(text));
+    Sockets: i64 = 1, ValueType::Text("string"), |text, into| store(into, udp_sockets(text));
+    /// The action of budgets; unset, the name of the program decides.
+    LimitMode: Option<BudgetMode> = None, ValueType::Text("string"), |text, into| store(into, limits::mode(text));
     /// A number of bytes.
-    Bytes: u64 = 0, Takes::Value("string"), |text, into| put(into, limits::bytes(text));
-    /// A severity.
-    LogLevel: Level = Level::INFO, Takes::Value("string"), |text, into| put(into, level(text));
-    /// The form of the log; whether it is JSON.
-    LogFormat: bool = false, Takes::Value("string"), |text, into| put(into, format(text));
+    Bytes: u64 = 0, ValueType::Text("string"), |text, into| store(into, limits::bytes(text));
+    /// The label value that replaces folded values.
+    FoldValue: String = String::new(), ValueType::Text("string"),
+        |text, into| store(into, limits::fold_value(text));
+    /// A log level.
+    LogLevel: Level = Level::INFO, ValueType::Text("string"), |text, into| store(into, level(text));
+    /// The log format: whether it is JSON.
+    LogFormat: bool = false, ValueType::Text("string"), |text, into| store(into, format(text));
 }
 
 flags! {
-    /// What the flags say.
+    /// The flag values.
     #[derive(Clone, Debug, PartialEq)]
     pub struct StatsdArgs {}
 
-    /// Every flag in the order of the help.
+    /// All flags, in the order of the help.
     FLAGS {
         web_listen_address: Text, "web.listen-address", "\":9102\"",
             "Address to serve the web pages and metrics on.";
@@ -74,21 +77,21 @@ flags! {
         web_telemetry_path: TelemetryPath, "web.telemetry-path", "\"/metrics\"",
             "Path to serve metrics on.";
         listen_udp: Text, "statsd.listen-udp", "\":9125\"",
-            "UDP address to receive StatsD lines on; \"\" turns it off.";
+            "UDP address to receive StatsD lines on; \"\" disables it.";
         listen_tcp: Text, "statsd.listen-tcp", "\":9125\"",
-            "TCP address to receive StatsD lines on; \"\" turns it off.";
+            "TCP address to receive StatsD lines on; \"\" disables it.";
         listen_unixgram: Text, "statsd.listen-unixgram", "\"\"",
-            "Path of a Unix datagram socket to receive StatsD lines on; \"\" turns it off.";
+            "Path of a Unix datagram socket to receive StatsD lines on; \"\" disables it.";
         unixsocket_mode: Text, "statsd.unixsocket-mode", "\"755\"",
             "Mode of that socket, octal.";
         mapping_config: Text, "statsd.mapping-config", "",
             "Path of the mapping file.";
         read_buffer: WholeNumber, "statsd.read-buffer", "",
-            "Receive buffer of the UDP and Unix sockets in bytes; 0 is 16 MiB. Without CAP_NET_ADMIN the system gives no more than net.core.rmem_max.";
+            "Receive buffer of the UDP and Unix sockets in bytes; 0 means 16 MiB. Without CAP_NET_ADMIN it is limited to net.core.rmem_max.";
         cache_size: Count, "statsd.cache-size", "1000",
-            "Entries of the mapping cache. Accepted for compatibility: mapping is done once for each series.";
+            "Accepted for compatibility, no effect: a line is mapped once and remembered with its series.";
         cache_type: CacheType, "statsd.cache-type", "lru",
-            "Kind of the mapping cache, \"lru\" or \"random\". Accepted for compatibility.";
+            "Accepted for compatibility, no effect; \"lru\" or \"random\".";
         event_queue_size: Unsigned, "statsd.event-queue-size", "10000",
             "Accepted for compatibility: there is no queue between receiving and counting.";
         event_flush_threshold: Count, "statsd.event-flush-threshold", "1000",
@@ -108,44 +111,44 @@ flags! {
         parse_signalfx_tags: Toggle, "statsd.parse-signalfx-tags", "true",
             "Read tags in SignalFX style. On by default.";
         relay_address: Text, "statsd.relay.address", "",
-            "UDP target (host:port) that gets a copy of every line.";
+            "UDP target (host:port) to relay every line to.";
         relay_packet_length: Unsigned, "statsd.relay.packet-length", "1400",
             "Largest datagram to the relay target in bytes.";
         udp_packet_queue_size: Count, "statsd.udp-packet-queue-size", "10000",
             "Accepted for compatibility: datagrams wait in the receive buffer of the socket.";
         log_level: LogLevel, "log.level", "info",
-            "Least severity that is logged: debug, info, warn or error.";
+            "Minimum log level: debug, info, warn or error.";
         log_json: LogFormat, "log.format", "logfmt",
-            "Form of the log: logfmt or json.";
+            "Log format: logfmt or json.";
         udp_sockets: Sockets, "statsd.udp-sockets", "1",
-            "UDP sockets that share the address, each with a thread. With more than 1, lines from different senders take effect in any order.";
+            "UDP sockets that share the address, each with a thread. With more than 1, lines from different senders are applied in any order.";
         tcp_idle_timeout: IdleTimeout, "statsd.tcp-idle-timeout", "0s",
-            "How long a TCP connection may be silent before it is closed; 0 for any time. Those silent longest are closed in any case when open files run out.";
+            "Close a TCP connection that is silent for this long; 0 means never. When file descriptors run out, the connections silent longest are closed in any case.";
         web_config_file: Text, "web.config.file", "\"\"",
             "File with TLS certificates, users and headers of the web server, in the format of the Prometheus exporter toolkit.";
         sets: Toggle, "statsd.sets", "",
             "Count the distinct values of sets (type s), estimated. Off by default: statsd_exporter refuses sets.";
         limit_mode: LimitMode, "limit.mode", "",
-            "What happens to series beyond a budget: enforce (counters, histograms and summaries fold with exact totals, gauges are refused), track (they are counted only) or off. enforce in kstatd run, off under the originals' names.";
+            "Action when a budget is exceeded: enforce (fold counters, histograms and summaries with exact totals, reject gauges), track (only count) or off. Defaults to enforce in kstatd run, off under the originals' names.";
         limit_series: Unsigned, "limit.series", "1000000",
-            "Most series in all, counted as a scrape shows them; 0 is no limit.";
+            "Maximum total number of series, counted as in a scrape; 0 means no limit.";
         limit_series_per_metric: Unsigned, "limit.series-per-metric", "100000",
-            "Most series of one metric; further label sets go to {otel_metric_overflow=\"true\"}. 0 is no limit.";
+            "Maximum number of series per metric; further label sets go to {otel_metric_overflow=\"true\"}. 0 means no limit.";
         limit_values_per_label: Unsigned, "limit.values-per-label", "10000",
-            "Most different values of one label of a metric; further ones become --limit.fold-value. 0 is no limit.";
+            "Maximum number of distinct values per label of a metric; further ones become --limit.fold-value. 0 means no limit.";
         limit_value_bytes: Bytes, "limit.value-bytes", "1Ki",
-            "Longest label value; longer ones become --limit.fold-value. 0 is no limit.";
+            "Maximum length of a label value; longer ones become --limit.fold-value. 0 means no limit.";
         limit_name_bytes: Bytes, "limit.name-bytes", "1Ki",
-            "Longest name of a metric or label; lines with longer ones are refused. 0 is no limit.";
+            "Maximum length of a metric or label name; lines with longer ones are rejected. 0 means no limit.";
         limit_memory: Bytes, "limit.memory", "0",
-            "Most memory of all series, in bytes or with Ki, Mi or Gi; 0 is no limit.";
-        limit_fold_value: Text, "limit.fold-value", "\"other\"",
-            "The label value that stands for those beyond a budget.";
+            "Maximum memory of all series, in bytes or with suffix Ki, Mi or Gi; 0 means no limit.";
+        limit_fold_value: FoldValue, "limit.fold-value", "\"other\"",
+            "Label value that replaces values over budget.";
     }
 }
 
 impl StatsdArgs {
-    /// What the flags switch on of the grammar.
+    /// Returns the parser options.
     pub fn parser_flags(&self) -> ParserFlags {
         ParserFlags {
             dogstatsd: self.parse_dogstatsd_tags,
@@ -156,13 +159,13 @@ impl StatsdArgs {
         }
     }
 
-    /// The budgets. `mode` is what the name of the program has unless a flag says otherwise.
+    /// Returns the budgets. `mode` is the default action under the current name of the program.
     pub fn budget(&self, mode: BudgetMode) -> Budget {
         Budget {
             mode: self.limit_mode.unwrap_or(mode),
             series: self.limit_series,
             series_per_metric: self.limit_series_per_metric,
-            // Of Kubernetes objects alone.
+            // Applies to Kubernetes objects only.
             series_per_kind: 0,
             values_per_label: self.limit_values_per_label,
             value_bytes: self.limit_value_bytes,
@@ -173,7 +176,7 @@ impl StatsdArgs {
     }
 }
 
-/// A path, or `GET ` and a path as Go's `ServeMux` understands it.
+/// Parses a path, or `GET ` and a path as in Go's `ServeMux`.
 fn telemetry_path(text: &str) -> Result<String, String> {
     let path = text.strip_prefix("GET ").map_or(text, str::trim_start);
     if !path.starts_with('/') {
@@ -188,11 +191,11 @@ fn telemetry_path(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What can only be said of several flags together.
+/// Validates combinations of flags.
 ///
 /// # Errors
 ///
-/// When the metrics would take a path of the lifecycle API.
+/// When the metrics path conflicts with the lifecycle API.
 pub fn check(args: &StatsdArgs) -> Result<(), String> {
     let text = &args.web_telemetry_path;
     let path = text.strip_prefix("GET ").map_or(text.as_str(), str::trim_start);
@@ -211,13 +214,13 @@ fn flush_interval(text: &str) -> Result<i64, String> {
     }
 }
 
-/// Most UDP sockets: one for each thread that a large host has.
+/// The maximum number of UDP sockets: one per thread of a large host.
 const MAX_SOCKETS: i64 = 256;
 
 fn udp_sockets(text: &str) -> Result<i64, String> {
-    match int(text)? {
-        number @ 1..=MAX_SOCKETS => Ok(number),
-        _ => Err(format!("value {text} must be from 1 to {MAX_SOCKETS}")),
+    match text.parse() {
+        Ok(number @ 1..=MAX_SOCKETS) => Ok(number),
+        _ => Err(format!("value {text:?} must be a whole number from 1 to {MAX_SOCKETS}")),
     }
 }
 
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_and_timeouts_have_a_range() {
+    fn sockets_and_timeouts_are_range_checked() {
         let set = |name: &str, text: &str| {
             let mut args = StatsdArgs::default();
             let flag = find(FLAGS, name).expect("flag");
@@ -275,6 +278,7 @@ mod tests {
         for (name, text) in [
             ("limit.mode", "on"),
             ("limit.mode", ""),
+            ("limit.fold-value", ""),
             ("limit.memory", "1K"),
             ("limit.memory", "-1"),
             ("limit.memory", "99999999999Gi"),
@@ -283,15 +287,18 @@ mod tests {
             ("statsd.udp-sockets", "-1"),
             ("statsd.udp-sockets", "257"),
             ("statsd.udp-sockets", "x"),
+            ("statsd.udp-sockets", "1.5"),
             ("statsd.tcp-idle-timeout", "-1s"),
             ("statsd.tcp-idle-timeout", "10"),
         ] {
             assert!(set(name, text).is_err(), "{name}={text}");
         }
+        let reason = "value \"x\" must be a whole number from 1 to 256";
+        assert_eq!(set("statsd.udp-sockets", "x"), Err(reason.to_owned()));
     }
 
     #[test]
-    fn budgets_have_defaults_and_a_mode_by_name() {
+    fn budget_defaults_depend_on_the_program_name() {
         let mut args = StatsdArgs::default();
         let budget = args.budget(BudgetMode::Enforce);
         assert_eq!((budget.mode, budget.series), (BudgetMode::Enforce, 1_000_000));

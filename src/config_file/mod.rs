@@ -1,30 +1,55 @@
-//! Files that people write: their text as a tree that knows where everything stands, and what can be wrong with it.
+//! Configuration files: reading them, parsing YAML into a tree with source positions, and reporting problems.
 //!
-//! Text goes in, a [`Document`] or a [`Problem`] comes out. What the keys of a file mean is the business of its owner:
-//! the mapping of the StatsD side, the options file of the Kubernetes side. Nothing here knows either.
+//! Text goes in, a [`Document`] or a [`Problem`] comes out. The owner of a file interprets its keys: the StatsD
+//! mapping, or the options file of the Kubernetes side.
 
 mod nearest;
 mod problem;
+pub(crate) mod reader;
 mod scalar;
 mod values;
 mod yaml;
 
 pub(crate) use nearest::nearest;
-pub(crate) use problem::Place;
+pub(crate) use problem::Position;
 pub use problem::{Problem, ProblemClass, Severity};
 pub(crate) use scalar::{Resolved, resolve};
 pub(crate) use values::{Entry, Values};
 pub(crate) use yaml::{Document, Node, NodeId, Notation, Scalar, Value};
 
-/// Reads a file of text.
+/// Reads a text file.
 ///
 /// # Errors
-/// In words, that it cannot be read, or where it is not UTF-8.
+/// The file cannot be read, or is neither UTF-8 nor UTF-16.
 pub(crate) fn read(path: &std::path::Path) -> Result<String, String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let bytes = reader::read(path).map_err(|error| error.to_string())?;
+    text(bytes)
+}
+
+/// Decodes the content of a file: UTF-8, or UTF-16 with a byte order mark.
+///
+/// # Errors
+/// The position of the first byte that is neither.
+pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
+    if let Some(text) = utf_16(&bytes) {
+        return text;
+    }
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
         let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
         format!("line {line}: not UTF-8")
     })
+}
+
+/// Decodes text that begins with a UTF-16 byte order mark, which YAML allows.
+fn utf_16(bytes: &[u8]) -> Option<Result<String, String>> {
+    let unit: fn([u8; 2]) -> u16 = match bytes {
+        [0xff, 0xfe, ..] => u16::from_le_bytes,
+        [0xfe, 0xff, ..] => u16::from_be_bytes,
+        _ => return None,
+    };
+    let (pairs, odd) = bytes.as_chunks::<2>();
+    let units = pairs.iter().skip(1).map(|pair| unit(*pair));
+    let text: Result<String, _> = char::decode_utf16(units).collect();
+    Some(text.ok().filter(|_| odd.is_empty()).ok_or_else(|| "not UTF-16".to_owned()))
 }

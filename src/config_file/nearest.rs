@@ -1,9 +1,9 @@
-//! The known word that somebody may have meant.
+//! Suggestions for misspelt words.
 
-/// Longer words are not compared letter by letter.
+/// The longest word whose edit distance is computed, in characters.
 const MAX_LENGTH: usize = 64;
 
-/// The known word that `word` is a slip of: the same but for case, `_` and `-`, or a few letters away.
+/// Returns the known word closest to `word`: equal except for case, `_` and `-`, or a few edits away.
 pub(crate) fn nearest<'k>(
     word: &str,
     known: impl IntoIterator<Item = &'k str> + Clone,
@@ -20,14 +20,14 @@ pub(crate) fn nearest<'k>(
     let allowed = (wanted.len() / 3).max(1);
     known
         .into_iter()
-        .map(|name| (distance(&wanted, &loose(name).chars().collect::<Vec<_>>()), name))
+        .map(|name| (edit_distance(&wanted, &loose(name).chars().collect::<Vec<_>>()), name))
         .filter(|(distance, name)| *distance <= allowed && *distance < name.chars().count())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }
 
-/// Letters to insert, remove, replace, or swap with their neighbour to make one word of the other.
-fn distance(a: &[char], b: &[char]) -> usize {
+/// Returns the edit distance with transpositions (insert, remove, replace, or swap two neighbours).
+fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_found_and_other_words_are_not() {
+    fn suggests_typos_only() {
         let known = ["resources", "metric_allowlist", "labels_allow_list", "host", "port", "pods"];
         for (word, meant) in [
             ("resorces", Some("resources")),

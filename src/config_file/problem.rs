@@ -1,77 +1,77 @@
-//! What is wrong with a file, where, and what to do about it.
+//! Problems found in a configuration file: class, position, message and hint.
 
 use std::fmt;
 
-/// Whether a problem keeps the file from being used.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// The file is refused.
+    /// The file is rejected.
     Error,
-    /// The file works, but probably not as meant.
+    /// The file is usable, but probably not as intended.
     Warning,
 }
 
 /// The kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProblemClass {
-    /// Not YAML.
+    /// The text is not valid YAML.
     YamlSyntax,
-    /// A value of the wrong kind.
+    /// A value has the wrong type.
     YamlType,
-    /// A key that does not exist.
+    /// A key is unknown.
     UnknownField,
-    /// A key that occurs twice.
+    /// A key occurs twice.
     DuplicateKey,
-    /// A label name that Prometheus does not accept.
+    /// Prometheus does not accept the label name.
     InvalidLabelName,
-    /// A rule without `name`.
+    /// A rule has no `name`.
     MissingName,
-    /// A `name` that cannot become a metric name.
+    /// A `name` cannot become a metric name.
     InvalidMetricName,
-    /// A glob that is not segments and stars.
+    /// A glob consists of more than segments and stars.
     InvalidGlob,
-    /// A regular expression that does not compile.
+    /// A regular expression does not compile.
     InvalidRegex,
-    /// Neither `map` nor `drop`.
+    /// An action is neither `map` nor `drop`.
     InvalidAction,
-    /// Neither `glob` nor `regex`.
+    /// A match type is neither `glob` nor `regex`.
     InvalidMatchType,
-    /// Neither `summary` nor `histogram`.
+    /// An observer type is neither `summary` nor `histogram`.
     InvalidObserverType,
-    /// Neither `counter` nor `gauge` nor `observer`.
+    /// A metric type is not `counter`, `gauge` or `observer`.
     InvalidMetricType,
-    /// Options of one observer type in a rule of the other.
+    /// A rule has options of the other observer type.
     ObserverOptionsConflict,
-    /// Options no summary or histogram can work with (bucket order, quantile range, negative duration).
+    /// No summary or histogram can use the options (bucket order, quantile range, negative duration).
     InvalidOptions,
-    /// A resource that does not exist.
+    /// A resource does not exist.
     UnknownResource,
-    /// A pattern of metric names that is none.
+    /// A pattern of metric names is invalid.
     InvalidPattern,
-    /// A label key with more than one `*`.
+    /// A label key has more than one `*`.
     SeveralWildcards,
-    /// Two values that exclude each other.
+    /// Two values exclude each other.
     Contradiction,
-    /// A port outside 0 to 65535.
+    /// A port is outside 0 to 65535.
     InvalidPort,
-    /// A URL that is none.
+    /// A URL is invalid.
     InvalidUrl,
-    /// Warning: a key that has another name by now.
+    /// Warning: the key has been renamed.
     Deprecated,
-    /// Warning: the rule can never match, an earlier one always wins.
+    /// Warning: the rule can never match because an earlier one always wins.
     ShadowedRule,
-    /// Warning: a label that has two sources.
+    /// Warning: a label has two sources.
     DuplicateLabel,
-    /// Warning: a label with more values than anybody wants.
+    /// Warning: a label can have an unreasonable number of values.
     HighCardinality,
-    /// Warning: a path that no object can have, by its schema.
+    /// Warning: no object can have the path, according to its schema.
     NeverMatches,
-    /// Warning: a value that probably means something else than it says.
+    /// Warning: the value probably does not do what its author intended.
     Suspicious,
 }
 
 impl ProblemClass {
-    /// A stable word for the class.
+    /// Returns the stable identifier of the class, as machine-readable output has it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -105,10 +105,10 @@ impl ProblemClass {
         }
     }
 
-    /// Whether the file could not be read at all, whatever it means: kube-state-metrics tells such files from those
-    /// that it reads and cannot use.
+    /// True if the file cannot be parsed at all, independent of its meaning. kube-state-metrics distinguishes such
+    /// files from those that it parses and then rejects.
     #[must_use]
-    pub const fn is_of_form(self) -> bool {
+    pub const fn is_syntax_error(self) -> bool {
         matches!(
             self,
             Self::YamlSyntax | Self::YamlType | Self::DuplicateKey | Self::SeveralWildcards
@@ -116,34 +116,34 @@ impl ProblemClass {
     }
 }
 
-/// Where something stands in a file.
+/// A position in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    /// From 1.
+pub(crate) struct Position {
+    /// Line, from 1.
     pub(crate) line: u64,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub(crate) column: u64,
 }
 
-/// One problem of a file.
+/// A problem found in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Error or warning.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// Kind.
+    /// Class of the problem.
     pub class: ProblemClass,
     /// Line in the file, from 1.
     pub line: u64,
     /// Column in the line, in characters, from 1.
     pub column: u64,
-    /// What is wrong, with the offending value.
+    /// Description of the problem, with the offending value.
     pub message: String,
-    /// What to do about it.
+    /// Advice on how to fix it.
     pub hint: String,
 }
 
 impl Problem {
-    /// All of them in one line, in the order of the file.
+    /// Joins all problems into one line, in the order of the file.
     #[must_use]
     pub fn list(problems: &[Self]) -> String {
         let mut sorted: Vec<&Self> = problems.iter().collect();
@@ -153,26 +153,26 @@ impl Problem {
 
     pub(crate) fn error(
         class: ProblemClass,
-        place: Place,
+        position: Position,
         message: String,
         hint: impl Into<String>,
     ) -> Self {
-        let Place { line, column } = place;
+        let Position { line, column } = position;
         Self { severity: Severity::Error, class, line, column, message, hint: hint.into() }
     }
 
     pub(crate) fn warning(
         class: ProblemClass,
-        place: Place,
+        position: Position,
         message: String,
         hint: impl Into<String>,
     ) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(class, place, message, hint) }
+        Self { severity: Severity::Warning, ..Self::error(class, position, message, hint) }
     }
 }
 
 impl fmt::Display for Problem {
-    /// `line L, column C: message (hint)`.
+    /// Writes `line L, column C: message (hint)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}: {}", self.line, self.column, self.message)?;
         if !self.hint.is_empty() {

@@ -1,11 +1,11 @@
-//! Types of plain scalars as YAML 1.1, in Go's reading of it, has them.
+//! Type resolution of plain scalars: YAML 1.1 as Go's library reads it.
 
-/// What an unquoted scalar is.
+/// The resolved type of an unquoted scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Resolved {
     Null,
     Bool(bool),
-    /// Any integer that fits into 64 bits, signed or not.
+    /// An integer that fits into 64 bits, signed or unsigned.
     Int(i128),
     Float(f64),
     Text,
@@ -41,7 +41,7 @@ pub(crate) fn resolve(text: &str) -> Resolved {
     }
 }
 
-/// Decimal, `0x`, `0o`, `0b`, and octal with a leading 0.
+/// Parses an integer: decimal, `0x`, `0o`, `0b`, or octal with a leading 0.
 fn integer(text: &str) -> Option<i128> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, text.get(1..)?),
@@ -63,7 +63,7 @@ fn integer(text: &str) -> Option<i128> {
     (value >= i128::from(i64::MIN)).then_some(value)
 }
 
-/// `[-+]?(\.d+|d+(\.d*)?)([eE][-+]?d+)?`
+/// True for `[-+]?(\.d+|d+(\.d*)?)([eE][-+]?d+)?`.
 fn is_float(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {

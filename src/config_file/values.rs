@@ -1,21 +1,21 @@
-//! Reading values of a tree: one that has the wrong type is reported with its place and read as if it were not there.
+//! Typed access to the values of a tree. A value of the wrong type is reported with its position and treated as absent.
 //!
-//! Which notation fits which type follows Go's YAML library: a quoted number is a text, a boolean may be written as
-//! YAML 1.1 has it. Types that only one file has are read by the file's owner, from [`Values::scalar`].
+//! The accepted notations follow Go's YAML library: a quoted number is a string, and a boolean may use any YAML 1.1
+//! word. Types that only one file has are read by the file's owner, from [`Values::scalar`].
 
-use super::problem::{Place, Problem};
+use super::problem::{Position, Problem};
 use super::scalar::{Resolved, resolve};
 use super::yaml::{Document, Node, NodeId, Notation, Value};
 
-/// A key with its place, and its value.
-pub(crate) type Entry<'d> = ((&'d str, Place), &'d Node);
+/// A key with its position, and its value.
+pub(crate) type Entry<'d> = ((&'d str, Position), &'d Node);
 
 const BINARY: &str = "tag:yaml.org,2002:binary";
 
-/// Reads values of a document and collects what is wrong with their form.
+/// A reader of the values of a document that collects type errors.
 pub(crate) struct Values<'d> {
     document: &'d Document,
-    /// In the order in which values were read, after the keys that occur twice.
+    /// Problems: first duplicate keys, then others in the order in which values were read.
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -24,7 +24,7 @@ impl<'d> Values<'d> {
         Self { document, problems: document.duplicates.clone() }
     }
 
-    /// The keys of a map with their values; `None` if it is null or (reported) no map.
+    /// Returns the entries of a map; `None` if it is null or (reported) not a map.
     pub(crate) fn entries(
         &mut self,
         node: &Node,
@@ -33,32 +33,32 @@ impl<'d> Values<'d> {
     ) -> Option<Vec<Entry<'d>>> {
         let Value::Mapping(entries) = &node.value else {
             if !node.is_null() {
-                self.wrong(node, what, wanted);
+                self.report_type(node, what, wanted);
             }
             return None;
         };
         let entry = |&(key, value): &(NodeId, NodeId)| {
             let (key, value) = (self.document.node(key)?, self.document.node(value)?);
-            // The tree has no other keys.
+            // The tree has only scalar keys.
             let Value::Scalar(scalar) = &key.value else { return None };
-            Some(((scalar.text.as_str(), key.place), value))
+            Some(((scalar.text.as_str(), key.position), value))
         };
         Some(entries.iter().filter_map(entry).collect())
     }
 
-    /// The items of a list; `None` if it is null or (reported) no list.
+    /// Returns the items of a list; `None` if it is null or (reported) not a list.
     pub(crate) fn items(&mut self, node: &Node, what: &str) -> Option<Vec<&'d Node>> {
         let Value::Sequence(items) = &node.value else {
             if !node.is_null() {
-                self.wrong(node, what, "a list, such as [a, b]");
+                self.report_type(node, what, "a list, such as [a, b]");
             }
             return None;
         };
         Some(items.iter().filter_map(|&id| self.document.node(id)).collect())
     }
 
-    /// The text of a scalar, and what it says without quotes ([`Resolved::Text`] in quotes); `None` if it is null or
-    /// (reported) no scalar.
+    /// Returns the text of a scalar and its unquoted type ([`Resolved::Text`] if quoted); `None` if it is null or
+    /// (reported) not a scalar.
     pub(crate) fn scalar<'n>(
         &mut self,
         node: &'n Node,
@@ -76,20 +76,20 @@ impl<'d> Values<'d> {
             _ => None,
         };
         if resolved.is_none() {
-            self.wrong(node, what, wanted);
+            self.report_type(node, what, wanted);
         }
         resolved.filter(|(_, resolved)| *resolved != Resolved::Null)
     }
 
-    /// A text, in the notation of the file: `1.50` is the text "1.50".
+    /// Reads a string in the notation of the file: `1.50` is the string "1.50".
     pub(crate) fn text(&mut self, node: &Node, what: &str) -> Option<String> {
         self.scalar(node, what, "a text").map(|(text, _)| text.to_owned())
     }
 
-    /// A boolean in any notation of YAML 1.1; those that YAML 1.2 does not have may stand in quotes.
-    pub(crate) fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
+    /// Reads a boolean in any YAML 1.1 notation. Words that are not booleans in YAML 1.2 may be quoted.
+    pub(crate) fn boolean(&mut self, node: &Node, what: &str) -> Option<bool> {
         const WANTED: &str = "true or false, without quotes";
-        /// These are booleans in YAML 1.2 too: in quotes they are texts.
+        /// YAML 1.2 booleans: strings when quoted.
         const WORDS: [&str; 2] = ["true", "false"];
         match self.scalar(node, what, WANTED)? {
             (_, Resolved::Bool(on)) => return Some(on),
@@ -101,12 +101,12 @@ impl<'d> Values<'d> {
             },
             _ => {}
         }
-        self.wrong(node, what, WANTED);
+        self.report_type(node, what, WANTED);
         None
     }
 
-    /// Reports that this is another type of value than the one that is `wanted` of `what`.
-    pub(crate) fn wrong(&mut self, node: &Node, what: &str, wanted: &str) {
-        self.problems.push(node.of_wrong_type(what, wanted));
+    /// Reports that `what` has another type than `wanted`.
+    pub(crate) fn report_type(&mut self, node: &Node, what: &str, wanted: &str) {
+        self.problems.push(node.type_mismatch(what, wanted));
     }
 }

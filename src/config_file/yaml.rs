@@ -1,41 +1,41 @@
-//! A file's text as a tree of nodes that know where they stand.
+//! A YAML document as a tree of nodes with source positions.
 //!
 //! serde's data model loses what the rules of the files need (the source text of a number, whether a scalar was quoted,
-//! the place of every key), so this builds on the parser's events. YAML 1.1 as both originals read it: the first
-//! document only, anchors, aliases, and merge keys that also merge the maps below them.
+//! the position of every key), so this builds on the parser's events. It implements YAML 1.1 as both originals read it:
+//! the first document only, anchors, aliases, and merge keys that also merge nested maps.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, Tag};
 
-use super::problem::{Place, Problem, ProblemClass};
+use super::problem::{Position, Problem, ProblemClass};
 use super::scalar::{Resolved, resolve};
 
-/// What a file may grow to when its aliases are followed, beyond [`GROWTH`] times its own nodes.
+/// The number of nodes that alias expansion may add beyond [`GROWTH`] times the file's own nodes.
 const ALIAS_ALLOWANCE: usize = 1_000_000;
 const GROWTH: usize = 20;
 
-/// Index of a node.
+/// The index of a node.
 pub(crate) type NodeId = usize;
 
-/// A value of the file.
+/// A node of the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    pub(crate) place: Place,
+    pub(crate) position: Position,
     pub(crate) value: Value,
-    /// How many nodes a walk meets below and including this one, aliases followed.
+    /// The number of nodes in this subtree, this node included and aliases expanded.
     size: usize,
 }
 
 impl Node {
-    /// Whether it is null, as an unquoted scalar says it.
+    /// True if it is an unquoted null.
     pub(crate) fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar(Scalar { text, notation: Notation::Plain })
             if resolve(text) == Resolved::Null)
     }
 
-    /// The problem that this is another type of value than the one that is `wanted` of `what`.
-    pub(crate) fn of_wrong_type(&self, what: &str, wanted: &str) -> Problem {
+    /// Returns the problem that `what` has another type than `wanted`.
+    pub(crate) fn type_mismatch(&self, what: &str, wanted: &str) -> Problem {
         let got = match &self.value {
             Value::Scalar(scalar) if scalar.notation == Notation::Plain => scalar.text.clone(),
             Value::Scalar(scalar) => format!("{:?}", scalar.text),
@@ -43,7 +43,7 @@ impl Node {
             Value::Mapping(_) => "a map".to_owned(),
         };
         let (message, hint) = (format!("{what} is {got}"), format!("write {wanted}"));
-        Problem::error(ProblemClass::YamlType, self.place, message, hint)
+        Problem::error(ProblemClass::YamlType, self.position, message, hint)
     }
 }
 
@@ -54,21 +54,21 @@ pub(crate) enum Value {
     Mapping(Vec<(NodeId, NodeId)>),
 }
 
-/// A scalar and what tells its type.
+/// A scalar: its text and notation.
 #[derive(Clone, Debug)]
 pub(crate) struct Scalar {
     pub(crate) text: String,
     pub(crate) notation: Notation,
 }
 
-/// Whether the type of a scalar follows from its text.
+/// The notation of a scalar, which decides if its text determines its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notation {
-    /// Unquoted: null, boolean, number or string, as the text says.
+    /// Unquoted: null, boolean, number or string, depending on the text.
     Plain,
-    /// Quoted, a block, or tagged `!!str`.
+    /// Quoted, a block scalar, or tagged `!!str`.
     Text,
-    /// A tag that is none of YAML's own for scalars.
+    /// A tag that is not one of YAML's own for scalars.
     Tagged(String),
 }
 
@@ -77,13 +77,15 @@ pub(crate) enum Notation {
 pub(crate) struct Document {
     nodes: Vec<Node>,
     root: Option<NodeId>,
-    /// Keys that occur twice in one mapping.
+    /// Duplicate keys.
     pub(crate) duplicates: Vec<Problem>,
 }
 
 impl Document {
+    /// Parses the first document.
+    ///
     /// # Errors
-    /// The first problem of syntax.
+    /// The first syntax error.
     pub(crate) fn parse(text: &str) -> Result<Self, Problem> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         check_characters(text)?;
@@ -103,17 +105,17 @@ impl Document {
         self.root.and_then(|root| self.nodes.get(root))
     }
 
-    /// The node with this id; ids come from this document, so there always is one.
+    /// Returns a node by id. Ids come from this document, so the node always exists.
     pub(crate) fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id)
     }
 }
 
-fn place(marker: Marker) -> Place {
-    Place { line: marker.line() as u64, column: marker.col() as u64 + 1 }
+fn position(marker: Marker) -> Position {
+    Position { line: marker.line() as u64, column: marker.col() as u64 + 1 }
 }
 
-/// YAML 1.1 allows no control characters but tab, line feed, carriage return and NEL.
+/// Rejects control characters other than tab, line feed, carriage return and NEL, as YAML 1.1 does.
 fn check_characters(text: &str) -> Result<(), Problem> {
     let allowed = |c: char| {
         matches!(c, '\t' | '\n' | '\r' | '\u{85}')
@@ -124,23 +126,24 @@ fn check_characters(text: &str) -> Result<(), Problem> {
     };
     let before = text.get(..offset).unwrap_or_default();
     let line_start = before.rfind('\n').map_or(0, |position| position + 1);
-    let place = Place {
+    let position = Position {
         line: before.matches('\n').count() as u64 + 1,
         column: before.get(line_start..).unwrap_or_default().chars().count() as u64 + 1,
     };
     let message = format!("control character {character:?}");
     Err(Problem::error(
         ProblemClass::YamlSyntax,
-        place,
+        position,
         message,
         "remove it, or write it as an escape in quotes",
     ))
 }
 
 fn syntax_problem(text: &str, info: &str, marker: Marker) -> Problem {
-    let place = place(marker);
-    let line =
-        usize::try_from(place.line).ok().and_then(|line| text.lines().nth(line.saturating_sub(1)));
+    let position = position(marker);
+    let line = usize::try_from(position.line)
+        .ok()
+        .and_then(|line| text.lines().nth(line.saturating_sub(1)));
     let line = line.unwrap_or_default();
     let hint = if line.trim_start_matches([' ', '-']).starts_with('\t') {
         "indent with blanks, not with tabs"
@@ -151,49 +154,49 @@ fn syntax_problem(text: &str, info: &str, marker: Marker) -> Problem {
     } else {
         "check indentation, quotes and brackets"
     };
-    Problem::error(ProblemClass::YamlSyntax, place, format!("not YAML: {info}"), hint)
+    Problem::error(ProblemClass::YamlSyntax, position, format!("not YAML: {info}"), hint)
 }
 
-/// Builds nodes from events, innermost first.
+/// Builds nodes from parser events, innermost first.
 #[derive(Default)]
 struct Composer {
     nodes: Vec<Node>,
     root: Option<NodeId>,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     anchors: HashMap<usize, NodeId>,
     duplicates: Vec<Problem>,
 }
 
-/// A collection whose end has not come yet.
-struct Open {
-    place: Place,
+/// A collection whose end has not been parsed yet.
+struct OpenCollection {
+    position: Position,
     anchor: usize,
     children: Vec<NodeId>,
     mapping: bool,
 }
 
 impl Composer {
-    /// `text` is what is being parsed.
+    /// Processes one event; `text` is the source.
     fn take(&mut self, event: Event<'_>, span: Span, text: &str) -> Result<(), Problem> {
-        let place = place(span.start);
+        let position = position(span.start);
         match event {
             Event::Scalar(value, style, anchor, tag) => {
                 let is_key = self
                     .open
                     .last()
                     .is_some_and(|open| open.mapping && open.children.len().is_multiple_of(2));
-                if is_key && anchor == 0 && tag.is_none() && is_left_out(style, &span, text) {
+                if is_key && anchor == 0 && tag.is_none() && is_missing_key(style, &span, text) {
                     let hint = "write the key before the colon; an empty one is \"\"";
                     return Err(Problem::error(
                         ProblemClass::YamlSyntax,
-                        place,
+                        position,
                         "not YAML: a key is missing before the colon".into(),
                         hint,
                     ));
                 }
                 let notation = notation(style, tag.as_deref());
                 let id = self.push(
-                    place,
+                    position,
                     Value::Scalar(Scalar { text: value.into_owned(), notation }),
                     1,
                 );
@@ -201,17 +204,27 @@ impl Composer {
                 self.attach(id)
             }
             Event::SequenceStart(_, anchor, _) => {
-                self.open.push(Open { place, anchor, children: Vec::new(), mapping: false });
+                self.open.push(OpenCollection {
+                    position,
+                    anchor,
+                    children: Vec::new(),
+                    mapping: false,
+                });
                 Ok(())
             }
             Event::MappingStart(_, anchor, _) => {
-                self.open.push(Open { place, anchor, children: Vec::new(), mapping: true });
+                self.open.push(OpenCollection {
+                    position,
+                    anchor,
+                    children: Vec::new(),
+                    mapping: true,
+                });
                 Ok(())
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(open) = self.open.pop() else { return Ok(()) };
                 let id = if open.mapping {
-                    self.mapping(open.place, &open.children)?
+                    self.mapping(open.position, &open.children)?
                 } else {
                     self.sequence(&open)
                 };
@@ -219,12 +232,12 @@ impl Composer {
                 self.attach(id)
             }
             Event::Alias(anchor) => {
-                // An anchor that is still open is not known yet.
+                // An anchor whose node is still open cannot be referenced yet.
                 let Some(&id) = self.anchors.get(&anchor) else {
                     let hint = "an alias must not stand inside the value it repeats";
                     return Err(Problem::error(
                         ProblemClass::YamlSyntax,
-                        place,
+                        position,
                         "alias contains itself".into(),
                         hint,
                     ));
@@ -235,12 +248,12 @@ impl Composer {
         }
     }
 
-    fn push(&mut self, place: Place, value: Value, size: usize) -> NodeId {
-        self.nodes.push(Node { place, value, size });
+    fn push(&mut self, position: Position, value: Value, size: usize) -> NodeId {
+        self.nodes.push(Node { position, value, size });
         self.nodes.len() - 1
     }
 
-    /// Makes a finished node the child of the collection around it.
+    /// Adds a finished node to the enclosing collection.
     fn attach(&mut self, id: NodeId) -> Result<(), Problem> {
         match self.open.last_mut() {
             Some(open) => open.children.push(id),
@@ -251,7 +264,7 @@ impl Composer {
             let hint = "repeat less with aliases";
             return Err(Problem::error(
                 ProblemClass::YamlSyntax,
-                node.place,
+                node.position,
                 "excessive aliasing".into(),
                 hint,
             ));
@@ -263,12 +276,12 @@ impl Composer {
         ids.filter_map(|id| self.nodes.get(id)).fold(1, |sum, node| sum.saturating_add(node.size))
     }
 
-    fn sequence(&mut self, open: &Open) -> NodeId {
+    fn sequence(&mut self, open: &OpenCollection) -> NodeId {
         let size = self.size_of(open.children.iter().copied());
-        self.push(open.place, Value::Sequence(open.children.clone()), size)
+        self.push(open.position, Value::Sequence(open.children.clone()), size)
     }
 
-    fn mapping(&mut self, place: Place, children: &[NodeId]) -> Result<NodeId, Problem> {
+    fn mapping(&mut self, position: Position, children: &[NodeId]) -> Result<NodeId, Problem> {
         let mut seen = HashSet::new();
         let (mut entries, mut merged): (Vec<(NodeId, NodeId)>, Vec<NodeId>) =
             (Vec::new(), Vec::new());
@@ -279,13 +292,13 @@ impl Composer {
                 Value::Scalar(scalar)
                     if scalar.text == "<<" && scalar.notation == Notation::Plain =>
                 {
-                    merged.extend(self.merge_sources(value, key_node.place)?);
+                    merged.extend(self.merge_sources(value, key_node.position)?);
                 }
                 Value::Scalar(scalar) => {
                     if !seen.insert(scalar.text.clone()) {
                         self.duplicates.push(Problem::error(
                             ProblemClass::DuplicateKey,
-                            key_node.place,
+                            key_node.position,
                             format!("key {:?} occurs twice", scalar.text),
                             "keep one of them",
                         ));
@@ -297,7 +310,7 @@ impl Composer {
                     let message = "a list or map as a key".into();
                     return Err(Problem::error(
                         ProblemClass::YamlType,
-                        key_node.place,
+                        key_node.position,
                         message,
                         hint,
                     ));
@@ -308,11 +321,11 @@ impl Composer {
             entries = self.merge(&entries, source);
         }
         let size = self.size_of(entries.iter().flat_map(|&(key, value)| [key, value]));
-        Ok(self.push(place, Value::Mapping(entries), size))
+        Ok(self.push(position, Value::Mapping(entries), size))
     }
 
-    /// The mappings behind `<<`, the one that wins first.
-    fn merge_sources(&self, value: NodeId, place: Place) -> Result<Vec<NodeId>, Problem> {
+    /// Returns the mappings under a `<<` key, highest precedence first.
+    fn merge_sources(&self, value: NodeId, position: Position) -> Result<Vec<NodeId>, Problem> {
         let is_mapping = |id: &NodeId| {
             self.nodes.get(*id).is_some_and(|node| matches!(node.value, Value::Mapping(_)))
         };
@@ -325,7 +338,7 @@ impl Composer {
             let message = "<< must be followed by a map or a list of maps".into();
             return Err(Problem::error(
                 ProblemClass::YamlSyntax,
-                place,
+                position,
                 message,
                 "merge aliases, as in <<: *base",
             ));
@@ -333,7 +346,7 @@ impl Composer {
         Ok(sources)
     }
 
-    /// `entries` plus what `source` has beyond them; maps that both have are merged in turn.
+    /// Returns `entries` plus those that only `source` has; maps in both are merged recursively.
     fn merge(&mut self, entries: &[(NodeId, NodeId)], source: NodeId) -> Vec<(NodeId, NodeId)> {
         let mut result = entries.to_vec();
         let Some(Value::Mapping(inherited)) = self.nodes.get(source).map(|node| node.value.clone())
@@ -358,13 +371,13 @@ impl Composer {
             let both =
                 (self.nodes.get(own).cloned(), self.nodes.get(value).map(|node| &node.value));
             if let (
-                Some(Node { place, value: Value::Mapping(below), .. }),
+                Some(Node { position, value: Value::Mapping(below), .. }),
                 Some(Value::Mapping(_)),
             ) = both
             {
                 let joined = self.merge(&below, value);
                 let size = self.size_of(joined.iter().flat_map(|&(key, value)| [key, value]));
-                let id = self.push(place, Value::Mapping(joined), size);
+                let id = self.push(position, Value::Mapping(joined), size);
                 if let Some(entry) = result.get_mut(at) {
                     entry.1 = id;
                 }
@@ -374,8 +387,8 @@ impl Composer {
     }
 }
 
-/// Whether nothing stands where a key should, not even `?`, which YAML 1.2 has as null and YAML 1.1 as an error.
-fn is_left_out(style: ScalarStyle, span: &Span, text: &str) -> bool {
+/// True if a key is missing entirely, without even a `?`, which YAML 1.2 reads as null and YAML 1.1 rejects.
+fn is_missing_key(style: ScalarStyle, span: &Span, text: &str) -> bool {
     let before = || text.get(..span.start.byte_offset()?).map(str::trim_end);
     style == ScalarStyle::Plain
         && span.start == span.end
@@ -397,9 +410,9 @@ fn notation(style: ScalarStyle, tag: Option<&Tag>) -> Notation {
 mod tests {
     use super::*;
 
-    /// As the YAML of Go has it, recorded from the original with each of these as a mapping file.
+    /// Recorded from the original, with each text as a mapping file.
     #[test]
-    fn a_key_may_be_empty_but_not_left_out() {
+    fn a_key_may_be_empty_but_not_missing() {
         let is_read = |text: &str| Document::parse(text).is_ok();
         for text in [": x", "{: {a: b}}", "a:\n  : x\n  b: y", "ä: {b: x, : y}", "- : x"] {
             assert!(!is_read(text), "{text}");

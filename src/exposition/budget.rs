@@ -1,22 +1,22 @@
-//! How much of everything there may be, whoever asks for it.
+//! Cardinality budgets of series, values and names.
 
-/// What happens beyond a budget.
+/// The action of budgets once they are exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BudgetMode {
-    /// Nothing: there are no budgets.
+    /// Budgets are off.
     #[default]
     Off,
-    /// It is counted, and nothing else happens.
+    /// Violations are only counted.
     Track,
-    /// What sums up is folded, what does not is refused.
+    /// Series that can be aggregated are folded into one, others are rejected.
     Enforce,
 }
 
 impl BudgetMode {
-    /// All modes.
+    /// All modes, in the order of the flag's help.
     pub const ALL: [Self; 3] = [Self::Off, Self::Track, Self::Enforce];
 
-    /// The word of the flag.
+    /// Returns the flag's value for the mode.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -27,10 +27,10 @@ impl BudgetMode {
     }
 }
 
-/// One of the budgets.
+/// A kind of budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Limit {
-    /// All series.
+    /// Total number of series.
     Series,
     /// Series of one metric.
     SeriesPerMetric,
@@ -38,16 +38,16 @@ pub(crate) enum Limit {
     SeriesPerKind,
     /// Values of one label.
     ValuesPerLabel,
-    /// Bytes of a label value.
+    /// Length of a label value, in bytes.
     ValueBytes,
-    /// Bytes of a name.
+    /// Length of a name, in bytes.
     NameBytes,
-    /// Memory.
+    /// Memory of the registry, in bytes.
     Memory,
 }
 
 impl Limit {
-    /// The word of the flag.
+    /// Returns the budget's name as flags and metrics have it.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Series => "series",
@@ -61,19 +61,19 @@ impl Limit {
     }
 }
 
-/// What became of something beyond a budget.
+/// The action taken on something over its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Action {
-    /// It was counted with others.
+    /// Folded into the overflow series.
     Folded,
-    /// It was not taken.
+    /// Rejected.
     Refused,
-    /// It was taken all the same, as budgets are only tracked.
+    /// Accepted, as budgets are only tracked.
     Tracked,
 }
 
 impl Action {
-    /// A label value.
+    /// Returns the action as a label value.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Folded => "folded",
@@ -83,33 +83,33 @@ impl Action {
     }
 }
 
-/// All budgets. 0 is no limit.
+/// All budgets; 0 means no limit.
 ///
-/// Series are counted as a scrape shows them: a histogram or summary has one for each of its lines.
+/// Series are counted as a scrape shows them: each line of a histogram or summary is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// What happens beyond them.
+    /// The action once a budget is exceeded.
     pub mode: BudgetMode,
-    /// Series in all, with the places that are kept for folding.
+    /// Total series, including the slots reserved for folding.
     pub series: u64,
     /// Series of one metric.
     pub series_per_metric: u64,
     /// Series of all objects of one kind.
     pub series_per_kind: u64,
-    /// Different values of one label of one metric, the fold value aside.
+    /// Distinct values of one label of one metric, without the fold value.
     pub values_per_label: u64,
     /// Bytes of a label value.
     pub value_bytes: u64,
     /// Bytes of a metric or label name.
     pub name_bytes: u64,
-    /// Bytes that all series come to by the account of the registry.
+    /// Bytes of all series, as the registry accounts for them.
     pub memory: u64,
-    /// What stands for values beyond the budget of a label.
+    /// The label value that replaces values over the budget of their label.
     pub fold_value: String,
 }
 
 impl Default for Budget {
-    /// No limits.
+    /// Returns budgets without limits.
     fn default() -> Self {
         Self {
             mode: BudgetMode::Off,
@@ -125,13 +125,13 @@ impl Default for Budget {
     }
 }
 
-/// What a mapping rule says instead of the budget for everything. 0 is no limit.
+/// Budgets of one mapping rule, which override the global ones; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleBudget {
     /// Series of the metric.
     pub series: Option<u64>,
-    /// Different values of one label of it.
+    /// Distinct values of one of its labels.
     pub values_per_label: Option<u64>,
-    /// Bytes of a label value of it.
+    /// Bytes of one of its label values.
     pub value_bytes: Option<u64>,
 }

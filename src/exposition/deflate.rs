@@ -1,20 +1,20 @@
-//! Compressing text for a gzip body by a general compressor, as raw deflate.
+//! Compression of text for a gzip body with a general compressor, as raw deflate.
 
 use flate2::{Compress, Compression, FlushCompress};
 
-/// The level of zlib-rs: within a few hundredths of the size that Go's default level leaves, above and
-/// below. The next higher ones take up to ten times the time on series that are much alike.
+/// The level of zlib-rs: its output is within a few percent of the size at Go's default level. The next higher levels
+/// take up to ten times as long on similar series.
 const LEVEL: u32 = 5;
-/// Room for output is made in steps of so many bytes.
-const ROOM: usize = 16 * 1024;
+/// The step by which the output buffer grows, in bytes.
+const OUTPUT_STEP: usize = 16 * 1024;
 
-/// One stream after the other: each ends on a byte boundary without a final block, and none copies from
-/// before its beginning.
+/// A compressor of successive streams. Each ends on a byte boundary without a final block, and no stream refers to data
+/// before its start.
 #[derive(Debug, Default)]
 pub struct Deflater(Option<Compress>);
 
 impl Deflater {
-    /// Compresses more text. Output comes when there is enough of it, so mostly later.
+    /// Compresses more text. The output is buffered and mostly appended by a later call.
     pub fn add(&mut self, text: &[u8], out: &mut Vec<u8>) {
         let new = || Compress::new(Compression::new(LEVEL), false);
         compress(self.0.get_or_insert_with(new), text, FlushCompress::None, out);
@@ -31,12 +31,12 @@ impl Deflater {
 /// Compresses all of `text`.
 fn compress(state: &mut Compress, mut text: &[u8], flush: FlushCompress, out: &mut Vec<u8>) {
     loop {
-        out.reserve(ROOM);
+        out.reserve(OUTPUT_STEP);
         let (taken, written) = (state.total_in(), out.len());
-        // Fails only after a final block, which is never asked for.
+        // Fails only after a final block, which is never requested.
         let _ = state.compress_vec(text, out, flush);
         text = &text[(state.total_in() - taken) as usize..];
-        // With room left, nothing is held back that was asked for.
+        // If room is left, zlib has returned everything that was requested.
         if text.is_empty() && out.len() < out.capacity() || out.len() == written {
             return;
         }
@@ -58,7 +58,7 @@ mod tests {
 
     /// Text that compresses well, badly and not at all, short and long, in pieces of any size.
     #[test]
-    fn everything_comes_back() {
+    fn round_trips() {
         let mut random = 1u32;
         let mut text = Vec::new();
         while text.len() < 3 << 20 {
@@ -80,9 +80,9 @@ mod tests {
         }
     }
 
-    /// What was given to another stream in between is not copied from.
+    /// A stream does not refer to the data of another stream in between.
     #[test]
-    fn streams_stand_for_themselves() {
+    fn streams_are_independent() {
         let (mut out, mut deflater) = (Vec::new(), Deflater::default());
         let text = b"up{job=\"a\"} 1\n".repeat(50);
         deflater.add(&text, &mut out);

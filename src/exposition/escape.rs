@@ -5,12 +5,12 @@
 
 use super::Format;
 
-/// Appends `value` to `out` as it stands between the quotes of a label.
+/// Appends the escaped `value`, for use between the quotes of a label.
 pub fn label_value(out: &mut Vec<u8>, value: &str) {
     escape(out, value.as_bytes(), |rest| memchr::memchr3(b'\\', b'"', b'\n', rest));
 }
 
-/// Appends `text` to `out` as it stands in a `# HELP` line.
+/// Appends the escaped `text`, for use in a `# HELP` line.
 pub fn help(out: &mut Vec<u8>, format: Format, text: &str) {
     match format {
         Format::Text => {

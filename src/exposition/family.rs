@@ -1,19 +1,19 @@
-//! A family of metrics as a value, and its form in every format.
+//! A metric family as a value, and its encoding in every format.
 //!
-//! This is for what a process says about itself: a few families, gathered for each scrape by whoever has the numbers
-//! ([`Collect`]) and printed here, whatever room they come from. What is large (the lines of the cache, the series of
-//! StatsD clients) is written from where it lies, through the same [`header`], [`float`] and [`Sink`].
+//! Used for the process's own metrics: a few families, gathered for each scrape by the module that owns the numbers
+//! ([`Collect`]) and encoded here. Large data (the lines of the cache, the series of StatsD clients) is written
+//! straight from its storage, through the same [`header`], [`float`] and [`Sink`].
 
 use super::protobuf::{Binary, Length, Sink, fields, varint};
 use super::prototext::{Cursor, Layout, Text};
 use super::{Format, float, header, labels};
 
-/// The type of a family, where it promises something.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It only goes up.
+    /// A monotonic counter.
     Counter,
-    /// It goes up and down.
+    /// A value that can go up and down.
     Gauge,
     /// Quantiles, sum and count.
     Summary,
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word of the text formats.
+    /// Returns the type's name in the text formats.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// Number and name in `io.prometheus.client.MetricType`.
+    /// Returns the number and name in `io.prometheus.client.MetricType`.
     #[must_use]
     pub const fn message(self) -> (u64, &'static str) {
         match self {
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// Appends what a message of a family begins with.
+/// Appends the name, help and type fields of a family message.
 pub fn head(sink: &mut impl Sink, name: &str, help: &str, kind: Kind) {
     sink.text(fields::FAMILY_NAME, name.as_bytes());
     sink.text(fields::FAMILY_HELP, help.as_bytes());
@@ -53,38 +53,38 @@ pub fn head(sink: &mut impl Sink, name: &str, help: &str, kind: Kind) {
     sink.word(fields::FAMILY_TYPE, number, word);
 }
 
-/// Gathers families as they are at that moment.
+/// A source of families with their current values.
 pub trait Collect: Send + Sync {
-    /// Appends them, in any order; one without series is left out of the exposition.
+    /// Appends families in any order. A family without series is omitted from the exposition.
     fn collect(&self, out: &mut Vec<Family>);
 }
 
-/// A family.
+/// A metric family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
-    /// The name of its series; that of a counter ends in `_total`.
+    /// The name of its series; ends in `_total` for a counter.
     pub name: &'static str,
-    /// Plain text.
+    /// The HELP text, unescaped.
     pub help: &'static str,
-    /// Its type.
+    /// The metric type.
     pub kind: Kind,
-    /// Its series, in the order of their labels.
+    /// The series, sorted by labels.
     pub series: Vec<Series>,
 }
 
-/// One series.
+/// One series of a family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// [Rendered](labels) labels.
+    /// The [rendered](labels) labels.
     pub labels: Vec<u8>,
-    /// What it says now.
+    /// The current value.
     pub value: Value,
 }
 
-/// What a series says.
+/// The value of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// One number.
+    /// A single number.
     Number(f64),
     /// The buckets of a histogram.
     Histogram(Buckets),
@@ -95,7 +95,7 @@ pub enum Value {
 pub struct Buckets {
     /// Upper bounds, without infinity.
     pub bounds: &'static [f64],
-    /// How many observations each bound has at or below it, and all of them.
+    /// Cumulative counts, one for each bound and one for infinity.
     pub counts: Vec<u64>,
     /// Sum of the observations.
     pub sum: f64,
@@ -106,7 +106,7 @@ impl Buckets {
         self.counts.last().copied().unwrap_or_default()
     }
 
-    /// Bounds with infinity, and the counts.
+    /// Returns the bounds, infinity included, with their counts.
     fn iter(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         bounds.zip(self.counts.iter().copied())
@@ -114,7 +114,7 @@ impl Buckets {
 }
 
 impl Series {
-    /// A series of one number.
+    /// Creates a series with a single number.
     #[must_use]
     pub fn new(labels: &[(&str, &str)], value: f64) -> Self {
         Self { labels: labels::rendered(labels), value: Value::Number(value) }
@@ -122,13 +122,13 @@ impl Series {
 }
 
 impl Family {
-    /// A family of one series without labels.
+    /// Creates a family with one series without labels.
     #[must_use]
     pub fn one(name: &'static str, help: &'static str, kind: Kind, value: f64) -> Self {
         Self { name, help, kind, series: vec![Series::new(&[], value)] }
     }
 
-    /// One series for each value of one label.
+    /// Creates a family with one series for each value of one label.
     #[must_use]
     pub fn by<'a>(
         name: &'static str,
@@ -141,21 +141,21 @@ impl Family {
         Self { name, help, kind, series: series.collect() }.sorted()
     }
 
-    /// The series in the order of their labels.
+    /// Sorts the series by labels.
     #[must_use]
     pub fn sorted(mut self) -> Self {
         self.series.sort_by(|a, b| labels::compare(&a.labels, &b.labels));
         self
     }
 
-    /// Without the series that are still 0: some labelled ones appear with their first increment.
+    /// Removes the series that are still 0: some labelled series appear only with their first increment.
     #[must_use]
     pub fn nonzero(mut self) -> Self {
         self.series.retain(|series| series.value != Value::Number(0.0));
         self
     }
 
-    /// Appends it as text, under the name that its format gives to a family of this type.
+    /// Appends the family as text, under the name that the format gives to a family of this type.
     pub fn text(&self, out: &mut Vec<u8>, format: Format) {
         let name = match (format, self.kind) {
             (Format::OpenMetrics, Kind::Counter) => self.name.strip_suffix("_total"),
@@ -164,7 +164,7 @@ impl Family {
         self.text_as(out, format, name.unwrap_or(self.name), self.kind.word());
     }
 
-    /// Appends it as text, with another name or type in its head.
+    /// Appends the family as text, with another name or type in its header.
     pub fn text_as(&self, out: &mut Vec<u8>, format: Format, name: &str, kind: &str) {
         header::write(out, format, name, kind, self.help);
         for Series { labels, value } in &self.series {
@@ -182,7 +182,7 @@ impl Family {
         }
     }
 
-    /// Appends it as a length-delimited message.
+    /// Appends the family as a length-delimited message.
     pub fn delimited(&self, out: &mut Vec<u8>) {
         let mut length = Length::default();
         self.message(&mut length);
@@ -190,7 +190,7 @@ impl Family {
         self.message(&mut Binary(out));
     }
 
-    /// Appends it as the text of a message.
+    /// Appends the family as protobuf text.
     pub fn prototext(&self, out: &mut Vec<u8>, layout: Layout) {
         let mut text = Text::new(out, Cursor::new(layout));
         self.message(&mut text);
@@ -243,7 +243,7 @@ pub fn label_pairs(metric: &mut impl Sink, rendered: &[u8]) {
     }
 }
 
-/// Appends a line: name in two pieces, rendered labels, value.
+/// Appends a sample line: name and suffix, rendered labels, value.
 #[inline]
 pub fn sample(out: &mut Vec<u8>, (name, suffix): (&str, &str), labels: &[u8], value: f64) {
     out.extend_from_slice(name.as_bytes());
@@ -259,7 +259,7 @@ pub fn sample(out: &mut Vec<u8>, (name, suffix): (&str, &str), labels: &[u8], va
     out.push(b'\n');
 }
 
-/// The labels of a bucket. OpenMetrics wants whole numbers with a point.
+/// Returns `labels` with the `le` label of a bucket. OpenMetrics requires whole numbers to have a decimal point.
 fn with_bound(labels: &[u8], format: Format, bound: f64) -> Vec<u8> {
     let mut text = Vec::new();
     float::write(&mut text, bound);
@@ -329,8 +329,9 @@ mod tests {
         let mut binary = Vec::new();
         families().iter().for_each(|family| family.delimited(&mut binary));
         let chunks = std::iter::once(binary.into());
-        let read: Vec<u8> =
-            super::super::prototext::Texts::new(chunks, Layout::Compact).flatten().collect();
+        let read: Vec<u8> = super::super::prototext::TextConverter::new(chunks, Layout::Compact)
+            .flatten()
+            .collect();
         assert_eq!(String::from_utf8(read).expect("UTF-8"), text);
     }
 

@@ -1,8 +1,8 @@
-//! Sample values as text: the shortest digits that round-trip, laid out as Go's `%g` does.
+//! Sample values as text: the shortest digits that round-trip, formatted like Go's `%g`.
 //!
-//! Plain notation for decimal exponents from -4 to 5, otherwise `d.ddde±XX` with a sign and at least two
-//! exponent digits; `NaN`, `+Inf`, `-Inf`; both zeros print `0`. Both originals print sample values,
-//! `le` and `quantile` this way.
+//! Plain notation for decimal exponents from -4 to 5, otherwise `d.ddde±XX` with a sign and at least two exponent
+//! digits; `NaN`, `+Inf`, `-Inf`; both zeros print `0`. Both originals print sample values, `le` and `quantile` this
+//! way.
 
 use std::io::Write as _;
 
@@ -20,17 +20,17 @@ pub fn write(out: &mut Vec<u8>, value: f64) {
     if value.abs() < 9_007_199_254_740_992.0 && value.trunc() == value {
         return integer(out, value as i64);
     }
-    if !millionths(out, value) {
+    if !write_six_decimals(out, value) {
         general(out, value);
     }
 }
 
-/// Appends a number of at most six decimal places, of the size that is written plainly; tells whether it is one.
+/// Appends a number with at most six decimal places in the plain notation range; returns true if `value` is one.
 ///
-/// The quotient of two integers that doubles hold exactly is what their decimal text is parsed to. No other text of up to
-/// 15 digits is parsed to the same double, so there is no shorter one.
+/// A decimal text is parsed to the quotient of two integers that are both exact in a double. No other text of up to 15
+/// digits is parsed to the same double, so there is no shorter one.
 #[inline]
-fn millionths(out: &mut Vec<u8>, value: f64) -> bool {
+fn write_six_decimals(out: &mut Vec<u8>, value: f64) -> bool {
     let magnitude = value.abs();
     if !(0.0001..1e6).contains(&magnitude) {
         return false;
@@ -57,7 +57,7 @@ fn millionths(out: &mut Vec<u8>, value: f64) -> bool {
     true
 }
 
-/// Appends a whole number in the same layout; `magnitude` below 2^53.
+/// Appends an integer with a magnitude below 2^53 in the same format.
 fn integer(out: &mut Vec<u8>, value: i64) {
     let mut buffer = itoa::Buffer::new();
     let text = buffer.format(value.unsigned_abs());
@@ -82,7 +82,7 @@ fn general(out: &mut Vec<u8>, value: f64) {
     }
     let mut buffer = zmij::Buffer::new();
     let text = buffer.format_finite(value.abs()).as_bytes();
-    // `text` is `ddd.ddd` with an optional `e±x`: reduce it to digits and the exponent of the first digit.
+    // Reduces `ddd.ddd` with an optional `e±x` to its digits and the exponent of the first digit.
     let (mantissa, exponent) = match memchr::memchr(b'e', text) {
         Some(at) => (&text[..at], decimal(&text[at + 1..])),
         None => (text, 0),

@@ -1,8 +1,8 @@
-//! The two lines before the series of a family.
+//! The `# HELP` and `# TYPE` lines of a family.
 
 use super::{Format, escape};
 
-/// Appends `# HELP` and `# TYPE` of the family `name`; `help` is plain text, `kind` the word of the format.
+/// Appends `# HELP` and `# TYPE` of the family `name`; `help` is unescaped, `kind` is the format's word for the type.
 pub fn write(out: &mut Vec<u8>, format: Format, name: &str, kind: &str, help: &str) {
     out.extend_from_slice(b"# HELP ");
     out.extend_from_slice(name.as_bytes());

@@ -1,7 +1,6 @@
 //! Rendered label sets: `a="x",b="y"`, sorted by name, values escaped.
 //!
-//! A series keeps its labels in this form alone; what else is needed of them (order, names, plain values) is read back
-//! from it.
+//! A series stores its labels in this form only; order, names and unescaped values are read back from it.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -19,7 +18,7 @@ pub(crate) fn push(out: &mut Vec<u8>, name: &str, value: &str) {
     out.push(b'"');
 }
 
-/// Appends one label whose value is rendered already.
+/// Appends one label whose value is escaped already.
 pub(crate) fn push_rendered(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if !out.is_empty() {
         out.push(b',');
@@ -30,9 +29,9 @@ pub(crate) fn push_rendered(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.push(b'"');
 }
 
-/// A rendered set of these labels, which are in the order of their names.
+/// Renders labels that are sorted by name.
 pub(crate) fn rendered(pairs: &[(&str, &str)]) -> Vec<u8> {
-    // Beside name and value an equals sign, two quotes and a comma.
+    // Plus an equals sign, two quotes and a comma.
     let len = pairs.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
     let mut text = Vec::with_capacity(len);
     for (name, value) in pairs {
@@ -41,10 +40,10 @@ pub(crate) fn rendered(pairs: &[(&str, &str)]) -> Vec<u8> {
     text
 }
 
-/// The labels of a rendered set: names and escaped values.
+/// An iterator over the names and escaped values of a rendered set.
 pub(crate) struct Labels<'a>(&'a [u8]);
 
-/// Reads a rendered set.
+/// Iterates over a rendered set.
 pub(crate) const fn iter(text: &[u8]) -> Labels<'_> {
     Labels(text)
 }
@@ -70,7 +69,28 @@ impl<'a> Iterator for Labels<'a> {
     }
 }
 
-/// The plain bytes of an escaped value.
+/// True if a label of a rendered set has an empty value.
+pub(crate) fn has_empty(text: &[u8]) -> bool {
+    // A quote inside a value is preceded by a backslash.
+    memchr::memmem::find(text, b"=\"\"").is_some()
+}
+
+/// Returns a rendered set without the labels that have an empty value, with or without braces or a leading comma. Sets
+/// with equal results are the same series to Prometheus.
+pub(crate) fn without_empty(text: &[u8]) -> Cow<'_, [u8]> {
+    let inner = text.strip_prefix(b"{").or(text.strip_prefix(b",")).unwrap_or(text);
+    let inner = inner.strip_suffix(b"}").unwrap_or(inner);
+    if !has_empty(inner) {
+        return Cow::Borrowed(inner);
+    }
+    let mut out = Vec::with_capacity(inner.len());
+    for (name, value) in iter(inner).filter(|(_, value)| !value.is_empty()) {
+        push_rendered(&mut out, name, value);
+    }
+    Cow::Owned(out)
+}
+
+/// Unescapes a label value.
 pub(crate) fn plain(escaped: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr(b'\\', escaped).is_none() {
         return Cow::Borrowed(escaped);
@@ -90,14 +110,19 @@ pub(crate) fn plain(escaped: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// A rendered set in two pieces, cut anywhere.
+/// True if an escaped value has more than `most` bytes once unescaped; 0 means no limit.
+pub(crate) fn is_long(escaped: &[u8], most: u64) -> bool {
+    most > 0 && escaped.len() as u64 > most && plain(escaped).len() as u64 > most
+}
+
+/// A rendered set in two pieces, split anywhere.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Split<'a> {
+pub(crate) struct SplitLabels<'a> {
     pub(crate) prefix: &'a [u8],
     pub(crate) rest: &'a [u8],
 }
 
-impl Split<'_> {
+impl SplitLabels<'_> {
     const fn len(&self) -> usize {
         self.prefix.len() + self.rest.len()
     }
@@ -111,16 +136,16 @@ impl Split<'_> {
     }
 }
 
-/// Order of two sets with equally many labels: by values in name order, then by names.
+/// Compares two sets with the same number of labels: by values in name order, then by names.
 pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    compare_split(a, Split { prefix: b"", rest: b })
+    compare_split(a, SplitLabels { prefix: b"", rest: b })
 }
 
-/// [`compare`] with a set in two pieces.
+/// Compares like [`compare`], with one set in two pieces.
 ///
-/// Neighbours in this order share much of their text, so the first difference is found before anything is parsed, and
-/// only one of the two is read label by label up to there.
-pub(crate) fn compare_split(a: &[u8], b: Split<'_>) -> Ordering {
+/// Neighbours in this order share most of their text, so the first difference is located before anything is parsed, and
+/// only one of the two is parsed label by label up to there.
+pub(crate) fn compare_split(a: &[u8], b: SplitLabels<'_>) -> Ordering {
     let (head, tail) = a.split_at_checked(b.prefix.len()).unwrap_or((a, b""));
     let mut differs = first_difference(head, b.prefix);
     if differs == b.prefix.len() {
@@ -134,21 +159,21 @@ pub(crate) fn compare_split(a: &[u8], b: Split<'_>) -> Ordering {
         let from = start + name.len() + 2;
         let to = from + value.len();
         if differs < from {
-            // Other names from here on; what counts first are the values behind them.
+            // The names differ from here on, but the values after them count first.
             let whole = [b.prefix, b.rest].concat();
             let rest = |text| -> &[u8] { <[u8]>::get(text, start..).unwrap_or_default() };
             return compare_all(rest(a), rest(&whole));
         }
         if differs <= to {
             let backslashes = |end| a.get(from..end).map_or(0, |text| trailing(text, b'\\'));
-            // An escape is two bytes; the difference may be in its second one.
+            // An escape has two bytes; the difference may be in the second one.
             let at = differs - backslashes(differs) % 2;
             return plain_at(|index| a.get(index).copied(), at)
                 .cmp(&plain_at(|index| b.get(index), at));
         }
         start = to + 2;
     }
-    // The first difference is within one of the labels.
+    // The first difference is inside one of the labels.
     Ordering::Equal
 }
 
@@ -156,7 +181,7 @@ fn trailing(text: &[u8], byte: u8) -> usize {
     text.iter().rev().take_while(|other| **other == byte).count()
 }
 
-/// The plain byte that begins at `at` in an escaped value; `None` at its end.
+/// Returns the unescaped byte at `at` in an escaped value; `None` at its end.
 fn plain_at(text: impl Fn(usize) -> Option<u8>, at: usize) -> Option<u8> {
     match (text(at)?, text(at + 1)) {
         (b'"', _) => None,
@@ -166,7 +191,7 @@ fn plain_at(text: impl Fn(usize) -> Option<u8>, at: usize) -> Option<u8> {
     }
 }
 
-/// How many bytes two texts have in common at their beginning.
+/// Returns the length of the common prefix of two texts, in bytes.
 pub(crate) fn first_difference(a: &[u8], b: &[u8]) -> usize {
     const STEP: usize = 16;
     let steps = a.chunks_exact(STEP).zip(b.chunks_exact(STEP));
@@ -235,7 +260,7 @@ mod tests {
             prop_assert_eq!(compare(&text(a), &text(b)), key(a).cmp(&key(b)));
             let whole = text(b);
             let (prefix, rest) = whole.split_at(cut.min(whole.len()));
-            prop_assert_eq!(compare_split(&text(a), Split { prefix, rest }), key(a).cmp(&key(b)));
+            prop_assert_eq!(compare_split(&text(a), SplitLabels { prefix, rest }), key(a).cmp(&key(b)));
         }
     }
 
@@ -244,7 +269,7 @@ mod tests {
         let less = [
             (vec![("a", "1")], vec![("a", "2")]),
             (vec![("a", "")], vec![("a", "!")]),
-            // Plain: newline before quote before backslash. Escaped they all begin with a backslash.
+            // Unescaped, newline sorts before quote before backslash. Escaped, all of them begin with a backslash.
             (vec![("a", "\n")], vec![("a", "\"")]),
             (vec![("a", "\"")], vec![("a", "A")]),
             (vec![("a", "Z")], vec![("a", "\\")]),

@@ -1,8 +1,8 @@
-//! The Prometheus exposition formats: what both pipelines write and the server sends, and reading it again.
+//! The Prometheus exposition formats: writing them for both pipelines, and parsing them.
 //!
-//! Numbers, escaping, header lines, label sets, families and content negotiation each have one home here. This module knows
-//! neither Kubernetes nor StatsD; it gives them the [`Source`] contract, through which the server takes
-//! what they have without knowing them.
+//! Each of numbers, escaping, header lines, label sets, families and content negotiation has one implementation here.
+//! The module is independent of Kubernetes and StatsD; it defines the [`Source`] contract through which the server gets
+//! their metrics.
 
 pub mod budget;
 pub(crate) mod deflate;
@@ -17,5 +17,6 @@ pub(crate) mod protobuf;
 pub mod prototext;
 pub(crate) mod reader;
 mod source;
+pub(crate) mod value_counts;
 
 pub use source::{DeflatePart, Format, Piece, ScrapeQuery, Source};

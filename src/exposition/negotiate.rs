@@ -1,62 +1,62 @@
-//! Which format and which compression a scrape gets: the rules of `Accept` and `Accept-Encoding`.
+//! Content negotiation: format and compression from `Accept` and `Accept-Encoding`.
 //!
-//! Header text goes in, a [`Choice`] comes out. The two originals differ from each other and from
-//! RFC 9110, so the rules are named by a [`Dialect`]; nothing here knows what is being exposed.
+//! Header text goes in, a [`Choice`] comes out. The two originals differ from each other and from RFC 9110, so each set
+//! of rules has a [`Dialect`].
 
 use super::Format;
 
-/// Whose rules decide.
+/// The negotiation rules of one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// kube-state-metrics' main port: text or OpenMetrics. A client that prefers protobuf gets text,
-    /// even if it also takes OpenMetrics.
+    /// kube-state-metrics' main port: text or OpenMetrics. A client that prefers protobuf gets text, even if it also
+    /// accepts OpenMetrics.
     KubeStateMetrics,
-    /// The handler of Prometheus' Go client as statsd_exporter uses it: text or, when `protobuf`,
-    /// the protobuf forms. OpenMetrics is not offered.
+    /// The handler of Prometheus' Go client as statsd_exporter uses it: text or, with `protobuf`, the protobuf forms.
+    /// OpenMetrics is not offered.
     ClientGolang {
-        /// Whether the sources have a protobuf form.
+        /// True if the sources have a protobuf form.
         protobuf: bool,
     },
-    /// kstatd's own: whatever the sources have, by the client's preference.
+    /// kstatd's own rules: every format that the sources have, by the client's preference.
     Native {
-        /// Whether the sources have a protobuf form.
+        /// True if the sources have a protobuf form.
         protobuf: bool,
     },
 }
 
-/// How protobuf messages follow each other in a body.
+/// The encoding of consecutive protobuf messages in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtobufEncoding {
-    /// Binary messages, each after its length as a varint.
+    /// Binary messages, each prefixed with its length as a varint.
     Delimited,
-    /// Protobuf text format, one field a line.
+    /// Protobuf text format, one field per line.
     Text,
-    /// Protobuf text format, one message a line.
+    /// Protobuf text format, one message per line.
     CompactText,
 }
 
 /// The chosen media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
-    /// Prometheus text 0.0.4.
+    /// Prometheus text format 0.0.4.
     Text,
-    /// OpenMetrics text; the version that the client named.
+    /// OpenMetrics text in the version that the client named.
     OpenMetrics(OpenMetricsVersion),
     /// `io.prometheus.client.MetricFamily` messages.
     Protobuf(ProtobufEncoding),
 }
 
-/// Versions of OpenMetrics text that are answered.
+/// The supported versions of OpenMetrics text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMetricsVersion {
-    /// 0.0.1, also when the client names none.
+    /// Version 0.0.1, also if the client names none.
     V0_0_1,
-    /// 1.0.0.
+    /// Version 1.0.0.
     V1_0_0,
 }
 
-/// The `escaping` parameter, echoed to the client. Names are legacy names throughout, so that every
-/// scheme has the same body.
+/// The `escaping` parameter, echoed to the client. All names are legacy names, so the body is the same for every
+/// scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escaping {
     Underscores,
@@ -89,14 +89,14 @@ impl Escaping {
 /// The outcome of negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// What to send.
+    /// The media type to send.
     pub media: Media,
     escaping: Escaping,
     dialect: Dialect,
 }
 
 impl Choice {
-    /// The text format to ask a source for; protobuf has none.
+    /// Returns the text format to request from a source; `None` for protobuf.
     pub fn format(&self) -> Option<Format> {
         match self.media {
             Media::Text => Some(Format::Text),
@@ -105,12 +105,12 @@ impl Choice {
         }
     }
 
-    /// The same negotiation answered with text, for a source that has no other form after all.
+    /// Falls back to text, for a source that turns out to have no other form.
     pub fn or_text(self) -> Self {
         Self { media: Media::Text, ..self }
     }
 
-    /// The value of the `Content-Type` header.
+    /// Returns the value of the `Content-Type` header.
     pub fn content_type(&self) -> String {
         let base = match self.media {
             Media::Text => {
@@ -142,10 +142,10 @@ impl Choice {
     }
 }
 
-/// Chooses the format for the value of an `Accept` header (empty when there is none).
+/// Chooses the format for the value of an `Accept` header (empty if absent).
 pub fn format(accept: &str, dialect: Dialect) -> Choice {
     let mut escaping = Escaping::Underscores;
-    for range in ranges(accept) {
+    for range in media_ranges(accept) {
         if let Some(named) = range.parameter("escaping").and_then(Escaping::parse) {
             escaping = named;
         }
@@ -170,7 +170,7 @@ pub fn format(accept: &str, dialect: Dialect) -> Choice {
     Choice { media: Media::Text, escaping, dialect }
 }
 
-fn protobuf(range: &Range<'_>) -> Option<Media> {
+fn protobuf(range: &MediaRange<'_>) -> Option<Media> {
     if range.parameter("proto") != Some("io.prometheus.client.MetricFamily") {
         return None;
     }
@@ -182,7 +182,7 @@ fn protobuf(range: &Range<'_>) -> Option<Media> {
     }
 }
 
-/// What the dialect answers to a client that asks for `media`; `None` looks at its next wish.
+/// Returns the dialect's answer to a client that accepts `media`; `None` continues with its next preference.
 fn offered(media: Media, dialect: Dialect) -> Option<Media> {
     match (media, dialect) {
         (Media::Text, _) => Some(media),
@@ -196,22 +196,22 @@ fn offered(media: Media, dialect: Dialect) -> Option<Media> {
 }
 
 /// One entry of an `Accept` header.
-struct Range<'a> {
+struct MediaRange<'a> {
     media: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
     quality: f32,
 }
 
-impl Range<'_> {
+impl MediaRange<'_> {
     fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 }
 
-/// The entries of an `Accept` header, best first, equal ones in the order of the header but a
-/// wildcard after what it stands for.
-fn ranges(accept: &str) -> Vec<Range<'_>> {
-    let mut ranges: Vec<Range<'_>> = accept.split(',').filter_map(range).collect();
+/// Returns the entries of an `Accept` header, best first. Equal ones keep the order of the header, except that a
+/// wildcard follows the types it covers.
+fn media_ranges(accept: &str) -> Vec<MediaRange<'_>> {
+    let mut ranges: Vec<MediaRange<'_>> = accept.split(',').filter_map(media_range).collect();
     ranges.sort_by(|a, b| {
         b.quality
             .total_cmp(&a.quality)
@@ -221,13 +221,13 @@ fn ranges(accept: &str) -> Vec<Range<'_>> {
     ranges
 }
 
-fn range(entry: &str) -> Option<Range<'_>> {
+fn media_range(entry: &str) -> Option<MediaRange<'_>> {
     let mut fields = entry.split(';');
     let media = fields.next()?.trim();
     if media.matches('/').count() != 1 {
         return None;
     }
-    let mut range = Range { media, parameters: Vec::new(), quality: 1.0 };
+    let mut range = MediaRange { media, parameters: Vec::new(), quality: 1.0 };
     for (name, value) in fields.filter_map(|field| field.split_once('=')) {
         match (name.trim(), value.trim()) {
             ("q", quality) => {
@@ -239,8 +239,8 @@ fn range(entry: &str) -> Option<Range<'_>> {
     Some(range)
 }
 
-/// Whether kube-state-metrics compresses for this `Accept-Encoding`: one item is `gzip` or begins
-/// with `gzip;`, whatever its weight. Used only where compression was switched on.
+/// True if kube-state-metrics compresses for this `Accept-Encoding`: one item is `gzip` or begins with `gzip;`, with
+/// any weight. Used only where compression is enabled.
 pub fn gzip_by_item(accept_encoding: &str) -> bool {
     accept_encoding
         .split(',')
@@ -248,9 +248,9 @@ pub fn gzip_by_item(accept_encoding: &str) -> bool {
         .any(|item| item == "gzip" || item.starts_with("gzip;"))
 }
 
-/// Whether gzip is wanted by weight, for the values of all `Accept-Encoding` headers: it is more welcome than the
-/// uncompressed form, each by the best of the items that name it or `*`. What follows an item that cannot be read,
-/// in the same header, is not looked at. These are the rules of the handler of Prometheus' Go client.
+/// True if gzip is preferred by weight, given all `Accept-Encoding` headers: its weight exceeds that of the identity
+/// encoding, each being the highest of the items that name it or `*`. Parsing of a header stops at the first malformed
+/// item. These are the rules of the handler of Prometheus' Go client.
 pub fn gzip_by_weight<'a>(headers: impl IntoIterator<Item = &'a str>) -> bool {
     let (mut gzip, mut identity) = (0.0f32, 0.0f32);
     for header in headers {
@@ -268,7 +268,7 @@ pub fn gzip_by_weight<'a>(headers: impl IntoIterator<Item = &'a str>) -> bool {
     gzip > identity
 }
 
-/// The first item of an `Accept-Encoding` header: the coding, its weight, and what follows them.
+/// Parses the first item of an `Accept-Encoding` header; returns the coding, its weight, and the rest.
 fn coding(header: &str) -> Option<(&str, f32, &str)> {
     let header = header.trim_start();
     let is_name = |byte: u8| byte.is_ascii_graphic() && !b"()<>@,;:\\\"[]?={}".contains(&byte);
@@ -283,7 +283,7 @@ fn coding(header: &str) -> Option<(&str, f32, &str)> {
     }
 }
 
-/// A weight (`0`, `1`, `0.5`) at the beginning of a text, and what follows it.
+/// Parses a weight (`0`, `1`, `0.5`) at the start of a text; returns it and the rest.
 fn weight(text: &str) -> Option<(f32, &str)> {
     let whole = text.get(..1).filter(|digit| matches!(*digit, "0" | "1"))?;
     let rest = text.get(1..)?;
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_native_client_gets_its_next_wish_when_protobuf_is_missing() {
+    fn a_native_client_falls_back_if_protobuf_is_missing() {
         let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
             encoding=delimited;q=0.7,application/openmetrics-text;version=1.0.0;q=0.6,text/plain;q=0.5";
         let media = |protobuf| format(prometheus, Dialect::Native { protobuf }).media;

@@ -1,7 +1,7 @@
-//! Label values that become fewer before they become series: what in them differs each time gives way to a word.
+//! Normalisation of label values to reduce their cardinality: variable parts are replaced by a placeholder.
 //!
-//! The steps come from the mapping file or a flag and are compiled once. For StatsD they are taken when a label set is
-//! resolved, so that a known line pays nothing for them; for Kubernetes labels when an object is rendered.
+//! The steps come from the mapping file or a flag and are compiled once. For StatsD they run when a label set is first
+//! resolved, so a known line costs nothing extra; for Kubernetes labels they run when an object is rendered.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -10,35 +10,35 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use crate::go;
 
-/// Limit of one compiled expression.
+/// Size limit of one compiled expression, in bytes.
 const SIZE_LIMIT: usize = 8 << 20;
-/// Least digits of a hexadecimal id.
-const HEX: usize = 8;
-/// Least characters of something in base64.
-const BASE64: usize = 16;
+/// Minimum number of digits of a hexadecimal id.
+const MIN_HEX_DIGITS: usize = 8;
+/// Minimum number of characters of a base64 run.
+const MIN_BASE64_LENGTH: usize = 16;
 
-/// One change of a value.
+/// One normalisation step.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// `uuid`: each UUID becomes `<uuid>`.
     Uuid,
-    /// `hex`: each run of at least 8 hexadecimal digits, one of them below `a`, becomes `<hex>`.
+    /// `hex`: each run of at least 8 hexadecimal digits, at least one of them decimal, becomes `<hex>`.
     Hex,
-    /// `number`: each run of digits that is no part of a word becomes `<number>`.
+    /// `number`: each run of digits that is not part of a word becomes `<number>`.
     Number,
     /// `ip`: each address becomes `<ip>`; ports stay.
     Ip,
     /// `email`: each address becomes `<email>`.
     Email,
-    /// `timestamp`: each date, with a time or without, and each Unix time becomes `<timestamp>`.
+    /// `timestamp`: each date, with or without a time, and each Unix time becomes `<timestamp>`.
     Timestamp,
-    /// `base64`: each run of at least 16 characters of base64 with both cases and digits becomes `<base64>`.
+    /// `base64`: each run of at least 16 base64 characters with both cases and digits becomes `<base64>`.
     Base64,
-    /// `url`: query and fragment go, and each segment of the path that is a number or an id becomes `<id>`.
+    /// `url`: query and fragment are removed, and each path segment that is a number or an id becomes `<id>`.
     Url,
-    /// `truncate`: what is behind so many bytes goes.
+    /// `truncate`: the value is cut after this number of bytes.
     Truncate(usize),
-    /// A regular expression: each match becomes this text, in which `$1` is its first group.
+    /// A regular expression: each match is replaced by this text, in which `$1` is its first group.
     Replace(Box<Regex>, String),
 }
 
@@ -55,8 +55,8 @@ impl PartialEq for Step {
 }
 
 impl Step {
-    /// The steps that are a word alone.
-    pub(crate) const WORDS: [(&'static str, Self); 8] = [
+    /// The steps without a parameter, by keyword.
+    pub(crate) const KEYWORDS: [(&'static str, Self); 8] = [
         ("uuid", Self::Uuid),
         ("hex", Self::Hex),
         ("number", Self::Number),
@@ -67,25 +67,25 @@ impl Step {
         ("url", Self::Url),
     ];
 
-    /// A word, or `truncate:BYTES`.
+    /// Parses a keyword, or `truncate:BYTES`.
     fn parse(text: &str) -> Option<Self> {
         if let Some(bytes) = text.strip_prefix("truncate:") {
             return bytes.parse().ok().filter(|bytes| *bytes > 0).map(Self::Truncate);
         }
-        Self::WORDS.into_iter().find(|(word, _)| *word == text).map(|(_, step)| step)
+        Self::KEYWORDS.into_iter().find(|(word, _)| *word == text).map(|(_, step)| step)
     }
 
-    /// The expression of a replacement, in Go's dialect.
+    /// Compiles the expression of a replacement, in Go's dialect.
     ///
     /// # Errors
-    /// Why it is none.
+    /// The compiler's message.
     pub(crate) fn replace(pattern: &str) -> Result<Box<Regex>, String> {
         let translated = go::regex::translate(pattern).map_err(|error| error.to_string())?;
         let regex = RegexBuilder::new(&translated.pattern).size_limit(SIZE_LIMIT).build();
         regex.map(Box::new).map_err(|error| error.to_string())
     }
 
-    /// What becomes of a value.
+    /// Applies the step to a value.
     pub(crate) fn apply(&self, value: &str) -> String {
         let alphanumeric = |byte: u8| byte.is_ascii_alphanumeric();
         match self {
@@ -94,9 +94,7 @@ impl Step {
             Self::Number => {
                 runs(value, alphanumeric, |run, out| whole(run, is_number, "<number>", out))
             }
-            Self::Ip => {
-                runs(value, |byte| byte.is_ascii_hexdigit() || b".:".contains(&byte), address)
-            }
+            Self::Ip => runs(value, |byte| alphanumeric(byte) || b".:".contains(&byte), addresses),
             Self::Email => {
                 let part = |byte: u8| alphanumeric(byte) || b"._%+-@".contains(&byte);
                 runs(value, part, |run, out| whole(run, is_email, "<email>", out))
@@ -121,17 +119,17 @@ impl Step {
     }
 }
 
-/// The steps for labels, by their names.
+/// The normalisation steps of labels, by label name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Normaliser {
     labels: Vec<(String, Vec<Step>)>,
 }
 
 impl Normaliser {
-    /// Reads `LABEL=STEP+STEP,LABEL=STEP`, where a step is a word or `truncate:BYTES`.
+    /// Parses `LABEL=STEP+STEP,LABEL=STEP`, where a step is a keyword or `truncate:BYTES`.
     ///
     /// # Errors
-    /// What is none of that, in words.
+    /// A description of the first malformed item.
     pub fn parse_flag(text: &str) -> Result<Self, String> {
         let mut normaliser = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -155,22 +153,22 @@ impl Normaliser {
     }
 
     fn words() -> String {
-        Step::WORDS.map(|(word, _)| word).join(", ")
+        Step::KEYWORDS.map(|(word, _)| word).join(", ")
     }
 
-    /// Whether nothing is said of any label.
+    /// True if no label has steps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// Takes these steps for values of the label, in place of those that there were.
+    /// Sets the steps of a label, replacing earlier ones.
     pub(crate) fn set(&mut self, label: &str, steps: Vec<Step>) {
         self.labels.retain(|(known, _)| known != label);
         self.labels.push((label.to_owned(), steps));
     }
 
-    /// What is said here, and of other labels what is said there.
+    /// Adds the steps of `other` for labels that have none here.
     pub(crate) fn or(mut self, other: &Self) -> Self {
         for (label, steps) in &other.labels {
             if !self.labels.iter().any(|(known, _)| known == label) {
@@ -180,12 +178,17 @@ impl Normaliser {
         self
     }
 
-    /// What is done with values of the label, if anything is said of it.
+    /// Returns the steps of the label, if any are configured.
     pub(crate) fn steps(&self, label: &str) -> Option<&[Step]> {
         self.labels.iter().find(|(known, _)| known == label).map(|(_, steps)| steps.as_slice())
     }
 
-    /// The value that the series gets.
+    /// True if the label has steps to apply.
+    pub(crate) fn changes(&self, label: &str) -> bool {
+        self.steps(label).is_some_and(|steps| !steps.is_empty())
+    }
+
+    /// Returns the normalised value. If it is empty, the series does not get the label.
     pub(crate) fn value<'v>(&self, label: &str, value: &'v str) -> Cow<'v, str> {
         match self.labels.iter().find(|(known, _)| known == label) {
             None => Cow::Borrowed(value),
@@ -197,12 +200,13 @@ impl Normaliser {
     }
 }
 
-/// Hands each longest run of such bytes to `change`, which writes what takes its place; everything else stays.
+/// Passes each longest run of bytes that satisfy `part` to `change`, which writes the replacement; other bytes are
+/// copied.
 fn runs(value: &str, part: impl Fn(u8) -> bool, change: impl Fn(&str, &mut String)) -> String {
     let mut out = String::with_capacity(value.len());
     let mut rest = value;
     while !rest.is_empty() {
-        // Parts are ASCII, so every cut is between characters.
+        // Runs are ASCII, so every cut is at a character boundary.
         let start = rest.bytes().position(&part).unwrap_or(rest.len());
         let (before, from) = rest.split_at(start);
         let end = from.bytes().position(|byte| !part(byte)).unwrap_or(from.len());
@@ -226,7 +230,7 @@ fn is_number(run: &str) -> bool {
 
 fn is_hex(run: &str) -> bool {
     let digits = run.strip_prefix("0x").unwrap_or(run);
-    digits.len() >= HEX
+    digits.len() >= MIN_HEX_DIGITS
         && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
         && digits.bytes().any(|byte| byte.is_ascii_digit())
 }
@@ -236,7 +240,7 @@ fn is_uuid(parts: &[&str]) -> bool {
         && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// UUIDs may stand between other words with dashes.
+/// Replaces UUIDs, which may be joined to other words by dashes.
 fn uuids(run: &str, out: &mut String) {
     let parts: Vec<&str> = run.split('-').collect();
     let mut at = 0;
@@ -254,8 +258,18 @@ fn uuids(run: &str, out: &mut String) {
     }
 }
 
+/// Replaces addresses in a run of letters, digits, dots and colons.
+fn addresses(run: &str, out: &mut String) {
+    // Double colons are common in names, such as `std::a`: a short IPv6 address must contain a digit and be the entire
+    // run.
+    if run.bytes().any(|byte| byte.is_ascii_digit()) && matches!(run.parse(), Ok(IpAddr::V6(_))) {
+        return out.push_str("<ip>");
+    }
+    let part = |byte: u8| byte.is_ascii_hexdigit() || b".:".contains(&byte);
+    out.push_str(&runs(run, part, address));
+}
+
 fn address(run: &str, out: &mut String) {
-    // Two colons in a row are not rare in names.
     let is_address = |text: &str| match text.parse() {
         Ok(IpAddr::V4(_)) => true,
         Ok(IpAddr::V6(_)) => text.matches(':').count() > 2,
@@ -297,7 +311,7 @@ fn is_timestamp(run: &str) -> bool {
 
 fn is_base64(run: &str) -> bool {
     let has = |class: fn(&u8) -> bool| run.as_bytes().iter().any(class);
-    run.len() >= BASE64
+    run.len() >= MIN_BASE64_LENGTH
         && has(u8::is_ascii_uppercase)
         && has(u8::is_ascii_lowercase)
         && has(u8::is_ascii_digit)
@@ -320,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_takes_what_differs_and_leaves_the_rest() {
+    fn each_keyword_replaces_only_variable_parts() {
         for (word, value, expected) in [
             ("uuid", "order-550e8400-e29b-41d4-a716-446655440000-x", "order-<uuid>-x"),
             ("uuid", "550E8400-E29B-41D4-A716-446655440000", "<uuid>"),
@@ -330,6 +344,8 @@ mod tests {
             ("number", "ü1é", "ü<number>é"),
             ("ip", "10.0.0.1:8080 and 2001:db8::1, std::a", "<ip>:8080 and <ip>, std::a"),
             ("ip", "1.2.3", "1.2.3"),
+            ("ip", "::1 fe80::1%eth0 1:: [::1]:80", "<ip> <ip>%eth0 <ip> [<ip>]:80"),
+            ("ip", ":: a::b std::a v1:: ::1x x10.0.0.1", ":: a::b std::a v1:: ::1x x<ip>"),
             ("email", "to a.b+c@example.org", "to <email>"),
             ("email", "a@b @c.de x@y.z1", "a@b @c.de x@y.z1"),
             (
@@ -347,7 +363,7 @@ mod tests {
             ("url", "https://a.org/u/123/7d4b9c6f5d/x#y", "https://a.org/u/<id>/<id>/x"),
             ("url", "", ""),
         ] {
-            let step = Step::WORDS.into_iter().find(|(known, _)| *known == word);
+            let step = Step::KEYWORDS.into_iter().find(|(known, _)| *known == word);
             assert_eq!(step.expect(word).1.apply(value), expected, "{word} {value}");
         }
     }

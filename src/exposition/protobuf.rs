@@ -1,7 +1,7 @@
-//! Writing `io.prometheus.client` messages field by field, in any form that a client can ask for.
+//! Encoding of `io.prometheus.client` messages field by field, in every requested form.
 //!
-//! Whoever has metrics says which fields a message has; a [`Sink`] makes of it the binary form, its length alone, or
-//! (in [`super::prototext`]) text. So the content of a message is said in one place, and no form is made from another.
+//! A module with metrics lists the fields of a message; a [`Sink`] turns them into the binary form, its length alone,
+//! or (in [`super::prototext`]) text. So the content of a message is defined once, and no form is derived from another.
 //! Field numbers: `io/prometheus/client/metrics.proto` of Prometheus' client model (proto2: repeated numbers are not
 //! packed).
 
@@ -11,9 +11,9 @@ pub use wire::{varint, varint_length};
 /// A field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its number in the binary form.
+    /// The number in the binary form.
     pub number: u64,
-    /// Its name in the text forms.
+    /// The name in the text forms.
     pub name: &'static str,
 }
 
@@ -21,7 +21,7 @@ const fn field(number: u64, name: &'static str) -> Field {
     Field { number, name }
 }
 
-/// The fields, by message.
+/// The fields, grouped by message.
 pub mod fields {
     use super::{Field, field};
 
@@ -95,23 +95,23 @@ pub mod fields {
     pub const HISTOGRAM_CREATED: Field = field(15, "created_timestamp");
 }
 
-/// Takes the fields of a message, in the order of their numbers.
+/// A consumer of the fields of a message, in the order of their numbers.
 pub trait Sink {
-    /// A string.
+    /// Appends a string field.
     fn text(&mut self, field: Field, value: &[u8]);
-    /// A `double`.
+    /// Appends a `double` field.
     fn double(&mut self, field: Field, value: f64);
-    /// An unsigned number, or a signed one that is not negative.
+    /// Appends an unsigned number, or a non-negative signed one.
     fn unsigned(&mut self, field: Field, value: u64);
-    /// A `sint32` or `sint64`.
+    /// Appends a `sint32` or `sint64` field.
     fn signed(&mut self, field: Field, value: i64);
-    /// A value of an enumeration, by number and name.
+    /// Appends an enumeration value, by number and name.
     fn word(&mut self, field: Field, number: u64, name: &str);
-    /// A message within this one; `fill` gives its fields.
+    /// Appends a nested message, whose fields are written by `fill`.
     fn message(&mut self, field: Field, fill: impl FnOnce(&mut Self));
 
-    /// A message for each bucket of a histogram: its cumulative count and its upper bound. Metric after metric has the
-    /// same bounds, which a form may make use of.
+    /// Appends a message with cumulative count and upper bound for each bucket of a histogram. Consecutive metrics
+    /// share the same bounds, which an implementation may exploit.
     #[inline]
     fn buckets(&mut self, bounds: &[f64], counts: &[u64]) {
         for (&bound, &count) in bounds.iter().zip(counts) {
@@ -127,7 +127,7 @@ const VARINT: u64 = 0;
 const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 
-/// Appends the binary form.
+/// A sink that appends the binary form.
 #[derive(Debug)]
 pub struct Binary<'o>(pub &'o mut Vec<u8>);
 
@@ -163,7 +163,7 @@ impl Sink for Binary<'_> {
     #[inline]
     fn message(&mut self, field: Field, fill: impl FnOnce(&mut Self)) {
         varint(self.0, field.number << 3 | BYTES);
-        // Most are shorter than 128 bytes, so that their length takes one; a longer one is moved on.
+        // Most messages are shorter than 128 bytes, so one byte is reserved for the length; longer ones are shifted.
         let at = self.0.len();
         self.0.push(0);
         fill(self);
@@ -184,7 +184,7 @@ impl Sink for Binary<'_> {
     }
 }
 
-/// Sums up how long the binary form is.
+/// A sink that computes the length of the binary form.
 #[derive(Debug, Default)]
 pub struct Length(pub usize);
 
@@ -230,19 +230,19 @@ impl Sink for Length {
     }
 }
 
-/// A signed number as an unsigned one that is small if its magnitude is.
+/// Encodes a signed number as an unsigned one that is small if its magnitude is.
 #[must_use]
 pub const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// What [`zigzag`] was made from.
+/// Decodes [`zigzag`].
 #[must_use]
 pub const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Reads what [`varint`] wrote from the front of `bytes`; gives the number and what follows it.
+/// Splits a varint off the front of `bytes`; returns it and the rest, or `None` if it is incomplete.
 #[inline]
 #[must_use]
 pub fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -291,7 +291,7 @@ mod tests {
             write(&mut Binary(&mut out), &texts, &numbers);
             write(&mut length, &texts, &numbers);
             prop_assert_eq!(out.len(), length.0);
-            // One message, whose length is right.
+            // One message with the correct length.
             let (content, rest) = read_varint(&out[1..]).expect("a length");
             prop_assert_eq!(content as usize, rest.len());
         }

@@ -1,54 +1,54 @@
-//! Protobuf text format of `io.prometheus.client.MetricFamily` messages.
+//! The protobuf text format of `io.prometheus.client.MetricFamily` messages.
 //!
-//! A client may ask for `encoding=text` or `compact-text` instead of the binary form. [`Text`] is the sink for whoever
-//! says field by field what it has. [`Texts`] makes text of length-delimited binary messages, for sources that have no
-//! other form; it holds one metric at a time, however many a family has. The schema below is all that is known of their
-//! content.
+//! A client may request `encoding=text` or `compact-text` instead of the binary form. [`Text`] is the sink for sources
+//! that write field by field. [`TextConverter`] converts length-delimited binary messages, for sources that have no other form;
+//! it buffers one metric at a time, independent of the size of a family. It knows the content of messages only through
+//! the schema below.
 
 use bytes::Bytes;
 
 use super::protobuf::{Field, Sink, fields, read_varint, unzigzag};
 
-/// One message a line, or one field a line.
+/// The layout: one message per line, or one field per line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// `encoding=text`: fields on lines of their own, an empty line after each message.
+    /// `encoding=text`: one field per line, an empty line after each message.
     Lines,
-    /// `encoding=compact-text`: each message on a line.
+    /// `encoding=compact-text`: one message per line.
     Compact,
 }
 
-/// Where in a family the text is.
+/// The writing state within a family.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
     layout: Layout,
     depth: usize,
-    /// Nothing has been written of the present message.
+    /// No field of the current message has been written.
     first: bool,
 }
 
 impl Cursor {
-    /// Before the first field of a family.
+    /// Starts before the first field of a family.
     #[must_use]
     pub const fn new(layout: Layout) -> Self {
         Self { layout, depth: 0, first: true }
     }
 }
 
-/// The text of the buckets of one histogram, cut where the counts stand: what the next histogram's buckets will most
-/// likely look like.
+/// A cached template of the bucket text of one histogram, split at the counts, since the next histogram most likely has
+/// the same bounds.
 #[derive(Debug, Default)]
-pub struct BucketTexts {
-    /// Where it was written.
+pub struct BucketTemplate {
+    /// The layout and depth for which the template was built.
     at: Option<(Layout, usize)>,
     bounds: Vec<f64>,
-    /// One piece before each count, and one behind the last.
+    /// The pieces: one before each count, and one after the last.
     text: Vec<u8>,
-    /// Where each piece ends.
+    /// The end of each piece in `text`.
     ends: Vec<usize>,
 }
 
-impl BucketTexts {
+impl BucketTemplate {
     fn are(&self, at: Cursor, bounds: &[f64]) -> bool {
         let same = |(a, b): (&f64, &f64)| a.to_bits() == b.to_bits();
         self.at == Some((at.layout, at.depth))
@@ -56,8 +56,9 @@ impl BucketTexts {
             && self.bounds.iter().zip(bounds).all(same)
     }
 
-    /// Makes the text for other bounds. A message is never the first field of a histogram, its count is.
-    fn make(&mut self, at: Cursor, bounds: &[f64]) {
+    /// Rebuilds the template for other bounds. The count always precedes the buckets, so a bucket is never the first
+    /// field.
+    fn rebuild(&mut self, at: Cursor, bounds: &[f64]) {
         self.at = Some((at.layout, at.depth));
         self.bounds.clear();
         self.bounds.extend_from_slice(bounds);
@@ -74,30 +75,30 @@ impl BucketTexts {
     }
 }
 
-/// Appends text.
+/// A sink that appends text.
 #[derive(Debug)]
 pub struct Text<'o> {
     out: &'o mut Vec<u8>,
     at: Cursor,
-    buckets: Option<&'o mut BucketTexts>,
+    buckets: Option<&'o mut BucketTemplate>,
 }
 
 impl<'o> Text<'o> {
-    /// Goes on at `cursor`.
+    /// Resumes at `cursor`.
     pub fn new(out: &'o mut Vec<u8>, cursor: Cursor) -> Self {
         Self { out, at: cursor, buckets: None }
     }
 
-    /// Goes on at `cursor`, with the buckets of the histogram before.
+    /// Resumes at `cursor`, with the bucket template of the previous histogram.
     pub fn with_buckets(
         out: &'o mut Vec<u8>,
         cursor: Cursor,
-        buckets: &'o mut BucketTexts,
+        buckets: &'o mut BucketTemplate,
     ) -> Self {
         Self { out, at: cursor, buckets: Some(buckets) }
     }
 
-    /// To go on from here later.
+    /// Returns the state to resume from.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         self.at
@@ -194,11 +195,11 @@ impl Sink for Text<'_> {
     }
 
     fn buckets(&mut self, bounds: &[f64], counts: &[u64]) {
-        let mut own = BucketTexts::default();
+        let mut own = BucketTemplate::default();
         let texts = self.buckets.as_deref_mut().unwrap_or(&mut own);
         let bounds = bounds.get(..counts.len()).unwrap_or(bounds);
         if !texts.are(self.at, bounds) {
-            texts.make(self.at, bounds);
+            texts.rebuild(self.at, bounds);
         }
         let mut start = 0;
         for (index, &end) in texts.ends.iter().enumerate() {
@@ -257,105 +258,108 @@ fn hexadecimal(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(format!("\\x{byte:02x}").as_bytes());
 }
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy)]
-enum Kind {
+enum FieldType {
     Text,
     Double,
     Unsigned,
     Signed,
     ZigZag,
     Type,
-    Message(&'static [Known]),
+    Message(&'static [SchemaField]),
 }
 
-/// Number, name and kind of a field.
-type Known = (u64, &'static str, Kind);
+/// Number, name and type of a field.
+type SchemaField = (u64, &'static str, FieldType);
 
-const LABEL: &[Known] = &[(1, "name", Kind::Text), (2, "value", Kind::Text)];
-const VALUE: &[Known] = &[
-    (1, "value", Kind::Double),
-    (2, "exemplar", Kind::Message(EXEMPLAR)),
-    (3, "created_timestamp", Kind::Message(TIMESTAMP)),
+const LABEL: &[SchemaField] = &[(1, "name", FieldType::Text), (2, "value", FieldType::Text)];
+const VALUE: &[SchemaField] = &[
+    (1, "value", FieldType::Double),
+    (2, "exemplar", FieldType::Message(EXEMPLAR)),
+    (3, "created_timestamp", FieldType::Message(TIMESTAMP)),
 ];
-const TIMESTAMP: &[Known] = &[(1, "seconds", Kind::Signed), (2, "nanos", Kind::Signed)];
-const EXEMPLAR: &[Known] = &[
-    (1, "label", Kind::Message(LABEL)),
-    (2, "value", Kind::Double),
-    (3, "timestamp", Kind::Message(TIMESTAMP)),
+const TIMESTAMP: &[SchemaField] =
+    &[(1, "seconds", FieldType::Signed), (2, "nanos", FieldType::Signed)];
+const EXEMPLAR: &[SchemaField] = &[
+    (1, "label", FieldType::Message(LABEL)),
+    (2, "value", FieldType::Double),
+    (3, "timestamp", FieldType::Message(TIMESTAMP)),
 ];
-const QUANTILE: &[Known] = &[(1, "quantile", Kind::Double), (2, "value", Kind::Double)];
-const SUMMARY: &[Known] = &[
-    (1, "sample_count", Kind::Unsigned),
-    (2, "sample_sum", Kind::Double),
-    (3, "quantile", Kind::Message(QUANTILE)),
-    (4, "created_timestamp", Kind::Message(TIMESTAMP)),
+const QUANTILE: &[SchemaField] =
+    &[(1, "quantile", FieldType::Double), (2, "value", FieldType::Double)];
+const SUMMARY: &[SchemaField] = &[
+    (1, "sample_count", FieldType::Unsigned),
+    (2, "sample_sum", FieldType::Double),
+    (3, "quantile", FieldType::Message(QUANTILE)),
+    (4, "created_timestamp", FieldType::Message(TIMESTAMP)),
 ];
-const BUCKET: &[Known] = &[
-    (1, "cumulative_count", Kind::Unsigned),
-    (2, "upper_bound", Kind::Double),
-    (3, "exemplar", Kind::Message(EXEMPLAR)),
-    (4, "cumulative_count_float", Kind::Double),
+const BUCKET: &[SchemaField] = &[
+    (1, "cumulative_count", FieldType::Unsigned),
+    (2, "upper_bound", FieldType::Double),
+    (3, "exemplar", FieldType::Message(EXEMPLAR)),
+    (4, "cumulative_count_float", FieldType::Double),
 ];
-const SPAN: &[Known] = &[(1, "offset", Kind::ZigZag), (2, "length", Kind::Unsigned)];
-const HISTOGRAM: &[Known] = &[
-    (1, "sample_count", Kind::Unsigned),
-    (2, "sample_sum", Kind::Double),
-    (3, "bucket", Kind::Message(BUCKET)),
-    (4, "sample_count_float", Kind::Double),
-    (5, "schema", Kind::ZigZag),
-    (6, "zero_threshold", Kind::Double),
-    (7, "zero_count", Kind::Unsigned),
-    (8, "zero_count_float", Kind::Double),
-    (9, "negative_span", Kind::Message(SPAN)),
-    (10, "negative_delta", Kind::ZigZag),
-    (11, "negative_count", Kind::Double),
-    (12, "positive_span", Kind::Message(SPAN)),
-    (13, "positive_delta", Kind::ZigZag),
-    (14, "positive_count", Kind::Double),
-    (15, "created_timestamp", Kind::Message(TIMESTAMP)),
-    (16, "exemplars", Kind::Message(EXEMPLAR)),
+const SPAN: &[SchemaField] =
+    &[(1, "offset", FieldType::ZigZag), (2, "length", FieldType::Unsigned)];
+const HISTOGRAM: &[SchemaField] = &[
+    (1, "sample_count", FieldType::Unsigned),
+    (2, "sample_sum", FieldType::Double),
+    (3, "bucket", FieldType::Message(BUCKET)),
+    (4, "sample_count_float", FieldType::Double),
+    (5, "schema", FieldType::ZigZag),
+    (6, "zero_threshold", FieldType::Double),
+    (7, "zero_count", FieldType::Unsigned),
+    (8, "zero_count_float", FieldType::Double),
+    (9, "negative_span", FieldType::Message(SPAN)),
+    (10, "negative_delta", FieldType::ZigZag),
+    (11, "negative_count", FieldType::Double),
+    (12, "positive_span", FieldType::Message(SPAN)),
+    (13, "positive_delta", FieldType::ZigZag),
+    (14, "positive_count", FieldType::Double),
+    (15, "created_timestamp", FieldType::Message(TIMESTAMP)),
+    (16, "exemplars", FieldType::Message(EXEMPLAR)),
 ];
-const METRIC: &[Known] = &[
-    (1, "label", Kind::Message(LABEL)),
-    (2, "gauge", Kind::Message(VALUE)),
-    (3, "counter", Kind::Message(VALUE)),
-    (4, "summary", Kind::Message(SUMMARY)),
-    (5, "untyped", Kind::Message(VALUE)),
-    (6, "timestamp_ms", Kind::Signed),
-    (7, "histogram", Kind::Message(HISTOGRAM)),
+const METRIC: &[SchemaField] = &[
+    (1, "label", FieldType::Message(LABEL)),
+    (2, "gauge", FieldType::Message(VALUE)),
+    (3, "counter", FieldType::Message(VALUE)),
+    (4, "summary", FieldType::Message(SUMMARY)),
+    (5, "untyped", FieldType::Message(VALUE)),
+    (6, "timestamp_ms", FieldType::Signed),
+    (7, "histogram", FieldType::Message(HISTOGRAM)),
 ];
-const FAMILY: &[Known] = &[
-    (1, "name", Kind::Text),
-    (2, "help", Kind::Text),
-    (3, "type", Kind::Type),
-    (4, "metric", Kind::Message(METRIC)),
-    (5, "unit", Kind::Text),
+const FAMILY: &[SchemaField] = &[
+    (1, "name", FieldType::Text),
+    (2, "help", FieldType::Text),
+    (3, "type", FieldType::Type),
+    (4, "metric", FieldType::Message(METRIC)),
+    (5, "unit", FieldType::Text),
 ];
 
 const TYPES: [&str; 6] = ["COUNTER", "GAUGE", "SUMMARY", "UNTYPED", "HISTOGRAM", "GAUGE_HISTOGRAM"];
 
-/// What a metric may be long; a longer one can only come from a broken stream.
+/// The maximum length of a metric, in bytes; a longer one can only come from a corrupt stream.
 const MAX_METRIC: usize = 64 << 20;
 
-/// Turns a stream of length-delimited messages into text. Chunks may end anywhere.
+/// An iterator that converts a stream of length-delimited messages to text. Chunks may end anywhere.
 #[derive(Debug)]
-pub struct Texts<I> {
+pub struct TextConverter<I> {
     chunks: I,
-    /// What has come and is not text yet.
+    /// Received bytes that are not converted yet.
     pending: Vec<u8>,
-    /// Bytes of the present family that are to come, once its length is known.
+    /// Remaining bytes of the current family, once its length is known.
     family: Option<u64>,
     cursor: Cursor,
 }
 
-impl<I> Texts<I> {
-    /// The text of the messages in `chunks`.
+impl<I> TextConverter<I> {
+    /// Converts the messages in `chunks`.
     pub fn new(chunks: I, layout: Layout) -> Self {
         Self { chunks, pending: Vec::new(), family: None, cursor: Cursor::new(layout) }
     }
 
-    /// Writes what is there in whole fields of a family, and drops it.
+    /// Converts and consumes all complete fields of a family.
     fn advance(&mut self, out: &mut Vec<u8>) {
         let mut rest = self.pending.as_slice();
         let mut text = Text::new(out, self.cursor);
@@ -386,17 +390,17 @@ impl<I> Texts<I> {
         self.pending.drain(..used);
     }
 
-    /// Whether nothing that may come makes a field of what is pending.
+    /// True if no further input can complete the pending field.
     fn is_broken(&self) -> bool {
         let whole = self.family.is_some_and(|left| left <= self.pending.len() as u64);
         whole || self.pending.len() > MAX_METRIC
     }
 }
 
-impl<I: Iterator<Item = Bytes>> Iterator for Texts<I> {
+impl<I: Iterator<Item = Bytes>> Iterator for TextConverter<I> {
     type Item = Bytes;
 
-    /// The text of one chunk, which is empty if no field is complete yet.
+    /// Returns the text of one chunk, which is empty if no field is complete yet.
     fn next(&mut self) -> Option<Bytes> {
         if self.is_broken() {
             return None;
@@ -408,7 +412,7 @@ impl<I: Iterator<Item = Bytes>> Iterator for Texts<I> {
     }
 }
 
-/// A value as it is on the wire.
+/// A decoded wire value.
 enum Wire<'a> {
     Varint(u64),
     Fixed(u64),
@@ -434,23 +438,23 @@ fn field(bytes: &[u8]) -> Option<(u64, Wire<'_>, &[u8])> {
     Some((key >> 3, wire, rest))
 }
 
-/// Writes one field; one outside the schema is left out.
-fn entry(number: u64, wire: &Wire<'_>, schema: &[Known], text: &mut Text<'_>) {
+/// Writes one field; fields outside the schema are skipped.
+fn entry(number: u64, wire: &Wire<'_>, schema: &[SchemaField], text: &mut Text<'_>) {
     let Some((_, name, kind)) = schema.iter().find(|(known, ..)| *known == number) else {
         return;
     };
     let field = Field { number, name };
     match (kind, wire) {
-        // Numbers of a repeated field may stand packed in one value.
-        (Kind::ZigZag | Kind::Double, Wire::Bytes(packed)) => {
+        // Repeated numbers may be packed into one value.
+        (FieldType::ZigZag | FieldType::Double, Wire::Bytes(packed)) => {
             let mut packed = *packed;
             while let Some((wire, rest)) = packed_value(*kind, packed) {
                 scalar(field, *kind, &wire, text);
                 packed = rest;
             }
         }
-        (Kind::Message(inner), Wire::Bytes(content)) => text.message(field, |text| {
-            // What follows a broken field is left out.
+        (FieldType::Message(inner), Wire::Bytes(content)) => text.message(field, |text| {
+            // Everything after a malformed field is skipped.
             let mut content = *content;
             while let Some((number, wire, rest)) = self::field(content) {
                 entry(number, &wire, inner, text);
@@ -461,20 +465,20 @@ fn entry(number: u64, wire: &Wire<'_>, schema: &[Known], text: &mut Text<'_>) {
     }
 }
 
-fn packed_value(kind: Kind, bytes: &[u8]) -> Option<(Wire<'_>, &[u8])> {
-    if matches!(kind, Kind::Double) {
+fn packed_value(kind: FieldType, bytes: &[u8]) -> Option<(Wire<'_>, &[u8])> {
+    if matches!(kind, FieldType::Double) {
         let (fixed, rest) = bytes.split_at_checked(8)?;
         return Some((Wire::Fixed(u64::from_le_bytes(fixed.try_into().ok()?)), rest));
     }
     read_varint(bytes).map(|(value, rest)| (Wire::Varint(value), rest))
 }
 
-fn scalar(field: Field, kind: Kind, wire: &Wire<'_>, text: &mut Text<'_>) {
+fn scalar(field: Field, kind: FieldType, wire: &Wire<'_>, text: &mut Text<'_>) {
     match (kind, wire) {
-        (Kind::Double, Wire::Fixed(bits)) => text.double(field, f64::from_bits(*bits)),
-        (Kind::ZigZag, Wire::Varint(value)) => text.integer(field, unzigzag(*value)),
-        (Kind::Signed, Wire::Varint(value)) => text.integer(field, *value as i64),
-        (Kind::Type, Wire::Varint(value)) => {
+        (FieldType::Double, Wire::Fixed(bits)) => text.double(field, f64::from_bits(*bits)),
+        (FieldType::ZigZag, Wire::Varint(value)) => text.integer(field, unzigzag(*value)),
+        (FieldType::Signed, Wire::Varint(value)) => text.integer(field, *value as i64),
+        (FieldType::Type, Wire::Varint(value)) => {
             match usize::try_from(*value).ok().and_then(|index| TYPES.get(index)) {
                 Some(name) => text.word(field, *value, name),
                 None => text.unsigned(field, *value),
@@ -507,7 +511,7 @@ mod tests {
     }
 
     fn text(chunks: Vec<Bytes>, layout: Layout) -> String {
-        let bytes: Vec<u8> = Texts::new(chunks.into_iter(), layout).flatten().collect();
+        let bytes: Vec<u8> = TextConverter::new(chunks.into_iter(), layout).flatten().collect();
         String::from_utf8(bytes).expect("UTF-8")
     }
 
@@ -520,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_a_line_however_it_is_cut() {
+    fn compact_text_is_independent_of_chunking() {
         let line = "name:\"up\" type:GAUGE metric:{label:{name:\"a\" value:\"x\\\"\\n\"} \
                     gauge:{value:1.5} histogram:{positive_delta:1 positive_delta:-2}}\n";
         let twice = [message(), message()].concat();

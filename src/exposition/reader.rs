@@ -1,33 +1,33 @@
-//! Reading expositions: bytes flow in as they come, lines taken apart flow out.
+//! A streaming parser of expositions: chunks of bytes go in, parsed lines come out.
 //!
-//! One grammar for text 0.0.4 and OpenMetrics, which differ in what a line may have behind its value. What a type or a
-//! suffix means is the caller's business. A line is looked at while it lies in the buffer; nothing of it is kept.
+//! One grammar covers text 0.0.4 and OpenMetrics, which differ in what may follow the value of a line. The caller
+//! interprets types and suffixes. A line borrows from the buffer; nothing of it is kept.
 
 use memchr::{memchr, memchr2};
 
-/// The longest line that is read, in bytes.
+/// The maximum length of a line, in bytes.
 const MAX_LINE: usize = 16 * 1024 * 1024;
 
 const BLANK: [char; 2] = [' ', '\t'];
 
-/// A line that says something.
+/// A line with content.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Line<'a> {
-    /// `# HELP name text`, the text with its escapes.
+    /// `# HELP name text`, the text still escaped.
     Help {
-        /// The family.
+        /// The family name.
         name: &'a str,
-        /// What it is about.
+        /// The description.
         text: &'a str,
     },
     /// `# TYPE name kind`.
     Type {
-        /// The family.
+        /// The family name.
         name: &'a str,
-        /// Its type.
+        /// The metric type.
         kind: &'a str,
     },
-    /// A sample.
+    /// A sample line.
     Sample(Sample<'a>),
     /// `# EOF`.
     End,
@@ -38,37 +38,37 @@ pub(crate) enum Line<'a> {
 pub(crate) struct Sample<'a> {
     /// The name before the labels.
     pub name: &'a str,
-    /// Names and values as they are written, escapes included.
+    /// Names and escaped values.
     pub labels: Vec<(&'a str, &'a str)>,
-    /// The value.
+    /// The sample value.
     pub value: f64,
 }
 
-/// Why something is no exposition.
+/// A parse error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub(crate) struct ReadError {
-    /// From 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// What is wrong.
+    /// Description of the error.
     pub reason: String,
 }
 
-/// Takes an exposition apart.
+/// An incremental parser of an exposition.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
-    /// A line whose end has not come.
+    /// The unfinished last line.
     rest: Vec<u8>,
-    /// Lines read.
+    /// The number of lines read.
     line: u64,
     ended: bool,
 }
 
 impl Reader {
-    /// Reads what comes next.
+    /// Parses the next chunk.
     ///
     /// # Errors
-    /// The first line that is none.
+    /// The first malformed line.
     pub(crate) fn feed(
         &mut self,
         mut bytes: &[u8],
@@ -94,10 +94,10 @@ impl Reader {
         Ok(())
     }
 
-    /// Says that nothing more comes; whether there was `# EOF`.
+    /// Ends the input; returns true if `# EOF` was read.
     ///
     /// # Errors
-    /// The last line has no end.
+    /// The last line is not terminated.
     pub(crate) fn finish(self) -> Result<bool, ReadError> {
         if self.rest.is_empty() {
             return Ok(self.ended);
@@ -105,7 +105,7 @@ impl Reader {
         Err(self.error("the exposition ends in the middle of it".to_owned()))
     }
 
-    /// An error in the line that has not been read to its end.
+    /// Returns an error at the unfinished line.
     fn error(&self, reason: String) -> ReadError {
         ReadError { line: self.line + 1, reason }
     }
@@ -128,11 +128,11 @@ impl Reader {
     }
 }
 
-/// A line without its end; nothing for a comment or an empty one.
+/// Parses a line without its terminator; `None` for a comment or an empty line.
 fn parse(text: &str) -> Result<Option<Line<'_>>, &'static str> {
     let text = text.strip_suffix('\r').unwrap_or(text);
     if let Some(comment) = text.strip_prefix('#') {
-        return Ok(about(comment.trim_start_matches(BLANK)));
+        return Ok(parse_comment(comment.trim_start_matches(BLANK)));
     }
     if text.trim_matches(BLANK).is_empty() {
         return Ok(None);
@@ -140,8 +140,8 @@ fn parse(text: &str) -> Result<Option<Line<'_>>, &'static str> {
     sample(text.trim_start_matches(BLANK)).map(Line::Sample).map(Some)
 }
 
-/// What stands behind `#`.
-fn about(comment: &str) -> Option<Line<'_>> {
+/// Parses the text after `#`.
+fn parse_comment(comment: &str) -> Option<Line<'_>> {
     if comment == "EOF" {
         return Some(Line::End);
     }
@@ -190,7 +190,7 @@ fn sample(text: &str) -> Result<Sample<'_>, &'static str> {
     let behind = behind.trim_start_matches(BLANK);
     let (time, behind) = behind.split_once(BLANK).unwrap_or((behind, ""));
     let is_time = |text: &str| text.is_empty() || text.parse::<f64>().is_ok();
-    // A time, an exemplar, or both.
+    // A timestamp, an exemplar, or both.
     if !time.starts_with('#') && !(is_time(time) && (behind.is_empty() || behind.starts_with('#')))
     {
         return Err("something behind the value");
@@ -198,7 +198,7 @@ fn sample(text: &str) -> Result<Sample<'_>, &'static str> {
     Ok(Sample { name, labels, value })
 }
 
-/// The place of the quote that ends a value.
+/// Returns the position of the quote that ends a value.
 fn closing_quote(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -222,7 +222,7 @@ fn is_name(text: &str, colons: bool) -> bool {
 mod tests {
     use super::*;
 
-    /// Everything read, in pieces of so many bytes.
+    /// Reads the entire text in chunks of `piece` bytes.
     fn read(text: &str, piece: usize) -> Result<(Vec<String>, bool), ReadError> {
         let (mut reader, mut lines) = (Reader::default(), Vec::new());
         for bytes in text.as_bytes().chunks(piece) {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_named_with_its_line() {
+    fn errors_name_the_malformed_line() {
         for (text, line, part) in [
             ("a 1\nb", 2, "ends in the middle"),
             ("a\n", 1, "without a value: a"),

@@ -1,36 +1,36 @@
-//! A place in a text that is read character by character.
+//! A cursor over a text that is read character by character.
 
-/// A text, and how far it has been read.
+/// A text and a read position.
 pub(crate) struct Cursor<'t> {
     text: &'t str,
-    /// Bytes that have been read.
+    /// Bytes read so far.
     pub(crate) position: usize,
 }
 
 impl<'t> Cursor<'t> {
-    /// The start of a text.
+    /// Starts at the beginning of `text`.
     pub(crate) fn new(text: &'t str) -> Self {
         Self { text, position: 0 }
     }
 
-    /// What has not been read.
+    /// Returns the unread text.
     pub(crate) fn rest(&self) -> &'t str {
         self.text.get(self.position..).unwrap_or_default()
     }
 
-    /// The next character, which stays where it is.
+    /// Returns the next character without consuming it.
     pub(crate) fn peek(&self) -> Option<char> {
         self.rest().chars().next()
     }
 
-    /// Reads a character.
+    /// Consumes and returns the next character.
     pub(crate) fn next(&mut self) -> Option<char> {
         let character = self.peek()?;
         self.position += character.len_utf8();
         Some(character)
     }
 
-    /// Reads `text` if it comes next; tells whether it did.
+    /// Consumes `text` if it comes next; returns true if it did.
     pub(crate) fn eat(&mut self, text: &str) -> bool {
         let found = self.rest().starts_with(text);
         if found {

@@ -1,11 +1,10 @@
-//! Reading durations as Go reads them (`1h20m`, `.5s`).
+//! Go's duration syntax (`1h20m`, `.5s`).
 //!
-//! Options files, mapping rules and cron schedules of both originals hold such text. In goes the text, out
-//! come nanoseconds. Flags, which also have units of their own and Go's error texts, are read by the
-//! command line.
+//! The options files, mapping rules and cron schedules of both originals use it. The command line parses flags itself,
+//! since they accept more units and have Go's error texts.
 
-/// Parses `text` as Go's `time.ParseDuration` does, into nanoseconds. `None` when it is not a duration, or
-/// beyond 292 years.
+/// Parses `text` like Go's `time.ParseDuration`, into nanoseconds. Returns `None` if it is not a duration, or longer
+/// than 292 years.
 #[must_use]
 pub fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {

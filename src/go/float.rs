@@ -1,41 +1,37 @@
-//! Reading numbers as Go reads them.
+//! Number parsing in Go's syntax.
 //!
-//! Both originals hand text to Go's `strconv.ParseFloat`: the Kubernetes side a resource version, the
-//! StatsD side every value and sampling rate. The two reference documents describe one grammar, so one
-//! function serves both. In goes text as it came from the network, out comes a double or the reason why
-//! not; what the number means is the caller's business.
-//!
-//! The grammar, in full:
+//! Both originals use Go's `strconv.ParseFloat`: the Kubernetes side for resource versions, the StatsD side for every
+//! value and sampling rate. The grammar:
 //!
 //! * an optional sign, then decimal digits with at most one point (`5`, `5.`, `.5`) and an optional
 //!   decimal exponent (`1e3`, `1E-3`);
 //! * or an optional sign, `0x` and hexadecimal digits with at most one point, and then a binary exponent,
 //!   which is mandatory (`0x1p4`; `0x10` is an error);
-//! * an underscore may stand between two digits, or between `0x` and a digit, nowhere else;
+//! * an underscore is allowed between two digits, or between `0x` and a digit, nowhere else;
 //! * `inf` and `infinity` in any letter case, with an optional sign; `nan` in any case, without one;
-//! * no blanks around it, no digits outside ASCII. Too large is an error, too small is 0.
+//! * no blanks around it, no digits outside ASCII. Overflow is an error, underflow is 0.
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-/// Why a text is not a number to Go.
+/// The reason why Go rejects a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum GoFloatError {
     /// The text does not follow the grammar of the module's documentation.
     #[error("not a number in Go's floating-point syntax")]
     Syntax,
-    /// The text follows the grammar, and its magnitude is above the largest finite double.
+    /// The number is valid but exceeds the largest finite double.
     #[error("number out of the range of a double")]
     Range,
 }
 
-/// Parses `text` as Go's `strconv.ParseFloat(text, 64)` does, rounding to the nearest double, ties to even.
+/// Parses `text` like Go's `strconv.ParseFloat(text, 64)`, rounding to the nearest double, ties to even.
 ///
 /// # Errors
 ///
-/// [`GoFloatError::Syntax`] when the text is not a number, [`GoFloatError::Range`] when it is one that
-/// overflows. Callers that treat both alike can ignore the difference.
+/// [`GoFloatError::Syntax`] if the text is not a number, [`GoFloatError::Range`] if it overflows. Callers that treat
+/// both alike can ignore the difference.
 #[inline]
 pub fn parse(text: &[u8]) -> Result<f64, GoFloatError> {
     match short_decimal(text) {
@@ -44,15 +40,15 @@ pub fn parse(text: &[u8]) -> Result<f64, GoFloatError> {
     }
 }
 
-/// Most decimal digits whose integer value every double represents exactly.
+/// The maximum number of decimal digits for which every integer is exact in a double.
 const EXACT_DIGITS: usize = 15;
 
-/// Powers of ten that are exact in a double, enough for [`EXACT_DIGITS`] places after the point.
+/// Powers of ten that are exact in a double, enough for [`EXACT_DIGITS`] decimal places.
 const POW10: [f64; EXACT_DIGITS + 1] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// The common case: a sign, at most 15 digits and a point. Numerator and power of ten are both exact, so
-/// one division rounds correctly (W. Clinger, "How to Read Floating Point Numbers Accurately", 1990).
+/// Parses the common case: a sign, at most 15 digits and a point. Numerator and power of ten are both exact, so one
+/// division rounds correctly (W. Clinger, "How to Read Floating Point Numbers Accurately", 1990).
 #[inline]
 fn short_decimal(text: &[u8]) -> Option<f64> {
     let (negative, digits) = match text {
@@ -88,7 +84,7 @@ fn short_decimal(text: &[u8]) -> Option<f64> {
     Some(if negative { -value } else { value })
 }
 
-/// Everything that [`short_decimal`] leaves.
+/// Parses everything that [`short_decimal`] does not handle.
 #[cold]
 fn parse_any(text: &[u8]) -> Result<f64, GoFloatError> {
     let (sign, rest) = match text {
@@ -115,8 +111,8 @@ fn parse_any(text: &[u8]) -> Result<f64, GoFloatError> {
     Ok(if sign == Some(true) { -magnitude } else { magnitude })
 }
 
-/// An unsigned decimal number. The standard library rounds correctly and its grammar contains Go's
-/// but for underscores; letters other than the exponent's are refused here, before it sees them.
+/// Parses an unsigned decimal number. The standard library rounds correctly, and its grammar contains Go's except for
+/// underscores. Letters other than the exponent's are rejected first, because the standard library accepts words.
 fn decimal(text: &[u8]) -> Result<f64, GoFloatError> {
     if !text.first().is_some_and(|&byte| byte.is_ascii_digit() || byte == b'.') {
         return Err(GoFloatError::Syntax);
@@ -138,11 +134,11 @@ fn decimal(text: &[u8]) -> Result<f64, GoFloatError> {
     if value.is_infinite() { Err(GoFloatError::Range) } else { Ok(value) }
 }
 
-/// Exponents beyond this are infinity or zero whatever the mantissa of a text that fits into memory is;
-/// stopping here keeps the sum of exponent and digit count far from overflow.
+/// The exponent at which a number is infinite or zero for every mantissa that fits into memory. Stopping here keeps the
+/// sum of exponent and digit count from overflowing.
 const EXPONENT_LIMIT: i64 = 1 << 40;
 
-/// What follows `0x`: hexadecimal digits with a binary exponent.
+/// Parses the part after `0x`: hexadecimal digits with a binary exponent.
 fn hexadecimal(text: &[u8]) -> Result<f64, GoFloatError> {
     let Some(split) = text.iter().position(|byte| matches!(byte, b'p' | b'P')) else {
         return Err(GoFloatError::Syntax);
@@ -203,8 +199,8 @@ fn hexadecimal(text: &[u8]) -> Result<f64, GoFloatError> {
     assemble(mantissa, scale, sticky)
 }
 
-/// The double nearest to `mantissa * 2^scale`, ties to even; `sticky` says that the exact value is a
-/// little above.
+/// Returns the double nearest to `mantissa * 2^scale`, ties to even. `sticky` says that the exact value is slightly
+/// larger.
 fn assemble(mantissa: u64, scale: i64, sticky: bool) -> Result<f64, GoFloatError> {
     const FRACTION_BITS: u32 = f64::MANTISSA_DIGITS - 1;
     const BIAS: i64 = 1023;
@@ -239,8 +235,8 @@ fn assemble(mantissa: u64, scale: i64, sticky: bool) -> Result<f64, GoFloatError
     if value.is_infinite() { Err(GoFloatError::Range) } else { Ok(value) }
 }
 
-/// Go's rule for underscores in a literal. `text` comes after the sign and after a base prefix, which
-/// counts as a digit to the left.
+/// Checks Go's rule for underscores in a literal. `text` starts after the sign and any base prefix; a prefix counts as
+/// a digit.
 fn underscores_separate_digits(text: &[u8], hexadecimal: bool) -> bool {
     #[derive(PartialEq)]
     enum Left {

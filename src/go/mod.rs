@@ -1,7 +1,7 @@
-//! Go's ways with text, where the originals show them to users: numbers, durations, quoting, patterns.
+//! Go's text formats as the originals show them to users: numbers, durations, quoting, regular expressions.
 //!
-//! What is accepted and what an error says are part of their command lines, mapping files and lines. A leaf: nothing
-//! here knows what the text is for.
+//! Accepted syntax and error texts are part of their command lines, mapping files and StatsD lines. A leaf module:
+//! nothing here knows the meaning of a text.
 
 pub(crate) mod cursor;
 pub(crate) mod duration;

@@ -1,12 +1,12 @@
-//! Regular expressions: from Go's dialect, in which mapping files and opt-in patterns are written, to that of the
+//! Translation of regular expressions from Go's dialect, used in mapping files and opt-in patterns, to that of the
 //! `regex` crate.
 //!
-//! In goes a pattern, out comes one for `regex::bytes`, or what Go has against it. Nothing here knows who matches what.
+//! A pattern goes in; a pattern for `regex::bytes` or Go's objection to it comes out.
 //!
-//! Both are RE2 relatives with leftmost-first matching in linear time; they differ in what they accept and in what
-//! `\d`, `\w`, `\s` and `\b` mean. A pattern is read once, left to right, and written anew: what Go refuses is
-//! refused, what the crate would read differently is spelled out. Groups lose their names on the way, because Go lets
-//! two groups share one; the names come back beside the pattern.
+//! Both are RE2 relatives with leftmost-first matching in linear time. They differ in the syntax they accept and in the
+//! meaning of `\d`, `\w`, `\s` and `\b`. A pattern is read once, left to right, and rewritten: syntax that Go rejects
+//! is rejected, syntax that the crate would read differently is spelled out. Groups lose their names, because Go lets
+//! two groups share one; the names are returned separately.
 
 mod unicode;
 
@@ -14,25 +14,25 @@ use std::fmt::Write;
 
 use crate::go::cursor::Cursor;
 
-/// Go's limit for a repeat count, nested counts multiplied.
+/// Go's limit for a repeat count, with nested counts multiplied.
 const MAX_REPEAT: u32 = 1000;
 
 /// A pattern for the `regex` crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Translated {
     pub(crate) pattern: String,
-    /// The name of each group; group 0 is the whole match and has none.
+    /// The name of each group; group 0 is the entire match and has none.
     pub(crate) groups: Vec<Option<String>>,
-    /// Texts that lie in whatever the pattern matches. May miss some.
+    /// Substrings that every match contains. May be incomplete.
     pub(crate) literals: Vec<String>,
-    /// The pattern is nothing but the first of these texts.
+    /// The pattern is exactly the first of these literals.
     pub(crate) only_literal: bool,
 }
 
-/// Why a pattern is not one in Go's eyes.
+/// The reason why Go rejects a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DialectError {
-    /// In characters from the start of the pattern, from 1.
+    /// Position in the pattern, in characters from 1.
     pub(crate) at: usize,
     pub(crate) message: String,
 }
@@ -46,7 +46,7 @@ impl std::fmt::Display for DialectError {
 /// Translates a pattern.
 ///
 /// # Errors
-/// The first thing Go would refuse.
+/// The first error that Go would report.
 pub(crate) fn translate(pattern: &str) -> Result<Translated, DialectError> {
     let mut translator = Translator {
         input: Cursor::new(pattern),
@@ -68,15 +68,15 @@ pub(crate) fn translate(pattern: &str) -> Result<Translated, DialectError> {
     }
 }
 
-/// What the pattern had last in a group, which decides whether it can be repeated.
+/// The last element of a group, which decides if a repetition may follow.
 #[derive(Clone, Copy, Default)]
 enum Last {
     /// Nothing since the start of the group or a `|`.
     #[default]
     Nothing,
-    /// Something to repeat; it ends at this length of the output.
+    /// An element that can be repeated and ends at this length of the output.
     Atom { end: usize, repeats: u32 },
-    /// Something that has been repeated.
+    /// An element that has been repeated.
     Repeated { repeats: u32 },
 }
 
@@ -97,14 +97,14 @@ struct Scope {
     repeats: u32,
 }
 
-/// Runs of plain characters outside groups.
+/// The runs of literal characters outside groups.
 #[derive(Default)]
 struct Literals {
     run: String,
     done: Vec<String>,
-    /// Something else than plain characters has been seen.
+    /// The pattern contains more than literal characters.
     mixed: bool,
-    /// With alternatives or flags, a run is no longer part of each match as it stands.
+    /// The pattern has alternatives or flags, so a match need not contain the runs.
     void: bool,
 }
 
@@ -179,7 +179,7 @@ impl<'p> Translator<'p> {
         }
     }
 
-    /// A character that stands for itself.
+    /// Appends a literal character.
     fn plain(&mut self, character: char) {
         push_literal(&mut self.out, character);
         let end = self.out.len();
@@ -189,7 +189,7 @@ impl<'p> Translator<'p> {
         }
     }
 
-    /// The output now ends with something that can be repeated and is no plain character.
+    /// Records that the output now ends with a repeatable element that is not a literal character.
     fn atom(&mut self, repeats: u32) {
         self.literals.end_run();
         let end = self.out.len();
@@ -218,10 +218,10 @@ impl<'p> Translator<'p> {
                 return Err(format!("invalid repeat count {op}"));
             }
             repeats = match high {
-                // Nothing is left to be repeated.
+                // No instance of the element remains.
                 Some(0) => 0,
                 Some(high) => high.saturating_mul(below.max(1)),
-                // Without an end the start counts, and what is inside at least once.
+                // Without an upper bound the lower one counts, and the inner element at least once.
                 None => low.max(1).saturating_mul(below.max(1)),
             };
             if repeats > MAX_REPEAT {
@@ -234,7 +234,7 @@ impl<'p> Translator<'p> {
         self.literals.run.pop();
         self.literals.end_run();
         let lazy = self.input.eat("?");
-        // Flags may have been written since; the operator belongs to what was before them.
+        // Flags may have been written since; the operator belongs before them.
         if lazy {
             self.out.insert(end, '?');
         }
@@ -245,7 +245,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// `{n}`, `{n,}`, `{n,m}`: length and counts; anything else is a literal brace.
+    /// Parses `{n}`, `{n,}` or `{n,m}` into length and counts; `None` means a literal brace.
     fn counts(&self) -> Option<(usize, u32, Option<u32>)> {
         let inner = self.input.rest().strip_prefix('{')?;
         let inner = inner.get(..inner.find('}')?)?;
@@ -284,7 +284,7 @@ impl<'p> Translator<'p> {
         self.open.push(Scope::default());
     }
 
-    /// `(?flags)` and `(?flags:…`, with `inner` what follows `(?`.
+    /// Translates `(?flags)` and `(?flags:…`; `inner` is the text after `(?`.
     fn flags(&mut self, inner: &str) -> Step {
         let bad = || "invalid or unsupported Perl syntax".to_owned();
         let (mut on, mut off, mut negative, mut seen) =
@@ -292,7 +292,7 @@ impl<'p> Translator<'p> {
         for (offset, character) in inner.char_indices() {
             match character {
                 'i' | 'm' | 's' | 'U' => {
-                    // The last mention of a flag counts; the crate refuses to have one twice.
+                    // The last mention of a flag counts; the crate rejects duplicates.
                     on.retain(|flag| flag != character);
                     off.retain(|flag| flag != character);
                     if negative {
@@ -333,7 +333,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// A backslash outside a bracket.
+    /// Translates a backslash outside brackets.
     fn escape(&mut self) -> Step {
         if self.input.eat("\\Q") {
             let rest = self.input.rest();
@@ -373,7 +373,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// `\d` and the like, `\pL` and the like: as an item of a bracket.
+    /// Translates `\d`, `\pL` and similar classes into a bracket item.
     fn class_escape(&mut self) -> Result<Option<String>, String> {
         let class = match self.input.rest().as_bytes() {
             [b'\\', b'd', ..] => "0-9",
@@ -411,7 +411,7 @@ impl<'p> Translator<'p> {
         Ok(if negative { format!("[^{class}]") } else { class })
     }
 
-    /// A backslash that stands for one character.
+    /// Reads an escape sequence for one character.
     fn character_escape(&mut self) -> Result<char, String> {
         let rest = self.input.rest();
         let mut characters = rest.chars().skip(1);
@@ -429,7 +429,7 @@ impl<'p> Translator<'p> {
             '0'..='7' => {
                 let digits: String =
                     characters.take_while(|c| matches!(c, '0'..='7')).take(2).collect();
-                // A single digit but 0 would be a back-reference.
+                // A single digit other than 0 would be a back-reference.
                 if character != '0' && digits.is_empty() {
                     return Err(invalid());
                 }
@@ -459,7 +459,7 @@ impl<'p> Translator<'p> {
         Ok(value)
     }
 
-    /// A bracket expression.
+    /// Translates a bracket expression.
     fn class(&mut self) -> Step {
         self.input.position += 1;
         let mut class = String::from("[");
@@ -515,7 +515,7 @@ impl<'p> Translator<'p> {
         }
     }
 
-    /// `[:alpha:]` and the like.
+    /// Translates `[:alpha:]` and similar classes.
     fn posix_class(&mut self) -> Result<Option<String>, String> {
         const NAMES: [&str; 14] = [
             "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print",
@@ -534,7 +534,7 @@ impl<'p> Translator<'p> {
     }
 }
 
-/// A repeat count: decimal, without leading zeros.
+/// Parses a repeat count: decimal, without leading zeros.
 fn count(digits: &str) -> Option<u32> {
     let leading_zero = digits.len() > 1 && digits.starts_with('0');
     if digits.is_empty() || leading_zero || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,16 +1,16 @@
-//! Values of flags in Go's syntax, with Go's error texts: what `strconv` and `time` accept and say.
+//! Parsing of flag values in Go's syntax, with the error texts of `strconv` and `time`.
 
 use std::time::Duration;
 
 use super::float::{self, GoFloatError};
 
-/// Quotes like Go's `slog`: only text that would be ambiguous otherwise.
+/// Quotes text like Go's `slog`: only if it would be ambiguous otherwise.
 pub(crate) fn quote_if_needed(text: &str) -> String {
     let plain = |c: char| c > ' ' && c != '"' && c != '=' && c != '\\' && !c.is_control();
     if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { quote(text) }
 }
 
-/// Quotes like Go's `strconv.Quote`.
+/// Quotes text like Go's `strconv.Quote`.
 pub(crate) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -44,11 +44,11 @@ fn range(function: &str, text: &str) -> String {
     format!("strconv.{function}: parsing {}: value out of range", quote(text))
 }
 
-/// `strconv.ParseBool`.
+/// Parses a boolean like `strconv.ParseBool`.
 ///
 /// # Errors
 ///
-/// When the text is none of the accepted words.
+/// The text is not an accepted word.
 pub fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -57,11 +57,12 @@ pub fn parse_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// `strconv.ParseInt` with base 0: prefixes `0x`, `0b`, `0o`, `0`, and underscores between digits.
+/// Parses an integer like `strconv.ParseInt` with base 0: prefixes `0x`, `0b`, `0o`, `0`, and underscores between
+/// digits.
 ///
 /// # Errors
 ///
-/// When the text is not such a number or does not fit into `bits`.
+/// The text is not such a number or does not fit into `bits`.
 pub fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -81,11 +82,11 @@ pub fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
     }
 }
 
-/// `strconv.ParseUint` with base 0 and 64 bits.
+/// Parses an integer like `strconv.ParseUint` with base 0 and 64 bits.
 ///
 /// # Errors
 ///
-/// When the text is not such a number.
+/// The text is not such a number.
 pub fn parse_uint(text: &str) -> Result<u64, String> {
     magnitude(text).map_err(|fault| match fault {
         Fault::Syntax => syntax("ParseUint", text),
@@ -109,7 +110,7 @@ fn magnitude(text: &str) -> Result<u64, Fault> {
     };
     let mut value = 0_u64;
     let mut fits = true;
-    // An underscore needs a digit, or the prefix, on its left and a digit on its right.
+    // An underscore needs a digit or the prefix on its left and a digit on its right.
     let mut after_digit = prefixed;
     let mut any = false;
     for &byte in digits {
@@ -134,11 +135,11 @@ fn magnitude(text: &str) -> Result<u64, Fault> {
     if fits { Ok(value) } else { Err(Fault::Range) }
 }
 
-/// `strconv.ParseFloat`.
+/// Parses a number like `strconv.ParseFloat`.
 ///
 /// # Errors
 ///
-/// When the text is not a number in Go's syntax or too large.
+/// The text is not a number in Go's syntax, or is too large.
 pub fn parse_float(text: &str) -> Result<f64, String> {
     float::parse(text.as_bytes()).map_err(|error| match error {
         GoFloatError::Syntax => syntax("ParseFloat", text),
@@ -146,7 +147,7 @@ pub fn parse_float(text: &str) -> Result<f64, String> {
     })
 }
 
-/// Units of `time.ParseDuration` in nanoseconds.
+/// The units of `time.ParseDuration`, in nanoseconds.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -158,19 +159,19 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// What kingpin adds to them.
+/// The additional units of kingpin, in nanoseconds.
 const LONG_UNITS: [(&str, u64); 2] = [("d", 86_400_000_000_000), ("w", 604_800_000_000_000)];
 
-/// `time.ParseDuration`, in nanoseconds.
+/// Parses a duration like `time.ParseDuration`, in nanoseconds.
 ///
 /// # Errors
 ///
-/// When the text is empty, has no unit, an unknown unit or does not fit into 64 bits.
+/// The text is empty, has no unit, has an unknown unit or does not fit into 64 bits.
 pub fn parse_duration(text: &str) -> Result<i64, String> {
     duration(text, &[])
 }
 
-/// The same with days and weeks, as kingpin's duration flags take it.
+/// Parses a duration with days and weeks, like kingpin's duration flags.
 ///
 /// # Errors
 ///
@@ -231,8 +232,8 @@ fn duration(text: &str, more: &[(&str, u64)]) -> Result<i64, String> {
     }
 }
 
-/// A Go duration as a limit; zero and below mean that there is none.
-pub fn limit(nanos: i64) -> Option<Duration> {
+/// Converts a Go duration to a timeout; zero and negative values mean none.
+pub fn positive_duration(nanos: i64) -> Option<Duration> {
     u64::try_from(nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
 }
 

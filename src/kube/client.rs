@@ -1,20 +1,21 @@
-//! The API server: single requests to it, and what it answers when it refuses one.
+//! The HTTP client of the API server: sends requests and reads error responses.
 //!
-//! Flags and environment flow in, a [`Client`] flows out that every list/watch shares. Each request goes
-//! out with credentials that are looked after here, without a rate limit and without retries, but for one
-//! when the server refuses credentials that have been renewed meanwhile: a list/watch knows better when to
-//! ask again. Nothing here knows resources.
+//! All list/watches share one [`Client`], created from [`ClientOptions`]. It is also the transport of kube's client,
+//! for small typed requests. Each request carries the current credentials. There is no rate limit, and list/watches
+//! have their own backoff: a request is only retried if the server did not process it, if it is a GET that failed on
+//! a reused connection, or once after a 401 if the credentials could be renewed. Nothing here depends on resource
+//! types.
 
+mod config;
 pub(crate) mod connection;
-mod credentials;
 pub(crate) mod endpoint;
 mod error;
-mod exec;
 mod files;
-mod kubeconfig;
-mod options;
-pub(crate) mod proxy;
-pub(crate) mod tls;
+mod identity;
+mod inner;
+pub(crate) mod probe;
+mod proxy;
+mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,47 +23,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use tokio::time::Instant;
 use tokio_rustls::rustls::sign::CertifiedKey;
+use tower::{BoxError, service_fn};
 
 use super::frame::{Encoding, Status};
+pub use config::{ClientOptions, check_url};
 pub(crate) use connection::Body;
 use connection::Connections;
-use credentials::Credentials;
 pub use error::ClientError;
 pub(crate) use error::causes;
-pub use options::{ClientOptions, check_url};
-use tls::Tls;
+use inner::Inner;
 
-/// How long an answer to a single request may take.
+/// The timeout of a single request.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How many times a server that is busy is asked for its version again; Go's clients have the same.
+/// The maximum number of retries of the version request to a busy server, as in client-go.
 const PATIENCE: u32 = 10;
-/// The largest answer to a single request, in bytes.
+/// The maximum size of the response to a single request, in bytes.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
-/// The largest error answer that is read, in bytes.
+/// The maximum size of an error response, in bytes.
 const MAX_STATUS: usize = 64 * 1024;
 
-/// How many there were.
+/// The number of clients created so far.
 static CLIENTS: AtomicU64 = AtomicU64::new(0);
 
-/// An API server and the credentials for it; cheap to clone.
+/// The connections to an API server and the credentials for it; cheap to clone.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
-
-struct Inner {
-    number: u64,
-    connections: Connections,
-    credentials: Credentials,
-    tls: Option<Tls>,
-    url: Uri,
-    /// What every request says of us.
-    headers: Vec<(HeaderName, HeaderValue)>,
-}
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -74,42 +65,37 @@ impl Client {
     /// Reads the configuration and its credentials. Does not contact the server.
     ///
     /// # Errors
-    /// Nothing says where the server is, or a file or URL cannot be used.
+    /// No API server is configured, or a file or URL cannot be used.
     pub async fn new(options: &ClientOptions) -> Result<Self, ClientError> {
-        Self::of(options.setup()?, &options.user_agent)
+        Ok(Self::of(options.setup()?))
     }
 
-    /// For another process like this one, at an address: with the certificate and key that it shows over TLS, plain without.
+    /// Returns a client for another kstatd process. With an identity it uses mutual TLS, and the other process must
+    /// have the same certificate.
     ///
     /// # Errors
-    /// They cannot be used.
+    /// The address or the certificate cannot be used.
     pub(super) fn of_peer(
         address: SocketAddr,
         identity: Option<&Arc<CertifiedKey>>,
     ) -> Result<Self, ClientError> {
         let scheme = if identity.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
-        let setup = options::Setup::of_peer(&url, identity);
-        Self::of(setup.map_err(|reason| ClientError::Setup { url, reason })?, "kstatd")
+        let setup = config::Setup::of_peer(&url, identity);
+        Ok(Self::of(setup.map_err(|reason| ClientError::Setup { url, reason })?))
     }
 
-    /// A client that has been set up.
-    fn of(setup: options::Setup, user_agent: &str) -> Result<Self, ClientError> {
-        let options::Setup { url, server_name, tls, credentials, mut headers, proxy } = setup;
-        let user_agent = HeaderValue::from_str(user_agent).map_err(|_| {
-            let reason = format!("{user_agent:?} cannot be sent as user agent");
-            ClientError::Setup { url: url.to_string(), reason }
-        })?;
-        headers.push((USER_AGENT, user_agent));
+    fn of(setup: config::Setup) -> Self {
+        let config::Setup { url, server_name, identity, proxy } = setup;
         if let Some(proxy) = &proxy {
             tracing::info!(server = %url, %proxy, "the server is reached through a proxy");
         }
         let connections = Connections::new(&url, server_name, proxy);
         let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self(Arc::new(Inner { number, connections, credentials, tls, url, headers })))
+        Self(Arc::new(Inner { number, connections, identity, url }))
     }
 
-    /// A client whose connections go over another network.
+    /// Creates a client whose connections use a simulated network.
     ///
     /// # Errors
     /// As [`Client::new`].
@@ -118,42 +104,48 @@ impl Client {
         options: &ClientOptions,
         network: Arc<dyn connection::Network>,
     ) -> Result<Self, ClientError> {
-        let mut client = Self::of(options.setup()?, &options.user_agent)?;
+        let mut client = Self::of(options.setup()?);
         let inner = Arc::get_mut(&mut client.0).expect("nobody else has it yet");
         inner.connections.over(network);
         Ok(client)
     }
 
-    /// How many connections were opened from the event loop of the caller.
+    /// Returns the number of HTTP/2 connections opened so far from the caller's event loop.
     pub(crate) fn opened(&self) -> u64 {
         self.0.connections.opened()
     }
 
-    /// A number that only clones of this client have.
+    /// Returns a number that is unique in the process and shared by all clones of this client.
     pub(crate) fn number(&self) -> u64 {
         self.0.number
     }
 
-    /// The address of the server.
+    /// Returns whether watches are expected to share connections, which are probed when silent: over TLS, unless the
+    /// last connection negotiated HTTP/1.1.
+    pub(crate) fn shares_connections(&self) -> bool {
+        self.0.connections.are_shared()
+    }
+
+    /// Returns the URL of the server.
     #[must_use]
     pub fn url(&self) -> &Uri {
         &self.0.url
     }
 
-    /// Asks for `path` (with query), in the encodings that `accept` names, over a connection that was
-    /// opened after `opened_after` if that is given.
+    /// Sends a GET request for `path` (with query) with this `Accept` header. With `opened_after`, only uses a
+    /// connection opened after that instant.
     pub(crate) async fn get(
         &self,
         path: &str,
         accept: &'static str,
         opened_after: Option<Instant>,
     ) -> Result<Response<Body>, String> {
-        // Compression in a watch would come as one stream for each event.
+        // A compressed watch would arrive as a separate gzip stream for each event.
         let coding = HeaderValue::from_static("identity");
         self.ask(path, HeaderValue::from_static(accept), coding, opened_after).await
     }
 
-    /// The same, in the codings that are named too.
+    /// Sends a GET request like [`Client::get`], with this `Accept-Encoding`.
     async fn ask(
         &self,
         path: &str,
@@ -161,139 +153,153 @@ impl Client {
         coding: HeaderValue,
         opened_after: Option<Instant>,
     ) -> Result<Response<Body>, String> {
-        let mut request = Request::get(self.uri(path)?)
+        let request = Request::get(self.uri(path)?)
             .header(ACCEPT, accept)
             .header(ACCEPT_ENCODING, coding)
             .body(Bytes::new())
             .map_err(|error| causes(&error))?;
-        for (name, value) in &self.0.headers {
-            request.headers_mut().append(name, value.clone());
-        }
         self.send(request, opened_after).await
     }
 
-    /// Creates an object of JSON at `path`, and returns what the server makes of it, or how it refuses.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub(super) async fn create(
-        &self,
-        path: &str,
-        object: Bytes,
-    ) -> Result<Result<Bytes, Refusal>, String> {
-        let mut request = Request::post(self.uri(path)?)
-            .header(ACCEPT, "application/json, */*")
-            .header(ACCEPT_ENCODING, "identity")
-            .header(CONTENT_TYPE, "application/json")
-            .body(object)
-            .map_err(|error| causes(&error))?;
-        for (name, value) in &self.0.headers {
-            request.headers_mut().append(name, value.clone());
-        }
-        let response = self.send(request, None).await?;
-        if !response.status().is_success() {
-            return Ok(Err(Refusal::read(response).await));
-        }
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        body.map(|body| Ok(body.to_bytes())).map_err(|error| causes(&*error))
-    }
-
-    /// Sends a request with credentials, and once more if the server refuses them and there are others.
+    /// Sends a request with the current credentials. After a 401, renews them and, if they changed, sends the request
+    /// once more.
     async fn send(
         &self,
         mut request: Request<Bytes>,
         opened_after: Option<Instant>,
     ) -> Result<Response<Body>, String> {
-        let Inner { connections, credentials, tls, .. } = &*self.0;
+        let Inner { connections, identity, .. } = &*self.0;
         let mut again = true;
         loop {
-            let authorization = credentials.current().await?;
-            let tls = match tls {
-                Some(tls) => Some((tls, tls.current(authorization.identity.as_ref())?)),
-                None => None,
-            };
-            if let Some(header) = &authorization.header {
-                request.headers_mut().insert(AUTHORIZATION, header.clone());
-            }
-            let built = tls.as_ref().map(|(_, built)| built);
-            let response = connections.send(&request, built, opened_after).await?;
-            if response.status() != StatusCode::UNAUTHORIZED || !again {
-                return Ok(response);
-            }
-            again = false;
-            let mut renewed = credentials.refused(&authorization).await;
-            if let Some((tls, built)) = tls {
-                renewed |= tls.refused(built.generation);
-            }
-            if !renewed {
+            let current = identity.current().await?;
+            request.headers_mut().extend(HeaderMap::clone(&current.headers));
+            let opened = |number| probe::spawn(&self.0, number);
+            let response =
+                connections.send(&request, current.tls.as_ref(), opened_after, &opened).await?;
+            let is_refused = response.status() == StatusCode::UNAUTHORIZED;
+            if !is_refused || !std::mem::take(&mut again) || !identity.refused(&current).await {
                 return Ok(response);
             }
         }
     }
 
-    /// A path on the server, below that of its URL.
     fn uri(&self, path: &str) -> Result<Uri, String> {
-        let mut parts = self.0.url.clone().into_parts();
-        let base = self.0.url.path().trim_end_matches('/');
-        let path = PathAndQuery::try_from(format!("{base}{path}"));
-        parts.path_and_query = Some(path.map_err(|error| causes(&error))?);
-        Uri::from_parts(parts).map_err(|error| causes(&error))
+        self.0.uri(path)
     }
 
-    /// The version of the server, such as `v1.36.3`. A server that says when to ask again is asked again.
+    /// Returns a kube client that uses these connections and credentials, for small typed requests.
+    pub(super) fn api(&self) -> ::kube::Client {
+        let client = self.clone();
+        let service = service_fn(move |request| {
+            let client = client.clone();
+            async move { client.serve(request).await }
+        });
+        ::kube::Client::new(service, "default")
+    }
+
+    /// Sends a request of kube's client. A status other than success becomes [`ClientError::Refused`], with the
+    /// server's `Retry-After`.
+    async fn serve(
+        &self,
+        request: Request<::kube::client::Body>,
+    ) -> Result<Response<Limited<Body>>, BoxError> {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        // kube starts the query with `?&`, and appends a lone `?` if there are no parameters.
+        let path = path.replacen("?&", "?", 1);
+        let path = path.trim_end_matches('?');
+        let mut request = Request::new(body.collect_bytes().await?);
+        (*request.method_mut(), *request.uri_mut()) = (head.method, self.uri(path)?);
+        *request.headers_mut() = head.headers;
+        let headers = request.headers_mut();
+        headers.entry(ACCEPT).or_insert(HeaderValue::from_static("application/json, */*"));
+        headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
+        let url = || self.place(path);
+        let response = self.send(request, None).await;
+        let response =
+            response.map_err(|reason| ClientError::Unreachable { url: url(), reason })?;
+        if !response.status().is_success() {
+            let Refusal { code, message, retry_after } = Refusal::read(response).await;
+            return Err(ClientError::Refused { url: url(), code, message, retry_after }.into());
+        }
+        Ok(response.map(|body| Limited::new(body, MAX_ANSWER)))
+    }
+
+    /// Waits for the response to a request of kube's client, for at most 30 s.
     ///
     /// # Errors
-    /// It does not answer, or with an error.
-    pub async fn version(&self) -> Result<String, ClientError> {
-        #[derive(serde::Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Version {
-            git_version: String,
+    /// There is no response in time, its status is an error, or its body has an unexpected format.
+    pub(super) async fn answer<T>(
+        &self,
+        request: impl Future<Output = ::kube::Result<T>>,
+    ) -> Result<T, ClientError> {
+        let late = || format!("no answer within {} s", ANSWER.as_secs());
+        match tokio::time::timeout(ANSWER, self.plain(request)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.unreachable(late())),
         }
+    }
+
+    /// Waits for the response to a request of kube's client without a timeout, and converts its error.
+    ///
+    /// # Errors
+    /// As [`Client::answer`].
+    pub(super) async fn plain<T>(
+        &self,
+        request: impl Future<Output = ::kube::Result<T>>,
+    ) -> Result<T, ClientError> {
+        request.await.map_err(|error| match error {
+            ::kube::Error::Service(error) => match error.downcast::<ClientError>() {
+                Ok(error) => *error,
+                Err(error) => self.unreachable(causes(&*error)),
+            },
+            ::kube::Error::SerdeError(error) => {
+                self.unreachable(format!("the answer cannot be read: {error}"))
+            }
+            error => self.unreachable(causes(&error)),
+        })
+    }
+
+    fn unreachable(&self, reason: String) -> ClientError {
+        ClientError::Unreachable { url: self.0.url.to_string(), reason }
+    }
+
+    /// Returns the version of the server, such as `v1.36.3`. Retries a response with `Retry-After` up to 10 times.
+    ///
+    /// # Errors
+    /// The server does not respond, or responds with an error.
+    pub async fn version(&self) -> Result<String, ClientError> {
         let mut left = PATIENCE;
-        let body = loop {
-            match self.fetch("/version").await {
+        loop {
+            match self.answer(self.api().apiserver_version()).await {
                 Err(ClientError::Refused { retry_after: Some(wait), .. }) if left > 0 => {
                     left -= 1;
                     tokio::time::sleep(wait.min(ANSWER)).await;
                 }
-                answer => break answer?,
+                answer => return answer.map(|version| version.git_version),
             }
-        };
-        let version: Version = serde_json::from_slice(&body).map_err(|error| {
-            let (url, reason) = (self.place("/version"), format!("not a version: {error}"));
-            ClientError::Unreachable { url, reason }
-        })?;
-        Ok(version.git_version)
+        }
     }
 
-    /// Whether the server says that it is alive, for our own `/livez`.
+    /// Requests `/livez` of the server, for kstatd's own `/livez`.
     ///
     /// # Errors
-    /// It does not answer, or with an error.
+    /// The server does not respond, or responds with an error.
     pub async fn livez(&self) -> Result<(), ClientError> {
-        self.fetch("/livez").await.map(|_| ())
+        self.fetch("/livez").await.map(drop)
     }
 
-    pub(super) async fn fetch(&self, path: &str) -> Result<Bytes, ClientError> {
-        let unreachable =
-            |reason: String| ClientError::Unreachable { url: self.place(path), reason };
-        let answer = async {
-            let response =
-                self.get(path, "application/json, */*", None).await.map_err(unreachable)?;
-            if !response.status().is_success() {
-                let refusal = Refusal::read(response).await;
-                let Refusal { code, message, retry_after } = refusal;
-                let url = self.place(path);
-                return Err(ClientError::Refused { url, code, message, retry_after });
-            }
-            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-            body.map(|body| body.to_bytes()).map_err(|error| unreachable(causes(&*error)))
-        };
-        match tokio::time::timeout(ANSWER, answer).await {
-            Ok(result) => result,
-            Err(_) => Err(unreachable(format!("no answer within {} s", ANSWER.as_secs()))),
-        }
+    /// Sends a GET request for `path` and returns the response body.
+    ///
+    /// # Errors
+    /// As [`Client::answer`].
+    pub(super) async fn fetch(&self, path: &str) -> Result<String, ClientError> {
+        let api = self.api();
+        self.answer(async {
+            let request = Request::get(path).body(Vec::new()).map_err(::kube::Error::HttpError)?;
+            api.request_text(request).await
+        })
+        .await
     }
 
     fn place(&self, path: &str) -> String {
@@ -301,19 +307,19 @@ impl Client {
     }
 }
 
-/// An answer other than success.
+/// A response with a status other than success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The HTTP status.
+    /// The HTTP status code.
     pub(crate) code: u16,
-    /// What the server says about it.
+    /// The message in the response body, or a description of the status.
     pub(crate) message: String,
-    /// How long the server wants to be left alone.
+    /// The value of the `Retry-After` header.
     pub(crate) retry_after: Option<Duration>,
 }
 
 impl Refusal {
-    /// Reads the answer's body, which should be a `Status`.
+    /// Reads the response body, which should be a `Status`.
     pub(crate) async fn read(response: Response<Body>) -> Self {
         let (head, body) = response.into_parts();
         let header = |name| head.headers.get(name).and_then(|value| value.to_str().ok());

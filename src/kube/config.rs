@@ -1,48 +1,48 @@
-//! What is to be followed, and how.
+//! The configuration of a pipeline.
 
 use std::sync::Arc;
 
-use super::follow::watch::Timing;
+use super::api_resource::ApiResource;
+use super::follow::timing::Timing;
 use super::shard::Shard;
-use super::target::Target;
 use crate::exposition::budget::Budget;
 use crate::resources::{RenderOptions, Renderer, Resource};
 
-/// A resource and what its objects become.
+/// A resource to list and watch, and its renderer.
 #[derive(Clone)]
-pub struct Watched {
-    /// What to list and watch.
-    pub target: Target,
-    /// What renders its objects.
+pub struct WatchedResource {
+    /// The API resource and its scope.
+    pub api: ApiResource,
+    /// Renders each object into series.
     pub renderer: Arc<dyn Renderer>,
 }
 
-impl Watched {
-    /// A built-in resource, rendered as `options` say.
+impl WatchedResource {
+    /// Returns a built-in resource that is rendered with these options.
     #[must_use]
     pub fn built_in(resource: &'static dyn Resource, options: &RenderOptions) -> Self {
-        Self { target: Target::built_in(resource), renderer: resource.renderer(options) }
+        Self { api: ApiResource::built_in(resource), renderer: resource.renderer(options) }
     }
 }
 
-/// What to watch, and how.
+/// The resources to watch, with scopes, limits and timing.
 #[derive(Clone)]
 pub struct PipelineConfig {
-    /// The resources.
-    pub resources: Vec<Watched>,
-    /// Namespaces to watch, each by itself; empty for all at once. Cluster-scoped resources are watched
-    /// whatever this says.
+    /// The resources to list and watch.
+    pub resources: Vec<WatchedResource>,
+    /// Namespaces to watch, with one list/watch each; empty for a single list/watch of all namespaces. Cluster-scoped
+    /// resources ignore this.
     pub namespaces: Vec<String>,
-    /// Field selector for all namespaced resources (see [`selector`](super::selector)), empty for none.
+    /// The field selector of all namespaced resources (see [`selector`](super::selector)); empty for none.
     pub selector: String,
-    /// Which objects are this process's own.
+    /// The shard of this process.
     pub shard: Shard,
-    /// Objects taken of each page of a list, 0 for all.
+    /// The maximum number of objects per kind (`--object-limit`); 0 for no limit.
     pub object_limit: u64,
-    /// What series and labels they may have.
+    /// The budgets for series and label values.
     pub budget: Arc<Budget>,
-    /// Whether every plain list takes what the server has in its cache.
+    /// Reads every paged list from the API server's watch cache (`resourceVersion=0`).
     pub use_apiserver_cache: bool,
-    /// How long things may take.
+    /// Timeouts, pauses and backoff.
     pub timing: Timing,
 }

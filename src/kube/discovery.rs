@@ -1,37 +1,38 @@
-//! Which custom resources a cluster serves: its CustomResourceDefinitions, followed like any other kind.
+//! Discovers the custom resources of a cluster by watching its CustomResourceDefinitions.
 //!
-//! The definitions are a resource without families in the same pipeline as all others, so that they are listed and
-//! watched with the same care. What they define is kept here; whoever wants to follow it is told of changes.
+//! The definitions are a resource without families in the same pipeline as all others, so they are listed and watched
+//! in the same way. Subscribers are notified when the served kinds change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::config::Watched;
-use super::target::Target;
+use super::api_resource::ApiResource;
+use super::config::WatchedResource;
 use crate::cache::{Rendered, Schema};
 use crate::resources::custom::{Definition, Resolved};
-use crate::resources::{DecodeError, Follower, ObjectBytes, Renderer};
+use crate::resources::{DecodeError, ObjectBytes, ObjectObserver, Renderer};
 use crate::telemetry::KubeMetrics;
+use crate::telemetry::kube::DefinitionEvents;
 use crate::wire::view::{Str, decode, view};
 
 view! {
-    /// What is read of a CustomResourceDefinition.
+    /// The decoded fields of a CustomResourceDefinition.
     pub struct CustomResourceDefinition<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: Spec<'a> = 2 "spec",
         status: Status<'a> = 3 "status",
     }
 
-    /// Of its metadata.
+    /// The decoded fields of its metadata.
     pub struct Metadata<'a> {
         uid: Str<'a> = 5 "uid",
         resource_version: Str<'a> = 6 "resourceVersion",
         deletion_timestamp: Option<crate::wire::view::Present> = 9 "deletionTimestamp",
     }
 
-    /// Of its spec.
+    /// The decoded fields of its spec.
     pub struct Spec<'a> {
         group: Str<'a> = 1 "group",
         names: Names<'a> = 3 "names",
@@ -39,24 +40,24 @@ view! {
         versions: Vec<Version<'a>> = 7 "versions",
     }
 
-    /// How the kind is called.
+    /// The names of the kind.
     pub struct Names<'a> {
         plural: Str<'a> = 1 "plural",
         kind: Str<'a> = 4 "kind",
     }
 
-    /// A version.
+    /// A version of the kind.
     pub struct Version<'a> {
         name: Str<'a> = 1 "name",
         served: Option<bool> = 2 "served",
     }
 
-    /// Of its status.
+    /// The decoded fields of its status.
     pub struct Status<'a> {
         conditions: Vec<Condition<'a>> = 1 "conditions",
     }
 
-    /// A condition.
+    /// A condition of the definition, such as `Established`.
     pub struct Condition<'a> {
         kind: Str<'a> = 1 "type",
         status: Str<'a> = 2 "status",
@@ -64,10 +65,10 @@ view! {
 }
 
 impl CustomResourceDefinition<'_> {
-    /// The kinds that can be asked for.
+    /// Returns the kinds that the API server serves for this definition.
     fn definitions(&self) -> Vec<Definition> {
         let mut conditions = self.status.conditions.iter();
-        // One that has conditions and is not established, or is on its way out, is not served.
+        // A definition is not served while it is being deleted, or if it has conditions but is not established.
         let is_established = |condition: &Condition<'_>| {
             &*condition.kind == "Established" && &*condition.status == "True"
         };
@@ -88,24 +89,24 @@ impl CustomResourceDefinition<'_> {
     }
 }
 
-/// The kinds that a manifest of a CustomResourceDefinition serves.
+/// Returns the kinds that a CustomResourceDefinition manifest serves.
 ///
 /// # Errors
-/// It is none.
+/// Returns an error if the object is not a CustomResourceDefinition.
 pub fn definitions(object: ObjectBytes<'_>) -> Result<Vec<Definition>, DecodeError> {
     decode::<CustomResourceDefinition<'_>>(object).map(|definition| definition.definitions())
 }
 
-/// What is defined, by the definition's uid.
-type Defined = BTreeMap<Vec<u8>, Vec<Definition>>;
+/// The defined kinds by UID of the definition.
+type DefinitionsByUid = BTreeMap<Vec<u8>, Vec<Definition>>;
 
 #[derive(Debug, Default)]
 struct State {
-    current: Defined,
-    collected: Option<Defined>,
+    current: DefinitionsByUid,
+    collected: Option<DefinitionsByUid>,
 }
 
-/// The definitions of a cluster; every clone is the same.
+/// The definitions of a cluster. Clones share their state.
 #[derive(Clone)]
 pub struct Discovery(Arc<Inner>);
 
@@ -117,7 +118,7 @@ struct Inner {
 }
 
 impl Discovery {
-    /// Nothing known yet.
+    /// Returns an empty set of definitions.
     #[must_use]
     pub fn new(metrics: &KubeMetrics) -> Self {
         let resource = "customresourcedefinitions.apiextensions.k8s.io".to_owned();
@@ -130,10 +131,10 @@ impl Discovery {
         }))
     }
 
-    /// What the pipeline has to follow for it.
+    /// Returns the resource that the pipeline has to watch.
     #[must_use]
-    pub fn watched(&self) -> Watched {
-        let target = Target {
+    pub fn watched(&self) -> WatchedResource {
+        let api = ApiResource {
             group: "apiextensions.k8s.io".to_owned(),
             version: "v1".to_owned(),
             plural: "customresourcedefinitions".to_owned(),
@@ -142,10 +143,10 @@ impl Discovery {
             protobuf: true,
             label: "*v1.CustomResourceDefinition".to_owned(),
         };
-        Watched { target, renderer: Arc::clone(&self.0) as Arc<dyn Renderer> }
+        WatchedResource { api, renderer: Arc::clone(&self.0) as Arc<dyn Renderer> }
     }
 
-    /// The kinds that are served, in a fixed order.
+    /// Returns the served kinds, sorted.
     #[must_use]
     pub fn served(&self) -> Vec<Definition> {
         let mut served: Vec<_> = self.0.state().current.values().flatten().cloned().collect();
@@ -153,23 +154,23 @@ impl Discovery {
         served
     }
 
-    /// Changes whenever what is served may have.
+    /// Returns a receiver that is notified when the served kinds may have changed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
 }
 
-impl Watched {
-    /// A custom resource.
+impl WatchedResource {
+    /// Returns a custom resource with its renderer.
     #[must_use]
     pub fn custom(resolved: Resolved) -> Self {
         let Definition { group, version, kind, plural, namespaced } = resolved.definition;
         let label = "*unstructured.Unstructured".to_owned();
-        // The server has custom resources in JSON only.
+        // The API server supports custom resources in JSON only.
         let protobuf = false;
-        let target = Target { group, version, plural, kind, namespaced, protobuf, label };
-        Self { target, renderer: resolved.renderer }
+        let api = ApiResource { group, version, plural, kind, namespaced, protobuf, label };
+        Self { api, renderer: resolved.renderer }
     }
 }
 
@@ -178,10 +179,10 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts `events` and tells of a change, if there was any.
-    fn changed(&self, events: [u64; 3], known: usize) {
+    /// Counts events and notifies subscribers if there were any.
+    fn changed(&self, events: DefinitionEvents, known: usize) {
         self.metrics.definitions(events, known);
-        if events != [0; 3] {
+        if events != DefinitionEvents::default() {
             self.changes.send_modify(|changes| *changes += 1);
         }
     }
@@ -192,7 +193,7 @@ impl Renderer for Inner {
         Arc::clone(&self.schema)
     }
 
-    fn follower(&self) -> Option<&dyn Follower> {
+    fn observer(&self) -> Option<&dyn ObjectObserver> {
         Some(self)
     }
 
@@ -205,31 +206,31 @@ impl Renderer for Inner {
     }
 }
 
-impl Follower for Inner {
-    fn collect(&self) {
+impl ObjectObserver for Inner {
+    fn begin_list(&self) {
         self.state().collected.get_or_insert_default();
     }
 
-    fn settle(&self, is_state: bool) {
+    fn end_list(&self, is_state: bool) {
         let mut state = self.state();
         let Some(collected) = state.collected.take().filter(|_| is_state) else { return };
         let old = std::mem::replace(&mut state.current, collected);
         let new = &state.current;
-        let count = |wanted: &dyn Fn(&Vec<u8>) -> bool, of: &Defined| {
+        let count = |wanted: &dyn Fn(&Vec<u8>) -> bool, of: &DefinitionsByUid| {
             of.keys().filter(|uid| wanted(uid)).count() as u64
         };
-        let events = [
-            count(&|uid| !old.contains_key(uid), new),
-            count(&|uid| old.get(uid).is_some_and(|old| new.get(uid) != Some(old)), new),
-            count(&|uid| !new.contains_key(uid), &old),
-        ];
+        let events = DefinitionEvents {
+            added: count(&|uid| !old.contains_key(uid), new),
+            updated: count(&|uid| old.get(uid).is_some_and(|old| new.get(uid) != Some(old)), new),
+            deleted: count(&|uid| !new.contains_key(uid), &old),
+        };
         let known = new.len();
         drop(state);
         self.changed(events, known);
     }
 
     fn put(&self, uid: &[u8], object: ObjectBytes<'_>, fresh: bool) {
-        // It has been read once already.
+        // The object was decoded by `render` before.
         let Ok(definitions) = definitions(object) else { return };
         let mut state = self.state();
         if let Some(collected) = state.collected.as_mut().filter(|_| fresh) {
@@ -239,7 +240,8 @@ impl Follower for Inner {
         let old = state.current.insert(uid.to_vec(), definitions);
         let known = state.current.len();
         drop(state);
-        self.changed(if old.is_none() { [1, 0, 0] } else { [0, 1, 0] }, known);
+        let is_new = u64::from(old.is_none());
+        self.changed(DefinitionEvents { added: is_new, updated: 1 - is_new, deleted: 0 }, known);
     }
 
     fn delete(&self, uid: &[u8], fresh: bool) {
@@ -251,7 +253,8 @@ impl Follower for Inner {
         let old = state.current.remove(uid);
         let known = state.current.len();
         drop(state);
-        self.changed([0, 0, u64::from(old.is_some())], known);
+        let deleted = u64::from(old.is_some());
+        self.changed(DefinitionEvents { deleted, ..DefinitionEvents::default() }, known);
     }
 }
 
@@ -268,34 +271,34 @@ mod tests {
     }
 
     #[test]
-    fn definitions_come_change_and_go() {
+    fn definitions_are_added_updated_and_removed() {
         let discovery = Discovery::new(&KubeMetrics::default());
-        let follower = discovery.0.follower().expect("itself");
+        let observer = discovery.0.observer().expect("itself");
         let plurals = || -> Vec<String> {
             let served = discovery.served().into_iter();
             served.map(|one| format!("{}/{}", one.plural, one.version)).collect()
         };
         let put = |name: &str, served, established: &str, fresh| {
             let text = definition(name, served, established);
-            follower.put(name.as_bytes(), ObjectBytes::Json(text.as_bytes()), fresh);
+            observer.put(name.as_bytes(), ObjectBytes::Json(text.as_bytes()), fresh);
         };
         let mut changes = discovery.changes();
-        follower.collect();
+        observer.begin_list();
         put("a", true, "True", true);
         put("b", false, "True", true);
         assert!(plurals().is_empty());
-        follower.settle(true);
+        observer.end_list(true);
         assert_eq!(plurals(), ["a/v1", "a/v2", "b/v2"]);
         assert!(changes.has_changed().expect("open"));
         changes.mark_unchanged();
         put("b", true, "False", false);
         assert_eq!(plurals(), ["a/v1", "a/v2"]);
         put("b", true, "True", false);
-        follower.delete(b"a", false);
+        observer.delete(b"a", false);
         assert_eq!(plurals(), ["b/v1", "b/v2"]);
-        follower.collect();
+        observer.begin_list();
         put("c", true, "True", true);
-        follower.settle(false);
+        observer.end_list(false);
         assert_eq!(plurals(), ["b/v1", "b/v2"]);
     }
 }

@@ -1,67 +1,73 @@
-//! The first sync: what of it is missing, how long that holds back what is served, and what the log says of it.
+//! The first sync: which lists are missing, how long they delay readiness, and progress in the log.
 //!
-//! A kind is missing until it was listed once. One that the server refuses, or that cannot be reached, holds back for a
-//! while only; one whose list is on its way holds back for as long as that takes. When nothing holds back any
-//! more, the first sync is over for good: later outages are the business of [`reconcile`](super::follow::reconcile).
+//! A kind is missing until its first list is complete. A kind that is denied or unreachable delays readiness up to a
+//! timeout; a kind whose list is in progress delays it until the list is complete. Once nothing is missing, the initial
+//! sync is over for good: later outages are handled by [`reconcile`](super::follow::reconcile).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{self, Instant};
 
 use super::follow::progress::Status;
 use super::pipeline::PipelineHandle;
 
-/// How often the log says how far the first lists are.
-const REPORT: Duration = Duration::from_secs(10);
+/// The interval between two progress lines in the log.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// List/watches that a line of the log names.
-const NAMED: usize = 10;
+/// The maximum number of list/watches named in a log line.
+const MAX_NAMED: usize = 10;
 
-/// Whether the first sync is over.
+/// Tracks the first sync until it is over.
 pub struct FirstSync {
     handle: PipelineHandle,
     began: Instant,
-    patience: Option<Duration>,
-    settle: Duration,
-    over: AtomicBool,
+    timeout: Option<Duration>,
+    settle_time: Duration,
+    is_over: AtomicBool,
 }
 
 impl FirstSync {
-    /// The first sync of a pipeline that has just been started. After `patience` kinds that cannot be had do not hold back
-    /// any more, `None` for never. `settle` after a list something more may be wanted because of it: definitions of custom
-    /// resources make it so.
+    /// Tracks the first sync of a pipeline that was just started. After `timeout`, kinds that cannot be listed no
+    /// longer delay readiness (`None` for never). After each list, wait `settle_time` for resources that it may add: a
+    /// list of CustomResourceDefinitions does.
     #[must_use]
-    pub fn new(handle: PipelineHandle, patience: Option<Duration>, settle: Duration) -> Self {
-        Self { handle, began: Instant::now(), patience, settle, over: AtomicBool::new(false) }
+    pub fn new(handle: PipelineHandle, timeout: Option<Duration>, settle_time: Duration) -> Self {
+        Self {
+            handle,
+            began: Instant::now(),
+            timeout,
+            settle_time,
+            is_over: AtomicBool::new(false),
+        }
     }
 
-    /// What is still waited for, in words for an operator; nothing from the end of the first sync on.
+    /// Returns descriptions of the missing kinds for operators. Empty once the first sync is over.
     pub fn missing(&self) -> Vec<String> {
-        if self.over.load(Ordering::Relaxed) {
+        if self.is_over.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        let late = self.patience.is_some_and(|patience| self.began.elapsed() >= patience);
+        let timed_out = self.timeout.is_some_and(|timeout| self.began.elapsed() >= timeout);
         let missing = match self.handle.first_lists() {
             None => vec!["the first lists".to_owned()],
             Some(lists) => {
-                let missing = waited_for(&lists, late);
-                if missing.is_empty() && !late { self.further(&lists) } else { missing }
+                let missing = incomplete(&lists, timed_out);
+                if missing.is_empty() && !timed_out { self.queued(&lists) } else { missing }
             }
         };
         if missing.is_empty() {
-            self.over.store(true, Ordering::Relaxed);
+            self.is_over.store(true, Ordering::Relaxed);
         }
         missing
     }
 }
 
 impl FirstSync {
-    /// What is wanted beside complete lists: kinds that wait for their turn, or may still come to be wanted.
-    fn further(&self, lists: &[Status]) -> Vec<String> {
+    /// Returns the kinds that are still queued, or a note that CustomResourceDefinitions were listed a moment ago.
+    fn queued(&self, lists: &[Status]) -> Vec<String> {
         let last = lists.iter().filter_map(|list| list.listed).max();
         let settled =
-            last.and_then(|last| last.elapsed().ok()).is_none_or(|age| age >= self.settle);
+            last.and_then(|last| last.elapsed().ok()).is_none_or(|age| age >= self.settle_time);
         if settled {
             self.handle.pending().to_vec()
         } else {
@@ -70,42 +76,41 @@ impl FirstSync {
     }
 }
 
-/// Those of these list/watches that are waited for; when it is late, only if one of them may still succeed.
-fn waited_for(lists: &[Status], late: bool) -> Vec<String> {
+/// Returns the incomplete list/watches. If `timed_out`, returns none unless at least one of them has not failed yet.
+fn incomplete(lists: &[Status], timed_out: bool) -> Vec<String> {
     let missing = || lists.iter().filter(|list| list.listed.is_none());
-    if late && missing().all(|list| list.failure.is_some()) {
+    if timed_out && missing().all(|list| list.failure.is_some()) {
         return Vec::new();
     }
-    missing().map(described).collect()
+    missing().map(describe).collect()
 }
 
-fn described(list: &Status) -> String {
+fn describe(list: &Status) -> String {
     let failure = list.failure.as_ref().map(|failure| format!(": {}", failure.message));
-    named(list) + &failure.unwrap_or_default()
+    describe_scope(list) + &failure.unwrap_or_default()
 }
 
-fn named(list: &Status) -> String {
+fn describe_scope(list: &Status) -> String {
     match &list.namespace {
         Some(namespace) => format!("{} in {namespace}", list.resource),
         None => list.resource.clone(),
     }
 }
 
-/// Says in the log how far the first lists are, until they are complete.
-pub async fn report(handle: PipelineHandle) {
-    let began = Instant::now();
-    while timeout(REPORT, handle.ready()).await.is_err() {
+/// Logs the progress of the first sync, which started at `began`, until it is complete.
+pub async fn log_first_lists(handle: PipelineHandle, began: Instant) {
+    while time::timeout(LOG_INTERVAL, handle.ready()).await.is_err() {
         let lists = handle.status();
         let missing: Vec<String> =
-            lists.iter().filter(|list| list.listed.is_none()).map(named).collect();
-        let more = missing.len().saturating_sub(NAMED);
+            lists.iter().filter(|list| list.listed.is_none()).map(describe_scope).collect();
+        let more = missing.len().saturating_sub(MAX_NAMED);
         let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
         tracing::info!(
             lists = lists.len(),
             complete = lists.len() - missing.len(),
             objects = objects(&lists),
             missing = missing[..missing.len() - more].join(", ") + &and_more,
-            "The first lists are on their way"
+            "First lists in progress"
         );
     }
     let lists = handle.status();
@@ -114,7 +119,7 @@ pub async fn report(handle: PipelineHandle) {
         complete = lists.iter().filter(|list| list.listed.is_some()).count(),
         objects = objects(&lists),
         took = ?began.elapsed(),
-        "The first lists are done"
+        "First lists complete"
     );
 }
 
@@ -151,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_holds_back_for_a_while_only() {
+    fn unlistable_kinds_delay_readiness_up_to_the_timeout() {
         let (pods, nodes) = (list("pods", true, None), list("nodes", false, None));
         let secrets = list("secrets", false, Some("403 Forbidden"));
         let forbidden = "secrets in a: 403 Forbidden";
-        for (lists, late, want) in [
+        for (lists, timed_out, want) in [
             (vec![pods.clone()], false, vec![]),
             (vec![pods.clone(), nodes.clone(), secrets.clone()], false, vec!["nodes", forbidden]),
             (vec![pods.clone(), nodes, secrets.clone()], true, vec!["nodes", forbidden]),
@@ -163,7 +168,7 @@ mod tests {
             (vec![pods, secrets], true, vec![]),
             (vec![], false, vec![]),
         ] {
-            assert_eq!(waited_for(&lists, late), want, "{late}");
+            assert_eq!(incomplete(&lists, timed_out), want, "{timed_out}");
         }
     }
 }

@@ -1,24 +1,24 @@
-//! The Kubernetes side: objects of the API server become text in the cache.
+//! The Kubernetes pipeline: lists and watches resources and renders their objects into the cache.
 //!
-//! A [`Pipeline`] lists and watches every resource on a [`Client`]: response bodies are cut into objects
-//! by [`frame`], rendered one at a time and put into a store; [`machine`](follow::machine) says what to ask the server
-//! next. [`reconcile`](follow::reconcile) brings what is followed in line with a new configuration, kind by kind. Objects
-//! never outlive the chunk they came in. Nothing here knows families or how text is served, and nothing
-//! knows the StatsD side.
+//! A [`Pipeline`] lists and watches every resource through a [`Client`]. [`frame`] cuts response bodies into objects,
+//! which are rendered one at a time and put into a store; [`machine`](follow::machine) decides on the next request.
+//! [`reconcile`](follow::reconcile) applies a new configuration, one kind at a time. An object does not outlive the
+//! chunk it arrived in. This room does not depend on metric families, on the HTTP server or on StatsD.
 
+mod api_resource;
 pub(crate) mod autosharding;
 pub(crate) mod client;
 mod config;
 pub(crate) mod discovery;
-pub mod facts;
 mod first_sync;
 mod follow;
 pub mod frame;
-/// Histories of which a fuzz target says what happens.
+/// Random histories, driven by a fuzz target.
 #[cfg(fuzzing)]
 #[path = "tests/history/mod.rs"]
 #[allow(dead_code, unused_imports)]
 pub mod history;
+mod lean_objects;
 mod namespaces;
 mod peers;
 mod pipeline;
@@ -26,18 +26,18 @@ pub(crate) mod resharding;
 mod reviews;
 pub(crate) mod selector;
 pub(crate) mod shard;
-mod target;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
 pub(crate) mod value_errors;
 
+pub use api_resource::ApiResource;
 pub use client::{Client, ClientError, ClientOptions, check_url};
-pub use config::{PipelineConfig, Watched};
-pub use first_sync::{FirstSync, report};
+pub use config::{PipelineConfig, WatchedResource};
+pub use first_sync::{FirstSync, log_first_lists};
 pub use follow::backoff::{Backoff, BackoffConfig};
 pub use follow::progress::{Errors, Failure, ListWatch, Phase, Status};
-pub use follow::watch::Timing;
-pub use namespaces::report_missing;
+pub use follow::timing::Timing;
+pub use namespaces::warn_about_missing_namespaces;
 pub use pipeline::{Pipeline, PipelineHandle};
-pub use reviews::{Account, Judgement};
-pub use target::Target;
+pub use reviews::{Account, Decision};

@@ -1,24 +1,25 @@
-//! Namespaces that are to be followed and do not exist: the API server answers their lists as if they were empty, so
-//! that a slip of the pen in `--namespaces` would look like a quiet namespace.
+//! Reports configured namespaces that do not exist. The API server answers their lists with empty lists, so a typo in
+//! `--namespaces` would otherwise look like an empty namespace.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use ::kube::Api;
+use ::kube::api::ListParams;
+use k8s_openapi::api::core::v1::Namespace;
 use tokio::time::sleep;
 
 use super::client::{Client, ClientError};
 use super::pipeline::PipelineHandle;
-use super::target::encode;
 
-/// The first pause while the API server does not answer, which doubles each time.
+/// The first pause after a failed request; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// What it grows to.
+/// The longest pause between two requests.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Asks once for each of these namespaces, after the first lists, and says in the log which there are not. Who may not
-/// list namespaces learns nothing: where rights are by namespace, those of one that does not exist are missing as well.
-pub async fn report_missing(
+/// Looks up each namespace once after the first sync and logs the missing ones. Does nothing if namespaces cannot be
+/// listed: with permissions per namespace, a missing namespace is indistinguishable from a forbidden one.
+pub async fn warn_about_missing_namespaces(
     client: Arc<Client>,
     handle: PipelineHandle,
     mut namespaces: Vec<String>,
@@ -34,40 +35,26 @@ pub async fn report_missing(
     }
     if !missing.is_empty() {
         let namespaces = missing.join(", ");
-        tracing::warn!(
-            namespaces,
-            "there is no such namespace, nothing can be shown of it until there is (--namespaces)"
-        );
+        tracing::warn!(namespaces, "namespaces do not exist (--namespaces)");
     }
-    handle.note_missing(missing);
+    handle.set_missing_namespaces(missing);
 }
 
-/// Whether there is such a namespace; `None` if the API server will not say. Asks until it answers.
+/// Returns whether a namespace exists, or `None` if the API server denies the request. Retries until the server
+/// answers.
 async fn exists(client: &Client, namespace: &str) -> Option<bool> {
-    #[derive(Deserialize)]
-    struct List {
-        items: Vec<Item>,
-    }
-    #[derive(Deserialize)]
-    struct Item {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    struct Metadata {
-        name: String,
-    }
-    // A list, though of one: those who follow namespaces may list them, not get one.
-    let mut path = "/api/v1/namespaces?fieldSelector=metadata.name%3D".to_owned();
-    encode(&mut path, namespace);
+    // A list with a field selector, because the roles for `--namespaces` allow `list` but not `get`.
+    let namespaces: Api<Namespace> = Api::all(client.api());
+    let named = ListParams::default().fields(&format!("metadata.name={namespace}"));
     let mut pause = FIRST_PAUSE;
     loop {
-        match client.fetch(&path).await {
-            Ok(body) => {
-                let list: List = serde_json::from_slice(&body).ok()?;
-                return Some(list.items.iter().any(|item| item.metadata.name == namespace));
+        match client.answer(namespaces.list(&named)).await {
+            Ok(list) => {
+                let names = list.items.iter().map(|item| item.metadata.name.as_deref());
+                return Some(names.flatten().any(|name| name == namespace));
             }
             Err(ClientError::Refused { code: 400 | 403..=407, message, .. }) => {
-                tracing::debug!(namespace, message, "it is not known whether the namespace exists");
+                tracing::debug!(namespace, message, "cannot check whether the namespace exists");
                 return None;
             }
             Err(_) => {

@@ -1,8 +1,7 @@
-//! How far the other pods of a StatefulSet are on the way to another share.
+//! Polls the other pods of a StatefulSet for their stage of a resharding.
 //!
-//! Each pod says so among its own metrics. The API server is asked where the others are, which needs no more rights than
-//! finding the pod of this process; nothing is written. What follows from the answers is the matter of
-//! `resharding`.
+//! Each pod reports its stage in its own metrics. The addresses of pods come from the API server, with the permissions
+//! that finding the own pod needs anyway; nothing is written. `resharding` acts on the stages.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -10,115 +9,119 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::rustls::sign::CertifiedKey;
 
-use super::autosharding::get;
 use super::client::Client;
+use super::lean_objects;
 
-/// The name of the series by which a pod says how far it is.
+/// The metric that reports the stage of a pod.
 const SERIES: &str = "kstatd_kubernetes_shard_stage";
 
-/// What is asked for: that series alone.
+/// The request for that metric alone.
 const PATH: &str = "/metrics?name%5B%5D=kstatd_kubernetes_shard_stage";
 
-/// How long an answer may take.
-const ANSWER: Duration = Duration::from_millis(500);
+/// The timeout of a request.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Between two rounds, while somebody answers and while nobody does.
-const PAUSES: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(500)];
+/// The shortest pause between two polls if a pod has answered.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// How many requests a second are sent to others at most, so long as a round does not take longer than the longer pause.
-const REQUESTS: u32 = 400;
+/// The pause between two polls if no pod has answered.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Between two questions to the API server where a pod is that was somewhere and does not answer there.
-const LOOK_UP_AGAIN: Duration = Duration::from_secs(10);
+/// The maximum rate of requests per second. It never extends the pause beyond [`IDLE_POLL_INTERVAL`].
+const MAX_REQUEST_RATE: u32 = 400;
 
-/// Between two questions where a pod is that is nowhere yet, times the square of the number of pods that are asked for:
-/// so all together ask as often as one does. Pods that heard of a new one at moments further apart than the longest of
-/// these would not show what they gained together.
-const LOOK_UP: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(4)];
+/// The interval between two lookups of a pod that does not answer at its last address.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long after one another the API server is asked where one of so many pods is that is nowhere yet.
-fn look_up(pods: usize) -> Duration {
-    let [shortest, longest] = LOOK_UP;
+/// The shortest interval between two lookups of a pod without an address. It is multiplied by the square of the number of
+/// pods to look up, so that all pods together send as many requests as one would.
+const MIN_LOOKUP_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The longest interval between two lookups of a pod without an address. It bounds how far apart two pods can learn of
+/// a new pod, and so the time between their steps.
+const MAX_LOOKUP_INTERVAL: Duration = Duration::from_secs(4);
+
+/// Returns the interval between two lookups of each of `pods` pods without an address.
+fn lookup_interval(pods: usize) -> Duration {
     let pods = u32::try_from(pods).unwrap_or(u32::MAX);
-    shortest.saturating_mul(pods.saturating_mul(pods)).min(longest)
+    MIN_LOOKUP_INTERVAL.saturating_mul(pods.saturating_mul(pods)).min(MAX_LOOKUP_INTERVAL)
 }
 
-/// How far a pod is, as the others see it.
-pub(super) mod level {
-    /// It starts, and shows what it has or nothing.
+/// The stages that pods report, in order.
+pub(super) mod peer_stage {
+    /// The pod is starting and exposes what it has, or nothing.
     pub(crate) const STARTING: i64 = -1;
-    /// It does not follow all that it gains, or belongs to another number of shards.
+    /// The pod has not listed all gained objects yet, or has another number of shards.
     pub(crate) const BEHIND: i64 = 0;
-    /// It follows all that it gains.
+    /// The pod has listed all gained objects.
     pub(crate) const PREPARED: i64 = 1;
-    /// It shows what it gained.
+    /// The pod exposes its gained objects.
     pub(crate) const SHOWN: i64 = 2;
-    /// It does not show what it lost.
+    /// The pod has dropped its lost objects.
     pub(crate) const DONE: i64 = 3;
 }
 
-/// What was heard in a round: how far each of the others is, `None` for who cannot be asked.
+/// The result of one poll: the stage of each of the other pods, `None` for a pod that did not answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Levels {
-    asked: bool,
-    levels: Vec<Option<i64>>,
+pub(super) struct PeerStages {
+    has_polled: bool,
+    stages: Vec<Option<i64>>,
 }
 
-impl Levels {
-    /// A round in which these were the answers.
-    pub(super) fn of(levels: Vec<Option<i64>>) -> Self {
-        Self { asked: true, levels }
+impl PeerStages {
+    /// Returns the result of a poll with these answers.
+    pub(super) fn from_answers(stages: Vec<Option<i64>>) -> Self {
+        Self { has_polled: true, stages }
     }
 
-    /// What each of the others said, for the log.
-    pub(super) fn levels(&self) -> &[Option<i64>] {
-        &self.levels
+    /// Returns the stages of the other pods, for the log.
+    pub(super) fn stages(&self) -> &[Option<i64>] {
+        &self.stages
     }
 
-    /// Whether there was a round at all.
-    pub(super) fn is_asked(&self) -> bool {
-        self.asked
+    /// Returns true if there has been a poll.
+    pub(super) fn has_polled(&self) -> bool {
+        self.has_polled
     }
 
-    /// Whether everybody is that far. Nobody is everybody only where there is no other pod.
-    pub(super) fn are_all(&self, level: i64) -> bool {
-        self.asked && self.levels.iter().all(|one| one.is_some_and(|one| one >= level))
+    /// Returns true if, according to a poll, all other pods have reached `stage`. Also true if there are no other pods.
+    pub(super) fn have_all_reached(&self, stage: i64) -> bool {
+        self.has_polled && self.stages.iter().all(|one| one.is_some_and(|one| one >= stage))
     }
 
-    /// Whether one that answers is not that far.
-    pub(super) fn is_someone_below(&self, level: i64) -> bool {
-        self.levels.iter().flatten().any(|&one| one < level)
+    /// Returns true if a pod that answers has not reached `stage`.
+    pub(super) fn is_any_below(&self, stage: i64) -> bool {
+        self.stages.iter().flatten().any(|&one| one < stage)
     }
 
-    /// Whether one that answers is on its way.
-    pub(super) fn is_someone_waiting(&self) -> bool {
-        self.levels.iter().flatten().any(|one| (level::BEHIND..level::DONE).contains(one))
+    /// Returns true if a pod that answers is in a transition.
+    pub(super) fn is_any_in_transition(&self) -> bool {
+        self.stages.iter().flatten().any(|one| (peer_stage::BEHIND..peer_stage::DONE).contains(one))
     }
 }
 
-/// Gives the certificate and key that our own listeners show now, which those of all pods share.
-pub type OwnIdentity = Arc<
+/// Returns the current certificate and key of the own listeners, which all pods share.
+pub type ListenerIdentity = Arc<
     dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<CertifiedKey>, String>> + Send>>
         + Send
         + Sync,
 >;
 
-/// How the telemetry listeners of the others are asked.
+/// The way to connect to the telemetry listeners of other pods.
 #[derive(Clone)]
-pub struct Asking {
-    /// Their port.
+pub struct PeerOptions {
+    /// The port of the telemetry listener.
     pub port: u16,
-    /// Over TLS, if they speak it: only who shows our own certificate is asked.
-    pub identity: Option<OwnIdentity>,
+    /// Connects over TLS and accepts only servers with the own certificate. `None` for plain HTTP.
+    pub identity: Option<ListenerIdentity>,
 }
 
-impl Asking {
+impl PeerOptions {
     async fn client(&self, ip: IpAddr) -> Option<Client> {
         let identity = match &self.identity {
             Some(identity) => Some(identity().await.ok()?),
@@ -128,10 +131,10 @@ impl Asking {
     }
 }
 
-/// Asks the others, again and again. Dropping it ends that.
+/// Polls other pods periodically. Stops when dropped.
 pub(super) struct Peers {
     total: i64,
-    heard: watch::Receiver<Levels>,
+    received: watch::Receiver<PeerStages>,
     task: AbortHandle,
 }
 
@@ -142,50 +145,50 @@ impl Drop for Peers {
 }
 
 impl Peers {
-    /// Asks the pods of these names how far they are on the way to `total` shards.
-    pub(super) fn ask(
+    /// Starts to poll pods for their stage of a resharding to `total` shards.
+    pub(super) fn poll(
         client: Arc<ArcSwap<Client>>,
         namespace: String,
         names: Vec<String>,
-        asking: &Asking,
+        options: &PeerOptions,
         total: i64,
     ) -> Self {
-        let (sender, heard) = watch::channel(Levels::default());
-        let look_up = look_up(names.len());
+        let (sender, received) = watch::channel(PeerStages::default());
+        let lookup_interval = lookup_interval(names.len());
         let peer = |(number, name)| {
-            let (address, looked_up, client) = (None, None, None);
-            let asking = asking.clone();
-            Peer { number, name, asking, address, looked_up, look_up, client }
+            let (address, last_lookup, client) = (None, None, None);
+            let options = options.clone();
+            Peer { number, name, options, address, last_lookup, lookup_interval, client }
         };
         let peers = names.into_iter().enumerate().map(peer).collect();
-        let task = tokio::spawn(ask(client, namespace, peers, total, sender)).abort_handle();
-        Self { total, heard, task }
+        let task = tokio::spawn(poll_peers(client, namespace, peers, total, sender)).abort_handle();
+        Self { total, received, task }
     }
 
-    /// The number of shards that they are asked about.
+    /// Returns the number of shards that the pods are polled for.
     pub(super) fn total(&self) -> i64 {
         self.total
     }
 
-    /// What was heard last.
-    pub(super) fn latest(&mut self) -> Levels {
-        self.heard.borrow_and_update().clone()
+    /// Returns the result of the latest poll.
+    pub(super) fn latest(&mut self) -> PeerStages {
+        self.received.borrow_and_update().clone()
     }
 
-    /// Completes when that has changed.
+    /// Completes when the result has changed.
     pub(super) async fn changed(&mut self) {
-        if self.heard.changed().await.is_err() {
+        if self.received.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 }
 
-async fn ask(
+async fn poll_peers(
     client: Arc<ArcSwap<Client>>,
     namespace: String,
     mut peers: Vec<Peer>,
     total: i64,
-    heard: watch::Sender<Levels>,
+    received: watch::Sender<PeerStages>,
 ) {
     let (namespace, pods): (Arc<str>, usize) = (namespace.into(), peers.len());
     loop {
@@ -193,93 +196,84 @@ async fn ask(
         for mut peer in peers.drain(..) {
             let (client, namespace) = (client.load_full(), Arc::clone(&namespace));
             answers.spawn(async move {
-                let level = timeout(ANSWER, peer.level(&client, &namespace, total)).await;
-                (peer, level.ok().flatten())
+                let stage = timeout(TIMEOUT, peer.stage(&client, &namespace, total)).await;
+                (peer, stage.ok().flatten())
             });
         }
-        let mut levels = vec![None; pods];
+        let mut stages = vec![None; pods];
         while let Some(answer) = answers.join_next().await {
-            // One whose task has a fault is not asked again, nor is it taken for one that answers.
-            if let Ok((peer, level)) = answer {
-                levels[peer.number] = level;
+            // A pod whose task panicked is not polled again and counts as not answering.
+            if let Ok((peer, stage)) = answer {
+                stages[peer.number] = stage;
                 peers.push(peer);
             }
         }
-        let [often, seldom] = PAUSES;
-        let crowded = Duration::from_secs(1) * u32::try_from(pods).unwrap_or(u32::MAX) / REQUESTS;
-        let answered = levels.iter().any(Option::is_some);
-        let pause = if answered { crowded.clamp(often, seldom) } else { seldom };
-        let levels = Levels::of(levels);
-        heard.send_if_modified(|known| {
-            let differs = *known != levels;
-            *known = levels;
+        let min_pause =
+            Duration::from_secs(1) * u32::try_from(pods).unwrap_or(u32::MAX) / MAX_REQUEST_RATE;
+        let answered = stages.iter().any(Option::is_some);
+        let pause = if answered {
+            min_pause.clamp(POLL_INTERVAL, IDLE_POLL_INTERVAL)
+        } else {
+            IDLE_POLL_INTERVAL
+        };
+        let stages = PeerStages::from_answers(stages);
+        received.send_if_modified(|known| {
+            let differs = *known != stages;
+            *known = stages;
             differs
         });
         sleep(pause).await;
     }
 }
 
-/// Another pod.
+/// Another pod of the StatefulSet.
 struct Peer {
-    /// Its place among the answers.
+    /// The index in the result of a poll.
     number: usize,
     name: String,
-    asking: Asking,
-    /// Where it was when the API server was asked last.
+    options: PeerOptions,
+    /// The address from the last lookup.
     address: Option<IpAddr>,
-    /// When that was.
-    looked_up: Option<Instant>,
-    /// How long after that it is asked again, while there is no address.
-    look_up: Duration,
-    /// What has had an answer of it the last time.
+    /// The time of the last lookup.
+    last_lookup: Option<Instant>,
+    /// The interval between two lookups without an address.
+    lookup_interval: Duration,
+    /// The client of the last successful request.
     client: Option<Client>,
 }
 
-#[derive(Deserialize)]
-struct Pod {
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Status {
-    #[serde(default, rename = "podIP")]
-    pod_ip: String,
-}
-
 impl Peer {
-    /// How far it is, unless it cannot be asked. It may be dropped at any time.
-    async fn level(&mut self, api: &Client, namespace: &str, total: i64) -> Option<i64> {
-        // One that did not answer may be elsewhere.
+    /// Returns the stage of the pod, or `None` if it cannot be polled. Cancel safe.
+    async fn stage(&mut self, api: &Client, namespace: &str, total: i64) -> Option<i64> {
+        // A pod that does not answer may have a new address.
         let known = self.client.take();
-        let pause = if self.address.is_some() { LOOK_UP_AGAIN } else { self.look_up };
-        if known.is_none() && self.looked_up.is_none_or(|last| last.elapsed() >= pause) {
-            self.looked_up = Some(Instant::now());
-            let path = format!("/api/v1/namespaces/{namespace}/pods/{}", self.name);
-            if let Ok(Pod { status }) = get::<Pod>(api, &path).await {
-                self.address = status.pod_ip.parse().ok();
+        let pause = if self.address.is_some() { REFRESH_INTERVAL } else { self.lookup_interval };
+        if known.is_none() && self.last_lookup.is_none_or(|last| last.elapsed() >= pause) {
+            self.last_lookup = Some(Instant::now());
+            let pods = lean_objects::pods(api, namespace);
+            if let Ok(pod) = api.answer(pods.get(&self.name)).await {
+                self.address = pod.status.and_then(|status| status.pod_ip?.parse().ok());
             }
         }
         let client = match known {
             Some(known) => known,
-            None => self.asking.client(self.address?).await?,
+            None => self.options.client(self.address?).await?,
         };
         let body = client.fetch(PATH).await.ok()?;
         self.client = Some(client);
-        read(std::str::from_utf8(&body).ok()?, total)
+        stage_from_metrics(&body, total)
     }
 }
 
-/// What a pod says about the way to `total` shards.
-fn read(metrics: &str, total: i64) -> Option<i64> {
+/// Reads the stage of a resharding to `total` shards from a pod's metrics.
+fn stage_from_metrics(metrics: &str, total: i64) -> Option<i64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix(SERIES)?.strip_prefix('{'))?;
     let (labels, value) = line.rsplit_once("} ")?;
     if labels == format!("total=\"{total}\"") {
         value.parse().ok()
     } else {
-        // Which it has not heard of.
-        Some(level::BEHIND)
+        // The pod has not observed this number of shards yet.
+        Some(peer_stage::BEHIND)
     }
 }
 
@@ -288,25 +282,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_pod_says() {
+    fn stage_is_read_from_metrics() {
         let metrics = "# HELP x y\n# TYPE kstatd_kubernetes_shard_stage gauge\n\
                        kstatd_kubernetes_shard_stage{total=\"3\"} 2\n";
-        assert_eq!(read(metrics, 3), Some(2));
-        assert_eq!(read(metrics, 2), Some(0));
-        assert_eq!(read("", 3), None);
-        assert_eq!(read("kstatd_kubernetes_shard_stage{total=\"3\"} x\n", 3), None);
+        assert_eq!(stage_from_metrics(metrics, 3), Some(2));
+        assert_eq!(stage_from_metrics(metrics, 2), Some(0));
+        assert_eq!(stage_from_metrics("", 3), None);
+        assert_eq!(stage_from_metrics("kstatd_kubernetes_shard_stage{total=\"3\"} x\n", 3), None);
     }
 
     #[test]
-    fn the_api_server_is_asked_no_more_by_many() {
-        let pauses = [1, 2, 3, 9, 127].map(look_up);
+    fn lookups_do_not_grow_with_the_number_of_pods() {
+        let pauses = [1, 2, 3, 9, 127].map(lookup_interval);
         assert_eq!(pauses, [50, 200, 450, 4000, 4000].map(Duration::from_millis));
     }
 
     #[test]
-    fn nobody_is_everybody() {
-        assert!(Levels::of(Vec::new()).are_all(3) && !Levels::default().are_all(1));
-        assert!(!Levels::of(vec![Some(3), None]).are_all(1));
-        assert!(!Levels::of(vec![None]).is_someone_below(3));
+    fn missing_answers_are_not_agreement() {
+        assert!(
+            PeerStages::from_answers(Vec::new()).have_all_reached(3)
+                && !PeerStages::default().have_all_reached(1)
+        );
+        assert!(!PeerStages::from_answers(vec![Some(3), None]).have_all_reached(1));
+        assert!(!PeerStages::from_answers(vec![None]).is_any_below(3));
     }
 }

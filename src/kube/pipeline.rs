@@ -1,4 +1,4 @@
-//! The Kubernetes side as a whole: what is to be followed, and how it is doing.
+//! The running pipeline and the handle to query it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,147 +6,141 @@ use tokio::sync::watch;
 
 use super::client::{Client, ClientError};
 use super::config::PipelineConfig;
-use super::facts::{self, Facts};
 use super::follow::following::Plan;
 use super::follow::progress::{ListWatch, Progress, Pulse, Status};
-use super::follow::reconcile::{Reconciler, Situation, Wanted};
-use super::follow::watch::{Shared, Timing};
-use super::follow::worker::{Pace, Worker};
+use super::follow::reconcile::{ReconcileStatus, Reconciler, Wanted};
+use super::follow::shared::Shared;
+use super::follow::timing::Timing;
+use super::follow::worker::{WakeupBatcher, Worker};
+use super::snapshot::{self, PipelineSnapshot};
 use crate::cache::Catalog;
 use crate::exposition::family::{Collect, Family};
 use crate::telemetry::KubeMetrics;
 
-/// The running list/watches. Dropping it ends them.
+/// Objects without series because of a budget.
+pub(crate) struct RejectedObjects {
+    /// The `resource` label of own metrics.
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) count: u64,
+}
+
+/// The running list/watches. They stop when this is dropped.
 pub struct Pipeline {
     worker: Worker,
     wanted: watch::Sender<Wanted>,
     handle: PipelineHandle,
 }
 
-/// What can be asked of a running pipeline; cheap to clone.
+/// A handle to query a running pipeline; cheap to clone.
 #[derive(Clone)]
 pub struct PipelineHandle {
-    situation: watch::Receiver<Situation>,
+    situation: watch::Receiver<ReconcileStatus>,
     progress: Arc<Mutex<Vec<Arc<Progress>>>>,
     missing_namespaces: Arc<Mutex<Vec<String>>>,
 }
 
 impl Pipeline {
-    /// Registers the stores of all resources with `catalog` and begins to fill them, on a thread of its
-    /// own: one task for each resource, or for each resource in each namespace.
+    /// Registers the stores of all resources with `catalog` and starts to fill them on a separate thread, with one task
+    /// for each resource, or for each resource in each namespace. [`Pipeline::reconfigure`] recognizes the client by
+    /// its `Arc`.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// Returns an error if the thread cannot be started.
     pub fn start(
-        client: &Client,
-        config: &PipelineConfig,
-        catalog: &Catalog,
-        metrics: &KubeMetrics,
-    ) -> Result<Self, ClientError> {
-        Self::follow(&Arc::new(client.clone()), config, catalog, metrics)
-    }
-
-    /// The same with a client that can be told from others when the [configuration
-    /// changes](Pipeline::change).
-    ///
-    /// # Errors
-    /// The thread cannot be started.
-    pub fn follow(
         client: &Arc<Client>,
         config: &PipelineConfig,
         catalog: &Catalog,
         metrics: &KubeMetrics,
     ) -> Result<Self, ClientError> {
         let wanted = Wanted { number: 1, plans: plans(client, config) };
-        Self::begin(wanted, &config.timing, catalog, metrics)
+        Self::spawn(wanted, &config.timing, catalog, metrics)
     }
 
-    /// Follows nothing until the first [change](Pipeline::change), which has the number 1, and is not ready until then.
+    /// Watches nothing, and is not ready, until the first [change](Pipeline::reconfigure), which gets number 1.
     ///
     /// # Errors
-    /// The thread cannot be started.
-    pub fn idle(
+    /// Returns an error if the thread cannot be started.
+    pub fn start_idle(
         timing: &Timing,
         catalog: &Catalog,
         metrics: &KubeMetrics,
     ) -> Result<Self, ClientError> {
-        Self::begin(Wanted { number: 0, plans: Arc::default() }, timing, catalog, metrics)
+        Self::spawn(Wanted { number: 0, plans: Arc::default() }, timing, catalog, metrics)
     }
 
-    /// The same as [`Pipeline::start`] on the event loop of the caller, and so in its time.
+    /// Like [`Pipeline::start`], but on the caller's event loop and with its clock.
     ///
     /// # Errors
-    /// None.
+    /// Never fails.
     #[cfg(any(test, fuzzing))]
-    pub(super) fn start_here(
+    pub(super) fn start_on_this_thread(
         client: &Client,
         config: &PipelineConfig,
         catalog: &Catalog,
         metrics: &KubeMetrics,
     ) -> Result<Self, ClientError> {
         let wanted = Wanted { number: 1, plans: plans(&Arc::new(client.clone()), config) };
-        Self::on(wanted, &config.timing, catalog, metrics, |reconciler, pace| {
-            Ok(Worker::here(reconciler.run(), pace))
+        Self::launch(wanted, &config.timing, catalog, metrics, |reconciler, batcher| {
+            Ok(Worker::here(reconciler.run(), batcher))
         })
     }
 
-    fn begin(
+    fn spawn(
         wanted: Wanted,
         timing: &Timing,
         catalog: &Catalog,
         metrics: &KubeMetrics,
     ) -> Result<Self, ClientError> {
-        Self::on(wanted, timing, catalog, metrics, |reconciler, pace| {
-            Worker::start(reconciler.run(), pace)
+        Self::launch(wanted, timing, catalog, metrics, |reconciler, batcher| {
+            Worker::start(reconciler.run(), batcher)
         })
     }
 
-    fn on(
+    fn launch(
         wanted: Wanted,
         timing: &Timing,
         catalog: &Catalog,
         metrics: &KubeMetrics,
-        launch: impl FnOnce(Reconciler, Arc<Pace>) -> std::io::Result<Worker>,
+        start_worker: impl FnOnce(Reconciler, Arc<WakeupBatcher>) -> std::io::Result<Worker>,
     ) -> Result<Self, ClientError> {
-        let pace = Arc::new(Pace::new(timing.gather));
-        let (wanted, orders) = watch::channel(wanted);
-        let (sender, situation) = watch::channel(Situation::default());
+        let batcher = Arc::new(WakeupBatcher::new(timing.gather));
+        let (wanted, configurations) = watch::channel(wanted);
+        let (sender, situation) = watch::channel(ReconcileStatus::default());
         let progress = Arc::default();
         let reconciler = Reconciler::new(
             catalog.clone(),
             metrics.clone(),
-            Arc::clone(&pace),
+            Arc::clone(&batcher),
             Arc::new(Shared::new(timing)),
-            orders,
+            configurations,
             sender,
             Arc::clone(&progress),
         );
-        let worker = launch(reconciler, pace).map_err(ClientError::Thread)?;
+        let worker = start_worker(reconciler, batcher).map_err(ClientError::Thread)?;
         let missing_namespaces = Arc::default();
         let handle = PipelineHandle { situation, progress, missing_namespaces };
         Ok(Self { worker, wanted, handle })
     }
 
-    /// Follows this from here on; the number of the change is returned, for
-    /// [`PipelineHandle::is_in_force`]. Kinds for which nothing has changed (the client neither: it must
-    /// be the same `Arc`) go on untouched, others are listed aside, one after the other, and swapped in
-    /// when they are complete. Until then the old state of a kind stays and is kept up to date. A later
-    /// change takes the place of an earlier one that is still on its way.
-    pub fn change(&self, client: &Arc<Client>, config: &PipelineConfig) -> u64 {
+    /// Applies a new configuration and returns the number of the change for [`PipelineHandle::is_applied`]. Kinds that
+    /// have not changed are left alone, provided that the client is the same `Arc`. Others are listed into separate
+    /// stores, one kind after another, and exchanged once complete; until then their old state stays exposed and up to
+    /// date. A new change supersedes an unfinished one.
+    pub fn reconfigure(&self, client: &Arc<Client>, config: &PipelineConfig) -> u64 {
         let plans = plans(client, config);
         self.wanted.send_modify(|wanted| *wanted = Wanted { number: wanted.number + 1, plans });
         self.worker.rouse();
         self.wanted.borrow().number
     }
 
-    /// What can be asked of it.
+    /// Returns a handle to query the pipeline.
     #[must_use]
     pub fn handle(&self) -> PipelineHandle {
         self.handle.clone()
     }
 
-    /// Ends all list/watches and waits until their connections are given up. The stores keep what they
-    /// have.
+    /// Stops all list/watches and waits until their connections are closed. The stores keep their contents.
     pub async fn stop(self) {
         self.worker.stop().await;
     }
@@ -156,125 +150,126 @@ fn plans(client: &Arc<Client>, config: &PipelineConfig) -> Arc<[Plan]> {
     config.resources.iter().map(|watched| Plan::new(client, config, watched)).collect()
 }
 
-/// What own metrics say of the side.
+/// Own metrics of the pipeline.
 impl Collect for PipelineHandle {
     fn collect(&self, out: &mut Vec<Family>) {
-        out.extend(self.facts().families());
+        out.extend(self.snapshot().families());
         let lists: Vec<Arc<Progress>> = self.progress().clone();
         let totals: Vec<_> = lists.iter().filter_map(|progress| progress.totals()).collect();
         if !totals.is_empty() {
-            out.push(facts::totals(&totals));
+            out.push(snapshot::object_totals(&totals));
         }
     }
 }
 
 impl PipelineHandle {
-    /// Whether every list/watch had a complete state once, or the server has refused to give it one.
+    /// Returns true once every list/watch has been complete or was denied by the server.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let (ready, number) = {
             let situation = self.situation.borrow();
             (situation.ready, situation.number)
         };
-        // The situation is told a moment after the last of them has settled.
+        // `ready` is updated shortly after the last list/watch has settled.
         ready || number > 0 && self.progress().iter().all(|progress| progress.is_settled())
     }
 
-    /// Waits until [`PipelineHandle::is_ready`], or until the pipeline has ended.
+    /// Waits until [`PipelineHandle::is_ready`] or the pipeline has ended.
     pub async fn ready(&self) {
         let mut situation = self.situation.clone();
-        // An error means that nobody is left to settle anything.
+        // An error means that the pipeline has ended.
         let _ = situation.wait_for(|situation| situation.ready).await;
     }
 
-    /// Whether what is served is what the change of this number asked for; the start is number 1. Kinds
-    /// that the server refuses to list do not count, unless an older state of them is still being served.
+    /// Returns true if the configuration change with this number is fully applied; the start has number 1. Kinds that
+    /// the server denies do not count, unless an older state of them is still exposed.
     #[must_use]
-    pub fn is_in_force(&self, number: u64) -> bool {
+    pub fn is_applied(&self, number: u64) -> bool {
         let situation = self.situation.borrow();
         situation.number >= number && situation.pending.is_empty()
     }
 
-    /// Whether the change of this number was heard of: what is shown of what is followed is as it says.
-    pub(super) fn is_taken(&self, number: u64) -> bool {
+    /// Returns true if the pipeline has received the change with this number and exposes objects according to its
+    /// shard.
+    pub(super) fn has_observed(&self, number: u64) -> bool {
         self.situation.borrow().number >= number
     }
 
-    /// Whether it is in force, but for kinds that the server refuses to list.
-    pub(super) fn is_in_force_where_allowed(&self, number: u64) -> bool {
+    /// Returns true if the change with this number is applied except for kinds that the server denies.
+    pub(super) fn is_applied_where_allowed(&self, number: u64) -> bool {
         let situation = self.situation.borrow();
         situation.number >= number && situation.refused
     }
 
-    /// The kinds for which the latest change is not in force yet.
+    /// Returns the kinds to which the latest change is not applied yet.
     #[must_use]
     pub fn pending(&self) -> Arc<[String]> {
         Arc::clone(&self.situation.borrow().pending)
     }
 
-    /// What has changed until now is known to this handle.
+    /// Marks all changes so far as seen by [`PipelineHandle::changed`].
     pub(super) fn mark_unchanged(&mut self) {
         self.situation.mark_unchanged();
     }
 
-    /// Waits until something about [`PipelineHandle::is_in_force`] has changed since the last call on
-    /// this handle; for ever when the pipeline has ended.
+    /// Waits until the result of [`PipelineHandle::is_applied`] may have changed since the last call on this handle.
+    /// Never returns once the pipeline has ended.
     pub async fn changed(&mut self) {
         if self.situation.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// All list/watches, in the order of the configuration; those that wait for their turn are not among
-    /// them.
+    /// Returns the status of all list/watches in configuration order, without those that are still queued.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         self.progress().iter().map(|progress| progress.status()).collect()
     }
 
-    /// What changes of each list/watch all the time.
+    /// Returns the activity of each list/watch.
     pub(crate) fn pulses(&self) -> Vec<Pulse> {
         self.progress().iter().map(|progress| progress.pulse()).collect()
     }
 
-    /// All that is known of the side now.
+    /// Returns a snapshot of the pipeline.
     #[must_use]
-    pub fn facts(&self) -> Facts {
+    pub fn snapshot(&self) -> PipelineSnapshot {
         let lists: Vec<Arc<Progress>> = self.progress().clone();
         let ready = self.is_ready();
-        // What takes a while is not done under the lock.
+        // Computed without holding the lock.
         let lists: Vec<ListWatch> = lists.iter().map(|progress| progress.facts()).collect();
         let missing =
             self.missing_namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // One that came to be later has objects.
+        // A namespace that was created later has objects.
         let is_empty = |namespace: &String| {
             let mut own =
                 lists.iter().filter(|list| list.status.namespace.as_ref() == Some(namespace));
             own.all(|list| list.status.objects == 0)
         };
         let missing_namespaces = missing.into_iter().filter(is_empty).collect();
-        Facts { lists, ready, pending: self.pending(), missing_namespaces }
+        PipelineSnapshot { lists, ready, pending: self.pending(), missing_namespaces }
     }
 
-    /// Objects that have no series because of a budget: the kind as own metrics call it, the namespace, how many.
-    pub(crate) fn left_out(&self) -> Vec<(String, String, u64)> {
+    /// Returns the objects rejected by a budget, by kind and namespace.
+    pub(crate) fn rejected(&self) -> Vec<RejectedObjects> {
         let lists: Vec<Arc<Progress>> = self.progress().clone();
         let named = |progress: &Arc<Progress>| {
-            let (resource, left_out) = progress.left_out()?;
-            let named = left_out.into_iter().map(move |(namespace, count)| {
-                (resource.clone(), String::from_utf8_lossy(&namespace).into_owned(), count)
+            let (resource, rejected) = progress.rejected()?;
+            let named = rejected.into_iter().map(move |(namespace, count)| {
+                let namespace = String::from_utf8_lossy(&namespace).into_owned();
+                RejectedObjects { resource: resource.clone(), namespace, count }
             });
             Some(named)
         };
         lists.iter().filter_map(named).flatten().collect()
     }
 
-    /// These namespaces are to be followed, and are not there.
-    pub(super) fn note_missing(&self, namespaces: Vec<String>) {
+    /// Records configured namespaces that do not exist.
+    pub(super) fn set_missing_namespaces(&self, namespaces: Vec<String>) {
         *self.missing_namespaces.lock().unwrap_or_else(PoisonError::into_inner) = namespaces;
     }
 
-    /// All list/watches of the first configuration; `None` before they are known.
+    /// Returns the list/watches of the first configuration, or `None` before it was received.
     pub(crate) fn first_lists(&self) -> Option<Vec<Status>> {
         let known = self.situation.borrow().number > 0;
         known.then(|| self.status())

@@ -1,10 +1,11 @@
-//! The way of a pod of a StatefulSet from one share of the objects to another.
+//! Moves a pod of a StatefulSet from one shard assignment to another without gaps.
 //!
-//! It follows what it gains, unseen, while it shows what it had. When all pods are that far, all show what they gained, and
-//! leave what they lost a moment later, less than it takes until they are scraped again. So no object is nobody's, and
-//! each is two pods' for one scrape at most. How far the others are they [say themselves](super::peers); where they cannot
-//! be asked, it goes by time, counted from the change, of which all hear at the same moment. A pod that starts begins with
-//! nothing, if others are waiting for it; otherwise it shows what it has at once.
+//! When the number of shards changes, a pod first follows the objects that it gains without exposing them. Once all
+//! pods have done so, all of them expose their gained objects, and drop their lost objects a moment later, within one
+//! scrape interval. Each object is therefore always exposed by at least one pod, and by two pods for one scrape at
+//! most. Pods learn each other's progress [by polling](super::peers). If they cannot be polled, the steps follow fixed
+//! times after the change of the StatefulSet, which all pods observe at the same moment. A pod that starts hides its
+//! objects only if other pods are waiting for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,248 +14,276 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::autosharding::{Autosharding, Detected, PodName};
+use super::autosharding::{DetectedShard, PodName, ShardDetector};
 use super::client::{Client, ClientError};
 use super::follow::backoff::{Backoff, BackoffConfig, Failure};
-pub use super::peers::{Asking, OwnIdentity};
-use super::peers::{Levels, Peers, level};
+pub use super::peers::{ListenerIdentity, PeerOptions};
+use super::peers::{PeerStages, Peers, peer_stage};
 use super::pipeline::PipelineHandle;
 use super::shard::{Shard, Stage};
 use crate::cache::Catalog;
 use crate::telemetry::KubeMetrics;
 
-/// After so long all pods show what they gained: counted from the change, which all hear of at the same moment, so that
-/// they do it together.
-const PREPARATION: Duration = Duration::from_secs(5);
+/// Without polling, all pods expose their gained objects this long after the change of the StatefulSet.
+const STEP_DELAY: Duration = Duration::from_secs(5);
 
-/// How long is waited for pods that are not ready yet, and for kinds that cannot be listed.
-const LONGEST_PREPARATION: Duration = Duration::from_secs(120);
+/// The longest time to wait for pods that are not ready and for kinds that cannot be listed.
+const MAX_PREPARATION: Duration = Duration::from_secs(120);
 
-/// How long what was lost is shown beside what was gained: at least, at most, and where nobody scrapes.
-const OVERLAP: [Duration; 3] =
-    [Duration::from_millis(25), Duration::from_secs(30), Duration::from_secs(5)];
+/// The shortest time during which lost and gained objects are both exposed.
+const MIN_OVERLAP: Duration = Duration::from_millis(25);
 
-/// How far apart the steps of two pods may be: of pods that heard of the change together, and of pods that ask one
-/// another, of which the last to show what it gained has done so.
-const APART: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(125)];
+/// The longest time during which lost and gained objects are both exposed.
+const MAX_OVERLAP: Duration = Duration::from_secs(30);
 
-/// How long two pods show the same object, for scrapes that follow one another after `interval`: so long that all are
-/// scraped meanwhile, as a rule, and not so long that one is scraped twice.
-fn overlap(interval: Option<Duration>, apart: Duration) -> Duration {
-    let [least, most, unknown] = OVERLAP;
-    let overlap = |interval: Duration| (interval * 3 / 4).saturating_sub(apart);
-    interval.map_or(unknown, |interval| overlap(interval).clamp(least, most))
+/// The time during which lost and gained objects are both exposed without scrapes.
+const DEFAULT_OVERLAP: Duration = Duration::from_secs(5);
+
+/// The skew between the steps of two pods that act on the same change without polling.
+const TIMED_SKEW: Duration = Duration::from_millis(50);
+
+/// The skew between the steps of two pods that poll each other: the last pod to expose its gained objects has already
+/// done so.
+const POLLED_SKEW: Duration = Duration::from_millis(125);
+
+/// Returns how long two pods expose the same object, given the interval between scrapes: usually long enough for all
+/// pods to be scraped once, and too short for one pod to be scraped twice.
+fn overlap(scrape_interval: Option<Duration>, skew: Duration) -> Duration {
+    let overlap = |scrape_interval: Duration| (scrape_interval * 3 / 4).saturating_sub(skew);
+    scrape_interval.map_or(DEFAULT_OVERLAP, |scrape_interval| {
+        overlap(scrape_interval).clamp(MIN_OVERLAP, MAX_OVERLAP)
+    })
 }
 
-/// Where there are more pods they are not asked.
-const MOST_PODS: i64 = 128;
+/// StatefulSets with more pods are not polled.
+const MAX_POLLED_PODS: i64 = 128;
 
-/// How long a start waits for the first answers of the others.
-const FIRST_ANSWERS: Duration = Duration::from_secs(1);
+/// The time that a starting pod waits for the first response of another pod.
+const FIRST_POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The way from one share to another.
+/// The state machine of the move from one shard assignment to another.
 #[derive(Debug)]
-struct Resharding {
-    detected: Detected,
-    /// What is being shown or on its way.
-    share: Shard,
-    /// Whether nothing was shown yet.
-    fresh: bool,
-    /// Whether not everything was there yet.
-    starting: bool,
-    /// When the change was found.
-    found: Instant,
-    /// Since when all of what is gained is followed.
-    complete: Option<Instant>,
-    /// Since when it is shown.
-    shown: Option<Instant>,
+struct ShardTransition {
+    detected: DetectedShard,
+    /// The assignment that is exposed or in transition.
+    shard: Shard,
+    /// True until objects are exposed for the first time.
+    is_first: bool,
+    /// True until everything was listed once.
+    is_starting: bool,
+    /// When the change was detected.
+    detected_at: Instant,
+    /// When all gained objects had been listed.
+    synced_at: Option<Instant>,
+    /// When the gained objects were exposed.
+    shown_at: Option<Instant>,
 }
 
-/// How far the list/watches are with what was last asked of them.
+/// The progress of the list/watches with the latest configuration.
 #[derive(Clone, Copy, Debug, Default)]
-struct Following {
-    /// Whether they have heard of it, so that what they have is shown as it says.
-    taken: bool,
-    /// Whether everything that the server gives is there.
+struct SyncProgress {
+    /// They have received the configuration and expose what it says.
+    applied: bool,
+    /// Everything that the server allows has been listed.
     complete: bool,
 }
 
-/// What a step depends on, beside time.
+/// The inputs of a step, apart from time.
 #[derive(Clone, Debug, Default)]
-struct Around {
-    following: Following,
-    /// How long after one another scrapes come.
-    interval: Option<Duration>,
-    /// What the others say.
-    others: Levels,
+struct TransitionInputs {
+    sync: SyncProgress,
+    /// The interval between scrapes, if known.
+    scrape_interval: Option<Duration>,
+    /// The stages of the other pods.
+    peers: PeerStages,
 }
 
-impl Resharding {
-    /// Begins with the share that was found, and with nothing of it shown.
-    fn new(detected: Detected, now: Instant) -> Self {
-        let share = detected.shard.instead_of(Shard::NOBODY);
-        let (fresh, starting) = (true, true);
-        Self { detected, share, fresh, starting, found: now, complete: None, shown: None }
+impl ShardTransition {
+    /// Starts with the detected assignment and nothing exposed.
+    fn new(detected: DetectedShard, now: Instant) -> Self {
+        let shard = detected.shard.replacing(Shard::NONE);
+        let (is_first, is_starting) = (true, true);
+        Self {
+            detected,
+            shard,
+            is_first,
+            is_starting,
+            detected_at: now,
+            synced_at: None,
+            shown_at: None,
+        }
     }
 
-    /// Something else was found. Whether something else is to be followed.
-    fn found(&mut self, detected: Detected, now: Instant) -> bool {
-        let before = self.share;
+    /// Takes a newly detected assignment. Returns true if the objects to follow have changed.
+    fn retarget(&mut self, detected: DetectedShard, now: Instant) -> bool {
+        let before = self.shard;
         if detected.shard != self.detected.shard {
-            // From one way onto another: what is shown stays.
-            self.share = self.share.redirected(detected.shard);
-            (self.found, self.complete, self.shown) = (now, None, None);
+            // A change during a transition keeps what is exposed.
+            self.shard = self.shard.retargeted(detected.shard);
+            (self.detected_at, self.synced_at, self.shown_at) = (now, None, None);
         }
         self.detected = detected;
-        self.share != before
+        self.shard != before
     }
 
-    /// Whether it is on its way: the others matter.
-    fn is_on_its_way(&self) -> bool {
-        self.share.stage() != Some(Stage::Done)
+    /// Returns true during a transition, when the stages of other pods matter.
+    fn is_in_progress(&self) -> bool {
+        self.shard.stage() != Some(Stage::Done)
     }
 
-    /// Whether no more is to be expected of the list/watches: what cannot be listed holds up nobody for ever.
-    fn is_complete(&self, following: Following, now: Instant) -> bool {
-        following.complete || following.taken && now >= self.found + LONGEST_PREPARATION
+    /// Returns true if the list/watches are complete, or have had enough time: a kind that cannot be listed must not
+    /// block the transition.
+    fn is_complete(&self, sync: SyncProgress, now: Instant) -> bool {
+        sync.complete || sync.applied && now >= self.detected_at + MAX_PREPARATION
     }
 
-    /// How far it is, as the others are to see it.
-    fn level(&mut self, following: Following, now: Instant) -> i64 {
-        let complete = self.is_complete(following, now);
-        match self.share.stage() {
-            Some(Stage::Prepared) if complete => level::PREPARED,
-            Some(Stage::Prepared) if self.fresh => level::STARTING,
-            Some(Stage::Prepared) => level::BEHIND,
-            Some(Stage::Both) if following.taken => level::SHOWN,
-            Some(Stage::Both) => level::PREPARED,
+    /// Returns the stage to report to the other pods.
+    fn reported_stage(&mut self, sync: SyncProgress, now: Instant) -> i64 {
+        let complete = self.is_complete(sync, now);
+        match self.shard.stage() {
+            Some(Stage::Preparing) if complete => peer_stage::PREPARED,
+            Some(Stage::Preparing) if self.is_first => peer_stage::STARTING,
+            Some(Stage::Preparing) => peer_stage::BEHIND,
+            Some(Stage::Overlap) if sync.applied => peer_stage::SHOWN,
+            Some(Stage::Overlap) => peer_stage::PREPARED,
             Some(Stage::Done) | None => {
-                self.starting &= !complete;
-                match (self.starting, following.taken) {
-                    (true, _) => level::STARTING,
-                    (false, true) => level::DONE,
-                    (false, false) => level::SHOWN,
+                self.is_starting &= !complete;
+                match (self.is_starting, sync.applied) {
+                    (true, _) => peer_stage::STARTING,
+                    (false, true) => peer_stage::DONE,
+                    (false, false) => peer_stage::SHOWN,
                 }
             }
         }
     }
 
-    /// When [`Resharding::due`] has to be asked, `None` while there is nothing to wait for.
-    fn wake_at(&mut self, around: &Around, now: Instant) -> Option<Instant> {
-        let others = &around.others;
-        match self.share.stage()? {
-            Stage::Prepared if self.fresh && !others.is_asked() => Some(self.found + FIRST_ANSWERS),
-            Stage::Prepared if self.fresh && !others.is_someone_waiting() => Some(now),
-            Stage::Done => None,
-            _ if !around.following.taken => None,
-            Stage::Prepared if !self.is_complete(around.following, now) => {
-                Some(self.found + LONGEST_PREPARATION)
+    /// Returns the time of the next call of [`ShardTransition::advance`], or `None` if only a change of the inputs
+    /// matters.
+    fn next_wakeup(&mut self, inputs: &TransitionInputs, now: Instant) -> Option<Instant> {
+        let peers = &inputs.peers;
+        match self.shard.stage()? {
+            Stage::Preparing if self.is_first && !peers.has_polled() => {
+                Some(self.detected_at + FIRST_POLL_TIMEOUT)
             }
-            Stage::Prepared => {
-                let complete = *self.complete.get_or_insert(now);
-                if others.are_all(level::PREPARED) {
+            Stage::Preparing if self.is_first && !peers.is_any_in_transition() => Some(now),
+            Stage::Done => None,
+            _ if !inputs.sync.applied => None,
+            Stage::Preparing if !self.is_complete(inputs.sync, now) => {
+                Some(self.detected_at + MAX_PREPARATION)
+            }
+            Stage::Preparing => {
+                let complete = *self.synced_at.get_or_insert(now);
+                if peers.have_all_reached(peer_stage::PREPARED) {
                     return Some(now);
                 }
-                if !self.detected.settled || others.is_someone_below(level::PREPARED) {
-                    return Some(complete + LONGEST_PREPARATION);
+                if !self.detected.all_ready || peers.is_any_below(peer_stage::PREPARED) {
+                    return Some(complete + MAX_PREPARATION);
                 }
-                // Where it took long, it may take others longer.
-                Some((self.found + PREPARATION).max(complete + (complete - self.found)))
+                // If this pod was slow to list its gained objects, others may be slower.
+                Some((self.detected_at + STEP_DELAY).max(complete + (complete - self.detected_at)))
             }
-            // One that was not scraped often enough yet to know goes by the others.
-            Stage::Both if around.interval.is_none() && others.are_all(level::DONE) => Some(now),
-            Stage::Both => {
-                let shown = self.shown.unwrap_or(now);
-                let [together, after_another] = APART;
-                let apart = if others.are_all(level::SHOWN) { after_another } else { together };
-                let at = shown + overlap(around.interval, apart);
-                let late = others.is_someone_below(level::SHOWN);
-                Some(if late { at.max(shown + PREPARATION) } else { at })
+            // A pod that does not know its scrape interval yet follows the others.
+            Stage::Overlap
+                if inputs.scrape_interval.is_none() && peers.have_all_reached(peer_stage::DONE) =>
+            {
+                Some(now)
+            }
+            Stage::Overlap => {
+                let shown = self.shown_at.unwrap_or(now);
+                let skew = if peers.have_all_reached(peer_stage::SHOWN) {
+                    POLLED_SKEW
+                } else {
+                    TIMED_SKEW
+                };
+                let at = shown + overlap(inputs.scrape_interval, skew);
+                let late = peers.is_any_below(peer_stage::SHOWN);
+                Some(if late { at.max(shown + STEP_DELAY) } else { at })
             }
         }
     }
 
-    /// Goes one step further, if the time has come. Whether it has.
-    fn due(&mut self, around: &Around, now: Instant) -> bool {
-        if self.wake_at(around, now).is_none_or(|at| now < at) {
+    /// Takes the next step if it is due. Returns true if it was.
+    fn advance(&mut self, inputs: &TransitionInputs, now: Instant) -> bool {
+        if self.next_wakeup(inputs, now).is_none_or(|at| now < at) {
             return false;
         }
-        let is_alone = self.fresh && !around.others.is_someone_waiting();
-        if self.share.stage() == Some(Stage::Prepared) && !is_alone {
-            self.share = self.share.at(Stage::Both);
-            self.shown = Some(now);
+        let is_alone = self.is_first && !inputs.peers.is_any_in_transition();
+        if self.shard.stage() == Some(Stage::Preparing) && !is_alone {
+            self.shard = self.shard.at(Stage::Overlap);
+            self.shown_at = Some(now);
         } else {
-            self.share = self.share.at(Stage::Done);
-            self.fresh = false;
+            self.shard = self.shard.at(Stage::Done);
+            self.is_first = false;
         }
         true
     }
 }
 
-/// The share of the pod that this process is in, and how it changes. Dropping it ends that.
-pub struct Sharding {
-    source: Autosharding,
+/// Coordinates the shard assignment of this pod with the StatefulSet and the other pods. Stops when dropped.
+pub struct ShardCoordinator {
+    source: ShardDetector,
     client: Arc<ArcSwap<Client>>,
     pod: PodName,
-    asking: Asking,
-    detected: watch::Receiver<Detected>,
-    way: Resharding,
-    /// Who is asked, while it matters.
+    peer_options: PeerOptions,
+    detected: watch::Receiver<DetectedShard>,
+    transition: ShardTransition,
+    /// Polls the other pods during a transition.
     peers: Option<Peers>,
 }
 
-impl Sharding {
-    /// Finds out the share of a pod, and how the others of its StatefulSet are asked.
+impl ShardCoordinator {
+    /// Determines the assignment of a pod. `asking` configures how other pods are polled.
     ///
     /// # Errors
-    /// When the pod or its StatefulSet cannot be asked for, or it has none.
+    /// Returns an error if the pod or its StatefulSet cannot be read, or if the pod has no StatefulSet.
     pub async fn start(
         client: &Arc<ArcSwap<Client>>,
         pod: PodName,
-        asking: Asking,
+        peer_options: PeerOptions,
     ) -> Result<Self, ClientError> {
-        let source = Autosharding::start(Arc::clone(client), pod.clone()).await?;
+        let source = ShardDetector::start(Arc::clone(client), pod.clone()).await?;
         let mut detected = source.detected();
-        let way = Resharding::new(*detected.borrow_and_update(), Instant::now());
+        let transition = ShardTransition::new(*detected.borrow_and_update(), Instant::now());
         let client = Arc::clone(client);
-        Ok(Self { source, client, pod, asking, detected, way, peers: None })
+        Ok(Self { source, client, pod, peer_options, detected, transition, peers: None })
     }
 
-    /// The same, however long it takes until it can be found out.
-    pub async fn find(client: Arc<ArcSwap<Client>>, pod: PodName, asking: Asking) -> Self {
+    /// Like [`ShardCoordinator::start`], but retries until it succeeds.
+    pub async fn start_with_retries(
+        client: Arc<ArcSwap<Client>>,
+        pod: PodName,
+        peer_options: PeerOptions,
+    ) -> Self {
         let mut backoff = Backoff::new(BackoffConfig::default());
-        let mut said = String::new();
+        let mut last_error = String::new();
         loop {
-            let error = match Self::start(&client, pod.clone(), asking.clone()).await {
+            let error = match Self::start(&client, pod.clone(), peer_options.clone()).await {
                 Ok(found) => return found,
                 Err(error) => error.to_string(),
             };
-            if error != said {
-                tracing::warn!(
-                    error,
-                    "the share of this pod is not known yet, asking again until it is"
-                );
-                said = error;
+            if error != last_error {
+                tracing::warn!(error, "cannot determine the shard of this pod, retrying");
+                last_error = error;
             }
             let now = Instant::now();
-            sleep(backoff.failed(now, Failure::Passing, fastrand::f64())).await;
+            sleep(backoff.failed(now, Failure::Transient, fastrand::f64())).await;
         }
     }
 
-    /// The others are asked like this from here on.
-    pub fn ask(&mut self, asking: Asking) {
-        self.asking = asking;
+    /// Changes how other pods are polled.
+    pub fn set_peer_options(&mut self, peer_options: PeerOptions) {
+        self.peer_options = peer_options;
         self.peers = None;
     }
 
-    /// What is to be followed and shown now.
-    pub fn share(&self) -> Shard {
-        self.way.share
+    /// Returns the assignment to follow and expose.
+    pub fn shard(&self) -> Shard {
+        self.transition.shard
     }
 
-    /// Completes when there is another share to be followed, or another part of it to be shown; `change` is the number of
-    /// the last such change. It may be dropped at any time.
-    pub async fn step(
+    /// Completes when the assignment, or the exposed part of it, has changed. `change` is the number of the last
+    /// configuration change that this caused. Cancel safe.
+    pub async fn next_change(
         &mut self,
         handle: &PipelineHandle,
         change: u64,
@@ -262,70 +291,71 @@ impl Sharding {
         metrics: &KubeMetrics,
     ) {
         loop {
-            // Before looking, so that what changes meanwhile is looked at again.
-            let mut further = handle.clone();
-            further.mark_unchanged();
-            let total = self.share().total;
-            if !self.way.is_on_its_way() {
+            // Before reading the state, so that later changes are noticed.
+            let mut handle_changes = handle.clone();
+            handle_changes.mark_unchanged();
+            let total = self.shard().total;
+            if !self.transition.is_in_progress() {
                 self.peers = None;
             } else if self.peers.as_ref().is_none_or(|peers| peers.total() != total) {
                 let (client, namespace) = (Arc::clone(&self.client), self.pod.namespace.clone());
                 self.peers = self
-                    .others()
-                    .map(|names| Peers::ask(client, namespace, names, &self.asking, total));
+                    .peer_names()
+                    .map(|names| Peers::poll(client, namespace, names, &self.peer_options, total));
             }
-            let following = Following {
-                taken: handle.is_taken(change),
-                complete: handle.is_in_force_where_allowed(change),
+            let sync = SyncProgress {
+                applied: handle.has_observed(change),
+                complete: handle.is_applied_where_allowed(change),
             };
-            metrics.shard_stage(total, self.way.level(following, Instant::now()));
-            let nobody = || Levels::of(vec![None]);
-            let others = self.peers.as_mut().map_or_else(nobody, Peers::latest);
-            let around = Around { following, interval: catalog.scrape_interval(), others };
+            metrics.shard_stage(total, self.transition.reported_stage(sync, Instant::now()));
+            let no_peers = || PeerStages::from_answers(vec![None]);
+            let peers = self.peers.as_mut().map_or_else(no_peers, Peers::latest);
+            let inputs =
+                TransitionInputs { sync, scrape_interval: catalog.scrape_interval(), peers };
             let now = Instant::now();
-            if self.way.due(&around, now) {
-                let Shard { index, total, .. } = self.share();
-                let what = match self.share().stage() {
-                    Some(Stage::Both) => "What this shard has gained is shown",
-                    _ => "What this shard has lost is no longer shown",
+            if self.transition.advance(&inputs, now) {
+                let Shard { index, total, .. } = self.shard();
+                let message = match self.shard().stage() {
+                    Some(Stage::Overlap) => "Exposed gained objects",
+                    _ => "Dropped lost objects",
                 };
-                tracing::info!(shard = index, total, others = ?around.others.levels(), "{what}");
+                tracing::info!(shard = index, total, peers = ?inputs.peers.stages(), "{message}");
                 return;
             }
-            let wake = self.way.wake_at(&around, now);
+            let wake = self.transition.next_wakeup(&inputs, now);
             tokio::select! {
                 Ok(()) = self.detected.changed() => {
                     let detected = *self.detected.borrow_and_update();
-                    if self.way.found(detected, Instant::now()) {
+                    if self.transition.retarget(detected, Instant::now()) {
                         return;
                     }
                 }
-                () = heard(&mut self.peers) => {}
-                () = further.changed() => {}
-                () = until(wake) => {}
+                () = peers_changed(&mut self.peers) => {}
+                () = handle_changes.changed() => {}
+                () = sleep_until_some(wake) => {}
             }
         }
     }
 
-    /// The names of the other pods that there are to be; `None` where these are more than can be asked.
-    fn others(&self) -> Option<Vec<String>> {
-        let share = self.share();
-        let numbers = (0..share.total).filter(|&number| number != i64::from(share.index));
+    /// Returns the names of the other pods, or `None` if there are too many to poll.
+    fn peer_names(&self) -> Option<Vec<String>> {
+        let shard = self.shard();
+        let numbers = (0..shard.total).filter(|&number| number != i64::from(shard.index));
         let name = |number| format!("{}-{number}", self.source.set);
-        (share.total <= MOST_PODS).then(|| numbers.map(name).collect())
+        (shard.total <= MAX_POLLED_PODS).then(|| numbers.map(name).collect())
     }
 }
 
-/// Completes when the others say something new, never without any.
-async fn heard(peers: &mut Option<Peers>) {
+/// Completes when the stages of other pods have changed; never without any.
+async fn peers_changed(peers: &mut Option<Peers>) {
     match peers {
         Some(peers) => peers.changed().await,
         None => std::future::pending().await,
     }
 }
 
-/// Completes at a point in time, never without one.
-async fn until(at: Option<Instant>) {
+/// Completes at a point in time; never without one.
+async fn sleep_until_some(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
@@ -335,177 +365,226 @@ async fn until(at: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::shard::Part;
+    use crate::kube::shard::Ownership;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn detected(index: i32, total: i64) -> Detected {
-        Detected { shard: Shard::new(index, total), settled: true }
+    fn detected(index: i32, total: i64) -> DetectedShard {
+        DetectedShard { shard: Shard::new(index, total), all_ready: true }
     }
 
-    /// Heard of, but something cannot be listed.
-    const PARTIAL: Following = Following { taken: true, complete: false };
+    /// Applied, but some kinds cannot be listed.
+    const PARTIAL: SyncProgress = SyncProgress { applied: true, complete: false };
 
-    /// With everything in force, or nothing.
-    fn following(complete: bool) -> Following {
-        Following { taken: complete, complete }
+    /// Everything applied and listed, or nothing.
+    fn sync(complete: bool) -> SyncProgress {
+        SyncProgress { applied: complete, complete }
     }
 
-    fn around(in_force: bool, interval: Option<Duration>, others: &[Option<i64>]) -> Around {
-        Around { following: following(in_force), interval, others: Levels::of(others.to_vec()) }
+    fn inputs(
+        complete: bool,
+        scrape_interval: Option<Duration>,
+        peers: &[Option<i64>],
+    ) -> TransitionInputs {
+        TransitionInputs {
+            sync: sync(complete),
+            scrape_interval,
+            peers: PeerStages::from_answers(peers.to_vec()),
+        }
     }
 
-    /// One that has been there for long.
-    fn settled(index: i32, total: i64, start: Instant) -> Resharding {
-        let mut way = Resharding::new(detected(index, total), start);
-        assert!(way.due(&around(false, None, &[None]), start), "nobody is waited for");
-        assert_eq!(way.share.stage(), Some(Stage::Done));
-        let levels = [false, true, false].map(|complete| way.level(following(complete), start));
-        assert_eq!(levels, [level::STARTING, level::DONE, level::SHOWN]);
-        assert_eq!(way.level(PARTIAL, start), level::DONE, "nobody has to wait for it");
-        assert_eq!(way.wake_at(&around(true, None, &[None]), start), None);
-        way
+    /// Returns a pod that has finished its start.
+    fn started(index: i32, total: i64, start: Instant) -> ShardTransition {
+        let mut transition = ShardTransition::new(detected(index, total), start);
+        assert!(
+            transition.advance(&inputs(false, None, &[None]), start),
+            "there is nothing to wait for"
+        );
+        assert_eq!(transition.shard.stage(), Some(Stage::Done));
+        let stages =
+            [false, true, false].map(|complete| transition.reported_stage(sync(complete), start));
+        assert_eq!(stages, [peer_stage::STARTING, peer_stage::DONE, peer_stage::SHOWN]);
+        assert_eq!(
+            transition.reported_stage(PARTIAL, start),
+            peer_stage::DONE,
+            "other pods need not wait for it"
+        );
+        assert_eq!(transition.next_wakeup(&inputs(true, None, &[None]), start), None);
+        transition
     }
 
     #[test]
-    fn without_others_it_goes_by_time() {
+    fn without_polling_steps_follow_fixed_times() {
         let start = Instant::now();
-        let often = |in_force| around(in_force, Some(SECOND / 5), &[None, Some(level::DONE)]);
+        let often = |complete| inputs(complete, Some(SECOND / 5), &[None, Some(peer_stage::DONE)]);
         let at = |seconds: u32| start + seconds * SECOND;
-        let mut way = settled(0, 2, start);
-        assert!(!way.found(detected(0, 2), start));
-        assert!(way.found(detected(0, 3), start));
-        assert_eq!(way.share, Shard::new(0, 3).instead_of(Shard::new(0, 2)));
-        assert_eq!(way.wake_at(&often(false), start), None, "the new is not there yet");
-        // All that are fast do it at the same moment.
-        assert_eq!(way.wake_at(&often(true), at(1)), Some(at(5)));
-        assert!(!way.due(&often(true), at(4)));
-        assert!(way.due(&often(true), at(5)));
-        assert_eq!(way.share.stage(), Some(Stage::Both));
-        assert_eq!(way.wake_at(&often(true), start), Some(at(5) + SECOND / 10));
-        assert_eq!(way.wake_at(&around(true, None, &[None]), start), Some(at(10)));
-        assert_eq!(way.wake_at(&around(true, Some(100 * SECOND), &[]), start), Some(at(35)));
-        assert!(way.due(&often(true), at(6)));
-        assert_eq!(way.share.stage(), Some(Stage::Done));
-        // A pod that is still to come is waited for, and so is one that may be slower.
-        assert!(way.found(Detected { settled: false, ..detected(0, 4) }, start));
-        assert_eq!(way.wake_at(&often(true), at(4)), Some(at(4) + LONGEST_PREPARATION));
-        assert!(!way.found(detected(0, 4), at(4)), "only its readiness has changed");
-        assert_eq!(way.wake_at(&often(true), at(4)), Some(at(8)));
-        // Another change on the way begins with what is shown.
-        assert!(way.found(detected(0, 5), at(4)));
-        assert_eq!(way.share, Shard::new(0, 5).instead_of(Shard::new(0, 3)));
+        let mut transition = started(0, 2, start);
+        assert!(!transition.retarget(detected(0, 2), start));
+        assert!(transition.retarget(detected(0, 3), start));
+        assert_eq!(transition.shard, Shard::new(0, 3).replacing(Shard::new(0, 2)));
+        assert_eq!(
+            transition.next_wakeup(&often(false), start),
+            None,
+            "gained objects are not listed yet"
+        );
+        // Pods that are fast enough act at the same moment.
+        assert_eq!(transition.next_wakeup(&often(true), at(1)), Some(at(5)));
+        assert!(!transition.advance(&often(true), at(4)));
+        assert!(transition.advance(&often(true), at(5)));
+        assert_eq!(transition.shard.stage(), Some(Stage::Overlap));
+        assert_eq!(transition.next_wakeup(&often(true), start), Some(at(5) + SECOND / 10));
+        assert_eq!(transition.next_wakeup(&inputs(true, None, &[None]), start), Some(at(10)));
+        assert_eq!(
+            transition.next_wakeup(&inputs(true, Some(100 * SECOND), &[]), start),
+            Some(at(35))
+        );
+        assert!(transition.advance(&often(true), at(6)));
+        assert_eq!(transition.shard.stage(), Some(Stage::Done));
+        // The pod waits for pods that are not ready, and for slower pods.
+        assert!(transition.retarget(DetectedShard { all_ready: false, ..detected(0, 4) }, start));
+        assert_eq!(transition.next_wakeup(&often(true), at(4)), Some(at(4) + MAX_PREPARATION));
+        assert!(!transition.retarget(detected(0, 4), at(4)), "only its readiness has changed");
+        assert_eq!(transition.next_wakeup(&often(true), at(4)), Some(at(8)));
+        // Another change during the transition starts from what is exposed.
+        assert!(transition.retarget(detected(0, 5), at(4)));
+        assert_eq!(transition.shard, Shard::new(0, 5).replacing(Shard::new(0, 3)));
     }
 
     #[test]
-    fn others_that_answer_are_waited_for_and_no_longer() {
-        use super::level::{BEHIND, DONE, PREPARED, SHOWN, STARTING};
+    fn answering_pods_are_waited_for() {
+        use super::peer_stage::{BEHIND, DONE, PREPARED, SHOWN, STARTING};
         let start = Instant::now();
-        let often = |others: &[Option<i64>]| around(true, Some(SECOND / 5), others);
-        let mut way = settled(0, 2, start);
-        assert!(way.found(Detected { settled: false, ..detected(0, 3) }, start));
+        let often = |peers: &[Option<i64>]| inputs(true, Some(SECOND / 5), peers);
+        let mut transition = started(0, 2, start);
+        assert!(transition.retarget(DetectedShard { all_ready: false, ..detected(0, 3) }, start));
         for below in [STARTING, BEHIND] {
-            let others = often(&[Some(PREPARED), Some(below)]);
-            assert_eq!(way.wake_at(&others, start), Some(start + LONGEST_PREPARATION));
+            let peers = often(&[Some(PREPARED), Some(below)]);
+            assert_eq!(transition.next_wakeup(&peers, start), Some(start + MAX_PREPARATION));
         }
-        let levels = |way: &mut Resharding| {
-            [false, true].map(|complete| way.level(following(complete), start))
+        let stages = |transition: &mut ShardTransition| {
+            [false, true].map(|complete| transition.reported_stage(sync(complete), start))
         };
-        assert_eq!(levels(&mut way), [BEHIND, PREPARED]);
-        assert!(way.due(&often(&[Some(PREPARED), Some(SHOWN)]), start), "all are that far");
-        assert_eq!(levels(&mut way), [PREPARED, SHOWN]);
-        let late = start + PREPARATION;
-        assert_eq!(way.wake_at(&often(&[Some(PREPARED), Some(SHOWN)]), start), Some(late));
+        assert_eq!(stages(&mut transition), [BEHIND, PREPARED]);
+        assert!(
+            transition.advance(&often(&[Some(PREPARED), Some(SHOWN)]), start),
+            "all pods are prepared"
+        );
+        assert_eq!(stages(&mut transition), [PREPARED, SHOWN]);
+        let late = start + STEP_DELAY;
+        assert_eq!(
+            transition.next_wakeup(&often(&[Some(PREPARED), Some(SHOWN)]), start),
+            Some(late)
+        );
         let soon = start + SECOND / 40;
-        assert_eq!(way.wake_at(&often(&[Some(DONE), Some(SHOWN)]), start), Some(soon));
-        assert!(way.due(&often(&[Some(DONE), Some(SHOWN)]), soon));
-        assert_eq!(levels(&mut way)[1], DONE);
+        assert_eq!(transition.next_wakeup(&often(&[Some(DONE), Some(SHOWN)]), start), Some(soon));
+        assert!(transition.advance(&often(&[Some(DONE), Some(SHOWN)]), soon));
+        assert_eq!(stages(&mut transition)[1], DONE);
     }
 
     #[test]
-    fn one_that_nobody_scraped_twice_leaves_with_the_others() {
+    fn pod_without_a_scrape_interval_follows_the_others() {
         let start = Instant::now();
-        let unknown = |others: &[Option<i64>]| around(true, None, others);
-        let mut way = settled(0, 2, start);
-        assert!(way.found(detected(0, 3), start));
-        assert!(way.due(&unknown(&[Some(level::PREPARED); 2]), start));
-        for others in [[Some(level::DONE), Some(level::SHOWN)], [Some(level::DONE), None]] {
-            assert!(way.wake_at(&unknown(&others), start) > Some(start + 4 * SECOND), "{others:?}");
+        let unknown = |peers: &[Option<i64>]| inputs(true, None, peers);
+        let mut transition = started(0, 2, start);
+        assert!(transition.retarget(detected(0, 3), start));
+        assert!(transition.advance(&unknown(&[Some(peer_stage::PREPARED); 2]), start));
+        for peers in
+            [[Some(peer_stage::DONE), Some(peer_stage::SHOWN)], [Some(peer_stage::DONE), None]]
+        {
+            assert!(
+                transition.next_wakeup(&unknown(&peers), start) > Some(start + 4 * SECOND),
+                "{peers:?}"
+            );
         }
-        assert_eq!(way.wake_at(&unknown(&[Some(level::DONE); 2]), start), Some(start));
+        assert_eq!(
+            transition.next_wakeup(&unknown(&[Some(peer_stage::DONE); 2]), start),
+            Some(start)
+        );
     }
 
-    /// What cannot be listed holds up nobody for ever, neither here nor elsewhere.
+    /// A kind that cannot be listed blocks neither this pod nor others forever.
     #[test]
-    fn kinds_that_cannot_be_listed_are_not_waited_for_without_end() {
+    fn failing_kinds_delay_a_transition_for_a_limited_time() {
         let start = Instant::now();
-        let partial = |others: &[Option<i64>]| Around {
-            following: PARTIAL,
-            ..around(true, Some(SECOND / 5), others)
+        let partial = |peers: &[Option<i64>]| TransitionInputs {
+            sync: PARTIAL,
+            ..inputs(true, Some(SECOND / 5), peers)
         };
-        let mut way = settled(0, 3, start);
-        assert!(way.found(detected(0, 2), start));
-        let (others, end) = (partial(&[Some(level::PREPARED)]), start + LONGEST_PREPARATION);
-        assert_eq!(way.wake_at(&others, start), Some(end));
-        assert_eq!(way.level(PARTIAL, start), level::BEHIND);
-        assert_eq!(way.level(PARTIAL, end), level::PREPARED);
-        assert!(way.due(&others, end));
-        // Something that cannot be listed any more does not keep what was lost.
-        assert_eq!(way.level(PARTIAL, end), level::SHOWN);
-        let others = partial(&[Some(level::SHOWN)]);
-        assert!(way.due(&others, end + SECOND));
-        assert_eq!((way.share.stage(), way.level(PARTIAL, end)), (Some(Stage::Done), level::DONE));
-        // One that started with it takes the steps that all take.
-        let mut way = Resharding::new(detected(0, 2), start);
-        assert!(way.due(&partial(&[Some(level::DONE)]), start), "nobody is waited for");
-        assert_eq!(way.level(PARTIAL, start), level::STARTING);
-        assert!(way.found(detected(0, 3), start + SECOND));
-        assert!(!way.due(&partial(&[None, None]), start + SECOND), "nothing is left at once");
-        assert_eq!(way.level(PARTIAL, start + SECOND), level::BEHIND);
+        let mut transition = started(0, 3, start);
+        assert!(transition.retarget(detected(0, 2), start));
+        let (peers, end) = (partial(&[Some(peer_stage::PREPARED)]), start + MAX_PREPARATION);
+        assert_eq!(transition.next_wakeup(&peers, start), Some(end));
+        assert_eq!(transition.reported_stage(PARTIAL, start), peer_stage::BEHIND);
+        assert_eq!(transition.reported_stage(PARTIAL, end), peer_stage::PREPARED);
+        assert!(transition.advance(&peers, end));
+        // A kind that can no longer be listed does not keep lost objects exposed.
+        assert_eq!(transition.reported_stage(PARTIAL, end), peer_stage::SHOWN);
+        let peers = partial(&[Some(peer_stage::SHOWN)]);
+        assert!(transition.advance(&peers, end + SECOND));
+        assert_eq!(
+            (transition.shard.stage(), transition.reported_stage(PARTIAL, end)),
+            (Some(Stage::Done), peer_stage::DONE)
+        );
+        // A pod that was started with such a kind takes the same steps as the others.
+        let mut transition = ShardTransition::new(detected(0, 2), start);
+        assert!(
+            transition.advance(&partial(&[Some(peer_stage::DONE)]), start),
+            "there is nothing to wait for"
+        );
+        assert_eq!(transition.reported_stage(PARTIAL, start), peer_stage::STARTING);
+        assert!(transition.retarget(detected(0, 3), start + SECOND));
+        assert!(
+            !transition.advance(&partial(&[None, None]), start + SECOND),
+            "lost objects are not dropped yet"
+        );
+        assert_eq!(transition.reported_stage(PARTIAL, start + SECOND), peer_stage::BEHIND);
     }
 
-    /// All that others may still rely on is shown until all are on the last way.
+    /// Objects that other pods may still rely on stay exposed until all pods follow the latest change.
     #[test]
-    fn a_change_that_overtakes_another() {
+    fn change_during_a_transition() {
         let start = Instant::now();
-        let mut way = settled(0, 2, start);
-        assert!(way.found(detected(0, 3), start));
-        assert!(way.due(&around(true, None, &[Some(level::PREPARED); 2]), start));
-        assert_eq!(way.share.stage(), Some(Stage::Both));
-        assert!(way.found(detected(0, 5), start));
-        assert_eq!(way.share.stage(), Some(Stage::Prepared));
+        let mut transition = started(0, 2, start);
+        assert!(transition.retarget(detected(0, 3), start));
+        assert!(transition.advance(&inputs(true, None, &[Some(peer_stage::PREPARED); 2]), start));
+        assert_eq!(transition.shard.stage(), Some(Stage::Overlap));
+        assert!(transition.retarget(detected(0, 5), start));
+        assert_eq!(transition.shard.stage(), Some(Stage::Preparing));
         let is = |uid: &[u8], total| Shard::new(0, total).keeps(uid);
         for uid in (0..1000).map(|uid: u32| uid.to_string().into_bytes()) {
             let shown = is(&uid, 2) || is(&uid, 3);
-            let part = way.share.part(&uid);
-            assert_eq!(matches!(part, Part::Kept | Part::Lost), shown, "{part:?}");
-            assert_eq!(way.share.keeps(&uid), shown || is(&uid, 5), "{part:?}");
+            let part = transition.shard.ownership(&uid);
+            assert_eq!(matches!(part, Ownership::Kept | Ownership::Lost), shown, "{part:?}");
+            assert_eq!(transition.shard.keeps(&uid), shown || is(&uid, 5), "{part:?}");
         }
     }
 
     #[test]
-    fn a_start_shows_nothing_only_where_others_wait_for_it() {
-        use super::level::{BEHIND, DONE, PREPARED, STARTING};
+    fn starting_pod_hides_objects_only_if_others_wait() {
+        use super::peer_stage::{BEHIND, DONE, PREPARED, STARTING};
         let start = Instant::now();
-        let waits = |others: &[Option<i64>]| {
-            let mut way = Resharding::new(detected(1, 3), start);
-            assert_eq!(way.level(following(false), start), STARTING);
-            !way.due(&around(false, None, others), start)
+        let waits = |peers: &[Option<i64>]| {
+            let mut transition = ShardTransition::new(detected(1, 3), start);
+            assert_eq!(transition.reported_stage(sync(false), start), STARTING);
+            !transition.advance(&inputs(false, None, peers), start)
         };
-        for others in [&[None, None][..], &[Some(DONE), None], &[Some(DONE), Some(STARTING)]] {
-            assert!(!waits(others), "{others:?}");
+        for peers in [&[None, None][..], &[Some(DONE), None], &[Some(DONE), Some(STARTING)]] {
+            assert!(!waits(peers), "{peers:?}");
         }
-        for others in [[Some(BEHIND), None], [Some(PREPARED), Some(STARTING)]] {
-            assert!(waits(&others), "{others:?}");
+        for peers in [[Some(BEHIND), None], [Some(PREPARED), Some(STARTING)]] {
+            assert!(waits(&peers), "{peers:?}");
         }
-        let mut way = Resharding::new(detected(1, 3), start);
-        assert_eq!(way.wake_at(&Around::default(), start), Some(start + FIRST_ANSWERS));
-        assert!(way.due(&Around::default(), start + FIRST_ANSWERS));
-        // With others it takes the same steps as they do.
-        let mut way = Resharding::new(detected(1, 3), start);
-        let ready = around(true, None, &[Some(PREPARED), Some(PREPARED)]);
-        assert_eq!(way.level(following(true), start), PREPARED);
-        assert!(way.due(&ready, start));
-        assert_eq!(way.share.stage(), Some(Stage::Both));
+        let mut transition = ShardTransition::new(detected(1, 3), start);
+        assert_eq!(
+            transition.next_wakeup(&TransitionInputs::default(), start),
+            Some(start + FIRST_POLL_TIMEOUT)
+        );
+        assert!(transition.advance(&TransitionInputs::default(), start + FIRST_POLL_TIMEOUT));
+        // If other pods are waiting, it takes the same steps as they do.
+        let mut transition = ShardTransition::new(detected(1, 3), start);
+        let ready = inputs(true, None, &[Some(PREPARED), Some(PREPARED)]);
+        assert_eq!(transition.reported_stage(sync(true), start), PREPARED);
+        assert!(transition.advance(&ready, start));
+        assert_eq!(transition.shard.stage(), Some(Stage::Overlap));
     }
 }

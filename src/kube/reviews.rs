@@ -1,33 +1,44 @@
-//! Reviews: whose a token is, and what its owner may do, asked of the API server.
+//! Authenticates tokens and authorizes users with the API server.
 //!
-//! `TokenReview` and `SubjectAccessReview` of the APIs `authentication.k8s.io/v1` and `authorization.k8s.io/v1`, as
-//! JSON. An answer that is a matter of time is asked for again, with the pauses of the original; how long all of that
-//! may take is up to whoever waits. Nothing here remembers anything, and nothing knows HTTP's side of the matter.
+//! Uses `TokenReview` and `SubjectAccessReview` of `authentication.k8s.io/v1` and `authorization.k8s.io/v1` through
+//! kube's client. Transient errors are retried with the pauses of the original; callers set the overall timeout.
+//! Results are not cached here.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::time::Duration;
 
+use ::kube::api::PostParams;
+use ::kube::{Api, Resource};
+use k8s_openapi::api::authentication::v1::{
+    TokenReview, TokenReviewSpec, TokenReviewStatus, UserInfo,
+};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+    SubjectAccessReviewStatus,
+};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::client::{Client, Refusal};
+use super::client::{Client, ClientError};
 
-/// Whose tokens of all known accounts carry this group.
+/// The group that the API server adds to authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 const ANONYMOUS: &str = "system:anonymous";
 
-/// Attempts, the first pause between them, by which it grows, and by how much it may be longer.
+/// The number of attempts, the first pause between them, its growth factor and the maximum jitter as a share of the
+/// pause.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
 const GROWTH: f64 = 1.5;
 const JITTER: f64 = 0.2;
 
-/// An account, as a review tells it and as another wants to hear it.
+/// A user, as returned by a `TokenReview` and sent with a `SubjectAccessReview`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Its name.
+    /// The name of the user.
     #[serde(
         default,
         rename(deserialize = "username", serialize = "user"),
@@ -35,153 +46,151 @@ pub struct Account {
         skip_serializing_if = "String::is_empty"
     )]
     pub name: String,
-    /// Its groups.
+    /// The groups of the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// What else is said of it.
+    /// Additional attributes from the authenticator.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub extra: BTreeMap<String, Option<Vec<String>>>,
-    /// What tells it from another of its name.
+    pub extra: BTreeMap<String, Vec<String>>,
+    /// An identifier that distinguishes successive users of the same name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }
 
-/// What a `SubjectAccessReview` says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Judgement {
-    /// Somebody allows it.
+/// The result of a `SubjectAccessReview`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// The action is allowed.
     pub allowed: bool,
-    /// Somebody forbids it.
+    /// The action is explicitly denied, which overrides other authorizers.
     pub denied: bool,
 }
 
-#[derive(Deserialize)]
-struct Answer<T> {
-    #[serde(default = "Option::default")]
-    status: Option<T>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TokenStatus {
-    authenticated: bool,
-    user: Account,
-    error: String,
-}
-
 impl Client {
-    /// Whose a token is; `None` when it is nobody's.
+    /// Returns the user of a token, or `None` if the token is not valid.
     ///
     /// # Errors
     ///
-    /// When the API server does not say, or says what is wrong with the token.
+    /// Returns an error if the API server does not answer or reports a problem with the token.
     pub async fn review_token(&self, token: &str) -> Result<Option<Account>, String> {
-        let review = json!({
-            "kind": "TokenReview",
-            "apiVersion": "authentication.k8s.io/v1",
-            "metadata": {},
-            "spec": {"token": token},
-            "status": {"user": {}},
-        });
-        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
-        let status: TokenStatus = self.review(path, &review).await?;
-        if !status.authenticated {
-            return if status.error.is_empty() { Ok(None) } else { Err(status.error) };
+        let review = TokenReview {
+            spec: TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() },
+            status: Some(TokenReviewStatus {
+                user: Some(UserInfo::default()),
+                ..TokenReviewStatus::default()
+            }),
+            ..TokenReview::default()
+        };
+        let status = self.review(&review).await?.status.unwrap_or_default();
+        if status.authenticated != Some(true) {
+            return status.error.filter(|error| !error.is_empty()).map_or(Ok(None), Err);
         }
-        Ok(Some(status.user.with_group()))
+        let UserInfo { extra, groups, uid, username } = status.user.unwrap_or_default();
+        let account = Account {
+            name: username.unwrap_or_default(),
+            groups: groups.unwrap_or_default(),
+            extra: extra.unwrap_or_default(),
+            uid: uid.unwrap_or_default(),
+        };
+        Ok(Some(account.with_group()))
     }
 
-    /// Whether an account may use a method on a path outside the resources of the API.
+    /// Returns whether a user may access a non-resource path with an HTTP verb.
     ///
     /// # Errors
     ///
-    /// When the API server does not say.
+    /// Returns an error if the API server does not answer.
     pub async fn review_access(
         &self,
         account: &Account,
         path: &str,
         verb: &str,
-    ) -> Result<Judgement, String> {
-        self.judge(account, "nonResourceAttributes", json!({"path": path, "verb": verb})).await
+    ) -> Result<Decision, String> {
+        let attributes =
+            NonResourceAttributes { path: Some(path.to_owned()), verb: Some(verb.to_owned()) };
+        self.review_rights(SubjectAccessReviewSpec {
+            non_resource_attributes: Some(attributes),
+            ..account.spec()
+        })
+        .await
     }
 
-    /// Whether an account may see the metrics of what is in a namespace: whether it may `get` the `pods` of
-    /// `metrics.k8s.io` there. That is what proxies before metrics ask that rewrite a query's `namespace` to attributes
-    /// of a resource, and what the roles `view`, `edit` and `admin` grant where a metrics server is installed.
+    /// Returns whether a user may see the metrics of a namespace: whether they may `get` the `pods` of `metrics.k8s.io`
+    /// there. Proxies that rewrite the `namespace` of a query into resource attributes ask the same question, and the
+    /// roles `view`, `edit` and `admin` grant it where a metrics server is installed.
     ///
     /// # Errors
     ///
-    /// When the API server does not say.
+    /// Returns an error if the API server does not answer.
     pub async fn review_namespace(
         &self,
         account: &Account,
         namespace: &str,
-    ) -> Result<Judgement, String> {
-        let attributes = json!({
-            "namespace": namespace,
-            "verb": "get",
-            "group": "metrics.k8s.io",
-            "version": "v1beta1",
-            "resource": "pods",
-        });
-        self.judge(account, "resourceAttributes", attributes).await
+    ) -> Result<Decision, String> {
+        let text = |text: &str| Some(text.to_owned());
+        let attributes = ResourceAttributes {
+            namespace: text(namespace),
+            verb: text("get"),
+            group: text("metrics.k8s.io"),
+            version: text("v1beta1"),
+            resource: text("pods"),
+            ..ResourceAttributes::default()
+        };
+        self.review_rights(SubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..account.spec()
+        })
+        .await
     }
 
-    async fn judge(
-        &self,
-        account: &Account,
-        kind: &str,
-        attributes: Value,
-    ) -> Result<Judgement, String> {
-        let mut spec = serde_json::to_value(account).map_err(|error| error.to_string())?;
-        if let Value::Object(spec) = &mut spec {
-            spec.insert(kind.to_owned(), attributes);
-        }
-        let review = json!({
-            "kind": "SubjectAccessReview",
-            "apiVersion": "authorization.k8s.io/v1",
-            "metadata": {},
-            "spec": spec,
-            "status": {"allowed": false},
-        });
-        self.review("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await
+    async fn review_rights(&self, spec: SubjectAccessReviewSpec) -> Result<Decision, String> {
+        let status = Some(SubjectAccessReviewStatus::default());
+        let review = SubjectAccessReview { spec, status, ..SubjectAccessReview::default() };
+        let status = self.review(&review).await?.status.unwrap_or_default();
+        Ok(Decision { allowed: status.allowed, denied: status.denied == Some(true) })
     }
 
-    async fn review<T>(&self, path: &str, review: &Value) -> Result<T, String>
+    async fn review<K>(&self, review: &K) -> Result<K, String>
     where
-        T: Default + for<'de> Deserialize<'de>,
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
     {
-        let body = serde_json::to_vec(review).map_err(|error| error.to_string())?;
+        let reviews: Api<K> = Api::all(self.api());
         let (mut pause, mut attempt) = (PAUSE, 1);
-        let answer = loop {
-            match self.create(path, body.clone().into()).await? {
-                Ok(answer) => break answer,
-                Err(refusal) if attempt < ATTEMPTS && is_temporary(&refusal) => {
+        loop {
+            match self.answer(reviews.create(&PostParams::default(), review)).await {
+                Err(ClientError::Refused {
+                    code: 429 | 500 | 502 | 503 | 504,
+                    retry_after,
+                    ..
+                }) if attempt < ATTEMPTS => {
                     let jitter = 1.0 + fastrand::f64() * JITTER;
-                    sleep(refusal.retry_after.unwrap_or(pause.mul_f64(jitter))).await;
+                    sleep(retry_after.unwrap_or(pause.mul_f64(jitter))).await;
                     (pause, attempt) = (pause.mul_f64(GROWTH), attempt + 1);
                 }
-                Err(Refusal { code, message, .. }) => {
-                    return Err(format!("the API server answers {code}: {message}"));
-                }
+                answer => return answer.map_err(|error| error.to_string()),
             }
-        };
-        let answer: Answer<T> = serde_json::from_slice(&answer)
-            .map_err(|error| format!("the answer of the API server is no review: {error}"))?;
-        Ok(answer.status.unwrap_or_default())
+        }
     }
-}
-
-fn is_temporary(refusal: &Refusal) -> bool {
-    matches!(refusal.code, 429 | 500 | 502 | 503 | 504)
 }
 
 impl Account {
-    /// Everybody who is known is in the group of those who are.
+    /// Returns a review specification with the attributes of this user only.
+    fn spec(&self) -> SubjectAccessReviewSpec {
+        let text = |text: &String| (!text.is_empty()).then(|| text.clone());
+        SubjectAccessReviewSpec {
+            user: text(&self.name),
+            groups: (!self.groups.is_empty()).then(|| self.groups.clone()),
+            extra: (!self.extra.is_empty()).then(|| self.extra.clone()),
+            uid: text(&self.uid),
+            ..SubjectAccessReviewSpec::default()
+        }
+    }
+
+    /// Adds `system:authenticated` to a user that is not anonymous, unless its groups say whether it is authenticated.
     fn with_group(mut self) -> Self {
-        let is_told = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-        if self.name != ANONYMOUS && !self.groups.iter().any(is_told) {
+        let is_authentication_group =
+            |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+        if self.name != ANONYMOUS && !self.groups.iter().any(is_authentication_group) {
             self.groups.push(AUTHENTICATED.to_owned());
         }
         self
@@ -190,10 +199,12 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn an_account_is_passed_on_as_it_came() {
+    fn accounts_round_trip() {
         let text = r#"{"username":"u","groups":["g"],"extra":{"a":["1","2"],"B/c":[]},"uid":"x"}"#;
         let account: Account = serde_json::from_str(text).expect("account");
         let account = account.with_group();

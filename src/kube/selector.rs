@@ -1,11 +1,10 @@
-//! Field selectors: which objects of a namespaced resource the API server is asked for.
+//! Builds the `fieldSelector` of requests from the flags for namespaces and nodes.
 //!
-//! In go the flags for namespaces and node, out comes the text of `fieldSelector`. Nothing here sends a
-//! request. The grammar is that of Kubernetes: terms joined by commas, each a field, `=` or `!=` and a value,
-//! in which backslash, comma and `=` are escaped by a backslash.
+//! The grammar is that of Kubernetes: comma-separated terms of a field, `=` or `!=`, and a value, in which backslash,
+//! comma and `=` are escaped with a backslash.
 
-/// The selector for namespaced resources: without the namespaces of `denied`, and of one `node` alone
-/// unless that is empty. `unscheduled` asks for pods without a node instead, whatever `node` says.
+/// Returns the selector for namespaced resources. It excludes the `denied` namespaces and, unless `node` is empty, all
+/// pods of other nodes. `unscheduled` selects pods without a node and overrides `node`.
 #[must_use]
 pub fn build(denied: &[String], node: &str, unscheduled: bool) -> String {
     let mut terms: Vec<String> = denied
@@ -20,7 +19,7 @@ pub fn build(denied: &[String], node: &str, unscheduled: bool) -> String {
     terms.join(",")
 }
 
-/// `value` as it stands in a selector.
+/// Escapes a value for a selector.
 fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for c in value.chars() {
@@ -48,7 +47,7 @@ mod tests {
         }
     }
 
-    /// Backslash, comma and `=` end no value.
+    /// Values may contain backslash, comma and `=`.
     #[test]
     fn values_are_escaped() {
         let denied = ["b,c".to_owned(), "a=\\".to_owned()];

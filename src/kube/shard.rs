@@ -1,21 +1,14 @@
-//! Which objects this process keeps when several share a cluster.
+//! Assigns objects to shards by UID.
 //!
-//! The API server sends every object to every shard; an object is kept by the shard that its UID hashes
-//! to. Pure functions of UIDs, numbers and names; who asks the API server for the number of replicas is
-//! not known here.
+//! The API server sends every object to every shard, and a shard keeps the objects whose UIDs hash to it. All functions
+//! are pure; [`autosharding`](super::autosharding) determines the number of shards.
 
 use thiserror::Error;
 
-/// 64-bit FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo; <http://www.isthe.com/chongo/tech/comp/fnv/>).
-#[must_use]
-pub fn fnv1a64(bytes: &[u8]) -> u64 {
-    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    bytes.iter().fold(OFFSET_BASIS, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
-}
+use crate::cache::fnv1a64;
 
-/// The bucket of `key` among `buckets`, by J. Lamping and E. Veach, "A Fast, Minimal Memory, Consistent
-/// Hash Algorithm" (2014). -1 when there are no buckets.
+/// Returns the bucket of `key` among `buckets`, or -1 if there are no buckets. J. Lamping and E. Veach, "A Fast,
+/// Minimal Memory, Consistent Hash Algorithm" (2014).
 #[must_use]
 pub fn jump_hash(mut key: u64, buckets: i64) -> i64 {
     let (mut bucket, mut next) = (-1i64, 0i64);
@@ -31,153 +24,167 @@ pub fn jump_hash(mut key: u64, buckets: i64) -> i64 {
 /// One of several processes that share the objects of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Zero-based number of this one. One that is not below `total` keeps nothing.
+    /// The zero-based index. A shard whose index is not below `total` keeps nothing.
     pub index: i32,
-    /// How many there are. None keeps anything when this is not positive.
+    /// The number of shards. If it is not positive, no shard keeps anything.
     pub total: i64,
-    /// What was kept before, while it is kept too, and how far the change is.
-    before: Option<(Shares, Stage)>,
+    /// The transition from previous assignments, if there was one.
+    transition: Option<Transition>,
 }
 
-/// Numbers and totals, the newest first: more than one where a change was overtaken by the next while both of its shares
-/// were shown.
-type Shares = [Option<(i32, i64)>; MOST_BEFORE];
+/// A transition from previous assignments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Transition {
+    /// The previous assignments, newest first. There is more than one if a change overtook another one while both
+    /// assignments were exposed.
+    previous: [Option<Assignment>; MAX_PREVIOUS],
+    stage: Stage,
+}
 
-/// So many shares of before are known; an older one is forgotten.
-const MOST_BEFORE: usize = 3;
+/// The index of a shard among `total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Assignment {
+    index: i32,
+    total: i64,
+}
 
-/// How far a change from one share to another is.
+/// The maximum number of previous assignments; older ones are dropped.
+const MAX_PREVIOUS: usize = 3;
+
+/// The stage of a transition from one assignment to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// What is gained is followed, but not shown.
-    Prepared,
-    /// What is gained and what is lost is shown.
-    Both,
-    /// What is lost is not shown any more.
+    /// Gained objects are followed, but not exposed.
+    Preparing,
+    /// Gained and lost objects are exposed.
+    Overlap,
+    /// Lost objects are no longer exposed.
     Done,
 }
 
-/// What an object is to a shard.
+/// The relation of an object to a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// It is kept.
+pub enum Ownership {
+    /// The object belongs to the shard.
     Kept,
-    /// It will be shown, and is not yet.
+    /// The object will be exposed later in the transition.
     Gained,
-    /// It is shown, and will not be for long.
+    /// The object is exposed until the end of the transition.
     Lost,
-    /// It is another's.
+    /// The object belongs to another shard.
     Foreign,
 }
 
 impl Default for Shard {
     fn default() -> Self {
-        Self::WHOLE
+        Self::ALL
     }
 }
 
 impl Shard {
-    /// No shard: keeps nothing.
-    pub const NOBODY: Self = Self::new(-1, 0);
+    /// A shard without objects.
+    pub const NONE: Self = Self::new(-1, 0);
 
-    /// The only shard: keeps everything.
-    pub const WHOLE: Self = Self::new(0, 1);
+    /// The only shard, which keeps everything.
+    pub const ALL: Self = Self::new(0, 1);
 
-    /// One of `total`.
+    /// Returns the shard with this index.
     #[must_use]
     pub const fn new(index: i32, total: i64) -> Self {
-        Self { index, total, before: None }
+        Self { index, total, transition: None }
     }
 
-    /// This shard in place of another: both are followed, and what the other one keeps is shown.
+    /// Starts a transition from `before` to this assignment: objects of both are followed, those of `before` are
+    /// exposed.
     #[must_use]
-    pub const fn instead_of(self, before: Self) -> Self {
-        Self {
-            before: Some(([Some((before.index, before.total)), None, None], Stage::Prepared)),
-            ..self
+    pub const fn replacing(self, before: Self) -> Self {
+        let previous = Assignment { index: before.index, total: before.total };
+        let previous = [Some(previous), None, None];
+        Self { transition: Some(Transition { previous, stage: Stage::Preparing }), ..self }
+    }
+
+    /// Starts a transition from everything that is exposed now to another assignment.
+    #[must_use]
+    pub fn retargeted(self, to: Self) -> Self {
+        match self.transition {
+            Some(transition @ Transition { stage: Stage::Preparing, .. }) => {
+                Self { transition: Some(transition), ..to }
+            }
+            Some(Transition { mut previous, stage: Stage::Overlap }) => {
+                previous.rotate_right(1);
+                previous[0] = Some(Assignment { index: self.index, total: self.total });
+                Self { transition: Some(Transition { previous, stage: Stage::Preparing }), ..to }
+            }
+            Some(Transition { stage: Stage::Done, .. }) | None => to.replacing(self),
         }
     }
 
-    /// Another one in place of all that this one shows.
-    #[must_use]
-    pub fn redirected(self, to: Self) -> Self {
-        match self.before {
-            Some((shares, Stage::Prepared)) => {
-                Self { before: Some((shares, Stage::Prepared)), ..to }
-            }
-            Some((mut shares, Stage::Both)) => {
-                shares.rotate_right(1);
-                shares[0] = Some((self.index, self.total));
-                Self { before: Some((shares, Stage::Prepared)), ..to }
-            }
-            Some((_, Stage::Done)) | None => to.instead_of(self),
-        }
-    }
-
-    /// The same, so far.
+    /// Returns the same transition at another stage.
     #[must_use]
     pub fn at(self, stage: Stage) -> Self {
-        let before = self.before.map(|(shares, _)| (shares, stage));
-        Self { before, ..self }
+        let transition = self.transition.map(|transition| Transition { stage, ..transition });
+        Self { transition, ..self }
     }
 
-    /// How far it is in the place of another; `None` if it never was.
+    /// Returns the stage of the transition, or `None` if there was none.
     #[must_use]
     pub fn stage(&self) -> Option<Stage> {
-        self.before.map(|(_, stage)| stage)
+        self.transition.map(|transition| transition.stage)
     }
 
-    /// Whether both follow the same objects, whatever they show of them.
+    /// Returns true if both follow the same objects, regardless of what they expose.
     #[must_use]
     pub fn follows_same(&self, other: &Self) -> bool {
-        self.at(Stage::Prepared) == other.at(Stage::Prepared)
+        self.at(Stage::Preparing) == other.at(Stage::Preparing)
     }
 
-    /// Whether what is gained is shown.
+    /// Returns true if gained objects are exposed.
     #[must_use]
     pub fn shows_gained(&self) -> bool {
-        self.stage().is_none_or(|stage| stage >= Stage::Both)
+        self.stage().is_none_or(|stage| stage >= Stage::Overlap)
     }
 
-    /// Whether what is lost is shown.
+    /// Returns true if lost objects are exposed.
     #[must_use]
     pub fn shows_lost(&self) -> bool {
-        self.stage().is_none_or(|stage| stage <= Stage::Both)
+        self.stage().is_none_or(|stage| stage <= Stage::Overlap)
     }
 
-    /// What the object of this UID is to this shard.
+    /// Returns the relation of the object with this UID to the shard.
     #[inline]
     #[must_use]
-    pub fn part(&self, uid: &[u8]) -> Part {
-        if *self == Self::WHOLE {
-            return Part::Kept;
-        }
-        let hash = fnv1a64(uid);
-        // Without buckets every hash is -1, which is nobody's number.
+    pub fn ownership(&self, uid: &[u8]) -> Ownership {
+        if *self == Self::ALL { Ownership::Kept } else { self.ownership_of_hash(fnv1a64(uid)) }
+    }
+
+    /// Like [`Shard::ownership`], for the [hash](fnv1a64) of a UID.
+    #[must_use]
+    pub fn ownership_of_hash(&self, hash: u64) -> Ownership {
+        // With no buckets every hash maps to -1, which is not a valid index.
         let is = |index: i32, total: i64| {
             index >= 0 && ((index, total) == (0, 1) || jump_hash(hash, total) == i64::from(index))
         };
         let now = is(self.index, self.total);
-        let Some((shares, stage)) = self.before else {
-            return if now { Part::Kept } else { Part::Foreign };
+        let Some(Transition { previous, stage }) = self.transition else {
+            return if now { Ownership::Kept } else { Ownership::Foreign };
         };
-        let was = shares.iter().flatten().any(|&(index, total)| is(index, total));
+        let was = previous.iter().flatten().any(|&Assignment { index, total }| is(index, total));
         match (now, was) {
-            (true, false) if stage < Stage::Both => Part::Gained,
-            (true, _) => Part::Kept,
-            (false, true) if stage < Stage::Done => Part::Lost,
-            (false, _) => Part::Foreign,
+            (true, false) if stage < Stage::Overlap => Ownership::Gained,
+            (true, _) => Ownership::Kept,
+            (false, true) if stage < Stage::Done => Ownership::Lost,
+            (false, _) => Ownership::Foreign,
         }
     }
 
-    /// Whether the object of this UID is one of this shard.
+    /// Returns true if the object with this UID is followed by the shard.
     #[must_use]
     pub fn keeps(&self, uid: &[u8]) -> bool {
-        self.part(uid) != Part::Foreign
+        self.ownership(uid) != Ownership::Foreign
     }
 }
 
-/// A pod name from which no shard number can be read.
+/// A pod name that does not end in a shard number.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "pod {pod:?} of StatefulSet {stateful_set:?}: {number:?} is not a shard number; \
@@ -189,11 +196,11 @@ pub struct OrdinalError {
     number: String,
 }
 
-/// The number of a pod of a StatefulSet: what follows the StatefulSet's name and a dash in the pod's name.
+/// Returns the ordinal of a pod of a StatefulSet: the number after the StatefulSet's name and a dash.
 ///
 /// # Errors
 ///
-/// That is not a decimal 32-bit integer.
+/// Returns an error if that is not a decimal 32-bit integer.
 pub fn ordinal(pod: &str, stateful_set: &str) -> Result<i32, OrdinalError> {
     let rest = pod.strip_prefix(stateful_set).and_then(|rest| rest.strip_prefix('-'));
     let number = rest.unwrap_or(pod);
@@ -227,9 +234,9 @@ mod tests {
         }
     }
 
-    /// Why a server that filters by ranges of the hash is of no use: the shares are all over.
+    /// A server that filters by ranges of the hash would be of no use: shards are not ranges.
     #[test]
-    fn shares_are_no_ranges_of_hashes() {
+    fn shards_are_not_hash_ranges() {
         for (total, start) in [(2, 0), (3, 1u64 << 63), (8, 0x1234_5678_9abc_def0)] {
             let shares: Vec<i64> =
                 (0..100_000).map(|step| jump_hash(start.wrapping_add(step), total)).collect();

@@ -1,7 +1,7 @@
-//! Values of custom resources that give no series: counted, and named in the log once a minute.
+//! Counts values of custom resources that yield no series, and logs them at most once a minute.
 //!
-//! Objects come again and again with the same fault. So each family has a line for each reason at most once a minute,
-//! with the first object as an example and the number of values since the last line.
+//! The same error recurs with every update of an object. Each combination of family and reason is therefore logged at
+//! most once a minute, with the first object as an example and the number of values since the previous line.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,54 +11,54 @@ use hashbrown::HashMap;
 use crate::resources::custom::{Reason, ValueError, ValueErrors};
 use crate::telemetry::KubeMetrics;
 
-/// Between two lines about the same.
-const PAUSE: Duration = Duration::from_secs(60);
+/// The minimum time between two log lines for the same family and reason.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Families that are remembered. Beyond them, those whose pause is over are forgotten.
-const MOST: usize = 10_000;
+/// The maximum number of tracked combinations. Beyond it, those not logged within the last minute are dropped.
+const MAX_TRACKED: usize = 10_000;
 
-/// Counts and logs.
+/// Counts and logs value errors.
 #[derive(Debug)]
 pub struct ValueErrorLog {
     metrics: KubeMetrics,
-    /// The log's verbosity, as `-v` has it.
+    /// The log verbosity (`-v`).
     verbosity: i64,
-    said: Mutex<HashMap<(String, String, Reason), Said>>,
+    logged: Mutex<HashMap<(String, String, Reason), LastLine>>,
 }
 
 #[derive(Debug)]
-struct Said {
+struct LastLine {
     at: Instant,
-    since: u64,
+    suppressed: u64,
 }
 
 impl ValueErrorLog {
-    /// Counts into `metrics`, logs what `verbosity` lets through.
+    /// Counts errors in `metrics` and logs those that `verbosity` includes.
     #[must_use]
     pub fn new(metrics: KubeMetrics, verbosity: i64) -> Self {
-        Self { metrics, verbosity, said: Mutex::default() }
+        Self { metrics, verbosity, logged: Mutex::default() }
     }
 
-    /// How many values a line now has to speak of; `None` if there was one not long ago.
+    /// Returns the number of values to report in a log line, or `None` if a line was logged less than a minute ago.
     fn due(&self, error: &ValueError<'_>, now: Instant) -> Option<u64> {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.len() >= MOST {
-            said.retain(|_, said| now.duration_since(said.at) < PAUSE);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= MAX_TRACKED {
+            logged.retain(|_, logged| now.duration_since(logged.at) < LOG_INTERVAL);
         }
         let key = (error.resource.to_owned(), error.family.to_owned(), error.reason);
-        if let Some(said) = said.get_mut(&key) {
-            let count = said.since + error.count;
-            let is_due = now.duration_since(said.at) >= PAUSE;
-            *said = if is_due {
-                Said { at: now, since: 0 }
+        if let Some(logged) = logged.get_mut(&key) {
+            let count = logged.suppressed + error.count;
+            let is_due = now.duration_since(logged.at) >= LOG_INTERVAL;
+            *logged = if is_due {
+                LastLine { at: now, suppressed: 0 }
             } else {
-                Said { at: said.at, since: count }
+                LastLine { at: logged.at, suppressed: count }
             };
             return is_due.then_some(count);
         }
-        let has_room = said.len() < MOST;
+        let has_room = logged.len() < MAX_TRACKED;
         if has_room {
-            said.insert(key, Said { at: now, since: 0 });
+            logged.insert(key, LastLine { at: now, suppressed: 0 });
         }
         has_room.then_some(error.count)
     }
@@ -66,7 +66,9 @@ impl ValueErrorLog {
 
 impl ValueErrors for ValueErrorLog {
     fn value_error(&self, error: &ValueError<'_>) {
-        let reason = error.reason.as_str();
+        // With an `errorLogV`, the author of the metric expects objects without a value.
+        let is_optional = error.reason == Reason::Nothing && error.log_v > 0;
+        let reason = if is_optional { "optional" } else { error.reason.as_str() };
         self.metrics.value_errors(error.resource, error.family, reason, error.count);
         if i64::from(error.log_v) > self.verbosity {
             return;
@@ -82,7 +84,7 @@ impl ValueErrors for ValueErrorLog {
             name,
             value,
             values,
-            "a value of a custom resource gives no series"
+            "custom resource value yields no series"
         );
     }
 }
@@ -107,9 +109,9 @@ mod tests {
         };
         let start = Instant::now();
         assert_eq!(log.due(&error("f", Reason::Nothing, 1), start), Some(1));
-        assert_eq!(log.due(&error("f", Reason::Nothing, 2), start + PAUSE / 2), None);
+        assert_eq!(log.due(&error("f", Reason::Nothing, 2), start + LOG_INTERVAL / 2), None);
         assert_eq!(log.due(&error("f", Reason::WrongType, 1), start), Some(1));
         assert_eq!(log.due(&error("g", Reason::Nothing, 1), start), Some(1));
-        assert_eq!(log.due(&error("f", Reason::Nothing, 1), start + PAUSE), Some(3));
+        assert_eq!(log.due(&error("f", Reason::Nothing, 1), start + LOG_INTERVAL), Some(3));
     }
 }

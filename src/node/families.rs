@@ -1,4 +1,4 @@
-//! The families, one row each, and the body of a scrape.
+//! The metric families of `kstatd node`, one row each, and the encoder of a scrape.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use super::record::{Record, Scope, Snapshot};
 use super::store::{Store, now};
 use crate::exposition::{Format, ScrapeQuery, Source, family, header};
 
-/// A family of gauges.
+/// A gauge family.
 struct Row {
     name: &'static str,
     help: &'static str,
     scope: Scope,
-    /// What a record says, at Unix seconds of now.
+    /// Returns the value for a record at `now` (Unix seconds).
     value: fn(&Record, f64) -> Option<f64>,
 }
 
@@ -58,7 +58,8 @@ fn percentage(record: &Record, now: f64) -> Option<f64> {
     Some(100.0 * ratio(record, now)?)
 }
 
-/// From now on: it was reckoned for the moment of the figure.
+/// Returns the seconds until the limit is reached, counted from `now`; the record counts them from
+/// the time of its figure.
 pub(super) fn full(record: &Record, now: f64) -> Option<f64> {
     Some((record.full? - (now - record.at).max(0.0)).max(0.0))
 }
@@ -67,46 +68,46 @@ fn available(record: &Record, _: f64) -> Option<f64> {
     Some(record.limit? - record.used)
 }
 
-/// All of them, in the order of their names.
+/// All families, sorted by name.
 static ROWS: &[Row] = &[
     row(
-        Scope::OtherContainer,
+        Scope::CompatContainer,
         "ephemeral_storage_container_limit_percentage",
         "Percentage of ephemeral storage used by a container in a pod.",
         percentage,
     ),
     row(
-        Scope::OtherVolumeLimit,
+        Scope::CompatVolumeLimit,
         "ephemeral_storage_container_volume_limit_percentage",
         "Percentage of ephemeral storage used by a container's volume in a pod.",
         percentage,
     ),
     row(
-        Scope::OtherVolume,
+        Scope::CompatVolume,
         "ephemeral_storage_container_volume_usage",
         "Current ephemeral storage used by a container's volume in a pod.",
         used,
     ),
     row(
-        Scope::OtherNode,
+        Scope::CompatNode,
         "ephemeral_storage_node_available",
         "Available ephemeral storage for a node.",
         available,
     ),
     row(
-        Scope::OtherNode,
+        Scope::CompatNode,
         "ephemeral_storage_node_capacity",
         "Capacity of ephemeral storage for a node.",
         limit,
     ),
     row(
-        Scope::OtherNode,
+        Scope::CompatNode,
         "ephemeral_storage_node_percentage",
         "Percentage of ephemeral storage used on a node.",
         percentage,
     ),
     row(
-        Scope::OtherPod,
+        Scope::CompatPod,
         "ephemeral_storage_pod_usage",
         "Current ephemeral byte usage of pod.",
         used,
@@ -114,123 +115,128 @@ static ROWS: &[Row] = &[
     row(
         Scope::Container,
         "kstatd_node_container_coverage_ratio",
-        "Part of the container's layer and logs that was looked at; 0 where one of them is not known at all.",
+        "Fraction of the container's layer and logs that was measured; 0 if either is unknown.",
         coverage,
     ),
     row(
         Scope::Container,
         "kstatd_node_container_limit_bytes",
-        "The container's limit of ephemeral storage.",
+        "Ephemeral storage limit of the container.",
         limit,
     ),
     row(
         Scope::Container,
         "kstatd_node_container_limit_ratio",
-        "What the container uses as a part of its limit.",
+        "Ephemeral storage usage of the container as a fraction of its limit.",
         ratio,
     ),
     row(
         Scope::Container,
         "kstatd_node_container_request_bytes",
-        "The container's request of ephemeral storage.",
+        "Ephemeral storage request of the container.",
         request,
     ),
     row(
         Scope::Container,
         "kstatd_node_container_until_full_seconds",
-        "Seconds until the container's limit is reached if it goes on growing as it has; absent where it does not grow.",
+        "Predicted seconds until the container reaches its limit at the current growth; absent if it does not grow.",
         full,
     ),
     row(
         Scope::Container,
         "kstatd_node_container_used_bytes",
-        "What the container's limit counts: its writable layer and its logs.",
+        "Ephemeral storage usage of the container: writable layer and logs.",
         used,
     ),
     row(
-        Scope::Disk,
+        Scope::FileSystem,
         "kstatd_node_filesystem_available_bytes",
-        "Bytes that are free on a file system of the node, as the kubelet says.",
+        "Available bytes of a node file system, as reported by the kubelet.",
         available,
     ),
     row(
-        Scope::Disk,
+        Scope::FileSystem,
         "kstatd_node_filesystem_capacity_bytes",
-        "Size of a file system of the node, as the kubelet says.",
+        "Size of a node file system, as reported by the kubelet.",
         limit,
     ),
     row(
         Scope::Pod,
         "kstatd_node_pod_coverage_ratio",
-        "Part of what the pod has on the node that was looked at; 0 where something is not known at all.",
+        "Fraction of the pod's ephemeral storage that was measured; 0 if any part is unknown.",
         coverage,
     ),
     row(
         Scope::Pod,
         "kstatd_node_pod_limit_bytes",
-        "The pod's limit of ephemeral storage: that of its containers together.",
+        "Ephemeral storage limit of the pod, computed from its containers.",
         limit,
     ),
     row(
         Scope::Pod,
         "kstatd_node_pod_limit_ratio",
-        "What the pod uses as a part of its limit.",
+        "Ephemeral storage usage of the pod as a fraction of its limit.",
         ratio,
     ),
-    row(Scope::Owner, "kstatd_node_pod_owner", "What has made a pod of this node.", used),
+    row(Scope::Owner, "kstatd_node_pod_owner", "Owner of a pod on this node.", used),
     row(
         Scope::Pod,
         "kstatd_node_pod_request_bytes",
-        "The pod's request of ephemeral storage: that of its containers together.",
+        "Ephemeral storage request of the pod, computed from its containers.",
         request,
     ),
     row(
         Scope::Pod,
         "kstatd_node_pod_until_full_seconds",
-        "Seconds until the pod's limit is reached if it goes on growing as it has; absent where it does not grow.",
+        "Predicted seconds until the pod reaches its limit at the current growth; absent if it does not grow.",
         full,
     ),
     row(
         Scope::Pod,
         "kstatd_node_pod_used_bytes",
-        "Ephemeral storage of the pod: writable layers, logs and volumes of the node.",
+        "Ephemeral storage usage of the pod: writable layers, logs and local volumes.",
         used,
     ),
-    row(Scope::Part, "kstatd_node_storage_age_seconds", "How long ago the figure was true.", age),
+    row(Scope::Part, "kstatd_node_storage_age_seconds", "Age of the measurement in seconds.", age),
     row(
         Scope::Part,
         "kstatd_node_storage_coverage_ratio",
-        "Part of the directories that the figure is of; below 1 it is a part of what there is.",
+        "Fraction of the directories that was measured; below 1 the figure is a lower bound.",
         coverage,
     ),
     row(
         Scope::Part,
         "kstatd_node_storage_used_bytes",
-        "Bytes on the disk of one writable layer, the logs of a container, a volume or a path.",
+        "Disk usage of a writable layer, the logs of a container, a volume or a path.",
         used,
     ),
     row(
         Scope::Part,
         "kstatd_node_storage_used_inodes",
-        "Files and directories of the same.",
+        "Number of files and directories in a writable layer, container logs, a volume or a path.",
         inodes,
     ),
-    row(Scope::Volume, "kstatd_node_volume_limit_bytes", "The limit of an emptyDir.", limit),
+    row(
+        Scope::Volume,
+        "kstatd_node_volume_limit_bytes",
+        "Size limit of an emptyDir volume.",
+        limit,
+    ),
     row(
         Scope::Volume,
         "kstatd_node_volume_limit_ratio",
-        "What an emptyDir uses as a part of its limit.",
+        "Usage of an emptyDir volume as a fraction of its limit.",
         ratio,
     ),
     row(
         Scope::Volume,
         "kstatd_node_volume_until_full_seconds",
-        "Seconds until the limit of an emptyDir is reached if it goes on growing as it has; absent where it does not grow.",
+        "Predicted seconds until an emptyDir volume reaches its limit at the current growth; absent if it does not grow.",
         full,
     ),
 ];
 
-/// The names of all families.
+/// Returns the names of all families.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ROWS.iter().map(|row| row.name)
 }
@@ -249,7 +255,7 @@ impl Source for Store {
             snapshot: self.snapshot(),
             now: now(),
             rows: rows.into_iter(),
-            row: None,
+            position: None,
         })
     }
 
@@ -258,7 +264,7 @@ impl Source for Store {
     }
 }
 
-/// How long a piece is, about.
+/// The approximate size of a body chunk, in bytes.
 const PIECE: usize = 32 << 10;
 
 struct Body {
@@ -267,30 +273,37 @@ struct Body {
     snapshot: Arc<Snapshot>,
     now: f64,
     rows: std::vec::IntoIter<&'static Row>,
-    /// The family that is being written, the record that is next, and whether its head was written.
-    row: Option<(&'static Row, usize, bool)>,
+    /// The position in the current family.
+    position: Option<Position>,
+}
+
+/// A position in a family.
+#[derive(Clone, Copy)]
+struct Position {
+    row: &'static Row,
+    /// The index of the next record.
+    record: usize,
+    has_header: bool,
 }
 
 impl Body {
-    /// Writes records of a family until the piece is long enough; what is left of it.
-    fn write(
-        &self,
-        out: &mut Vec<u8>,
-        (row, from, mut begun): (&'static Row, usize, bool),
-    ) -> Option<(&'static Row, usize, bool)> {
+    /// Writes records of a family until the chunk is full and returns the position of the next
+    /// record.
+    fn write(&self, out: &mut Vec<u8>, position: Position) -> Option<Position> {
+        let Position { row, record: from, mut has_header } = position;
         let records = self.snapshot.of(row.scope);
         for (index, record) in records.iter().enumerate().skip(from) {
             if out.len() >= PIECE {
-                return Some((row, index, begun));
+                return Some(Position { row, record: index, has_header });
             }
             let namespaces = self.query.namespaces.as_ref();
             if namespaces.is_some_and(|of| !of.contains(&record.namespace)) {
                 continue;
             }
             let Some(value) = (row.value)(record, self.now) else { continue };
-            if !begun {
+            if !has_header {
                 header::write(out, self.format, row.name, "gauge", row.help);
-                begun = true;
+                has_header = true;
             }
             family::sample(out, (row.name, ""), &record.labels, value);
         }
@@ -304,10 +317,12 @@ impl Iterator for Body {
     fn next(&mut self) -> Option<Bytes> {
         let mut out = Vec::with_capacity(PIECE + 1024);
         while out.len() < PIECE {
-            let Some(row) = self.row.take().or_else(|| Some((self.rows.next()?, 0, false))) else {
+            let first = |row| Position { row, record: 0, has_header: false };
+            let Some(position) = self.position.take().or_else(|| self.rows.next().map(first))
+            else {
                 break;
             };
-            self.row = self.write(&mut out, row);
+            self.position = self.write(&mut out, position);
         }
         (!out.is_empty()).then(|| out.into())
     }

@@ -1,20 +1,20 @@
-//! The words: what something holds, who says so, and of when that is.
+//! Disk usage figures: the measured object, the source and the time of measurement.
 
-/// What holds something.
+/// The kind of object that uses disk space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum What {
-    /// What a container has written into its own root.
+pub(crate) enum PartKind {
+    /// The writable layer of a container.
     Layer,
-    /// What it has logged.
+    /// The logs of a container.
     Logs,
-    /// An `emptyDir`, or another volume that lies on the node.
+    /// An `emptyDir`, or another volume on the node's disk.
     Volume,
-    /// A path that was named.
+    /// A path given with `--walk-path`.
     Path,
 }
 
-impl What {
-    /// The value of the label.
+impl PartKind {
+    /// Returns the label value.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Layer => "layer",
@@ -25,7 +25,7 @@ impl What {
     }
 }
 
-/// Who says so, the cheapest first.
+/// The source of a figure, cheapest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
     Kubelet,
@@ -33,11 +33,11 @@ pub(crate) enum Origin {
     Walk,
 }
 
-/// How many there are.
+/// The number of sources.
 pub(super) const ORIGINS: usize = 3;
 
 impl Origin {
-    /// The value of the label.
+    /// Returns the label value.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Kubelet => "kubelet",
@@ -47,19 +47,20 @@ impl Origin {
     }
 }
 
-/// A figure.
+/// A measured disk usage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figure {
-    /// Bytes on the disk.
+    /// Bytes on disk.
     pub(crate) bytes: u64,
     pub(crate) inodes: Option<u64>,
-    /// Unix seconds of the moment that it is of.
+    /// The time of measurement, in Unix seconds.
     pub(crate) at: f64,
-    /// The part that was looked at; 1 is all.
+    /// The fraction of the object that was measured; 1 means all of it.
     pub(crate) coverage: f64,
 }
 
-/// After how many seconds a figure is old: another source that has a newer one is believed instead.
+/// The age in seconds beyond which a figure is stale, so that a newer one of another source is
+/// preferred.
 const OLD: f64 = 600.0;
 
 impl Figure {
@@ -68,7 +69,7 @@ impl Figure {
     }
 }
 
-/// What the same thing holds, as each source says it.
+/// The figures of one object, one for each source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures([Option<Figure>; ORIGINS]);
 
@@ -85,12 +86,12 @@ impl Figures {
         self.0[origin as usize].is_some()
     }
 
-    /// Whether a cheaper source than this one has a figure that is not old.
+    /// Returns whether a cheaper source than `origin` has a fresh figure.
     pub(super) fn is_known_cheaper(&self, origin: Origin, now: f64) -> bool {
         self.0[..origin as usize].iter().flatten().any(|figure| figure.is_fresh(now))
     }
 
-    /// The one that counts: of the cheapest source that has one that is not old, the newest if all are.
+    /// Returns the figure to show: the cheapest fresh one, or the newest if all are stale.
     pub(super) fn chosen(&self, now: f64) -> Option<(Origin, Figure)> {
         let all = [Origin::Kubelet, Origin::Quota, Origin::Walk];
         let all = all.into_iter().zip(self.0).filter_map(|(origin, of)| Some((origin, of?)));

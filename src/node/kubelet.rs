@@ -1,7 +1,8 @@
-//! The kubelet's own summary, asked for now and then.
+//! Polls the kubelet's summary API.
 //!
-//! Each poll has a deadline and the body a bound; what has come until one of them ends it counts, and so does the part of a
-//! body that is cut. After a failure it is asked again after a pause that grows; polls of many nodes are apart, by chance.
+//! Each poll has a deadline and a maximum body size. Objects received before either is reached are
+//! used, as are those of a truncated body. Failures back off exponentially, and jitter spreads the
+//! polls of many nodes.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -15,113 +16,116 @@ use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::pieces::Pieces;
+use super::json_splitter::{JsonSplitter, Member};
 use super::store::{Store, now};
 use super::{pods, summary};
 use crate::telemetry::Recorder;
 use crate::telemetry::metric::{Counter, Gauge, Labelled, Row};
 
-/// An answer, whoever gives it.
-pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, String>>;
+/// An HTTP response from any [`HttpClient`] implementation.
+pub(crate) type JsonResponse = Response<UnsyncBoxBody<Bytes, String>>;
 
-/// What comes of asking.
-pub(crate) type Asking<'a> = Pin<Box<dyn Future<Output = Result<Answer, String>> + Send + 'a>>;
+/// The pending response of a request.
+pub(crate) type PendingResponse<'a> =
+    Pin<Box<dyn Future<Output = Result<JsonResponse, String>> + Send + 'a>>;
 
-/// A server that can be asked.
-pub(crate) trait Ask: Send + Sync {
-    /// Asks for a path, for JSON.
-    fn ask<'a>(&'a self, path: &'a str) -> Asking<'a>;
+/// An HTTP client for one server.
+pub(crate) trait HttpClient: Send + Sync {
+    /// Sends a GET request that accepts JSON.
+    fn get<'a>(&'a self, path: &'a str) -> PendingResponse<'a>;
 }
 
-/// The longest body that is read, in bytes: what answers may be anything.
+/// The maximum length of a response body, in bytes.
 const MAX_BODY: usize = 128 << 20;
 
-/// The first pause after a failure, which doubles.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The initial backoff after a failure; it doubles with each further one.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// After how long pods are asked for again though none is new: containers have other numbers once they were restarted.
-const AGAIN: Duration = Duration::from_secs(600);
+/// The interval at which the pod list is refreshed even without new pods, because restarted
+/// containers get new IDs.
+const PODS_INTERVAL: Duration = Duration::from_secs(600);
 
-/// How a server is asked.
+/// The timing of polls.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rhythm {
-    /// Between two polls, about.
+pub(crate) struct PollTiming {
+    /// The interval between polls, before jitter.
     pub(crate) interval: Duration,
-    /// How long one may take.
+    /// The deadline of one poll.
     pub(crate) deadline: Duration,
 }
 
-/// Where the pods of the node are asked for.
+/// The source of the node's pod list.
 pub(crate) struct Pods {
-    pub(crate) server: Arc<dyn Ask>,
-    /// Whether it is the API server, which has the pods of other nodes too.
+    pub(crate) server: Arc<dyn HttpClient>,
+    /// True if the server is the API server, which also has the pods of other nodes.
     pub(crate) is_api_server: bool,
 }
 
-/// How it went.
+/// Counters and state of the polls.
 #[derive(Clone)]
-pub(crate) struct Polls {
+pub(crate) struct PollMetrics {
     polls: Labelled<Counter, 2>,
     bytes: Labelled<Counter, 1>,
-    /// Unix seconds of the last summary that was whole.
-    whole: Gauge,
-    /// What is wrong now.
-    trouble: Arc<Mutex<Option<String>>>,
+    /// The time of the last complete summary, in Unix seconds.
+    last_complete: Gauge,
+    /// The current error.
+    current_error: Arc<Mutex<Option<String>>>,
 }
 
-impl Default for Polls {
+impl Default for PollMetrics {
     fn default() -> Self {
         let polls = Labelled::new(["outcome", "server"]);
-        let (whole, trouble) = (Gauge::default(), Arc::default());
-        Self { polls, bytes: Labelled::new(["server"]), whole, trouble }
+        let (last_complete, current_error) = (Gauge::default(), Arc::default());
+        Self { polls, bytes: Labelled::new(["server"]), last_complete, current_error }
     }
 }
 
-impl Polls {
-    /// Unix seconds of the last summary that was whole, 0 for none, and what is wrong now.
-    pub(crate) fn standing(&self) -> (f64, Option<String>) {
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.whole.get(), trouble.clone())
+impl PollMetrics {
+    /// Returns the time of the last complete summary in Unix seconds (0 if there was none) and the
+    /// current error.
+    pub(crate) fn status(&self) -> (f64, Option<String>) {
+        let current_error = self.current_error.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.last_complete.get(), current_error.clone())
     }
 
-    fn note(&self, trouble: Option<&Trouble>) {
-        let mut noted = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        *noted = trouble.map(|(_, why)| why.clone());
+    fn set_error(&self, error: Option<&PollError>) {
+        let mut current = self.current_error.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = error.map(|error| error.reason.clone());
     }
 
-    /// Registers them.
+    /// Registers the metrics of the polls.
     pub(crate) fn register(&self, recorder: &mut Recorder) {
         recorder.rows([
             Row::gauge(
                 "kstatd_node_last_summary_timestamp_seconds",
-                "When the kubelet's summary was last complete, seconds since the Unix epoch; 0 for never.",
-                self.whole.clone(),
+                "Unix time of the last complete kubelet summary; 0 if there was none.",
+                self.last_complete.clone(),
             ),
             Row::counter(
                 "kstatd_node_polls_total",
-                "Requests for the kubelet's summary and for the pods of the node, by what came of them.",
+                "Requests for the kubelet summary and the pods of the node, by outcome.",
                 self.polls.clone(),
             ),
             Row::counter(
                 "kstatd_node_received_bytes_total",
-                "Bytes of their answers.",
+                "Bytes received in responses to these requests.",
                 self.bytes.clone(),
             ),
         ]);
     }
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Ok,
-    /// Some of it came.
+    /// Part of the body was received.
     Partial,
-    /// 401 or 403.
+    /// The server answered 401 or 403.
     Refused,
     Failed,
-    /// It took too long, and nothing of it had come.
-    TooLate,
+    /// The deadline passed before any object was received.
+    Timeout,
     Malformed,
 }
 
@@ -132,168 +136,185 @@ impl Outcome {
             Self::Partial => "partial",
             Self::Refused => "refused",
             Self::Failed => "failed",
-            Self::TooLate => "timeout",
+            Self::Timeout => "timeout",
             Self::Malformed => "malformed",
         }
     }
 }
 
-/// A request that is not all right, and why.
-type Trouble = (Outcome, String);
+/// A failed or incomplete request.
+#[derive(Clone, Debug)]
+struct PollError {
+    outcome: Outcome,
+    reason: String,
+}
 
-/// Asks for a path and takes its objects; how many came.
-async fn objects(
-    server: &dyn Ask,
+impl PollError {
+    fn new(outcome: Outcome, reason: impl ToString) -> Self {
+        Self { outcome, reason: reason.to_string() }
+    }
+}
+
+/// Requests a path, passes on its objects and returns their number.
+async fn fetch_objects(
+    server: &dyn HttpClient,
     path: &str,
-    wanted: &'static [(&'static str, bool)],
+    wanted: &'static [Member],
     deadline: Duration,
     bytes: &Counter,
     mut with: impl FnMut(&'static str, &[u8]) -> Result<(), String>,
-) -> Result<(), Trouble> {
+) -> Result<(), PollError> {
     let mut taken = 0_u64;
     let reading = async {
-        let answer = server.ask(path).await.map_err(|error| (Outcome::Failed, error))?;
+        let answer =
+            server.get(path).await.map_err(|error| PollError::new(Outcome::Failed, error))?;
         let status = answer.status();
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            return Err((Outcome::Refused, status.to_string()));
+            return Err(PollError::new(Outcome::Refused, status));
         }
         if status != StatusCode::OK {
-            return Err((Outcome::Failed, status.to_string()));
+            return Err(PollError::new(Outcome::Failed, status));
         }
-        let (mut body, mut pieces, mut length) = (answer.into_body(), Pieces::new(wanted), 0);
+        let (mut body, mut splitter, mut length) =
+            (answer.into_body(), JsonSplitter::new(wanted), 0);
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| (Outcome::Failed, error))?;
+            let frame = frame.map_err(|error| PollError::new(Outcome::Failed, error))?;
             let Ok(data) = frame.into_data() else { continue };
             bytes.inc_by(data.len() as u64);
             length += data.len();
             if length > MAX_BODY {
-                return Err((Outcome::Malformed, format!("it is longer than {MAX_BODY} bytes")));
+                let reason = format!("longer than {MAX_BODY} bytes");
+                return Err(PollError::new(Outcome::Malformed, reason));
             }
-            let counted = pieces.feed(&data, |name, object| {
+            let counted = splitter.feed(&data, |name, object| {
                 with(name, object)?;
                 taken += 1;
                 Ok(())
             });
-            counted.map_err(|error| (Outcome::Malformed, error))?;
+            counted.map_err(|error| PollError::new(Outcome::Malformed, error))?;
         }
-        match pieces.ended() {
+        match splitter.is_complete() {
             true => Ok(()),
-            false => Err((Outcome::Failed, "it ends in its midst".to_owned())),
+            false => Err(PollError::new(Outcome::Failed, "truncated response")),
         }
     };
     let read = timeout(deadline, reading).await;
-    let late = || (Outcome::TooLate, format!("not all of it came within {deadline:?}"));
+    let late = || PollError::new(Outcome::Timeout, format!("incomplete after {deadline:?}"));
     match read.unwrap_or_else(|_| Err(late())) {
-        Err((Outcome::Failed | Outcome::TooLate, why)) if taken > 0 => Err((Outcome::Partial, why)),
+        Err(PollError { outcome: Outcome::Failed | Outcome::Timeout, reason }) if taken > 0 => {
+            Err(PollError { outcome: Outcome::Partial, reason })
+        }
         read => read,
     }
 }
 
-/// Polls as long as it is not dropped. Whether a summary was ever whole is told by `first`.
+/// Polls until dropped. `first` is notified of the first complete summary.
 pub(crate) async fn poll(
     store: Arc<Store>,
-    kubelet: Arc<dyn Ask>,
+    kubelet: Arc<dyn HttpClient>,
     pods: Option<Pods>,
-    rhythm: Rhythm,
-    polls: Polls,
+    timing: PollTiming,
+    polls: PollMetrics,
     first: watch::Sender<bool>,
 ) {
     let mut failures = 0_u32;
-    let mut last: Option<Trouble> = None;
-    let mut asked: Option<Instant> = None;
+    let mut last: Option<PollError> = None;
+    let mut pods_read: Option<Instant> = None;
     loop {
-        let summary = poll_summary(&store, &*kubelet, rhythm.deadline, &polls).await;
-        let mut trouble = summary.as_ref().err().cloned();
+        let summary = poll_summary(&store, &*kubelet, timing.deadline, &polls).await;
+        let mut current_error = summary.as_ref().err().cloned();
         if summary.is_ok() {
-            polls.whole.set(now());
+            polls.last_complete.set(now());
         }
         if let Some(pods) = &pods
-            && (store.has_strangers() || asked.is_none_or(|at| at.elapsed() > AGAIN))
+            && (store.has_unknown_pods() || pods_read.is_none_or(|at| at.elapsed() > PODS_INTERVAL))
         {
-            match poll_pods(&store, pods, rhythm.deadline, &polls).await {
-                Ok(()) => asked = Some(Instant::now()),
-                Err(error) => trouble = trouble.or(Some(error)),
+            match poll_pods(&store, pods, timing.deadline, &polls).await {
+                Ok(()) => pods_read = Some(Instant::now()),
+                Err(error) => current_error = current_error.or(Some(error)),
             }
         }
-        store.settle();
+        store.publish();
         if summary.is_ok() {
             first.send_replace(true);
         }
-        polls.note(trouble.as_ref());
-        complain(last.as_ref(), trouble.as_ref());
-        let pause = match &trouble {
+        polls.set_error(current_error.as_ref());
+        log_change(last.as_ref(), current_error.as_ref());
+        let pause = match &current_error {
             None => {
                 failures = 0;
-                rhythm.interval
+                timing.interval
             }
             Some(_) => {
                 failures = failures.saturating_add(1);
-                FIRST_PAUSE.saturating_mul(1 << failures.min(16)).min(rhythm.interval)
+                FIRST_BACKOFF.saturating_mul(1 << failures.min(16)).min(timing.interval)
             }
         };
-        last = trouble;
+        last = current_error;
         tokio::time::sleep(pause.mul_f64(0.9 + 0.2 * fastrand::f64())).await;
     }
 }
 
-/// Says in the log what is another trouble than before, and that it is over.
-fn complain(before: Option<&Trouble>, now: Option<&Trouble>) {
+/// Logs a new error, and the recovery from the previous one.
+fn log_change(before: Option<&PollError>, now: Option<&PollError>) {
     match (before, now) {
-        (Some((was, _)), Some((is, why))) if was == is => {
-            tracing::debug!(error = why, "the summary of the node is still not complete");
+        (Some(before), Some(now)) if before.outcome == now.outcome => {
+            tracing::debug!(error = now.reason, "the node summary is still incomplete");
         }
-        (_, Some((outcome, why))) => {
+        (_, Some(PollError { outcome, reason })) => {
             let outcome = outcome.word();
             tracing::warn!(
                 outcome,
-                error = why,
-                "what this node's pods hold is not known completely"
+                error = reason,
+                "the disk usage of this node's pods is incomplete"
             );
         }
-        (Some(_), None) => tracing::info!("what this node's pods hold is known again"),
+        (Some(_), None) => tracing::info!("the disk usage of this node's pods is complete again"),
         (None, None) => {}
     }
 }
 
 async fn poll_summary(
     store: &Store,
-    kubelet: &dyn Ask,
+    kubelet: &dyn HttpClient,
     deadline: Duration,
-    polls: &Polls,
-) -> Result<(), Trouble> {
+    polls: &PollMetrics,
+) -> Result<(), PollError> {
     const SERVER: &str = "kubelet";
     let mut seen = BTreeSet::new();
     let bytes = polls.bytes.with([SERVER]);
     let enter = |name, object: &[u8]| {
         if name == "node" {
-            store.enter_node(summary::node(object)?);
+            store.set_node(summary::node(object)?);
         } else {
             let pod = summary::pod(object, now())?;
             seen.insert(pod.uid.clone());
-            store.enter_pod(pod);
+            store.set_pod(pod);
         }
         Ok(())
     };
-    let read = objects(kubelet, "/stats/summary", summary::WANTED, deadline, &bytes, enter).await;
+    let read =
+        fetch_objects(kubelet, "/stats/summary", summary::WANTED, deadline, &bytes, enter).await;
     if read.is_ok() {
-        store.keep(&seen);
+        store.retain_pods(&seen);
     }
-    counted(read, "its summary", SERVER, polls)
+    count_outcome(read, "its summary", SERVER, polls)
 }
 
 async fn poll_pods(
     store: &Store,
     pods: &Pods,
     deadline: Duration,
-    polls: &Polls,
-) -> Result<(), Trouble> {
+    polls: &PollMetrics,
+) -> Result<(), PollError> {
     let (server, path) = if pods.is_api_server {
         let node = store.node();
         if node.is_empty() {
-            // Without a name it would be every pod of the cluster.
+            // Without a node name, the request would return every pod of the cluster.
             return Ok(());
         }
-        // From its cache: what is a little old does no harm, and the list costs it next to nothing.
+        // `resourceVersion=0` reads from the API server's cache: slightly stale data is fine here,
+        // and costs the server little.
         let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}&resourceVersion=0");
         ("apiserver", path)
     } else {
@@ -305,20 +326,22 @@ async fn poll_pods(
         known.push(pods::pod(object)?);
         Ok(())
     };
-    let read = objects(&*pods.server, &path, pods::WANTED, deadline, &bytes, enter).await;
+    let read = fetch_objects(&*pods.server, &path, pods::WANTED, deadline, &bytes, enter).await;
     if read.is_ok() {
-        store.enter_known(known);
+        store.set_pod_specs(known);
     }
-    counted(read, "the pods of the node", server, polls)
+    count_outcome(read, "the pods of the node", server, polls)
 }
 
-fn counted(
-    read: Result<(), Trouble>,
+fn count_outcome(
+    read: Result<(), PollError>,
     what: &str,
     server: &str,
-    polls: &Polls,
-) -> Result<(), Trouble> {
-    let outcome = read.as_ref().map_or_else(|(outcome, _)| *outcome, |()| Outcome::Ok);
+    polls: &PollMetrics,
+) -> Result<(), PollError> {
+    let outcome = read.as_ref().map_or_else(|error| error.outcome, |()| Outcome::Ok);
     polls.polls.with([outcome.word(), server]).inc();
-    read.map_err(|(outcome, why)| (outcome, format!("{server}, {what}: {why}")))
+    read.map_err(|PollError { outcome, reason }| {
+        PollError::new(outcome, format!("{server}, {what}: {reason}"))
+    })
 }

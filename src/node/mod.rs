@@ -1,25 +1,32 @@
-//! What the pods of one node hold on its disks: writable layers, logs and volumes of the node itself.
+//! Disk usage of the pods of one node (writable layers, logs and local volumes), and the resource
+//! usage of its system processes.
 //!
-//! Each figure comes from the cheapest source that has it: the [`kubelet`]'s own summary, project [`quota`]s, a [`walk`]
-//! of our own where that was asked for. All of them enter what they find into one [`Store`](store::Store), which joins it
-//! with what [`pods`] say of limits and owners; [`families`] shows it. Nothing here knows where a server is or how it is
-//! spoken to: who starts it hands over an [`Ask`](kubelet::Ask) for each.
+//! [`host`] reads processes and pressure from `/proc`. Each figure of disk usage comes
+//! from the cheapest available source: the [`kubelet`]'s summary API, project [`quota`]s, or a
+//! directory [`walk`] if that is enabled. All sources write to one [`Store`](store::Store), which
+//! joins their figures with limits and owners from the [`pods`] API; [`families`] exports the
+//! result. This module knows no server addresses and no transport: the caller passes an
+//! [`HttpClient`](kubelet::HttpClient) for each server.
 
 pub(crate) mod families;
 mod figure;
+pub(crate) mod host;
+mod json_splitter;
 pub(crate) mod kubelet;
 mod mounts;
-mod pieces;
 mod pod;
 mod pods;
 mod quota;
 mod record;
-pub(crate) mod report;
+mod source;
+pub(crate) mod status;
 pub(crate) mod store;
 mod summary;
 mod sys;
 mod trend;
 pub(crate) mod walk;
 
+pub(crate) use source::NodeSource;
+
 #[cfg(fuzzing)]
-pub(crate) use mounts::places;
+pub(crate) use mounts::overlay_paths;

@@ -1,49 +1,51 @@
-//! Where containers write: the upper directories of the overlays in the mount table.
+//! Finds the writable layers of containers: the upper directories of overlay mounts.
 
 use std::path::{Path, PathBuf};
 
-/// One overlay.
+/// An overlay mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Overlay {
-    /// Where it is mounted.
-    pub(super) point: String,
-    /// What is written there lies here.
+    /// The mount point.
+    pub(super) mount_point: String,
+    /// The upper directory, which receives the writes.
     pub(super) upper: PathBuf,
 }
 
 impl Overlay {
-    /// The number that the runtime gave to its container, if its place has one: a component of 64 hexadecimal digits.
+    /// Returns the container ID, if the mount point has one: a path component of 64 hexadecimal
+    /// digits.
     pub(super) fn container(&self) -> Option<&str> {
         let is_number =
             |part: &&str| part.len() == 64 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-        self.point.split('/').find(is_number)
+        self.mount_point.split('/').find(is_number)
     }
 }
 
-/// The overlays of a table in the form of `/proc/PID/mountinfo`, each upper directory once.
+/// Reads the overlay mounts from a table in the format of `/proc/PID/mountinfo`, each upper
+/// directory once.
 ///
 /// # Errors
 ///
-/// The table cannot be read.
+/// When the table cannot be read.
 pub(super) fn overlays(table: &Path) -> std::io::Result<Vec<Overlay>> {
-    std::fs::read(table).map(|text| written(&text))
+    std::fs::read(table).map(|text| parse(&text))
 }
 
-/// Those of the text of a table.
-fn written(text: &[u8]) -> Vec<Overlay> {
+/// Parses the overlay mounts of a mount table.
+fn parse(text: &[u8]) -> Vec<Overlay> {
     let mut found: Vec<Overlay> =
         String::from_utf8_lossy(text).lines().filter_map(overlay).collect();
-    found.sort_by(|a, b| (&a.upper, &a.point).cmp(&(&b.upper, &b.point)));
-    // A mount that is bound elsewhere too: the place that names a container says more.
+    found.sort_by(|a, b| (&a.upper, &a.mount_point).cmp(&(&b.upper, &b.mount_point)));
+    // Of several bind mounts of one overlay, prefer the one whose path contains a container ID.
     found.sort_by_key(|of| (of.upper.clone(), of.container().is_none()));
     found.dedup_by(|later, earlier| later.upper == earlier.upper);
     found
 }
 
-/// Where each is mounted, and where it is written to.
+/// Returns the mount point and upper directory of each overlay.
 #[cfg(fuzzing)]
-pub(crate) fn places(text: &[u8]) -> Vec<(String, PathBuf)> {
-    written(text).into_iter().map(|Overlay { point, upper }| (point, upper)).collect()
+pub(crate) fn overlay_paths(text: &[u8]) -> Vec<(String, PathBuf)> {
+    parse(text).into_iter().map(|Overlay { mount_point, upper }| (mount_point, upper)).collect()
 }
 
 fn overlay(line: &str) -> Option<Overlay> {
@@ -54,13 +56,13 @@ fn overlay(line: &str) -> Option<Overlay> {
         return None;
     }
     let upper = options.split(',').find_map(|option| option.strip_prefix("upperdir="))?;
-    let upper = plain(upper);
-    let point = plain(mount.split(' ').nth(4)?);
-    upper.starts_with('/').then(|| Overlay { point, upper: PathBuf::from(upper) })
+    let upper = unescape(upper);
+    let mount_point = unescape(mount.split(' ').nth(4)?);
+    upper.starts_with('/').then(|| Overlay { mount_point, upper: PathBuf::from(upper) })
 }
 
-/// Spaces and the like stand as `\040`.
-fn plain(text: &str) -> String {
+/// Decodes octal escapes; a space is written as `\040`.
+fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -1,31 +1,31 @@
-//! A pod: what all sources say of its parts, and the records that they make.
+//! A pod: the figures of all sources for its parts, and the records built from them.
 
 use std::collections::BTreeMap;
 
-use super::figure::{Figure, Figures, Origin, What};
-use super::pods::Known;
+use super::figure::{Figure, Figures, Origin, PartKind};
+use super::pods::PodSpec;
 use super::record::{Record, Scope, Snapshot};
 use super::trend::Trend;
 use crate::exposition::labels;
 
-/// When something will be full, by what it is.
+/// Fill-up predictions by scope and name.
 type Trends = BTreeMap<(Scope, Box<str>), Trend>;
 
-/// A pod.
+/// The disk usage of a pod.
 #[derive(Default)]
 pub(super) struct Pod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) started: String,
     pub(super) containers: Vec<String>,
-    pub(super) parts: BTreeMap<(What, Box<str>), Figures>,
+    pub(super) parts: BTreeMap<(PartKind, Box<str>), Figures>,
     pub(super) sum: Option<Figure>,
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<PodSpec>,
     trends: Trends,
 }
 
-/// What another exporter's series need besides.
-pub(super) struct Other<'a> {
+/// Pod attributes for the series of k8s-ephemeral-storage-metrics.
+pub(super) struct CompatLabels<'a> {
     pub(super) node: &'a str,
     pub(super) capacity: Option<u64>,
 }
@@ -42,20 +42,20 @@ fn record(labels: Vec<u8>, namespace: &str, figure: &Figure) -> Record {
     }
 }
 
-/// The record of a layer, logs, a volume or a path by itself.
+/// Returns the record of a single layer, log directory, volume or path.
 pub(super) fn part_record(
     namespace: &str,
     pod: &str,
-    (what, name): &(What, Box<str>),
+    (what, name): &(PartKind, Box<str>),
     of: &Figures,
     now: f64,
 ) -> Option<Record> {
     let (origin, figure) = of.chosen(now)?;
     let name: &str = name;
     let (container, volume, path) = match what {
-        What::Volume => ("", name, ""),
-        What::Path => ("", "", name),
-        What::Layer | What::Logs => (name, "", ""),
+        PartKind::Volume => ("", name, ""),
+        PartKind::Path => ("", "", name),
+        PartKind::Layer | PartKind::Logs => (name, "", ""),
     };
     let labels = labels::rendered(&[
         ("container", container),
@@ -69,7 +69,7 @@ pub(super) fn part_record(
     Some(record(labels, namespace, &figure))
 }
 
-/// Figures added up; a part that nobody knows leaves nothing of the coverage.
+/// Adds up figures. An unknown part sets the coverage to 0.
 fn sum(figures: impl IntoIterator<Item = Option<Figure>>) -> Option<Figure> {
     let mut missing = false;
     let mut sum: Option<Figure> = None;
@@ -92,24 +92,25 @@ fn sum(figures: impl IntoIterator<Item = Option<Figure>>) -> Option<Figure> {
 }
 
 impl Pod {
-    fn of(&self, what: What, name: &str, now: f64) -> Option<(Origin, Figure)> {
+    fn of(&self, what: PartKind, name: &str, now: f64) -> Option<(Origin, Figure)> {
         self.parts.get(&(what, Box::from(name)))?.chosen(now)
     }
 
-    /// Whether a volume counts: where the API has told, an `emptyDir` on a disk alone.
+    /// Returns whether a volume counts towards the pod: once the API has described the pod, only an
+    /// `emptyDir` on disk does.
     fn counts(&self, volume: &str) -> bool {
         self.known.as_ref().is_none_or(|known| known.volumes.contains_key(volume))
     }
 
-    /// All of it: what the kubelet says, if it knows every part; else its parts added up.
+    /// Returns the total: the kubelet's own if it knows every part, else the sum of the parts.
     fn all(&self, now: f64) -> Option<Figure> {
         let mut parts: Vec<Option<(Origin, Figure)>> = Vec::new();
         for container in &self.containers {
-            parts.push(self.of(What::Layer, container, now));
-            parts.push(self.of(What::Logs, container, now));
+            parts.push(self.of(PartKind::Layer, container, now));
+            parts.push(self.of(PartKind::Logs, container, now));
         }
         for ((what, name), figures) in &self.parts {
-            if *what == What::Volume && self.counts(name) {
+            if *what == PartKind::Volume && self.counts(name) {
                 parts.push(figures.chosen(now));
             }
         }
@@ -118,21 +119,22 @@ impl Pod {
         };
         match self.sum {
             Some(sum) if parts.iter().all(from_kubelet) => Some(sum),
-            // Without its parts nobody knows what the kubelet has left out.
+            // Without the figures of the parts, the share missing from the kubelet's total is
+            // unknown.
             said => sum(parts.into_iter().map(|part| Some(part?.1)))
                 .or(said.map(|said| Figure { coverage: 0.0, ..said })),
         }
     }
 
-    /// Adds what is shown of it.
+    /// Appends the pod's records.
     pub(super) fn records(
         &mut self,
         now: f64,
         node: &str,
-        other: Option<&Other<'_>>,
+        other: Option<&CompatLabels<'_>>,
         made: &mut Snapshot,
     ) {
-        let (mut trends, nothing) = (std::mem::take(&mut self.trends), Known::default());
+        let (mut trends, nothing) = (std::mem::take(&mut self.trends), PodSpec::default());
         let known = self.known.as_ref().unwrap_or(&nothing);
         let mut showing = Showing { pod: self, known, trends: &mut trends, now, other, made };
         showing.parts();
@@ -146,13 +148,13 @@ impl Pod {
     }
 }
 
-/// A pod of which records are made.
+/// The context for building the records of one pod.
 struct Showing<'a> {
     pod: &'a Pod,
-    known: &'a Known,
+    known: &'a PodSpec,
     trends: &'a mut Trends,
     now: f64,
-    other: Option<&'a Other<'a>>,
+    other: Option<&'a CompatLabels<'a>>,
     made: &'a mut Snapshot,
 }
 
@@ -161,7 +163,7 @@ impl Showing<'_> {
         self.made.records[scope as usize].push(record);
     }
 
-    /// A record of something with a limit, a request and a time at which it will be full.
+    /// Builds a record with limit, request and predicted time until full.
     fn record(
         &mut self,
         (scope, name): (Scope, &str),
@@ -172,13 +174,13 @@ impl Showing<'_> {
         let labels = labels::rendered(labels);
         let mut of = Record { limit, request, ..record(labels, &self.pod.namespace, figure) };
         if let Some(limit) = limit {
-            // What is shown of it now is noted.
+            // The figure that is shown now becomes a sample of the trend.
             let trend = self.trends.entry((scope, Box::from(name))).or_default();
-            // What was looked at in part says nothing of how it grows.
+            // A partial measurement tells nothing about growth.
             if of.coverage >= 1.0 {
-                trend.note(of.at, of.used as u64);
+                trend.add(of.at, of.used as u64);
             }
-            of.full = trend.full(limit);
+            of.full = trend.seconds_until(limit);
         }
         of
     }
@@ -186,7 +188,7 @@ impl Showing<'_> {
     fn parts(&mut self) {
         let Pod { namespace, name, parts, .. } = self.pod;
         for (part, of) in parts {
-            if part.0 != What::Volume || self.pod.counts(&part.1) {
+            if part.0 != PartKind::Volume || self.pod.counts(&part.1) {
                 let record = part_record(namespace, name, part, of, self.now);
                 self.made.records[Scope::Part as usize].extend(record);
             }
@@ -196,7 +198,9 @@ impl Showing<'_> {
     fn volumes(&mut self) {
         let Pod { namespace, name: pod, .. } = self.pod;
         for (volume, limit) in &self.known.volumes {
-            let Some((_, figure)) = self.pod.of(What::Volume, volume, self.now) else { continue };
+            let Some((_, figure)) = self.pod.of(PartKind::Volume, volume, self.now) else {
+                continue;
+            };
             let labels = [("namespace", namespace.as_str()), ("pod", pod), ("volume", volume)];
             let of = self.record((Scope::Volume, volume), &labels, &figure, (*limit, None));
             if let Some(other) = self.other {
@@ -212,9 +216,9 @@ impl Showing<'_> {
                     ]);
                     let shown = Record { labels, ..of.clone() };
                     if limit.is_some() {
-                        self.push(Scope::OtherVolumeLimit, shown.clone());
+                        self.push(Scope::CompatVolumeLimit, shown.clone());
                     }
-                    self.push(Scope::OtherVolume, shown);
+                    self.push(Scope::CompatVolume, shown);
                 }
             }
             if limit.is_some() {
@@ -227,12 +231,14 @@ impl Showing<'_> {
         let Pod { namespace, name: pod, .. } = self.pod;
         for container in &self.pod.containers {
             let figure = |what| Some(self.pod.of(what, container, self.now)?.1);
-            let Some(figure) = sum([figure(What::Layer), figure(What::Logs)]) else { continue };
+            let Some(figure) = sum([figure(PartKind::Layer), figure(PartKind::Logs)]) else {
+                continue;
+            };
             let labels =
                 [("container", container.as_str()), ("namespace", namespace), ("pod", pod)];
             let amounts = self.known.containers.get(container).copied().unwrap_or_default();
             let of = self.record((Scope::Container, container), &labels, &figure, amounts);
-            if let Some(Other { node, capacity }) = self.other {
+            if let Some(CompatLabels { node, capacity }) = self.other {
                 let source = if of.limit.is_some() { "container" } else { "node" };
                 let limit = of.limit.or(capacity.map(|capacity| capacity as f64));
                 let labels = labels::rendered(&[
@@ -242,28 +248,28 @@ impl Showing<'_> {
                     ("pod_namespace", namespace),
                     ("source", source),
                 ]);
-                self.push(Scope::OtherContainer, Record { labels, limit, ..of.clone() });
+                self.push(Scope::CompatContainer, Record { labels, limit, ..of.clone() });
             }
             self.push(Scope::Container, of);
         }
     }
 
-    /// All of it together.
+    /// Adds the records of the entire pod.
     fn whole(&mut self) {
         let Pod { namespace, name: pod, .. } = self.pod;
         let Some(figure) = self.pod.all(self.now) else { return };
         let labels = [("namespace", namespace.as_str()), ("pod", pod)];
         let amounts = (self.known.limit, self.known.request);
         let of = self.record((Scope::Pod, ""), &labels, &figure, amounts);
-        if let Some(Other { node, .. }) = self.other {
+        if let Some(CompatLabels { node, .. }) = self.other {
             let labels = [("node_name", *node), ("pod_name", pod), ("pod_namespace", namespace)];
             let labels = labels::rendered(&labels);
-            self.push(Scope::OtherPod, Record { labels, ..of.clone() });
+            self.push(Scope::CompatPod, Record { labels, ..of.clone() });
         }
         self.push(Scope::Pod, of);
     }
 
-    /// Who has made it.
+    /// Adds the record of the pod's owner.
     fn owner(&mut self, node: &str) {
         let Pod { namespace, name: pod, .. } = self.pod;
         let (kind, name) = &self.known.owner;

@@ -1,20 +1,21 @@
-//! What the API says of the pods of this node, read from one object at a time: limits, requests, owners, and where their
-//! containers and volumes are.
+//! Parses the pods of this node from the API, one object at a time: limits, requests, owners,
+//! container IDs and volumes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::json_splitter::Member;
 use crate::resources::values::quantity::Quantity;
 
-/// The member of a list that matters.
-pub(super) const WANTED: &[(&str, bool)] = &[("items", true)];
+/// The member of a list response to extract.
+pub(super) const WANTED: &[Member] = &[Member::list("items")];
 
-/// What limits and requests are called.
+/// The resource name of limits and requests.
 const STORAGE: &str = "ephemeral-storage";
 
-/// The annotation by which the API's copy of a pod of the kubelet's own says which one it is.
+/// The annotation of a mirror pod that contains the UID of the kubelet's static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 #[derive(Deserialize)]
@@ -75,7 +76,7 @@ struct Resources {
     requests: Amounts,
 }
 
-/// Quantities by name. They are written as texts, or as numbers by hand.
+/// Quantities by resource name. They may be strings or numbers.
 #[derive(Default, Deserialize)]
 struct Amounts(BTreeMap<String, serde_json::Value>);
 
@@ -126,38 +127,38 @@ struct ContainerStatus {
     container_id: String,
 }
 
-/// What is known of a pod from the API.
+/// A pod's attributes from the API.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Known {
-    /// Kind and name of what has made it; empty for nothing.
+pub(super) struct PodSpec {
+    /// Kind and name of the owner; empty if there is none.
     pub(super) owner: (String, String),
     pub(super) limit: Option<f64>,
     pub(super) request: Option<f64>,
-    /// Limit and request of each container.
+    /// The limit and request of each container.
     pub(super) containers: BTreeMap<String, (Option<f64>, Option<f64>)>,
-    /// Volumes that are an `emptyDir` on a disk, with their limits.
+    /// `emptyDir` volumes on disk, with their size limits.
     pub(super) volumes: BTreeMap<String, Option<f64>>,
-    /// Container, volume and path, for such volumes.
+    /// Container, volume and mount path of each such volume.
     pub(super) mounts: Vec<(String, String, String)>,
-    /// Containers by their number at the runtime.
+    /// Container names by container ID.
     pub(super) running: BTreeMap<String, String>,
 }
 
-/// Reads a pod: its UID as the kubelet has it, and what is known of it.
+/// Parses a pod and returns its UID, as the kubelet reports it, and its attributes.
 ///
 /// # Errors
 ///
-/// It is not of that form.
-pub(super) fn pod(object: &[u8]) -> Result<(String, Known), String> {
+/// When the object is not a valid pod.
+pub(super) fn pod(object: &[u8]) -> Result<(String, PodSpec), String> {
     let object: Object = serde_json::from_slice(object).map_err(|error| error.to_string())?;
     let Object { mut metadata, spec, status } = object;
     let owners = metadata.owner_references;
     let owner = owners.into_iter().find(|owner| owner.controller);
-    let mut known = Known {
+    let mut known = PodSpec {
         owner: owner.map(|owner| (owner.kind, owner.name)).unwrap_or_default(),
         limit: together(&spec, |resources| resources.limits.storage()),
         request: together(&spec, |resources| resources.requests.storage()),
-        ..Known::default()
+        ..PodSpec::default()
     };
     for volume in spec.volumes {
         if let Some(EmptyDir { medium, size_limit }) = volume.empty_dir
@@ -186,8 +187,9 @@ pub(super) fn pod(object: &[u8]) -> Result<(String, Known), String> {
     Ok((uid, known))
 }
 
-/// Of a pod, what its containers have together, as the kubelet reckons before it evicts: those that run beside each other
-/// added up, or the largest of those that run before them, and its overhead. Nothing if no container says anything.
+/// Returns the effective amount of a pod, computed like the kubelet does for eviction: the sum over
+/// the containers that run concurrently, or the largest init container if that is more, plus the
+/// pod overhead. `None` if no container specifies one.
 fn together(spec: &Spec, of: impl Fn(&Resources) -> Option<f64>) -> Option<f64> {
     let stays = |container: &&Container| container.restart_policy == "Always";
     let (mut beside, mut before, mut any) = (0.0, 0.0_f64, false);

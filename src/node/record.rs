@@ -1,49 +1,49 @@
-//! What series are made of, one record for each thing that is shown.
+//! Records, one for each exported object; series are made from them.
 
-/// What a record is about.
+/// The kind of object that a record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scope {
-    /// A layer, logs, a volume or a path by itself.
+    /// A single layer, log directory, volume or path.
     Part,
-    /// A volume with a limit of its own.
+    /// A volume with its own limit.
     Volume,
-    /// Layer and logs of a container.
+    /// The layer and logs of a container.
     Container,
-    /// All of a pod.
+    /// An entire pod.
     Pod,
-    /// Who has made a pod.
+    /// The owner of a pod.
     Owner,
     /// A file system of the node.
-    Disk,
-    // The same with the labels of another exporter.
-    OtherPod,
-    OtherContainer,
-    OtherVolume,
-    OtherVolumeLimit,
-    OtherNode,
+    FileSystem,
+    // The scopes below carry the labels of k8s-ephemeral-storage-metrics.
+    CompatPod,
+    CompatContainer,
+    CompatVolume,
+    CompatVolumeLimit,
+    CompatNode,
 }
 
-/// How many there are.
+/// The number of scopes.
 const SCOPES: usize = 11;
 
-/// What series are made of.
+/// The values of one exported object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
-    /// Rendered.
+    /// The rendered labels.
     pub(super) labels: Vec<u8>,
     pub(super) namespace: String,
     pub(super) used: f64,
     pub(super) inodes: Option<u64>,
-    /// Unix seconds of the moment that it is of.
+    /// The time of measurement, in Unix seconds.
     pub(super) at: f64,
     pub(super) coverage: f64,
     pub(super) limit: Option<f64>,
     pub(super) request: Option<f64>,
-    /// Seconds until the limit is reached, at that moment.
+    /// Seconds from the time of measurement until the limit is reached.
     pub(super) full: Option<f64>,
 }
 
-/// Everything at one moment.
+/// A consistent set of all records.
 #[derive(Default)]
 pub(crate) struct Snapshot {
     pub(super) records: [Vec<Record>; SCOPES],

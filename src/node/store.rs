@@ -1,7 +1,8 @@
-//! What all sources have found, joined: the place where they meet.
+//! Joins the figures of all sources.
 //!
-//! Figures and what is known of pods flow in; whoever has entered something calls [`Store::settle`], which makes a
-//! [`Snapshot`] of records with their labels. A scrape reads the last one and reckons nothing but ages.
+//! Sources enter figures and pod attributes, then call [`Store::publish`], which publishes a
+//! [`Snapshot`] of records with rendered labels. A scrape reads the latest snapshot and computes
+//! only ages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,77 +11,77 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 
-use super::figure::{Figure, Figures, Origin, What};
+use super::figure::{Figure, Figures, Origin, PartKind};
 use super::mounts::Overlay;
-use super::pod::{Other, Pod, part_record};
-use super::pods::Known;
+use super::pod::{CompatLabels, Pod, part_record};
+use super::pods::PodSpec;
 use super::record::{Record, Scope, Snapshot};
-use super::summary::{self, Disk};
+use super::summary::{self, FileSystem};
 use crate::exposition::labels;
 
-/// Unix seconds.
+/// Returns the current time in Unix seconds.
 pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// What a figure is of.
+/// The object that a figure measures.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
-    /// Something of a pod: its UID, what, and of which container or volume.
-    Pod(String, What, Box<str>),
-    /// What belongs to no pod that is known.
-    Loose(What, Box<str>),
+pub(super) enum MeasuredObject {
+    /// A part of a pod: the pod's UID, the kind of part, and the container or volume name.
+    Pod(String, PartKind, Box<str>),
+    /// An object of no known pod.
+    Unassigned(PartKind, Box<str>),
 }
 
-/// Something to look at, and where it is.
+/// A path to measure, and the object it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    pub(super) place: Place,
+    pub(super) place: MeasuredObject,
     pub(super) path: PathBuf,
 }
 
 #[derive(Default)]
 struct State {
     node: String,
-    disks: Vec<Disk>,
+    disks: Vec<FileSystem>,
     pods: BTreeMap<String, Pod>,
-    loose: BTreeMap<(What, Box<str>), Figures>,
-    /// Pods of which the API was asked.
-    asked: BTreeSet<String>,
+    unassigned: BTreeMap<(PartKind, Box<str>), Figures>,
+    /// The pods already looked up in the API.
+    looked_up: BTreeSet<String>,
 }
 
-/// The place where all sources meet.
+/// The shared state of all sources.
 pub(crate) struct Store {
     state: Mutex<State>,
     snapshot: ArcSwap<Snapshot>,
-    /// Whether there are names of the other exporter too.
-    others: bool,
+    /// Exports the names of k8s-ephemeral-storage-metrics too.
+    compat_names: bool,
 }
 
 impl Store {
-    /// Nothing is known yet. `node` is the name of the node, which the kubelet tells where it is empty; `others` says
-    /// whether there are names of the other exporter too.
-    pub(crate) fn new(node: &str, others: bool) -> Self {
+    /// Creates an empty store. If `node` is empty, the kubelet's answer provides the node name.
+    /// `compat_names` enables the names of k8s-ephemeral-storage-metrics.
+    pub(crate) fn new(node: &str, compat_names: bool) -> Self {
         let state = State { node: node.to_owned(), ..State::default() };
-        Self { state: Mutex::new(state), snapshot: ArcSwap::default(), others }
+        Self { state: Mutex::new(state), snapshot: ArcSwap::default(), compat_names }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there was when something was last entered.
+    /// Returns the last published snapshot.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
     }
 
-    /// The name of the node; empty while nobody has told it.
+    /// Returns the name of the node; empty while it is unknown.
     pub(super) fn node(&self) -> String {
         self.lock().node.clone()
     }
 
-    /// Enters what the kubelet says of the node.
-    pub(super) fn enter_node(&self, node: summary::Node) {
+    /// Enters the kubelet's figures for the node.
+    pub(super) fn set_node(&self, node: summary::Node) {
         let mut state = self.lock();
         if state.node.is_empty() {
             state.node = node.name;
@@ -88,8 +89,8 @@ impl Store {
         state.disks = node.disks;
     }
 
-    /// Enters what the kubelet says of a pod, in the place of all that it said before.
-    pub(super) fn enter_pod(&self, said: summary::Pod) {
+    /// Enters the kubelet's figures for a pod, replacing all earlier ones.
+    pub(super) fn set_pod(&self, said: summary::Pod) {
         let mut state = self.lock();
         let pod = state.pods.entry(said.uid).or_default();
         (pod.namespace, pod.name, pod.started) = (said.namespace, said.name, said.started);
@@ -97,32 +98,32 @@ impl Store {
         for (part, figure) in said.figures {
             pod.parts.entry(part).or_default().set(Origin::Kubelet, Some(figure));
         }
-        // What another source has found of a container goes with it.
+        // Keep the figures that other sources measured for the containers that still exist.
         let containers = &said.containers;
         pod.parts.retain(|(what, name), of| {
-            let gone = *what != What::Volume && !containers.iter().any(|one| **one == **name);
+            let gone = *what != PartKind::Volume && !containers.iter().any(|one| **one == **name);
             !gone && !of.is_empty()
         });
         (pod.containers, pod.sum) = (said.containers, said.sum);
     }
 
-    /// Forgets all pods but these.
-    pub(super) fn keep(&self, uids: &BTreeSet<String>) {
+    /// Removes all pods except these.
+    pub(super) fn retain_pods(&self, uids: &BTreeSet<String>) {
         let mut state = self.lock();
         state.pods.retain(|uid, _| uids.contains(uid));
-        state.asked.retain(|uid| uids.contains(uid));
+        state.looked_up.retain(|uid| uids.contains(uid));
     }
 
-    /// Whether there is a pod of which the API was not asked yet.
-    pub(super) fn has_strangers(&self) -> bool {
+    /// Returns whether there is a pod that was not looked up in the API yet.
+    pub(super) fn has_unknown_pods(&self) -> bool {
         let state = self.lock();
-        state.pods.keys().any(|uid| !state.asked.contains(uid))
+        state.pods.keys().any(|uid| !state.looked_up.contains(uid))
     }
 
-    /// Enters what the API says of pods, all of which it was asked for.
-    pub(super) fn enter_known(&self, known: Vec<(String, Known)>) {
+    /// Enters the API's answer for all pods that were looked up.
+    pub(super) fn set_pod_specs(&self, known: Vec<(String, PodSpec)>) {
         let mut state = self.lock();
-        state.asked = state.pods.keys().cloned().collect();
+        state.looked_up = state.pods.keys().cloned().collect();
         for (uid, known) in known {
             if let Some(pod) = state.pods.get_mut(&uid) {
                 pod.known = Some(known);
@@ -130,12 +131,12 @@ impl Store {
         }
     }
 
-    /// Enters a figure; nothing says that there is none any more.
-    pub(super) fn enter(&self, place: &Place, origin: Origin, figure: Option<Figure>) {
+    /// Enters a figure; `None` removes it.
+    pub(super) fn enter(&self, place: &MeasuredObject, origin: Origin, figure: Option<Figure>) {
         let mut state = self.lock();
         match place {
-            Place::Pod(uid, what, name) => {
-                // A pod that has gone meanwhile does not come back.
+            MeasuredObject::Pod(uid, what, name) => {
+                // Do not resurrect a pod that was removed meanwhile.
                 let Some(pod) = state.pods.get_mut(uid) else { return };
                 let part = (*what, name.clone());
                 pod.parts.entry(part.clone()).or_default().set(origin, figure);
@@ -143,38 +144,40 @@ impl Store {
                     pod.parts.remove(&part);
                 }
             }
-            Place::Loose(what, name) => {
+            MeasuredObject::Unassigned(what, name) => {
                 let part = (*what, name.clone());
-                state.loose.entry(part.clone()).or_default().set(origin, figure);
-                if state.loose.get(&part).is_some_and(Figures::is_empty) {
-                    state.loose.remove(&part);
+                state.unassigned.entry(part.clone()).or_default().set(origin, figure);
+                if state.unassigned.get(&part).is_some_and(Figures::is_empty) {
+                    state.unassigned.remove(&part);
                 }
             }
         }
     }
 
-    /// Forgets what a source has found in places that are not among these any more.
-    pub(super) fn keep_places(&self, origin: Origin, places: &BTreeSet<Place>) {
+    /// Removes the figures of a source for places that no longer exist.
+    pub(super) fn retain_objects(&self, origin: Origin, places: &BTreeSet<MeasuredObject>) {
         let mut state = self.lock();
         for (uid, pod) in &mut state.pods {
             pod.parts.retain(|(what, name), of| {
-                if of.has(origin) && !places.contains(&Place::Pod(uid.clone(), *what, name.clone()))
+                if of.has(origin)
+                    && !places.contains(&MeasuredObject::Pod(uid.clone(), *what, name.clone()))
                 {
                     of.set(origin, None);
                 }
                 !of.is_empty()
             });
         }
-        state.loose.retain(|(what, name), of| {
-            if of.has(origin) && !places.contains(&Place::Loose(*what, name.clone())) {
+        state.unassigned.retain(|(what, name), of| {
+            if of.has(origin) && !places.contains(&MeasuredObject::Unassigned(*what, name.clone()))
+            {
                 of.set(origin, None);
             }
             !of.is_empty()
         });
     }
 
-    /// What a source has to look at, because no cheaper one knows it or has a figure that is not old. `root` is where the
-    /// file system of the host is.
+    /// Returns the places that a source has to measure because no cheaper source has a fresh
+    /// figure. `root` is the mount point of the host's file system.
     pub(super) fn targets(
         &self,
         origin: Origin,
@@ -185,25 +188,25 @@ impl Store {
         let mut targets = Vec::new();
         let mut of_container = BTreeMap::new();
         for (uid, pod) in &state.pods {
-            let wanted = |what: What, name: &str| {
+            let wanted = |what: PartKind, name: &str| {
                 let of = pod.parts.get(&(what, Box::from(name)));
                 !of.is_some_and(|of| of.is_known_cheaper(origin, now))
             };
-            let mut add = |what: What, name: &str, path: PathBuf| {
-                let place = Place::Pod(uid.clone(), what, Box::from(name));
+            let mut add = |what: PartKind, name: &str, path: PathBuf| {
+                let place = MeasuredObject::Pod(uid.clone(), what, Box::from(name));
                 targets.push(Target { place, path });
             };
             let logs = format!("var/log/pods/{}_{}_{uid}", pod.namespace, pod.name);
-            for name in pod.containers.iter().filter(|name| wanted(What::Logs, name)) {
-                add(What::Logs, name, root.join(&logs).join(name));
+            for name in pod.containers.iter().filter(|name| wanted(PartKind::Logs, name)) {
+                add(PartKind::Logs, name, root.join(&logs).join(name));
             }
             let Some(known) = &pod.known else { continue };
             let volumes = format!("var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~empty-dir");
-            for name in known.volumes.keys().filter(|name| wanted(What::Volume, name)) {
-                add(What::Volume, name, root.join(&volumes).join(name));
+            for name in known.volumes.keys().filter(|name| wanted(PartKind::Volume, name)) {
+                add(PartKind::Volume, name, root.join(&volumes).join(name));
             }
             for (id, name) in &known.running {
-                of_container.insert(id.as_str(), (uid, name, wanted(What::Layer, name)));
+                of_container.insert(id.as_str(), (uid, name, wanted(PartKind::Layer, name)));
             }
         }
         for overlay in overlays {
@@ -212,10 +215,13 @@ impl Store {
             let place = match overlay.container().map(|id| (id, of_container.get(id))) {
                 Some((_, Some((_, _, false)))) => continue,
                 Some((_, Some((uid, name, true)))) => {
-                    Place::Pod((*uid).clone(), What::Layer, Box::from(name.as_str()))
+                    MeasuredObject::Pod((*uid).clone(), PartKind::Layer, Box::from(name.as_str()))
                 }
-                Some((id, None)) => Place::Loose(What::Layer, Box::from(id)),
-                None => Place::Loose(What::Layer, Box::from(overlay.point.as_str())),
+                Some((id, None)) => MeasuredObject::Unassigned(PartKind::Layer, Box::from(id)),
+                None => MeasuredObject::Unassigned(
+                    PartKind::Layer,
+                    Box::from(overlay.mount_point.as_str()),
+                ),
             };
             targets.push(Target { place, path });
         }
@@ -224,15 +230,15 @@ impl Store {
         targets
     }
 
-    /// Makes what is known now what is shown.
-    pub(super) fn settle(&self) {
+    /// Publishes the current state as the snapshot.
+    pub(super) fn publish(&self) {
         let mut state = self.lock();
         let now = now();
         let mut made = Snapshot::default();
-        let State { node, disks, pods, loose, .. } = &mut *state;
+        let State { node, disks, pods, unassigned, .. } = &mut *state;
         let capacity = disks.iter().find(|disk| disk.name == "node").map(|disk| disk.capacity);
-        let other = self.others.then_some(Other { node: node.as_str(), capacity });
-        // Of two pods of one name the one that was started later is meant.
+        let other = self.compat_names.then_some(CompatLabels { node: node.as_str(), capacity });
+        // Of two pods with the same name, use the one that started later.
         let mut by_name: BTreeMap<(String, String), &mut Pod> = BTreeMap::new();
         for pod in pods.values_mut() {
             let name = (pod.namespace.clone(), pod.name.clone());
@@ -244,7 +250,7 @@ impl Store {
         for pod in by_name.into_values() {
             pod.records(now, node, other.as_ref(), &mut made);
         }
-        for (part, of) in loose.iter() {
+        for (part, of) in unassigned.iter() {
             made.records[Scope::Part as usize].extend(part_record("", "", part, of, now));
         }
         for disk in disks.iter() {
@@ -252,11 +258,11 @@ impl Store {
             let used = disk.capacity.saturating_sub(disk.available) as f64;
             let of =
                 Record { labels, used, limit: Some(disk.capacity as f64), ..Record::default() };
-            if self.others && disk.name == "node" {
+            if self.compat_names && disk.name == "node" {
                 let labels = labels::rendered(&[("node_name", node)]);
-                made.records[Scope::OtherNode as usize].push(Record { labels, ..of.clone() });
+                made.records[Scope::CompatNode as usize].push(Record { labels, ..of.clone() });
             }
-            made.records[Scope::Disk as usize].push(of);
+            made.records[Scope::FileSystem as usize].push(of);
         }
         for records in &mut made.records {
             records.sort_by(|a, b| labels::compare(&a.labels, &b.labels));

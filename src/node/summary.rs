@@ -1,25 +1,27 @@
-//! What the kubelet's `/stats/summary` says of disks, read from one object at a time.
+//! Parses the disk usage in the kubelet's `/stats/summary`, one object at a time.
 //!
-//! The names are those of `k8s.io/kubelet/pkg/apis/stats/v1alpha1`. What is not read here is passed over.
+//! Field names are those of `k8s.io/kubelet/pkg/apis/stats/v1alpha1`. Other fields are ignored.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::figure::{Figure, What};
+use super::figure::{Figure, PartKind};
+use super::json_splitter::Member;
 
-/// The members of the body that matter.
-pub(super) const WANTED: &[(&str, bool)] = &[("node", false), ("pods", true)];
+/// The members of the body to extract.
+pub(super) const WANTED: &[Member] = &[Member::object("node"), Member::list("pods")];
 
-/// A file system; among the members of a volume stand those of its own, as Go embeds them.
+/// File system statistics. In a volume they are inlined next to the volume's fields, like Go's
+/// embedded structs.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct FsStats<'a> {
-    /// Of a volume.
+    /// The name of the volume.
     #[serde(borrow)]
     name: Cow<'a, str>,
-    /// A volume that has one lies elsewhere.
+    /// Set for a volume backed by a claim, which is not on the node's disk.
     pvc_ref: Option<serde::de::IgnoredAny>,
     #[serde(borrow)]
     time: Option<Cow<'a, str>>,
@@ -30,7 +32,7 @@ struct FsStats<'a> {
 }
 
 impl FsStats<'_> {
-    /// The figure, if there is one. Where it says no time, or one of which nobody has heard, it is of now.
+    /// Returns the figure, if there is one. An absent or invalid timestamp means `now`.
     fn figure(&self, now: f64) -> Option<Figure> {
         let said = self.time.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
         let at = said.map(|time| time.as_millisecond() as f64 / 1000.0).filter(|at| *at > 0.0);
@@ -96,40 +98,40 @@ struct ContainerStats<'a> {
 
 /// A file system of the node.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Disk {
+pub(crate) struct FileSystem {
     /// `node`, `images` or `containers`.
     pub(crate) name: &'static str,
     pub(crate) capacity: u64,
     pub(crate) available: u64,
 }
 
-/// What is said of the node.
+/// The kubelet's statistics of the node.
 #[derive(Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) name: String,
-    pub(super) disks: Vec<Disk>,
+    pub(super) disks: Vec<FileSystem>,
 }
 
-/// What is said of a pod.
+/// The kubelet's statistics of a pod.
 #[derive(Debug, PartialEq)]
 pub(super) struct Pod {
     pub(super) uid: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// As it is written: later ones are greater.
+    /// The start time as text; later ones compare greater.
     pub(super) started: String,
-    /// Its containers, whether or not anything is said of their disks.
+    /// The names of its containers, including those without disk statistics.
     pub(super) containers: Vec<String>,
-    pub(super) figures: Vec<((What, Box<str>), Figure)>,
-    /// All of it together.
+    pub(super) figures: Vec<((PartKind, Box<str>), Figure)>,
+    /// The pod's total.
     pub(super) sum: Option<Figure>,
 }
 
-/// Reads what is said of the node.
+/// Parses the statistics of the node.
 ///
 /// # Errors
 ///
-/// It is not of that form.
+/// When the object has another form.
 pub(super) fn node(object: &[u8]) -> Result<Node, String> {
     let stats: NodeStats<'_> = serde_json::from_slice(object).map_err(|error| error.to_string())?;
     let runtime = stats.runtime.as_ref();
@@ -140,7 +142,7 @@ pub(super) fn node(object: &[u8]) -> Result<Node, String> {
     ];
     let disk = |(name, fs): (&'static str, Option<&FsStats<'_>>)| {
         let fs = fs?;
-        Some(Disk { name, capacity: fs.capacity_bytes?, available: fs.available_bytes? })
+        Some(FileSystem { name, capacity: fs.capacity_bytes?, available: fs.available_bytes? })
     };
     Ok(Node {
         name: stats.node_name.into_owned(),
@@ -148,16 +150,16 @@ pub(super) fn node(object: &[u8]) -> Result<Node, String> {
     })
 }
 
-/// Reads what is said of a pod at this moment (Unix seconds).
+/// Parses the statistics of a pod; `now` is in Unix seconds.
 ///
 /// # Errors
 ///
-/// It is not of that form.
+/// When the object has another form.
 pub(super) fn pod(object: &[u8], now: f64) -> Result<Pod, String> {
     let stats: PodStats<'_> = serde_json::from_slice(object).map_err(|error| error.to_string())?;
     let (mut figures, mut containers) = (Vec::new(), Vec::new());
     for container in stats.containers.unwrap_or_default() {
-        let parts = [(What::Layer, &container.rootfs), (What::Logs, &container.logs)];
+        let parts = [(PartKind::Layer, &container.rootfs), (PartKind::Logs, &container.logs)];
         figures.extend(parts.into_iter().filter_map(|(what, of)| {
             Some(((what, Box::from(&*container.name)), of.as_ref()?.figure(now)?))
         }));
@@ -166,7 +168,7 @@ pub(super) fn pod(object: &[u8], now: f64) -> Result<Pod, String> {
     let volumes = stats.volume.unwrap_or_default();
     let here = volumes.iter().filter(|volume| volume.pvc_ref.is_none());
     figures.extend(here.filter_map(|volume| {
-        Some(((What::Volume, Box::from(&*volume.name)), volume.figure(now)?))
+        Some(((PartKind::Volume, Box::from(&*volume.name)), volume.figure(now)?))
     }));
     let PodReference { name, namespace, uid } = stats.pod_ref;
     Ok(Pod {

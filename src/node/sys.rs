@@ -1,7 +1,7 @@
-//! Calls of the system that the standard library does not have, or not by descriptor.
+//! System calls that the standard library lacks, or lacks relative to a descriptor.
 //!
-//! Names are looked up in an open directory, one component at a time and never through a link, so that nobody who writes
-//! into a tree can lead out of it whoever walks through it.
+//! Names are resolved in an open directory, one component at a time and without following symbolic
+//! links, so that a container cannot redirect the walk outside its own tree.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -12,62 +12,71 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What the system says of a file.
+/// The attributes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct FileAttributes {
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) is_directory: bool,
-    /// Whether it has several names.
+    /// True if the file has several hard links.
     pub(super) is_shared: bool,
-    /// Bytes on the disk.
+    /// Bytes on disk.
     pub(super) bytes: u64,
-    /// When its content and its own data changed last: seconds and nanoseconds of both.
-    pub(super) stamp: [i64; 4],
+    /// Modification and status change time: seconds and nanoseconds of each.
+    pub(super) times: [i64; 4],
 }
 
-/// Opens a directory by its path, whose last component is no link.
-pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
+/// Opens a directory by its path; the last component must not be a symbolic link.
+pub(super) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     Ok(file.into())
 }
 
-/// Opens a directory in another one.
-pub(super) fn open_in(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: the name ends in NUL and outlives the call.
-    let fd = unsafe { libc::openat(parent.as_raw_fd(), name.as_ptr(), flags) };
+/// Opens a file of a directory for reading.
+pub(super) fn open_file(directory: &OwnedFd, path: &CStr) -> io::Result<File> {
+    open_at(directory, path, libc::O_RDONLY | libc::O_NONBLOCK).map(File::from)
+}
+
+/// Opens a subdirectory.
+pub(super) fn open_subdirectory(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+    open_at(parent, name, libc::O_RDONLY | libc::O_DIRECTORY)
+}
+
+fn open_at(directory: &OwnedFd, path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
+    let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: the path ends in NUL and outlives the call.
+    let fd = unsafe { libc::openat(directory.as_raw_fd(), path.as_ptr(), flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was opened just now and is nobody else's.
+    // SAFETY: the descriptor was just opened and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What a name in a directory is; the empty name is the directory itself.
-pub(super) fn look(directory: &OwnedFd, name: &CStr) -> io::Result<Seen> {
+/// Returns the attributes of an entry; the empty name is the directory itself.
+pub(super) fn stat(directory: &OwnedFd, name: &CStr) -> io::Result<FileAttributes> {
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_EMPTY_PATH;
-    // SAFETY: all zeroes are a value of it.
+    // SAFETY: all zeroes are a valid value.
     let mut stat: libc::stat = unsafe { zeroed() };
-    // SAFETY: the name ends in NUL, and the result is written into a value that lives here.
+    // SAFETY: the name ends in NUL, and the result is written to a local value.
     let result =
         unsafe { libc::fstatat(directory.as_raw_fd(), name.as_ptr(), &raw mut stat, flags) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Seen {
+    Ok(FileAttributes {
         device: stat.st_dev,
         inode: stat.st_ino,
         is_directory: stat.st_mode & libc::S_IFMT == libc::S_IFDIR,
         is_shared: stat.st_nlink > 1,
         bytes: u64::try_from(stat.st_blocks).unwrap_or(0) * 512,
-        stamp: [stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec],
+        times: [stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec],
     })
 }
 
-/// Reads records of a directory into `buffer`, as many as fit, and returns their length; 0 at the end.
-pub(super) fn records(directory: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+/// Reads directory entries into `buffer` and returns their total length; 0 at the end.
+pub(super) fn read_directory(directory: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the kernel writes no more than the length of the buffer into it.
     let read = unsafe {
         libc::syscall(
@@ -80,23 +89,51 @@ pub(super) fn records(directory: &OwnedFd, buffer: &mut [u8]) -> io::Result<usiz
     usize::try_from(read).map_err(|_| io::Error::last_os_error())
 }
 
-/// The disk serves this thread when nobody else wants anything from it, and the CPU nearly so.
-pub(super) fn stand_back() {
+/// A directory entry.
+pub(super) struct Entry<'a> {
+    pub(super) name: &'a CStr,
+    pub(super) inode: u64,
+    /// True if it is known to be a directory. Some file systems do not report the type.
+    pub(super) is_directory: bool,
+}
+
+/// Iterates over the entries in a buffer of `getdents64` records.
+pub(super) fn entries(records: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    /// The offsets of the record length, type and name; the inode comes first, followed by an
+    /// eight-byte offset.
+    const LENGTH: usize = 16;
+    const TYPE: usize = 18;
+    const NAME: usize = 19;
+    let mut rest = records;
+    std::iter::from_fn(move || {
+        let length = u16::from_ne_bytes([*rest.get(LENGTH)?, *rest.get(LENGTH + 1)?]);
+        let record = rest.get(..usize::from(length)).filter(|record| record.len() > NAME)?;
+        rest = &rest[usize::from(length)..];
+        let name = CStr::from_bytes_until_nul(&record[NAME..]).ok()?;
+        let inode = u64::from_ne_bytes(*record.first_chunk()?);
+        Some(Entry { name, inode, is_directory: record[TYPE] == libc::DT_DIR })
+    })
+    .filter(|entry| !matches!(entry.name.to_bytes(), b"." | b".."))
+}
+
+/// Gives the calling thread idle IO priority and the lowest CPU priority.
+pub(super) fn lower_priority() {
     const PROCESS: i32 = 0;
     const WHO_PROCESS: i32 = 1;
     const CLASS_IDLE: i32 = 3 << 13;
-    // SAFETY: neither call touches memory; 0 is the calling thread. One that is refused changes nothing.
+    // SAFETY: neither call touches memory; 0 is the calling thread. A call that is refused has no
+    // effect.
     unsafe {
         libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE);
         libc::syscall(libc::SYS_setpriority, PROCESS, 0, 19);
     }
 }
 
-/// Seconds of CPU that the calling thread has had.
-pub(super) fn cpu() -> f64 {
-    // SAFETY: all zeroes are a value of it.
+/// Returns the CPU time of the calling thread, in seconds.
+pub(super) fn thread_cpu_seconds() -> f64 {
+    // SAFETY: all zeroes are a valid value.
     let mut time: libc::timespec = unsafe { zeroed() };
-    // SAFETY: the result is written into a value that lives here.
+    // SAFETY: the result is written to a local value.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
@@ -112,14 +149,14 @@ struct Attributes {
     padding: [u8; 8],
 }
 
-/// The project that a directory belongs to; 0 is none.
-pub(super) fn project(directory: &OwnedFd) -> io::Result<u32> {
-    /// `_IOR('X', 31, struct fsxattr)`, which has this layout on every architecture that the program is built for.
+/// Returns the project ID of a directory; 0 means none.
+pub(super) fn project_id(directory: &OwnedFd) -> io::Result<u32> {
+    /// `_IOR('X', 31, struct fsxattr)`, which has this layout on every supported architecture.
     const GET_ATTRIBUTES: u32 =
         (2 << 30) | ((size_of::<Attributes>() as u32) << 16) | (0x58 << 8) | 31;
-    // SAFETY: all zeroes are a value of it.
+    // SAFETY: all zeroes are a valid value.
     let mut attributes: Attributes = unsafe { zeroed() };
-    // SAFETY: the kernel writes one such structure into a value that lives here.
+    // SAFETY: the kernel writes one such structure into a local value.
     let result =
         unsafe { libc::ioctl(directory.as_raw_fd(), GET_ATTRIBUTES as _, &raw mut attributes) };
     if result != 0 {
@@ -128,13 +165,13 @@ pub(super) fn project(directory: &OwnedFd) -> io::Result<u32> {
     Ok(attributes.project)
 }
 
-/// What the quota of a project of the file system on which `directory` is has counted: bytes and inodes.
-pub(super) fn usage(directory: &OwnedFd, project: u32) -> io::Result<(u64, u64)> {
+/// Returns the bytes and inodes that a project uses on the file system of `directory`.
+pub(super) fn project_usage(directory: &OwnedFd, project: u32) -> io::Result<(u64, u64)> {
     const PROJECT_QUOTA: u32 = 2;
     const GET: u32 = 0x80_0007;
-    // SAFETY: all zeroes are a value of it.
+    // SAFETY: all zeroes are a valid value.
     let mut quota: libc::dqblk = unsafe { zeroed() };
-    // SAFETY: the kernel writes one such structure into a value that lives here.
+    // SAFETY: the kernel writes one such structure into a local value.
     let result = unsafe {
         libc::syscall(
             libc::SYS_quotactl_fd,
@@ -156,12 +193,12 @@ mod tests {
 
     #[test]
     fn a_file_system_without_projects_says_so() {
-        let here = open(&std::env::temp_dir()).expect("a directory");
+        let here = open_directory(&std::env::temp_dir()).expect("a directory");
         assert_eq!(size_of::<Attributes>(), 28);
-        match project(&here) {
+        match project_id(&here) {
             Ok(project) => assert_eq!(project, 0),
             Err(error) => assert!(error.raw_os_error().is_some(), "{error}"),
         }
-        assert!(usage(&here, 4_000_000_000).is_err(), "nobody has such a project");
+        assert!(project_usage(&here, 4_000_000_000).is_err(), "nobody has such a project");
     }
 }

@@ -1,13 +1,13 @@
-//! A walk of our own, for what no cheaper source knows: one thread that takes its time.
+//! A directory walk for usage that no cheaper source knows, on one low-priority thread.
 //!
-//! It has a budget of [calls and bytes](pace) a second, stands back from the disk and the CPU, and rests while the host's
-//! IO is under pressure; it goes on where it was. What it knows of a [tree] it keeps, so that a pass looks at each
-//! directory once and reads again only those that have changed, and the others by turns.
+//! The walk has a budget of [calls and bytes](rate_limiter) per second, runs at idle IO priority, and
+//! pauses while the host is under IO pressure. It caches each [tree], so that a pass stats each
+//! directory once and reads only those that changed, plus a rotating share of the others.
 
-pub(super) mod cost;
+mod config;
 mod files;
-mod pace;
-mod plan;
+pub(super) mod metrics;
+mod rate_limiter;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,38 +17,47 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-pub(crate) use self::cost::Cost;
-use self::pace::{Ended, Pace};
-pub(crate) use self::plan::Plan;
+pub(crate) use self::config::WalkConfig;
+pub(crate) use self::metrics::WalkMetrics;
+use self::rate_limiter::{RateLimiter, Stopped};
 use self::tree::Tree;
-use super::figure::{Figure, Origin, What};
-use super::store::{Place, Store, Target, now};
+use super::figure::{Figure, Origin, PartKind};
+use super::store::{MeasuredObject, Store, Target, now};
 use super::{mounts, quota, sys};
 
-/// How often what is known so far is shown during a pass.
-const SHOWN: Duration = Duration::from_secs(5);
+/// The interval at which partial results are published during a pass.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A thread that walks, until it is told to end.
+/// Enough for a thousand nested directories, even in a debug build; unused pages cost nothing.
+const STACK: usize = 32 << 20;
+
+/// A walker thread, which stops when dropped.
 pub(crate) struct Walk {
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Walk {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
     ///
-    /// The system has no thread.
-    pub(crate) fn start(plan: Plan, store: Arc<Store>, cost: Cost) -> std::io::Result<Self> {
+    /// When the system cannot create a thread.
+    pub(crate) fn start(
+        config: WalkConfig,
+        store: Arc<Store>,
+        metrics: WalkMetrics,
+    ) -> std::io::Result<Self> {
         let ended = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&ended);
-        let thread = thread::Builder::new().name("walk".to_owned()).spawn(move || {
-            sys::stand_back();
-            let pace = Pace::new(&plan, cost, stop);
-            let mut walker = Walker { plan, store, pace, trees: BTreeMap::new(), complained: None };
-            while walker.pass().is_ok() {}
-        })?;
+        let thread =
+            thread::Builder::new().name("walk".to_owned()).stack_size(STACK).spawn(move || {
+                sys::lower_priority();
+                let limiter = RateLimiter::new(&config, metrics, stop);
+                let mut walker =
+                    Walker { config, store, limiter, trees: BTreeMap::new(), logged_error: None };
+                while walker.pass().is_ok() {}
+            })?;
         Ok(Self { ended, thread: Some(thread) })
     }
 
@@ -56,8 +65,8 @@ impl Walk {
         self.thread.as_ref().map(JoinHandle::thread)
     }
 
-    /// Whether it runs.
-    pub(crate) fn lives(&self) -> bool {
+    /// Returns whether the thread is running.
+    pub(crate) fn is_running(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 }
@@ -68,72 +77,78 @@ impl Drop for Walk {
         if let Some(thread) = self.thread() {
             thread.unpark();
         }
-        // It looks at the order between two calls.
+        // The thread checks for the stop signal between two system calls.
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
 
 struct Walker {
-    plan: Plan,
+    config: WalkConfig,
     store: Arc<Store>,
-    pace: Pace,
-    trees: BTreeMap<Place, (PathBuf, Tree)>,
-    /// What was wrong with the mount table.
-    complained: Option<String>,
+    limiter: RateLimiter,
+    trees: BTreeMap<MeasuredObject, (PathBuf, Tree)>,
+    /// The last logged error of the mount table.
+    logged_error: Option<String>,
 }
 
 impl Walker {
-    /// Goes through everything once, and waits until it is time for the next pass.
-    fn pass(&mut self) -> Result<(), Ended> {
+    /// Walks all targets once, then waits for the next pass.
+    fn pass(&mut self) -> Result<(), Stopped> {
         let begun = Instant::now();
-        if self.plan.quotas {
+        if self.config.quotas {
             let targets = self.targets(Origin::Quota);
-            let places = self.ask_quotas(targets);
-            self.store.keep_places(Origin::Quota, &places);
-            self.store.settle();
+            let places = self.read_quotas(targets);
+            self.store.retain_objects(Origin::Quota, &places);
+            self.store.publish();
         }
-        let mut targets = if self.plan.walk { self.targets(Origin::Walk) } else { Vec::new() };
-        targets.extend(self.plan.paths.iter().map(|(name, path)| Target {
-            place: Place::Loose(What::Path, Box::from(name.as_str())),
+        let mut targets = if self.config.walk { self.targets(Origin::Walk) } else { Vec::new() };
+        targets.extend(self.config.paths.iter().map(|(name, path)| Target {
+            place: MeasuredObject::Unassigned(PartKind::Path, Box::from(name.as_str())),
             path: path.clone(),
         }));
-        let places: BTreeSet<Place> = targets.iter().map(|target| target.place.clone()).collect();
+        let places: BTreeSet<MeasuredObject> =
+            targets.iter().map(|target| target.place.clone()).collect();
         self.trees.retain(|place, (path, _)| {
             targets.iter().any(|target| target.place == *place && target.path == *path)
         });
-        self.store.keep_places(Origin::Walk, &places);
+        self.store.retain_objects(Origin::Walk, &places);
         for target in targets {
-            self.look(target)?;
+            let memory = self.memory_of(&target.place, places.len());
+            self.walk_tree(target, memory)?;
         }
-        self.pace.cost.passes.inc();
-        self.pace.note_cpu();
-        self.store.settle();
-        self.pace.rest(self.plan.interval.saturating_sub(begun.elapsed()))
+        let trees = || self.trees.values().map(|(_, tree)| tree);
+        self.limiter.metrics.memory.set(trees().map(|tree| tree.memory() as f64).sum());
+        self.limiter.metrics.skipped.set(trees().map(|tree| tree.skipped() as f64).sum());
+        self.limiter.metrics.passes.inc();
+        self.limiter.record_cpu();
+        self.store.publish();
+        self.limiter.sleep(self.config.interval.saturating_sub(begun.elapsed()))
     }
 
     fn targets(&mut self, origin: Origin) -> Vec<Target> {
-        let overlays = match mounts::overlays(&self.plan.mounts) {
+        let overlays = match mounts::overlays(&self.config.mounts) {
             Ok(overlays) => {
-                self.complained = None;
+                self.logged_error = None;
                 overlays
             }
             Err(error) => {
                 let text = error.to_string();
-                if self.complained.as_ref() != Some(&text) {
-                    let table = self.plan.mounts.display();
-                    tracing::warn!(%table, %error, "writable layers are not found without the mount table");
-                    self.complained = Some(text);
+                if self.logged_error.as_ref() != Some(&text) {
+                    let table = self.config.mounts.display();
+                    tracing::warn!(%table, %error, "cannot read the mount table, writable layers are not measured");
+                    self.logged_error = Some(text);
                 }
                 Vec::new()
             }
         };
-        self.store.targets(origin, &self.plan.root, overlays)
+        self.store.targets(origin, &self.config.root, overlays)
     }
 
-    fn ask_quotas(&self, targets: Vec<Target>) -> BTreeSet<Place> {
+    fn read_quotas(&self, targets: Vec<Target>) -> BTreeSet<MeasuredObject> {
         let mut places = BTreeSet::new();
         for Target { place, path } in targets {
-            if let Some((bytes, inodes)) = quota::of(&path, |call| self.pace.cost.count(call)) {
+            if let Some((bytes, inodes)) = quota::of(&path, |call| self.limiter.metrics.count(call))
+            {
                 let (inodes, at) = (Some(inodes), now());
                 let figure = Figure { bytes, inodes, at, coverage: 1.0 };
                 self.store.enter(&place, Origin::Quota, Some(figure));
@@ -143,19 +158,29 @@ impl Walker {
         places
     }
 
-    /// Goes through one tree.
-    fn look(&mut self, Target { place, path }: Target) -> Result<(), Ended> {
+    /// Returns the memory budget of one of `count` trees, in bytes. One half of the total is split
+    /// evenly. Of the other half, a tree may use what the others leave, but at most half of it, so
+    /// that one exploding tree does not starve the next.
+    fn memory_of(&self, place: &MeasuredObject, count: usize) -> usize {
+        let (pool, own) = (self.config.memory / 2, self.config.memory / 2 / count.max(1));
+        let others = self.trees.iter().filter(|(other, _)| *other != place);
+        let taken: usize = others.map(|(_, (_, tree))| tree.memory().saturating_sub(own)).sum();
+        own + pool.saturating_sub(taken).min(pool / 2)
+    }
+
+    /// Walks one tree with a memory budget in bytes.
+    fn walk_tree(&mut self, Target { place, path }: Target, memory: usize) -> Result<(), Stopped> {
         let tree = self.trees.entry(place.clone()).or_default();
         tree.0.clone_from(&path);
         let (store, mut shown) = (&self.store, Instant::now());
         let show = |figure: Figure| {
-            if shown.elapsed() >= SHOWN {
+            if shown.elapsed() >= PUBLISH_INTERVAL {
                 store.enter(&place, Origin::Walk, Some(figure));
-                store.settle();
+                store.publish();
                 shown = Instant::now();
             }
         };
-        let found = tree.1.pass(&path, &mut self.pace, self.plan.passes, show)?;
+        let found = tree.1.pass(&path, &mut self.limiter, memory, show)?;
         store.enter(&place, Origin::Walk, found);
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! What a resource file declares: a kind, its identity labels and its table of families.
+//! The declaration of a resource: its kind, identity labels and table of families.
 //!
-//! [`Kind`] is implemented by a unit struct for each resource; [`Resource`] is the same without the
-//! type, for the registry, and [`Renderer`] turns objects into the cache's lines with the families,
-//! label selections and filters that the process was started with.
+//! [`Kind`] is implemented by a unit struct for each resource; [`Resource`] is its type-erased form for the registry;
+//! [`Renderer`] turns objects into the cache's lines, with the families, label selections and filters that the process
+//! was started with.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::select::selection::Selection;
 use super::series::Series;
 use crate::wire::view::{DecodeError, ObjectBytes, decode};
 
-/// Where a resource lives in the API, and how it is named on the command line.
+/// The API location of a resource and its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Api {
     /// Plural lower-case name, as in `--resources` and in API paths.
@@ -23,80 +23,80 @@ pub struct Api {
     pub group: &'static str,
     /// API version.
     pub version: &'static str,
-    /// Kind.
+    /// Kind, such as `Pod`.
     pub kind: &'static str,
-    /// Whether objects live in namespaces.
+    /// True if objects are namespaced.
     pub namespaced: bool,
-    /// Whether it is watched when `--resources` is not given.
+    /// True if it is watched when `--resources` is not given.
     pub default_enabled: bool,
 }
 
-/// How settled a family's name and labels are.
+/// The stability level of a family's name and labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
-    /// Kept for good; HELP begins with `[STABLE] `.
+    /// Guaranteed not to change; HELP begins with `[STABLE] `.
     Stable,
     /// May change.
     Alpha,
 }
 
-/// A text of an object that the API server also prints in tables of such objects.
+/// A field of an object that the API server also prints in tables of such objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// The heading of the table's column.
+    /// The heading of the table column.
     pub heading: &'static str,
-    /// The member of the object that it shows verbatim.
+    /// The field that the column shows verbatim.
     pub member: &'static str,
 }
 
-/// What of an object its series are made of.
+/// The parts of an object that its series are computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+pub enum Representation {
     /// Its metadata.
     Metadata,
-    /// Its metadata, and this.
+    /// Its metadata and this table column.
     Column(Column),
-    /// More than that.
+    /// The whole object.
     Object,
 }
 
-impl Needs {
-    /// What is needed for both.
+impl Representation {
+    /// Returns the parts needed for both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
-            (Self::Metadata, needs) | (needs, Self::Metadata) => needs,
+            (Self::Metadata, representation) | (representation, Self::Metadata) => representation,
             (one, other) if one == other => one,
             _ => Self::Object,
         }
     }
 }
 
-/// What can be known of a family without an object.
+/// The static description of a family.
 #[derive(Clone, Copy, Debug)]
 pub struct FamilyInfo {
-    /// The metric's name.
+    /// The metric name.
     pub name: &'static str,
-    /// What it says, without marks.
+    /// The HELP text, without the marks for stability and deprecation.
     pub help: &'static str,
-    /// Its type.
+    /// The metric type.
     pub kind: MetricKind,
-    /// Its stability.
+    /// The stability level.
     pub stability: Stability,
-    /// Whether it is off unless named by `--metric-opt-in-list`.
+    /// True if the family is off unless named by `--metric-opt-in-list`.
     pub opt_in: bool,
-    /// The version since which it is deprecated.
+    /// The version that deprecated it.
     pub deprecated: Option<&'static str>,
-    /// Labels after the identity labels, in order; `label_*` stands for names that objects decide.
+    /// Labels after the identity labels, in order; `label_*` represents names that come from objects.
     pub labels: &'static [&'static str],
-    /// The labels of those series that have others than `labels`.
+    /// The labels of series whose labels differ from `labels`.
     pub other_labels: Option<&'static [&'static str]>,
-    /// What its series are made of, those of the identity labels aside.
-    pub needs: Needs,
+    /// The parts of an object that its series are computed from, identity labels excluded.
+    pub representation: Representation,
 }
 
 impl FamilyInfo {
-    /// The HELP text with the marks for stability and deprecation.
+    /// Returns the HELP text with the marks for stability and deprecation.
     #[must_use]
     pub fn full_help(&self) -> String {
         let stable = if self.stability == Stability::Stable { "[STABLE] " } else { "" };
@@ -106,9 +106,9 @@ impl FamilyInfo {
     }
 }
 
-/// One row of a resource's table.
+/// One row of a resource's table of families.
 pub struct Family<K: Kind + ?Sized> {
-    /// Everything but the code.
+    /// The static description.
     pub info: FamilyInfo,
     /// Writes the family's series for one object.
     pub emit: Emit<K>,
@@ -117,7 +117,7 @@ pub struct Family<K: Kind + ?Sized> {
 /// A function that writes the series of one family for one object.
 pub type Emit<K> = for<'v, 'a, 's> fn(&'v <K as Kind>::View<'a>, &mut Series<'s>);
 
-/// An identity label: its name, and its value of an object.
+/// An identity label: its name, and a function that returns its value.
 pub type Identity<K> = (&'static str, for<'v, 'a> fn(&'v <K as Kind>::View<'a>) -> &'v str);
 
 impl<K: Kind + ?Sized> Family<K> {
@@ -138,27 +138,27 @@ impl<K: Kind + ?Sized> Family<K> {
             deprecated: None,
             labels,
             other_labels: None,
-            needs: Needs::Object,
+            representation: Representation::Object,
         };
         Self { info, emit }
     }
 }
 
-/// The same family as a counter.
+/// Turns a family into a counter.
 #[must_use]
 pub const fn counter<K: Kind + ?Sized>(mut family: Family<K>) -> Family<K> {
     family.info.kind = MetricKind::Counter;
     family
 }
 
-/// The same family, off unless `--metric-opt-in-list` names it.
+/// Turns a family off unless `--metric-opt-in-list` names it.
 #[must_use]
 pub const fn opt_in<K: Kind + ?Sized>(mut family: Family<K>) -> Family<K> {
     family.info.opt_in = true;
     family
 }
 
-/// The same family, deprecated since `version`.
+/// Marks a family as deprecated since `version`.
 #[must_use]
 pub const fn deprecated<K: Kind + ?Sized>(
     version: &'static str,
@@ -168,21 +168,21 @@ pub const fn deprecated<K: Kind + ?Sized>(
     family
 }
 
-/// The same family, which is made of an object's metadata alone.
+/// Declares that a family needs only the object's metadata.
 #[must_use]
 pub const fn of_metadata<K: Kind + ?Sized>(mut family: Family<K>) -> Family<K> {
-    family.info.needs = Needs::Metadata;
+    family.info.representation = Representation::Metadata;
     family
 }
 
-/// The same family, which is made of an object's metadata and what a column of its table shows.
+/// Declares that a family needs only the object's metadata and a table column.
 #[must_use]
 pub const fn of_column<K: Kind + ?Sized>(column: Column, mut family: Family<K>) -> Family<K> {
-    family.info.needs = Needs::Column(column);
+    family.info.representation = Representation::Column(column);
     family
 }
 
-/// The same family, of which some series have these labels in place of its own.
+/// Declares that some series of a family have `labels` in place of the regular ones.
 #[must_use]
 pub const fn or_labels<K: Kind + ?Sized>(
     labels: &'static [&'static str],
@@ -192,7 +192,7 @@ pub const fn or_labels<K: Kind + ?Sized>(
     family
 }
 
-/// A stable gauge: name, labels after the identity labels, HELP, series.
+/// Defines a stable gauge: name, labels after the identity labels, HELP, function.
 #[must_use]
 pub const fn stable<K: Kind + ?Sized>(
     name: &'static str,
@@ -203,7 +203,7 @@ pub const fn stable<K: Kind + ?Sized>(
     Family::new(name, Stability::Stable, labels, help, emit)
 }
 
-/// An alpha gauge: name, labels after the identity labels, HELP, series.
+/// Defines an alpha gauge: name, labels after the identity labels, HELP, function.
 #[must_use]
 pub const fn alpha<K: Kind + ?Sized>(
     name: &'static str,
@@ -214,124 +214,124 @@ pub const fn alpha<K: Kind + ?Sized>(
     Family::new(name, Stability::Alpha, labels, help, emit)
 }
 
-/// A resource: its place in the API, its lean view and its table of families.
+/// A resource: its API location, its lean view and its table of families.
 pub trait Kind: 'static {
-    /// Where it lives.
+    /// The API location.
     const API: Api;
-    /// The labels that every series of an object begins with.
+    /// The labels that begin every series of an object.
     const IDENTITY: &'static [Identity<Self>];
-    /// What the values of the identity labels are made of.
-    const IDENTITY_NEEDS: Needs = Needs::Metadata;
+    /// The parts of an object that the identity labels are computed from.
+    const IDENTITY_REPRESENTATION: Representation = Representation::Metadata;
     /// The families, in exposition order.
     const FAMILIES: &'static [Family<Self>];
-    /// The lean view.
+    /// The lean view of an object.
     type View<'a>: Object<'a>;
 }
 
-/// What, beside its families, decides what a renderer writes.
+/// The settings, besides its families, that determine the output of a renderer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Which object labels appear.
+    /// The object labels to expose.
     pub labels: Selection,
-    /// Which annotations appear.
+    /// The annotations to expose.
     pub annotations: Selection,
-    /// Whether a series is printed as often as an object gives rise to it.
+    /// True if duplicate series are printed.
     pub keep_duplicates: bool,
-    /// What a renderer that is not made of a table of families was made from, in any form; otherwise empty.
+    /// The source of a renderer that has no table of families, in any form; empty otherwise.
     pub custom: String,
 }
 
-/// A resource, whatever its view.
+/// A resource, independent of the type of its view.
 pub trait Resource: Send + Sync {
-    /// Where it lives.
+    /// Returns the API location.
     fn api(&self) -> &'static Api;
 
-    /// Names of the identity labels.
+    /// Returns the names of the identity labels.
     fn identity_labels(&self) -> Vec<&'static str>;
 
-    /// What its families are, in exposition order.
+    /// Returns the families, in exposition order.
     fn families(&self) -> Vec<FamilyInfo>;
 
-    /// A renderer for these options.
+    /// Creates a renderer with these options.
     fn renderer(&self, options: &RenderOptions) -> Arc<dyn Renderer>;
 }
 
 impl dyn Resource {
-    /// Plural lower-case name.
+    /// Returns the plural lower-case name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.api().name
     }
 
-    /// The type's name in kube-state-metrics' own metrics, such as `*v1.Pod`.
+    /// Returns the type's name in kube-state-metrics' own metrics, such as `*v1.Pod`.
     #[must_use]
     pub fn go_type(&self) -> String {
         format!("*{}.{}", self.api().version, self.api().kind)
     }
 }
 
-/// A family with labels whose values people choose, so that there are budgets for them.
+/// A family with user-defined label values, which are subject to cardinality budgets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Open {
-    /// Its number in the schema.
+pub struct UserLabelFamily {
+    /// The index of the family in the schema.
     pub family: usize,
-    /// Which labels those are.
-    pub labels: OpenLabels,
+    /// The labels with user-defined values.
+    pub labels: UserLabels,
 }
 
-/// Labels whose values people choose.
+/// A set of labels with user-defined values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OpenLabels {
-    /// Those of the one line of an object whose names begin so. The others tell objects apart.
+pub enum UserLabels {
+    /// The labels with this name prefix. The family has one line per object, and its other labels identify the object.
     Prefixed(&'static str),
-    /// All of them. Those that say an object's namespace, name and uid, as far as there are such labels, have these names.
+    /// All labels. The names of those with the object's namespace, name and uid, where there are such labels.
     All([Option<String>; 3]),
 }
 
-/// Turns objects of one resource into lines.
+/// A renderer of the objects of one resource.
 pub trait Renderer: Send + Sync {
-    /// The families it writes.
+    /// Returns the families it writes.
     fn schema(&self) -> Arc<Schema>;
 
-    /// Two renderers of one resource with the same families and the same settings write the same.
+    /// Returns its settings. Renderers of one resource with equal families and settings have the same output.
     fn settings(&self) -> Settings {
         Settings::default()
     }
 
-    /// What of an object it reads.
-    fn needs(&self) -> Needs {
-        Needs::Object
+    /// Returns the parts of an object that it reads.
+    fn representation(&self) -> Representation {
+        Representation::Object
     }
 
-    /// The families with labels that there are budgets for.
-    fn open(&self) -> Vec<Open> {
+    /// Returns the families that are subject to cardinality budgets.
+    fn user_labels(&self) -> Vec<UserLabelFamily> {
         Vec::new()
     }
 
-    /// Whoever is to be told of the objects beside their lines, if anybody is.
-    fn follower(&self) -> Option<&dyn Follower> {
+    /// Returns the observer that receives the objects in addition to rendering, if there is one.
+    fn observer(&self) -> Option<&dyn ObjectObserver> {
         None
     }
 
     /// Renders one object into `out`, which is cleared first.
     ///
     /// # Errors
-    /// The object is malformed; `out` then holds nothing to use.
+    /// The object is malformed; the content of `out` is then unspecified.
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError>;
 }
 
-/// Is told what becomes of the objects of a resource. `fresh` objects belong to a state that is being collected.
-pub trait Follower: Send + Sync {
-    /// A new state is being collected, or goes on being collected.
-    fn collect(&self);
+/// An observer of the objects of a resource. `fresh` objects belong to a list that is still in progress.
+pub trait ObjectObserver: Send + Sync {
+    /// Called when a list begins or continues.
+    fn begin_list(&self);
 
-    /// What was collected is the state, or is to be forgotten.
-    fn settle(&self, is_state: bool);
+    /// Called when a list ends: with `true` it replaces the previous state, with `false` it is discarded.
+    fn end_list(&self, commit: bool);
 
-    /// An object is there, new or changed; it could be rendered.
+    /// Called for a new or changed object after it was rendered.
     fn put(&self, uid: &[u8], object: ObjectBytes<'_>, fresh: bool);
 
-    /// An object is gone.
+    /// Called when an object is deleted.
     fn delete(&self, uid: &[u8], fresh: bool);
 }
 
@@ -339,7 +339,7 @@ pub trait Follower: Send + Sync {
 pub struct Handle<K>(std::marker::PhantomData<fn() -> K>);
 
 impl<K> Handle<K> {
-    /// A handle.
+    /// Creates a handle.
     #[must_use]
     pub const fn new() -> Self {
         Self(std::marker::PhantomData)
@@ -378,26 +378,35 @@ impl<K: Kind> Resource for Handle<K> {
         let schema =
             Arc::new(Schema { resource: K::API.name.to_owned(), families: families.collect() });
         let emits = on.iter().map(|family| family.emit).collect();
-        let needs = on.iter().map(|family| family.info.needs).fold(K::IDENTITY_NEEDS, Needs::and);
-        let open = on.iter().enumerate().filter_map(|(family, row)| {
+        let representation = on
+            .iter()
+            .map(|family| family.info.representation)
+            .fold(K::IDENTITY_REPRESENTATION, Representation::and);
+        let user_labels = on.iter().enumerate().filter_map(|(family, row)| {
             let (selection, prefix) = match row.info.labels {
                 ["label_*"] => (&options.labels, "label_"),
                 ["annotation_*"] => (&options.annotations, "annotation_"),
                 _ => return None,
             };
-            let labels = OpenLabels::Prefixed(prefix);
-            (!selection.is_empty()).then_some(Open { family, labels })
+            let labels = UserLabels::Prefixed(prefix);
+            (!selection.is_empty()).then_some(UserLabelFamily { family, labels })
         });
-        let open = open.collect();
-        Arc::new(KindRenderer::<K> { schema, emits, needs, open, options: options.clone() })
+        let user_labels = user_labels.collect();
+        Arc::new(KindRenderer::<K> {
+            schema,
+            emits,
+            representation,
+            user_labels,
+            options: options.clone(),
+        })
     }
 }
 
 struct KindRenderer<K: Kind> {
     schema: Arc<Schema>,
     emits: Vec<Emit<K>>,
-    needs: Needs,
-    open: Vec<Open>,
+    representation: Representation,
+    user_labels: Vec<UserLabelFamily>,
     options: RenderOptions,
 }
 
@@ -416,12 +425,12 @@ impl<K: Kind> Renderer for KindRenderer<K> {
         }
     }
 
-    fn needs(&self) -> Needs {
-        self.needs
+    fn representation(&self) -> Representation {
+        self.representation
     }
 
-    fn open(&self) -> Vec<Open> {
-        self.open.clone()
+    fn user_labels(&self) -> Vec<UserLabelFamily> {
+        self.user_labels.clone()
     }
 
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {

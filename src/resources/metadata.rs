@@ -8,7 +8,7 @@ use super::series::{Series, bool_text};
 use crate::wire::view::{Field, Map, Str, view};
 
 view! {
-    /// What metrics read of an object's metadata.
+    /// The metadata fields that metrics read.
     pub struct Metadata<'a> {
         name: Str<'a> = 1 "name",
         namespace: Str<'a> = 3 "namespace",
@@ -22,7 +22,7 @@ view! {
         owner_references: Vec<OwnerReference<'a>> = 13 "ownerReferences",
     }
 
-    /// An owner of an object.
+    /// An entry of `ownerReferences`.
     pub struct OwnerReference<'a> {
         kind: Str<'a> = 1 "kind",
         name: Str<'a> = 3 "name",
@@ -32,11 +32,11 @@ view! {
 
 /// A lean view of a whole object.
 pub trait Object<'a>: Field<'a> {
-    /// The object's metadata.
+    /// Returns the object's metadata.
     fn metadata(&self) -> &Metadata<'a>;
 }
 
-/// Creation time in unix seconds, unless unset.
+/// Writes the creation time in unix seconds, if set.
 pub fn created<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
     let time = view.metadata().creation_timestamp;
     if !time.is_zero() {
@@ -44,7 +44,7 @@ pub fn created<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
     }
 }
 
-/// Deletion time in unix seconds, if set; the zero time is not.
+/// Writes the deletion time in unix seconds, if set and not the zero time.
 pub fn deleted<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
     if let Some(time) = view.metadata().deletion_timestamp
         && !time.is_zero()
@@ -53,30 +53,30 @@ pub fn deleted<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
     }
 }
 
-/// `metadata.generation`.
+/// Writes `metadata.generation`.
 pub fn generation<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
     series.value(view.metadata().generation as f64);
 }
 
-/// `metadata.resourceVersion`, where it reads as a number.
+/// Writes `metadata.resourceVersion`, if it is a number.
 pub fn resource_version<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
     if let Ok(version) = go::float::parse(view.metadata().resource_version.as_bytes()) {
         series.value(version);
     }
 }
 
-/// Always 1, with the identity labels alone.
+/// Writes the value 1 with the identity labels only.
 pub fn one<'a>(_: &impl Object<'a>, series: &mut Series<'_>) {
     series.value(1.0);
 }
 
-/// The object's labels that the allow list selects.
+/// Writes the object's labels that the allow list selects.
 pub fn labels<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
     let selection = &series.options().labels;
     selected(selection, "label", &view.metadata().labels, series);
 }
 
-/// The object's annotations that the allow list selects.
+/// Writes the object's annotations that the allow list selects.
 pub fn annotations<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
     let selection = &series.options().annotations;
     selected(selection, "annotation", &view.metadata().annotations, series);
@@ -96,12 +96,14 @@ fn selected(selection: &Selection, prefix: &str, map: &Map<'_>, series: &mut Ser
         return series.with_object_labels(&[], prefix, chosen, 1.0);
     }
     let chosen: Vec<_> = chosen.map(|(key, value)| (key, normalise.value(key, value))).collect();
-    let chosen = chosen.iter().map(|(key, value)| (*key, &**value));
+    let chosen = chosen
+        .iter()
+        .map(|(key, value)| (*key, &**value))
+        .filter(|(key, value)| !value.is_empty() || !normalise.changes(key));
     series.with_object_labels(&[], prefix, chosen, 1.0);
 }
 
-/// One series for each owner, or one with empty labels: `owner_kind`, `owner_name`,
-/// `owner_is_controller`.
+/// Writes one series for each owner, or one with empty labels: `owner_kind`, `owner_name`, `owner_is_controller`.
 pub fn owners<'a>(view: &impl Object<'a>, series: &mut Series<'_>) {
     let owners = &view.metadata().owner_references;
     if owners.is_empty() {

@@ -1,8 +1,8 @@
-//! What each object of the Kubernetes API becomes in the exposition.
+//! Rendering of Kubernetes API objects as metrics.
 //!
-//! [`kind`] is the contract of a kind and [`series`] what its functions write to; [`kinds`] holds the kinds. Which of
-//! their families, labels and annotations are wanted is said by [`select`]. Objects flow in as bytes, lines for the
-//! [`cache`](crate::cache) flow out. Nothing here knows how objects are fetched or how text is served.
+//! [`kind`] is the contract of a kind and [`series`] the writer that its functions use; [`kinds`] holds the kinds.
+//! [`select`] chooses their families, labels and annotations. Objects come in as bytes and leave as lines for the
+//! [`cache`](crate::cache). The module is independent of how objects are fetched and how text is served.
 //! `docs/adding/metric.md` walks through a change.
 
 pub mod custom;
@@ -17,8 +17,8 @@ pub mod values;
 
 pub use crate::wire::view::{DecodeError, ObjectBytes};
 pub use kind::{
-    Api, Column, FamilyInfo, Follower, Needs, Open, OpenLabels, Renderer, Resource, Settings,
-    Stability,
+    Api, Column, FamilyInfo, ObjectObserver, Renderer, Representation, Resource, Settings,
+    Stability, UserLabelFamily, UserLabels,
 };
 pub use kinds::{find, registry};
 pub use options::RenderOptions;

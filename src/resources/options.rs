@@ -1,4 +1,4 @@
-//! What flags for labels and metrics come to for one resource.
+//! Rendering options of one resource, from the flags for labels and metrics.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use super::select::filter::FamilyFilter;
 use super::select::selection::Selection;
 use crate::exposition::normalise::Normaliser;
 
-/// How objects are rendered: what the flags for labels and metrics come to for one resource.
+/// The rendering options of one resource.
 #[derive(Clone, Debug, Default)]
 pub struct RenderOptions {
-    /// Which object labels appear in the `_labels` family.
+    /// The object labels to expose in the `_labels` family.
     pub labels: Selection,
-    /// Which annotations appear in the `_annotations` family.
+    /// The annotations to expose in the `_annotations` family.
     pub annotations: Selection,
-    /// What becomes of the values of both, by the object's own keys.
+    /// Normalisation of label and annotation values, by the object's own keys.
     pub normalise: Arc<Normaliser>,
-    /// Which families there are.
+    /// The families to expose.
     pub families: Arc<FamilyFilter>,
-    /// Print a series as often as the object gives rise to it (`--compat.duplicate-series`), as
-    /// kube-state-metrics does; otherwise only its first line is kept.
+    /// Print duplicate series (`--compat.duplicate-series`), as kube-state-metrics does; otherwise only the first is
+    /// kept.
     pub keep_duplicates: bool,
 }

@@ -1,4 +1,4 @@
-//! The API's own scalar types as fields of lean views: time, quantity, integer-or-string.
+//! The API's scalar types as fields of lean views: time, quantity, integer-or-string.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,12 +10,11 @@ use crate::wire::view::{DecodeError, Field, Message, Str, Wire};
 
 /// `metav1.Time`, in whole unix seconds (rounded down).
 ///
-/// The default is Go's zero time, the first instant of year 1, which is also what an empty message and
-/// `null` stand for.
+/// The default is Go's zero time, the first instant of year 1, which an empty message and `null` also mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
     seconds: i64,
-    /// Whether the moment lies after that second; JSON can say so.
+    /// True if the time has a fractional second, which only JSON can express.
     fraction: bool,
 }
 
@@ -23,19 +22,19 @@ impl Time {
     /// Go's zero time: 0001-01-01T00:00:00Z.
     pub const ZERO: Self = Self { seconds: -62_135_596_800, fraction: false };
 
-    /// Unix seconds.
+    /// Returns unix seconds.
     #[must_use]
     pub fn unix(self) -> i64 {
         self.seconds
     }
 
-    /// Unix seconds as a sample value.
+    /// Returns unix seconds as a sample value.
     #[must_use]
     pub fn seconds(self) -> f64 {
         self.seconds as f64
     }
 
-    /// Whether this is Go's zero time, which stands for "not set" in most fields.
+    /// True for Go's zero time, which means "not set" in most fields.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self == Self::ZERO
@@ -76,7 +75,7 @@ impl<'a> Field<'a> for Time {
     }
 }
 
-/// `metav1.MicroTime`: a [`Time`] with another form in JSON.
+/// `metav1.MicroTime`: a [`Time`] with another JSON format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MicroTime(pub Time);
 
@@ -91,12 +90,12 @@ impl<'a> Field<'a> for MicroTime {
     }
 }
 
-/// `resource.Quantity` as its text; see [`super::values::quantity`] for its readings.
+/// `resource.Quantity` as text; see [`super::values::quantity`] for its numeric values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuantityText<'a>(Str<'a>);
 
 impl QuantityText<'_> {
-    /// The text as written by the user.
+    /// Returns the text as written by the user.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
@@ -162,7 +161,7 @@ impl<'a> Field<'a> for IntOrString<'a> {
     }
 }
 
-/// A JSON string, or the text of a JSON number; the flag tells that it was a number.
+/// Reads a JSON string, or the text of a JSON number; the flag is true for a number.
 fn scalar_text<'a, D: Deserializer<'a>>(json: D) -> Result<(Str<'a>, bool), D::Error> {
     struct Scalar;
     impl<'de> Visitor<'de> for Scalar {

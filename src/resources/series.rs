@@ -1,33 +1,32 @@
-//! Writing the series of one object: what the functions of a family table write to.
+//! Writing the series of one object, for the functions of a family table.
 
 use std::ops::Range;
 
 use crate::cache::Rendered;
-use crate::exposition::{escape, float};
+use crate::exposition::{escape, float, labels};
 
 use super::options::RenderOptions;
 use super::values::label_name;
 use crate::wire::view::Str;
 
-/// The most text that the series of one object may have, without names and identity labels, in bytes. The
-/// largest objects that clusters have in practice come to a sixteenth of it; what a few small lists in one
-/// object can be multiplied to has no bound.
+/// The maximum text length of one object's series, without names and identity labels, in bytes. The largest objects of
+/// real clusters have a sixteenth of it; the product of a few small lists in one object is unbounded.
 pub const MAX_TEXT: usize = 16 * 1024 * 1024;
 
 /// A label: name and value.
 pub type Label<'a> = (&'a str, &'a str);
 
-/// Takes the series of one object, family after family, and writes them as the cache keeps them.
+/// A writer of the series of one object, family by family, in the form of the cache.
 pub struct Series<'s> {
     out: &'s mut Rendered,
     options: &'s RenderOptions,
-    /// Where the labels of each line of the current family stand in `out.lines`.
+    /// The ranges of the label sets of the current family in `out.lines`.
     keys: Vec<Range<usize>>,
-    /// Whether the current family prints a label set once, whatever the options say.
+    /// True if the current family prints each label set once, independent of the options.
     distinct: bool,
-    /// Where the lines of the current family begin in `out.lines`.
+    /// The start of the current family in `out.lines`.
     family: usize,
-    /// The most text that there may be; nothing more once the current family has had too much.
+    /// The maximum length of `out.lines`; 0 once the current family has exceeded it.
     limit: usize,
 }
 
@@ -37,20 +36,20 @@ impl<'s> Series<'s> {
         Self { out, options, keys: Vec::new(), distinct: false, family, limit: MAX_TEXT }
     }
 
-    /// Writes the next identity label; all of them before the first family.
+    /// Writes the next identity label. All of them must precede the first family.
     pub(super) fn identity(&mut self, name: &str, value: &str) {
         let first = self.out.identity.is_empty();
         self.out.identity.push(if first { b'{' } else { b',' });
         write_label(&mut self.out.identity, name, value);
     }
 
-    /// Closes the current family: what follows belongs to the next one.
+    /// Ends the current family and begins the next one.
     pub(super) fn end_family(&mut self) {
         let mut series = self.keys.len();
         if series > 1 && (self.distinct || !self.options.keep_duplicates) {
             series = self.drop_duplicates();
         }
-        // Far below 2^32, as is their text.
+        // The limit on the text keeps it far below 2^32.
         self.out.series += series as u32;
         self.keys.clear();
         self.distinct = false;
@@ -60,14 +59,14 @@ impl<'s> Series<'s> {
         self.out.ends.push(u32::try_from(self.out.lines.len()).unwrap_or(u32::MAX));
     }
 
-    /// Whether the current family has had too much: what is written to it now is lost. Whoever writes a
-    /// product of two lists asks, since it may be far more than can be tried.
+    /// True if the current family has exceeded the limit, so that further series are discarded. Loops over the product
+    /// of two lists check it, because the product may be too large to iterate.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.limit == 0
     }
 
-    /// Takes back the current family, whose lines would be too many.
+    /// Discards the current family, which is too large.
     #[cold]
     fn overflow(&mut self) {
         self.limit = 0;
@@ -76,23 +75,23 @@ impl<'s> Series<'s> {
         self.keys.clear();
     }
 
-    /// The flags for this resource.
+    /// Returns the rendering options of this resource.
     #[must_use]
     pub fn options(&self) -> &'s RenderOptions {
         self.options
     }
 
-    /// Makes the current family print a label set once, in kube-state-metrics too.
+    /// Makes the current family print each label set once, even with `keep_duplicates`, as kube-state-metrics does.
     pub fn distinct(&mut self) {
         self.distinct = true;
     }
 
-    /// A series with the identity labels alone.
+    /// Writes a series with the identity labels only.
     pub fn value(&mut self, value: f64) {
         self.with(&[], value);
     }
 
-    /// A series with these labels after the identity labels.
+    /// Writes a series with these labels after the identity labels.
     pub fn with(&mut self, labels: &[Label<'_>], value: f64) {
         let start = self.out.lines.len();
         for (name, text) in labels {
@@ -102,8 +101,8 @@ impl<'s> Series<'s> {
         self.finish(start, value);
     }
 
-    /// A series with these labels, and after them the labels that an object's own keys become:
-    /// sanitised, prefixed with `prefix` and an underscore, told apart where they collide.
+    /// Writes a series with these labels, followed by labels derived from an object's own keys: sanitised, prefixed
+    /// with `prefix` and an underscore, and made unique where they collide.
     pub fn with_object_labels<'p>(
         &mut self,
         labels: &[Label<'_>],
@@ -116,13 +115,13 @@ impl<'s> Series<'s> {
             self.separate(start);
             write_label(&mut self.out.lines, name, text);
         }
-        // All kinds with object labels have identity labels, so a comma always stands before them.
+        // All kinds with object labels have identity labels, so a comma always precedes these.
         label_name::write_labels(&mut self.out.lines, prefix, pairs);
         self.finish(start, value);
     }
 
-    /// Three series for a condition's status: `label` = `true`, `false`, `unknown`, the one that
-    /// `status` says 1 and the others 0; after `labels`.
+    /// Writes three series for a condition's status, with `label` after `labels`: `true`, `false` and `unknown`. The
+    /// one that matches `status` is 1, the others are 0.
     pub fn condition(&mut self, labels: &[Label<'_>], label: &str, status: &str) {
         for (text, word) in [("true", "True"), ("false", "False"), ("unknown", "Unknown")] {
             let start = self.out.lines.len();
@@ -136,8 +135,8 @@ impl<'s> Series<'s> {
         }
     }
 
-    /// One series for each of `all`, `label` = that text; 1 for the one equal to `current`, else 0.
-    pub fn one_of(&mut self, label: &str, all: &[&str], current: &str) {
+    /// Writes one series for each of `all`, with `label` set to it; 1 if it equals `current`, else 0.
+    pub fn state_set(&mut self, label: &str, all: &[&str], current: &str) {
         for text in all {
             self.with(&[(label, text)], f64::from(u8::from(*text == current)));
         }
@@ -162,11 +161,12 @@ impl<'s> Series<'s> {
         }
     }
 
-    /// Keeps the first line of each label set, a second one would make the exposition ambiguous; tells how many lines
-    /// that are.
+    /// Keeps the first line of each label set, because duplicates would make the exposition invalid. Label sets that
+    /// differ only in labels with empty values are equal. Returns the number of remaining lines.
     fn drop_duplicates(&mut self) -> usize {
         let lines = &self.out.lines;
-        let repeated = if self.keys.len() <= 16 {
+        let family = lines.get(self.family..).unwrap_or_default();
+        let repeated = if self.keys.len() <= 16 && !labels::has_empty(family) {
             (1..self.keys.len()).any(|at| {
                 let key = &lines[self.keys[at].clone()];
                 self.keys[..at].iter().any(|earlier| lines[earlier.clone()] == *key)
@@ -181,7 +181,7 @@ impl<'s> Series<'s> {
         let start = self.keys.first().map_or(0, |key| key.start);
         let mut kept = Vec::with_capacity(lines.len() - start);
         for (at, key) in self.keys.iter().enumerate() {
-            if seen.insert(&lines[key.clone()]) {
+            if seen.insert(labels::without_empty(&lines[key.clone()])) {
                 let end = self.keys.get(at + 1).map_or(lines.len(), |next| next.start);
                 kept.extend_from_slice(&lines[key.start..end]);
             }
@@ -201,19 +201,19 @@ fn write_label(out: &mut Vec<u8>, name: &str, value: &str) {
     out.push(b'"');
 }
 
-/// The text of an optional field, empty when absent.
+/// Returns the text of an optional field, empty if absent.
 #[must_use]
 pub fn or_empty<'v>(text: &'v Option<Str<'_>>) -> &'v str {
     text.as_deref().unwrap_or("")
 }
 
-/// `true` or `false`.
+/// Returns `true` or `false`.
 #[must_use]
 pub fn bool_text(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-/// 1 or 0.
+/// Returns 1 or 0.
 #[must_use]
 pub fn bool_value(value: bool) -> f64 {
     f64::from(u8::from(value))

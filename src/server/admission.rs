@@ -1,9 +1,8 @@
-//! Which connections may be open: as many as there are descriptors for HTTP, and never more than
-//! [`MOST`].
+//! Limits the number of open connections to the descriptors available for HTTP, and at most [`MAX_CONNECTIONS`].
 //!
-//! Connections that nobody uses must not keep out those that somebody does. When there is no room, the
-//! connection that can best be done without is closed for the newcomer; if all are in use, the newcomer
-//! waits a little and is then refused. All listeners of the process share the room.
+//! Unused connections must not keep out active clients. When the limit is reached, the least useful connection is
+//! closed for the new one; if all are in use, the new one waits briefly and is then rejected. All listeners share the
+//! limit; a part of it is reserved for the telemetry listener.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,76 +12,86 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::Deadlines;
-use crate::descriptors::{self, Descriptors, Permit, Share};
 use crate::telemetry::connections::CONNECTIONS;
+use crate::util::descriptors::{self, Descriptors, Permit, Share};
 
-/// Most connections, however many descriptors there are: each costs memory too.
-const MOST: usize = 1_024;
+/// The maximum number of connections regardless of descriptors, because each costs memory too.
+const MAX_CONNECTIONS: usize = 1_024;
 
-/// How long a newcomer waits for room.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// The part that is reserved for the telemetry listener.
+const TELEMETRY_RESERVE: usize = 16;
 
-/// How often it looks whether there is some now: descriptors of others become free too.
-const LOOK: Duration = Duration::from_millis(50);
+/// The time that a new connection waits for room.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often the log says that the limit acts.
-const SAY: Duration = Duration::from_secs(60);
+/// The interval of checks while waiting: descriptors outside HTTP become free too.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The room for HTTP connections.
+/// The minimum interval between log messages about the limit.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The connection limit and its current use.
 pub(crate) struct Admission {
     descriptors: &'static Descriptors,
     most: usize,
-    open: Mutex<Open>,
+    reserved: usize,
+    open: Mutex<OpenConnections>,
     freed: Notify,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     next: u64,
-    connections: HashMap<u64, Deadlines>,
-    /// Whether the last newcomer was refused; the next one then does not wait as long.
+    connections: HashMap<u64, (Share, Deadlines)>,
+    /// True if the last connection was refused; the next one then waits less.
     full: bool,
-    said: Option<Instant>,
-    /// Since the log said something.
+    last_logged: Option<Instant>,
+    /// Connections closed since the last log message.
     closed: u64,
     refused: u64,
 }
 
-/// A connection's place; its drop gives it back.
-pub(crate) struct Place<'a> {
+/// A connection slot, released on drop.
+pub(crate) struct ConnectionSlot<'a> {
     admission: &'a Admission,
     id: u64,
     permit: Option<Permit<'static>>,
 }
 
-/// The room of this process.
+/// Returns the limit of this process.
 pub(crate) fn of_process() -> &'static Admission {
     static PROCESS: OnceLock<Admission> = OnceLock::new();
-    PROCESS.get_or_init(|| Admission::new(descriptors::of_process(), MOST))
+    PROCESS.get_or_init(|| {
+        Admission::new(descriptors::of_process(), MAX_CONNECTIONS, TELEMETRY_RESERVE)
+    })
 }
 
 impl Admission {
-    fn new(descriptors: &'static Descriptors, most: usize) -> Self {
-        Self { descriptors, most, open: Mutex::default(), freed: Notify::new() }
+    fn new(descriptors: &'static Descriptors, most: usize, reserved: usize) -> Self {
+        Self { descriptors, most, reserved, open: Mutex::default(), freed: Notify::new() }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection that was accepted now, if there is one or will be soon.
-    pub(crate) async fn admit(&self, deadlines: &Deadlines) -> Option<Place<'_>> {
-        if let Some(place) = self.enter(deadlines) {
+    /// Waits for a slot for an accepted connection; `None` if the wait times out.
+    pub(crate) async fn admit(
+        &self,
+        deadlines: &Deadlines,
+        share: Share,
+    ) -> Option<ConnectionSlot<'_>> {
+        if let Some(place) = self.try_admit(deadlines, share) {
             return Some(place);
         }
-        let patience = if self.open().full { LOOK } else { PATIENCE };
+        let patience = if self.open().full { RECHECK_INTERVAL } else { WAIT_TIMEOUT };
         let end = Instant::now() + patience;
         loop {
-            self.make_room();
-            let look = end.min(Instant::now() + LOOK);
-            // Whether somebody left or not, the next look tells.
+            self.make_room(share);
+            let look = end.min(Instant::now() + RECHECK_INTERVAL);
+            // The result does not matter; the next iteration checks again.
             drop(timeout_at(look, self.freed.notified()).await);
-            if let Some(place) = self.enter(deadlines) {
+            if let Some(place) = self.try_admit(deadlines, share) {
                 return Some(place);
             }
             if Instant::now() >= end {
@@ -92,33 +101,48 @@ impl Admission {
         }
     }
 
-    fn enter(&self, deadlines: &Deadlines) -> Option<Place<'_>> {
+    fn try_admit(&self, deadlines: &Deadlines, share: Share) -> Option<ConnectionSlot<'_>> {
         let mut open = self.open();
-        if open.connections.len() >= self.most {
+        let others = open.connections.values().filter(|(other, _)| *other != Share::Telemetry);
+        let is_full = match share {
+            Share::Telemetry => open.connections.len() >= self.most,
+            // There are usually few connections.
+            _ => {
+                open.connections.len() >= self.most - self.reserved
+                    && others.count() >= self.most - self.reserved
+            }
+        };
+        if is_full {
             return None;
         }
-        let permit = self.descriptors.take(Share::Http)?;
+        let permit = self.descriptors.take(share)?;
         let id = open.next;
         open.next += 1;
         open.full = false;
-        open.connections.insert(id, deadlines.clone());
+        open.connections.insert(id, (share, deadlines.clone()));
         CONNECTIONS.opened();
-        Some(Place { admission: self, id, permit: Some(permit) })
+        Some(ConnectionSlot { admission: self, id, permit: Some(permit) })
     }
 
-    /// Closes the connection that can best be done without, if there is one.
-    fn make_room(&self) {
+    /// Closes the most dispensable connection whose slot a connection of this share may take, if
+    /// there is one.
+    fn make_room(&self, share: Share) {
         let now = Instant::now();
         let mut open = self.open();
-        let dispensable = open.connections.values().filter_map(|deadlines| {
-            let dispensable = deadlines.dispensable(now)?;
-            Some((dispensable, deadlines))
+        let [own, other] = match share {
+            Share::Telemetry => [Share::Telemetry, Share::Http],
+            _ => [Share::Http, Share::Telemetry],
+        };
+        let other = Some(other).filter(|other| self.descriptors.exceeds_guarantee(*other));
+        let eviction_priority = open.connections.values().filter_map(|(share, deadlines)| {
+            let eviction_priority = deadlines.eviction_priority(now)?;
+            (*share == own || Some(*share) == other).then_some((eviction_priority, deadlines))
         });
-        let chosen = dispensable.min_by_key(|(dispensable, _)| *dispensable);
-        if chosen.is_some_and(|(_, deadlines)| deadlines.cut(now)) {
+        let chosen = eviction_priority.min_by_key(|(eviction_priority, _)| *eviction_priority);
+        if chosen.is_some_and(|(_, deadlines)| deadlines.evict(now)) {
             CONNECTIONS.closed_for_another();
             open.closed += 1;
-            self.say(&mut open, now);
+            self.log_full(&mut open, now);
         }
     }
 
@@ -127,12 +151,15 @@ impl Admission {
         let mut open = self.open();
         open.full = true;
         open.refused += 1;
-        self.say(&mut open, Instant::now());
+        self.log_full(&mut open, Instant::now());
     }
 
-    /// Says in the log what the limit did, at once and then once a minute while it goes on.
-    fn say(&self, open: &mut Open, now: Instant) {
-        if open.said.is_some_and(|said| now.saturating_duration_since(said) < SAY) {
+    /// Logs the effect of the limit, at once and then at most once a minute.
+    fn log_full(&self, open: &mut OpenConnections, now: Instant) {
+        if open
+            .last_logged
+            .is_some_and(|last_logged| now.saturating_duration_since(last_logged) < LOG_INTERVAL)
+        {
             return;
         }
         tracing::warn!(
@@ -140,15 +167,14 @@ impl Admission {
             closed = open.closed,
             refused = open.refused,
             open_files = self.descriptors.limit(),
-            "There is no room for another HTTP connection: idle ones are closed, and if there are none, \
-             new ones refused with 503"
+            "HTTP connection limit reached: closing idle connections, or rejecting new ones with 503"
         );
-        open.said = Some(now);
+        open.last_logged = Some(now);
         (open.closed, open.refused) = (0, 0);
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for ConnectionSlot<'_> {
     fn drop(&mut self) {
         self.admission.open().connections.remove(&self.id);
         self.permit = None;
@@ -166,23 +192,23 @@ mod tests {
 
     fn admission(most: usize) -> &'static Admission {
         let descriptors = Box::leak(Box::new(Descriptors::new(1 << 16)));
-        Box::leak(Box::new(Admission::new(descriptors, most)))
+        Box::leak(Box::new(Admission::new(descriptors, most, 0)))
     }
 
     /// A connection whose request is being answered.
-    async fn busy(admission: &'static Admission) -> (Place<'static>, impl Sized) {
+    async fn busy(admission: &'static Admission) -> (ConnectionSlot<'static>, impl Sized) {
         let deadlines = Deadlines::new(LIMITS);
-        let place = admission.admit(&deadlines).await.expect("room");
-        (place, deadlines.answering(false))
+        let place = admission.admit(&deadlines, Share::Http).await.expect("room");
+        (place, deadlines.answering(1, false, None))
     }
 
     #[tokio::test]
-    async fn a_place_that_becomes_free_is_taken_by_who_waits() {
+    async fn a_freed_slot_goes_to_the_waiting_client() {
         let admission = admission(1);
         let (place, answer) = busy(admission).await;
         let waiting = tokio::spawn(async move {
             let deadlines = Deadlines::new(LIMITS);
-            admission.admit(&deadlines).await.is_some()
+            admission.admit(&deadlines, Share::Http).await.is_some()
         });
         tokio::task::yield_now().await;
         drop((place, answer));
@@ -191,33 +217,60 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_idle_longest_goes_and_those_in_use_stay() {
+    async fn the_longest_idle_connection_is_evicted() {
         let admission = admission(3);
         let _busy = busy(admission).await;
         let mut idle = Vec::new();
         for _ in 0..2 {
             let deadlines = Deadlines::new(LIMITS);
-            let place = admission.admit(&deadlines).await.expect("room");
-            drop(deadlines.answering(false));
+            let place = admission.admit(&deadlines, Share::Http).await.expect("room");
+            drop(deadlines.answering(1, false, None));
             deadlines.flushed();
             idle.push((place, deadlines));
         }
-        admission.make_room();
+        admission.make_room(Share::Http);
         let now = Instant::now();
-        let is_cut = |(_, deadlines): &(Place<'_>, Deadlines)| deadlines.dispensable(now).is_none();
+        let is_cut = |(_, deadlines): &(ConnectionSlot<'_>, Deadlines)| {
+            deadlines.eviction_priority(now).is_none()
+        };
         assert_eq!(idle.iter().map(is_cut).collect::<Vec<_>>(), [true, false]);
     }
 
     #[tokio::test]
-    async fn without_any_room_the_newcomer_is_refused_and_the_next_one_sooner() {
+    async fn a_full_server_rejects_new_connections_quickly() {
         let admission = admission(1);
         let kept = busy(admission).await;
         let newcomer = Deadlines::new(LIMITS);
-        assert!(admission.admit(&newcomer).await.is_none());
+        assert!(admission.admit(&newcomer, Share::Http).await.is_none());
         assert!(admission.open().full);
-        assert!(admission.admit(&newcomer).await.is_none());
+        assert!(admission.admit(&newcomer, Share::Http).await.is_none());
         drop(kept);
-        assert!(admission.admit(&newcomer).await.is_some());
+        assert!(admission.admit(&newcomer, Share::Http).await.is_some());
         assert!(!admission.open().full);
+    }
+
+    /// The main listener cannot use up the slots and descriptors of the telemetry listener.
+    #[tokio::test(start_paused = true)]
+    async fn the_telemetry_listener_has_reserved_slots() {
+        // 32 descriptors for connections, of which 8 are shared and 4 reserved for the telemetry
+        // listener.
+        for (limit, most, main) in [(1 << 16, 3, 2), (64, 100, 16)] {
+            let descriptors = Box::leak(Box::new(Descriptors::new(limit)));
+            let admission = Box::leak(Box::new(Admission::new(descriptors, most, 1)));
+            let mut kept = Vec::new();
+            let deadlines = || {
+                let deadlines = Deadlines::new(LIMITS);
+                let answer = deadlines.answering(1, false, None);
+                (deadlines, answer)
+            };
+            for _ in 0..main {
+                let (deadlines, answer) = deadlines();
+                let place = admission.admit(&deadlines, Share::Http).await;
+                kept.push((place.expect("room"), answer));
+            }
+            let (newcomer, _answer) = deadlines();
+            assert!(admission.admit(&newcomer, Share::Http).await.is_none());
+            assert!(admission.admit(&newcomer, Share::Telemetry).await.is_some());
+        }
     }
 }

@@ -1,13 +1,19 @@
-//! Whether a caller may have what it asks for, as the API server sees it.
+//! Authorises requests through the API server.
 //!
-//! A caller shows a bearer token; a review says whose it is, another whether its owner may use this method on this
-//! path. Who may not may still see the metrics of namespaces, if a request asks for these alone and a review of each says
-//! so. Answers are remembered for as long as the original remembers them; a review that fails is not, and lets nobody
-//! in. Reviews are few at once, and nobody waits longer for one than [`PATIENCE`]; who gives up waiting takes nothing
-//! from the next. Tokens are kept nowhere, only their digests. How a review is made is [`Reviews`]' business.
+//! A TokenReview identifies the owner of a bearer token, and a SubjectAccessReview decides whether
+//! the owner may use this method on this path. A caller without that right may still see the
+//! metrics of namespaces, if the request names only these and a review of each allows it. Answers
+//! are cached for as long as in the original; failed reviews are not cached and deny access. The
+//! number of concurrent reviews is limited, and no request waits longer than [`REVIEW_TIMEOUT`].
+//!
+//! Tokens can be invented. Therefore grants and denials are cached separately, and some reviews
+//! are reserved for callers granted before: a flood of denied requests neither evicts a grant nor
+//! delays its renewal. The other reviews are shared fairly between client addresses. Only digests
+//! of tokens are stored. [`Reviews`] makes the requests to the API server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -19,67 +25,74 @@ use ring::digest::{Context, SHA256};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use super::connection::Peer;
+use super::fair_queue::FairQueue;
 use super::query;
 use super::response::{self, Response};
 
-/// How long a caller waits for one review.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The maximum wait for a review.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers that are remembered of each kind.
-const REMEMBERED: usize = 1024;
+/// The cache size for grants of tokens and of actions, and for the denials of each.
+const MAX_CACHED: usize = 1024;
 
-/// Reviews under way at once, and of them those of tokens that were never heard of: anybody can think of one.
-const AT_ONCE: usize = 16;
-const STRANGERS_AT_ONCE: usize = 12;
+/// The maximum number of concurrent reviews; how many of them are for callers never granted; and
+/// how many of these for one client.
+const MAX_REVIEWS: usize = 16;
+const MAX_NEW_REVIEWS: usize = 12;
+const MAX_NEW_REVIEWS_PER_CLIENT: usize = 6;
 
-/// How long it is known whose a token is, and what its owner may and may not do.
-const KNOWN: Duration = Duration::from_secs(60);
-const ALLOWED: Duration = Duration::from_secs(300);
-const DENIED: Duration = Duration::from_secs(30);
+/// The minimum interval between log messages about one kind of failure.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Somebody whom the API server knows.
+/// The lifetimes of cached token owners, grants and denials.
+const IDENTITY_TTL: Duration = Duration::from_secs(60);
+const ALLOWED_TTL: Duration = Duration::from_secs(300);
+const DENIED_TTL: Duration = Duration::from_secs(30);
+
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// For people.
+    /// The name for log messages.
     pub name: String,
-    /// All that the API server said, for the next review.
+    /// The complete user information from the API server, for the next review.
     pub identity: Arc<str>,
 }
 
-/// What a caller wants to do.
+/// An action that a caller requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// To use a path outside the resources of the API.
+    /// Using a non-resource path.
     Path {
         /// The path.
         path: String,
-        /// The method in small letters.
+        /// The HTTP method in lower case.
         verb: String,
     },
-    /// To see the metrics of what is in a namespace.
+    /// Reading the metrics of a namespace.
     Namespace(String),
 }
 
-/// What the API server says of an action.
+/// The decision of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Somebody allows it.
+    /// True if an authoriser allows the action.
     pub allowed: bool,
-    /// Somebody forbids it.
+    /// True if an authoriser denies the action.
     pub denied: bool,
 }
 
-/// What comes of a review, some time; the error is for the log.
+/// A pending review; the error is for the log.
 pub type Review<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
 
-/// Asks the API server.
+/// A client for reviews.
 pub trait Reviews: Send + Sync {
-    /// Which API server is asked, with which credentials, as a number that no other has: what one says is not what
-    /// another says. Whoever is asked later is this one or a newer one.
-    fn asked(&self) -> u64;
-    /// Whose a token is, if anybody's.
+    /// Returns a unique number for the API server and credentials in use. Answers of one API server
+    /// are not valid for another. Later reviews use the same server or a newer one.
+    fn client_number(&self) -> u64;
+    /// Returns the owner of a token, if the token is valid.
     fn caller(&self, token: &str) -> Review<Option<Caller>>;
-    /// Whether a caller may do something.
+    /// Decides whether a caller may perform an action.
     fn access(&self, caller: &Caller, action: &Action) -> Review<Access>;
 }
 
@@ -88,27 +101,60 @@ type Digest = [u8; 32];
 /// The filter of one listener.
 pub struct Authorisation {
     reviews: Arc<dyn Reviews>,
-    callers: Memory<Option<Caller>>,
-    accesses: Memory<Access>,
-    room: Semaphore,
-    /// The part of it that is for those who were never heard of.
-    strangers: Semaphore,
-    patience: Duration,
+    callers: ReviewCache<Option<Caller>>,
+    accesses: ReviewCache<Access>,
+    permits: Semaphore,
+    /// The reviews available to callers never granted.
+    new: FairQueue,
+    review_timeout: Duration,
+    failures: Failures,
+}
+
+/// Failure counters for the log.
+#[derive(Default)]
+struct Failures {
+    unknown_token: Throttle,
+    authentication: Throttle,
+    authorisation: Throttle,
+}
+
+/// Lets one event through per [`LOG_INTERVAL`] and counts the others.
+#[derive(Default)]
+struct Throttle(Mutex<(Option<Instant>, u64)>);
+
+impl Throttle {
+    /// Counts an event. If it may pass, returns the number of events since the last that passed.
+    fn pass(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.1 += 1;
+        if state.0.is_some_and(|last| now.saturating_duration_since(last) < LOG_INTERVAL) {
+            return None;
+        }
+        state.0 = Some(now);
+        Some(std::mem::take(&mut state.1))
+    }
 }
 
 impl Authorisation {
-    /// A filter that remembers nothing yet.
+    /// Creates a filter with empty caches.
     pub fn new(reviews: Arc<dyn Reviews>) -> Self {
-        let (room, strangers) = (Semaphore::new(AT_ONCE), Semaphore::new(STRANGERS_AT_ONCE));
-        let (callers, accesses) = (Memory::default(), Memory::default());
-        Self { reviews, callers, accesses, room, strangers, patience: PATIENCE }
+        Self {
+            reviews,
+            callers: ReviewCache::default(),
+            accesses: ReviewCache::default(),
+            permits: Semaphore::new(MAX_REVIEWS),
+            new: FairQueue::new(MAX_NEW_REVIEWS, MAX_NEW_REVIEWS_PER_CLIENT),
+            review_timeout: REVIEW_TIMEOUT,
+            failures: Failures::default(),
+        }
     }
 
-    /// Whether a request for `path` may go on; the answer of some paths can be limited to namespaces.
+    /// Decides whether a request for `path` may proceed; the response of some paths can be limited
+    /// to namespaces.
     ///
     /// # Errors
     ///
-    /// The answer, if it may not.
+    /// The response to a request that may not.
     pub(crate) async fn admit(
         &self,
         head: &Parts,
@@ -122,27 +168,49 @@ impl Authorisation {
         else {
             return refuse(401, "Unauthorized".to_owned());
         };
-        let caller = match self.caller(token).await {
-            Ok(Some(caller)) => caller,
-            Ok(None) => {
-                tracing::warn!(error = "the token is nobody's", "Authentication failed");
-                return refuse(500, "Authentication failed".to_owned());
+        let client = head.extensions.get::<Peer>().and_then(Peer::address);
+        let (throttle, error) = match self.caller(token, client).await {
+            Ok(Some(caller)) => {
+                return self.authorise(caller, client, head, path, by_namespace).await;
             }
-            Err(error) => {
-                tracing::warn!(error, "Authentication failed");
-                return refuse(500, "Authentication failed".to_owned());
-            }
+            Ok(None) => (&self.failures.unknown_token, "the token is not valid".to_owned()),
+            Err(error) => (&self.failures.authentication, error),
         };
+        if let Some(times) = throttle.pass(Instant::now()) {
+            tracing::warn!(
+                error,
+                times,
+                client = client.map(tracing::field::display),
+                "Authentication failed"
+            );
+        }
+        refuse(500, "Authentication failed".to_owned())
+    }
+
+    /// Decides whether an authenticated caller has access.
+    async fn authorise(
+        &self,
+        caller: Caller,
+        client: Option<IpAddr>,
+        head: &Parts,
+        path: &str,
+        by_namespace: bool,
+    ) -> Result<(), Box<Response>> {
+        let refuse =
+            |status: u16, text: String| Err(Box::new(response::error(status, text + "\n")));
         let verb = verb(&head.method);
-        let mut access = self.may(&caller, &Action::Path { path: path.to_owned(), verb }).await;
+        let action = Action::Path { path: path.to_owned(), verb };
+        let mut access = self.is_allowed(&caller, client, &action).await;
         let mut refused = Vec::new();
         if by_namespace
             && access == Ok(false)
             && let Ok(Some(namespaces)) = query::namespaces(head.uri.query().unwrap_or_default())
         {
-            let reviews = self.refused(&caller, namespaces);
-            let late = |_| Err(format!("no answer of the API server within {:?}", self.patience));
-            access = timeout(self.patience, reviews).await.unwrap_or_else(late).map(|some| {
+            let reviews = self.refused(&caller, client, namespaces);
+            let late = |_| {
+                Err(format!("no response from the API server within {:?}", self.review_timeout))
+            };
+            access = timeout(self.review_timeout, reviews).await.unwrap_or_else(late).map(|some| {
                 refused = some;
                 refused.is_empty()
             });
@@ -158,93 +226,107 @@ impl Authorisation {
                 refuse(403, format!("Authorization denied for user {name} in {namespaces}"))
             }
             Err(error) => {
-                tracing::warn!(user = name, error, "Authorization failed");
+                if let Some(times) = self.failures.authorisation.pass(Instant::now()) {
+                    tracing::warn!(user = name, error, times, "Authorization failed");
+                }
                 refuse(500, format!("Authorization for user {name} failed"))
             }
         }
     }
 
-    async fn caller(&self, token: &str) -> Result<Option<Caller>, String> {
-        let digest = digest(&[&self.asked(), token]);
+    async fn caller(&self, token: &str, client: Option<IpAddr>) -> Result<Option<Caller>, String> {
+        let digest = digest(&[&self.client_number(), token]);
         let review = || self.reviews.caller(token);
-        self.remembered(&self.callers, Some(&self.strangers), digest, review, |_| KNOWN).await
+        let judge = |caller: &Option<Caller>| (caller.is_some(), IDENTITY_TTL);
+        self.cached(&self.callers, client, digest, review, judge).await
     }
 
-    /// What answers are remembered with: those of another API server are not found any more.
-    fn asked(&self) -> String {
-        self.reviews.asked().to_string()
+    /// Returns the server's number as a part of each digest, so that answers of another API server
+    /// are not found.
+    fn client_number(&self) -> String {
+        self.reviews.client_number().to_string()
     }
 
-    /// Those of some namespaces of which the caller must not see the metrics.
+    /// Returns the namespaces whose metrics the caller must not see.
     async fn refused(
         &self,
         caller: &Caller,
+        client: Option<IpAddr>,
         namespaces: BTreeSet<String>,
     ) -> Result<Vec<String>, String> {
         let mut refused = Vec::new();
         for namespace in namespaces {
-            if !self.may(caller, &Action::Namespace(namespace.clone())).await? {
+            if !self.is_allowed(caller, client, &Action::Namespace(namespace.clone())).await? {
                 refused.push(namespace);
             }
         }
         Ok(refused)
     }
 
-    async fn may(&self, caller: &Caller, action: &Action) -> Result<bool, String> {
-        let Access { allowed, denied } = self.access(caller, action).await?;
-        let both = "the API server both allows and denies it".to_owned();
-        if allowed && denied { Err(both) } else { Ok(allowed) }
-    }
-
-    async fn access(&self, caller: &Caller, action: &Action) -> Result<Access, String> {
-        let (asked, identity) = (&*self.asked(), &*caller.identity);
+    async fn is_allowed(
+        &self,
+        caller: &Caller,
+        client: Option<IpAddr>,
+        action: &Action,
+    ) -> Result<bool, String> {
+        let (asked, identity) = (&*self.client_number(), &*caller.identity);
         let digest = match action {
             Action::Path { path, verb } => digest(&[asked, identity, "path", path, verb]),
             Action::Namespace(name) => digest(&[asked, identity, "namespace", name]),
         };
         let review = || self.reviews.access(caller, action);
-        let lasts = |access: &Access| if access.allowed { ALLOWED } else { DENIED };
-        self.remembered(&self.accesses, None, digest, review, lasts).await
+        let judge = |access: &Access| {
+            let lasts = if access.allowed { ALLOWED_TTL } else { DENIED_TTL };
+            (access.allowed && !access.denied, lasts)
+        };
+        let access = self.cached(&self.accesses, client, digest, review, judge).await?;
+        let both = "the API server both allows and denies it".to_owned();
+        if access.allowed && access.denied { Err(both) } else { Ok(access.allowed) }
     }
 
-    /// What is remembered, or what comes of a review; those who want the same wait for one of them.
-    async fn remembered<T: Clone>(
+    /// Returns a cached answer or requests a review; concurrent requests for the same answer share
+    /// one. `judge` returns whether an answer is a grant, and its lifetime.
+    async fn cached<T: Clone>(
         &self,
-        memory: &Memory<T>,
-        strangers: Option<&Semaphore>,
+        memory: &ReviewCache<T>,
+        client: Option<IpAddr>,
         digest: Digest,
         review: impl Fn() -> Review<T>,
-        lasts: impl Fn(&T) -> Duration,
+        judge: impl Fn(&T) -> (bool, Duration),
     ) -> Result<T, String> {
         let answer = async {
             if let Some(value) = memory.get(&digest, Instant::now()) {
                 return Ok(value);
             }
-            let turn = memory.turn(digest);
+            let turn = memory.permit(digest);
             let _turn = turn.lock().await;
             if let Some(value) = memory.get(&digest, Instant::now()) {
                 return Ok(value);
             }
-            let _stranger = match strangers.filter(|_| !memory.has_heard_of(&digest)) {
-                Some(room) => Some(room.acquire().await.map_err(|error| error.to_string())?),
-                None => None,
+            let _new = if memory.was_granted(&digest) {
+                None
+            } else {
+                let permit = self.new.acquire(client).await;
+                Some(permit.ok_or("too many pending reviews of new tokens and requests")?)
             };
-            let _room = self.room.acquire().await.map_err(|error| error.to_string())?;
+            let _permit = self.permits.acquire().await.map_err(|error| error.to_string())?;
             let value = review().await?;
-            memory.put(digest, value.clone(), Instant::now() + lasts(&value));
+            let (is_grant, lasts) = judge(&value);
+            memory.put(digest, value.clone(), Instant::now() + lasts, is_grant);
             Ok(value)
         };
-        let late = |_| Err(format!("no answer of the API server within {:?}", self.patience));
-        timeout(self.patience, answer).await.unwrap_or_else(late)
+        let late =
+            |_| Err(format!("no response from the API server within {:?}", self.review_timeout));
+        timeout(self.review_timeout, answer).await.unwrap_or_else(late)
     }
 }
 
-/// The method as the rules of Kubernetes write it.
+/// Returns the verb of a method in RBAC rules.
 fn verb(method: &Method) -> String {
     method.as_str().to_ascii_lowercase()
 }
 
-/// The token in an `Authorization` header, read as the original reads it.
+/// Parses the token of an `Authorization` header like the original does.
 fn bearer(value: &[u8]) -> Option<&str> {
     let mut words = std::str::from_utf8(value).ok()?.trim().split(' ');
     let scheme = words.next()?;
@@ -261,60 +343,88 @@ fn digest(parts: &[&str]) -> Digest {
     context.finish().as_ref().try_into().unwrap_or_default()
 }
 
-/// Answers, each until its time is over.
-struct Memory<T>(Mutex<Remembered<T>>);
+/// A cache of review answers that expire.
+struct ReviewCache<T>(Mutex<CachedReview<T>>);
 
-struct Remembered<T> {
-    answers: BTreeMap<Digest, (Instant, T)>,
-    /// In the order in which they came.
-    order: VecDeque<Digest>,
-    turns: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
+struct CachedReview<T> {
+    granted: Answers<T>,
+    refused: Answers<T>,
+    pending: BTreeMap<Digest, Weak<tokio::sync::Mutex<()>>>,
 }
 
-impl<T> Default for Memory<T> {
+/// The newest [`MAX_CACHED`] answers.
+struct Answers<T> {
+    by_digest: BTreeMap<Digest, (Instant, T)>,
+    /// Oldest first.
+    order: VecDeque<Digest>,
+}
+
+impl<T> Default for Answers<T> {
     fn default() -> Self {
-        let (answers, order, turns) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
-        Self(Mutex::new(Remembered { answers, order, turns }))
+        Self { by_digest: BTreeMap::new(), order: VecDeque::new() }
     }
 }
 
-impl<T: Clone> Memory<T> {
-    fn inner(&self) -> std::sync::MutexGuard<'_, Remembered<T>> {
+impl<T> Answers<T> {
+    fn put(&mut self, digest: Digest, value: T, until: Instant) {
+        self.remove(&digest);
+        self.by_digest.insert(digest, (until, value));
+        self.order.push_back(digest);
+        while self.order.len() > MAX_CACHED {
+            if let Some(oldest) = self.order.pop_front() {
+                self.by_digest.remove(&oldest);
+            }
+        }
+    }
+
+    fn remove(&mut self, digest: &Digest) {
+        if self.by_digest.remove(digest).is_some() {
+            self.order.retain(|other| other != digest);
+        }
+    }
+}
+
+impl<T> Default for ReviewCache<T> {
+    fn default() -> Self {
+        let (granted, refused) = (Answers::default(), Answers::default());
+        Self(Mutex::new(CachedReview { granted, refused, pending: BTreeMap::new() }))
+    }
+}
+
+impl<T: Clone> ReviewCache<T> {
+    fn inner(&self) -> std::sync::MutexGuard<'_, CachedReview<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, digest: &Digest, now: Instant) -> Option<T> {
         let inner = self.inner();
-        let (until, value) = inner.answers.get(digest)?;
+        let granted = inner.granted.by_digest.get(digest);
+        let (until, value) = granted.or_else(|| inner.refused.by_digest.get(digest))?;
         (now < *until).then(|| value.clone())
     }
 
-    /// Whether there was an answer, even if its time is over.
-    fn has_heard_of(&self, digest: &Digest) -> bool {
-        self.inner().answers.contains_key(digest)
+    /// Returns whether the last answer was a grant, even if it has expired.
+    fn was_granted(&self, digest: &Digest) -> bool {
+        self.inner().granted.by_digest.contains_key(digest)
     }
 
-    fn put(&self, digest: Digest, value: T, until: Instant) {
+    fn put(&self, digest: Digest, value: T, until: Instant, is_grant: bool) {
         let mut inner = self.inner();
-        if inner.answers.insert(digest, (until, value)).is_none() {
-            inner.order.push_back(digest);
-        }
-        while inner.order.len() > REMEMBERED {
-            if let Some(oldest) = inner.order.pop_front() {
-                inner.answers.remove(&oldest);
-            }
-        }
+        let CachedReview { granted, refused, .. } = &mut *inner;
+        let (of_this_sort, other) = if is_grant { (granted, refused) } else { (refused, granted) };
+        other.remove(&digest);
+        of_this_sort.put(digest, value, until);
     }
 
-    /// The lock that those share who wait for the same answer.
-    fn turn(&self, digest: Digest) -> Arc<tokio::sync::Mutex<()>> {
+    /// Returns the lock shared by requests for the same answer.
+    fn permit(&self, digest: Digest) -> Arc<tokio::sync::Mutex<()>> {
         let mut inner = self.inner();
-        if let Some(turn) = inner.turns.get(&digest).and_then(Weak::upgrade) {
+        if let Some(turn) = inner.pending.get(&digest).and_then(Weak::upgrade) {
             return turn;
         }
-        inner.turns.retain(|_, turn| turn.strong_count() > 0);
+        inner.pending.retain(|_, turn| turn.strong_count() > 0);
         let turn = Arc::default();
-        inner.turns.insert(digest, Arc::downgrade(&turn));
+        inner.pending.insert(digest, Arc::downgrade(&turn));
         turn
     }
 }
@@ -325,7 +435,7 @@ mod tests {
     use std::future::{pending, ready};
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-    /// `good` is a token, `mute` one for which there is no answer; reads are allowed.
+    /// `good` is a valid token, reviews of `mute` never finish; reads are allowed.
     #[derive(Default)]
     struct Stub {
         tokens: AtomicUsize,
@@ -334,7 +444,7 @@ mod tests {
     }
 
     impl Reviews for Stub {
-        fn asked(&self) -> u64 {
+        fn client_number(&self) -> u64 {
             self.asked.load(Ordering::Relaxed)
         }
 
@@ -375,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_remembered_and_failures_are_not() {
+    async fn reviews_are_cached_and_failures_are_not() {
         let stub = Arc::new(Stub::default());
         let filter = Authorisation::new(Arc::clone(&stub) as Arc<dyn Reviews>);
         let counts =
@@ -395,7 +505,7 @@ mod tests {
             assert_eq!(status(&filter, method, authorization).await, want, "{authorization}");
             assert_eq!(counts(), reviews, "{method} {authorization}");
         }
-        // What another API server said does not count.
+        // The answer of another API server does not count.
         for reviews in [(5, 3), (5, 3)] {
             stub.asked.store(1, Ordering::Relaxed);
             assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
@@ -403,9 +513,10 @@ mod tests {
         }
     }
 
-    /// Who may not see everything may see namespaces, where a path knows them; all of those that are named, or none.
+    /// A caller without access to everything can access namespaces on the paths that support it, if it may see each of
+    /// them.
     #[tokio::test]
-    async fn namespaces_can_be_had_by_those_who_may_see_them() {
+    async fn permitted_namespaces_are_served() {
         let stub = Arc::new(Stub::default());
         let filter = Authorisation::new(Arc::clone(&stub) as Arc<dyn Reviews>);
         let refusal = async |uri: &str, method: &str, by_namespace: bool| {
@@ -431,23 +542,29 @@ mod tests {
         ] {
             assert_eq!(refusal(uri, method, by_namespace).await, want, "{method} {uri}");
         }
-        // The path by two methods and four namespaces, each once, and the path that is free.
+        // The path with two methods, four namespaces once each, and the open path.
         assert_eq!(stub.accesses.load(Ordering::Relaxed), 2 + 4 + 1);
     }
 
     #[test]
-    fn what_is_remembered_has_its_time() {
-        let (memory, now) = (Memory::default(), Instant::now());
+    fn cached_reviews_expire() {
+        let (memory, now) = (ReviewCache::default(), Instant::now());
         let one = digest(&["one"]);
-        memory.put(one, 1, now + DENIED);
-        assert_eq!(memory.get(&one, now + DENIED / 2), Some(1));
-        assert_eq!(memory.get(&one, now + DENIED), None);
-        memory.put(one, 2, now + ALLOWED);
-        assert_eq!(memory.get(&one, now + DENIED), Some(2));
+        memory.put(one, 1, now + DENIED_TTL, false);
+        assert_eq!(memory.get(&one, now + DENIED_TTL / 2), Some(1));
+        assert_eq!(memory.get(&one, now + DENIED_TTL), None);
+        assert!(!memory.was_granted(&one));
+        memory.put(one, 2, now + ALLOWED_TTL, true);
+        assert_eq!(memory.get(&one, now + DENIED_TTL), Some(2));
+        assert_eq!(memory.get(&one, now + ALLOWED_TTL), None);
+        assert!(memory.was_granted(&one), "although its time is over");
+        memory.put(one, 3, now + DENIED_TTL, false);
+        assert!(!memory.was_granted(&one));
+        assert_eq!(memory.get(&one, now), Some(3));
     }
 
     #[tokio::test]
-    async fn who_gives_up_takes_nothing_from_the_next() {
+    async fn a_cancelled_review_frees_its_permit() {
         let stub = Arc::new(Stub::default());
         let mut filter = Authorisation::new(Arc::clone(&stub) as Arc<dyn Reviews>);
         {
@@ -459,20 +576,20 @@ mod tests {
             }
         }
         assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
-        filter.patience = Duration::from_millis(1);
+        filter.review_timeout = Duration::from_millis(1);
         assert_eq!(status(&filter, "GET", "Bearer mute").await, 500);
         assert_eq!(stub.tokens.load(Ordering::Relaxed), 3);
     }
 
-    /// However many tokens strangers think of, who was admitted before is asked about at once.
+    /// However many tokens are invented, the review of a previously granted caller starts at once.
     #[tokio::test]
-    async fn strangers_hold_up_strangers_alone() {
+    async fn unknown_tokens_delay_only_unknown_tokens() {
         let stub = Arc::new(Stub::default());
         let filter = Authorisation::new(Arc::clone(&stub) as Arc<dyn Reviews>);
         assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
         let good = Caller { name: "me".into(), identity: "me".into() };
-        filter.callers.put(digest(&["good"]), Some(good), Instant::now());
-        let tokens: Vec<String> = (0..2 * AT_ONCE).map(|n| format!("Bearer mute{n}")).collect();
+        filter.callers.put(digest(&["0", "good"]), Some(good), Instant::now(), true);
+        let tokens: Vec<String> = (0..2 * MAX_REVIEWS).map(|n| format!("Bearer mute{n}")).collect();
         let mut strangers: Vec<_> =
             tokens.iter().map(|token| Box::pin(status(&filter, "GET", token))).collect();
         for stranger in &mut strangers {
@@ -482,18 +599,62 @@ mod tests {
                 () = tokio::task::yield_now() => {}
             }
         }
-        assert_eq!(stub.tokens.load(Ordering::Relaxed), 1 + STRANGERS_AT_ONCE);
+        assert_eq!(stub.tokens.load(Ordering::Relaxed), 1 + MAX_NEW_REVIEWS_PER_CLIENT);
         assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
+        assert_eq!(
+            stub.tokens.load(Ordering::Relaxed),
+            2 + MAX_NEW_REVIEWS_PER_CLIENT,
+            "it was asked about"
+        );
+    }
+
+    /// More invented tokens than fit into the cache, while the API server answers no other reviews.
+    #[tokio::test]
+    async fn denials_do_not_evict_grants() {
+        let stub = Arc::new(Stub::default());
+        let filter = Authorisation::new(Arc::clone(&stub) as Arc<dyn Reviews>);
+        assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
+        for number in 0..2 * MAX_CACHED {
+            assert_eq!(status(&filter, "GET", &format!("Bearer bad{number}")).await, 500);
+        }
+        assert_eq!(filter.callers.inner().refused.order.len(), MAX_CACHED);
+        let reviews = stub.tokens.load(Ordering::Relaxed);
+        assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
+        assert_eq!(stub.tokens.load(Ordering::Relaxed), reviews, "it is remembered");
+        // Denials of the same owner do not evict its grants either.
+        for number in 0..2 * MAX_CACHED {
+            let head = request("GET", "Bearer good");
+            let refusal = filter.admit(&head, &format!("/{number}"), false).await.err();
+            assert_eq!(refusal.map(|refusal| refusal.status().as_u16()), Some(403));
+        }
+        let reviews = stub.accesses.load(Ordering::Relaxed);
+        assert_eq!(status(&filter, "GET", "Bearer good").await, 200);
+        assert_eq!(stub.accesses.load(Ordering::Relaxed), reviews, "it is remembered");
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let (memory, now) = (Memory::default(), Instant::now());
-        for number in 0..=REMEMBERED {
-            memory.put(digest(&[&number.to_string()]), number, now + KNOWN);
+    fn failures_are_logged_once_a_minute_with_a_count() {
+        let (throttle, now) = (Throttle::default(), Instant::now());
+        let passed: Vec<u64> = (0..=180)
+            .filter_map(|second| throttle.pass(now + Duration::from_secs(second)))
+            .collect();
+        assert_eq!(passed, [1, 60, 60, 60]);
+    }
+
+    #[test]
+    fn the_cache_is_bounded() {
+        let (memory, now) = (ReviewCache::default(), Instant::now());
+        for is_grant in [true, false] {
+            let digest = |number: usize| digest(&[&is_grant.to_string(), &number.to_string()]);
+            for number in 0..=MAX_CACHED {
+                memory.put(digest(number), number, now + IDENTITY_TTL, is_grant);
+            }
+            assert_eq!(memory.get(&digest(0), now), None);
+            assert_eq!(memory.get(&digest(1), now), Some(1));
         }
-        assert_eq!(memory.inner().answers.len(), REMEMBERED);
-        assert_eq!(memory.get(&digest(&["0"]), now), None);
-        assert_eq!(memory.get(&digest(&["1"]), now), Some(1));
+        let inner = memory.inner();
+        for answers in [&inner.granted, &inner.refused] {
+            assert_eq!((answers.by_digest.len(), answers.order.len()), (MAX_CACHED, MAX_CACHED));
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! Response bodies: nothing, some bytes, or frames pulled from an iterator while the client reads.
+//! Response bodies: empty, a byte string, or frames pulled from an iterator as the client reads.
 //!
-//! A body is produced on a worker that has other connections too. So it gives way: after a piece without bytes, and when
-//! it has produced for [`SLICE`], however fast the client reads.
+//! A worker that produces a body also serves other connections. Therefore a body yields after an
+//! empty chunk, and when it has produced for [`SLICE`], however fast the client reads.
 
 use std::convert::Infallible;
 use std::future::Future as _;
@@ -14,18 +14,24 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 
-/// How long a body is produced before others have their turn.
+use super::connection::Answer;
+
+/// The time after which a body yields to other tasks.
 const SLICE: Duration = Duration::from_millis(1);
 
-/// A body. What it holds (a snapshot, a timer) lives until the last frame was handed over or the
-/// client is gone.
+/// A response body. The values it holds (a snapshot, a timer) are dropped when the last frame was
+/// passed on, the client has disconnected or the response has timed out.
 pub struct Body {
     data: Data,
     held: Option<Box<dyn Send>>,
     sent: Option<Arc<Sent>>,
+    /// The exchange, and whether it uses HTTP/2.
+    answer: Option<(Answer, bool)>,
+    /// The last byte of the current frame.
+    tail: Option<Bytes>,
 }
 
-/// How much of a body has been handed over.
+/// The progress of a body.
 #[derive(Debug, Default)]
 pub struct Sent {
     bytes: AtomicU64,
@@ -33,12 +39,12 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Bytes handed over.
+    /// Returns the number of bytes sent.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether that is all there are.
+    /// Returns whether the body is complete.
     pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Relaxed)
     }
@@ -50,7 +56,7 @@ enum Data {
     Frames(Frames),
 }
 
-/// Frames and the time spent on them since others had their turn.
+/// Frames, and the time spent on them since the last yield.
 struct Frames {
     pieces: Box<dyn Iterator<Item = Bytes> + Send>,
     spent: Duration,
@@ -71,33 +77,34 @@ impl Frames {
         }
     }
 
-    /// Goes on after whatever else is ready, sockets included.
+    /// Yields to all other ready tasks, including socket events.
     fn give_way(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.spent = Duration::ZERO;
-        // Unlike a plain wake-up this one waits until the worker has looked for events.
+        // Unlike a plain wake-up, this waits until the worker has polled for events.
         let _ = pin!(tokio::task::yield_now()).poll(cx);
         Poll::Pending
     }
 }
 
 impl Body {
-    /// No bytes.
+    /// Returns an empty body.
     pub fn empty() -> Self {
-        Self { data: Data::Empty, held: None, sent: None }
+        Self { data: Data::Empty, held: None, sent: None, answer: None, tail: None }
     }
 
-    /// Bytes known in advance; their length is announced.
+    /// Returns a body of known length, which is announced.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { data: Data::Whole(bytes.into()), held: None, sent: None }
+        Self { data: Data::Whole(bytes.into()), held: None, sent: None, answer: None, tail: None }
     }
 
-    /// Frames produced one by one as the connection takes them. An empty one says that the next may take a while.
+    /// Returns a body of frames produced on demand. An empty frame signals that the next may take a
+    /// while.
     pub fn frames(frames: Box<dyn Iterator<Item = Bytes> + Send>) -> Self {
         let frames = Frames { pieces: frames, spent: Duration::ZERO };
-        Self { data: Data::Frames(frames), held: None, sent: None }
+        Self { data: Data::Frames(frames), held: None, sent: None, answer: None, tail: None }
     }
 
-    /// Keeps `guard` until the body ends; its drop is the end of the exchange.
+    /// Keeps `guard` until the body ends; dropping it ends the exchange.
     pub fn hold(self, guard: impl Send + 'static) -> Self {
         let held: Box<dyn Send> = match self.held {
             Some(earlier) => Box::new((earlier, guard)),
@@ -106,14 +113,25 @@ impl Body {
         Self { held: Some(held), ..self }
     }
 
-    /// Counts in `sent` what is handed over.
+    /// Reports the client's progress to `answer`, and ends the exchange with the body.
+    ///
+    /// Over HTTP/2 the last byte of each frame is sent as a frame of its own. hyper passes a frame
+    /// on as soon as the window has room for one byte, and then asks for the next. Without this, a
+    /// body would end while its entire last frame is still buffered for a client that reads
+    /// nothing, and no timeout would watch it.
+    pub(super) fn with_answer(self, answer: Answer) -> Self {
+        let is_http2 = answer.is_http2();
+        Self { answer: Some((answer, is_http2)), ..self }
+    }
+
+    /// Counts the bytes in `sent`.
     pub fn counted(self, sent: Arc<Sent>) -> Self {
-        // An empty body is never asked for a frame.
+        // An empty body is never polled for a frame.
         sent.complete.store(matches!(self.data, Data::Empty), Ordering::Relaxed);
         Self { sent: Some(sent), ..self }
     }
 
-    /// The same exchange without bytes, as `HEAD` answers.
+    /// Returns the same exchange without data, for `HEAD`.
     pub fn without_data(self) -> Self {
         Self { data: Data::Empty, ..self }
     }
@@ -127,28 +145,42 @@ impl hyper::body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let frame = match &mut self.data {
+        if let Some((answer, _)) = &self.answer {
+            answer.progressed();
+        }
+        let tail = self.tail.take();
+        let is_tail = tail.is_some();
+        let mut frame = match &mut self.data {
+            _ if is_tail => tail,
             Data::Empty => None,
             Data::Whole(bytes) => Some(std::mem::take(bytes)).filter(|bytes| !bytes.is_empty()),
             Data::Frames(frames) => ready!(frames.poll(cx)),
         };
+        if let (Some((_, true)), Some(frame), false) = (&self.answer, &mut frame, is_tail)
+            && frame.len() > 1
+        {
+            self.tail = Some(frame.split_off(frame.len() - 1));
+        }
         if let Some(sent) = &self.sent {
             let bytes = frame.as_ref().map_or(0, Bytes::len) as u64;
             sent.bytes.fetch_add(bytes, Ordering::Relaxed);
-            // hyper does not ask again behind a body of known length.
-            if frame.is_none() || matches!(self.data, Data::Whole(_)) {
+            // hyper does not poll a body of known length again.
+            let is_whole = matches!(self.data, Data::Whole(_)) && self.tail.is_none();
+            if frame.is_none() || is_whole {
                 sent.complete.store(true, Ordering::Relaxed);
             }
         }
         if frame.is_none() {
             self.data = Data::Empty;
             self.held = None;
+            self.answer = None;
         }
         Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.data {
+            _ if self.tail.is_some() => false,
             Data::Empty => true,
             Data::Whole(bytes) => bytes.is_empty(),
             Data::Frames(_) => false,
@@ -179,9 +211,9 @@ mod tests {
         }
     }
 
-    /// Others have their turn while a body has no bytes yet, and nothing is produced for a client that has gone.
+    /// A body yields while it has no data, and stops producing for a client that has disconnected.
     #[tokio::test]
-    async fn a_piece_without_bytes_gives_way() {
+    async fn an_empty_piece_yields_to_other_tasks() {
         let pulled = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&pulled);
         let pieces = std::iter::repeat_with(move || {
@@ -194,7 +226,7 @@ mod tests {
             assert!(frame.is_pending(), "turn {turns}");
             assert_eq!(pulled.load(Ordering::Relaxed), turns);
         }
-        // Woken without anybody else's doing.
+        // The body wakes itself.
         assert_eq!(body.collect().await.expect("infallible").to_bytes(), "end");
     }
 
@@ -204,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_are_pulled_lazily_and_the_guards_end_with_them() {
+    async fn frames_are_lazy_and_guards_end_with_the_body() {
         let pulled = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&pulled);
         let frames = ["a", "", "b"].into_iter().map(move |text| {
@@ -224,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whole_bodies_announce_their_length() {
+    async fn whole_bodies_have_a_content_length() {
         let body = Body::whole("hello");
         assert_eq!(hyper::body::Body::size_hint(&body).exact(), Some(5));
         assert_eq!(body.collect().await.expect("infallible").to_bytes(), "hello");

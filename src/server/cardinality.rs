@@ -1,35 +1,36 @@
-//! `/api/v1/status/tsdb` and `/api/v1/status/cardinality`: which metrics and labels bring the series.
+//! `/api/v1/status/tsdb` and `/api/v1/status/cardinality`: reports on the number of series by
+//! metric and label.
 //!
-//! A report goes through all series, beside the workers, one report at a time.
+//! A report scans all series on the blocking pool, one report at a time.
 
 use std::sync::Arc;
 
 use super::query;
 use super::response::{self, Response, json};
 use super::router::{Call, Methods, Router};
-use crate::aside::Aside;
 use crate::telemetry::cardinality::{self, DEFAULT_LIMIT, MAX_LIMIT};
 use crate::telemetry::census::{Order, Question};
 use crate::telemetry::countable::{Countable, Snapshot};
+use crate::util::serial_blocking::SerialBlocking;
 
-/// Where Prometheus has the report about its series.
+/// The path of Prometheus' report on its series.
 pub(crate) const TSDB_PATH: &str = "/api/v1/status/tsdb";
 
-/// Where more is said than Prometheus' report has a place for.
+/// The path of kstatd's more detailed report.
 pub(crate) const CARDINALITY_PATH: &str = "/api/v1/status/cardinality";
 
-/// Makes an answer of the series of all sides, with lists of so many entries.
+/// Creates the JSON answer from the series of all sides.
 type Report = fn(&[Box<dyn Snapshot>], &Question) -> serde_json::Value;
 
-/// What stands before both paths under the name of an original that has other things there.
-pub(crate) const BESIDE: &str = "/kstatd";
+/// The prefix of both paths under the name of an original that uses them differently.
+pub(crate) const KSTATD_PREFIX: &str = "/kstatd";
 
-/// The routes of the reports about these sides, below a path or at the root.
+/// Returns the routes of the reports, below a prefix or at the root.
 pub(crate) fn routes(sides: &[Arc<dyn Countable>], below: &str) -> Router {
-    let aside = Aside::default();
+    let worker = SerialBlocking::default();
     let handler = |report: Report| {
-        let (sides, aside) = (sides.to_vec(), aside.clone());
-        move |call: Call| answer(call, sides.clone(), aside.clone(), report)
+        let (sides, worker) = (sides.to_vec(), worker.clone());
+        move |call: Call| answer(call, sides.clone(), worker.clone(), report)
     };
     let [tsdb, all] = [TSDB_PATH, CARDINALITY_PATH].map(|path| format!("{below}{path}"));
     Router::default().at_async(&tsdb, Methods::Any, handler(cardinality::tsdb)).at_async(
@@ -42,16 +43,16 @@ pub(crate) fn routes(sides: &[Arc<dyn Countable>], below: &str) -> Router {
 async fn answer(
     call: Call,
     sides: Vec<Arc<dyn Countable>>,
-    aside: Aside,
+    worker: SerialBlocking,
     report: Report,
 ) -> Response {
-    let question = match question(call.query()) {
-        Ok(question) => question,
+    let parse_question = match parse_question(call.query()) {
+        Ok(parse_question) => parse_question,
         Err(error) => return bad_data(&error),
     };
-    let made = aside.run(move || {
+    let made = worker.run(move || {
         let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
-        report(&sides, &question).to_string()
+        report(&sides, &parse_question).to_string()
     });
     match made.await {
         Ok(text) => json(200, text),
@@ -62,29 +63,59 @@ async fn answer(
     }
 }
 
-/// What is asked for: entries of each list by `limit=`, the greatest metrics by `sort=`, one alone by `metric=`.
-fn question(query: &str) -> Result<Question, String> {
+/// Parses the parameters: `limit=` for the list length, `sort=` for the order of metrics, `metric=`
+/// for a single metric.
+///
+/// # Errors
+///
+/// The first invalid parameter.
+fn parse_question(query: &str) -> Result<Question, String> {
     let order = match query::first(query, "sort") {
         None => Order::default(),
-        Some(word) => Order::read(&word).ok_or("sort must be series, growth or bytes")?,
+        Some(word) => Order::read(&word)
+            .ok_or_else(|| query::invalid_parameter("sort", &word, "series, growth or bytes"))?,
     };
     let metric = query::first(query, "metric").filter(|metric| !metric.is_empty());
     Ok(Question { order, metric, ..Question::of(limit(query)?) })
 }
 
-/// Entries of each list, by `limit=`.
+/// Parses the list length in `limit=`.
 fn limit(query: &str) -> Result<usize, String> {
-    match query::first(query, "limit") {
-        None => Ok(DEFAULT_LIMIT),
-        Some(text) => match text.parse::<usize>() {
-            Ok(limit) if limit > 0 => Ok(limit.min(MAX_LIMIT)),
-            _ => Err("limit must be a positive number".to_owned()),
-        },
-    }
+    let Some(text) = query::first(query, "limit") else { return Ok(DEFAULT_LIMIT) };
+    text.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit)).ok_or_else(|| {
+        query::invalid_parameter("limit", &text, &format!("a whole number from 1 to {MAX_LIMIT}"))
+    })
 }
 
-/// A refusal as Prometheus' API gives it.
+/// Returns an error in the format of Prometheus' API.
 fn bad_data(error: &str) -> Response {
     let refusal = serde_json::json!({"status": "error", "errorType": "bad_data", "error": error});
     json(400, refusal.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_parameters_are_named() {
+        for (query, limit) in [("", 10), ("limit=1", 1), ("limit=10000&sort=growth", 10_000)] {
+            assert_eq!(
+                parse_question(query).map(|parse_question| parse_question.limit),
+                Ok(limit),
+                "{query}"
+            );
+        }
+        for (query, value, wanted) in [
+            ("limit=0", "limit=\"0\"", "from 1 to 10000"),
+            ("limit=10001", "limit=\"10001\"", "from 1 to 10000"),
+            ("limit=-1", "limit=\"-1\"", "from 1 to 10000"),
+            ("limit=", "limit=\"\"", "from 1 to 10000"),
+            ("limit=%1b%ff", "limit=\"\\u{1b}\u{fffd}\"", "from 1 to 10000"),
+            ("sort=x", "sort=\"x\"", "series, growth or bytes"),
+        ] {
+            let error = parse_question(query).expect_err(query);
+            assert!(error.contains(value) && error.contains(wanted), "{query}: {error}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
-//! `/api/v1/explain?line=`: what would become of a StatsD line, as text or with `format=json` as JSON.
+//! `/api/v1/explain?line=`: explains a StatsD line, as text or with `format=json` as JSON.
 //!
-//! The line is not ingested, and nothing changes by it. What it costs is bounded by its length and the number of rules,
-//! and one is explained at a time.
+//! The line is not ingested and changes nothing. The cost is bounded by its length and the number
+//! of rules, and one line is explained at a time.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::response::{self, Response, json, nosniff};
 use super::router::{Call, Methods, Router};
 use crate::status::Board;
 
-/// Where it is.
+/// The path.
 pub(crate) const PATH: &str = "/api/v1/explain";
 
-/// Longest line that is explained, in bytes: what fits into a request, whatever has to be escaped.
+/// The maximum length of a line in bytes, which fits into a request even if every byte is escaped.
 pub(crate) const MAX_LINE: usize = 16 << 10;
 
-/// The route.
+/// Returns the route.
 pub(crate) fn routes(board: &Arc<Board>) -> Router {
     let board = Arc::clone(board);
     Router::default().at_async(PATH, Methods::Read, move |call| answer(Arc::clone(&board), call))
@@ -26,16 +26,18 @@ async fn answer(board: Arc<Board>, call: Call) -> Response {
     let is_json = match query::first(call.query(), "format").as_deref() {
         None | Some("" | "text") => false,
         Some("json") => true,
-        Some(_) => return refuse(400, "format must be text or json", false),
+        Some(other) => {
+            return refuse(400, &query::invalid_parameter("format", other, "text or json"), false);
+        }
     };
     let line = match line(call.query(), "line") {
         Ok(Some(line)) => line,
-        Ok(None) => return refuse(400, "line= must be a line as a client sends it", is_json),
+        Ok(None) => return refuse(400, "line= must be a StatsD line", is_json),
         Err(error) => return refuse(400, &error, is_json),
     };
     let all = query::first(call.query(), "all").is_some();
     let Some(explanation) = board.explain(line, all).await else {
-        return refuse(404, "no StatsD lines are taken here", is_json);
+        return refuse(404, "this process does not receive StatsD lines", is_json);
     };
     if !is_json {
         return nosniff(response::text(200, explanation.text()));
@@ -48,17 +50,17 @@ async fn answer(board: Arc<Board>, call: Call) -> Response {
     json(200, serde_json::json!({"status": "success", "data": data}).to_string())
 }
 
-/// The line that a parameter has, without its line feed.
+/// Returns the line in a parameter, without its line feed.
 ///
 /// # Errors
-/// What is wrong with it, in words for who asks.
+/// A message for the client.
 pub(crate) fn line(query: &str, parameter: &str) -> Result<Option<Vec<u8>>, String> {
     let Some(mut line) = query::first_bytes(query, parameter) else { return Ok(None) };
     if line.ends_with(b"\n") {
         line.pop();
     }
     if line.len() > MAX_LINE {
-        return Err(format!("a line of more than {MAX_LINE} bytes is not explained"));
+        return Err(format!("lines of more than {MAX_LINE} bytes cannot be explained"));
     }
     if line.contains(&b'\n') {
         return Err("one line is explained at a time".to_owned());
@@ -70,7 +72,7 @@ fn refuse(status: u16, error: &str, is_json: bool) -> Response {
     if !is_json {
         return response::error(status, format!("{error}\n"));
     }
-    // As Prometheus' API does it.
+    // As in Prometheus' API.
     let kind = if status == 404 { "not_found" } else { "bad_data" };
     let refusal = serde_json::json!({"status": "error", "errorType": kind, "error": error});
     json(status, refusal.to_string())

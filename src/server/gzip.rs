@@ -1,11 +1,11 @@
-//! One gzip member out of text and of deflate parts that were compressed elsewhere.
+//! Assembles one gzip member from text and from deflate fragments that were compressed in advance.
 //!
-//! RFC 1952 frames a deflate stream with a header, the CRC-32 of the text and its length. What
-//! [`Deflater`] makes of text and the parts of [`Piece::Deflated`] end on a byte boundary without a final
-//! block, so they can follow each other; the CRC of the whole is combined from theirs without looking at
-//! the text again. Several members in a row would be simpler, but curl, reqwest and httpx stop after the
-//! first. Text of several sources that comes in a row is one stream, so that a short body has one Huffman
-//! code and no text twice.
+//! RFC 1952 frames a deflate stream with a header, the CRC-32 of the text and its length. The
+//! output of [`Deflater`] and the fragments in [`Piece::Deflated`] end on a byte boundary without a
+//! final block, so they can be concatenated; the total CRC is combined from theirs without reading
+//! the text again. A sequence of members would be simpler, but curl, reqwest and httpx stop after
+//! the first. Adjacent text of several sources is compressed as one stream, so that a short body
+//! has a single Huffman code and can refer back to earlier text.
 
 use bytes::Bytes;
 
@@ -18,13 +18,13 @@ const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 /// An empty final block with fixed Huffman codes.
 const FINAL_BLOCK: [u8; 2] = [0x03, 0x00];
 
-/// Yields the member in frames, of which some may be empty.
+/// Yields the member in frames, which may be empty.
 pub struct Member {
     pieces: Box<dyn Iterator<Item = Piece> + Send>,
     deflater: Deflater,
     crc: crc32fast::Hasher,
     text_len: u64,
-    /// What comes behind the frame before.
+    /// The frame to yield next.
     next: Option<Bytes>,
     state: State,
 }
@@ -36,7 +36,7 @@ enum State {
 }
 
 impl Member {
-    /// Frames `pieces`.
+    /// Creates a member from `pieces`.
     pub fn new(pieces: Box<dyn Iterator<Item = Piece> + Send>) -> Self {
         Self {
             pieces,
@@ -50,7 +50,7 @@ impl Member {
 
     fn sum(&mut self, crc: u32, text_len: u64) {
         self.crc.combine(&crc32fast::Hasher::new_with_initial_len(crc, text_len));
-        // The format keeps the length modulo 2^32.
+        // The format stores the length modulo 2^32.
         self.text_len = self.text_len.wrapping_add(text_len);
     }
 }
@@ -96,14 +96,14 @@ impl Iterator for Member {
     }
 }
 
-/// `text` compressed as one member, for bodies that exist as a whole.
+/// Compresses `text` to one member, for complete bodies.
 pub fn compress(text: &[u8]) -> Vec<u8> {
     use std::io::Write;
     let mut encoder = flate2::write::GzEncoder::new(
         Vec::with_capacity(text.len() / 4),
         flate2::Compression::fast(),
     );
-    // A Vec takes every write.
+    // Writing to a Vec cannot fail.
     encoder.write_all(text).and_then(|()| encoder.finish()).unwrap_or_default()
 }
 
@@ -128,9 +128,9 @@ mod tests {
         text
     }
 
-    /// Text, a part that was compressed elsewhere, text again.
+    /// Text, a precompressed fragment, text again.
     #[test]
-    fn text_and_parts_of_several_sources_are_one_member() {
+    fn several_sources_form_one_member() {
         let first = Fixed(vec![Bytes::from("a 1\n".repeat(9000)), Bytes::from("b 2\n".repeat(3))]);
         let second = Fixed(vec![Bytes::from("a 1\n".repeat(50))]);
         let query = ScrapeQuery::default();

@@ -1,7 +1,7 @@
-//! The beginning of a connection that is to be encrypted.
+//! Starts an encrypted connection.
 //!
-//! Who speaks plain HTTP is told so in plain HTTP. What cannot be served now is refused with an alert, so that the
-//! client can say why.
+//! A client that speaks plain HTTP receives an explanation in plain HTTP. A client that cannot be
+//! served receives a TLS alert, so that it can report the reason.
 
 use std::io;
 use std::sync::Arc;
@@ -17,30 +17,38 @@ use tokio_rustls::server::TlsStream;
 use super::socket::Socket;
 use super::web_config::WebConfig;
 
-/// What somebody gets who speaks plain HTTP.
+/// The response to a plain HTTP request.
 const NOT_ENCRYPTED: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// The first bytes of requests.
+/// The first bytes of HTTP requests.
 const METHODS: [&[u8; 5]; 5] = [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO"];
 
-/// Record header, handshake header, and the newest version that a client of old has.
+/// The offset of the version in a ClientHello, after the record and handshake headers.
 const VERSION_AT: usize = 5 + 4;
 const HANDSHAKE: u8 = 22;
 const TLS12: [u8; 2] = [3, 3];
 
-/// How long somebody who was refused may take to see it, and what is read of them meanwhile.
-const LINGER: (Duration, u64) = (Duration::from_millis(500), 64 << 10);
+/// The time for a refused client to read the answer, and the maximum number of bytes read from it
+/// meanwhile.
+const CLOSE_TIMEOUT: (Duration, u64) = (Duration::from_millis(500), 64 << 10);
 
-/// Makes an encrypted connection; `None` for a client that was refused.
+/// An encrypted connection.
+pub(super) struct Encrypted {
+    pub(super) stream: TlsStream<Socket>,
+    /// True if the client presented a verified certificate.
+    pub(super) is_client_verified: bool,
+}
+
+/// Performs the handshake; `None` for a client that was refused.
 ///
 /// # Errors
 ///
-/// When the client cannot be talked to, or not agreed with.
+/// When the connection or the handshake fails.
 pub(super) async fn accept(
     mut socket: Socket,
     config: &Arc<WebConfig>,
-) -> io::Result<Option<TlsStream<Socket>>> {
+) -> io::Result<Option<Encrypted>> {
     let begin = socket.look(VERSION_AT + 2).await?;
     if METHODS.iter().any(|method| begin.starts_with(*method)) {
         refuse(socket, NOT_ENCRYPTED).await?;
@@ -50,8 +58,9 @@ pub(super) async fn accept(
         (begin.first(), begin.get(VERSION_AT..VERSION_AT + 2))
         && version < &TLS12[..]
     {
-        // Such a client does not send what rustls asks for before it looks at the version.
-        tracing::debug!("a client offers only versions before TLS 1.2");
+        // Such a client does not send the extensions that rustls requires before it checks the
+        // version.
+        tracing::debug!("a client supports only TLS versions before 1.2");
         alert(socket, AlertDescription::ProtocolVersion).await?;
         return Ok(None);
     }
@@ -91,11 +100,13 @@ pub(super) async fn accept(
     };
     let (socket, session) = stream.get_mut();
     socket.translate_alerts(Vec::new());
-    if settings.names_wanted && session.peer_certificates().is_none() {
+    let has_certificate = session.peer_certificates().is_some();
+    if settings.names_wanted && !has_certificate {
         tracing::debug!("a client without certificate has none of the allowed names");
         return Ok(None);
     }
-    Ok(Some(stream))
+    let is_client_verified = has_certificate && settings.verifies_clients;
+    Ok(Some(Encrypted { stream, is_client_verified }))
 }
 
 /// Sends a fatal alert.
@@ -103,19 +114,19 @@ async fn alert(socket: Socket, description: AlertDescription) -> io::Result<()> 
     refuse(socket, &[21, 3, 3, 0, 2, 2, description.into()]).await
 }
 
-/// Sends the last that this client gets.
+/// Sends the final bytes to a client.
 async fn refuse(mut socket: Socket, answer: &[u8]) -> io::Result<()> {
     socket.write_all(answer).await?;
     leave(socket).await
 }
 
-/// Ends a connection after its last word. What the client still sends is read, for the system throws away what is on
-/// its way to somebody whose bytes nobody wants.
+/// Closes a connection gracefully. Input is drained, because closing a socket with unread input
+/// discards data in flight to the client.
 async fn leave(mut socket: Socket) -> io::Result<()> {
     socket.shutdown().await?;
-    let mut rest = socket.take(LINGER.1);
+    let mut rest = socket.take(CLOSE_TIMEOUT.1);
     let mut nowhere = tokio::io::sink();
-    // Gone or not, that was all.
-    let _ = timeout(LINGER.0, tokio::io::copy(&mut rest, &mut nowhere)).await;
+    // The connection ends in any case.
+    let _ = timeout(CLOSE_TIMEOUT.0, tokio::io::copy(&mut rest, &mut nowhere)).await;
     Ok(())
 }

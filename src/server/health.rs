@@ -1,8 +1,9 @@
-//! `/readyz?verbose` and `/livez?verbose`: a line for each check, in the form that components of Kubernetes give it.
+//! `/readyz?verbose` and `/livez?verbose`: one line per check, in the format of Kubernetes
+//! components.
 //!
-//! Without `verbose` these paths answer what probes of the originals' manifests are made for, whether the process may have
-//! traffic at all. With it every [`Check`] counts, and `exclude=NAME` leaves one out. The paths are open to everybody, so
-//! what a check says is no more than everybody may know.
+//! Without `verbose`, these paths answer the probes in the originals' manifests: whether the
+//! process may receive traffic at all. With it, every [`Check`] counts, and `exclude=NAME` omits
+//! one. The paths are public, so checks must not reveal anything confidential.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,51 +12,51 @@ use super::query::pairs;
 use super::response::{self, Response};
 use crate::go::strconv::quote;
 
-/// Something that was looked at.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What `exclude` names it by.
+    /// The name, as in `exclude`.
     pub name: String,
-    /// What is wrong with it, if anything is.
+    /// The failure, if there is one.
     pub failure: Option<String>,
 }
 
-/// Looks at a part of the process.
-pub type Look = Arc<dyn Fn() -> Vec<Check> + Send + Sync>;
+/// Runs the checks of a component.
+pub type HealthCheck = Arc<dyn Fn() -> Vec<Check> + Send + Sync>;
 
 /// The checks of a process.
 #[derive(Clone, Default)]
 pub struct Checks {
-    /// Whether all that is served is complete and kept up to date.
-    pub ready: Vec<Look>,
-    /// Whether all that is to run does.
-    pub live: Vec<Look>,
+    /// Checks whether all data is complete and up to date.
+    pub ready: Vec<HealthCheck>,
+    /// Checks whether all components are running.
+    pub live: Vec<HealthCheck>,
 }
 
 impl Checks {
-    /// What is behind `/readyz`.
+    /// Runs the checks of `/readyz`.
     pub fn ready(&self) -> Vec<Check> {
-        looked_at(&self.ready)
+        run_checks(&self.ready)
     }
 
-    /// What is behind `/livez`.
+    /// Runs the checks of `/livez`.
     pub fn live(&self) -> Vec<Check> {
-        looked_at(&self.live)
+        run_checks(&self.live)
     }
 }
 
-fn looked_at(looks: &[Look]) -> Vec<Check> {
-    // Whoever reads this has an answer from the process.
+fn run_checks(looks: &[HealthCheck]) -> Vec<Check> {
+    // A response implies that the process is alive.
     let ping = Check { name: "ping".to_owned(), failure: None };
     std::iter::once(ping).chain(looks.iter().flat_map(|look| look())).collect()
 }
 
-/// Whether a query asks for the checks.
+/// Returns whether a query asks for the individual checks.
 pub fn is_verbose(query: &str) -> bool {
     has(query, "verbose")
 }
 
-/// Whether a query is about the checks at all.
+/// Returns whether a query concerns the checks at all.
 pub fn is_about_checks(query: &str) -> bool {
     is_verbose(query) || has(query, "exclude")
 }
@@ -64,7 +65,8 @@ fn has(query: &str, name: &str) -> bool {
     pairs(query).any(|(key, _)| key == name)
 }
 
-/// The answer of the endpoint `name`, such as `readyz`. What fails is always told line by line.
+/// Returns the response of the endpoint `name`, such as `readyz`. Failures are always listed line
+/// by line.
 pub fn report(name: &str, query: &str, checks: &[Check]) -> Response {
     let excluded = pairs(query).filter(|(key, _)| key == "exclude").map(|(_, value)| value);
     let mut excluded: BTreeSet<String> = excluded.collect();
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn as_components_of_kubernetes_do() {
+    async fn responses_match_kubernetes_components() {
         for (query, failing, status, text) in [
             (
                 "verbose",
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for() {
+    fn excluded_and_single_checks() {
         for (query, verbose, about) in [
             ("", false, false),
             ("verbose", true, true),

@@ -1,4 +1,4 @@
-//! Listen addresses as the originals write them, and sockets bound to them.
+//! Parses listen addresses in the originals' syntax and binds sockets to them.
 
 use std::fmt;
 use std::io;
@@ -6,19 +6,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddr
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Pending connections that the kernel keeps; capped by `net.core.somaxconn`.
+/// The backlog of pending connections; capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// `host:port` before resolution. An empty or unspecified host means every address of both families.
+/// `host:port` before resolution. An empty or unspecified host means all addresses of both
+/// families.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
-    /// Host name or IP address, without brackets.
+    /// The host name or IP address, without brackets.
     pub host: String,
-    /// Port, 0 for any free one.
+    /// The port, 0 for any free one.
     pub port: u16,
 }
 
-/// Why an address text is not usable.
+/// An invalid address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// No `:port` at the end.
@@ -30,27 +31,28 @@ pub enum AddressError {
     /// The port is not a number.
     #[error("address {address}: unknown port {port:?}, write it as a number")]
     UnknownPort {
-        /// The whole text.
+        /// The entire text.
         address: String,
-        /// What stands for the port.
+        /// The port part.
         port: String,
     },
     /// The port is a number outside 0–65535.
     #[error("address {address}: invalid port {port}, must be 0–65535")]
     InvalidPort {
-        /// The whole text.
+        /// The entire text.
         address: String,
-        /// What stands for the port.
+        /// The port part.
         port: String,
     },
 }
 
 impl ListenAddress {
-    /// Reads `host:port`, `:port` or `[v6]:port`.
+    /// Parses `host:port`, `:port` or `[v6]:port`.
     ///
     /// # Errors
     ///
-    /// When the port is missing or not a number up to 65535, or the host is an unbracketed IPv6 address.
+    /// When the port is missing or not a number up to 65535, or the host is an unbracketed IPv6
+    /// address.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let ambiguous = || AddressError::Ambiguous(text.to_owned());
         let (host, port) =
@@ -72,7 +74,7 @@ impl ListenAddress {
             let (address, port) = owned(port);
             return Err(AddressError::UnknownPort { address, port });
         }
-        // Like Go's resolver, which reads an empty port as 0.
+        // Like Go's resolver, which parses an empty port as 0.
         let number = if port.is_empty() { Ok(0) } else { port.parse::<u16>() };
         let port = number.map_err(|_| {
             let (address, port) = owned(port);
@@ -81,7 +83,7 @@ impl ListenAddress {
         Ok(Self { host: host.to_owned(), port })
     }
 
-    /// From a host and a port that were given apart.
+    /// Creates an address from a host and a port.
     pub fn new(host: &str, port: u16) -> Self {
         let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         Self { host: inner.unwrap_or(host).to_owned(), port }
@@ -102,26 +104,26 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// A socket could not be bound.
+/// A failure to bind a socket.
 #[derive(Debug, thiserror::Error)]
 #[error("listen tcp {address}: bind: {source} (set by {flag})")]
 pub struct BindError {
     /// The address as configured.
     pub address: String,
-    /// The flag that set it, for the operator.
+    /// The flag that configured it.
     pub flag: &'static str,
-    /// What the system said.
+    /// The system error.
     pub source: io::Error,
 }
 
-/// Binds and listens.
+/// Binds a socket and listens.
 ///
-/// A wildcard host listens on both families where the host has IPv6 and on IPv4 alone where it has
-/// not, as Go's `net.Listen` does.
+/// An unspecified host listens on both families, or on IPv4 alone if the host has no IPv6, like
+/// Go's `net.Listen`.
 ///
 /// # Errors
 ///
-/// When the host does not resolve or the system refuses the address; `flag` is named in the text.
+/// When the host does not resolve or the system refuses the address; the text contains `flag`.
 pub fn bind(address: &ListenAddress, flag: &'static str) -> Result<TcpListener, BindError> {
     listen(address).map_err(|source| BindError { address: address.to_string(), flag, source })
 }
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_answers_on_both_families_and_a_busy_port_names_the_flag() {
+    fn wildcards_cover_both_families_and_busy_ports_name_the_flag() {
         let listener = bind(&ListenAddress::new("::", 0), "--port").expect("bind");
         let port = listener.local_addr().expect("address").port();
         std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("IPv4");

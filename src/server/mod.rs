@@ -1,21 +1,22 @@
-//! HTTP: the listeners of all personalities, streaming what the sources have.
+//! The HTTP server: the listeners of all personalities, which stream the metrics of their sources.
 //!
-//! Sources come in as `Arc<dyn Source>`, requests go out as frames of a snapshot: a slow reader holds
-//! memory, never a lock. This module knows neither Kubernetes nor StatsD nor the command line; the tables
-//! of paths are in [`routes`].
+//! A source is an `Arc<dyn Source>`, and a response consists of frames of its snapshot: a slow reader holds
+//! memory, never a lock. This module depends neither on Kubernetes nor on StatsD nor on the command line;
+//! [`routes`] has the tables of paths.
 //!
-//! | Part | For |
+//! | Module | Purpose |
 //! |---|---|
-//! | [`listen`] | address texts and sockets |
-//! | [`serve`], [`admission`] | accepting, room for connections, graceful end |
-//! | [`connection`] | deadlines of a connection |
-//! | [`router`] | paths to handlers |
-//! | [`authorisation`] | tokens and rights, as the API server sees them |
-//! | [`web_config`], `handshake`, `socket` | TLS, users, headers and limits from a file |
-//! | [`scrape`], [`gzip`], `deflate`, [`body`] | metrics bodies |
-//! | [`cardinality`] | reports about the series |
-//! | [`readiness`], [`health`], [`shutdown`] | the process's state as the server sees it |
-//! | [`status`], `noted` | the status page, and the scrapes that it shows |
+//! | [`listen`] | parsing addresses, binding sockets |
+//! | [`serve`], [`admission`] | accepting connections, connection limit, graceful shutdown |
+//! | [`connection`] | timeouts of a connection |
+//! | [`router`] | routing |
+//! | [`authorisation`] | authentication and authorisation by the API server |
+//! | `fair_queue` | fair limit on expensive work |
+//! | [`web_config`], `handshake`, `socket` | TLS, users, headers and rate limits from a file |
+//! | [`scrape`], [`gzip`], `deflate`, [`body`] | response bodies of metrics |
+//! | [`cardinality`] | cardinality reports |
+//! | [`readiness`], [`health`], [`shutdown`] | readiness, health checks and shutdown of the process |
+//! | [`status`], `logged_scrape` | the status page and its list of scrapes |
 //! | [`pprof`] | profiles |
 
 mod admission;
@@ -24,12 +25,14 @@ pub(crate) mod body;
 pub(crate) mod cardinality;
 pub(crate) mod connection;
 pub(crate) mod explain;
+mod fair_queue;
 pub mod gzip;
 mod handshake;
 pub(crate) mod health;
-pub(crate) mod landing;
+pub(crate) mod host_header;
+pub(crate) mod landing_page;
 pub(crate) mod listen;
-mod noted;
+mod logged_scrape;
 pub(crate) mod pprof;
 pub mod query;
 pub(crate) mod readiness;
@@ -41,5 +44,4 @@ pub(crate) mod serve;
 pub(crate) mod shutdown;
 mod socket;
 pub(crate) mod status;
-pub(crate) mod validity;
 pub(crate) mod web_config;

@@ -1,35 +1,43 @@
-//! `/debug/pprof/`: where this process spends its time and its memory.
+//! `/debug/pprof/`: CPU and heap profiles of this process.
 //!
-//! | Path | What |
+//! | Path | Content |
 //! |---|---|
 //! | `/debug/pprof/` | index |
 //! | `profile?seconds=N` | CPU samples in pprof protobuf, gzip (default 30 s) |
 //! | `flamegraph?seconds=N` | the same as an SVG |
-//! | `heap`, `allocs` | sampled live heap in pprof protobuf, gzip; with `seconds=N` what changed in them |
+//! | `heap`, `allocs` | sampled live heap in pprof protobuf, gzip; with `seconds=N` the difference over that time |
 //! | `heap_flamegraph` | the live heap as an SVG |
+//! | any of these with `keep=NAME` | the same; the process keeps the profile under this name |
+//! | any of these with `base=NAME` | the difference from the kept profile ([`Comparison`]) |
 //! | `threads`, `goroutine`, `threadcreate` | the threads of the process, as text |
 //! | `cmdline` | argv, NUL-separated |
-//! | `symbol?0xADDRESS+0xADDRESS` | names of functions; without addresses, that there are names |
-//! | `trace`, `block`, `mutex` | 404, and why: [`WITHOUT_MEANING`] |
+//! | `symbol?0xADDRESS+0xADDRESS` | function names; without addresses, the number of symbols |
+//! | `trace`, `block`, `mutex` | 404 with the reason: [`UNAVAILABLE`] |
 //!
 //! CPU sampling costs nothing while no profile runs. Heap sampling runs from the start of the process, so
-//! that the first profile shows everything that lives. Names come from the program's symbol table: profiles
-//! need no debug information, no folder to write to, and leave no memory behind.
+//! that the first profile shows every live object. Names come from the program's symbol table: profiles
+//! need no debug information and no writable folder, and leave no memory behind.
 //!
-//! | Part | For |
+//! | Module | Purpose |
 //! |---|---|
-//! | [`mod@cpu`] | samples of the CPU's time |
-//! | [`mod@heap`] | samples of the heap |
-//! | [`symbols`], [`elf`] | names for addresses |
-//! | [`profile`] | the forms of a profile |
+//! | [`mod@cpu`] | CPU profiler |
+//! | [`mod@heap`] | heap profiler |
+//! | [`symbols`], [`elf`] | symbol lookup |
+//! | [`profile`], [`mod@flame_graph`] | encodings of a profile |
+//! | [`kept`] | profiles that the process keeps |
+//! | [`saved`] | profiles read from files |
 
 mod cpu;
 mod elf;
+pub(crate) mod flame_graph;
 mod heap;
+mod kept;
 mod profile;
+pub(crate) mod saved;
 mod symbols;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Method;
@@ -42,44 +50,48 @@ use super::connection::Peer;
 use super::query;
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
-use crate::allocator;
+use crate::status::words::duration;
+use crate::util::allocator;
+use kept::KEPT;
+use profile::Profile;
+use symbols::Symbols;
 
-/// Length of a CPU profile in seconds when the request names none.
+/// The default duration of a CPU profile, in seconds.
 const DEFAULT_SECONDS: u64 = 30;
 
-/// Longest profile in seconds.
+/// The maximum duration of a profile, in seconds.
 const MAX_SECONDS: u64 = 600;
 
-/// How often a running profile fetches its samples and looks whether anybody still waits for it.
-const LOOK: Duration = Duration::from_millis(100);
+/// The interval for collecting samples of a running profile and for checking that its client is still connected.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Tells `go tool pprof` that an error comes from a profile's page.
+/// Tells `go tool pprof` that an error comes from a profile endpoint.
 const X_GO_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
 
-/// Where profiles are.
+/// The name under which the process keeps the profile of the response.
+const X_KEPT: HeaderName = HeaderName::from_static("x-kstatd-kept");
+
+/// The path prefix of profiles.
 pub(crate) const PREFIX: &str = "/debug/pprof/";
 
-/// Profiles of Go's runtime for which this process has nothing, and why.
-const WITHOUT_MEANING: [(&str, &str); 3] = [
-    (
-        "trace",
-        "There is no Go runtime here whose events could be traced; profile and flamegraph show the CPU's time",
-    ),
-    ("block", "Nothing is noted of how long a thread waits for another"),
-    ("mutex", "Nothing is noted of how long a lock is waited for"),
+/// Profiles of Go's runtime without an equivalent here, with the reason.
+const UNAVAILABLE: [(&str, &str); 3] = [
+    ("trace", "there is no Go runtime to trace; use profile or flamegraph for CPU time"),
+    ("block", "kstatd does not record blocking on locks"),
+    ("mutex", "kstatd does not record lock contention"),
 ];
 
-/// One CPU profile at a time: the timer belongs to the process.
+/// Allows one CPU profile at a time, because the timer belongs to the process.
 static CPU: Mutex<()> = Mutex::const_new(());
 
-/// One heap profile at a time: each costs CPU and, while it is written, memory.
+/// Allows one heap profile at a time, because each costs CPU and temporarily memory.
 static HEAP: Mutex<()> = Mutex::const_new(());
 
-/// One look into the symbol table at a time: each reads all of it, and others wait on the same threads.
+/// Allows one symbol lookup at a time, because each reads the entire table and blocks a thread.
 static SYMBOLS: Mutex<()> = Mutex::const_new(());
 
-/// The routes below `/debug/pprof/`. `symbol` is how names may be asked for: Go's tool posts addresses of mappings that
-/// have no names.
+/// Returns the routes below `/debug/pprof/`. `symbol` is the set of methods for symbol requests:
+/// Go's tool posts addresses of mappings without names.
 pub fn routes(symbol: Methods) -> Router {
     let path = |name: &str| format!("{PREFIX}{name}");
     let mut router = Router::default()
@@ -95,7 +107,7 @@ pub fn routes(symbol: Methods) -> Router {
             heap(call, form)
         });
     }
-    for (name, why) in WITHOUT_MEANING {
+    for (name, why) in UNAVAILABLE {
         router = router.at(&path(name), Methods::Read, move |_| absent(&format!("{why}\n")));
     }
     for name in ["threads", "goroutine", "threadcreate"] {
@@ -110,12 +122,12 @@ pub fn routes(symbol: Methods) -> Router {
 enum Form {
     Pprof,
     Flamegraph,
-    /// As the sampler writes it, for people: `?debug=1`.
+    /// The sampler's own text format: `?debug=1`.
     Text,
 }
 
 impl Form {
-    /// An answer with the profile `name`.
+    /// Returns a response with the profile `name`.
     fn respond(self, name: &str, bytes: Vec<u8>) -> Response {
         let content_type = match self {
             Self::Pprof => "application/octet-stream",
@@ -130,7 +142,7 @@ impl Form {
     }
 }
 
-/// There is no such profile.
+/// Returns the response for an unavailable profile.
 fn absent(why: &str) -> Response {
     response::header(response::error(404, why), X_GO_PPROF, HeaderValue::from_static("1"))
 }
@@ -139,24 +151,29 @@ fn index(call: &Call) -> Response {
     if call.path != PREFIX {
         return absent("Unknown profile\n");
     }
-    let page = super::landing::page(
+    let link = super::landing_page::Link::new;
+    let mut links = vec![
+        link("profile?seconds=30", "profile", "CPU time, pprof format"),
+        link("flamegraph?seconds=10", "flamegraph", "CPU time, SVG"),
+        link("heap", "heap", "live heap, pprof format"),
+        link("heap?seconds=10", "heap", "what changes in it, pprof format"),
+        link("heap_flamegraph", "heap_flamegraph", "live heap, SVG"),
+        link("threads", "threads", "threads of the process"),
+        link("cmdline", "cmdline", "command line"),
+        link("symbol", "symbol", "names of functions, for tools"),
+    ];
+    for kept::Kept { name, profile, since } in KEPT.all() {
+        let path = if profile.is_cpu() { "flamegraph?seconds=10&" } else { "heap_flamegraph?" };
+        let ago = duration(since.elapsed().as_secs_f64());
+        let about = format!("change since the profile kept {ago} ago, SVG");
+        links.push(link(&format!("{path}base={name}"), &name, &about));
+    }
+    let page = super::landing_page::page(
         "Profiles",
-        "Open a profile with go tool pprof, or take the SVG forms in the browser.",
+        "Open a profile with go tool pprof, or take the SVG forms in the browser. With keep=NAME the process keeps a \
+         profile; with base=NAME a later one shows what has changed since.",
         "/debug/pprof/",
-        &[
-            super::landing::Link::new("profile?seconds=30", "profile", "CPU time, pprof format"),
-            super::landing::Link::new("flamegraph?seconds=10", "flamegraph", "CPU time, SVG"),
-            super::landing::Link::new("heap", "heap", "live heap, pprof format"),
-            super::landing::Link::new(
-                "heap?seconds=10",
-                "heap",
-                "what changes in it, pprof format",
-            ),
-            super::landing::Link::new("heap_flamegraph", "heap_flamegraph", "live heap, SVG"),
-            super::landing::Link::new("threads", "threads", "threads of the process"),
-            super::landing::Link::new("cmdline", "cmdline", "command line"),
-            super::landing::Link::new("symbol", "symbol", "names of functions, for tools"),
-        ],
+        &links,
     );
     nosniff(response::with_type(200, "text/html; charset=utf-8", Body::whole(page)))
 }
@@ -167,15 +184,15 @@ fn cmdline() -> String {
     args.join("\0")
 }
 
-/// The protocol of `pprof -symbolize=remote`: how many names there are (any number but 0 will do), and a line for each
-/// address of the query that is in a function.
+/// Implements the protocol of `pprof -symbolize=remote`: the number of symbols (any number but 0
+/// will do), and a line for each address of the query that is in a function.
 async fn names(call: Call) -> Response {
     let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     let addresses: BTreeSet<u64> = call.query().split('+').filter_map(number).collect();
     let lines = move || {
         let mut text = "num_symbols: 1\n".to_owned();
         if !addresses.is_empty() {
-            let symbols = symbols::Symbols::of(&addresses);
+            let symbols = Symbols::of(&addresses);
             for address in addresses {
                 if let Some(name) = symbols.name(address) {
                     text.push_str(&format!("{address:#x} {}\n", name.readable));
@@ -184,21 +201,21 @@ async fn names(call: Call) -> Response {
         }
         Ok(text)
     };
-    let _one = SYMBOLS.lock().await;
-    match aside(lines).await {
+    let only = SYMBOLS.lock().await;
+    match aside(with(only, lines)).await {
         Ok(text) => nosniff(response::text(200, text)),
         Err(error) => Refusal::from(error).respond(),
     }
 }
 
-/// Whether the request has `debug=` and a whole number other than 0.
+/// Returns whether the request has `debug=` with a non-zero integer.
 fn wants_text(call: &Call) -> bool {
     query::first(call.query(), "debug")
         .and_then(|text| text.parse::<i64>().ok())
         .is_some_and(|debug| debug != 0)
 }
 
-/// Why there is no profile.
+/// The reason why there is no profile.
 struct Refusal {
     status: u16,
     message: String,
@@ -215,14 +232,103 @@ impl Refusal {
     }
 }
 
-/// A profile that could not be made.
+/// A profile that could not be created.
 impl From<String> for Refusal {
     fn from(error: String) -> Self {
         Self::new(500, format!("The profile failed: {error}\n"))
     }
 }
 
-/// The `seconds` of a request, if it has them.
+/// The parameters of a request that relate its profile to others.
+struct Comparison {
+    /// The name under which the process keeps the profile: `keep`.
+    keep: Option<String>,
+    /// The kept profile to subtract: `base`.
+    base: Option<Arc<Profile>>,
+    /// True if the base is scaled to the same total instead of the same duration: `normalize`.
+    normalize: bool,
+}
+
+impl Comparison {
+    /// Parses the parameters of a request for a CPU profile or a heap profile.
+    fn read(call: &Call, is_cpu: bool) -> Result<Self, Refusal> {
+        let name = |parameter: &str| match query::first(call.query(), parameter) {
+            Some(name) if !kept::is_name(&name) => {
+                let wanted = "up to 64 letters, digits, dots, underscores and dashes";
+                Err(Refusal::new(400, query::invalid_parameter(parameter, &name, wanted) + "\n"))
+            }
+            name => Ok(name),
+        };
+        let normalize = match query::first(call.query(), "normalize").as_deref() {
+            None | Some("" | "0") => false,
+            Some("1") => true,
+            Some(value) => {
+                let message = query::invalid_parameter("normalize", value, "0 or 1") + "\n";
+                return Err(Refusal::new(400, message));
+            }
+        };
+        let (keep, base) = (name("keep")?, name("base")?);
+        let base = base.map(|name| find_kept(&name, is_cpu)).transpose()?;
+        Ok(Self { keep, base, normalize })
+    }
+
+    /// Returns whether the profile is kept or compared.
+    fn is_wanted(&self) -> bool {
+        self.keep.is_some() || self.base.is_some()
+    }
+
+    /// Keeps the profile, then subtracts the base. Returns the profile to show and whether it was kept.
+    fn apply(&self, mut profile: Profile) -> (Profile, bool) {
+        let keep = |name: &String| KEPT.keep(name, Arc::new(profile.clone()));
+        let is_kept = self.keep.as_ref().is_some_and(keep);
+        if let Some(base) = &self.base {
+            profile.subtract(base, self.normalize);
+        }
+        (profile, is_kept)
+    }
+
+    /// Renders the profile.
+    fn render(&self, profile: &Profile, symbols: &Symbols, form: Form) -> Result<Vec<u8>, String> {
+        let words = match profile.is_cpu() {
+            true => ("CPU time", "The process used no CPU time while it was watched."),
+            false => ("Live heap", "Nothing was sampled: too little memory is in use."),
+        };
+        match form {
+            Form::Flamegraph => profile
+                .flame_graph(symbols, words, self.base.is_some())
+                .map_err(|error| error.to_string()),
+            _ => Ok(super::gzip::compress(&profile.encode(symbols))),
+        }
+    }
+
+    /// Returns the response with a profile.
+    fn respond(&self, form: Form, name: &str, bytes: Vec<u8>, is_kept: bool) -> Response {
+        let answer = form.respond(name, bytes);
+        let kept = self.keep.as_ref().filter(|_| is_kept);
+        match kept.and_then(|name| HeaderValue::from_str(name).ok()) {
+            Some(name) => response::header(answer, X_KEPT, name),
+            None => answer,
+        }
+    }
+}
+
+/// Returns the kept profile with this name.
+fn find_kept(name: &str, is_cpu: bool) -> Result<Arc<Profile>, Refusal> {
+    let Some(profile) = KEPT.find(name) else {
+        let names: Vec<String> = KEPT.all().into_iter().map(|kept| kept.name).collect();
+        let kept = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let message =
+            format!("No profile is kept as {name}; take one with keep={name}. Kept: {kept}\n");
+        return Err(Refusal::new(404, message));
+    };
+    if profile.is_cpu() == is_cpu {
+        return Ok(profile);
+    }
+    let kind = if is_cpu { "heap" } else { "CPU" };
+    Err(Refusal::new(400, format!("{name} is a {kind} profile\n")))
+}
+
+/// Parses the `seconds` of a request.
 fn seconds(call: &Call) -> Result<Option<u64>, Refusal> {
     let Some(text) = query::first(call.query(), "seconds") else { return Ok(None) };
     match text.parse() {
@@ -235,27 +341,25 @@ fn seconds(call: &Call) -> Result<Option<u64>, Refusal> {
     }
 }
 
-/// The right to take a profile, or the answer to who asks while another has it.
+/// Acquires the exclusive right to take a profile, or returns a refusal while another is running.
 fn only(lock: &'static Mutex<()>, what: &str) -> Result<MutexGuard<'static, ()>, Refusal> {
     lock.try_lock().map_err(|_| {
-        let message = format!(
-            "A {what} profile is being taken, and there is one at a time: try again when it is done\n"
-        );
+        let message = format!("Another {what} profile is in progress; try again later\n");
         Refusal::new(429, message)
     })
 }
 
-/// An answer to nobody: the client has left.
-fn left() -> Response {
-    response::closing(503, "The client has left, its profile has ended\n")
+/// Returns a placeholder response for a client that has disconnected.
+fn disconnected() -> Response {
+    response::closing(503, "Client disconnected, profile aborted\n")
 }
 
-/// Waits, and says every now and then that it does; `false` when the client left meanwhile.
+/// Waits and calls `each` periodically; returns `false` if the client disconnected.
 async fn wait(call: &Call, seconds: u64, mut each: impl FnMut()) -> bool {
     let peer = call.head.extensions.get::<Peer>();
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
-        sleep_until(end.min(Instant::now() + LOOK)).await;
+        sleep_until(end.min(Instant::now() + POLL_INTERVAL)).await;
         each();
         if peer.is_some_and(Peer::has_left) {
             return false;
@@ -264,16 +368,27 @@ async fn wait(call: &Call, seconds: u64, mut each: impl FnMut()) -> bool {
     true
 }
 
-/// Runs `work` where it may take its time, and gives back the memory that it leaves.
+/// Runs `work` on the blocking pool, and returns freed memory to the system.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     let run = move || {
         let result = work();
-        allocator::give_back();
+        allocator::purge();
         result
     };
     tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// Runs `work` under a lock that is held until it is done, even if the client disconnects.
+fn with<T>(
+    only: MutexGuard<'static, ()>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> impl FnOnce() -> T + Send + 'static {
+    move || {
+        let _only = only;
+        work()
+    }
 }
 
 async fn cpu(call: Call, form: Form) -> Response {
@@ -282,29 +397,25 @@ async fn cpu(call: Call, form: Form) -> Response {
 
 async fn take_cpu(call: &Call, form: Form) -> Result<Response, Refusal> {
     let seconds = seconds(call)?.unwrap_or(DEFAULT_SECONDS);
+    let comparison = Comparison::read(call, true)?;
     if call.head.method == Method::HEAD {
         return Ok(form.respond("profile", Vec::new()));
     }
-    let _only = only(&CPU, "CPU")?;
+    let only = only(&CPU, "CPU")?;
     let session = cpu::Session::start()
         .map_err(|error| Refusal::new(500, format!("Could not enable CPU profiling: {error}\n")))?;
     let mut counts = cpu::Counts::default();
     if !wait(call, seconds, || session.collect(&mut counts)).await {
-        return Ok(left());
+        return Ok(disconnected());
     }
     let report = move || {
-        let profile = session.finish(counts);
-        let symbols = symbols::Symbols::of(&profile.addresses());
-        match form {
-            Form::Flamegraph => profile.flame_graph(
-                &symbols,
-                "CPU time",
-                "The process used no CPU time while it was watched.",
-            ),
-            _ => Ok(super::gzip::compress(&profile.encode(&symbols))),
-        }
+        let (profile, is_kept) = comparison.apply(session.finish(counts));
+        let symbols = Symbols::of(&profile.addresses());
+        let bytes = comparison.render(&profile, &symbols, form)?;
+        Ok(comparison.respond(form, "profile", bytes, is_kept))
     };
-    Ok(form.respond("profile", aside(report).await?))
+    // Ending the session stops the timer of the process, which must not be the next profile's.
+    Ok(aside(with(only, report)).await?)
 }
 
 async fn heap(call: Call, form: Form) -> Response {
@@ -313,7 +424,11 @@ async fn heap(call: Call, form: Form) -> Response {
 
 async fn take_heap(call: &Call, form: Form) -> Result<Response, Refusal> {
     let name = call.path.strip_prefix(PREFIX).unwrap_or_default();
-    let seconds = seconds(call)?;
+    let (seconds, comparison) = (seconds(call)?, Comparison::read(call, false)?);
+    if comparison.is_wanted() && (seconds.is_some() || form == Form::Text) {
+        let message = "keep and base cannot be combined with seconds or debug of a heap profile\n";
+        return Err(Refusal::new(400, message.to_owned()));
+    }
     if call.head.method == Method::HEAD {
         return Ok(form.respond(name, Vec::new()));
     }
@@ -321,7 +436,7 @@ async fn take_heap(call: &Call, form: Form) -> Result<Response, Refusal> {
         let message = "This build's allocator does not sample the heap\n";
         return Err(Refusal::new(501, message.to_owned()));
     }
-    let _only = only(&HEAP, "heap")?;
+    let mut only = only(&HEAP, "heap")?;
     let stacks = || {
         let dump = heap::dump().map_err(|error| error.to_string())?;
         heap::parse(&dump)
@@ -329,31 +444,59 @@ async fn take_heap(call: &Call, form: Form) -> Result<Response, Refusal> {
     let before = match seconds {
         None => None,
         Some(seconds) => {
-            let (_, before) = aside(stacks).await?;
+            let taken = move || Ok((only, stacks()?));
+            let before;
+            (only, (_, before)) = aside(taken).await?;
             if !wait(call, seconds, || {}).await {
-                return Ok(left());
+                return Ok(disconnected());
             }
             Some(before)
         }
     };
+    let name = name.to_owned();
     let report = move || {
         if form == Form::Text {
-            return heap::dump().map(String::into_bytes).map_err(|error| error.to_string());
+            let text = heap::dump().map_err(|error| error.to_string())?;
+            return Ok(form.respond(&name, text.into_bytes()));
         }
         let (interval, mut now) = stacks()?;
         if let Some(before) = before {
             now = heap::difference(now, before);
         }
-        let (mut profile, symbols) = heap::profile(interval, now);
+        let (mut profile, mut symbols) = heap::profile(interval, now);
         profile.duration = seconds.map(Duration::from_secs);
-        match form {
-            Form::Flamegraph => profile.flame_graph(
-                &symbols,
-                "Live heap",
-                "Nothing was sampled: too little memory is in use.",
-            ),
-            _ => Ok(super::gzip::compress(&profile.encode(&symbols))),
+        let (profile, is_kept) = comparison.apply(profile);
+        if comparison.base.is_some() {
+            symbols = Symbols::of(&profile.addresses());
         }
+        let bytes = comparison.render(&profile, &symbols, form)?;
+        Ok(comparison.respond(form, &name, bytes, is_kept))
     };
-    Ok(form.respond(name, aside(report).await?))
+    Ok(aside(with(only, report)).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// The session of a CPU profile ends with its report: the next one must not begin before.
+    #[tokio::test]
+    async fn a_report_keeps_its_lock_after_its_client_disconnects() {
+        static LOCK: Mutex<()> = Mutex::const_new(());
+        let (begun, has_begun) = mpsc::channel();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let only = only(&LOCK, "test").ok().expect("free");
+        let report = move || {
+            begun.send(()).expect("the test waits");
+            wait.recv().map_err(|error| error.to_string())
+        };
+        let request = tokio::spawn(aside(with(only, report)));
+        tokio::task::spawn_blocking(move || has_begun.recv()).await.expect("run").expect("begun");
+        request.abort();
+        assert!(request.await.expect_err("it was left").is_cancelled());
+        assert!(LOCK.try_lock().is_err(), "the report is not done");
+        go_on.send(()).expect("it runs");
+        drop(LOCK.lock().await);
+    }
 }

@@ -1,11 +1,11 @@
-//! Paths and query strings: decoding, cleaning, and the filters of a scrape.
+//! Decodes paths and query strings, and parses the filters of a scrape.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::exposition::ScrapeQuery;
 
-/// Decodes `%XX`; `None` when an escape is broken or the result is not UTF-8.
+/// Decodes `%XX`; `None` when an escape is invalid or the result is not UTF-8.
 pub fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
@@ -30,7 +30,7 @@ fn decode_bytes(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A value as it stands in a query.
+/// Encodes a value for a query string.
 pub fn percent_encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -44,7 +44,8 @@ pub fn percent_encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Decodes a path. `None` when an escape is broken; what is not UTF-8 becomes U+FFFD, which no route has.
+/// Decodes a path. `None` when an escape is invalid; invalid UTF-8 becomes U+FFFD, which matches no
+/// route.
 pub fn decode_path(path: &str) -> Option<Cow<'_, str>> {
     if !path.contains('%') {
         return Some(Cow::Borrowed(path));
@@ -52,22 +53,31 @@ pub fn decode_path(path: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(String::from_utf8_lossy(&decode_bytes(path)?).into_owned()))
 }
 
-/// The pairs of a query string in order. Pairs with a broken escape or a semicolon are left out, as
-/// Go's `net/url` does.
+/// Iterates over the pairs of a query string in order. Like Go's `net/url`, it skips pairs with an
+/// invalid escape or a semicolon and accepts invalid UTF-8, here as U+FFFD.
 pub fn pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let decode = |text: &str| percent_decode(&text.replace('+', " ")).map(Cow::into_owned);
+        let decode = |text: &str| {
+            let bytes = decode_bytes(&text.replace('+', " "))?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        };
         Some((decode(name)?, decode(value)?))
     })
 }
 
-/// The first value of `name`.
+/// Returns the error text for a parameter with an invalid value.
+pub(super) fn invalid_parameter(name: &str, value: &str, wanted: &str) -> String {
+    let start: String = value.chars().take(100).collect();
+    format!("{name}={start:?} is invalid; it must be {wanted}")
+}
+
+/// Returns the first value of `name`.
 pub fn first(query: &str, name: &str) -> Option<String> {
     pairs(query).find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
-/// The first value of `name`, whatever bytes it has.
+/// Returns the first value of `name`, as bytes.
 pub fn first_bytes(query: &str, name: &str) -> Option<Vec<u8>> {
     query.split('&').filter(|pair| !pair.contains(';')).find_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -78,14 +88,14 @@ pub fn first_bytes(query: &str, name: &str) -> Option<Vec<u8>> {
     })
 }
 
-/// Which parameters a metrics path understands.
+/// The parameters supported by a metrics path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filters {
-    /// `resources` and `exclude_resources`, as kube-state-metrics, and `namespace`.
+    /// `resources` and `exclude_resources`, as in kube-state-metrics, and `namespace`.
     Resources,
-    /// `name[]`, as the handler of Prometheus' Go client.
+    /// `name[]`, as in Prometheus' Go client.
     Names,
-    /// The same, and `namespace`.
+    /// `name[]` and `namespace`.
     NamesAndNamespaces,
     /// All of them.
     All,
@@ -100,22 +110,23 @@ impl Filters {
         self != Self::Resources
     }
 
-    /// Whether `namespace` is among them.
+    /// Returns whether `namespace` is supported.
     pub fn has_namespaces(self) -> bool {
         self != Self::Names
     }
 }
 
-/// The items of a list.
+/// Splits a list into its items.
 fn items(value: &str) -> impl Iterator<Item = String> {
     value.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned)
 }
 
-/// Reads the filters of a scrape.
+/// Parses the filters of a scrape.
 ///
 /// # Errors
 ///
-/// What is wrong with the namespaces, in words for the client: who asks for some must not get others.
+/// A message for the client when a namespace is invalid: ignoring the filter would return other
+/// data than requested.
 pub fn scrape_query(query: &str, filters: Filters) -> Result<ScrapeQuery, String> {
     let mut scrape = ScrapeQuery::default();
     for (name, value) in pairs(query) {
@@ -138,42 +149,42 @@ pub fn scrape_query(query: &str, filters: Filters) -> Result<ScrapeQuery, String
     Ok(scrape)
 }
 
-/// Namespaces that one request may name: each may need a review.
+/// The maximum number of namespaces per request, because each may need a review.
 const NAMESPACES: usize = 100;
 
-/// The namespaces to which a query limits its answer, `None` if it does not.
+/// Returns the namespaces to which a query limits its response, `None` if it does not.
 ///
 /// # Errors
 ///
-/// A name that no namespace can have, none, or too many.
+/// When a name is invalid, or there are none or too many.
 pub fn namespaces(query: &str) -> Result<Option<BTreeSet<String>>, String> {
     let mut namespaces: Option<BTreeSet<String>> = None;
-    // What cannot be decoded would be left out, and with it the limit.
+    // An undecodable pair would be skipped, and the limit with it.
     for pair in query.split('&') {
         let name = pair.split('=').next().unwrap_or_default();
         if percent_decode(name).as_deref() == Some("namespace") && pairs(pair).next().is_none() {
-            return Err(format!("{pair:?} cannot be read"));
+            return Err(format!("invalid encoding in {pair:?}"));
         }
     }
     for (_, value) in pairs(query).filter(|(name, _)| name == "namespace") {
         let namespaces = namespaces.get_or_insert_default();
         for namespace in items(&value) {
             if !is_namespace(&namespace) {
-                return Err(format!("namespace={namespace:?} is no name of a namespace"));
+                return Err(format!("namespace={namespace:?} is not a valid namespace name"));
             }
             namespaces.insert(namespace);
         }
     }
     match &namespaces {
-        Some(names) if names.is_empty() => Err("namespace= names no namespace".to_owned()),
+        Some(names) if names.is_empty() => Err("namespace= is empty".to_owned()),
         Some(names) if names.len() > NAMESPACES => {
-            Err(format!("{} namespaces are named, {NAMESPACES} are the most", names.len()))
+            Err(format!("{} namespaces exceed the maximum of {NAMESPACES}", names.len()))
         }
         _ => Ok(namespaces),
     }
 }
 
-/// Whether it is a label of RFC 1123, as names of namespaces are.
+/// Returns whether the name is a label of RFC 1123, as required of namespaces.
 fn is_namespace(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&name.len())
@@ -182,7 +193,8 @@ fn is_namespace(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// The canonical form of an absolute path: no empty, `.` or `..` segments, a final slash kept.
+/// Returns the canonical form of an absolute path: without empty, `.` or `..` segments, keeping a
+/// final slash.
 pub fn clean(path: &str) -> Cow<'_, str> {
     let dirty = |segment: &str| segment.is_empty() || segment == "." || segment == "..";
     let inner = path.strip_prefix('/').unwrap_or(path);
@@ -221,7 +233,7 @@ mod tests {
         for case in cases("ksm/scrape_filter.json", 12) {
             let catalog = Catalog::new();
             for name in texts(&case["available"]) {
-                // One family with one series for each resource, so that the body says which of them there are.
+                // One family with one series per resource, so that the body lists the resources.
                 let family =
                     Family { name: name.clone(), help: "One.".to_owned(), kind: MetricKind::Gauge };
                 let schema = Arc::new(Schema { resource: name, families: vec![family] });
@@ -258,6 +270,7 @@ mod tests {
         assert_eq!(names("name[]="), Some(vec![String::new()]));
         assert_eq!(names("name[]=n%20"), Some(vec!["n ".to_owned()]));
         assert_eq!(names("name[]=%zz&name[]=a;b"), None);
+        assert_eq!(names("name[]=%ff"), Some(vec!["\u{fffd}".to_owned()]));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Readiness as a set of latches: each part of the start-up holds one and drops it when it is done.
+//! Readiness as a set of latches: each part of the start-up holds one and drops it when done.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// All latches of a process.
+/// The latches of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<Mutex<Latches>>);
 
@@ -13,7 +13,7 @@ struct Latches {
     waiting: BTreeMap<u64, String>,
 }
 
-/// A reason for not being ready; dropping it removes the reason.
+/// A reason for not being ready, removed on drop.
 #[derive(Debug)]
 pub struct Latch {
     readiness: Readiness,
@@ -30,7 +30,7 @@ impl Readiness {
         Latch { readiness: self.clone(), id }
     }
 
-    /// What is still missing, oldest first; empty means ready.
+    /// Returns the remaining reasons, oldest first; empty means ready.
     pub fn waiting_for(&self) -> Vec<String> {
         let latches = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         latches.waiting.values().cloned().collect()
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_when_the_last_latch_is_dropped() {
+    fn readiness_requires_all_latches_released() {
         let readiness = Readiness::default();
         assert!(readiness.waiting_for().is_empty());
         let pods = readiness.latch("pods");

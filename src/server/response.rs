@@ -1,4 +1,4 @@
-//! The answers that every listener gives alike.
+//! Responses shared by all listeners.
 
 use hyper::header::{
     CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS,
@@ -10,57 +10,58 @@ use super::body::Body;
 /// A response with this server's body type.
 pub type Response = hyper::Response<Body>;
 
-/// `text/plain` with a status.
+/// Returns a `text/plain` response.
 pub fn text(status: u16, text: impl Into<String>) -> Response {
     with_type(status, "text/plain; charset=utf-8", Body::whole(text.into()))
 }
 
-/// An HTML page.
+/// Returns an HTML page.
 pub fn html(page: impl Into<String>) -> Response {
     with_type(200, "text/html; charset=UTF-8", Body::whole(page.into()))
 }
 
-/// A body of some media type.
+/// Returns a body of the given media type.
 pub fn with_type(status: u16, content_type: &'static str, body: Body) -> Response {
     header(new(status, body), CONTENT_TYPE, HeaderValue::from_static(content_type))
 }
 
-/// A JSON document.
+/// Returns a JSON document.
 pub fn json(status: u16, text: String) -> Response {
     nosniff(with_type(status, "application/json", Body::whole(text)))
 }
 
-/// Not yet, and for what that is.
+/// Returns 503 with the reasons for not being ready.
 pub fn waiting_for(what: &[String]) -> Response {
     text(503, format!("waiting for:\n{}\n", what.join("\n")))
 }
 
-/// A status alone.
+/// Returns an empty response with a status.
 pub fn empty(status: u16) -> Response {
     new(status, Body::empty())
 }
 
-/// What Go's `http.NotFound` answers.
+/// Returns the response of Go's `http.NotFound`.
 pub fn not_found() -> Response {
     error(404, "404 page not found\n")
 }
 
-/// An error text that browsers must not guess a type for, as Go's `http.Error` writes it.
+/// Returns an error text with content sniffing disabled, like Go's `http.Error`.
 pub fn error(status: u16, message: impl Into<String>) -> Response {
     nosniff(text(status, message))
 }
 
-/// A refusal after which the connection is closed, as Go's server answers requests that it cannot take.
+/// Returns an error after which the connection is closed, like Go's server does for invalid
+/// requests.
 pub fn closing(status: u16, message: &'static str) -> Response {
     header(text(status, message), CONNECTION, HeaderValue::from_static("close"))
 }
 
-/// Forbids guessing the media type.
+/// Disables content sniffing.
 pub fn nosniff(response: Response) -> Response {
     header(response, X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))
 }
 
-/// 307 to a path of this server; `GET` and `HEAD` get a page with the link.
+/// Redirects (307) to a path of this server; `GET` and `HEAD` get a page with the link.
 pub fn redirect(method: &Method, target: &str) -> Response {
     let page = format!("<a href=\"{}\">Temporary Redirect</a>.\n\n", escape_html(target));
     let response = match *method {
@@ -87,7 +88,7 @@ pub fn header(mut response: Response, name: HeaderName, value: HeaderValue) -> R
     response
 }
 
-/// Makes text safe inside an HTML element or a quoted attribute.
+/// Escapes text for an HTML element or a quoted attribute.
 pub fn escape_html(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -103,7 +104,7 @@ pub fn escape_html(text: &str) -> String {
     safe
 }
 
-/// Writes a decoded path as it has to stand in a `Location` header.
+/// Encodes a decoded path for a `Location` header.
 pub fn escape_path(path: &str) -> String {
     let mut escaped = String::with_capacity(path.len());
     for byte in path.bytes() {

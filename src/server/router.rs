@@ -1,13 +1,13 @@
-//! Paths to handlers, with the rules of Go's `ServeMux` that clients of the originals may rely on:
-//! uncleaned paths are redirected (307), `/x/` serves its whole subtree and `/x` redirects to it,
-//! a method without a handler is not found.
+//! Routes paths to handlers, with the rules of Go's `ServeMux` that clients of the originals may
+//! rely on: unclean paths are redirected (307), `/x/` serves its entire subtree and `/x` redirects
+//! to it, and a method without a handler is not found.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::Method;
-use hyper::header::CONTENT_LENGTH;
+use hyper::header::{CONTENT_LENGTH, USER_AGENT};
 use hyper::http::request::Parts;
 
 use super::authorisation::Authorisation;
@@ -16,7 +16,7 @@ use super::query;
 use super::response::{self, Response};
 use super::web_config::{Guard, WebConfig};
 
-/// What a handler gets: the head of a request. Bodies are never read.
+/// The head of a request. Bodies are never read.
 #[derive(Debug)]
 pub struct Call {
     /// Method, URI and headers.
@@ -26,23 +26,28 @@ pub struct Call {
 }
 
 impl Call {
-    /// The raw query string, empty when there is none.
+    /// Returns the raw query string, empty if there is none.
     pub fn query(&self) -> &str {
         self.head.uri.query().unwrap_or_default()
     }
 
-    /// The first value of a header, empty when it is absent or not text.
+    /// Returns the first value of a header, empty if it is absent or not text.
     pub fn header(&self, name: hyper::header::HeaderName) -> &str {
         self.head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// All values of a header that are text.
+    /// Returns whether the client is a command of kstatd, such as `kstatd top`.
+    pub fn is_from_command(&self) -> bool {
+        self.header(USER_AGENT).starts_with(COMMAND)
+    }
+
+    /// Iterates over all values of a header that are text.
     pub fn headers(&self, name: hyper::header::HeaderName) -> impl Iterator<Item = &str> {
         self.head.headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
     }
 }
 
-/// Which methods a route answers.
+/// The methods of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Methods {
     /// Every method.
@@ -51,16 +56,18 @@ pub enum Methods {
     Read,
 }
 
-type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
-type Handler = Arc<dyn Fn(Call) -> Answering + Send + Sync>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
+type Handler = Arc<dyn Fn(Call) -> ResponseFuture + Send + Sync>;
 
-/// Paths that anybody may ask: whether the process lives, and the page with links to the others. A new route is none of
-/// them unless it is named here.
+/// The user agent prefix of kstatd's commands, before the version.
+const COMMAND: &str = "kstatd/";
+
+/// Public paths: liveness, readiness and the landing page. New routes are not public unless listed
+/// here.
 const OPEN: [&str; 4] = ["/", "/healthz", "/livez", "/readyz"];
 
-/// What a stranger is told.
-const STRANGER: &str = "Profiles are for this host (kubectl port-forward comes from it) and for those whom --auth-filter or users \
-    of a web configuration let in; --profiles=everybody opens them\n";
+/// The response to a client that may not fetch profiles.
+const PROFILES_FORBIDDEN: &str = "Profiles are served to connections from this host (kubectl port-forward, or a local proxy) and to clients authenticated by --auth-filter, a password or a client certificate; --profiles=everybody serves them to every client\n";
 
 /// The routes of one listener.
 #[derive(Default)]
@@ -74,17 +81,17 @@ struct Route {
     path: String,
     methods: Methods,
     handler: Handler,
-    /// Whether it says something that not everybody may know.
+    /// True if the response is not public.
     protected: bool,
-    /// Whether its answer can be limited to namespaces.
+    /// True if the response can be limited to namespaces.
     by_namespace: bool,
-    /// Whether strangers get none.
-    kept: bool,
+    /// True if the route requires authentication or, where none is configured, a local connection.
+    restricted: bool,
 }
 
 impl Router {
-    /// Answers `path` with a handler that does not wait. A path that ends in `/` stands for its whole
-    /// subtree, except `/`, which stands for itself (see [`Router::all`]).
+    /// Adds a synchronous handler for `path`. A path that ends in `/` matches its entire subtree,
+    /// except `/`, which matches only itself (see [`Router::all`]).
     pub fn at(
         self,
         path: &str,
@@ -94,7 +101,7 @@ impl Router {
         self.at_async(path, methods, move |call| ready(handler(&call)))
     }
 
-    /// Answers `path` with a handler that may wait.
+    /// Adds an asynchronous handler for `path`.
     pub fn at_async<F>(
         mut self,
         path: &str,
@@ -111,14 +118,14 @@ impl Router {
             handler,
             protected: false,
             by_namespace: false,
-            kept: false,
+            restricted: false,
         };
         self.routes.push(route);
         self
     }
 
-    /// The answer of the route that was added last can be limited to namespaces, and then be had by those who may see
-    /// these: a filter reads the query as the handler does ([`query::namespaces`]).
+    /// Marks the route added last as limitable to namespaces, so that clients with access to these
+    /// may use it. The filter parses the query like the handler does ([`query::namespaces`]).
     pub fn by_namespace(mut self) -> Self {
         if let Some(route) = self.routes.last_mut() {
             route.by_namespace = true;
@@ -126,7 +133,7 @@ impl Router {
         self
     }
 
-    /// Answers every path that no other route does.
+    /// Adds a handler for all paths without a route.
     pub fn all(self, handler: impl Fn(&Call) -> Response + Send + Sync + 'static) -> Self {
         self.at("", Methods::Any, handler)
     }
@@ -137,9 +144,9 @@ impl Router {
         self
     }
 
-    /// Lets only those use what is not [`OPEN`] whom the filter admits. Every method
-    /// is then asked about, so that none gets past the filter.
-    pub fn for_the_authorised(mut self, authorisation: Option<Arc<Authorisation>>) -> Self {
+    /// Restricts all paths that are not [`OPEN`] to clients admitted by the filter. The filter then
+    /// applies to every method, so that none bypasses it.
+    pub fn with_authorisation(mut self, authorisation: Option<Arc<Authorisation>>) -> Self {
         if authorisation.is_none() {
             return self;
         }
@@ -153,22 +160,25 @@ impl Router {
         self
     }
 
-    /// Keeps what is below `prefix` from strangers: those who ask from another host and have not shown who they are. Who
-    /// comes through `kubectl port-forward` asks from this host, and needed the right to it.
-    pub fn kept_from_strangers(mut self, prefix: &str) -> Self {
+    /// Restricts the paths below `prefix`. With an auth filter or users of a web configuration,
+    /// only authenticated clients have access, including those with a verified certificate; without
+    /// Restricts the paths below `prefix`. With an auth filter or users of a web configuration, only authenticated
+    /// clients have access, including those with a verified certificate. Without them, only connections from this host
+    /// have access: `kubectl port-forward`, which needs a separate permission, and any local proxy.
+    pub fn restrict(mut self, prefix: &str) -> Self {
         for route in self.routes.iter_mut().filter(|route| route.path.starts_with(prefix)) {
-            route.kept = true;
+            route.restricted = true;
         }
         self
     }
 
-    /// Puts all routes behind a web configuration.
-    pub fn behind(mut self, web: Option<Arc<WebConfig>>) -> Self {
+    /// Applies a web configuration to all routes.
+    pub fn with_web_config(mut self, web: Option<Arc<WebConfig>>) -> Self {
         self.guard = web.map(Guard::new);
         self
     }
 
-    /// The web configuration that stands before the routes.
+    /// Returns the web configuration.
     pub fn web(&self) -> Option<&Arc<WebConfig>> {
         self.guard.as_ref().map(Guard::config)
     }
@@ -179,12 +189,14 @@ impl Router {
         let mut response = match &self.guard {
             None => self.answer(head, false).await,
             Some(guard) => match guard.admit(&head).await {
-                Ok(headers) => headers.put(self.answer(head, headers.are_for_known()).await),
+                Ok(admitted) => {
+                    admitted.put_headers(self.answer(head, admitted.has_password).await)
+                }
                 Err(refusal) => *refusal,
             },
         };
         if is_head {
-            // A body that was not written, because nobody would see it, says nothing about its length.
+            // A body that was skipped because nobody would see it has no meaningful length.
             let size = hyper::body::Body::size_hint(response.body()).exact();
             if let Some(size) = size.filter(|size| *size > 0) {
                 response.headers_mut().insert(CONTENT_LENGTH, size.into());
@@ -194,8 +206,9 @@ impl Router {
         response
     }
 
-    /// Answers one who may ask, and who has shown who it is if it is `known`.
-    async fn answer(&self, head: Parts, known: bool) -> Response {
+    /// Answers a request that has passed the web configuration; `has_password` if it did so with a
+    /// password.
+    async fn answer(&self, head: Parts, has_password: bool) -> Response {
         let raw = head.uri.path();
         if raw == "*" {
             let status = if head.method == Method::OPTIONS { 200 } else { 400 };
@@ -216,8 +229,10 @@ impl Router {
                 {
                     return *refusal;
                 }
-                if route.kept && !known && !route.protected && !is_of_this_host(&head) {
-                    return response::error(403, STRANGER);
+                // The filter has admitted every request for a protected route.
+                let is_authenticated = has_password || route.protected;
+                if route.restricted && !is_authenticated && !self.is_trusted_connection(&head) {
+                    return response::error(403, PROFILES_FORBIDDEN);
                 }
                 (route.handler)(Call { head, path }).await
             }
@@ -227,6 +242,16 @@ impl Router {
             }
             Found::Nothing => response::not_found(),
         }
+    }
+
+    /// Returns whether an unauthenticated client may use restricted paths. This depends on what its
+    /// connection proved, not on the current content of the web configuration.
+    fn is_trusted_connection(&self, head: &Parts) -> bool {
+        let Some(peer) = head.extensions.get::<Peer>() else { return false };
+        let is_of_this_host =
+            || peer.address().is_some_and(|address| address.to_canonical().is_loopback());
+        let had_users = self.web().is_some_and(|web| web.had_users());
+        peer.is_verified() || (self.authorisation.is_none() && !had_users && is_of_this_host())
     }
 
     fn find(&self, path: &str, method: &Method) -> Found<'_> {
@@ -257,12 +282,6 @@ enum Found<'a> {
     Route(&'a Route),
     Subtree,
     Nothing,
-}
-
-/// Whether a request came from this host.
-fn is_of_this_host(head: &Parts) -> bool {
-    let address = head.extensions.get::<Peer>().and_then(Peer::address);
-    address.is_some_and(|address| address.to_canonical().is_loopback())
 }
 
 fn with_query(path: &str, query: Option<&str>) -> String {
@@ -325,22 +344,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_from_strangers_needs_a_peer_of_this_host() {
+    async fn restricted_paths_require_a_local_peer() {
         let open = router();
         assert_eq!(ask(&open, "GET", "/debug/pprof/heap").await.0, 200);
-        // Nobody knows where these requests come from.
-        let kept = router().kept_from_strangers("/debug/pprof/");
+        // The origin of these requests is unknown.
+        let restricted = router().restrict("/debug/pprof/");
         for path in ["/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/x"] {
-            let (status, _, text) = ask(&kept, "GET", path).await;
-            assert_eq!((status, text.as_str()), (403, STRANGER), "{path}");
+            let (status, _, text) = ask(&restricted, "GET", path).await;
+            assert_eq!((status, text.as_str()), (403, PROFILES_FORBIDDEN), "{path}");
         }
-        assert_eq!(ask(&kept, "GET", "/metrics").await.0, 200);
+        assert_eq!(ask(&restricted, "GET", "/metrics").await.0, 200);
         let directory = tempfile::tempdir().expect("a folder");
         let file = directory.path().join("web.yml");
         let users = "basic_auth_users:\n  me: $2a$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW\n";
         std::fs::write(&file, users).expect("a file");
         let web = WebConfig::load(&file).expect("a configuration");
-        let behind = router().kept_from_strangers("/debug/pprof/").behind(Some(Arc::new(web)));
+        let behind = router().restrict("/debug/pprof/").with_web_config(Some(Arc::new(web)));
         assert_eq!(ask(&behind, "GET", "/debug/pprof/heap").await.0, 401);
         // me:pw
         let request = Request::get("/debug/pprof/heap").header("authorization", "Basic bWU6cHc=");
@@ -348,8 +367,40 @@ mod tests {
         assert_eq!(behind.dispatch(head).await.status(), 200);
     }
 
+    /// Editing the file while a request arrives proves nothing about the client.
     #[tokio::test]
-    async fn a_head_announces_the_length_of_what_it_stands_for() {
+    async fn a_web_config_reload_keeps_profiles_restricted() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let file = directory.path().join("web.yml");
+        let profile =
+            || Request::get("/debug/pprof/heap").body(()).expect("request").into_parts().0;
+        let users = "basic_auth_users:\n  me: $2a$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW\n";
+        // A proxy on this host, and a remote address.
+        for (before, after, here) in [
+            ("", "", 200),
+            ("", "tls_server_config: {client_auth_type: RequireAndVerifyClientCert}\n", 200),
+            (users, "", 403),
+        ] {
+            std::fs::write(&file, before).expect("a file");
+            let web = Arc::new(WebConfig::load(&file).expect("a configuration"));
+            let router = router().restrict("/debug/pprof/").with_web_config(Some(web));
+            std::fs::write(&file, after).expect("a file");
+            assert_eq!(router.dispatch(profile()).await.status(), 403, "{before:?} to {after:?}");
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+            let address = listener.local_addr().expect("address");
+            let client = tokio::net::TcpStream::connect(address).await.expect("connect");
+            let stream = Arc::new(client);
+            let mut head = profile();
+            head.extensions.insert(Peer::of(&stream));
+            assert_eq!(router.dispatch(head).await.status(), here, "{before:?} to {after:?}");
+            let mut head = profile();
+            head.extensions.insert(Peer::of(&stream).verified(true));
+            assert_eq!(router.dispatch(head).await.status(), 200, "its certificate was verified");
+        }
+    }
+
+    #[tokio::test]
+    async fn head_responses_have_the_content_length_of_get() {
         let router = router().at("/done", Methods::Any, |_| response::empty(200));
         for (uri, length) in
             [("/metrics", Some("7")), ("/nope", Some("19")), ("/done", None), ("//", None)]
@@ -382,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_catch_all_takes_what_is_left() {
+    async fn a_catch_all_route_matches_the_rest() {
         let router = router().all(|_| response::text(200, "rest"));
         assert_eq!(ask(&router, "GET", "/nope").await.2, "rest");
         assert_eq!(ask(&router, "GET", "/metrics").await.2, "metrics");

@@ -1,4 +1,4 @@
-//! A metrics path: negotiation, filters, and the bodies of one or several sources as one.
+//! A metrics path: content negotiation, filters, and the bodies of one or several sources as one.
 
 use std::sync::Arc;
 
@@ -19,27 +19,27 @@ use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 /// The last line of an OpenMetrics body.
 const EOF: &[u8] = b"# EOF\n";
 
-/// When a body is compressed.
+/// The rule for compressing a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gzip {
     /// Never.
     Off,
-    /// By kube-state-metrics' reading of `Accept-Encoding`.
+    /// Like kube-state-metrics interprets `Accept-Encoding`.
     ByItem,
-    /// By the weights of `Accept-Encoding`.
+    /// By the weights in `Accept-Encoding`.
     ByWeight,
 }
 
-/// What a metrics path serves and by which rules.
+/// The sources and rules of a metrics path.
 #[derive(Clone)]
 pub struct Scrape {
-    /// Served one after the other, as one body.
+    /// The sources, served in order as one body.
     pub sources: Vec<Arc<dyn Source>>,
-    /// Rules of content negotiation.
+    /// The rules of content negotiation.
     pub dialect: Dialect,
-    /// Query parameters that are understood.
+    /// The supported query parameters.
     pub filters: Filters,
-    /// When to compress.
+    /// The rule for compression.
     pub gzip: Gzip,
 }
 
@@ -50,7 +50,7 @@ impl Scrape {
     /// Answers one scrape. The snapshot is taken here; the body is produced while the client reads.
     pub fn respond(&self, call: &Call) -> Response {
         let choice = match self.dialect {
-            // The originals look at the first header alone.
+            // The originals consider only the first header.
             Dialect::KubeStateMetrics | Dialect::ClientGolang { .. } => {
                 negotiate::format(call.header(ACCEPT), self.dialect)
             }
@@ -69,11 +69,12 @@ impl Scrape {
             Err(error) => return response::error(400, error + "\n"),
         };
         query.scraper = call.head.extensions.get::<Peer>().and_then(Peer::address);
+        query.by_a_command = call.is_from_command();
         let missing: Vec<String> = self.asked(&query).flat_map(|source| source.missing()).collect();
         if !missing.is_empty() {
             return response::waiting_for(&missing);
         }
-        // The body of a HEAD is never looked at, so it is not produced.
+        // The body of a HEAD is never read, so it is not produced.
         let wanted = call.head.method != Method::HEAD;
         let (choice, body) = match choice.media {
             Media::Protobuf(encoding) => match self.protobuf(encoding, &query) {
@@ -118,13 +119,13 @@ impl Scrape {
         (choice, body)
     }
 
-    /// The sources that have something of what is asked for.
+    /// Returns the sources that match the query.
     fn asked(&self, query: &ScrapeQuery) -> impl Iterator<Item = &Arc<dyn Source>> {
         let all = query.namespaces.is_none();
         self.sources.iter().filter(move |source| all || source.has_namespaces())
     }
 
-    /// A protobuf form, if every source has one.
+    /// Returns a protobuf body, if every source supports it.
     fn protobuf(&self, encoding: ProtobufEncoding, query: &ScrapeQuery) -> Option<Frames> {
         let body = |source: &Arc<dyn Source>| match encoding {
             ProtobufEncoding::Delimited => source.protobuf_frames(query),

@@ -1,7 +1,7 @@
-//! Accepting connections and answering on them until the process is told to end.
+//! Accepts connections and serves requests until shutdown.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::TcpListener;
 use std::pin::pin;
@@ -10,59 +10,73 @@ use std::task::Poll;
 use std::time::Duration;
 
 use hyper::body::Body as _;
+use hyper::header::{HeaderMap, HeaderName};
+use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioExecutor;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::admission::{self, Place};
+use super::admission::{self, ConnectionSlot};
 use super::connection::{Deadlines, Limits, Peer, TimedStream};
 use super::handshake;
+use super::host_header;
 use super::response::Response;
 use super::router::Router;
 use super::shutdown::Shutdown;
 use super::socket::Socket;
-use super::validity;
+use crate::util::descriptors::Share;
 
-/// Largest request head, start line included.
+/// The maximum size of a request head, including the request line.
 const MAX_HEAD: usize = 64 << 10;
 
-/// What hyper may buffer of one response before it waits for the socket: two frames. More would save calls of the system, and
-/// each slow reader holds it.
+/// The maximum response data that hyper buffers while waiting for the socket: two frames. More
+/// would save system calls, but each slow reader holds it.
 const MAX_BUFFERED: usize = 80 << 10;
 
-/// Requests that one HTTP/2 connection may have under way, as in Go's server.
-const MAX_STREAMS: u32 = 250;
+/// The maximum number of concurrent requests per HTTP/2 connection. Each may hold a frame of its
+/// body, so that a connection costs at most 1 MB; a scraper has few at once.
+const MAX_STREAMS: u32 = 16;
 
-/// When the system asks whether a silent peer is still there, how often it repeats the question, and after
-/// how many unanswered ones it ends the connection; as Go's server has it.
+/// The header in which Prometheus announces its scrape timeout.
+const SCRAPE_TIMEOUT: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
+
+tokio::task_local! {
+    /// The exchange number of an HTTP/2 stream.
+    static EXCHANGE: u64;
+}
+
+/// TCP keepalive settings: idle time, interval and number of probes, as in Go's server.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(15))
     .with_interval(Duration::from_secs(15))
     .with_retries(9);
 
-/// What a client gets for which there is no room.
+/// The response to a client for which there is no room.
 const REFUSAL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
     Connection: close\r\nContent-Length: 21\r\n\r\nToo many connections\n";
 
-/// How long the first request of a connection may be on its way when the server ends. To close one before it
-/// was answered at all would look like a server that is down.
+/// The time that a shutdown waits for the first request of a connection. Closing a connection
+/// before any response would look like an unavailable server.
 const FIRST_REQUEST: Duration = Duration::from_millis(500);
 
-/// How long nothing may come of a request that has begun when the server ends.
+/// The time without data after which a shutdown abandons an incomplete request.
 const HALF_REQUEST: Duration = Duration::from_millis(500);
 
-/// Pauses after a failed accept: long enough not to spin while descriptors are short, short enough
-/// to be back at once when they are not.
+/// The reason for a connection closed by the server.
+const SHUTDOWN_NOTICE: &str = "closed for another connection, or a response took too long";
+
+/// The pause after a failed accept: long enough not to spin while descriptors are short, short
+/// enough to resume promptly.
 const ACCEPT_PAUSE: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(5)..=Duration::from_secs(1);
 
-/// Serves `listener` until `shutdown`, then lets answers in flight finish for at most `grace`.
+/// Serves `listener` until `shutdown`, then waits at most `grace` for responses in flight. Its
+/// connections count towards `share`.
 ///
 /// # Errors
 ///
@@ -72,6 +86,7 @@ pub async fn serve(
     router: Arc<Router>,
     limits: Limits,
     grace: Duration,
+    share: Share,
     shutdown: Shutdown,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -87,13 +102,13 @@ pub async fn serve(
             Ok((stream, _)) => {
                 pause = *ACCEPT_PAUSE.start();
                 let deadlines = Deadlines::new(limits);
-                // Whoever was accepted gets an answer, also while the server ends.
-                match admission::of_process().admit(&deadlines).await {
+                // Accepted connections are answered even during shutdown.
+                match admission::of_process().admit(&deadlines, share).await {
                     Some(place) => answer(stream, deadlines, place, &router, told.clone()),
                     None => refuse(stream),
                 }
             }
-            // The client was gone before its turn; the next one is not affected.
+            // The client disconnected while queued, which does not affect the next one.
             Err(error) if is_client_error(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, retry_in = ?pause, "cannot accept connections");
@@ -105,11 +120,11 @@ pub async fn serve(
             }
         }
     }
-    // The port is free for a successor while old answers finish.
+    // Free the port for a successor while the last responses finish.
     drop((listener, told));
     ending.send_replace(true);
     if timeout(grace, ending.closed()).await.is_err() {
-        tracing::warn!(?grace, "connections still open at shutdown were cut");
+        tracing::warn!(?grace, "closed the connections still open at shutdown");
     }
     Ok(())
 }
@@ -127,20 +142,20 @@ fn is_client_error(error: &io::Error) -> bool {
 fn answer(
     stream: TcpStream,
     deadlines: Deadlines,
-    place: Place<'static>,
+    place: ConnectionSlot<'static>,
     router: &Arc<Router>,
     mut told: watch::Receiver<bool>,
 ) {
-    // Only latency suffers when this fails.
+    // A failure only affects latency.
     let _ = stream.set_nodelay(true);
-    // Without it the other limits still end a connection whose peer has vanished, only later.
+    // Without it, the other timeouts still end a connection whose peer has vanished, only later.
     let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
     let (socket, router) = (Socket::new(stream), Arc::clone(router));
     tokio::spawn(async move {
         if let Err(error) = converse(socket, &deadlines, &router, &mut told).await {
             tracing::debug!(error, "connection ended early");
         }
-        // Only now is its descriptor free for another, and nobody has to wait for it any more.
+        // The descriptor is now free, and shutdown no longer waits for this connection.
         drop((place, told));
     });
 }
@@ -156,8 +171,11 @@ async fn converse(
     let Some(web) = router.web().filter(|web| web.is_tls()) else {
         return serve_http1(socket, peer, deadlines, router, told).await;
     };
-    let handshake = deadlines.before_requests(handshake::accept(socket, web));
-    let Some(stream) = handshake.await.map_err(|error| error.to_string())? else { return Ok(()) };
+    let handshake = deadlines.before_first_request(handshake::accept(socket, web));
+    let Some(encrypted) = handshake.await.map_err(|error| error.to_string())? else {
+        return Ok(());
+    };
+    let (stream, peer) = (encrypted.stream, peer.verified(encrypted.is_client_verified));
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         serve_http2(stream, peer, deadlines, router, told).await
     } else {
@@ -165,7 +183,7 @@ async fn converse(
     }
 }
 
-/// Answers one request after the other.
+/// Serves sequential requests.
 async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: Peer,
@@ -174,30 +192,35 @@ async fn serve_http1<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     told: &mut watch::Receiver<bool>,
 ) -> Result<(), String> {
     let stream = TimedStream::new(stream, deadlines.clone());
-    let service = service_fn(|request| reply(request, peer.clone(), deadlines, router));
+    let service = service_fn(|request| {
+        reply(request, peer.clone(), deadlines, deadlines.next_exchange(), router)
+    });
     let connection = http1::Builder::new()
-        // A client may close its sending side after the request and still read the answer.
+        // A client may close its sending side after the request and still read the response.
         .half_close(true)
         .max_header_size(MAX_HEAD)
         .max_buf_size(MAX_BUFFERED)
         .serve_connection(stream, service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
-        // First, so that a request that has come is seen before the question whether there is one.
+        // First, so that a received request is seen before checking whether there is one.
         biased;
         ended = connection.as_mut() => ended,
+        () = deadlines.expired() => return Err(SHUTDOWN_NOTICE.to_owned()),
         () = time_to_end(told, deadlines) => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
+                biased;
                 ended = connection => ended,
-                () = left_half(deadlines) => Ok(()),
+                () = deadlines.expired() => return Err(SHUTDOWN_NOTICE.to_owned()),
+                () = incomplete_requests(deadlines) => Ok(()),
             }
         }
     };
     ended.map_err(|error| error.to_string())
 }
 
-/// Answers requests side by side.
+/// Serves multiplexed requests.
 async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     peer: Peer,
@@ -205,14 +228,17 @@ async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     router: &Arc<Router>,
     told: &mut watch::Receiver<bool>,
 ) -> Result<(), String> {
-    deadlines.speaks_http2();
+    deadlines.switch_to_http2();
     let stream = TimedStream::new(stream, deadlines.clone());
     let (phases, router) = (deadlines.clone(), Arc::clone(router));
     let service = service_fn(move |request| {
         let (peer, phases, router) = (peer.clone(), phases.clone(), Arc::clone(&router));
-        async move { reply(request, peer, &phases, &router).await }
+        async move {
+            let exchange = EXCHANGE.try_get().unwrap_or_else(|_| phases.next_exchange());
+            reply(request, peer, &phases, exchange, &router).await
+        }
     });
-    let connection = http2::Builder::new(TokioExecutor::new())
+    let connection = http2::Builder::new(Exchanges(deadlines.clone()))
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD as u32)
         .max_send_buf_size(MAX_BUFFERED)
@@ -221,34 +247,70 @@ async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
+        () = deadlines.expired() => return Err(SHUTDOWN_NOTICE.to_owned()),
         () = time_to_end(told, deadlines) => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            tokio::select! {
+                biased;
+                ended = connection => ended,
+                () = deadlines.expired() => return Err(SHUTDOWN_NOTICE.to_owned()),
+            }
         }
     };
     ended.map_err(|error| error.to_string())
 }
 
-/// The answer to one request.
+/// Runs each stream of an HTTP/2 connection as a task, until its response has timed out: the stream
+/// is then reset, and the resources of the response are freed.
+#[derive(Clone)]
+struct Exchanges(Deadlines);
+
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Exchanges {
+    fn execute(&self, stream: F) {
+        let deadlines = self.0.clone();
+        let exchange = deadlines.next_exchange();
+        tokio::spawn(async move {
+            tokio::select! {
+                // First, so that the client's progress is known.
+                biased;
+                _ = EXCHANGE.scope(exchange, stream) => {}
+                () = deadlines.response_expired(exchange) => {
+                    tracing::debug!("a client reads its response too slowly, resetting the stream");
+                }
+            }
+        });
+    }
+}
+
+/// Answers one request.
 async fn reply(
     mut request: hyper::Request<hyper::body::Incoming>,
     peer: Peer,
     deadlines: &Deadlines,
+    exchange: u64,
     router: &Router,
 ) -> Result<Response, Infallible> {
-    let answer = deadlines.answering(!request.body().is_end_stream());
+    let has_body = !request.body().is_end_stream();
+    let answer = deadlines.answering(exchange, has_body, scrape_timeout(request.headers()));
     request.extensions_mut().insert(peer);
     let (head, _) = request.into_parts();
-    let response = match validity::refusal(&head) {
+    let response = match host_header::refusal(&head) {
         Some(refusal) => refusal,
         None => router.dispatch(head).await,
     };
-    Ok(response.map(|body| body.hold(answer)))
+    answer.has_head();
+    Ok(response.map(|body| body.with_answer(answer)))
 }
 
-/// Completes when the server ends and the connection has had its first request, or enough time for it.
+/// Returns the scrape timeout, if the client announces it.
+fn scrape_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: f64 = headers.get(SCRAPE_TIMEOUT)?.to_str().ok()?.trim().parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero())
+}
+
+/// Completes on shutdown, once the connection has had its first request or enough time for it.
 async fn time_to_end(told: &mut watch::Receiver<bool>, phases: &Deadlines) {
-    // An error says that the server has ended, too.
+    // An error means shutdown, too.
     let _ = told.wait_for(|ending| *ending).await;
     let mut enough = pin!(sleep(FIRST_REQUEST));
     poll_fn(|context| match phases.had_request() {
@@ -258,21 +320,22 @@ async fn time_to_end(told: &mut watch::Receiver<bool>, phases: &Deadlines) {
     .await;
 }
 
-/// Completes when nothing more comes of a request that has begun: the process need not wait for it.
-async fn left_half(phases: &Deadlines) {
+/// Completes when an incomplete request receives no more data, so that shutdown need not wait for
+/// it.
+async fn incomplete_requests(phases: &Deadlines) {
     loop {
         sleep(HALF_REQUEST).await;
-        if phases.is_left_half(HALF_REQUEST) {
+        if phases.is_request_stalled(HALF_REQUEST) {
             return;
         }
     }
 }
 
-/// Says that there is no room. Nothing is waited for: what the client has not sent, or does not take, by now
-/// is not worth a descriptor.
+/// Refuses a connection without waiting: unsent requests and unread responses are not worth a
+/// descriptor.
 fn refuse(stream: TcpStream) {
     let Ok(mut stream) = stream.into_std() else { return };
-    // Bytes that nobody has read would make the system discard the answer.
+    // Unread input would make the system discard the response.
     let _ = io::Read::read(&mut stream, &mut [0; 4 << 10]);
     let _ = io::Write::write(&mut stream, REFUSAL);
     let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -283,16 +346,17 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
 
-    /// The first request of a connection, and one after another.
+    /// The first request of a connection, and a later one.
     #[tokio::test]
-    async fn half_a_request_does_not_hold_up_the_end() {
+    async fn an_incomplete_request_does_not_delay_shutdown() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         listener.set_nonblocking(true).expect("nonblocking");
         let address = listener.local_addr().expect("address");
         let (trigger, shutdown) = super::super::shutdown::switch();
         let limits = Limits { read_header: None, write: None, idle: None };
         let hours = Duration::from_secs(36_000);
-        let server = serve(listener, Arc::new(Router::default()), limits, hours, shutdown);
+        let server =
+            serve(listener, Arc::new(Router::default()), limits, hours, Share::Http, shutdown);
         let server = tokio::spawn(server);
         let clients = tokio::task::spawn_blocking(move || {
             let connect = || std::net::TcpStream::connect(address).expect("connect");
@@ -317,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_client_is_told_so() {
+    async fn a_rejected_client_gets_503() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("address");
         let mut client = std::net::TcpStream::connect(address).expect("connect");

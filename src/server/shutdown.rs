@@ -1,27 +1,27 @@
-//! One switch that ends everything, and the handles that wait for it.
+//! A shutdown signal and the handles that wait for it.
 
 use tokio::sync::watch;
 
-/// The side that throws the switch, which dropping it does: no server outlives its owner.
+/// The sender of the signal. Dropping it sends the signal too: no server outlives its owner.
 #[derive(Debug)]
 pub struct Trigger {
     _held: watch::Sender<()>,
 }
 
-/// The side that waits; cheap to clone.
+/// The receiver of the signal; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<()>);
 
-/// A new switch.
+/// Creates a signal.
 pub fn switch() -> (Trigger, Shutdown) {
     let (held, receiver) = watch::channel(());
     (Trigger { _held: held }, Shutdown(receiver))
 }
 
 impl Shutdown {
-    /// Completes when the switch is thrown, at once if it already was.
+    /// Waits for the signal; completes at once if it was sent before.
     pub async fn wait(mut self) {
-        // Nothing is ever sent: this ends with the trigger.
+        // Nothing is ever sent: the channel closes with the trigger.
         while self.0.changed().await.is_ok() {}
     }
 }

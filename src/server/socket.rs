@@ -1,6 +1,7 @@
-//! The socket of a connection, as TLS and HTTP read and write it.
+//! The socket of a connection, below TLS and HTTP.
 //!
-//! It is shared with whoever asks whether the client is still there, and it can give back what was read too early.
+//! It is shared with the check for disconnected clients, and it can return bytes that were read
+//! ahead.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The content type of an alert, and the length of one that is not encrypted.
+/// The content type of an alert, and the length of an unencrypted one.
 const ALERT: u8 = 21;
 const ALERT_LENGTH: usize = 7;
 
@@ -18,24 +19,25 @@ const ALERT_LENGTH: usize = 7;
 #[derive(Debug)]
 pub struct Socket {
     stream: Arc<TcpStream>,
-    /// Read already, and not taken yet.
+    /// Bytes read ahead.
     ahead: Vec<u8>,
-    /// Alerts that are to go out as others, as long as nothing is encrypted.
+    /// Replacements of alerts, as long as nothing is encrypted.
     alerts: Vec<(u8, u8)>,
 }
 
 impl Socket {
-    /// Of a stream.
+    /// Wraps a stream.
     pub fn new(stream: TcpStream) -> Self {
         Self { stream: Arc::new(stream), ahead: Vec::new(), alerts: Vec::new() }
     }
 
-    /// The stream below.
+    /// Returns the underlying stream.
     pub(super) fn stream(&self) -> &Arc<TcpStream> {
         &self.stream
     }
 
-    /// Reads until there are `count` bytes, or no more; they are there for the next reader too.
+    /// Peeks at `count` bytes, or fewer at the end of the stream; they remain available to the next
+    /// read.
     ///
     /// # Errors
     ///
@@ -54,12 +56,12 @@ impl Socket {
         Ok(&self.ahead)
     }
 
-    /// From here on alerts that are not encrypted go out as others.
+    /// Replaces these unencrypted alerts from now on.
     pub(super) fn translate_alerts(&mut self, alerts: Vec<(u8, u8)>) {
         self.alerts = alerts;
     }
 
-    /// The alert that stands for this one, if `bytes` are one that is to go out as another.
+    /// Returns the replacement if `bytes` are an alert to replace.
     fn translated(&self, bytes: &[u8]) -> Option<[u8; ALERT_LENGTH]> {
         let mut record = <[u8; ALERT_LENGTH]>::try_from(bytes).ok()?;
         let [ALERT, _, _, 0, 2, _, alert] = &mut record else { return None };
@@ -122,7 +124,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A client that is gone shows when something is written to it. A body that has no bytes for a while only flushes.
+        // A disconnected client only shows on a write, but a body without data only flushes.
         Poll::Ready(match self.stream.take_error()? {
             Some(error) => Err(error),
             None => Ok(()),

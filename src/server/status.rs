@@ -1,8 +1,8 @@
-//! The status page: the facts in the form that is asked for.
+//! The status page, in the requested format.
 //!
-//! `?format=json` and `?format=text` are for programs and terminals; `?refresh=1` lets a browser ask again;
-//! `?labels=1` looks at all series, however many there are, and `?labels=0` at none;
-//! `?explain=LINE` tells what would become of a StatsD line.
+//! `?format=json` and `?format=text` are for programs and terminals; `?refresh=1` makes a browser
+//! reload periodically; `?labels=1` scans all series, however many there are, and `?labels=0` none;
+//! `?explain=LINE` explains a StatsD line. Any other value is an error.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use super::explain;
 use super::query;
 use super::response::{self, Response, nosniff};
 use super::router::{Call, Methods, Router};
-use crate::status::{self, Board, COUNTED, Place};
+use crate::status::{self, Board, COUNTED, PageContext};
 
-/// Where kstatd has it under its own name.
+/// The path under kstatd's own name.
 pub(crate) const PATH: &str = "/status";
 
-/// Where it is under the names of the originals, which have nothing below this.
-pub(crate) const PATH_BESIDE: &str = "/kstatd/status";
+/// The path under the names of the originals, which have nothing below this prefix.
+pub(crate) const PREFIXED_PATH: &str = "/kstatd/status";
 
 /// Adds the page.
 pub(crate) fn add(
@@ -28,41 +28,102 @@ pub(crate) fn add(
     path: &'static str,
     profiles: bool,
 ) -> Router {
-    let (board, place) = (Arc::clone(board), Place { path, profiles });
+    let (board, place) = (Arc::clone(board), PageContext { path, profiles });
     router.at_async(path, Methods::Read, move |call| answer(Arc::clone(&board), place, call))
 }
 
-async fn answer(board: Arc<Board>, place: Place, call: Call) -> Response {
-    let parameter = |name| query::first(call.query(), name);
-    let line = match explain::line(call.query(), "explain") {
-        Ok(line) => line,
+/// The formats of the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Html,
+    Json,
+    Text,
+}
+
+/// The parameters of a request.
+struct Question {
+    form: Form,
+    refresh: bool,
+    /// Scans all series if true, none if false; unset, only if they are few.
+    labels: Option<bool>,
+    explain: Option<Vec<u8>>,
+}
+
+impl Question {
+    /// Parses the parameters.
+    ///
+    /// # Errors
+    ///
+    /// The first invalid parameter.
+    fn read(text: &str) -> Result<Self, String> {
+        let flag = |name| match query::first(text, name).as_deref() {
+            None | Some("") => Ok(None),
+            Some("0") => Ok(Some(false)),
+            Some("1") => Ok(Some(true)),
+            Some(value) => Err(query::invalid_parameter(name, value, "0 or 1")),
+        };
+        let form = match query::first(text, "format").as_deref() {
+            None | Some("" | "html") => Form::Html,
+            Some("json") => Form::Json,
+            Some("text") => Form::Text,
+            Some(value) => {
+                return Err(query::invalid_parameter("format", value, "html, json or text"));
+            }
+        };
+        let (refresh, labels) = (flag("refresh")?.unwrap_or(false), flag("labels")?);
+        Ok(Self { form, refresh, labels, explain: explain::line(text, "explain")? })
+    }
+}
+
+async fn answer(board: Arc<Board>, place: PageContext, call: Call) -> Response {
+    let question = match Question::read(call.query()) {
+        Ok(question) => question,
         Err(error) => return response::error(400, format!("{error}\n")),
     };
     let mut facts = board.facts();
     let is_small = || facts.statsd.as_ref().is_some_and(|statsd| statsd.series <= COUNTED);
-    let counts = match parameter("labels").as_deref() {
-        None | Some("") => is_small(),
-        Some(word) => word != "0",
-    };
-    if counts {
+    if question.labels.unwrap_or_else(is_small) {
         facts.cardinality = board.cardinality().await;
     }
-    if let Some(line) = line {
+    if let Some(line) = question.explain {
         facts.explanation = board.explain(line, false).await;
     }
-    let answer = match parameter("format").as_deref() {
-        None | Some("" | "html") => {
-            let page = status::page(&facts, place, parameter("refresh").is_some());
+    let answer = match question.form {
+        Form::Html => {
+            let page = status::page(&facts, place, question.refresh);
             let policy = HeaderValue::from_static(status::policy());
             response::header(response::html(page), CONTENT_SECURITY_POLICY, policy)
         }
-        Some("json") => match serde_json::to_vec(&facts) {
+        Form::Json => match serde_json::to_vec(&facts) {
             Ok(json) => response::with_type(200, "application/json", Body::whole(json)),
             Err(error) => return response::error(500, format!("{error}\n")),
         },
-        Some("text") => response::text(200, status::text(&facts)),
-        Some(_) => return response::error(400, "format must be html, json or text\n"),
+        Form::Text => response::text(200, status::text(&facts)),
     };
     let answer = response::header(answer, CACHE_CONTROL, HeaderValue::from_static("no-store"));
     nosniff(response::header(answer, REFERRER_POLICY, HeaderValue::from_static("no-referrer")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_parameters_are_named() {
+        let read = |query: &str| {
+            Question::read(query).map(|question| (question.form, question.refresh, question.labels))
+        };
+        assert_eq!(read(""), Ok((Form::Html, false, None)));
+        assert_eq!(read("format=&refresh=&labels="), Ok((Form::Html, false, None)));
+        assert_eq!(read("format=json&refresh=1&labels=0"), Ok((Form::Json, true, Some(false))));
+        for (query, value, wanted) in [
+            ("format=nonsense", "format=\"nonsense\"", "html, json or text"),
+            ("format=%ff", "format=\"\u{fffd}\"", "html, json or text"),
+            ("labels=2", "labels=\"2\"", "0 or 1"),
+            ("refresh=%3Cx%3E", "refresh=\"<x>\"", "0 or 1"),
+        ] {
+            let error = read(query).expect_err(query);
+            assert!(error.contains(value) && error.contains(wanted), "{query}: {error}");
+        }
+    }
 }

@@ -1,18 +1,18 @@
-//! Time of the StatsD side: nanoseconds and ticks since start.
+//! The clock of the StatsD pipeline: nanoseconds and ticks since start.
 //!
-//! Everything that ages (time to live, quantile windows, creation times) reads this clock and no other, so that a test
-//! can set it. It knows nothing of series.
+//! Everything that ages (time to live, quantile windows, creation times) reads this clock only, so a test can
+//! set the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds in a [`Moment::tick`].
+/// Nanoseconds per [`Moment::tick`].
 pub(crate) const TICK_NANOS: u64 = 100_000_000;
-/// Ticks in a second.
+/// Ticks per second.
 pub(crate) const TICKS_PER_SECOND: u32 = (1_000_000_000 / TICK_NANOS) as u32;
 
-/// A clock that either runs or is moved by hand. Clones show the same time.
+/// A clock that either runs or is advanced by hand. Clones share the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<Inner>);
 
@@ -29,42 +29,45 @@ enum Source {
     Manual(AtomicU64),
 }
 
-/// A point in time, as distance from the start.
+/// A point in time, as the distance from the start of the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
 
 impl Moment {
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub(crate) const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// Whole minutes since the start.
+    /// Returns the whole minutes since the start.
     pub(crate) const fn minute(self) -> u64 {
         self.0 / 60_000_000_000
     }
 
-    /// Tenths of a second since the start, from 1 on so that 0 can mean "never". Saturates after 13 years.
+    /// Returns the tenths of a second since the start, counted from 1 so that 0 can mean "never". Saturates
+    /// after 13 years.
     pub(crate) const fn tick(self) -> u32 {
         let tick = self.0 / TICK_NANOS + 1;
         if tick < u32::MAX as u64 { tick as u32 } else { u32::MAX }
     }
 }
 
-/// A time to live in ticks, rounded up; 0 for "for ever" and for anything beyond the range of ticks.
+/// Converts a time to live to ticks, rounded up. Returns 0, which means forever, for zero and for values
+/// beyond the range of ticks.
 pub(crate) fn ticks(life: Duration) -> u32 {
     let ticks = life.as_nanos().div_ceil(u128::from(TICK_NANOS));
     u32::try_from(ticks).unwrap_or(0)
 }
 
 impl Clock {
-    /// A clock that runs.
+    /// Returns a clock that runs with the system's monotonic time.
     #[must_use]
     pub fn system() -> Self {
         Self::with(Source::Running(Instant::now()))
     }
 
-    /// A clock that stands until [`Clock::advance`] moves it. Nothing expires by itself then.
+    /// Returns a clock that only [`Clock::advance`] moves. A pipeline with such a clock does not expire
+    /// series on its own.
     #[must_use]
     pub fn manual() -> Self {
         Self::with(Source::Manual(AtomicU64::new(0)))
@@ -75,13 +78,13 @@ impl Clock {
         Self(Arc::new(Inner { epoch, source }))
     }
 
-    /// Whether this clock stands until it is moved.
+    /// Returns true if only [`Clock::advance`] moves this clock.
     #[must_use]
     pub fn is_manual(&self) -> bool {
         matches!(self.0.source, Source::Manual(_))
     }
 
-    /// Moves a manual clock; a running one goes on as before.
+    /// Advances a manual clock. Has no effect on a running one.
     pub fn advance(&self, by: Duration) {
         if let Source::Manual(now) = &self.0.source {
             let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
@@ -96,7 +99,7 @@ impl Clock {
         })
     }
 
-    /// Wall-clock time of a tick since the Unix epoch.
+    /// Returns the wall-clock time of a tick, since the Unix epoch.
     pub(crate) fn wall(&self, tick: u32) -> Duration {
         self.0.epoch + Duration::from_nanos(u64::from(tick.saturating_sub(1)) * TICK_NANOS)
     }
@@ -107,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_is_rounded_up_to_ticks() {
+    fn a_time_to_live_is_rounded_up_to_ticks() {
         assert_eq!(ticks(Duration::ZERO), 0);
         assert_eq!(ticks(Duration::from_nanos(1)), 1);
         assert_eq!(ticks(Duration::from_millis(100)), 1);

@@ -1,9 +1,8 @@
-//! From bytes of a listener to changed series, on the thread that received them.
+//! Applies received lines to series, on the thread that received them.
 //!
-//! A [`Worker`] belongs to one listening thread, whichever listeners that thread reads from. A line of the dominant shape whose key it knows costs one look-up and
-//! one change of a cell; everything else is parsed, mapped and resolved, and remembered if it can be. Each line and each
-//! sample ends in exactly one outcome of the ledger. Sockets are the business of [`super::receive::net`] and [`super::receive::tcp`],
-//! membership that of the registry.
+//! Each receiving thread has one [`Worker`] for all its listeners. A line of the most common form with a
+//! cached key costs one look-up and one change of a cell. Any other line is parsed, mapped and resolved, and
+//! its key is cached if possible. Each line and each sample is counted with exactly one outcome.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,124 +13,130 @@ use super::line::{self, Event, SampleError, SimpleKind, SimpleLine, split_simple
 use super::line_log;
 use super::metrics::{Count, EventType, LineOutcome, Listener, SampleOutcome};
 use super::series::cell::Handle;
-use super::series::keys::{KeyTable, Known, MAX_TREATMENTS};
+use super::series::key_cache::{CachedLine, KeyCache, MAX_PLANS};
 use crate::go;
+use crate::util::work_counter;
 
 mod apply;
+#[cfg(test)]
+mod cost_tests;
 mod shared;
 
-use apply::{Change, Core, Route, Target};
-pub(crate) use apply::{new_series, render_labels};
-pub(crate) use shared::{Loaded, Shared};
-use shared::{Op, Treatment};
+use apply::{Applier, Change, Route, Target};
+pub(crate) use apply::{Mapping, new_series, render_labels};
+pub(crate) use shared::{LoadedMapping, Shared};
+use shared::{Op, UpdatePlan};
 
-/// The state of one ingest thread.
+/// The ingest state of one receiving thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    core: Core,
-    keys: KeyTable,
-    treatments: Vec<Treatment>,
-    treatment_numbers: HashMap<Treatment, u16>,
+    applier: Applier,
+    key_cache: KeyCache,
+    /// True if the number of cached keys may have changed since the last batch.
+    cache_changed: bool,
+    reported_keys: i64,
+    plans: Vec<UpdatePlan>,
+    plan_indexes: HashMap<UpdatePlan, u16>,
 }
 
 impl Worker {
     pub(crate) fn new(shared: &Arc<Shared>, listener: Listener) -> Self {
         Self {
-            core: Core::new(shared, listener),
-            keys: KeyTable::new(shared.key_cache_size),
-            treatments: Vec::new(),
-            treatment_numbers: HashMap::new(),
+            applier: Applier::new(shared, listener),
+            key_cache: KeyCache::new(shared.key_cache_size),
+            cache_changed: false,
+            reported_keys: 0,
+            plans: Vec::new(),
+            plan_indexes: HashMap::new(),
         }
     }
 
-    /// Begins a batch: reads the clock and takes up a mapping loaded since. Call it after the bytes have arrived, so
-    /// that what was sent after a reload is mapped by it.
+    /// Begins a batch: reads the clock and switches to a reloaded mapping. Must be called after the bytes
+    /// have arrived, so that lines sent after a reload use the new mapping.
     pub(crate) fn begin(&mut self) {
-        self.core.now = self.core.shared.registry.clock.now();
-        self.core.verbose = tracing::enabled!(tracing::Level::DEBUG);
-        if self.core.shared.mapping.load().generation != self.core.loaded.generation {
-            // What was counted is of the rules that there were.
-            self.core.loaded.hits.drain(&mut self.core.tally.rules);
-            self.core.loaded = self.core.shared.mapping.load_full();
-            if let Some(cache) = &mut self.core.cache {
-                cache.clear();
-            }
-            self.forget();
+        self.applier.now = self.applier.shared.registry.clock.now();
+        self.applier.verbose = tracing::enabled!(tracing::Level::DEBUG);
+        if self.applier.shared.mapping.load().generation != self.applier.loaded.generation {
+            // The counts belong to the rules of the old mapping.
+            self.applier.loaded.hits.drain(&mut self.applier.tally.rules);
+            self.applier.loaded = self.applier.shared.mapping.load_full();
+            self.clear_cache();
         }
     }
 
-    fn forget(&mut self) {
-        self.keys.clear();
-        self.treatments.clear();
-        self.treatment_numbers.clear();
+    fn clear_cache(&mut self) {
+        self.cache_changed = true;
+        self.key_cache.clear();
+        self.plans.clear();
+        self.plan_indexes.clear();
     }
 
-    /// Ends a batch: what was counted becomes visible, what is to be relayed is handed over.
+    /// Ends a batch: publishes its counts and passes its lines to the relay.
     pub(crate) fn end(&mut self) {
-        let core = &mut self.core;
-        if let Some(relay) = &core.shared.relay
-            && !core.relayed.is_empty()
+        let applier = &mut self.applier;
+        if let Some(relay) = &applier.shared.relay
+            && !applier.relayed.is_empty()
         {
-            relay.send(std::mem::take(&mut core.relayed));
+            relay.send(std::mem::take(&mut applier.relayed));
         }
-        let metrics = &core.shared.metrics;
-        if let Some(cache) = &core.cache {
-            let length = cache.len() as i64;
-            if length != core.cache_length {
-                metrics.cache_length.fetch_add(length - core.cache_length, Ordering::Relaxed);
-                core.cache_length = length;
-            }
+        let metrics = &applier.shared.metrics;
+        if std::mem::take(&mut self.cache_changed) {
+            let known = self.key_cache.len() as i64;
+            metrics.cached_keys.fetch_add(known - self.reported_keys, Ordering::Relaxed);
+            self.reported_keys = known;
         }
-        metrics.queue.add(core.tally.mapped_events(), core.now);
-        core.loaded.hits.drain(&mut core.tally.rules);
-        metrics.drain(&mut core.tally, core.listener);
+        applier.loaded.hits.drain(&mut applier.tally.rules);
+        metrics.drain(&mut applier.tally, applier.listener);
     }
 
-    /// Counts for this listener what comes from here on.
-    pub(crate) fn serve(&mut self, listener: Listener) {
-        if self.core.listener != listener {
+    /// Sets the listener that the following lines are counted for.
+    pub(crate) fn set_listener(&mut self, listener: Listener) {
+        if self.applier.listener != listener {
             self.end();
-            self.core.listener = listener;
+            self.applier.listener = listener;
         }
     }
 
-    /// What comes from here on was sent from this address.
+    /// Sets the address that the following lines were sent from.
     #[inline]
-    pub(crate) fn come_from(&mut self, address: Option<IpAddr>) {
-        self.core.origin.set_address(address);
+    pub(crate) fn set_sender(&mut self, address: Option<IpAddr>) {
+        self.applier.origin.set_address(address);
     }
 
-    /// Puts the worker in order after a panic in the midst of a line: what it remembered goes, what it counted stays.
+    /// Restores a consistent state after a panic in the middle of a line: clears the key cache and publishes
+    /// the counts.
     pub(crate) fn recover(&mut self) {
-        self.forget();
-        if let Some(cache) = &mut self.core.cache {
-            cache.clear();
-        }
+        self.clear_cache();
         self.end();
     }
 
-    /// A datagram: lines between line feeds.
+    /// Applies a datagram of lines separated by line feeds.
     pub(crate) fn datagram(&mut self, bytes: &[u8]) {
-        let count = match self.core.listener {
+        let count = match self.applier.listener {
             Listener::Unixgram => Count::UnixgramPackets,
             _ => Count::UdpPackets,
         };
-        self.core.tally.add(count, 1);
-        if self.core.verbose {
-            line_log::datagram(self.core.listener, bytes, self.core.shared.flags);
+        self.applier.tally.add(count, 1);
+        if let Some(weight) = self.applier.tally.datagrams.sample(1) {
+            let Applier { shared, origin, now, .. } = &self.applier;
+            shared.datagram_senders.note(origin.address(), bytes, weight, *now);
+        }
+        if self.applier.verbose {
+            line_log::datagram(self.applier.listener, bytes, self.applier.shared.flags);
         }
         self.lines(bytes);
     }
 
-    /// A line of a stream, without its line feed.
+    /// Applies a line of a stream, without its line feed.
     pub(crate) fn stream_line(&mut self, line: &[u8]) {
-        if self.core.verbose {
-            line_log::line(self.core.listener, line, self.core.shared.flags);
+        if self.applier.verbose {
+            line_log::line(self.applier.listener, line, self.applier.shared.flags);
         }
         self.line(line);
     }
 
-    /// Lines separated by line feeds; what follows the last one is a line too, even if it is empty.
+    /// Applies lines separated by line feeds. The bytes after the last line feed are a line too, even if they
+    /// are empty.
     pub(crate) fn lines(&mut self, bytes: &[u8]) {
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', bytes) {
@@ -141,99 +146,100 @@ impl Worker {
         self.line(bytes.get(start..).unwrap_or_default());
     }
 
-    /// One line, without its line feed.
+    /// Applies one line, without its line feed.
     #[inline]
     pub(crate) fn line(&mut self, line: &[u8]) {
         if line.is_empty() {
-            return self.core.tally.line(LineOutcome::Empty);
+            return self.applier.tally.line(LineOutcome::Empty);
         }
-        if let Some(relay) = &self.core.shared.relay {
+        if let Some(relay) = &self.applier.shared.relay {
             if relay.fits(line) {
-                self.core.relayed.push(line);
+                self.applier.relayed.push(line);
             } else {
-                self.core.tally.add(Count::RelayLongLines, 1);
+                self.applier.tally.add(Count::RelayLongLines, 1);
             }
         }
+        work_counter::add(line.len());
         let simple = split_simple(line);
         if let Some(simple) = &simple {
-            let fingerprint = self.keys.fingerprint(simple);
-            if let Some(known) = self.keys.get(fingerprint)
-                && self.known_line(simple, known)
+            let fingerprint = self.key_cache.fingerprint(simple);
+            if let Some(known) = self.key_cache.get(fingerprint)
+                && self.apply_cached(simple, known)
             {
                 return;
             }
-            return self.long_way(line, Some((*simple, fingerprint)));
+            return self.parse_line(line, Some((*simple, fingerprint)));
         }
-        self.long_way(line, None);
+        self.parse_line(line, None);
     }
 
-    /// Applies a line that leads to `known`; `false` if it does not any more, or if its value needs a second look.
+    /// Applies a line with a cached key. Returns false if the entry is stale or the value needs the full
+    /// parser.
     #[inline]
-    fn known_line(&mut self, line: &SimpleLine<'_>, known: Known) -> bool {
-        let Some(treatment) = self.treatments.get(known.treatment as usize) else {
+    fn apply_cached(&mut self, line: &SimpleLine<'_>, known: CachedLine) -> bool {
+        let Some(plan) = self.plans.get(known.plan as usize) else {
             return false;
         };
         let Ok(number) = go::float::parse(line.value) else {
             return false;
         };
-        let core = &mut self.core;
+        let applier = &mut self.applier;
         let outcome = if let Some(handle) = known.handle {
-            let value = treatment.series_value(treatment.event_value(number));
-            let change = match treatment.op {
-                // The long way says why, in the log and among the examples.
+            let value = plan.series_value(plan.event_value(number));
+            let change = match plan.op {
+                // The full parser logs the reason and records an example.
                 Op::Add if value < 0.0 => return false,
-                // NaN is noted in the family, which only the long way knows.
+                // The full parser marks the family as containing NaN.
                 Op::Add if value.is_nan() => return false,
                 Op::Add => Change::Add(value),
-                Op::Level if matches!(line.value.first(), Some(b'+' | b'-')) => Change::Move(value),
-                Op::Level => Change::Set(value),
-                Op::Observe => Change::Observe(value, treatment.weight),
+                Op::SetOrAdd if matches!(line.value.first(), Some(b'+' | b'-')) => {
+                    Change::AddSigned(value)
+                }
+                Op::SetOrAdd => Change::Set(value),
+                Op::Observe => Change::Observe { value, weight: plan.weight },
             };
-            if !core.change(handle, change, treatment.ttl) {
+            if !applier.change(handle, change, plan.ttl) {
                 return false;
             }
-            core.tally.event(treatment.event_type(), treatment.weight);
+            applier.tally.event(plan.event_type(), plan.weight);
             SampleOutcome::Accepted
         } else {
             SampleOutcome::DroppedByRule
         };
-        let tally = &mut core.tally;
+        let tally = &mut applier.tally;
         tally.line(LineOutcome::Sampled);
         tally.add(Count::Samples, 1);
         tally.sample(outcome);
-        let action = match (known.handle, treatment.rule) {
+        let action = match (known.handle, plan.rule) {
             (None, _) => Count::ActionDrop,
             (Some(_), Some(_)) => Count::ActionMap,
             (Some(_), None) => Count::Unmapped,
         };
-        tally.add(action, treatment.weight);
-        match treatment.rule {
-            Some(rule) => tally.rule(rule, treatment.weight),
+        tally.add(action, plan.weight);
+        match plan.rule {
+            Some(rule) => tally.rule(rule, plan.weight),
             None => {
-                if let Some(events) = tally.unmapped.choose(treatment.weight) {
-                    core.shared.metrics.examples.unmapped(line.key, events);
+                if let Some(events) = tally.unmapped_sampler.sample(plan.weight) {
+                    applier.shared.metrics.examples.record_unmapped(line.key, events);
                 }
             }
         }
-        tally.add(Count::Tags, u64::from(treatment.has_tags));
-        tally.add(Count::TagErrors, u64::from(treatment.tag_errors));
-        if core.cache.is_some() {
-            tally.add(Count::CacheGets, treatment.weight);
-            tally.add(Count::CacheHits, treatment.weight);
-        }
+        tally.add(Count::Tags, u64::from(plan.has_tags));
+        tally.add(Count::TagErrors, u64::from(plan.tag_errors));
+        tally.add(Count::CacheGets, plan.weight);
         true
     }
 
-    /// Parses, maps and resolves a line, and remembers it if it can go the short way next time.
-    fn long_way(
+    /// Parses, maps and resolves a line, and caches its key if the fast path can handle such lines.
+    fn parse_line(
         &mut self,
         line: &[u8],
-        simple: Option<(SimpleLine<'_>, super::series::keys::Fingerprint)>,
+        simple: Option<(SimpleLine<'_>, super::series::key_cache::Fingerprint)>,
     ) {
-        let flags = self.core.shared.flags;
-        self.core.origin.read_container(line);
+        let flags = self.applier.shared.flags;
+        self.applier.origin.read_container(line);
         let mut sink = Sink {
-            core: &mut self.core,
+            applier: &mut self.applier,
             pending: None,
             samples: 0,
             events: 0,
@@ -241,19 +247,23 @@ impl Worker {
             tag_errors: 0,
             tags: 0,
             known: None,
-            route: None,
-            refused: None,
+            routes: [const { None }; EventType::ALL.len()],
+            rejection_reason: None,
         };
         line::parse(line, flags, &mut sink);
         sink.finish_sample();
-        sink.finish_route();
-        if let Some(reason) = sink.refused {
-            sink.core.shared.metrics.examples.refuse(reason, line);
+        sink.finish_routes();
+        if let Some(reason) = sink.rejection_reason {
+            sink.applier.shared.metrics.examples.record_rejected(reason, line);
         }
         let (samples, events, errors, tag_errors, tags, known) =
             (sink.samples, sink.events, sink.errors, sink.tag_errors, sink.tags, sink.known);
-        self.core.tally.line(if samples > 0 { LineOutcome::Sampled } else { LineOutcome::Refused });
-        let (Some((simple, fingerprint)), Some(learned)) = (simple, known) else {
+        self.applier.tally.line(if samples > 0 {
+            LineOutcome::Sampled
+        } else {
+            LineOutcome::Rejected
+        });
+        let (Some((simple, fingerprint)), Some(line)) = (simple, known) else {
             return;
         };
         if samples != 1 || events != 1 || errors > 0 {
@@ -262,14 +272,14 @@ impl Worker {
         let Ok(tag_errors) = u32::try_from(tag_errors) else {
             return;
         };
-        self.learn(&simple, fingerprint, learned, tag_errors, tags > 0);
+        self.cache_line(&simple, fingerprint, line, tag_errors, tags > 0);
     }
 
-    fn learn(
+    fn cache_line(
         &mut self,
         simple: &SimpleLine<'_>,
-        fingerprint: super::series::keys::Fingerprint,
-        learned: Learned,
+        fingerprint: super::series::key_cache::Fingerprint,
+        line: CacheableLine,
         tag_errors: u32,
         has_tags: bool,
     ) {
@@ -281,80 +291,85 @@ impl Worker {
             },
             _ => 1.0,
         };
-        let treatment =
-            Treatment { divisor: f64::to_bits(divisor), tag_errors, has_tags, ..learned.treatment };
-        // The short way must give what the parser gave; where it does not, the line keeps to the long one.
+        let plan = UpdatePlan { divisor: f64::to_bits(divisor), tag_errors, has_tags, ..line.plan };
+        // The fast path must compute the same value as the parser; otherwise the line is not cached.
         let agrees = go::float::parse(simple.value)
-            .is_ok_and(|number| treatment.event_value(number).to_bits() == learned.value.to_bits());
+            .is_ok_and(|number| plan.event_value(number).to_bits() == line.value.to_bits());
         if !agrees {
             return;
         }
-        if self.treatments.len() >= MAX_TREATMENTS
-            && !self.treatment_numbers.contains_key(&treatment)
-        {
-            self.forget();
+        if self.plans.len() >= MAX_PLANS && !self.plan_indexes.contains_key(&plan) {
+            self.clear_cache();
         }
-        let treatments = &mut self.treatments;
-        let number = *self.treatment_numbers.entry(treatment).or_insert_with(|| {
-            treatments.push(treatment);
-            (treatments.len() - 1) as u16
+        let plans = &mut self.plans;
+        let number = *self.plan_indexes.entry(plan).or_insert_with(|| {
+            plans.push(plan);
+            (plans.len() - 1) as u16
         });
-        let known = Known { handle: learned.handle, treatment: number };
-        let core = &self.core;
-        let evicted = self.keys.insert(fingerprint, known, |known| core.is_alive(known));
+        let known = CachedLine { handle: line.handle, plan: number };
+        let applier = &self.applier;
+        self.cache_changed = true;
+        let evicted = self.key_cache.insert(fingerprint, known, |known| applier.is_alive(known));
         if evicted > 0 {
-            core.shared.metrics.key_evictions.fetch_add(evicted as u64, Ordering::Relaxed);
+            applier.shared.metrics.key_evictions.fetch_add(evicted as u64, Ordering::Relaxed);
         }
     }
 }
 
-/// A line that can go the short way.
+/// A line that the fast path can handle.
 #[derive(Clone, Copy, Debug)]
-struct Learned {
+struct CacheableLine {
     handle: Option<Handle>,
-    treatment: Treatment,
-    /// Value of the event, as the parser gave it.
+    plan: UpdatePlan,
+    /// The value of the event according to the parser.
     value: f64,
 }
 
-/// Takes what the parser says about one line.
+/// Applies the events of one line.
 struct Sink<'w> {
-    core: &'w mut Core,
-    /// The sample that was begun last and what became of it so far.
+    applier: &'w mut Applier,
+    /// The outcome of the current sample, if there is a sample and if it has an outcome yet.
     pending: Option<Option<SampleOutcome>>,
     samples: u64,
     events: u64,
     errors: u64,
     tag_errors: u64,
     tags: u64,
-    known: Option<Learned>,
-    /// Of the last event.
-    route: Option<Route>,
-    /// Why something of the line was refused.
-    refused: Option<&'static str>,
+    known: Option<CacheableLine>,
+    /// The series for each event type of this line.
+    routes: [Option<Route>; EventType::ALL.len()],
+    /// The last reason for which a part of the line was rejected.
+    rejection_reason: Option<&'static str>,
 }
 
 impl Sink<'_> {
-    /// Reports what a route has collected.
-    fn finish_route(&mut self) {
-        if let Some(route) = self.route.take()
-            && route.conflicts > 0
-        {
-            let metrics = &self.core.shared.metrics;
-            metrics.conflict(route.kind, &route.mapping.name, route.conflicts);
+    /// Reports the counts that the routes have collected.
+    fn finish_routes(&mut self) {
+        let Shared { metrics, registry, .. } = &*self.applier.shared;
+        for route in self.routes.iter().flatten() {
+            if route.conflicts > 0 {
+                metrics.conflict(route.kind, &route.mapping.name, route.conflicts);
+            }
+            if route.rejected_again > 0 {
+                registry.record_violations(
+                    &route.mapping.name,
+                    &route.exceeded,
+                    route.rejected_again,
+                );
+            }
         }
     }
 
-    /// Enters the outcome of the last sample in the ledger.
+    /// Counts the outcome of the current sample.
     fn finish_sample(&mut self) {
         if let Some(outcome) = self.pending.take() {
-            self.core.tally.sample(outcome.unwrap_or(SampleOutcome::NoEvent));
+            self.applier.tally.sample(outcome.unwrap_or(SampleOutcome::NoEvent));
         }
     }
 
     fn outcome(&mut self, outcome: SampleOutcome) {
-        if outcome.is_refused() {
-            self.refused = Some(outcome.as_str());
+        if outcome.is_rejected() {
+            self.rejection_reason = Some(outcome.as_str());
         }
         if let Some(pending) = &mut self.pending
             && *pending != Some(SampleOutcome::Accepted)
@@ -370,14 +385,17 @@ impl line::Sink for Sink<'_> {
         if event.weight == 0 {
             return self.outcome(SampleOutcome::NoEvent);
         }
-        if event.same_series && self.route.is_some() {
-            self.core.same_mapping(event.weight);
-        } else {
-            self.finish_route();
-            self.route = Some(self.core.route(event));
-        }
-        let Some(route) = &mut self.route else { return };
-        let outcome = self.core.apply(route, event);
+        self.applier.tally.add(Count::CacheGets, event.weight);
+        let kind = EventType::of(event.kind);
+        let [counter, gauge, observer, set] = &mut self.routes;
+        let route = match kind {
+            EventType::Counter => counter,
+            EventType::Gauge => gauge,
+            EventType::Observer => observer,
+            EventType::Set => set,
+        };
+        let route = route.get_or_insert_with(|| self.applier.route(kind, event));
+        let outcome = self.applier.apply(route, event);
         self.known = match (outcome, route.target) {
             (SampleOutcome::Accepted, Target::Series(handle)) if route.kind != EventType::Set => {
                 Some(Some(handle))
@@ -385,7 +403,7 @@ impl line::Sink for Sink<'_> {
             (SampleOutcome::DroppedByRule, _) => Some(None),
             _ => None,
         }
-        .map(|handle| Learned { handle, treatment: route.treatment, value: event.value });
+        .map(|handle| CacheableLine { handle, plan: route.plan, value: event.value });
         self.outcome(outcome);
     }
 
@@ -393,32 +411,32 @@ impl line::Sink for Sink<'_> {
         self.finish_sample();
         self.samples += 1;
         self.pending = Some(None);
-        self.core.tally.add(Count::Samples, 1);
+        self.applier.tally.add(Count::Samples, 1);
     }
 
     fn sample_error(&mut self, reason: SampleError, count: u64) {
         self.errors += 1;
         self.outcome(SampleOutcome::Malformed(reason));
-        self.core.tally.sample_error(reason, count);
+        self.applier.tally.sample_error(reason, count);
     }
 
     fn tag_errors(&mut self, count: u64) {
         self.tag_errors += count;
-        self.core.tally.add(Count::TagErrors, count);
+        self.applier.tally.add(Count::TagErrors, count);
     }
 
     fn tags(&mut self) {
         self.tags += 1;
-        self.core.tally.add(Count::Tags, 1);
+        self.applier.tally.add(Count::Tags, 1);
     }
 
     fn dogstatsd_event(&mut self) {
         self.errors += 1;
-        self.core.tally.add(Count::DogstatsdEvents, 1);
+        self.applier.tally.add(Count::DogstatsdEvents, 1);
     }
 
     fn dogstatsd_service_check(&mut self) {
         self.errors += 1;
-        self.core.tally.add(Count::DogstatsdServiceChecks, 1);
+        self.applier.tally.add(Count::DogstatsdServiceChecks, 1);
     }
 }

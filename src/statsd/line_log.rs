@@ -1,63 +1,95 @@
-//! Lines as they arrive and what is wrong with them, for `--log.level=debug`.
+//! Logs lines as they arrive, with the reasons for rejections, for `--log.level=debug`.
 //!
-//! Called only while that level is on, with what a listener has received, before it is counted. Lines are parsed a
-//! second time for it, so that the way that every line takes has nothing to do with logging. What the mapping and the
-//! registry refuse is logged where it is refused.
+//! Each line produces one record regardless of its length and its errors, so the log grows in proportion to
+//! the input. Lines are parsed a second time for the log, which keeps logging off the fast path. Rejections
+//! by the mapping and the registry are logged there.
 
 use super::line::{self, Event, ParserFlags, SampleError};
 use super::metrics::Listener;
 
-/// Logs one line, without its line feed, and the reasons for what is refused of it.
+/// The maximum number of bytes logged per line.
+const MAX_TEXT: usize = 512;
+/// The maximum number of lines logged per datagram. Only datagrams with lines shorter than 60 bytes can have
+/// more.
+const MAX_LINES: usize = 1_000;
+
+/// Logs one line, without its line feed, and the reasons for rejections.
 pub(crate) fn line(listener: Listener, line: &[u8], flags: ParserFlags) {
-    let text = String::from_utf8_lossy(line);
-    tracing::debug!(proto = listener.as_str(), line = &*text, "Incoming line");
-    line::parse(line, flags, &mut Reasons { line: &text });
+    let mut reasons = Reasons::default();
+    line::parse(line, flags, &mut reasons);
+    let refused = reasons.text();
+    let shown = String::from_utf8_lossy(line.get(..MAX_TEXT).unwrap_or(line));
+    let cut = (line.len() > MAX_TEXT).then_some(line.len());
+    let refused = (!refused.is_empty()).then_some(refused.as_str());
+    tracing::debug!(
+        proto = listener.as_str(),
+        line = &*shown,
+        bytes = cut,
+        refused,
+        "Incoming line"
+    );
 }
 
-/// Logs all lines of a datagram.
+/// Logs the non-empty lines of a datagram.
 pub(crate) fn datagram(listener: Listener, bytes: &[u8], flags: ParserFlags) {
-    for bytes in bytes.split(|byte| *byte == b'\n') {
+    let mut lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    for bytes in lines.by_ref().take(MAX_LINES) {
         line(listener, bytes, flags);
+    }
+    let further = lines.count();
+    if further > 0 {
+        tracing::debug!(
+            proto = listener.as_str(),
+            lines = further,
+            "Further lines of the datagram"
+        );
     }
 }
 
-struct Reasons<'a> {
-    line: &'a str,
+/// The number of times each reason applies to a line.
+#[derive(Default)]
+struct Reasons {
+    errors: [u64; SampleError::ALL.len()],
+    tag_errors: u64,
+    /// The reason if the line is a DogStatsD event or service check.
+    other: Option<&'static str>,
 }
 
-impl line::Sink for Reasons<'_> {
+impl Reasons {
+    /// Formats the reasons, with counts other than 1: `malformed_value:2,tag_error`.
+    fn text(&self) -> String {
+        let errors = SampleError::ALL.into_iter().map(SampleError::as_str).zip(self.errors);
+        let others = [("tag_error", self.tag_errors)].into_iter();
+        let other = self.other.map(|word| (word, 1));
+        let counted = errors.chain(others).chain(other).filter(|(_, count)| *count > 0);
+        let texts = counted.map(|(reason, count)| match count {
+            1 => reason.to_owned(),
+            _ => format!("{reason}:{count}"),
+        });
+        texts.collect::<Vec<_>>().join(",")
+    }
+}
+
+impl line::Sink for Reasons {
     fn event(&mut self, _: &Event<'_>) {}
 
     fn sample(&mut self) {}
 
     fn sample_error(&mut self, reason: SampleError, count: u64) {
-        let what = match reason {
-            SampleError::MalformedLine => "bad line",
-            SampleError::MixedTaggingStyles => "bad line: tags in the name and behind the value",
-            SampleError::NotEnoughPartsAfterColon => "bad line: no type behind the value",
-            SampleError::InvalidExtendedAggregateType => {
-                "bad line: several values of a type that has one"
-            }
-            SampleError::MalformedComponent => "bad component",
-            SampleError::MalformedValue => "bad value",
-            SampleError::InvalidSampleFactor => "bad sampling factor or unknown section",
-            SampleError::MalformedContainerId => "bad container ID",
-            SampleError::IllegalEvent => "Error building event: bad metric type",
-        };
-        tracing::debug!(line = self.line, reason = reason.as_str(), count, "{what}");
+        self.errors[reason as usize] += count;
     }
 
     fn tag_errors(&mut self, count: u64) {
-        tracing::debug!(line = self.line, count, "Empty or malformed tags");
+        self.tag_errors += count;
     }
 
     fn tags(&mut self) {}
 
     fn dogstatsd_event(&mut self) {
-        tracing::debug!(line = self.line, "DogStatsD events are counted, not kept");
+        self.other = Some("dogstatsd_event");
     }
 
     fn dogstatsd_service_check(&mut self) {
-        tracing::debug!(line = self.line, "DogStatsD service checks are counted, not kept");
+        self.other = Some("dogstatsd_service_check");
     }
 }

@@ -1,35 +1,53 @@
-//! The mapping file: from its path to a [`Mapper`], for the pipeline and for the commands that use it without one.
+//! Loads the mapping file into a [`Mapper`], for the pipeline and for the commands that run without one.
 
 use std::path::{Path, PathBuf};
 
-use super::mapper::{Mapper, Problem};
 use crate::config_file;
+use crate::mapper::{Mapper, Problem};
 
-/// Why a mapping file cannot be used.
+/// An error while loading a mapping file.
 #[derive(Debug, thiserror::Error)]
 pub enum MappingError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read mapping file {path}: {reason}", path = path.display())]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What went wrong.
+        /// The error of the system.
         reason: String,
     },
-    /// It is no valid mapping.
+    /// The file is not a valid mapping.
     #[error("mapping file {path} is not valid: {}", Problem::list(problems), path = path.display())]
     Invalid {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Every problem found.
+        /// All problems found.
         problems: Vec<Problem>,
     },
+}
+
+impl MappingError {
+    /// Returns the first problem and the number of further ones.
+    pub(crate) fn first(&self) -> String {
+        match self {
+            Self::Read { reason, .. } => reason.clone(),
+            Self::Invalid { problems, .. } => {
+                let at = |problem: &&Problem| (problem.line, problem.column);
+                let first =
+                    problems.iter().min_by_key(at).map_or_else(String::new, Problem::to_string);
+                match problems.len() {
+                    0 | 1 => first,
+                    count => format!("{first} (and {} more)", count - 1),
+                }
+            }
+        }
+    }
 }
 
 /// Loads a mapping file.
 ///
 /// # Errors
-/// What keeps it from being used.
+/// Fails if the file cannot be read or is invalid.
 pub(crate) fn load(path: &Path) -> Result<Mapper, MappingError> {
     let text = config_file::read(path)
         .map_err(|reason| MappingError::Read { path: path.to_owned(), reason })?;
@@ -37,10 +55,10 @@ pub(crate) fn load(path: &Path) -> Result<Mapper, MappingError> {
         .map_err(|problems| MappingError::Invalid { path: path.to_owned(), problems })
 }
 
-/// The same, with what it warns of in the log.
+/// Loads a mapping file and logs its warnings.
 ///
 /// # Errors
-/// What keeps it from being used.
+/// Fails if the file cannot be read or is invalid.
 pub(crate) fn load_and_warn(path: &Path) -> Result<Mapper, MappingError> {
     let mapper = load(path)?;
     for warning in mapper.warnings() {

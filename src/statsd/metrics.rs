@@ -1,18 +1,18 @@
-//! What the StatsD side counts about itself.
+//! The StatsD pipeline's own metrics.
 //!
-//! An ingest thread counts into a [`Tally`] of its own and adds it to the shared [`Metrics`] once for each batch, so a
-//! line costs no atomic operation. Every line and every sample ends in exactly one outcome. The families that say so
-//! come from [`Metrics::original`] and [`Metrics::ours`].
+//! An ingest thread counts into its own [`Tally`] and adds it to the shared [`Metrics`] once per batch, so a
+//! line needs no atomic operation. Every line and every sample is counted with exactly one outcome.
+//! [`Metrics::original`] and [`Metrics::additional`] return the families.
 
 pub(crate) mod counters;
 mod examples;
 mod families;
-mod queue;
+mod largest_families;
 mod rule_hits;
 
 pub use counters::Listener;
 pub(crate) use counters::{Count, EventType, LineOutcome, Metrics, SampleOutcome, Tally, bump};
+pub(crate) use examples::NameCount;
 pub use families::is_own_name;
-pub(crate) use families::{Context, SocketFacts};
-pub(crate) use queue::EventQueue;
+pub(crate) use families::{FamilyInputs, SocketStats};
 pub(crate) use rule_hits::{RuleHits, number as rule_number};

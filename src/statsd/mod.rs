@@ -1,40 +1,36 @@
-//! The StatsD pipeline: lines in, Prometheus series out.
+//! The StatsD pipeline: receives lines and exposes series.
 //!
-//! [`mod@line`] reads the grammar, [`name`] escapes, [`mapper`] applies the mapping file. The rest lies between the socket
-//! and the exposition: one thread (`intake`) takes what the sockets hold (`datagram`, `tcp`, with `net` below them) in the order in which it
-//! came and hands it to an ingest worker (`ingest`), which leads a known line straight to its numbers (`keys`, `cell`) and asks the `registry` about a new one; `scrape`
-//! writes what is there. A [`Pipeline`] ties them together; [`Offline`] does the same without sockets. This module
-//! knows no Kubernetes.
+//! One thread (`receive`) reads the sockets and passes lines to its ingest worker (`ingest`). The worker
+//! finds the cell of a known line in its key cache (`series::key_cache`). For a new line it runs the parser
+//! ([`mod@line`]) and the mapper ([`crate::mapper`]) and asks `series::registry` for the series. `scrape`
+//! writes the exposition. [`Pipeline`] ties these together; [`Offline`] does the same without sockets.
 
 pub mod line;
-pub mod mapper;
 pub(crate) mod mapping;
-pub(crate) mod name;
 
-mod census;
 mod clock;
-mod expiry;
+mod datagram_senders;
 pub(crate) mod explain;
 mod ingest;
 mod line_log;
-mod mapcache;
-mod meaning;
 mod metrics;
 mod offline;
 mod pipeline;
+mod reasons;
 mod receive;
 mod relay;
 mod reload;
 mod scrape;
 mod series;
+mod series_snapshot;
 mod supervise;
+mod timer_wheel;
 
 pub use clock::Clock;
-pub use mapcache::CacheKind;
 pub use mapping::MappingError;
-pub(crate) use meaning::meaning;
 pub use metrics::{Listener, is_own_name};
 pub use offline::{Offline, OfflineConfig};
 pub use pipeline::{Pipeline, PipelineConfig, ReloadError, SelfMetrics, StartError};
+pub(crate) use reasons::describe_reason;
 pub use relay::RelayConfig;
 pub use series::registry::Reserved;

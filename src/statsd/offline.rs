@@ -1,5 +1,6 @@
-//! The pipeline without sockets: lines from anywhere, the exposition after them.
+//! A StatsD pipeline without sockets, for commands, tests and fuzz targets.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,26 +8,28 @@ use bytes::Bytes;
 use super::clock::Clock;
 use super::ingest::{Shared, Worker};
 use super::line::ParserFlags;
-use super::mapper::Mapper;
-use super::metrics::{Context, Listener};
+use super::metrics::{FamilyInputs, Listener};
 use super::scrape::Scrape;
 use super::series::registry::{Registry, Reserved};
 use crate::exposition::budget::Budget;
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery};
+use crate::mapper::Mapper;
 
-/// How lines are read and kept.
+/// The configuration of an [`Offline`] pipeline.
 #[derive(Clone)]
 pub struct OfflineConfig {
-    /// Which parts of the line grammar are on.
+    /// The optional parts of the line grammar.
     pub flags: ParserFlags,
-    /// Keys of known lines that are remembered; 0 sends every line the long way.
+    /// The number of keys to cache. 0 disables the fast path.
     pub key_cache_size: usize,
-    /// How many series there may be, and what happens beyond.
+    /// The limits on series, and the action when one is exceeded.
     pub budget: Budget,
-    /// Names that belong to somebody else.
+    /// True if a label with an empty value is kept, as in statsd_exporter.
+    pub keep_empty_labels: bool,
+    /// Metric names that are used elsewhere in the exposition.
     pub reserved: Reserved,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
 }
 
@@ -36,6 +39,7 @@ impl Default for OfflineConfig {
             flags: ParserFlags::default(),
             key_cache_size: 1 << 20,
             budget: Budget::default(),
+            keep_empty_labels: true,
             reserved: Arc::new(|_| false),
             clock: Clock::system(),
         }
@@ -52,7 +56,7 @@ impl std::fmt::Debug for OfflineConfig {
     }
 }
 
-/// A registry that is fed by calls.
+/// A registry of series and a worker that applies lines to it.
 #[derive(Debug)]
 pub struct Offline {
     shared: Arc<Shared>,
@@ -60,59 +64,77 @@ pub struct Offline {
 }
 
 impl Offline {
-    /// An empty registry under `mapper`.
+    /// Creates an empty registry with this mapping.
     #[must_use]
     pub fn new(mapper: impl Into<Arc<Mapper>>, config: OfflineConfig) -> Self {
-        let OfflineConfig { flags, key_cache_size, budget, reserved, clock } = config;
-        let registry = Registry::new(clock, reserved, budget, Box::new(|| {}));
+        let OfflineConfig { flags, key_cache_size, budget, keep_empty_labels, reserved, clock } =
+            config;
+        let mut registry = Registry::new(clock, reserved, budget, Box::new(|| {}));
+        registry.keeps_empty_labels = keep_empty_labels;
         let shared = Shared::new(registry, mapper, flags);
         let shared = Arc::new(Shared { key_cache_size, ..shared });
         let worker = Worker::new(&shared, Listener::Direct);
         Self { shared, worker }
     }
 
-    /// One line, without its line feed. Returns why it, or a part of it, had no effect: words of the ledger, each once.
-    /// `tag_error` alone says that the line counts and has lost a tag.
+    /// Applies one line, without its line feed. Returns the distinct reasons for which the line or a part of
+    /// it was rejected. With `tag_error` alone, the line took effect without a tag.
     pub fn line(&mut self, line: &[u8]) -> Vec<&'static str> {
-        let before = self.shared.metrics.refusals();
+        let before = self.shared.metrics.rejections();
         self.worker.begin();
         self.worker.line(line);
         self.worker.end();
-        let after = self.shared.metrics.refusals();
+        let after = self.shared.metrics.rejections();
         let mut words: Vec<_> = before
             .iter()
             .zip(&after)
             .filter(|((_, before), (_, after))| before != after)
             .map(|(_, (word, _))| *word)
             .collect();
-        // Reasons of samples are reasons of lines as well.
+        // A reason can apply to samples and to lines.
         let mut seen = std::collections::HashSet::new();
         words.retain(|word| seen.insert(*word));
         words
     }
 
-    /// Every word that [`Offline::line`] can answer.
+    /// Returns every reason that [`Offline::line`] can return.
     #[must_use]
-    pub fn refusal_words(&self) -> Vec<&'static str> {
-        self.shared.metrics.refusals().into_iter().map(|(word, _)| word).collect()
+    pub fn rejection_reasons(&self) -> Vec<&'static str> {
+        self.shared.metrics.rejections().into_iter().map(|(word, _)| word).collect()
     }
 
-    /// Many lines, separated by line feeds.
+    /// Applies lines separated by line feeds.
     pub fn lines(&mut self, bytes: &[u8]) {
         self.worker.begin();
         self.worker.lines(bytes);
         self.worker.end();
     }
 
-    /// Tells what would become of a line.
-    #[cfg(fuzzing)]
-    pub(crate) fn foretold(&self, line: &[u8]) -> crate::status::explanation::Explanation {
-        use super::explain::{Among, explain};
-        let loaded = self.shared.mapping.load();
-        explain(&loaded, self.shared.flags, Among::Those(&self.shared.registry), line, false)
+    /// Ingests a batch of datagrams with the addresses of their senders; `None` for a Unix socket.
+    pub fn datagrams<'a>(
+        &mut self,
+        datagrams: impl IntoIterator<Item = (Option<IpAddr>, &'a [u8])>,
+    ) {
+        self.worker.begin();
+        for (address, datagram) in datagrams {
+            self.worker.set_sender(address);
+            self.worker.datagram(datagram);
+        }
+        self.worker.end();
     }
 
-    /// Removes the series whose time to live is over.
+    /// The state that the threads of a pipeline share.
+    #[cfg(fuzzing)]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Replaces [`OfflineConfig::reserved`]: series with these names are hidden from now on.
+    pub fn reserve(&self, reserved: Reserved) {
+        drop(self.shared.registry.reserve(reserved));
+    }
+
+    /// Removes the series that have expired.
     pub fn expire(&self) {
         self.shared.registry.expire();
     }
@@ -122,7 +144,7 @@ impl Offline {
         Scrape::new(registry.view(), Vec::new(), query.names.clone(), registry.clock.clone())
     }
 
-    /// The series as text.
+    /// Writes the series as text.
     pub fn frames(
         &self,
         format: Format,
@@ -131,7 +153,7 @@ impl Offline {
         self.scrape(query).text(format)
     }
 
-    /// The series as length-delimited protobuf messages.
+    /// Writes the series as length-delimited protobuf messages.
     pub fn protobuf_frames(
         &self,
         query: &ScrapeQuery,
@@ -139,7 +161,7 @@ impl Offline {
         self.scrape(query).protobuf()
     }
 
-    /// The series as protobuf text.
+    /// Writes the series as protobuf text.
     pub fn prototext_frames(
         &self,
         layout: Layout,
@@ -148,23 +170,21 @@ impl Offline {
         self.scrape(query).prototext(layout)
     }
 
-    /// What the pipeline says about itself after these lines, as text 0.0.4.
+    /// Writes the pipeline's own metrics as text format 0.0.4.
     pub fn self_metrics(&self) -> impl Iterator<Item = Bytes> + Send + use<> {
         let registry = &self.shared.registry;
         let (mut view, mapping) = (registry.view(), self.shared.mapping.load());
-        let context = Context {
+        let context = FamilyInputs {
             registry: &registry.counts,
             relay: None,
-            has_cache: true,
             sockets: Vec::new(),
             families: &view.pages,
             rules: &mapping.hits,
             mapping_file: None,
-            over: &registry.over,
-            now: registry.clock.now(),
+            violations: &registry.violations,
         };
         let mut own = self.shared.metrics.original(&context);
-        own.extend(self.shared.metrics.ours(&context));
+        own.extend(self.shared.metrics.additional(&context));
         view.pages = super::series::tree::Snapshot::default();
         Scrape::new(view, own, None, registry.clock.clone()).text(Format::Text)
     }

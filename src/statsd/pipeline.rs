@@ -1,7 +1,7 @@
-//! The StatsD side as a whole: listeners, mapping, registry, relay, and the scrapes of it.
+//! The complete StatsD pipeline: listeners, mapping, registry, relay and scrapes.
 //!
-//! A [`Pipeline`] is a [`Source`]: it gives the users' series and, as configured, metrics about itself. What comes in
-//! over the sockets and what the configuration says are its only inputs; HTTP, flags and signals are others' business.
+//! A [`Pipeline`] is a [`Source`]: it exposes the users' series and, if configured, metrics about itself.
+//! HTTP, flags and signals are handled elsewhere.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::census::Census;
-use super::explain::{self, Among};
-use super::ingest::{Loaded, Shared};
-use super::mapper::Mapper;
-use super::mapping;
-use super::metrics::{Context, EventQueue, Listener, Metrics, bump, is_own_name};
-use super::receive::intake::Intake;
+use super::explain;
+use super::ingest::{LoadedMapping, Shared};
+use super::mapping::{self, MappingError};
+use super::metrics::{FamilyInputs, Listener, Metrics, bump, is_own_name};
+use super::receive::receiver::Receiver;
 use super::relay::Relay;
-use super::reload::Reloads;
+use super::reload::ReloadLock;
 use super::scrape::Scrape;
-use super::series::registry::Registry;
+use super::series::registry::{NameChanges, Registry, Reserved};
+use super::series_snapshot::SeriesSnapshot;
 use crate::exposition::family::{Collect, Family};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source};
+use crate::mapper::Mapper;
 use crate::status::Explanation;
 use crate::telemetry::countable::{Countable, Snapshot};
 
@@ -33,9 +33,9 @@ mod facts;
 mod threads;
 
 pub use config::{PipelineConfig, ReloadError, SelfMetrics, StartError};
-use threads::{Expiry, Signal, Threads};
+use threads::{Addresses, Expiry, Signal, Threads};
 
-/// The running StatsD side.
+/// A running StatsD pipeline.
 pub struct Pipeline {
     shared: Arc<Shared>,
     threads: Arc<Threads>,
@@ -43,9 +43,9 @@ pub struct Pipeline {
     tcp_address: Option<SocketAddr>,
     unix_path: Option<String>,
     mapping_file: Option<PathBuf>,
-    reloads: Reloads,
+    reload_lock: ReloadLock,
     self_metrics: SelfMetrics,
-    beside: Option<Arc<dyn Collect>>,
+    additional: Option<Arc<dyn Collect>>,
 }
 
 impl std::fmt::Debug for Pipeline {
@@ -58,10 +58,10 @@ impl std::fmt::Debug for Pipeline {
 }
 
 impl Pipeline {
-    /// Loads the mapping, opens the listeners and begins to receive.
+    /// Loads the mapping, opens the listeners and starts receiving.
     ///
     /// # Errors
-    /// The first step that failed: mapping, relay, then UDP, TCP and Unix listener. Nothing is left running then.
+    /// Returns the first failed step: mapping, relay, UDP, TCP or Unix listener. Nothing keeps running then.
     pub fn start(config: PipelineConfig) -> Result<Self, StartError> {
         let mapper = match &config.mapping_file {
             Some(path) => mapping::load_and_warn(path)?,
@@ -78,32 +78,29 @@ impl Pipeline {
         let signal = Arc::new(Signal::default());
         let waker = Arc::clone(&signal);
         let clock = config.clock.clone();
-        let others = Arc::clone(&config.reserved);
-        let registry = Registry::new(
+        let mut registry = Registry::new(
             clock.clone(),
-            Arc::new(move |name| is_own_name(name) || others(name)),
+            with_own_names(Arc::clone(&config.reserved)),
             config.budget.clone(),
             Box::new(move || waker.wake()),
         );
-        let (threshold, interval) = config.event_flush;
-        let metrics = Metrics::new(EventQueue::new(threshold, interval));
+        registry.keeps_empty_labels = config.keep_empty_labels;
+        let metrics = Metrics::default();
         metrics.mapping_loaded(mapper.rules().len());
         let shared = Arc::new(Shared {
             metrics,
-            cache_size: config.cache_size,
-            cache_kind: config.cache_kind,
             key_cache_size: config.key_cache_size,
             relay,
             ..Shared::new(registry, mapper, config.flags)
         });
-        // From here on dropping them stops what was started.
+        // From here on, dropping `threads` stops what was started.
         let mut threads = Threads {
             shared: Arc::clone(&shared),
-            intakes: Vec::new(),
+            receivers: Vec::new(),
             unix_file: None,
             expiry: None,
         };
-        let (udp_address, tcp_address) = threads.listen(&config)?;
+        let Addresses { udp: udp_address, tcp: tcp_address } = threads.listen(&config)?;
         if !clock.is_manual() {
             let expiry = Expiry::start(Arc::clone(&shared), signal);
             threads.expiry = Some(expiry.map_err(StartError::Thread)?);
@@ -115,30 +112,46 @@ impl Pipeline {
             tcp_address,
             unix_path: config.unixgram,
             mapping_file: config.mapping_file.clone(),
-            reloads: Reloads::default(),
+            reload_lock: ReloadLock::default(),
             self_metrics: config.self_metrics,
-            beside: config.beside,
+            additional: config.additional,
         })
     }
 
-    /// The UDP address in use, with the real port where 0 was asked for.
+    /// Replaces [`PipelineConfig::reserved`]. Families with a reserved name are hidden but still updated, and
+    /// shown again when the name is free.
+    pub fn reserve(&self, reserved: Reserved) {
+        let NameChanges { hidden, shown } = self.shared.registry.reserve(with_own_names(reserved));
+        if !hidden.is_empty() {
+            tracing::warn!(
+                metrics = ?hidden,
+                "StatsD metrics are hidden: the new configuration gives their names to other metrics"
+            );
+        }
+        if !shown.is_empty() {
+            tracing::info!(metrics = ?shown, "StatsD metrics are shown again: their names are free");
+        }
+    }
+
+    /// Returns the UDP address in use, with the actual port if 0 was configured.
     #[must_use]
     pub fn udp_address(&self) -> Option<SocketAddr> {
         self.udp_address
     }
 
-    /// The TCP address in use, with the real port where 0 was asked for.
+    /// Returns the TCP address in use, with the actual port if 0 was configured.
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp_address
     }
 
-    /// Reads the mapping file again and swaps the mapping for every line received from now on. Existing series keep
-    /// their help, buckets and quantiles; a series that maps elsewhere now gets no more events and ends with its time
-    /// to live. Several at a time take turns, each with the file as it is by then. Returns the number of rules.
+    /// Reloads the mapping file and uses it for all lines received from now on. Existing series keep their
+    /// help, buckets and quantiles. A series that is no longer the target of a mapping gets no more events
+    /// and expires. Concurrent calls run one after the other, each with the current content of the file.
+    /// Returns the number of rules.
     ///
     /// # Errors
-    /// What is wrong with the file; the mapping in use stays.
+    /// Fails if the file cannot be read or is invalid. The current mapping stays in use.
     pub fn reload(&self) -> Result<usize, ReloadError> {
         let Some(path) = &self.mapping_file else {
             return Err(ReloadError::NoFile);
@@ -147,33 +160,33 @@ impl Pipeline {
         let publish = |mapper: Mapper, generation| {
             let rules = mapper.rules().len();
             let before = self.shared.mapping.load_full();
-            let loaded = Loaded::new(Arc::new(mapper), generation, Some(&before));
+            let loaded = LoadedMapping::new(Arc::new(mapper), generation, Some(&before));
             self.shared.mapping.store(Arc::new(loaded));
-            metrics.examples.forget_names();
+            metrics.examples.clear_names();
             metrics.mapping_loaded(rules);
             bump(&metrics.reloads_ok);
             rules
         };
         let read = || -> Result<Mapper, ReloadError> {
-            let failed = |_: &_| {
-                metrics.mapping_failed();
+            let failed = |error: &MappingError| {
+                metrics.mapping_failed(&error.first());
                 bump(&metrics.reloads_failed);
             };
             Ok(mapping::load_and_warn(path).inspect_err(failed)?)
         };
-        self.reloads.run(read, publish)
+        self.reload_lock.run(read, publish)
     }
 
-    /// Moves a manual clock and removes what has expired by then.
+    /// Advances a manual clock and removes expired series.
     pub fn advance(&self, by: Duration) {
         self.shared.registry.clock.advance(by);
         self.shared.registry.expire();
     }
 
-    /// The listeners by name, and whether they are open.
+    /// Returns the listeners by name; true if the listener is open.
     #[must_use]
     pub fn listeners(&self) -> Vec<(String, bool)> {
-        let sockets: Vec<_> = self.threads.intakes.iter().flat_map(Intake::sockets).collect();
+        let sockets: Vec<_> = self.threads.receivers.iter().flat_map(Receiver::sockets).collect();
         let datagrams = sockets.iter().map(|socket| {
             let listener = socket.listener.as_str();
             let several =
@@ -186,30 +199,31 @@ impl Pipeline {
         datagrams.chain(tcp).collect()
     }
 
-    /// Lines processed so far, of one listener or of all. A line counts once its effect is visible to a scrape.
+    /// Returns the number of lines processed, of one listener or of all. A line counts once its effect is
+    /// visible to scrapes.
     #[must_use]
     pub fn lines(&self, listener: Option<Listener>) -> u64 {
         self.shared.metrics.lines(listener)
     }
 
-    /// Series alive.
+    /// Returns the number of live series.
     #[must_use]
     pub fn series(&self) -> u64 {
         let live = &self.shared.registry.counts.live;
         live.iter().map(|live| live.load(Ordering::Relaxed)).sum()
     }
 
-    /// Gathers the metrics about the pipeline alone: of the original, ours, or both.
+    /// Returns a collector of the pipeline's own metrics: those of statsd_exporter, ours, or both.
     #[must_use]
-    pub(crate) fn about(self: &Arc<Self>, which: SelfMetrics) -> impl Collect + use<> {
-        About { pipeline: Arc::clone(self), which }
+    pub(crate) fn own_metrics(self: &Arc<Self>, which: SelfMetrics) -> impl Collect + use<> {
+        OwnMetrics { pipeline: Arc::clone(self), which }
     }
 
-    /// What would become of a line if it came now. It is not ingested, and nothing changes.
+    /// Explains the effect that a line would have now, without applying it.
     #[must_use]
     pub fn explain(&self, line: &[u8], all: bool) -> Explanation {
         let Shared { mapping, flags, registry, .. } = &*self.shared;
-        explain::explain(&mapping.load_full(), *flags, Among::Those(registry), line, all)
+        explain::explain(&mapping.load_full(), *flags, Some(registry), line, all)
     }
 
     fn own_families(&self, which: SelfMetrics) -> Vec<Family> {
@@ -218,16 +232,14 @@ impl Pipeline {
         }
         let (view, mapping) = (self.shared.registry.view(), self.shared.mapping.load());
         let mapping_file = self.mapping_file.as_deref().map(Path::to_string_lossy);
-        let context = Context {
+        let context = FamilyInputs {
             registry: &self.shared.registry.counts,
             relay: self.shared.relay.as_ref(),
-            has_cache: self.shared.cache_size > 0,
-            sockets: self.threads.intakes.iter().flat_map(Intake::sockets).collect(),
+            sockets: self.threads.receivers.iter().flat_map(Receiver::sockets).collect(),
             families: &view.pages,
             rules: &mapping.hits,
             mapping_file: mapping_file.as_deref(),
-            over: &self.shared.registry.over,
-            now: self.shared.registry.clock.now(),
+            violations: &self.shared.registry.violations,
         };
         let metrics = &self.shared.metrics;
         match which {
@@ -235,7 +247,7 @@ impl Pipeline {
             SelfMetrics::Original => metrics.original(&context),
             SelfMetrics::All => {
                 let mut families = metrics.original(&context);
-                families.extend(metrics.ours(&context));
+                families.extend(metrics.additional(&context));
                 families
             }
         }
@@ -243,25 +255,26 @@ impl Pipeline {
 
     fn scrape(&self, query: &ScrapeQuery) -> Scrape {
         let registry = &self.shared.registry;
-        // The own numbers first: they never claim more than the series show.
+        // Own metrics are read first, so they never count more than the series show.
         let mut own = self.own_families(self.self_metrics);
-        self.beside.iter().for_each(|beside| beside.collect(&mut own));
+        self.additional.iter().for_each(|families| families.collect(&mut own));
         Scrape::new(registry.view(), own, query.names.clone(), registry.clock.clone())
     }
 
-    /// Stops the listeners after they have taken what they had received, then the relay after it has sent it.
-    /// Series can be scraped still. The runtime goes on meanwhile, whatever a thread waits for.
+    /// Stops the listeners after they have processed what they had received, then the relay after it has sent
+    /// everything. Series can still be scraped. Runs on a blocking thread, so it does not block the async
+    /// runtime.
     pub async fn shutdown(&self) {
         let threads = Arc::clone(&self.threads);
         if let Err(error) = tokio::task::spawn_blocking(move || threads.stop()).await {
-            tracing::error!(%error, "stopping the StatsD side failed");
+            tracing::error!(%error, "cannot stop the StatsD pipeline");
         }
     }
 }
 
 impl Countable for Pipeline {
     fn snapshot(&self) -> Box<dyn Snapshot> {
-        Box::new(Census::new(&self.shared.registry))
+        Box::new(SeriesSnapshot::new(&self.shared.registry))
     }
 }
 
@@ -290,13 +303,18 @@ impl Source for Pipeline {
     }
 }
 
-/// Gathers the metrics of a [`Pipeline`] about itself, without the users' series.
-struct About {
+/// Returns a predicate for `others` and the pipeline's own metric names.
+fn with_own_names(others: Reserved) -> Reserved {
+    Arc::new(move |name| is_own_name(name) || others(name))
+}
+
+/// Collects the own metrics of a [`Pipeline`], without the users' series.
+struct OwnMetrics {
     pipeline: Arc<Pipeline>,
     which: SelfMetrics,
 }
 
-impl Collect for About {
+impl Collect for OwnMetrics {
     fn collect(&self, out: &mut Vec<Family>) {
         out.extend(self.pipeline.own_families(self.which));
     }

@@ -1,12 +1,12 @@
-//! The relay: a copy of every line to another StatsD server, over UDP.
+//! The relay, which forwards a copy of every line to another StatsD server over UDP.
 //!
-//! Ingest threads hand over whole batches of lines and never wait: if the queue is full the batch is dropped and
-//! counted. One thread ([`Outlet::run`]) packs lines into datagrams and sends them. Every line that was handed over is in
-//! the end counted once, as relayed or as dropped.
+//! Ingest threads pass batches of lines without blocking: if the queue is full, the batch is dropped and
+//! counted. One thread ([`RelaySender::run`]) packs lines into datagrams and sends them. Every line is eventually
+//! counted once, as relayed or as dropped.
 //!
-//! The socket is connected, so that the kernel says when nobody listens at the target. It says so after the fact: the
-//! fate of a datagram is only known when the next one goes, or after [`SETTLE_AFTER`]. A failure costs its own datagram and
-//! nothing else; while there are failures the target is looked up anew, at growing intervals.
+//! The socket is connected, so the kernel reports a port without a listener (ICMP port unreachable). The
+//! report arrives after the send: it is noticed when the next datagram is sent, or after [`CONFIRM_AFTER`]. A
+//! failure loses only its own datagram. During failures the target is resolved again with backoff.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
@@ -19,29 +19,29 @@ use std::time::{Duration, Instant};
 use super::metrics::counters::bump;
 use super::supervise;
 
-/// What waits to be sent, in bytes.
+/// The maximum size of the queue in bytes.
 const QUEUE_BYTES: usize = 8 << 20;
-/// What a batch costs beside its text.
+/// The overhead of a batch in bytes.
 const BATCH_BYTES: usize = 64;
-/// How long a datagram waits to be filled.
+/// The maximum time that a datagram waits for more lines.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
-/// How long a target has to refuse a datagram.
-const SETTLE_AFTER: Duration = Duration::from_secs(1);
-const FIRST_LOOKUP: Duration = Duration::from_millis(100);
-const LAST_LOOKUP: Duration = Duration::from_secs(30);
+/// The time after which a datagram that was not refused counts as relayed.
+const CONFIRM_AFTER: Duration = Duration::from_secs(1);
+const MIN_LOOKUP_PAUSE: Duration = Duration::from_millis(100);
+const MAX_LOOKUP_PAUSE: Duration = Duration::from_secs(30);
 
-/// Where to relay to.
+/// The target of the relay.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
-    /// `host:port`, as given: the label `target`.
+    /// `host:port` as configured; the value of the label `target`.
     pub address: String,
-    /// `host:port` to look up, with a numeric port.
+    /// `host:port` to resolve, with a numeric port.
     pub target: String,
-    /// Longest datagram in bytes; 0 sends each line alone.
+    /// The maximum length of a datagram in bytes. 0 sends each line in its own datagram.
     pub packet_length: usize,
 }
 
-/// Lines of one batch, each with its line feed.
+/// The lines of one batch, each followed by a line feed.
 #[derive(Debug, Default)]
 pub(crate) struct RelayBatch {
     text: Vec<u8>,
@@ -69,61 +69,61 @@ impl RelayBatch {
 pub(crate) struct Relay {
     target: String,
     packet_length: usize,
-    /// Gone once the relay is being shut down.
+    /// `None` once the relay shuts down.
     queue: Mutex<Option<Sender<RelayBatch>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     pub(crate) counts: Arc<RelayCounts>,
 }
 
-/// What the relay counts. Lines handed over are those relayed, those dropped, and those that are on their way.
+/// The counters of the relay. Each line is relayed, dropped or still queued.
 #[derive(Debug, Default)]
 pub(crate) struct RelayCounts {
-    /// Lines of datagrams that were sent and not refused.
+    /// Lines in datagrams that were sent and not refused.
     pub(crate) relayed_lines: AtomicU64,
-    /// Lines that found the queue full, and lines of datagrams that could not be sent or were refused.
+    /// Lines dropped because the queue was full, a send failed or the datagram was refused.
     pub(crate) dropped_lines: AtomicU64,
-    /// Datagrams sent, failed ones included.
+    /// Datagrams sent, including failed ones.
     pub(crate) packets: AtomicU64,
-    /// Failed sends, refusals, and failed look-ups.
+    /// Failed sends, refusals and failed look-ups.
     pub(crate) errors: AtomicU64,
     /// Panics of the sending thread.
     pub(crate) restarts: AtomicU64,
-    /// Cost of what is in the queue.
+    /// The cost of the batches in the queue.
     queued: AtomicUsize,
 }
 
 impl Relay {
-    /// Looks the target up and starts the sending thread.
+    /// Resolves the target and starts the sending thread.
     ///
     /// # Errors
-    /// When the target cannot be looked up now, or no thread can be started.
+    /// Fails if the target cannot be resolved or the thread cannot be started.
     pub(crate) fn start(config: &RelayConfig) -> io::Result<Self> {
-        let (relay, mut outlet) = Self::new(config)?;
+        let (relay, mut relay_sender) = Self::new(config)?;
         let restarts = Arc::clone(&relay.counts);
         let thread = supervise::spawn(
             "statsd-relay",
             move || bump(&restarts.restarts),
-            move || outlet.run(),
+            move || relay_sender.run(),
         )?;
         *relay.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(relay)
     }
 
-    /// Both ends, without a thread that sends.
+    /// Creates both ends without a sending thread.
     ///
     /// # Errors
-    /// When the target cannot be looked up now.
-    fn new(config: &RelayConfig) -> io::Result<(Self, Outlet)> {
+    /// Fails if the target cannot be resolved.
+    fn new(config: &RelayConfig) -> io::Result<(Self, RelaySender)> {
         let (sender, queue) = channel();
         let counts = Arc::new(RelayCounts::default());
-        let outlet = Outlet {
+        let relay_sender = RelaySender {
             queue,
             target: config.target.clone(),
             packet_length: config.packet_length,
-            peer: look_up(&config.target)?,
+            peer: resolve(&config.target)?,
             socket: None,
-            lookup: Lookup { after: FIRST_LOOKUP, not_before: Instant::now() },
-            failing: false,
+            lookup_backoff: LookupBackoff { after: MIN_LOOKUP_PAUSE, not_before: Instant::now() },
+            is_failing: false,
             batch: RelayBatch::default(),
             read: 0,
             packet: Vec::new(),
@@ -139,20 +139,20 @@ impl Relay {
             thread: Mutex::new(None),
             counts,
         };
-        Ok((relay, outlet))
+        Ok((relay, relay_sender))
     }
 
-    /// The target as given.
+    /// Returns the target as configured.
     pub(crate) fn target(&self) -> &str {
         &self.target
     }
 
-    /// Whether a line and its line feed fit into a datagram.
+    /// Returns true if the line and its line feed fit into a datagram.
     pub(crate) fn fits(&self, line: &[u8]) -> bool {
         self.packet_length == 0 || line.len() < self.packet_length
     }
 
-    /// Hands a batch over; `false` if the queue is full, and the batch is dropped and counted.
+    /// Queues a batch. If the queue is full, drops and counts the batch and returns false.
     pub(crate) fn send(&self, batch: RelayBatch) -> bool {
         let (cost, lines) = (batch.cost(), batch.lines);
         let before = self.counts.queued.fetch_add(cost, Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl Relay {
         taken
     }
 
-    /// Sends what is queued and ends the thread.
+    /// Sends everything in the queue and ends the thread.
     pub(crate) fn shutdown(&self) {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -178,79 +178,79 @@ impl Relay {
     }
 }
 
-/// The address of a target.
-fn look_up(target: &str) -> io::Result<SocketAddr> {
-    // Without a host it is this one, as in Go's resolver.
+/// Resolves a target.
+fn resolve(target: &str) -> io::Result<SocketAddr> {
+    // A missing host means the local host, as in Go's resolver.
     let named = if target.starts_with(':') { format!("localhost{target}") } else { target.into() };
     let found: Vec<SocketAddr> = named.to_socket_addrs()?.collect();
-    // A name with addresses of both families is one of IPv4, as there.
+    // IPv4 is preferred, as in Go's resolver.
     let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
     chosen
         .copied()
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{target} has no address")))
 }
 
-/// A socket that sends to `peer` and hears of refusals.
+/// Opens a socket that sends to `peer` and receives its refusals.
 fn open(peer: SocketAddr) -> io::Result<UdpSocket> {
     let local: SocketAddr =
         if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(local)?;
-    // Port 0 is nobody's: each send will say so.
+    // Nothing can listen on port 0. Sends will report the error.
     if peer.port() != 0 {
         socket.connect(peer)?;
     }
     Ok(socket)
 }
 
-/// When the target may be looked up again.
+/// The backoff between look-ups of the target.
 #[derive(Debug)]
-struct Lookup {
+struct LookupBackoff {
     after: Duration,
     not_before: Instant,
 }
 
-/// A datagram whose fate is not known yet.
+/// A datagram that may still be refused.
 #[derive(Debug)]
 struct Sent {
     lines: u64,
-    settle_at: Instant,
+    confirm_at: Instant,
 }
 
-/// The sending end. It keeps all its state, so that after a panic [`Outlet::run`] goes on with the next line.
+/// The sending end. It keeps all state, so after a panic [`RelaySender::run`] continues with the next line.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct RelaySender {
     queue: Receiver<RelayBatch>,
     target: String,
     packet_length: usize,
-    /// The target's address, as looked up last.
+    /// The most recently resolved address.
     peer: SocketAddr,
-    /// None before the first datagram, and after a failure that another socket may not have.
+    /// `None` before the first datagram, and after a failure that a new socket may fix.
     socket: Option<UdpSocket>,
-    lookup: Lookup,
-    /// The last datagram was lost.
-    failing: bool,
-    /// What was taken from the queue last, and the bytes of it that are in datagrams.
+    lookup_backoff: LookupBackoff,
+    /// True if the last datagram was lost.
+    is_failing: bool,
+    /// The current batch and the number of its bytes already packed.
     batch: RelayBatch,
     read: usize,
     packet: Vec<u8>,
-    /// Lines in the packet.
+    /// The number of lines in the packet.
     lines: u64,
     flush_at: Option<Instant>,
     sent: Option<Sent>,
     counts: Arc<RelayCounts>,
 }
 
-impl Outlet {
-    /// Sends until the ingest side is shut down and all it handed over has gone.
+impl RelaySender {
+    /// Sends until the ingest side shuts down and the queue is empty.
     pub(crate) fn run(&mut self) {
         loop {
             self.pack();
             if self.flush_at.is_some_and(|at| at <= Instant::now()) {
                 self.flush();
             }
-            // With nothing to flush and nothing to settle there is nothing to wake up for.
-            let settle_at = self.sent.as_ref().map(|sent| sent.settle_at);
-            let wake_at = self.flush_at.into_iter().chain(settle_at).min();
+            // Blocks indefinitely if there is nothing to flush or confirm.
+            let confirm_at = self.sent.as_ref().map(|sent| sent.confirm_at);
+            let wake_at = self.flush_at.into_iter().chain(confirm_at).min();
             let next = match wake_at {
                 None => self.queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(at) => self.queue.recv_timeout(at.saturating_duration_since(Instant::now())),
@@ -261,19 +261,19 @@ impl Outlet {
                     (self.batch, self.read) = (batch, 0);
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if settle_at.is_some_and(|at| at <= Instant::now()) {
-                        self.settle();
+                    if confirm_at.is_some_and(|at| at <= Instant::now()) {
+                        self.confirm();
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     self.flush();
-                    return self.settle();
+                    return self.confirm();
                 }
             }
         }
     }
 
-    /// Puts the lines of the batch into datagrams.
+    /// Packs the lines of the batch into datagrams.
     fn pack(&mut self) {
         loop {
             let rest = self.batch.text.get(self.read..).unwrap_or_default();
@@ -300,38 +300,38 @@ impl Outlet {
         if self.packet.is_empty() {
             return;
         }
-        self.settle();
+        self.confirm();
         bump(&self.counts.packets);
         let lines = std::mem::take(&mut self.lines);
         match self.transmit() {
             Ok(()) => {
-                self.sent = Some(Sent { lines, settle_at: Instant::now() + SETTLE_AFTER });
-                // On this host a refusal is there as soon as the datagram is sent.
+                self.sent = Some(Sent { lines, confirm_at: Instant::now() + CONFIRM_AFTER });
+                // On the local host a refusal is available immediately.
                 if let Some(refused) = self.refusal() {
-                    self.lose_sent(&refused);
+                    self.drop_sent(&refused);
                 }
             }
             Err(error) => {
                 self.counts.dropped_lines.fetch_add(lines, Ordering::Relaxed);
-                self.failed(&error);
+                self.record_failure(&error);
             }
         }
         self.packet.clear();
     }
 
-    /// Sends the packet; once more, if an earlier datagram's refusal or an old socket was in the way.
+    /// Sends the packet. Retries once if the error belongs to an earlier datagram or a new socket may fix it.
     fn transmit(&mut self) -> io::Result<()> {
-        if self.failing {
-            self.look_up();
+        if self.is_failing {
+            self.resolve();
         }
         match self.try_send() {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                self.lose_sent(&error);
+                self.drop_sent(&error);
                 self.try_send()
             }
-            // No other socket would take a datagram of this length.
+            // A new socket would not accept a datagram of this length either.
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => Err(error),
-            // The socket may be bound to an address or a route that is gone.
+            // The address or route of the socket may no longer exist.
             Err(_) if self.socket.take().is_some() => self.try_send(),
             sent => sent,
         }
@@ -345,58 +345,58 @@ impl Outlet {
         socket.send(&self.packet).map(drop)
     }
 
-    /// What the target has said against a datagram since the last look.
+    /// Takes the pending error of the socket.
     fn refusal(&self) -> Option<io::Error> {
         self.socket.as_ref().and_then(|socket| socket.take_error().ok().flatten())
     }
 
-    /// Decides about the datagram sent last.
-    fn settle(&mut self) {
+    /// Counts the lines of the last datagram as relayed or dropped.
+    fn confirm(&mut self) {
         if let Some(refused) = self.refusal() {
-            return self.lose_sent(&refused);
+            return self.drop_sent(&refused);
         }
         if let Some(sent) = self.sent.take() {
             self.counts.relayed_lines.fetch_add(sent.lines, Ordering::Relaxed);
-            if std::mem::take(&mut self.failing) {
-                self.lookup.after = FIRST_LOOKUP;
-                tracing::info!(target_address = %self.target, "relaying again");
+            if std::mem::take(&mut self.is_failing) {
+                self.lookup_backoff.after = MIN_LOOKUP_PAUSE;
+                tracing::info!(target_address = %self.target, "the relay has recovered");
             }
         }
     }
 
-    /// The datagram sent last was refused. If its lines are counted already, as a target far away may take its time,
-    /// they stay what they are.
-    fn lose_sent(&mut self, error: &io::Error) {
+    /// Handles the refusal of the last datagram. If its lines already count as relayed, because the target
+    /// took too long to refuse, they stay so.
+    fn drop_sent(&mut self, error: &io::Error) {
         if let Some(sent) = self.sent.take() {
             self.counts.dropped_lines.fetch_add(sent.lines, Ordering::Relaxed);
         }
-        self.failed(error);
+        self.record_failure(error);
     }
 
-    fn failed(&mut self, error: &io::Error) {
+    fn record_failure(&mut self, error: &io::Error) {
         bump(&self.counts.errors);
-        if !std::mem::replace(&mut self.failing, true) {
+        if !std::mem::replace(&mut self.is_failing, true) {
             tracing::warn!(
                 target_address = %self.target,
                 %error,
                 bytes = self.packet.len(),
-                "relaying failed; lines are dropped and counted until it works again"
+                "relaying failed; lines are dropped and counted until it recovers"
             );
         }
     }
 
-    /// Looks the target up anew, unless that was done just now.
-    fn look_up(&mut self) {
+    /// Resolves the target again, subject to the backoff.
+    fn resolve(&mut self) {
         let now = Instant::now();
-        if now < self.lookup.not_before {
+        if now < self.lookup_backoff.not_before {
             return;
         }
-        self.lookup.not_before = now + self.lookup.after;
-        self.lookup.after = (self.lookup.after * 2).min(LAST_LOOKUP);
-        match look_up(&self.target) {
+        self.lookup_backoff.not_before = now + self.lookup_backoff.after;
+        self.lookup_backoff.after = (self.lookup_backoff.after * 2).min(MAX_LOOKUP_PAUSE);
+        match resolve(&self.target) {
             Ok(peer) if peer == self.peer => {}
             Ok(peer) => {
-                tracing::info!(target_address = %self.target, %peer, "the relay's target has moved");
+                tracing::info!(target_address = %self.target, %peer, "the relay target has a new address");
                 (self.peer, self.socket) = (peer, None);
             }
             Err(error) => {
@@ -404,8 +404,8 @@ impl Outlet {
                 tracing::warn!(
                     target_address = %self.target,
                     %error,
-                    "the relay's target cannot be looked up, next attempt in {:?}",
-                    self.lookup.after
+                    "cannot resolve the relay target, next attempt in {:?}",
+                    self.lookup_backoff.after
                 );
             }
         }
@@ -441,14 +441,14 @@ mod tests {
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     }
 
-    /// Lines relayed and dropped, datagrams and errors.
+    /// Lines relayed, lines dropped, datagrams, errors.
     fn counts(relay: &Relay) -> [u64; 4] {
         let RelayCounts { relayed_lines, dropped_lines, packets, errors, .. } = &*relay.counts;
         [relayed_lines, dropped_lines, packets, errors].map(|count| count.load(Ordering::Relaxed))
     }
 
     #[test]
-    fn lines_are_packed_and_the_rest_goes_at_shutdown() {
+    fn lines_are_packed_and_flushed_at_shutdown() {
         let (socket, address) = receiver();
         let relay = Relay::start(&config(&address, 20)).expect("started");
         assert!(relay.send(batch(&["aaaa:1|c", "bbbb:1|c", "cccc:1|c"])));
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_goes_after_a_second_by_itself_and_is_counted() {
+    fn an_unfilled_datagram_is_sent_after_a_second_and_counted() {
         let (socket, address) = receiver();
         let relay = Relay::start(&config(&address, 1_400)).expect("started");
         relay.send(batch(&["a:1|c"]));
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn length_0_sends_each_line_alone() {
+    fn packet_length_0_sends_each_line_separately() {
         let (socket, address) = receiver();
         let relay = Relay::start(&config(&address, 0)).expect("started");
         assert!(relay.fits(&[b'x'; 100_000]));
@@ -486,20 +486,21 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_send_costs_its_own_datagram_alone() {
+    fn a_failed_send_loses_only_its_datagram() {
         let (socket, address) = receiver();
-        let (relay, mut outlet) = Relay::new(&config(&address, 100_000)).expect("made");
-        // Longer than any UDP datagram: the send fails.
+        let (relay, mut relay_sender) = Relay::new(&config(&address, 100_000)).expect("made");
+        // Longer than the maximum UDP datagram, so the send fails.
         let long = "x".repeat(70_000);
         for line in ["a:1|c", &long, "b:1|c", &long, "c:1|c"] {
             assert!(relay.send(batch(&[line])));
-            // Each in a datagram of its own.
-            (outlet.batch, outlet.read) = (outlet.queue.recv().expect("queued"), 0);
-            outlet.pack();
-            outlet.flush();
+            // Each line goes into its own datagram.
+            (relay_sender.batch, relay_sender.read) =
+                (relay_sender.queue.recv().expect("queued"), 0);
+            relay_sender.pack();
+            relay_sender.flush();
         }
         relay.shutdown();
-        outlet.run();
+        relay_sender.run();
         assert_eq!(
             [next(&socket), next(&socket), next(&socket)],
             ["a:1|c\n", "b:1|c\n", "c:1|c\n"]
@@ -508,13 +509,14 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_down_is_noticed_and_one_that_is_back_gets_everything() {
+    fn an_unreachable_target_is_noticed_and_a_recovered_one_gets_everything() {
         let (socket, address) = receiver();
         let relay = Relay::start(&config(&address, 0)).expect("started");
         relay.send(batch(&["a:1|c"]));
         let mut buffer = [0; 64];
         let (_, sender) = socket.recv_from(&mut buffer).expect("a datagram");
-        // It hears another peer alone: for the relay nobody listens, and the port stays taken.
+        // A connected socket accepts one peer only, so the relay's datagrams are refused while the port stays
+        // taken.
         socket.connect("127.0.0.1:9").expect("connected");
         let mut handed = 1;
         let deadline = Instant::now() + Duration::from_secs(120);
@@ -524,7 +526,7 @@ mod tests {
             std::thread::yield_now();
         }
         socket.connect(sender).expect("connected");
-        // The first one that is sent now arrives, whatever was refused before.
+        // The next datagram arrives despite the earlier refusals.
         handed += 1;
         assert!(relay.send(batch(&["c:1|c"])));
         let mut received = 0;
@@ -542,9 +544,9 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_and_does_not_wait_and_the_ledger_holds() {
+    fn a_full_queue_drops_without_blocking_and_every_line_is_counted() {
         let (socket, address) = receiver();
-        let (relay, mut outlet) = Relay::new(&config(&address, 60_000)).expect("made");
+        let (relay, mut relay_sender) = Relay::new(&config(&address, 60_000)).expect("made");
         let line = "a".repeat(1_000);
         let (mut handed, mut refused) = (0, 0);
         while refused < 100 {
@@ -554,7 +556,7 @@ mod tests {
         assert_eq!(counts(&relay), [0, 300, 0, 0]);
         let reader = std::thread::spawn(move || while next(&socket) != "end:1|c\n" {});
         relay.shutdown();
-        outlet.run();
+        relay_sender.run();
         let [relayed, dropped, _, errors] = counts(&relay);
         assert_eq!((relayed + dropped, dropped, errors), (handed, 300, 0));
         let end = UdpSocket::bind("127.0.0.1:0").expect("bind");
@@ -566,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn small_batches_count_with_what_they_cost() {
+    fn small_batches_count_with_their_overhead() {
         let (_socket, address) = receiver();
         let (relay, _outlet) = Relay::new(&config(&address, 1_400)).expect("made");
         let mut batches = 0;
@@ -577,18 +579,18 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_cut_goes_on_where_it_was() {
+    fn an_interrupted_run_continues_at_the_next_line() {
         let (socket, address) = receiver();
-        let (relay, mut outlet) = Relay::new(&config(&address, 0)).expect("made");
-        (outlet.batch, outlet.read) = (batch(&["a:1|c", "b:1|c", "c:1|c"]), 6);
+        let (relay, mut relay_sender) = Relay::new(&config(&address, 0)).expect("made");
+        (relay_sender.batch, relay_sender.read) = (batch(&["a:1|c", "b:1|c", "c:1|c"]), 6);
         relay.shutdown();
-        outlet.run();
+        relay_sender.run();
         assert_eq!([next(&socket), next(&socket)], ["b:1|c\n", "c:1|c\n"]);
     }
 
     #[test]
-    fn a_target_that_no_socket_can_have_is_no_error_at_start_and_costs_its_lines() {
-        // Of a broadcast address sockets must be told before.
+    fn an_unusable_target_does_not_fail_at_startup_and_loses_its_lines() {
+        // Sending to a broadcast address fails without SO_BROADCAST.
         for target in ["127.255.255.255:9", "127.0.0.1:0"] {
             let relay = Relay::start(&config(target, 0)).expect("started");
             assert!(relay.send(batch(&["a:1|c", "b:1|c"])));

@@ -1,24 +1,23 @@
-//! Reloads one after the other.
+//! Serializes reloads.
 //!
-//! Whoever asks for a reload reads the file after asking and before anybody else does, so that what is in force after
-//! all of them is what the file said when the last of them was asked for, or later. What is read, and what becomes of it,
-//! is the caller's business.
+//! Each caller reads the file after it requested the reload and before the next one reads it. When all
+//! reloads have finished, the active version is the file's content at the time of the last request, or newer.
 
 use std::sync::{Mutex, PoisonError};
 
-/// The reloads of one thing.
+/// A lock that serializes reloads of one file.
 #[derive(Debug, Default)]
-pub(crate) struct Reloads {
-    /// How many succeeded.
+pub(crate) struct ReloadLock {
+    /// The number of successful reloads.
     done: Mutex<u64>,
 }
 
-impl Reloads {
-    /// Reads and, if that succeeds, publishes what was read, together with its generation: 1 for the first. Waits for
-    /// reloads under way.
+impl ReloadLock {
+    /// Waits for running reloads, reads the file and, on success, publishes the content with its generation,
+    /// which starts at 1.
     ///
     /// # Errors
-    /// Those of `read`; nothing is published then.
+    /// Returns the error of `read`; nothing is published.
     pub(crate) fn run<T, P, E>(
         &self,
         read: impl FnOnce() -> Result<T, E>,
@@ -39,8 +38,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_last_is_in_force() {
-        let (reloads, file) = (&Reloads::default(), &Mutex::new("old"));
+    fn the_last_reload_wins() {
+        let (reload_lock, file) = (&ReloadLock::default(), &Mutex::new("old"));
         let active = &Mutex::new(("", 0));
         let read = || -> Result<&'static str, ()> { Ok(*file.lock().expect("file")) };
         let set = |text, generation| *active.lock().expect("active") = (text, generation);
@@ -54,16 +53,16 @@ mod tests {
                     told.recv().expect("go on");
                     text
                 };
-                reloads.run(slowly, set).expect("read");
+                reload_lock.run(slowly, set).expect("read");
             });
             has_begun.recv().expect("begun");
             *file.lock().expect("file") = "new";
-            let later = scope.spawn(move || reloads.run(read, set).expect("read"));
+            let later = scope.spawn(move || reload_lock.run(read, set).expect("read"));
             go_on.send(()).expect("told");
             later.join().expect("later");
         });
         assert_eq!(*active.lock().expect("active"), ("new", 2));
-        let failed: Result<(), &str> = reloads.run(|| Err("no file"), |(), _| ());
+        let failed: Result<(), &str> = reload_lock.run(|| Err("no file"), |(), _| ());
         assert_eq!(failed, Err("no file"));
     }
 }

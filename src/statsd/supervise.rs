@@ -1,47 +1,46 @@
-//! Threads that must not be missing: one that panics is started again, and that is counted.
+//! Restarts threads that panic, and counts the restarts.
 //!
-//! What the thread does and what of its state survives is its own business: the body is called again on the same
-//! state, so it has to begin by putting that in order. It knows nothing of sockets and lines.
+//! The body is called again on the same state, so it must begin by restoring that state.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Pause before the first restart, doubled with each that follows soon.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
-/// A body that ran for so long was well; the pauses begin anew.
-const WELL: Duration = Duration::from_secs(60);
+/// The pause before the first restart; it doubles with each further panic.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// A body that ran this long is considered healthy, and the pauses start over.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// Starts a thread that runs `body` until it returns. When it panics, `restarted` is called and `body` once more after a
-/// pause that grows while panics follow each other.
+/// Starts a thread that runs `body` until it returns. After a panic, calls `on_restart` and, after a growing
+/// pause, `body` again.
 ///
 /// # Errors
-/// When no thread can be started.
+/// Fails if the thread cannot be started.
 pub(crate) fn spawn(
     name: &str,
-    restarted: impl Fn() + Send + 'static,
+    on_restart: impl Fn() + Send + 'static,
     mut body: impl FnMut() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let thread = name.to_owned();
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = MIN_PAUSE;
         loop {
             let begun = Instant::now();
-            // The body puts its state in order when it is called again.
+            // The body restores its state when it is called again.
             let Err(cause) = catch_unwind(AssertUnwindSafe(&mut body)) else { return };
-            restarted();
-            if begun.elapsed() >= WELL {
-                pause = FIRST_PAUSE;
+            on_restart();
+            if begun.elapsed() >= STABLE_AFTER {
+                pause = MIN_PAUSE;
             }
             tracing::error!(
                 thread,
                 cause = text(&*cause),
-                "a thread panicked, it is started again in {pause:?}"
+                "a thread panicked, restarting it in {pause:?}"
             );
             std::thread::sleep(pause);
-            pause = (pause * 2).min(LAST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     })
 }
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_panic_says_is_read() {
+    fn the_panic_message_is_extracted() {
         let cause = |panics: fn()| match catch_unwind(panics) {
             Ok(()) => String::new(),
             Err(cause) => text(&*cause).to_owned(),

@@ -1,4 +1,4 @@
-//! Who reports, and what comes of it.
+//! Collects the status from its reporters.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,80 +9,81 @@ use super::explanation::Explanation;
 use super::facts::{Facts, Kind, LARGEST, Program, State};
 use super::history::{History, STEP, Sample};
 use super::{judge, text};
-use crate::aside::Aside;
 use crate::telemetry::cardinality::{self, Report};
 use crate::telemetry::census::Question;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::scrapes::ScrapeLog;
 use crate::telemetry::{VERSION, process};
+use crate::util::serial_blocking::SerialBlocking;
 
-/// Kinds that are drawn.
+/// The number of resource kinds drawn in a chart.
 const DRAWN: usize = 5;
 
-/// How long a summary is good for.
+/// The time for which a summary is cached.
 const SUMMARY: Duration = Duration::from_secs(1);
 
-/// Somebody who knows something.
+/// A component that contributes to the status.
 pub(crate) trait Reporter: Send + Sync {
-    /// Enters what it knows. It may take a millisecond.
+    /// Adds its facts. It may take up to a millisecond.
     fn report(&self, facts: &mut Facts);
 
-    /// Enters what is drawn. It is asked for every quarter of a minute, whether anybody looks or not.
+    /// Adds its values to the history. Called every 15 s, even if the page is never viewed.
     fn sample(&self, sample: &mut Sample) {
         let _ = sample;
     }
 
-    /// The series that it has, if they can be counted.
+    /// Returns its series, if they can be counted.
     fn series(&self) -> Option<Arc<dyn Countable>> {
         None
     }
 
-    /// What would become of a line, with all that was tried if `all` is set; nothing if it takes no lines. It may take
-    /// its time.
+    /// Explains the effect of a StatsD line, listing every rule tried if `all` is set; `None` if it
+    /// receives no lines. It may block.
     fn explain(&self, line: &[u8], all: bool) -> Option<Explanation> {
         let _ = (line, all);
         None
     }
 }
 
-/// All who report, and the last hour.
+/// All reporters, and the history of the last hour.
 pub(crate) struct Board {
     name: &'static str,
     started: f64,
     scrapes: ScrapeLog,
     reporters: Vec<Arc<dyn Reporter>>,
-    past: Mutex<Noted>,
-    /// The last summary and when it was made.
+    past: Mutex<BoardState>,
+    /// The last summary and the time it was made.
     summary: Mutex<Option<(Instant, String)>>,
-    /// Held by who looks at more than takes a millisecond.
-    aside: Aside,
+    /// Limits requests that take longer than a millisecond to one at a time.
+    worker: SerialBlocking,
 }
 
 #[derive(Default)]
-struct Noted {
+struct BoardState {
     history: History,
     at: Option<Instant>,
 }
 
-/// A time as the facts have it.
+/// Converts a time to Unix seconds.
 fn unix(time: SystemTime) -> f64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as f64 / 1000.0
 }
 
 impl Board {
-    /// Of the program that runs under this name.
+    /// Creates the board of a program running under this name.
     pub(crate) fn new(
         name: &'static str,
         scrapes: ScrapeLog,
         reporters: Vec<Arc<dyn Reporter>>,
     ) -> Self {
         let started = unix(SystemTime::now());
-        let (past, summary, aside) = (Mutex::default(), Mutex::default(), Aside::default());
-        Self { name, started, scrapes, reporters, past, summary, aside }
+        let (past, summary, worker) =
+            (Mutex::default(), Mutex::default(), SerialBlocking::default());
+        Self { name, started, scrapes, reporters, past, summary, worker }
     }
 
-    /// What is known now.
+    /// Collects the current facts.
     pub(crate) fn facts(&self) -> Facts {
         let usage = process::usage();
         let (history, cpu) = {
@@ -124,7 +125,8 @@ impl Board {
         facts
     }
 
-    /// The state and how much there is, in a sentence for everybody: no name is in it. It is made once a second at most.
+    /// Returns state and totals in one sentence without any names, so that it may be public. It is
+    /// computed at most once per second.
     pub(crate) fn summary(&self) -> String {
         let mut summary = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
         match &*summary {
@@ -137,30 +139,31 @@ impl Board {
         }
     }
 
-    /// What would become of a line; nothing if none are taken here. One is explained at a time, beside the workers.
+    /// Explains a line; `None` if the process receives no lines. Runs one explanation at a time on
+    /// the blocking pool.
     pub(crate) async fn explain(self: &Arc<Self>, line: Vec<u8>, all: bool) -> Option<Explanation> {
         let board = Arc::clone(self);
         let tell = move || board.reporters.iter().find_map(|reporter| reporter.explain(&line, all));
-        let told = self.aside.run(tell).await;
+        let told = self.worker.run(tell).await;
         told.inspect_err(|error| tracing::error!(%error, "explaining a line failed")).ok()?
     }
 
-    /// The largest metrics with their labels; nothing if nobody has series that can be counted. Every series is looked
-    /// at, by one at a time, beside the workers.
+    /// Reports the largest metrics and their labels; `None` if no reporter has countable series. It
+    /// scans all series, one scan at a time on the blocking pool.
     pub(crate) async fn cardinality(self: &Arc<Self>) -> Option<Report> {
         let sides: Vec<_> =
             self.reporters.iter().filter_map(|reporter| reporter.series()).collect();
         if sides.is_empty() {
             return None;
         }
-        let made = self.aside.run(move || {
+        let made = self.worker.run(move || {
             let sides: Vec<_> = sides.iter().map(|side| side.snapshot()).collect();
             cardinality::report(&sides, &Question::of(LARGEST))
         });
         made.await.inspect_err(|error| tracing::error!(%error, "counting the series failed")).ok()
     }
 
-    /// Takes samples as long as the process runs.
+    /// Takes samples forever.
     pub(crate) async fn keep(&self) {
         let mut steps = interval(STEP);
         steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -188,7 +191,7 @@ impl Board {
         past.history.enter(sample, after);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Noted> {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

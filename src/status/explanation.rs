@@ -1,24 +1,24 @@
-//! What becomes of a line, said for people and programs: the value, and its text.
+//! The explanation of a StatsD line, as a value and as text.
 //!
-//! Whoever reads lines makes it. Nothing of it is a control character once it is text.
+//! The StatsD pipeline creates it. Its text contains no control characters.
 
 use serde::Serialize;
 
 use super::words::count;
 use super::writer::Writer;
 
-/// What is said of a line.
+/// The explanation of one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// The line; what is not UTF-8 in it is replaced.
+    /// The line, with invalid UTF-8 replaced.
     pub(crate) line: String,
-    /// Whether all of the line has an effect, or is dropped by a rule.
+    /// True if all of the line takes effect or is dropped by a rule.
     pub accepted: bool,
-    /// What it consists of, in its order.
+    /// The parts of the line, in order.
     pub(crate) parts: Vec<Part>,
-    /// Samples and refusals beyond those of `parts`.
+    /// The number of samples and rejections not listed in `parts`.
     pub(crate) further: usize,
-    /// The lines of the exposition, if it came alone; absent where a process says in what it lands.
+    /// The exposition of the line on its own; absent if a process shows its own series instead.
     pub(crate) alone: Option<Vec<String>>,
 }
 
@@ -30,12 +30,12 @@ pub(crate) enum Part {
     Refused(Refusal),
 }
 
-/// Something that has no effect.
+/// A rejected part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Refusal {
-    /// A word of the ledger.
+    /// The reason, as in the label of `kstatd_statsd_samples_total`.
     pub(crate) reason: &'static str,
-    /// What the word means.
+    /// The reason as a sentence.
     pub(crate) meaning: &'static str,
     pub(crate) times: u64,
 }
@@ -46,25 +46,25 @@ pub(crate) struct Sample {
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
     pub(crate) name: String,
-    /// As they take effect.
+    /// The values, as they take effect.
     pub(crate) values: Vec<String>,
-    /// Sorted by name.
+    /// The tags, sorted by name.
     pub(crate) tags: Vec<Label>,
-    /// The rules that were tried, in the order of the file; absent where they are those of a sample before.
+    /// The rules tried, in the order of the file; absent if they are those of an earlier sample.
     pub(crate) rules: Option<Vec<Tried>>,
-    /// Rules that are further away than those.
+    /// The number of rules tried but not listed.
     pub(crate) further: usize,
-    /// Whether a rule decides.
+    /// True if a rule matched.
     pub(crate) mapped: bool,
-    /// The name of the metric; absent where a rule drops the sample.
+    /// The metric name; absent if a rule drops the sample.
     pub(crate) metric: Option<String>,
-    /// The name before it was escaped, where that is another one.
+    /// The name before escaping, if that changed it.
     pub(crate) written: Option<String>,
-    /// Labels of the rule, sorted by name.
+    /// The labels set by the rule, sorted by name.
     pub(crate) labels: Vec<Label>,
-    /// What else is to be said, in sentences.
+    /// Remarks, in sentences.
     pub(crate) notes: Vec<String>,
-    /// Where it lands in the process that was asked.
+    /// The resulting series in the process that was asked.
     pub(crate) landing: Option<Landing>,
 }
 
@@ -75,72 +75,72 @@ pub(crate) struct Label {
     pub(crate) value: String,
 }
 
-/// A rule that was held against a name.
+/// A mapping rule that was tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Tried {
-    /// Its number, from 1.
+    /// The number of the rule, from 1.
     pub(crate) rule: usize,
-    /// Where it is in the file.
+    /// The line of the rule in the mapping file.
     pub(crate) line: u64,
-    /// What it matches.
+    /// The pattern of the rule.
     pub(crate) pattern: String,
     pub(crate) regex: bool,
-    /// What comes of it, in words.
+    /// The result, in words.
     pub(crate) verdict: String,
 }
 
-/// Where a sample lands among the series of a process.
+/// The effect of a sample on the series of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Landing {
-    /// The series, as in an exposition; absent where there is none.
+    /// The series as in an exposition; absent if there is none.
     pub(crate) series: Option<String>,
     pub(crate) state: State,
-    /// The budgets that it goes beyond, and what becomes of it.
+    /// The budgets that the sample exceeds, and the action taken.
     pub(crate) beyond: Vec<Beyond>,
-    /// How far the budgets are used that it is held against.
+    /// The usage of the budgets that apply.
     pub(crate) budgets: Vec<Used>,
-    /// Why there is no series.
+    /// The reason why there is no series.
     pub(crate) refused: Option<Refusal>,
 }
 
-/// What there is of the series.
+/// The state of the series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// It is there.
+    /// The series exists.
     There,
-    /// It is there, and has what these labels brought before, because of a budget.
+    /// The series exists because a budget folded these labels before.
     Folded,
-    /// It would be made.
+    /// The series would be created.
     New,
-    /// There would be none.
+    /// The sample would be rejected.
     Refused,
 }
 
-/// A budget and what goes beyond it.
+/// A budget and the label that exceeds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Beyond {
-    /// The label, empty for all of the metric.
+    /// The label; empty for the whole metric.
     pub(crate) label: String,
-    /// The flag behind `--limit.`.
+    /// The flag, without `--limit.`.
     pub(crate) limit: &'static str,
     /// `folded`, `refused` or `tracked`.
     pub(crate) action: &'static str,
 }
 
-/// How much of a budget is used.
+/// The usage of a budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Used {
-    /// The flag behind `--limit.`.
+    /// The flag, without `--limit.`.
     pub(crate) limit: &'static str,
-    /// The label that it is about, or nothing.
+    /// The label that the budget applies to; empty for none.
     pub(crate) label: String,
     pub(crate) used: u64,
     pub(crate) most: u64,
 }
 
 impl Explanation {
-    /// For a person to read, with a line feed at the end.
+    /// Formats the explanation for a terminal, ending with a line feed.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = Writer::default();
@@ -148,7 +148,7 @@ impl Explanation {
         for part in &self.parts {
             match part {
                 Part::Sample(sample) => sample.write(&mut out),
-                Part::Refused(refusal) => out.line(1, &refusal.text("refused")),
+                Part::Refused(refusal) => out.line(1, &refusal.text("rejected")),
             }
         }
         if self.further > 0 {
@@ -156,7 +156,7 @@ impl Explanation {
         }
         if let Some(series) = &self.alone {
             let none = series.is_empty();
-            out.line(1, if none { "no series" } else { "series, if it came alone:" });
+            out.line(1, if none { "no series" } else { "resulting series:" });
             series.iter().for_each(|series| out.line(2, series));
         }
         out.text()
@@ -187,23 +187,23 @@ impl Sample {
             out.line(2, &format!("rule {rule}, line {line}: {form}{pattern}: {verdict}"));
         }
         if self.rules.is_none() {
-            out.line(2, "the same rules as above");
+            out.line(2, "same rules as above");
         }
         if self.further > 0 {
             let further = self.further;
-            out.line(2, &format!("and {further} rules that are further away; --all shows them"));
+            out.line(2, &format!("and {further} more rules; use --all to list them"));
         }
         let text = match (metric, &self.written) {
-            (None, _) => "the rule drops it".to_owned(),
+            (None, _) => "dropped by the rule".to_owned(),
             (Some(metric), _) if !self.mapped => {
-                format!("no rule decides: the metric is {metric}")
+                format!("no rule matches; metric: {metric}")
             }
             (Some(metric), None) => format!("metric: {metric}"),
-            (Some(metric), Some(written)) => format!("metric: {metric}, written for {written:?}"),
+            (Some(metric), Some(written)) => format!("metric: {metric}, escaped from {written:?}"),
         };
         out.line(2, &text);
         if !self.labels.is_empty() {
-            out.line(2, &format!("labels of the rule: {}", pairs(&self.labels)));
+            out.line(2, &format!("labels from the rule: {}", pairs(&self.labels)));
         }
         self.notes.iter().for_each(|note| out.line(2, note));
         if let Some(landing) = &self.landing {
@@ -216,7 +216,7 @@ impl Landing {
     fn write(&self, out: &mut Writer) {
         for Beyond { label, limit, action } in &self.beyond {
             let of = if label.is_empty() { "the metric" } else { label };
-            out.line(2, &format!("{of} is beyond --limit.{limit}: {action}"));
+            out.line(2, &format!("{of} exceeds --limit.{limit}: {action}"));
         }
         if !self.budgets.is_empty() {
             let used = self.budgets.iter().map(|Used { limit, label, used, most }| {
@@ -225,12 +225,12 @@ impl Landing {
             });
             out.line(2, &format!("budgets: {}", used.collect::<Vec<_>>().join(", ")));
         }
-        let series = self.series.as_deref().unwrap_or("a series that has just gone");
+        let series = self.series.as_deref().unwrap_or("a series that has just expired");
         let text = match (self.state, &self.refused) {
-            (_, Some(refusal)) => refusal.text("refused here"),
-            (State::New, _) => format!("lands in {series}, which is new"),
-            (State::Folded, _) => format!("lands in {series}, in which it was folded before"),
-            (State::There | State::Refused, _) => format!("lands in {series}, which is there"),
+            (_, Some(refusal)) => refusal.text("rejected here"),
+            (State::New, _) => format!("creates {series}"),
+            (State::Folded, _) => format!("updates {series}, into which it was folded before"),
+            (State::There | State::Refused, _) => format!("updates {series}"),
         };
         out.line(2, &text);
     }

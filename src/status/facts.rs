@@ -1,6 +1,7 @@
-//! The facts: what is known of the process at one moment. As JSON they are `?format=json`.
+//! The status of the process at one moment. Serialised, it is the answer to `?format=json`.
 //!
-//! Times are Unix seconds, ages and durations seconds, sizes bytes. What is not known is absent (`null`).
+//! Times are Unix seconds, ages and durations seconds, sizes bytes. Unknown values are absent
+//! (`null`).
 
 use serde::Serialize;
 
@@ -9,18 +10,18 @@ use super::history::Past;
 use crate::telemetry::cardinality::Report;
 use crate::telemetry::scrapes::Scrape;
 
-/// How the process is doing as a whole.
+/// The overall state of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// What is served is what there is.
+    /// The data is complete and up to date.
     Ok,
-    /// Something that is served is old, incomplete or not what the configuration says.
+    /// Data is stale or incomplete, or the configuration is not applied.
     Degraded,
 }
 
 impl State {
-    /// As people see it.
+    /// Returns the state as shown to people.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Ok => "OK",
@@ -29,15 +30,15 @@ impl State {
     }
 }
 
-/// Everything.
+/// The complete status.
 #[derive(Debug, Serialize)]
 pub(crate) struct Facts {
     pub(crate) state: State,
-    /// Why it is degraded, in sentences.
+    /// The reasons for being degraded, in sentences.
     pub(crate) reasons: Vec<String>,
-    /// What somebody should look at though nothing is degraded.
+    /// Hints that deserve attention without degrading the state.
     pub(crate) notes: Vec<String>,
-    /// When this was so.
+    /// The time of the report.
     pub(crate) at: f64,
     pub(crate) program: Program,
     pub(crate) kubernetes: Option<Kubernetes>,
@@ -45,24 +46,24 @@ pub(crate) struct Facts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node: Option<Node>,
     pub(crate) files: Vec<ConfigFile>,
-    /// The last scrapes, the newest first.
+    /// The last scrapes, newest first.
     pub(crate) scrapes: Vec<Scrape>,
-    /// The largest metrics with their labels, where all series were looked at.
+    /// The largest metrics with their labels, if the series were scanned.
     pub(crate) cardinality: Option<Report>,
-    /// What would become of the line that was asked about.
+    /// The explanation of the requested line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) explanation: Option<Explanation>,
     pub(crate) history: Past,
 }
 
-/// The process.
+/// The process itself.
 #[derive(Debug, Serialize)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
     pub(crate) started: f64,
     pub(crate) memory_bytes: Option<u64>,
-    /// Of one core, over the last step of the history.
+    /// CPU usage in percent of one core, over the last step of the history.
     pub(crate) cpu_percent: Option<f64>,
 }
 
@@ -71,16 +72,35 @@ pub(crate) struct Program {
 pub(crate) struct Kubernetes {
     /// The URL of the API server.
     pub(crate) server: String,
-    /// Zero-based shard and shards in all, where there are several.
+    /// The zero-based shard and the number of shards, if sharding is on.
     pub(crate) shard: Option<(i64, i64)>,
-    /// Whether each list/watch had a complete state once, or was refused one.
+    /// True if every list/watch has completed its first list or was denied it.
     pub(crate) ready: bool,
-    /// Kinds for which the latest configuration is not in force yet.
+    /// Kinds to which the latest configuration is not applied yet.
     pub(crate) pending: Vec<String>,
-    /// Namespaces that are to be followed and do not exist.
+    /// Configured namespaces that do not exist.
     pub(crate) missing_namespaces: Vec<String>,
-    /// The worst first.
+    /// Budgets exceeded since the start, most frequent first.
+    pub(crate) over_budget: Vec<ObjectsOverBudget>,
+    /// The list/watches, worst first.
     pub(crate) kinds: Vec<Kind>,
+}
+
+/// A budget exceeded by Kubernetes objects.
+#[derive(Debug, Serialize)]
+pub(crate) struct ObjectsOverBudget {
+    /// The resource.
+    pub(crate) resource: String,
+    /// The metric; empty for the whole object.
+    pub(crate) metric: String,
+    /// The label; empty if the budget is not about one.
+    pub(crate) label: String,
+    /// The flag, without `--limit.`.
+    pub(crate) limit: String,
+    /// The action taken.
+    pub(crate) action: String,
+    /// The number of times an object exceeded the budget.
+    pub(crate) times: u64,
 }
 
 impl Kubernetes {
@@ -88,28 +108,28 @@ impl Kubernetes {
         self.kinds.iter().filter(|kind| kind.shown)
     }
 
-    /// Objects of all kinds.
+    /// Returns the number of objects of all kinds.
     pub(crate) fn objects(&self) -> u64 {
         self.shown().map(|kind| kind.objects).sum()
     }
 
-    /// Series of all kinds, if they are known.
+    /// Returns the number of series of all kinds, if known.
     pub(crate) fn series(&self) -> Option<u64> {
         self.shown().map(|kind| kind.series).sum()
     }
 }
 
-/// How a list/watch is doing, the worst first.
+/// The health of a list/watch, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Health {
     /// The latest list or watch failed.
     Failing,
-    /// Nothing was heard for longer than a watch lasts.
+    /// The watch has been silent for longer than a watch lasts.
     Stale,
-    /// There was no complete state yet.
+    /// The first list is not complete.
     Starting,
-    /// It follows.
+    /// The watch is healthy.
     Ok,
 }
 
@@ -124,46 +144,46 @@ impl Health {
     }
 }
 
-/// One list/watch: a kind, or the part of it in one namespace.
+/// The list/watch of a kind, in one namespace or in all.
 #[derive(Debug, Serialize)]
 pub(crate) struct Kind {
     pub(crate) health: Health,
-    /// Plural name.
+    /// The plural resource name.
     pub(crate) resource: String,
-    /// The namespace, `None` for all.
+    /// The namespace; `None` for all.
     pub(crate) namespace: Option<String>,
     /// `listing`, `watching` or `waiting`.
     pub(crate) phase: &'static str,
-    /// Whether it is shown; else it is listed aside to take the place of an older one.
+    /// True if its objects are served; otherwise the list is prepared to replace an older one.
     pub(crate) shown: bool,
-    /// Whether its objects are shown no more, because the API server has refused them for long.
+    /// True if its objects were dropped because the API server kept denying access.
     pub(crate) given_up: bool,
     pub(crate) objects: u64,
-    /// Objects of a new state that is on its way.
+    /// The number of objects in the list under way.
     pub(crate) coming: u64,
     pub(crate) series: Option<u64>,
-    /// What it has in a scrape, before that is compressed.
+    /// The uncompressed size of its metrics in a scrape.
     pub(crate) bytes: Option<u64>,
-    /// Objects that have no series because of a budget.
+    /// Objects without series because of a budget.
     pub(crate) left_out: u64,
-    /// When the state was last complete.
+    /// The time of the last complete list.
     pub(crate) listed: Option<f64>,
-    /// When anything last came from the API server for it, a refusal included.
+    /// The time of the last response or event from the API server, errors included.
     pub(crate) heard: Option<f64>,
-    /// Until when what is shown was kept up to date.
+    /// The time up to which the served data is known to be current.
     pub(crate) current: Option<f64>,
-    /// Of the whole kind.
+    /// The event rate of the entire kind.
     pub(crate) events_per_second: Option<f64>,
-    /// Lists and watches that failed since the start.
+    /// Failed lists and watches since the start.
     pub(crate) errors: u64,
-    /// What fails now.
+    /// The current failure.
     pub(crate) failure: Option<Failure>,
-    /// The rule that is missing in a role.
+    /// The RBAC rule that is missing.
     pub(crate) missing_rule: Option<String>,
 }
 
 impl Kind {
-    /// As sentences and tables call it.
+    /// Returns the name used in sentences and tables.
     pub(crate) fn name(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{} in {namespace}", self.resource),
@@ -172,42 +192,45 @@ impl Kind {
     }
 }
 
-/// A failure that lasts.
+/// An ongoing failure.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
-    /// When it began.
+    /// The time of the first failure.
     pub(crate) since: f64,
-    /// A word of `kstatd_kubernetes_errors_total`, if it has one.
+    /// The reason label of `kstatd_kubernetes_errors_total`, if there is one.
     pub(crate) reason: Option<&'static str>,
-    /// Whether it is trouble of the whole server, as a rule.
+    /// True if such failures usually affect the entire API server.
     pub(crate) of_the_server: bool,
-    /// What was said the last time.
+    /// The latest error message.
     pub(crate) message: String,
 }
 
-/// What pods hold on the disks of this node.
+/// The disk usage of this node's pods.
 #[derive(Debug, Serialize)]
 pub(crate) struct Node {
-    /// When the kubelet's summary was last complete; absent where it is not asked, or never was.
+    /// The time of the kubelet's last complete summary; absent if it is not polled or never
+    /// succeeded.
     pub(crate) summary: Option<f64>,
-    /// What is wrong with it now.
+    /// The current error.
     pub(crate) failure: Option<String>,
     pub(crate) pods: u64,
-    /// What they hold together.
+    /// The total disk usage of the pods.
     pub(crate) used_bytes: f64,
-    /// Those that are nearest to their limits, then the largest; not more than [`LARGEST`].
+    /// The pods closest to their limits, then the largest; at most [`LARGEST`].
     pub(crate) fullest: Vec<Fullest>,
+    /// Explanations of missing figures of processes and pressure.
+    pub(crate) gaps: Vec<String>,
 }
 
-/// A pod by what it holds.
+/// The disk usage of a pod.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fullest {
     /// Namespace and name.
     pub(crate) pod: String,
     pub(crate) used_bytes: f64,
-    /// As a part of its limit, if it has one.
+    /// The usage as a fraction of the limit, if there is one.
     pub(crate) limit_ratio: Option<f64>,
-    /// Seconds until the limit is reached, if it grows.
+    /// Seconds until the limit is reached, if the usage grows.
     pub(crate) until_full: Option<f64>,
 }
 
@@ -218,128 +241,174 @@ pub(crate) struct Statsd {
     pub(crate) families: u64,
     pub(crate) lines: u64,
     pub(crate) listeners: Vec<Listener>,
-    /// What the kernel gives to a socket at most (`net.core.rmem_max`).
+    /// The kernel's maximum receive buffer (`net.core.rmem_max`).
     pub(crate) rmem_max: Option<u64>,
     /// The mapping file, if there is one.
     pub(crate) mapping_file: Option<String>,
-    /// Events that a rule took, those that it dropped among them.
+    /// Events matched by a rule, including dropped ones.
     pub(crate) mapped: u64,
-    /// Events that no rule took.
+    /// Events matched by no rule.
     pub(crate) unmapped: u64,
-    /// Rules that matched something, the busiest first; not more than [`SHOWN`].
+    /// Rules with matches, most frequent first; at most [`SHOWN`].
     pub(crate) rules: Vec<Rule>,
     pub(crate) rule_count: u64,
-    /// Rules that never matched, in the order of the file; not more than [`SHOWN`].
+    /// Rules without matches, in the order of the file; at most [`SHOWN`].
     pub(crate) never_hit: Vec<String>,
     pub(crate) never_hit_count: u64,
-    /// Names that no rule took, the busiest first.
+    /// Names matched by no rule, most frequent first.
     pub(crate) unmapped_names: Vec<Unmapped>,
-    /// What was refused and why, the newest first.
+    /// Rejected samples by reason, newest first.
     pub(crate) refused: Vec<Refused>,
-    /// Series made in the last 60 minutes, those that have gone since among them.
+    /// Series created in the last 60 minutes, including expired ones.
     pub(crate) new_in_an_hour: u64,
-    /// The metrics with the most label sets, the largest first; not more than [`LARGEST`].
+    /// The metrics with the most label sets, largest first; at most [`LARGEST`].
     pub(crate) largest: Vec<Largest>,
-    /// What went beyond a budget, the most frequent first; not more than [`SHOWN`].
+    /// Exceeded budgets, most frequent first; at most [`SHOWN`].
     pub(crate) over_budget: Vec<OverBudget>,
+    /// The senders of datagrams that would save most CPU time by batching; at most [`LARGEST`].
+    pub(crate) senders: Vec<DatagramSender>,
 }
 
-/// Metrics that are shown for their size.
+/// The estimated load of a sender of datagrams over the last one to two minutes.
+#[derive(Debug, Serialize)]
+pub(crate) struct DatagramSender {
+    /// The IP address; `None` for all senders of the Unix socket.
+    pub(crate) address: Option<String>,
+    pub(crate) datagrams_per_second: f64,
+    pub(crate) lines_per_datagram: f64,
+    /// The fraction of the CPU time for all datagrams that would be saved if this sender batched its lines.
+    pub(crate) saving: f64,
+}
+
+impl DatagramSender {
+    /// Returns whether batching would be worthwhile.
+    pub(crate) fn gains(&self) -> bool {
+        self.saving >= 0.01 && self.datagrams_per_second >= 100.0
+    }
+
+    /// Returns the name of the sender.
+    pub(crate) fn who(&self) -> &str {
+        self.address.as_deref().unwrap_or("Unix socket")
+    }
+}
+
+/// The number of metrics in the list of the largest.
 pub(crate) const LARGEST: usize = 10;
 
-/// With more series than these they are looked at for the page only if it is asked for with `?labels=1`.
+/// The number of series above which the page scans them only with `?labels=1`.
 pub(crate) const COUNTED: u64 = 100_000;
 
 /// A metric with many series.
 #[derive(Debug, Serialize)]
 pub(crate) struct Largest {
     pub(crate) name: String,
-    /// Its type.
+    /// The metric type.
     pub(crate) kind: &'static str,
     pub(crate) label_sets: u64,
-    /// Names of the labels of its first series.
+    /// The label names of its first series.
     pub(crate) labels: String,
 }
 
-/// Label sets that went beyond a budget.
+/// Label sets that exceeded a budget.
 #[derive(Debug, Serialize)]
 pub(crate) struct OverBudget {
     pub(crate) metric: String,
-    /// Empty where it is not about one label.
+    /// The label; empty if the budget is not about one.
     pub(crate) label: String,
-    /// The flag behind `--limit.`.
+    /// The flag, without `--limit.`.
     pub(crate) limit: &'static str,
     /// `folded`, `refused` or `tracked`.
     pub(crate) action: &'static str,
-    /// Since the start, counted when they come without being known.
+    /// The number of unknown label sets received since the start.
     pub(crate) label_sets: u64,
-    /// When the last one came.
+    /// The time of the last one.
     pub(crate) at: f64,
 }
 
 impl OverBudget {
-    /// The label and its metric, or the metric.
+    /// Returns the label and its metric, or the metric alone.
     pub(crate) fn subject(&self) -> String {
         let Self { metric, label, .. } = self;
         if label.is_empty() { metric.clone() } else { format!("{label} of {metric}") }
     }
 }
 
-/// Rules and names that are shown of each sort.
+/// The maximum length of each list of rules and names.
 pub(crate) const SHOWN: usize = 50;
 
-/// One socket that lines come from.
+/// A socket that receives StatsD lines.
 #[derive(Debug, Serialize)]
 pub(crate) struct Listener {
     /// `udp`, `tcp` or `unixgram`.
     pub(crate) protocol: &'static str,
     pub(crate) address: String,
-    /// Lines since the start, of all sockets of the protocol.
+    /// Lines received since the start, on all sockets of the protocol.
     pub(crate) lines: u64,
-    /// What the kernel gave as a receive buffer.
+    /// The receive buffer granted by the kernel.
     pub(crate) receive_buffer_bytes: Option<u64>,
-    /// Datagrams that the kernel dropped since the start.
+    /// Datagrams dropped by the kernel since the start.
     pub(crate) dropped: Option<u64>,
 }
 
-/// A rule of the mapping.
+/// A mapping rule.
 #[derive(Debug, Serialize)]
 pub(crate) struct Rule {
-    /// What it matches.
+    /// The pattern of the rule.
     pub(crate) pattern: String,
-    /// Events that it took since the start.
+    /// Events matched since the start.
     pub(crate) hits: u64,
 }
 
-/// A name that no rule took.
+/// A name matched by no rule.
 #[derive(Debug, Serialize)]
 pub(crate) struct Unmapped {
     pub(crate) name: String,
-    /// Events, estimated.
+    /// The estimated number of events.
     pub(crate) events: u64,
 }
 
-/// What was refused for one reason.
+/// Samples rejected for one reason.
 #[derive(Debug, Serialize)]
 pub(crate) struct Refused {
-    /// A word of `kstatd_statsd_samples_total`.
+    /// The reason label of `kstatd_statsd_samples_total`.
     pub(crate) reason: &'static str,
-    /// Since the start.
+    /// The number since the start.
     pub(crate) count: u64,
-    /// When the last one came.
+    /// The time of the last one.
     pub(crate) at: f64,
-    /// The beginning of the last line.
+    /// The beginning of the last rejected line.
     pub(crate) line: String,
 }
 
-/// A file of the configuration.
-#[derive(Debug, Serialize)]
+/// A configuration file.
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct ConfigFile {
-    /// What it is for.
+    /// The purpose of the file.
     pub(crate) what: &'static str,
     pub(crate) path: String,
-    /// Whether what it says is in force.
+    /// True if its content is applied.
     pub(crate) in_force: bool,
-    /// When it was last loaded with success.
+    /// The time of the last successful load.
     pub(crate) loaded: Option<f64>,
+    /// The first error in its current content. An unapplied file without an error is pending.
+    pub(crate) error: Option<String>,
+    /// The time since which reading it hangs.
+    pub(crate) unanswered_since: Option<f64>,
+}
+
+impl ConfigFile {
+    /// Returns whether the file is applied and readable.
+    pub(super) const fn is_applied(&self) -> bool {
+        self.in_force && self.unanswered_since.is_none()
+    }
+
+    /// Returns applied, rejected or pending, in words.
+    pub(super) const fn state(&self) -> &'static str {
+        match self {
+            Self { unanswered_since: Some(_), .. } => "not responding",
+            Self { in_force: true, .. } => "applied",
+            Self { error: Some(_), .. } => "rejected",
+            _ => "pending",
+        }
+    }
 }

@@ -1,20 +1,20 @@
-//! The last hour: a few numbers, one value of each for every quarter of a minute.
+//! The history of the last hour: a few time series with one value per 15 s.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Time between two values.
+/// The interval between values.
 pub(crate) const STEP: Duration = Duration::from_secs(15);
 
-/// Values that are kept: an hour.
+/// The number of values kept: one hour.
 const STEPS: usize = 240;
 
-/// Numbers that are followed. With a value of four bytes for each step this bounds the whole: 240 kB.
+/// The maximum number of time series. At four bytes per value this bounds the memory to 240 kB.
 const MOST: usize = 250;
 
-/// What is followed: of what, and of which part of it (empty for the whole).
+/// The name of a time series, and the part that it covers (empty for the whole).
 type Key = (&'static str, Box<str>);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,19 +23,19 @@ enum Number {
     Total(f64),
 }
 
-/// The numbers of one moment.
+/// The values of one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Sample(BTreeMap<Key, Number>);
 
 impl Sample {
-    /// A number that goes up and down. Several of one name add up.
+    /// Adds a gauge value. Values with the same name are summed.
     pub(crate) fn level(&mut self, what: &'static str, of: &str, value: f64) {
         match self.0.entry((what, of.into())).or_insert(Number::Level(0.0)) {
             Number::Level(sum) | Number::Total(sum) => *sum += value,
         }
     }
 
-    /// A number that only goes up, of which the rate is kept. Several of one name add up.
+    /// Adds a counter value, whose rate is recorded. Values with the same name are summed.
     pub(crate) fn total(&mut self, what: &'static str, of: &str, value: f64) {
         match self.0.entry((what, of.into())).or_insert(Number::Total(0.0)) {
             Number::Level(sum) | Number::Total(sum) => *sum += value,
@@ -43,63 +43,63 @@ impl Sample {
     }
 }
 
-/// The values of the last hour, the oldest first; NaN where there is none.
+/// The values of the last hour, oldest first; missing ones are NaN.
 type Values = VecDeque<f32>;
 
-/// The numbers of the last hour.
+/// The time series of the last hour.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     values: BTreeMap<Key, Values>,
-    /// Totals of the last sample.
+    /// The counters of the last sample.
     totals: BTreeMap<Key, f64>,
 }
 
 /// The part of the history that is shown.
 #[derive(Debug, Serialize)]
 pub(crate) struct Past {
-    /// Seconds between two values.
+    /// Seconds between values.
     pub(crate) step: u64,
-    /// Each with its last value at the present.
+    /// The time series; the last value of each is the current one.
     pub(crate) tracks: Vec<Track>,
 }
 
-/// One number through the last hour.
+/// A time series of the last hour.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Track {
-    /// What it is.
+    /// The name of the value.
     pub(crate) what: &'static str,
-    /// Of what, empty for the whole.
+    /// The part that it covers; empty for the whole.
     pub(crate) of: String,
-    /// The oldest first.
+    /// The values, oldest first.
     pub(crate) values: Vec<Option<f32>>,
 }
 
 impl Track {
-    /// The latest value.
+    /// Returns the latest value.
     pub(crate) fn last(&self) -> Option<f32> {
         self.values.last().copied().flatten()
     }
 
-    /// The largest value, 0 if there is none.
+    /// Returns the largest value, 0 if there is none.
     pub(crate) fn max(&self) -> f32 {
         self.values.iter().flatten().copied().fold(0.0, f32::max)
     }
 }
 
 impl Past {
-    /// The whole of one number.
+    /// Returns the time series of a whole.
     pub(crate) fn track(&self, what: &str) -> Option<&Track> {
         self.tracks.iter().find(|track| track.what == what && track.of.is_empty())
     }
 
-    /// The parts of one number.
+    /// Returns the time series of all parts.
     pub(crate) fn parts<'p>(&'p self, what: &'p str) -> impl Iterator<Item = &'p Track> {
         self.tracks.iter().filter(move |track| track.what == what && !track.of.is_empty())
     }
 }
 
 impl History {
-    /// Enters a sample that was taken so long after the last one.
+    /// Adds a sample taken `after` the last one.
     pub(crate) fn enter(&mut self, sample: Sample, after: Duration) {
         let mut totals = BTreeMap::new();
         let mut new = BTreeMap::new();
@@ -109,7 +109,7 @@ impl History {
                 Number::Total(value) => {
                     let before = self.totals.get(&key);
                     totals.insert(key.clone(), value);
-                    // What has begun anew has no rate.
+                    // A counter that was reset has no rate.
                     before.map(|before| value - before).filter(|grown| *grown >= 0.0).and_then(
                         |grown| {
                             let seconds = after.as_secs_f64();
@@ -129,7 +129,7 @@ impl History {
         }
         self.values.retain(|_, values| values.iter().any(|value| !value.is_nan()));
         for (key, value) in new {
-            // Without a value of its own it may still be a total that has just begun.
+            // A missing value may belong to a counter that has just started.
             if self.values.len() < MOST {
                 let mut values = Values::with_capacity(STEPS + 1);
                 values.push_back(if value.is_nan() { 0.0 } else { value });
@@ -138,7 +138,7 @@ impl History {
         }
     }
 
-    /// The mean of the last values, a minute's, of one number.
+    /// Returns the mean over the last minute.
     pub(crate) fn recent(&self, what: &'static str, of: &str) -> Option<f64> {
         let values = self.values.get(&(what, Box::from(of)))?;
         let known = values.iter().rev().take(4).filter(|value| !value.is_nan());
@@ -146,7 +146,7 @@ impl History {
         (count > 0).then(|| sum / f64::from(count))
     }
 
-    /// All wholes, and of each number with parts the `most` largest of them.
+    /// Returns all wholes, and for each the `most` largest parts.
     pub(crate) fn past(&self, most: usize) -> Past {
         let track = |(&(what, ref of), values): (&Key, &Values)| Track {
             what,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_rates_and_gaps() {
+    fn levels_rates_and_missing_values() {
         let mut history = History::default();
         history.enter(sample(3.0, 100.0), STEP);
         history.enter(sample(4.0, 130.0), STEP);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_and_no_more_numbers_than_there_is_room_for() {
+    fn history_is_limited_to_an_hour_and_to_a_number_of_series() {
         let mut history = History::default();
         for step in 0..STEPS + 10 {
             let mut sample = Sample::default();

@@ -1,4 +1,6 @@
-//! The page. It has no script and loads nothing; whatever it shows is escaped where it is put in.
+//! The HTML status page. It has no scripts and loads no resources. Text is HTML-escaped where it is
+//! inserted; terminal control and bidirectional formatting characters are escaped on the entire
+//! page.
 
 use std::sync::LazyLock;
 
@@ -8,27 +10,29 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ring::digest::{SHA256, digest};
 
 use super::explanation::Explanation;
-use super::facts::{ConfigFile, Facts, Health, Kind, Kubernetes, Node, State, Statsd};
+use super::facts::{
+    ConfigFile, DatagramSender, Facts, Health, Kind, Kubernetes, Node, State, Statsd,
+};
 use super::history::{Past, STEP, Track};
 use super::judge::buffer_hint;
 use super::plot;
-use super::words::{bytes, clock, count, duration, rate};
+use super::words::{bytes, clock, count, duration, printable, rate};
 use crate::telemetry::cardinality::Report;
 use crate::telemetry::countable::Sender;
 use crate::telemetry::scrapes::Scrape;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Where a page stands.
+/// The location of the page.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    /// Its own path.
+pub(crate) struct PageContext {
+    /// The path of the page.
     pub(crate) path: &'static str,
-    /// Whether this listener has profiles.
+    /// True if this listener serves profiles.
     pub(crate) profiles: bool,
 }
 
-/// What a browser may do with the page: apply its style, and send its forms to where it came from.
+/// Returns the Content-Security-Policy: inline style, and forms to the same origin.
 pub(crate) fn policy() -> &'static str {
     static POLICY: LazyLock<String> = LazyLock::new(|| {
         let style = STANDARD.encode(digest(&SHA256, STYLE.as_bytes()));
@@ -40,8 +44,8 @@ pub(crate) fn policy() -> &'static str {
     &POLICY
 }
 
-/// The page; `refresh` makes a browser ask again.
-pub(crate) fn page(facts: &Facts, place: Place, refresh: bool) -> String {
+/// Renders the page; with `refresh` the browser reloads it periodically.
+pub(crate) fn page(facts: &Facts, place: PageContext, refresh: bool) -> String {
     let program = &facts.program;
     let page = html! {
         (DOCTYPE)
@@ -79,7 +83,8 @@ pub(crate) fn page(facts: &Facts, place: Place, refresh: bool) -> String {
             }
         }
     };
-    page.into_string()
+    let lines = page.into_string();
+    lines.split('\n').map(printable).collect::<Vec<_>>().join("\n")
 }
 
 fn banner(facts: &Facts) -> Markup {
@@ -146,7 +151,7 @@ fn tiles(facts: &Facts) -> Markup {
     }
 }
 
-/// A drawing with its scale and what its lines are.
+/// Renders a chart with its scale and legend.
 fn drawing(title: &str, tracks: &[&Track], show: impl Fn(f64) -> String) -> Markup {
     let top = tracks.iter().map(|track| track.max()).fold(0.0, f32::max);
     let begin = (plot::span(tracks) - 1) as f64 * STEP.as_secs_f64();
@@ -179,14 +184,14 @@ fn plots(facts: &Facts) -> Markup {
         div.grid.wide {
             @if facts.kubernetes.is_some() {
                 (drawing("Events by kind", &kinds, rate))
-                (one("Largest age of data", "age", duration))
+                (one("Longest silence", "age", duration))
             }
             @if facts.statsd.is_some() {
                 (one("StatsD lines", "lines", rate))
-                (one("Datagrams that the kernel dropped", "drops", rate))
+                (one("Kernel drops", "drops", rate))
             }
-            (one("Time of a scrape", "scrape_seconds", duration))
-            (one("Size of a scrape", "scrape_bytes", bytes))
+            (one("Scrape duration", "scrape_seconds", duration))
+            (one("Scrape size", "scrape_bytes", bytes))
         }
     }
 }
@@ -233,7 +238,7 @@ fn node(node: &Node, now: f64) -> Markup {
     html! {
         h2 { "This node" }
         section {
-            small { "last complete summary of the kubelet: " (ago(node.summary, now)) }
+            small { "last complete kubelet summary: " (ago(node.summary, now)) }
             div.scroll {
                 table {
                     tr { th { "pod" } th.n { "used" } th.n { "of limit" } th.n { "full in" } }
@@ -257,7 +262,7 @@ fn kind_rows(kind: &Kind, now: f64) -> Markup {
             td.t { (kind.name()) }
             td {
                 span class=(class_of(kind.health)) { (kind.health.word()) }
-                small { " " (kind.phase) @if !kind.shown { ", aside" } @if kind.given_up { ", shown no more" } }
+                small { " " (kind.phase) @if !kind.shown { ", staged" } @if kind.given_up { ", no longer served" } }
             }
             td.n { (count(kind.objects)) @if kind.coming > 0 { small { " +" (count(kind.coming)) } } }
             td.n { (or_dash(kind.series, count)) }
@@ -272,7 +277,7 @@ fn kind_rows(kind: &Kind, now: f64) -> Markup {
                 td colspan="9" {
                     span.bad { "since " (clock(failure.since, now)) ": " (failure.message) }
                     @if let Some(rule) = &kind.missing_rule {
-                        div { "A role needs this rule:" }
+                        div { "Missing RBAC rule:" }
                         pre { (rule) }
                     }
                 }
@@ -281,7 +286,7 @@ fn kind_rows(kind: &Kind, now: f64) -> Markup {
     }
 }
 
-fn listeners(statsd: &Statsd, facts: &Facts, place: Place) -> Markup {
+fn listeners(statsd: &Statsd, facts: &Facts, place: PageContext) -> Markup {
     let (now, explained) = (facts.at, facts.explanation.as_ref());
     html! {
         h2 { "StatsD" }
@@ -305,12 +310,13 @@ fn listeners(statsd: &Statsd, facts: &Facts, place: Place) -> Markup {
             @if let Some(hint) = buffer_hint(statsd) { p.warn { (hint) } }
             p {
                 (count(statsd.series)) " series in " (count(statsd.families)) " families. Events: "
-                (count(statsd.mapped)) " by a rule, " (count(statsd.unmapped)) " without one. "
+                (count(statsd.mapped)) " mapped, " (count(statsd.unmapped)) " unmapped. "
                 @match &statsd.mapping_file {
                     Some(file) => { (count(statsd.rule_count)) " rules in " code { (file) } "." },
                     None => "No mapping file.",
                 }
             }
+            (batching(statsd))
             (explanation(explained, place))
             (beyond(statsd, now))
             @match &facts.cardinality {
@@ -320,9 +326,9 @@ fn listeners(statsd: &Statsd, facts: &Facts, place: Place) -> Markup {
             (rules(statsd))
             @if !statsd.unmapped_names.is_empty() {
                 details open[statsd.rule_count > 0] {
-                    summary { "Names that no rule takes" }
+                    summary { "Unmapped names" }
                     div.scroll { table {
-                        tr { th { "name" } th.n { "events, estimated" } }
+                        tr { th { "name" } th.n { "events (estimated)" } }
                         @for name in &statsd.unmapped_names {
                             tr { td.t { code { (name.name) } } td.n { (count(name.events)) } }
                         }
@@ -330,7 +336,7 @@ fn listeners(statsd: &Statsd, facts: &Facts, place: Place) -> Markup {
                 }
             }
             @if !statsd.refused.is_empty() {
-                h3 { "Refused" }
+                h3 { "Rejected samples" }
                 div.scroll { table {
                     tr { th { "reason" } th.n { "samples" } th.n { "last" } th { "last line" } }
                     @for refused in &statsd.refused {
@@ -347,8 +353,30 @@ fn listeners(statsd: &Statsd, facts: &Facts, place: Place) -> Markup {
     }
 }
 
-/// A form that asks about a line, and what was asked about.
-fn explanation(explanation: Option<&Explanation>, place: Place) -> Markup {
+/// Renders the senders that should batch their lines.
+fn batching(statsd: &Statsd) -> Markup {
+    html! {
+        @if statsd.senders.iter().any(DatagramSender::gains) {
+            details open {
+                summary { "Senders that should batch their lines" }
+                div.scroll { table {
+                    tr { th { "sender" } th.n { "lines per datagram" } th.n { "datagrams" } th.n { "saves of datagram CPU" } }
+                    @for sender in statsd.senders.iter().filter(|sender| sender.gains()) {
+                        tr {
+                            td.t { (sender.who()) }
+                            td.n { (format!("{:.1}", sender.lines_per_datagram)) }
+                            td.n { (rate(sender.datagrams_per_second)) }
+                            td.n { (format!("{:.0}%", 100.0 * sender.saving)) }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+/// Renders the explain form and the answer to the last question.
+fn explanation(explanation: Option<&Explanation>, place: PageContext) -> Markup {
     html! {
         form method="get" action={ (place.path) "#explain" } id="explain" {
             input name="explain" aria-label="StatsD line" placeholder="a.b.c:1|c|#tag:value"
@@ -359,31 +387,31 @@ fn explanation(explanation: Option<&Explanation>, place: Place) -> Markup {
     }
 }
 
-/// The metrics with the most series, with what their labels bring.
+/// Renders the metrics with the most series, with their labels.
 fn counted(report: &Report) -> Markup {
     let grown = |minutes: &[u64]| count(minutes.iter().sum());
     html! {
         @if !report.metrics.is_empty() {
             details open {
                 summary {
-                    "Largest metrics and their labels; " (grown(&report.new_by_minute)) " new series in an hour, "
-                    (bytes(report.bytes as f64)) " in all"
+                    "Largest metrics and their labels; " (grown(&report.new_by_minute)) " new series in the last hour, "
+                    (bytes(report.bytes as f64)) " in total"
                 }
                 div.scroll { table {
-                    tr { th { "metric" } th { "type" } th.n { "series" } th.n { "new in an hour" } th.n.w { "memory" } th.n { "values" } }
+                    tr { th { "metric" } th { "type" } th.n { "series" } th.n { "new in 1 h" } th.n.w { "memory" } th.n { "values" } }
                     @for metric in &report.metrics {
                         tr {
                             td.t { code { (metric.name) } }
                             td { (metric.kind) }
                             td.n { (count(metric.series)) }
-                            td.n { (count(metric.grown())) }
+                            td.n { (metric.grown(60).map_or_else(|| "-".to_owned(), count)) }
                             td.n.w { (bytes(metric.bytes as f64)) }
                             td.n {}
                         }
                         @for label in &metric.labels {
                             tr.more {
                                 td colspan="4" {
-                                    code { (label.name) } small { " such as " }
+                                    code { (label.name) } small { " e.g. " }
                                     @for (at, value) in label.examples.iter().enumerate() {
                                         @if at > 0 { ", " } code { (value) }
                                     }
@@ -398,12 +426,12 @@ fn counted(report: &Report) -> Markup {
         }
         @if report.senders.iter().any(Sender::brings) {
             details open {
-                summary { "Who brings new series" }
+                summary { "Senders of new series" }
                 div.scroll { table {
-                    tr { th { "sender" } th.n { "new in an hour" } th.n { "beyond a budget" } th { "metric of the last one" } }
+                    tr { th { "sender" } th.n { "new in 1 h" } th.n { "over budget" } th { "latest metric" } }
                     @for sender in report.senders.iter().filter(|sender| sender.brings()) {
                         tr {
-                            td.t { (sender.who()) }
+                            td.t { (sender.display_name()) }
                             td.n { (count(sender.in_an_hour())) }
                             td.n { (count(sender.beyond_budget)) }
                             td.t { code { (sender.last_metric) } }
@@ -415,13 +443,13 @@ fn counted(report: &Report) -> Markup {
     }
 }
 
-/// The metrics with the most label sets, where not all series were looked at.
-fn largest(statsd: &Statsd, place: Place) -> Markup {
+/// Renders the metrics with the most label sets, when the series were not scanned.
+fn largest(statsd: &Statsd, place: PageContext) -> Markup {
     html! {
         @if !statsd.largest.is_empty() {
             details {
-                summary { "Largest metrics; " (count(statsd.new_in_an_hour)) " new series in an hour" }
-                a href={ (place.path) "?labels=1" } { "Count the values of their labels" }
+                summary { "Largest metrics; " (count(statsd.new_in_an_hour)) " new series in the last hour" }
+                a href={ (place.path) "?labels=1" } { "Count label values" }
                 div.scroll { table {
                     tr { th { "metric" } th { "type" } th.n { "label sets" } th { "labels" } }
                     @for metric in &statsd.largest {
@@ -438,13 +466,13 @@ fn largest(statsd: &Statsd, place: Place) -> Markup {
     }
 }
 
-/// What goes beyond a budget.
+/// Renders the exceeded budgets.
 fn beyond(statsd: &Statsd, now: f64) -> Markup {
     html! {
         @if !statsd.over_budget.is_empty() {
-            h3 { "Beyond a budget" }
+            h3 { "Over budget" }
             div.scroll { table {
-                tr { th { "metric" } th { "label" } th { "budget" } th { "what became of it" } th.n { "label sets" } th.n { "last" } }
+                tr { th { "metric" } th { "label" } th { "budget" } th { "action" } th.n { "label sets" } th.n { "last" } }
                 @for over in &statsd.over_budget {
                     tr {
                         td.t { code { (over.metric) } }
@@ -464,7 +492,7 @@ fn rules(statsd: &Statsd) -> Markup {
     html! {
         @if !statsd.rules.is_empty() {
             details {
-                summary { "Rules that match (" (count(statsd.rule_count - statsd.never_hit_count)) ")" }
+                summary { "Matching rules (" (count(statsd.rule_count - statsd.never_hit_count)) ")" }
                 div.scroll { table {
                     tr { th { "rule" } th.n { "events" } }
                     @for rule in &statsd.rules {
@@ -475,7 +503,7 @@ fn rules(statsd: &Statsd) -> Markup {
         }
         @if !statsd.never_hit.is_empty() {
             details {
-                summary { "Rules that never matched (" (count(statsd.never_hit_count)) ")" }
+                summary { "Rules without matches (" (count(statsd.never_hit_count)) ")" }
                 ul { @for pattern in &statsd.never_hit { li { code { (pattern) } } } }
             }
         }
@@ -486,11 +514,11 @@ fn scrapes(scrapes: &[Scrape], now: f64) -> Markup {
     html! {
         h2 { "Scrapes" }
         section {
-            @if scrapes.is_empty() { "Nobody has scraped yet." }
+            @if scrapes.is_empty() { "No scrapes yet." }
             @else {
                 div.scroll { table {
                     tr {
-                        th { "client" } th.w { "program" } th { "path" } th.w { "form" } th.n { "status" } th.n { "time" }
+                        th { "client" } th.w { "user agent" } th { "path" } th.w { "format" } th.n { "status" } th.n { "duration" }
                         th.n { "size" } th.n { "ago" }
                     }
                     @for scrape in scrapes {
@@ -516,13 +544,14 @@ fn files(files: &[ConfigFile], now: f64) -> Markup {
         h2 { "Configuration" }
         section {
             div.scroll { table {
-                tr { th { "file" } th { "what for" } th { "state" } th.n { "loaded" } }
+                tr { th { "file" } th { "purpose" } th { "state" } th.n { "loaded" } }
                 @for file in files {
                     tr {
                         td.t { code { (file.path) } }
                         td { (file.what) }
                         td {
-                            @if file.in_force { span.ok { "in force" } } @else { span.bad { "not in force" } }
+                            @if file.is_applied() { span.ok { (file.state()) } } @else { span.bad { (file.state()) } }
+                            @if let Some(error) = &file.error { " " code { (error) } }
                         }
                         td.n { (file.loaded.map_or("never".to_owned(), |at| clock(at, now))) }
                     }
@@ -532,7 +561,7 @@ fn files(files: &[ConfigFile], now: f64) -> Markup {
     }
 }
 
-fn profiles(place: Place) -> Markup {
+fn profiles(place: PageContext) -> Markup {
     html! {
         h2 { "Profiles" }
         section {
@@ -548,12 +577,12 @@ fn profiles(place: Place) -> Markup {
                     button { "Flame graph" }
                     button formaction="/debug/pprof/profile" { "pprof" }
                 }
-                a href="/debug/pprof/heap_flamegraph" { "Heap, flame graph" } " · "
-                a href="/debug/pprof/heap" { "heap, pprof" } " · "
+                a href="/debug/pprof/heap_flamegraph" { "heap flame graph" } " · "
+                a href="/debug/pprof/heap" { "heap pprof" } " · "
                 a href="/debug/pprof/threads" { "threads" } " · "
                 a href="/debug/pprof/" { "all profiles" }
             } @else {
-                "Profiles are on the telemetry listener, at " code { "/debug/pprof/" } "."
+                "Profiles are served on the telemetry listener at " code { "/debug/pprof/" } "."
             }
         }
     }

@@ -1,20 +1,21 @@
-//! What is wrong, in sentences: the worst first, few of them whatever the number of kinds.
+//! Derives the problems from the facts, in sentences: worst first, and few, regardless of the
+//! number of kinds.
 
 use std::collections::BTreeMap;
 
 use super::facts::{Facts, Health, Kind, Kubernetes, Listener, State, Statsd};
 use super::words::{bytes, clock, count, duration};
 
-/// A buffer that is no larger is small: what one busy client sends in a few milliseconds.
+/// A receive buffer up to this size is small: one busy client fills it in a few milliseconds.
 const SMALL_BUFFER: u64 = 1 << 20;
 
-/// How long ago something was that is still worth a word.
+/// The age in seconds up to which an event is worth mentioning.
 const RECENT: f64 = 300.0;
 
-/// Kinds that a sentence names.
+/// The maximum number of kinds named in a sentence.
 const NAMED: usize = 4;
 
-/// Enters state, reasons and notes.
+/// Sets state, reasons and notes.
 pub(super) fn judge(facts: &mut Facts) {
     let mut reasons = Vec::new();
     let mut notes = Vec::new();
@@ -22,30 +23,48 @@ pub(super) fn judge(facts: &mut Facts) {
         kinds(kubernetes, facts.at, &mut reasons);
         let missing = &kubernetes.missing_namespaces;
         if !missing.is_empty() {
-            notes.push(format!("there is no such namespace: {}", missing.join(", ")));
+            notes.push(format!("namespaces not found: {}", missing.join(", ")));
+        }
+        if let Some(over) = kubernetes.over_budget.iter().find(|over| !over.label.is_empty()) {
+            notes.push(format!(
+                "{}: values of {} exceed --limit.{} ({} {} since the start, resource {})",
+                over.metric,
+                over.label,
+                over.limit,
+                count(over.times),
+                over.action,
+                over.resource
+            ));
         }
         let short: Vec<&Kind> = kubernetes.kinds.iter().filter(|kind| kind.left_out > 0).collect();
         if !short.is_empty() {
             notes.push(format!(
-                "{}: {} objects have no series, they go beyond --limit.series-per-kind",
+                "{}: {} objects have no series because they exceed --limit.series-per-kind",
                 names(&short),
                 count(short.iter().map(|kind| kind.left_out).sum())
             ));
         }
     }
-    for file in facts.files.iter().filter(|file| !file.in_force) {
+    for file in facts.files.iter().filter(|file| !file.is_applied()) {
         let since = match file.loaded {
-            Some(loaded) => format!("what it said at {} stays", clock(loaded, facts.at)),
-            None => "it was never loaded".to_owned(),
+            Some(loaded) => format!("keeping the content of {}", clock(loaded, facts.at)),
+            None if file.what == "file" => "keeping the previous content".to_owned(),
+            None => "never loaded".to_owned(),
         };
-        reasons.push(format!(
-            "the {} {} is not in force, {since}: the log says what is wrong with it",
-            file.what, file.path
-        ));
+        let why = match (file.unanswered_since, &file.error) {
+            (Some(since), _) => {
+                let since = clock(since, facts.at);
+                format!("cannot be read, the file system has not responded since {since}")
+            }
+            (None, Some(error)) => error.clone(),
+            (None, None) => "being applied".to_owned(),
+        };
+        reasons.push(format!("{} {} is not applied, {since}: {why}", file.what, file.path));
     }
     if let Some(failure) = facts.node.as_ref().and_then(|node| node.failure.as_ref()) {
-        reasons.push(format!("what pods hold is not known completely: {failure}"));
+        reasons.push(format!("disk usage of pods is incomplete: {failure}"));
     }
+    notes.extend(facts.node.iter().flat_map(|node| node.gaps.iter().cloned()));
     if let Some(statsd) = &facts.statsd {
         lost(statsd, facts, &mut reasons);
         clients(statsd, facts.at, &mut notes);
@@ -53,13 +72,13 @@ pub(super) fn judge(facts: &mut Facts) {
     if let Some(last) = facts.scrapes.first().map(|scrape| facts.at - scrape.at)
         && last > RECENT
     {
-        notes.push(format!("nobody has scraped for {}", duration(last)));
+        notes.push(format!("no scrapes for {}", duration(last)));
     }
     facts.state = if reasons.is_empty() { State::Ok } else { State::Degraded };
     (facts.reasons, facts.notes) = (reasons, notes);
 }
 
-/// List/watches, those that fail for one reason in one sentence.
+/// Describes failing list/watches, with one sentence per reason.
 fn kinds(kubernetes: &Kubernetes, now: f64, reasons: &mut Vec<String>) {
     let mut failing: BTreeMap<&str, Vec<&Kind>> = BTreeMap::new();
     for kind in kubernetes.kinds.iter().filter(|kind| kind.health == Health::Failing) {
@@ -88,7 +107,7 @@ fn kinds(kubernetes: &Kubernetes, now: f64, reasons: &mut Vec<String>) {
     let stale: Vec<&Kind> = of(Health::Stale);
     if !stale.is_empty() {
         reasons.push(format!(
-            "{}: nothing comes from the API server, {}",
+            "{}: no data from the API server, {}",
             names(&stale),
             data(&stale, now)
         ));
@@ -96,17 +115,17 @@ fn kinds(kubernetes: &Kubernetes, now: f64, reasons: &mut Vec<String>) {
     let starting: Vec<&Kind> = of(Health::Starting);
     if !starting.is_empty() {
         reasons.push(format!(
-            "{}: the first list is on its way, {} objects so far",
+            "{}: initial list in progress, {} objects so far",
             names(&starting),
             count(starting.iter().map(|kind| kind.coming.max(kind.objects)).sum())
         ));
     }
     if !kubernetes.ready && total == 0 {
-        reasons.push("the first lists are about to begin".to_owned());
+        reasons.push("initial lists have not started".to_owned());
     }
     if !kubernetes.pending.is_empty() && starting.is_empty() {
         let pending = kubernetes.pending.join(", ");
-        reasons.push(format!("the latest configuration is not in force yet for {pending}"));
+        reasons.push(format!("the latest configuration is not applied yet to {pending}"));
     }
 }
 
@@ -118,38 +137,38 @@ fn names(kinds: &[&Kind]) -> String {
     text
 }
 
-/// A reason as a person would say it; the words of the failure itself where there is none.
+/// Returns the reason in plain words, or the error message if the reason is unknown.
 fn why<'m>(reason: &str, message: &'m str) -> &'m str {
     match reason {
-        "unauthorized" => "401, the API server does not know who asks,",
-        "forbidden" => "403, a role is missing,",
-        "not_found" => "404, the API server does not have it,",
-        "expired" => "410, the version has expired,",
-        "throttled" => "429, the API server wants to be asked less,",
-        "server_error" => "the API server answers with errors",
-        "refused" => "the API server refuses",
+        "unauthorized" => "401 Unauthorized, the API server rejects the credentials,",
+        "forbidden" => "403 Forbidden, an RBAC rule is missing,",
+        "not_found" => "404 Not Found, the API server does not serve this resource,",
+        "expired" => "410 Gone, the resourceVersion has expired,",
+        "throttled" => "429 Too Many Requests, throttled by the API server,",
+        "server_error" => "the API server returns errors",
+        "refused" => "the API server rejects requests",
         "broken" => "no connection",
-        "timeout" => "no answer in time",
-        "frozen" => "frozen, the connection is open and nothing comes,",
-        "slow" => "answers come too slowly to be of use",
-        "garbled" => "the answers are not what was asked for",
+        "timeout" => "timeout",
+        "frozen" => "stalled, the connection is open but silent,",
+        "slow" => "responses are too slow",
+        "garbled" => "invalid responses",
         _ => message,
     }
 }
 
-/// How old what is shown is.
+/// Describes the age of the served data.
 fn data(kinds: &[&Kind], now: f64) -> String {
     let oldest = kinds.iter().filter_map(|kind| kind.current).fold(f64::INFINITY, f64::min);
     let never = kinds.iter().any(|kind| kind.listed.is_none());
     match (never, oldest.is_finite()) {
-        _ if kinds.iter().all(|kind| kind.given_up) => "its data is shown no more".to_owned(),
+        _ if kinds.iter().all(|kind| kind.given_up) => "its data is no longer served".to_owned(),
         (true, _) => "no data yet".to_owned(),
         (false, true) => format!("data {} old", duration(now - oldest)),
         (false, false) => "age of the data unknown".to_owned(),
     }
 }
 
-/// Lines that are lost here.
+/// Describes lost lines.
 fn lost(statsd: &Statsd, facts: &Facts, reasons: &mut Vec<String>) {
     let recent = facts.history.track("drops").map_or(0.0, |track| {
         let steps = (RECENT as u64 / facts.history.step.max(1)) as usize;
@@ -158,7 +177,7 @@ fn lost(statsd: &Statsd, facts: &Facts, reasons: &mut Vec<String>) {
     });
     if recent >= 0.5 {
         let mut sentence = format!(
-            "StatsD: the kernel has dropped {} datagrams in the last {}",
+            "StatsD: the kernel dropped {} datagrams in the last {}",
             count(recent.round() as u64),
             duration(RECENT)
         );
@@ -167,49 +186,44 @@ fn lost(statsd: &Statsd, facts: &Facts, reasons: &mut Vec<String>) {
         }
         reasons.push(sentence);
     }
-    for (reason, what) in [
-        ("series_limit", "there are as many series"),
-        ("memory_limit", "series need as much memory"),
-    ] {
+    for (reason, what) in [("series_limit", "--limit.series"), ("memory_limit", "--limit.memory")] {
         let full = statsd.refused.iter().find(|refused| refused.reason == reason);
         let Some(refused) = full.filter(|refused| facts.at - refused.at < RECENT) else {
             continue;
         };
         reasons.push(format!(
-            "StatsD: {what} as allowed, new ones are refused (last at {})",
+            "StatsD: {what} is reached, new series are rejected (last at {})",
             clock(refused.at, facts.at)
         ));
     }
     let closed = |of: &&Listener| of.dropped.is_some() && of.receive_buffer_bytes.is_none();
     for Listener { protocol, address, .. } in statsd.listeners.iter().filter(closed) {
-        reasons.push(format!(
-            "StatsD: the socket {protocol} {address} has failed and is being opened again"
-        ));
+        reasons.push(format!("StatsD: socket {protocol} {address} failed and is being reopened"));
     }
 }
 
-/// What clients should do otherwise.
+/// Describes problems that clients should fix.
 fn clients(statsd: &Statsd, now: f64, notes: &mut Vec<String>) {
     for refused in statsd.refused.iter().filter(|refused| now - refused.at < RECENT) {
         let what = match refused.reason {
-            "other_kind" => "a name comes with another type than it has",
-            "derived_name" => "a name is what another metric calls its parts",
-            "reserved_name" => "a name belongs to somebody else",
-            "reserved_label" => "a label belongs to the type of the metric",
-            "label_limit" => "a label has a value that is too long or one too many",
+            "other_kind" => "a metric is sent with two types",
+            "derived_name" => "a name conflicts with the derived series of another metric",
+            "reserved_name" => "a name is reserved",
+            "reserved_label" => "a label is reserved by the metric type",
+            "label_limit" => "a label has too many values, or too long a value",
             "name_limit" => "a name is too long",
             "series_limit" | "memory_limit" => continue,
             reason => reason,
         };
         notes.push(format!(
-            "StatsD refuses samples: {what} ({} since the start, last at {})",
+            "StatsD rejects samples: {what} ({} since the start, last at {})",
             count(refused.count),
             clock(refused.at, now)
         ));
     }
     if let Some(over) = statsd.over_budget.iter().find(|over| now - over.at < RECENT) {
         notes.push(format!(
-            "StatsD: {} goes beyond --limit.{} ({} label sets {})",
+            "StatsD: {} exceeds --limit.{} ({} label sets {})",
             over.subject(),
             over.limit,
             count(over.label_sets),
@@ -219,20 +233,20 @@ fn clients(statsd: &Statsd, now: f64, notes: &mut Vec<String>) {
     let events = statsd.mapped + statsd.unmapped;
     if statsd.rule_count > 0 && events > 0 && statsd.unmapped * 2 > events {
         notes.push(format!(
-            "no rule of the mapping takes {:.0}% of the events",
+            "{:.0}% of StatsD events match no mapping rule",
             100.0 * statsd.unmapped as f64 / events as f64
         ));
     }
 }
 
-/// What to do about a small receive buffer.
+/// Returns advice about a small receive buffer.
 pub(super) fn buffer_hint(statsd: &Statsd) -> Option<String> {
     let most = statsd.rmem_max.filter(|most| *most <= SMALL_BUFFER)?;
     let small = |buffer: u64| buffer <= 2 * SMALL_BUFFER;
     let smallest = statsd.listeners.iter().filter_map(|of| of.receive_buffer_bytes).min();
     smallest.filter(|buffer| small(*buffer)).map(|buffer| {
         format!(
-            "a receive buffer has {} because the host allows no more: raise net.core.rmem_max there \
+            "a receive buffer is limited to {} by the host: raise net.core.rmem_max there \
              (it is {}), for example `sysctl -w net.core.rmem_max=16777216`",
             bytes(buffer as f64),
             count(most)
@@ -281,6 +295,7 @@ mod tests {
             ready: true,
             pending: Vec::new(),
             missing_namespaces: Vec::new(),
+            over_budget: Vec::new(),
             kinds: kinds_of,
         };
         let mut reasons = Vec::new();
@@ -289,12 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_fails() {
+    fn failing_kinds() {
         use Health::{Failing, Ok, Stale, Starting};
         for (kinds, sentence) in [
             (
                 vec![kind("pods", Failing, Some("forbidden")), kind("nodes", Ok, None)],
-                "pods in billing: 403, a role is missing, since 22:13:20 UTC, data 8 min old",
+                "pods in billing: 403 Forbidden, an RBAC rule is missing, since 22:13:20 UTC, data 8 min old",
             ),
             (
                 vec![kind("nodes", Failing, None)],
@@ -302,20 +317,20 @@ mod tests {
             ),
             (
                 ["a", "b", "c", "d", "e"].map(|name| kind(name, Failing, Some("frozen"))).into(),
-                "the API server (5 of 5 list/watches): frozen, the connection is open and nothing comes, since \
+                "the API server (5 of 5 list/watches): stalled, the connection is open but silent, since \
                  22:13:20 UTC, data 8 min old",
             ),
             (
                 ["a", "b", "c", "d", "e"].map(|name| kind(name, Failing, Some("forbidden"))).into(),
-                "a, b, c, d and 1 more: 403, a role is missing, since 22:13:20 UTC, data 8 min old",
+                "a, b, c, d and 1 more: 403 Forbidden, an RBAC rule is missing, since 22:13:20 UTC, data 8 min old",
             ),
             (
                 vec![kind("nodes", Stale, None)],
-                "nodes: nothing comes from the API server, data 8 min old",
+                "nodes: no data from the API server, data 8 min old",
             ),
             (
                 vec![kind("nodes", Starting, None)],
-                "nodes: the first list is on its way, 7 objects so far",
+                "nodes: initial list in progress, 7 objects so far",
             ),
         ] {
             assert_eq!(sentences(kinds), [sentence]);

@@ -1,9 +1,10 @@
-//! How the process is doing, for people: one set of facts, and the forms it is shown in.
+//! The status of the process for people: one set of facts in several formats.
 //!
-//! Whoever knows something is a [`Reporter`] and enters it in the [`Facts`] when somebody looks; nothing is gathered before
-//! that but one small [`Sample`] each quarter of a minute, from which the last hour is drawn. [`judge`] says what is wrong in
-//! sentences. The forms say the same: a page ([`html`]), text for a terminal ([`mod@text`]), and JSON, which is the facts
-//! themselves. Nothing here knows the pipelines, nor the paths at which it is served.
+//! Each component is a [`Reporter`] that adds its state to the [`Facts`] on request. The only data
+//! collected in advance is a small [`Sample`] every 15 s for the charts of the last hour. [`judge`]
+//! describes the problems in sentences. The formats have the same content: an HTML page ([`html`]),
+//! text for a terminal ([`mod@text`]), and JSON, which is the serialised facts. This module depends
+//! neither on the pipelines nor on the paths it is served at.
 
 mod board;
 pub(crate) mod explanation;
@@ -19,10 +20,11 @@ mod writer;
 pub(crate) use board::{Board, Reporter};
 pub(crate) use explanation::Explanation;
 pub(crate) use facts::{
-    COUNTED, ConfigFile, Facts, Failure, Fullest, Health, Kind, Kubernetes, LARGEST, Largest,
-    Listener, Node, OverBudget, Refused, Rule, SHOWN, Statsd, Unmapped,
+    COUNTED, ConfigFile, DatagramSender, Facts, Failure, Fullest, Health, Kind, Kubernetes,
+    LARGEST, Largest, Listener, Node, ObjectsOverBudget, OverBudget, Refused, Rule, SHOWN, Statsd,
+    Unmapped,
 };
 pub(crate) use history::Sample;
-pub(crate) use html::{Place, page, policy};
+pub(crate) use html::{PageContext, page, policy};
 pub(crate) use text::text;
 pub(crate) use writer::Writer;

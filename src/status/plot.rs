@@ -1,4 +1,4 @@
-//! Lines through the last hour, as SVG without text: what they mean stands beside them.
+//! Sparklines of the last hour as SVG without text; the legend is HTML.
 
 use std::fmt::Write as _;
 
@@ -6,15 +6,17 @@ use maud::{Markup, PreEscaped, html};
 
 use super::history::Track;
 
-/// Values from the left to the right at least, so that a process that has just begun shows it.
-const LEAST: usize = 21;
+/// The minimum number of values across the chart, so that a new process does not look like an old
+/// one.
+const MIN_SPAN: usize = 21;
 
-/// How many values tracks have from the left to the right.
+/// Returns the number of values across the chart.
 pub(super) fn span(tracks: &[&Track]) -> usize {
-    tracks.iter().map(|track| track.values.len()).max().unwrap_or(0).max(LEAST)
+    tracks.iter().map(|track| track.values.len()).max().unwrap_or(0).max(MIN_SPAN)
 }
 
-/// Draws tracks over each other, all from 0 to `top`. Those with fewer values end at the right too.
+/// Draws tracks on top of each other, scaled from 0 to `top`. Shorter tracks are aligned to the
+/// right.
 pub(super) fn lines(class: &str, height: u32, top: f32, tracks: &[&Track]) -> Markup {
     let span = span(tracks);
     let view = format!("0 0 {} {height}", span - 1);
@@ -27,7 +29,7 @@ pub(super) fn lines(class: &str, height: u32, top: f32, tracks: &[&Track]) -> Ma
     }
 }
 
-/// The way of the pen. Where a value is missing it is lifted; a value alone is a short stroke.
+/// Returns the SVG path. A missing value interrupts the line; a single value is a short dash.
 fn path(track: &Track, span: usize, height: u32, top: f32) -> String {
     let first = span.saturating_sub(track.values.len());
     let scale = if top > 0.0 { (height as f32 - 2.0) / top } else { 0.0 };
@@ -54,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pen_is_lifted_where_nothing_is_known() {
+    fn gaps_are_not_drawn() {
         let values = vec![Some(0.0), Some(5.0), None, Some(10.0)];
         let track = Track { what: "x", of: String::new(), values };
         assert_eq!(path(&track, 21, 12, 10.0), "M17 11.0h.5L18 6.0M20 1.0h.5");

@@ -1,4 +1,4 @@
-//! The facts as text for a terminal. The first word is the state.
+//! The status as text for a terminal. The first word is the state.
 
 use std::fmt::Write as _;
 
@@ -10,13 +10,13 @@ use super::writer::Writer;
 use crate::telemetry::cardinality::Report;
 use crate::telemetry::scrapes::Scrape;
 
-/// Scrapes that are shown.
+/// The number of scrapes shown.
 const SCRAPES: usize = 5;
 
-/// Rules and names that are shown of each sort.
+/// The maximum number of rules and names shown in each list.
 const LINES: usize = 10;
 
-/// The facts as text.
+/// Formats the facts for a terminal.
 pub(crate) fn text(facts: &Facts) -> String {
     let mut out = Writer::default();
     let program = &facts.program;
@@ -37,22 +37,23 @@ pub(crate) fn text(facts: &Facts) -> String {
         node(&mut out, of, facts.at);
     }
     if let Some(explanation) = &facts.explanation {
-        out.heading("EXPLAINED");
+        out.heading("EXPLANATION");
         explanation.text().lines().for_each(|line| out.line(1, line));
     }
     scrapes(&mut out, &facts.scrapes, facts.at);
     if !facts.files.is_empty() {
         out.heading("CONFIGURATION");
         for file in &facts.files {
-            let state = if file.in_force { "in force" } else { "not in force" };
+            let (state, error) = (file.state(), file.error.iter());
             let loaded = file.loaded.map_or("never".to_owned(), |at| clock(at, facts.at));
             out.line(1, &format!("{}: {}, {state}, loaded {loaded}", file.what, file.path));
+            error.for_each(|error| out.line(2, error));
         }
     }
     out.text()
 }
 
-/// One sentence without names.
+/// Returns a one-sentence summary without names.
 pub(super) fn summary(facts: &Facts) -> String {
     let up = duration(facts.at - facts.program.started);
     let mut text = format!("{}, up {up}", facts.state.word());
@@ -114,7 +115,7 @@ fn kinds(out: &mut Writer, kubernetes: &Kubernetes, now: f64) {
 fn node(out: &mut Writer, node: &Node, now: f64) {
     out.heading("NODE");
     let said = node.summary.map_or_else(|| "never".to_owned(), |at| duration(now - at) + " ago");
-    out.line(1, &format!("last complete summary of the kubelet: {said}"));
+    out.line(1, &format!("last complete kubelet summary: {said}"));
     let mut rows = vec![["POD", "USED", "OF LIMIT", "FULL IN"].map(str::to_owned).to_vec()];
     let dash = || "-".to_owned();
     rows.extend(node.fullest.iter().map(|of| {
@@ -163,7 +164,7 @@ fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: 
     }
     let mapping = match &statsd.mapping_file {
         Some(file) => format!(
-            "{} rules in {file}, {} of them never matched",
+            "{} rules in {file}, {} without matches",
             count(statsd.rule_count),
             count(statsd.never_hit_count)
         ),
@@ -172,7 +173,7 @@ fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: 
     out.line(
         1,
         &format!(
-            "{} series in {} families; {mapping}; {} events by a rule, {} without one",
+            "{} series in {} families; {mapping}; {} events mapped, {} unmapped",
             count(statsd.series),
             count(statsd.families),
             count(statsd.mapped),
@@ -182,26 +183,38 @@ fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: 
     for over in statsd.over_budget.iter().take(LINES) {
         let (limit, action, sets) = (over.limit, over.action, count(over.label_sets));
         let subject = over.subject();
-        out.line(2, &format!("beyond --limit.{limit}: {subject}, {sets} label sets {action}"));
+        out.line(2, &format!("over --limit.{limit}: {subject}, {sets} label sets {action}"));
     }
     for metric in cardinality.iter().flat_map(|report| &report.metrics).take(LINES) {
         let (kind, name, series) = (&metric.kind, &metric.name, count(metric.series));
-        let grown = count(metric.grown());
-        out.line(2, &format!("{kind} {name}: {series} series, {grown} of them new in an hour"));
+        let grown = metric.grown(60).map_or_else(|| "-".to_owned(), count);
+        out.line(2, &format!("{kind} {name}: {series} series, {grown} new in the last hour"));
         for label in &metric.labels {
             let about = if label.exact { "" } else { "about " };
             let (values, examples) = (count(label.values), label.examples.join(", "));
-            out.line(3, &format!("{}: {about}{values} values such as {examples}", label.name));
+            out.line(3, &format!("{}: {about}{values} values, e.g. {examples}", label.name));
         }
+    }
+    for sender in statsd.senders.iter().filter(|sender| sender.gains()).take(LINES) {
+        let (who, lines, saving) = (sender.who(), sender.lines_per_datagram, 100.0 * sender.saving);
+        let datagrams = count(sender.datagrams_per_second.round() as u64);
+        out.line(
+            2,
+            &format!(
+                "{who}: {lines:.1} lines per datagram, {datagrams} datagrams/s; batching would save about \
+                 {saving:.0}% of the CPU for datagrams"
+            ),
+        );
     }
     let senders = cardinality.iter().flat_map(|report| &report.senders);
     for sender in senders.filter(|sender| sender.brings()).take(LINES) {
-        let (who, hour, beyond) = (sender.who(), sender.in_an_hour(), sender.beyond_budget);
+        let (who, hour, beyond) =
+            (sender.display_name(), sender.in_an_hour(), sender.beyond_budget);
         let (hour, beyond) = (count(hour), count(beyond));
         out.line(
             2,
             &format!(
-                "from {who}: {hour} new series in an hour, {beyond} label sets beyond a budget"
+                "from {who}: {hour} new series in the last hour, {beyond} label sets over budget"
             ),
         );
     }
@@ -214,16 +227,16 @@ fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: 
         out.line(2, &format!("rule {}: {}", rule.pattern, count(rule.hits)));
     }
     for pattern in statsd.never_hit.iter().take(LINES) {
-        out.line(2, &format!("never matched: {pattern}"));
+        out.line(2, &format!("no matches: {pattern}"));
     }
     for name in statsd.unmapped_names.iter().take(LINES) {
-        out.line(2, &format!("no rule: {} (about {} events)", name.name, count(name.events)));
+        out.line(2, &format!("unmapped: {} (about {} events)", name.name, count(name.events)));
     }
     for refused in &statsd.refused {
         out.line(
             1,
             &format!(
-                "refused, {}: {}, last {} ago: {}",
+                "rejected, {}: {}, last {} ago: {}",
                 refused.reason,
                 count(refused.count),
                 duration(now - refused.at),
@@ -236,7 +249,7 @@ fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: 
 fn scrapes(out: &mut Writer, scrapes: &[Scrape], now: f64) {
     out.heading("SCRAPES");
     if scrapes.is_empty() {
-        out.line(1, "nobody has scraped yet");
+        out.line(1, "no scrapes yet");
     }
     for scrape in scrapes.iter().take(SCRAPES) {
         let Scrape { client, agent, path, status, .. } = scrape;

@@ -1,9 +1,9 @@
-//! Numbers, sizes, times and texts as people read them.
+//! Formats numbers, sizes, times and strings for people.
 
 use std::borrow::Cow;
 
-/// The text in one line that does not steer a terminal: what is no visible character is escaped, and so is what turns
-/// the direction of a text.
+/// Escapes a string for one line on a terminal: control characters, other invisible ones, and
+/// bidirectional formatting.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| matches!(c, ' '..='~');
     if text.chars().all(is_plain) {
@@ -20,7 +20,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A whole number with commas between thousands.
+/// Formats an integer with thousands separators.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -33,7 +33,7 @@ pub(crate) fn count(number: u64) -> String {
     out
 }
 
-/// Three digits and what they are multiplied by.
+/// Formats a number with three digits and an SI prefix.
 fn scaled(number: f64, space: &str) -> String {
     let mut rest = number;
     for prefix in ["", "k", "M", "G", "T"] {
@@ -55,12 +55,12 @@ fn scaled(number: f64, space: &str) -> String {
     String::new()
 }
 
-/// A number of things each second.
+/// Formats a rate per second.
 pub(crate) fn rate(number: f64) -> String {
     format!("{}/s", scaled(number, " "))
 }
 
-/// A size.
+/// Formats a size in bytes.
 pub(crate) fn bytes(number: f64) -> String {
     let text = scaled(number, " ");
     if text.ends_with(|c: char| c.is_ascii_digit()) {
@@ -70,7 +70,7 @@ pub(crate) fn bytes(number: f64) -> String {
     }
 }
 
-/// A length of time, in one or two units.
+/// Formats a duration in one or two units.
 pub(crate) fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0);
     if seconds < 0.9995 {
@@ -95,7 +95,7 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
-/// The time of a day, UTC, for what was not long before `now`; with the date else.
+/// Formats the UTC time of day, with the date if it is not close to `now`.
 pub(crate) fn clock(at: f64, now: f64) -> String {
     let Ok(time) = jiff::Timestamp::from_second(at as i64) else { return String::new() };
     let text = time.to_string();
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_abbreviated() {
         for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(count(number), text);
         }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_steers_a_terminal() {
+    fn control_characters_are_escaped() {
         for (text, shown) in [
             ("plain \\ \"text\" é 日本", "plain \\ \"text\" é 日本"),
             ("\u{1b}[2J\r\n\t\u{9b}1m", "\\u{1b}[2J\\r\\n\\t\\u{9b}1m"),

@@ -4,29 +4,29 @@ use std::fmt::Write as _;
 
 use super::words::printable;
 
-/// Text that does not steer the terminal on which it is shown, whatever was written to it.
+/// A text buffer that escapes terminal control characters.
 #[derive(Debug, Default)]
 pub(crate) struct Writer(String);
 
 impl Writer {
-    /// All that was written.
+    /// Returns the text.
     pub(crate) fn text(self) -> String {
         self.0
     }
 
-    /// A line, so many steps to the right.
+    /// Appends a line, indented by `depth` levels.
     pub(crate) fn line(&mut self, depth: usize, text: &str) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.0, "{:1$}{2}", "", 2 * depth, printable(text));
     }
 
-    /// The beginning of something else.
+    /// Starts a section.
     pub(crate) fn heading(&mut self, text: &str) {
         self.0.push('\n');
         self.line(0, text);
     }
 
-    /// Columns as wide as they have to be; `right` says which are aligned to the right.
+    /// Appends a table with columns as wide as needed; `right` selects the right-aligned ones.
     pub(crate) fn table(&mut self, right: &[bool], rows: &[Vec<String>]) {
         let cells =
             |row: &Vec<String>| row.iter().map(|cell| printable(cell).into_owned()).collect();

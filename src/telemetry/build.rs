@@ -1,20 +1,20 @@
-//! What this program is.
+//! Build information.
 
 use crate::exposition::family::{Family, Kind, Series};
 
-/// Version of this program.
+/// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The toolchain that the program needs at least; stands where the originals name their Go version.
+/// The minimum Rust version, shown where the originals show their Go version.
 pub const TOOLCHAIN: &str = concat!("rust", env!("CARGO_PKG_RUST_VERSION"));
 
-/// The revision of its sources, as `build.rs` in the root of the repository finds it.
+/// The source revision, as determined by `build.rs` in the root of the repository.
 pub const REVISION: &str = match option_env!("KSTATD_REVISION") {
     Some(revision) => revision,
     None => "unknown",
 };
 
-/// The name that Go gives this architecture, which the label has in the originals.
+/// Returns Go's name of this architecture, as in the originals' label.
 pub fn go_arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -24,15 +24,16 @@ pub fn go_arch() -> &'static str {
     }
 }
 
-/// What such a family says.
+/// The HELP text of a build information family.
 pub(super) const HELP: &str = "Build of this program; the value is always 1.";
 
-/// A family of one series of value 1 that names this build, with the labels that the originals use.
+/// Returns a build information family with the originals' labels; its value is 1.
 pub fn info(name: &'static str, help: &'static str) -> Family {
     info_with(name, help, &[])
 }
 
-/// The same with the labels of kube-state-metrics. There is no client-go in it, and so no version of one.
+/// Returns the same with kube-state-metrics' labels. There is no client-go version, because there
+/// is no client-go.
 pub(super) fn kube_info(name: &'static str) -> Family {
     info_with(name, HELP, &[("client_go_version", "")])
 }

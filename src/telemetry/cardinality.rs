@@ -1,8 +1,8 @@
-//! How many series there are, and which metrics and labels bring them.
+//! Reports the number of series by metric and label.
 //!
-//! Nothing is counted while series come and go: whoever asks makes one thread go through a snapshot of all series. A side
-//! that has series is [`Countable`](super::countable::Countable); it shows them one family after the other, and
-//! everything else happens in a [`Census`], alike for all sides.
+//! Nothing is counted while series are created and removed; each request makes one thread scan a
+//! snapshot of all series. A side with series implements [`Countable`](super::countable::Countable)
+//! and presents them one family at a time; a [`Census`] does the counting for all sides.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::census::{About, Census, Pairs, Question, Stat, Top, Values};
-use super::countable::{Beyond, LeftOut, Sender, Snapshot};
-use crate::growth::MINUTES;
+use super::countable::{ExceededBudget, OmittedObjects, Sender, Snapshot};
+use crate::util::per_minute::MINUTES;
 
-/// Entries of a list unless the query says another number.
+/// The default list length.
 pub(crate) const DEFAULT_LIMIT: usize = 10;
-/// Most entries of a list.
+/// The maximum list length.
 pub(crate) const MAX_LIMIT: usize = 10_000;
 
-/// The answer of Prometheus' `/api/v1/status/tsdb` about these series.
+/// Returns the answer of Prometheus' `/api/v1/status/tsdb` for these series.
 ///
-/// Series are those that a scrape shows; what histograms and summaries write themselves (`le`, `quantile`) is not among
-/// the labels.
+/// Series are counted as in a scrape. The labels `le` and `quantile` of histograms and summaries
+/// are not counted as labels.
 pub(crate) fn tsdb(sides: &[Box<dyn Snapshot>], question: &Question) -> serde_json::Value {
     let limit = question.limit;
     let census = Census::of(sides, question);
@@ -62,7 +62,7 @@ pub(crate) fn tsdb(sides: &[Box<dyn Snapshot>], question: &Question) -> serde_js
     }))
 }
 
-/// The label under which Prometheus has names of metrics.
+/// The label in which Prometheus stores the metric name.
 const NAME: &str = "__name__";
 
 fn milliseconds(time: Duration) -> u64 {
@@ -73,7 +73,7 @@ fn success(data: &serde_json::Value) -> serde_json::Value {
     json!({"status": "success", "data": data})
 }
 
-/// Families with their labels, and how they grow.
+/// Metrics with their labels and growth.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
@@ -82,16 +82,16 @@ pub(crate) struct Report {
     pub(crate) metric_names: u64,
     pub(crate) bytes: u64,
     pub(crate) label_names: u64,
-    /// The present minute first.
+    /// The current minute first.
     pub(crate) new_by_minute: Vec<u64>,
     pub(crate) budgets: Vec<Budgets>,
-    /// Those that brought most lately first.
+    /// The largest recent senders first.
     pub(crate) senders: Vec<Sender>,
-    /// The greatest first.
+    /// The largest first.
     pub(crate) metrics: Vec<Metric>,
 }
 
-/// The budgets of a side, 0 for none, and what went beyond them.
+/// The budgets of a side (0 for none), and what exceeded them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Budgets {
@@ -105,12 +105,12 @@ pub(crate) struct Budgets {
     pub(crate) memory: u64,
     pub(crate) fold_value: String,
     /// The most frequent first.
-    pub(crate) beyond: Vec<Beyond>,
-    /// The most first.
-    pub(crate) left_out: Vec<LeftOut>,
+    pub(crate) beyond: Vec<ExceededBudget>,
+    /// The largest first.
+    pub(crate) left_out: Vec<OmittedObjects>,
 }
 
-/// A family.
+/// A metric family.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Metric {
@@ -120,16 +120,16 @@ pub(crate) struct Metric {
     pub(crate) series: u64,
     pub(crate) label_sets: u64,
     pub(crate) bytes: u64,
-    /// The present minute first, of those that are still there.
-    pub(crate) new_by_minute: Vec<u64>,
-    /// Those with the most values first.
+    /// Surviving series by minute of creation, the current minute first.
+    pub(crate) new_by_minute: Option<Vec<u64>>,
+    /// Labels with the most values first.
     pub(crate) labels: Vec<Label>,
 }
 
 impl Metric {
-    /// Series made in the last 60 minutes.
-    pub(crate) fn grown(&self) -> u64 {
-        self.new_by_minute.iter().sum()
+    /// Returns the series created in the last `minutes` minutes, 60 at most; `None` if unknown.
+    pub(crate) fn grown(&self, minutes: usize) -> Option<u64> {
+        Some(self.new_by_minute.as_ref()?.iter().take(minutes).sum())
     }
 }
 
@@ -137,20 +137,20 @@ impl Metric {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Label {
     pub(crate) name: String,
-    /// How many different ones.
+    /// The number of distinct values.
     pub(crate) values: u64,
-    /// Whether that is no estimate.
+    /// True if the number is exact rather than an estimate.
     pub(crate) exact: bool,
     pub(crate) bytes: u64,
     pub(crate) examples: Vec<String>,
 }
 
-/// More than [`tsdb`] says: families with their labels, and how they grow.
+/// Returns more than [`tsdb`] does: metrics with their labels and growth.
 pub(crate) fn cardinality(sides: &[Box<dyn Snapshot>], question: &Question) -> serde_json::Value {
     success(&serde_json::to_value(report(sides, question)).unwrap_or_default())
 }
 
-/// The same as a value.
+/// Returns the same report as a value.
 pub(crate) fn report(sides: &[Box<dyn Snapshot>], question: &Question) -> Report {
     let census = Census::of(sides, question);
     let mut growth = [0; MINUTES];
@@ -213,7 +213,7 @@ fn metric((name, _, about): (String, u64, About)) -> Metric {
         series: samples,
         label_sets,
         bytes,
-        new_by_minute: growth.to_vec(),
+        new_by_minute: growth.map(|growth| growth.to_vec()),
         labels: labels.into_iter().map(label).collect(),
     }
 }
@@ -260,8 +260,8 @@ mod tests {
             &self.1
         }
 
-        fn beyond(&self) -> Vec<Beyond> {
-            let beyond = |metric: &str, times| Beyond {
+        fn beyond(&self) -> Vec<ExceededBudget> {
+            let beyond = |metric: &str, times| ExceededBudget {
                 metric: metric.to_owned(),
                 label: "url".to_owned(),
                 limit: "values-per-label".into(),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_of_prometheus() {
+    fn prometheus_tsdb_lists() {
         let answer = tsdb(&little(), &Question::of(3));
         assert_eq!(answer["status"], "success");
         assert_eq!(answer["data"]["headStats"]["numSeries"], 9);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_are_estimated_and_the_frequent_pair_is_found() {
+    fn many_values_are_estimated_and_frequent_pairs_are_found() {
         let urls = (0..50_000).map(|n| format!("/{n}"));
         let sets = urls.map(|url| rendered(&[("code", "200"), ("url", &url)])).collect();
         let sides = sides(vec![("hits", Kind::Counter, 1, sets)]);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn label_names_without_end_are_bounded() {
+    fn label_names_are_bounded() {
         let sets: Vec<_> = (0..10_000).map(|n| rendered(&[(&format!("l{n}"), "v")])).collect();
         let answer = cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), &Question::of(10));
         let names = answer["data"]["labelNames"].as_u64().expect("a number");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_counted_alone() {
+    fn long_names_are_counted_separately() {
         let sets = vec![rendered(&[(&"l".repeat(60_000), "v")]), rendered(&[("short", "v")])];
         let answer = cardinality(&sides(vec![("m", Kind::Counter, 1, sets)]), &Question::of(10));
         assert_eq!(answer["data"]["labelNames"], 2);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_cut() {
+    fn long_values_are_truncated() {
         let sets = vec![rendered(&[("l", &"é\n".repeat(60_000))])];
         let answer = tsdb(&sides(vec![("m", Kind::Counter, 1, sets)]), &Question::of(10));
         let (name, _) = stats(&answer, "seriesCountByLabelValuePair").pop().expect("a pair");

@@ -1,7 +1,7 @@
-//! One go over all series: which metrics and labels bring them.
+//! Counts series by metric and label in one scan.
 //!
-//! What is kept meanwhile is bounded: the families at the top of the list, a [`Distinct`] for each of [`MAX_LABELS`]
-//! label names, and the label pairs that are [`Frequent`].
+//! Memory is bounded: it holds the largest families, a [`HyperLogLog`] for each of [`MAX_LABELS`]
+//! label names, and the frequent label pairs.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,57 +14,59 @@ use serde::Serialize;
 use super::countable::{Series, Snapshot, Visitor};
 use crate::exposition::family::Kind;
 use crate::exposition::labels;
-use crate::growth::MINUTES;
-use crate::sketch::{Distinct, Frequent};
+use crate::util::hyper_log_log::HyperLogLog;
+use crate::util::misra_gries::MisraGries;
+use crate::util::per_minute::MINUTES;
 
-/// Label names whose values are counted.
+/// The maximum number of label names whose values are counted.
 const MAX_LABELS: usize = 4_096;
-/// Label names of one family whose values are counted.
+/// The maximum number of labels of one family whose values are counted.
 pub(super) const MAX_FAMILY_LABELS: usize = 256;
-/// Label pairs that are looked at as the most frequent ones: what more than one in so many pairs is, is among them.
+/// The capacity for frequent label pairs: every pair that makes up more than 1/8,192 of all pairs
+/// is found.
 const PAIRS: usize = 8_192;
-/// Longest label name whose values are counted.
+/// The maximum length of a label name whose values are counted.
 const MAX_LABEL_NAME: usize = 1 << 10;
-/// Bytes of a label value that a report shows.
+/// The maximum bytes of a label value in a report.
 const SHOWN_VALUE: usize = 256;
-/// Values of a label that are shown as examples.
+/// The number of example values per label.
 const EXAMPLES: usize = 3;
 
-/// One key for the process, so that nobody who chooses labels can make them collide.
+/// A random key per process, so that clients cannot construct label collisions.
 static HASHER: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
 
-/// What a report is asked for.
+/// The parameters of a report.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    /// Entries of each list.
+    /// The maximum length of each list.
     pub(crate) limit: usize,
-    /// What puts a metric before others.
+    /// The sort order of metrics.
     pub(crate) order: Order,
-    /// The only metric that is told of; all otherwise.
+    /// The only metric to report; `None` for all.
     pub(crate) metric: Option<String>,
 }
 
 impl Question {
-    /// The greatest metrics by their series.
+    /// Returns a question for the metrics with the most series.
     pub(crate) const fn of(limit: usize) -> Self {
         Self { limit, order: Order::Series, metric: None }
     }
 }
 
-/// What puts a metric before others.
+/// The sort order of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Its series.
+    /// By number of series.
     #[default]
     Series,
-    /// Those made in the last 60 minutes.
+    /// By series created in the last 60 minutes.
     Growth,
-    /// What it needs of the memory.
+    /// By memory.
     Bytes,
 }
 
 impl Order {
-    /// By its word.
+    /// Parses a sort order.
     pub(crate) fn read(word: &str) -> Option<Self> {
         match word {
             "series" => Some(Self::Series),
@@ -75,13 +77,14 @@ impl Order {
     }
 }
 
-/// The greatest of many.
+/// The largest items of a sequence.
 pub(super) struct Top<T> {
     limit: usize,
     heap: BinaryHeap<Reverse<Ranked<T>>>,
 }
 
-/// Ordered by value, then by name the other way round, so that of equals the first name ranks first.
+/// An item ordered by value, then by descending name, so that among equal values the first name
+/// ranks first.
 struct Ranked<T> {
     value: u64,
     name: Reverse<String>,
@@ -124,7 +127,7 @@ impl<T> Top<T> {
         self.heap.push(Reverse(Ranked { value, name: Reverse(name.to_owned()), about: about() }));
     }
 
-    /// The greatest first.
+    /// Returns the items, largest first.
     pub(super) fn into_vec(self) -> Vec<(String, u64, T)> {
         let sorted = self.heap.into_sorted_vec().into_iter();
         sorted.map(|Reverse(Ranked { value, name, about })| (name.0, value, about)).collect()
@@ -144,11 +147,11 @@ pub(super) struct Stat {
     pub(super) value: u64,
 }
 
-/// Values of one label.
+/// The values of one label.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Values {
-    pub(super) different: Distinct,
-    /// Bytes of the values of all series.
+    pub(super) different: HyperLogLog,
+    /// The total bytes of the values of all series.
     pub(super) bytes: u64,
     pub(super) examples: Vec<String>,
 }
@@ -159,7 +162,7 @@ impl Values {
         self.bytes += value.len() as u64;
     }
 
-    /// Keeps the value as an example, if it is another one than those that are kept.
+    /// Keeps the value as an example, unless it is one already.
     fn show(&mut self, value: &[u8]) {
         if self.examples.len() < EXAMPLES {
             let value = shown(value);
@@ -170,7 +173,7 @@ impl Values {
     }
 }
 
-/// A value as a report shows it, of its rendered form.
+/// Formats a rendered value for a report.
 fn shown(value: &[u8]) -> String {
     let plain = labels::plain(value.get(..value.len().min(4 * SHOWN_VALUE)).unwrap_or(value));
     let text = String::from_utf8_lossy(&plain);
@@ -185,7 +188,7 @@ fn hash(name: &[u8], value: &[u8]) -> u64 {
     HASHER.hash_one((name, value))
 }
 
-/// The name under which the series of a sample of this family are, and how many of them there are.
+/// Returns the sample names of a family's series, with the number of series of each.
 fn names_of(kind: Kind, name: &str, label_sets: u64, samples: u64) -> Vec<(String, u64)> {
     let rest = samples.saturating_sub(2 * label_sets);
     let derived = |suffix: &str| format!("{name}{suffix}");
@@ -206,42 +209,44 @@ fn names_of(kind: Kind, name: &str, label_sets: u64, samples: u64) -> Vec<(Strin
     names
 }
 
-/// The family that is being shown.
+/// The family being scanned.
 struct Current {
     name: String,
     kind: Kind,
     label_sets: u64,
     samples: u64,
     bytes: u64,
-    growth: [u64; MINUTES],
+    /// Series created per minute; `None` if creation times are unknown.
+    growth: Option<[u64; MINUTES]>,
     labels: Vec<(Vec<u8>, Values)>,
 }
 
-/// What is said of a family at the top of the list.
+/// The details of a reported family.
 pub(super) struct About {
     pub(super) kind: Kind,
     pub(super) label_sets: u64,
     pub(super) samples: u64,
     pub(super) bytes: u64,
-    pub(super) growth: [u64; MINUTES],
+    /// Series created per minute; `None` if creation times are unknown.
+    pub(super) growth: Option<[u64; MINUTES]>,
     pub(super) labels: Vec<(Vec<u8>, Values)>,
 }
 
-/// Counts everything, in one go over the series of each side.
+/// Counts the series of all sides in one scan.
 pub(super) struct Census {
-    /// Entries of a list.
+    /// The maximum length of each list.
     limit: usize,
     order: Order,
-    /// The only family that is told of.
+    /// The only family to report.
     metric: Option<String>,
     pub(super) now: Duration,
     current: Option<Current>,
     pub(super) families: Top<About>,
     pub(super) names: Top<()>,
     pub(super) labels: HashMap<Vec<u8>, Values, foldhash::fast::RandomState>,
-    /// Names of labels beyond [`MAX_LABELS`] or [`MAX_LABEL_NAME`].
-    pub(super) further_labels: Distinct,
-    pub(super) pairs: Frequent,
+    /// Label names beyond [`MAX_LABELS`] or [`MAX_LABEL_NAME`].
+    pub(super) further_labels: HyperLogLog,
+    pub(super) pairs: MisraGries,
     pub(super) family_count: u64,
     pub(super) name_count: u64,
     pub(super) name_bytes: u64,
@@ -263,8 +268,8 @@ impl Census {
             families: Top::new(limit),
             names: Top::new(limit),
             labels: HashMap::default(),
-            further_labels: Distinct::default(),
-            pairs: Frequent::new(PAIRS),
+            further_labels: HyperLogLog::default(),
+            pairs: MisraGries::new(PAIRS),
             family_count: 0,
             name_count: 0,
             name_bytes: 0,
@@ -284,7 +289,7 @@ impl Census {
         census
     }
 
-    /// Ends the family that is being shown.
+    /// Completes the current family.
     fn finish(&mut self) {
         let Some(current) = self.current.take() else { return };
         let Current { name, kind, label_sets, samples, bytes, growth, labels } = current;
@@ -307,7 +312,7 @@ impl Census {
             self.limit,
             match self.order {
                 Order::Series => samples,
-                Order::Growth => growth.iter().sum(),
+                Order::Growth => growth.iter().flatten().sum(),
                 Order::Bytes => bytes,
             },
         );
@@ -316,7 +321,7 @@ impl Census {
         self.families.offer(rank, &name, about);
     }
 
-    /// How many different label pairs there are, metric names included.
+    /// Returns the number of distinct label pairs, metric names included.
     pub(super) fn pair_count(&self) -> u64 {
         let values = self.labels.values().map(|values| values.different.count());
         values.sum::<u64>() + self.name_count
@@ -332,7 +337,7 @@ impl Visitor for Census {
             label_sets: 0,
             samples: 0,
             bytes,
-            growth: [0; MINUTES],
+            growth: None,
             labels: Vec::new(),
         });
     }
@@ -346,15 +351,16 @@ impl Visitor for Census {
         if let Some(created) = created {
             let minutes = self.now.saturating_sub(created).as_secs() / 60;
             let minutes = usize::try_from(minutes).unwrap_or(MINUTES);
-            if let Some(count) = current.growth.get_mut(minutes) {
+            let growth = current.growth.get_or_insert([0; MINUTES]);
+            if let Some(count) = growth.get_mut(minutes) {
                 *count += 1;
             }
             self.oldest = Some(self.oldest.map_or(created, |oldest| oldest.min(created)));
         }
         for (at, (name, value)) in labels::iter(text).enumerate() {
             let hash = hash(name, value);
-            self.pairs.note(hash);
-            // Series of one family have the same labels as a rule.
+            self.pairs.add(hash);
+            // Series of one family usually have the same labels.
             let known = match current.labels.get(at) {
                 Some((known, _)) if *known == name => Some(at),
                 _ => current.labels.iter().position(|(known, _)| *known == name),
@@ -380,14 +386,14 @@ impl Visitor for Census {
     }
 }
 
-/// The labels with the most values, so many of them.
+/// Returns the `limit` labels with the most values.
 fn greatest(mut labels: Vec<(Vec<u8>, Values)>, limit: usize) -> Vec<(Vec<u8>, Values)> {
     labels.sort_by_cached_key(|(_, values)| Reverse(values.different.count()));
     labels.truncate(limit);
     labels
 }
 
-/// Counts label pairs exactly: those whose hashes it has.
+/// Counts label pairs exactly, for a given set of hashes.
 pub(super) struct Pairs(pub(super) HashMap<u64, (u64, String), foldhash::fast::FixedState>);
 
 impl Visitor for Pairs {

@@ -1,10 +1,10 @@
-//! The HTTP connections of the process: how many there are, and how many found no place.
+//! Counters of the HTTP connections of the process.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use super::metric::Row;
 
-/// The HTTP connections of this process, which all its listeners count in.
+/// The HTTP connections of this process, shared by all listeners.
 #[derive(Debug)]
 pub(crate) struct Connections {
     open: AtomicI64,
@@ -12,7 +12,7 @@ pub(crate) struct Connections {
     refused: AtomicU64,
 }
 
-/// See [`Connections`].
+/// The counters of this process.
 pub(crate) static CONNECTIONS: Connections = Connections {
     open: AtomicI64::new(0),
     closed_for_another: AtomicU64::new(0),
@@ -20,43 +20,41 @@ pub(crate) static CONNECTIONS: Connections = Connections {
 };
 
 impl Connections {
-    /// One was accepted and got a place.
+    /// Counts an accepted connection.
     pub(crate) fn opened(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One of those has ended.
+    /// Counts the end of an accepted connection.
     pub(crate) fn closed(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// One was closed because another needed its place.
+    /// Counts a connection that was closed to make room for another.
     pub(crate) fn closed_for_another(&self) {
         self.closed_for_another.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One found no place.
+    /// Counts a connection that was refused for lack of room.
     pub(crate) fn refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// The families that show [`CONNECTIONS`].
+/// Returns the families of [`CONNECTIONS`].
 pub(super) fn rows() -> [Row; 3] {
     [
-        Row::gauge(
-            "kstatd_http_connections",
-            "HTTP connections that are open, on all listeners.",
-            || CONNECTIONS.open.load(Ordering::Relaxed) as f64,
-        ),
+        Row::gauge("kstatd_http_connections", "Open HTTP connections on all listeners.", || {
+            CONNECTIONS.open.load(Ordering::Relaxed) as f64
+        }),
         Row::counter(
             "kstatd_http_connections_closed_for_another_total",
-            "HTTP connections that were closed, idle or stuck, because another needed the room.",
+            "Idle or stuck HTTP connections closed to make room for new ones.",
             || CONNECTIONS.closed_for_another.load(Ordering::Relaxed) as f64,
         ),
         Row::counter(
             "kstatd_http_connections_refused_total",
-            "HTTP connections that were answered with 503 because there was no room for them.",
+            "HTTP connections rejected with 503 because the connection limit was reached.",
             || CONNECTIONS.refused.load(Ordering::Relaxed) as f64,
         ),
     ]

@@ -1,4 +1,4 @@
-//! What has series that can be counted, and what it says of them.
+//! The interface of components whose series can be counted.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,94 +7,95 @@ use serde::{Deserialize, Serialize};
 
 use crate::exposition::budget::Budget;
 use crate::exposition::family::Kind;
-use crate::growth::MINUTES;
+use crate::util::per_minute::MINUTES;
 
-/// Something that has series.
+/// A component with series.
 pub(crate) trait Countable: Send + Sync {
-    /// Its series of this moment.
+    /// Takes a snapshot of its series.
     fn snapshot(&self) -> Box<dyn Snapshot>;
 }
 
-/// The series of one moment.
+/// The series at one moment.
 pub(crate) trait Snapshot: Send {
-    /// Shows all of them: each family once, followed by its series. The same whenever it is called.
+    /// Visits each family once, followed by its series. Every call presents the same data.
     fn visit(&self, visitor: &mut dyn Visitor);
 
-    /// Series made in each of the last minutes, the present one first, whether they live still or not.
+    /// Returns the series created in each of the last minutes, the current one first, including
+    /// removed ones.
     fn growth(&self) -> [u64; MINUTES];
 
-    /// What it may have.
+    /// Returns the budgets.
     fn budget(&self) -> &Budget;
 
-    /// What went beyond.
-    fn beyond(&self) -> Vec<Beyond>;
+    /// Returns what exceeded the budgets.
+    fn beyond(&self) -> Vec<ExceededBudget>;
 
-    /// Who brings new series, where somebody does.
+    /// Returns the senders of new series, if they are known.
     fn senders(&self) -> Vec<Sender> {
         Vec::new()
     }
 
-    /// What has no series because of a budget.
-    fn left_out(&self) -> Vec<LeftOut> {
+    /// Returns the objects without series because of a budget.
+    fn left_out(&self) -> Vec<OmittedObjects> {
         Vec::new()
     }
 }
 
 /// Objects of a kind in a namespace that have no series because of a budget.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct LeftOut {
+pub(crate) struct OmittedObjects {
     pub(crate) resource: String,
     pub(crate) namespace: String,
     pub(crate) objects: u64,
 }
 
-/// Something that went beyond a budget.
+/// A metric or label that exceeded a budget.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Beyond {
+pub(crate) struct ExceededBudget {
     pub(crate) metric: String,
-    /// Empty where it is not about one label.
+    /// The label; empty if the budget is not about one.
     pub(crate) label: String,
-    /// Which budget, as its flag calls it.
+    /// The flag of the budget, without `--limit.`.
     pub(crate) limit: Cow<'static, str>,
-    /// What became of it: `folded`, `refused` or `tracked`.
+    /// The action taken: `folded`, `refused` or `tracked`.
     pub(crate) action: Cow<'static, str>,
-    /// How many label sets came that were not known; of Kubernetes objects how often one came.
+    /// The number of unknown label sets; for Kubernetes, how often an object exceeded the budget.
     pub(crate) times: u64,
 }
 
-/// Who brings new series.
+/// A sender of new series.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sender {
-    /// The IP address; none of who writes to a Unix socket.
+    /// The IP address; `None` for a Unix socket.
     pub(crate) address: Option<String>,
-    /// What its lines say of its container, empty if nothing.
+    /// The container ID in its lines; empty if there is none.
     pub(crate) container: String,
-    /// Series that were made for it.
+    /// The number of series created.
     pub(crate) new_series: u64,
-    /// Label sets that were not known and went beyond a budget.
+    /// The number of unknown label sets that exceeded a budget.
     pub(crate) beyond_budget: u64,
-    /// At most so many more came before it was told apart from others.
+    /// The maximum number of series that may have been missed before this sender was tracked.
     pub(crate) missed: u64,
-    /// Series made in each of the last minutes, the present one first.
+    /// Series created in each of the last minutes, the current one first.
     pub(crate) new_by_minute: Vec<u64>,
-    /// The metric of the last one.
+    /// The metric of the latest new series.
     pub(crate) last_metric: String,
 }
 
 impl Sender {
-    /// Whether it brought any in the last hour, or went beyond a budget.
+    /// Returns whether it created series in the last hour or exceeded a budget.
     pub(crate) fn brings(&self) -> bool {
         self.beyond_budget > 0 || self.in_an_hour() > 0
     }
 
-    /// Series made for it in the last hour.
+    /// Returns the number of series created in the last hour.
     pub(crate) fn in_an_hour(&self) -> u64 {
         self.new_by_minute.iter().sum()
     }
 
-    /// Who it is, in words.
-    pub(crate) fn who(&self) -> String {
+    /// Describes the sender in words.
+    pub(crate) fn display_name(&self) -> String {
         let address = self.address.as_deref().unwrap_or("a Unix socket");
         match &*self.container {
             "" => address.to_owned(),
@@ -102,30 +103,30 @@ impl Sender {
         }
     }
 
-    /// By what they brought in the last minutes, then in all.
+    /// Returns the sort key: series of the last hour, then the total.
     pub(super) fn rank(&self) -> (u64, u64) {
         (self.in_an_hour(), self.new_series + self.beyond_budget)
     }
 }
 
-/// Who is shown the series.
+/// A receiver of all series.
 pub(crate) trait Visitor {
-    /// A family; its series follow. `bytes` is what it costs beside them.
+    /// Starts a family, whose series follow. `bytes` is its memory apart from its series.
     fn family(&mut self, name: &str, kind: Kind, bytes: u64);
 
-    /// A series of that family.
+    /// Receives a series of the current family.
     fn series(&mut self, series: &Series<'_>);
 }
 
-/// One label set of a family.
+/// A label set of a family.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Series<'a> {
-    /// The labels, rendered.
+    /// The rendered labels.
     pub(crate) labels: &'a [u8],
-    /// Lines of it in the text format.
+    /// The number of its lines in the text format.
     pub(crate) samples: u64,
-    /// Memory that it needs.
+    /// The memory it takes.
     pub(crate) bytes: u64,
-    /// When it was made, since the Unix epoch, where that is known.
+    /// The time of creation since the Unix epoch, if known.
     pub(crate) created: Option<Duration>,
 }

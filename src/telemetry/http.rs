@@ -1,4 +1,4 @@
-//! Metrics of the HTTP side.
+//! Metrics of the HTTP server.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use super::registry::Recorder;
 use super::scrapes::ScrapeLog;
 use crate::exposition::family::Kind;
 
-/// `http_request_duration_seconds` and, where asked for, the `promhttp_*` metrics of Prometheus' Go
+/// `http_request_duration_seconds` and, if registered, the `promhttp_*` metrics of Prometheus' Go
 /// client.
 #[derive(Clone, Debug)]
 pub struct HttpMetrics {
@@ -33,7 +33,7 @@ impl HttpMetrics {
     pub fn register_duration(&self, recorder: &mut Recorder) {
         recorder.rows([Row {
             name: "http_request_duration_seconds",
-            help: "Time from the head of a request to the last byte of its answer.",
+            help: "Time from the request head to the last byte of the response.",
             kind: Kind::Histogram,
             series: Box::new(self.duration.clone()),
         }]);
@@ -48,7 +48,7 @@ impl HttpMetrics {
         recorder.rows([
             Row::gauge(
                 "promhttp_metric_handler_requests_in_flight",
-                "Scrapes being answered.",
+                "Scrapes in flight.",
                 self.in_flight.clone(),
             ),
             Row::counter(
@@ -59,33 +59,33 @@ impl HttpMetrics {
         ]);
     }
 
-    /// The last scrapes.
+    /// Returns the log of the last scrapes.
     pub(crate) fn log(&self) -> &ScrapeLog {
         &self.log
     }
 
-    /// Scrapes answered, whatever the status, and being answered.
+    /// Returns the numbers of answered scrapes, regardless of the status, and of scrapes in flight.
     pub fn scrapes(&self) -> (u64, i64) {
         let answered = self.scrapes.each().iter().map(|(_, count)| count.get()).sum();
         (answered, self.in_flight.get() as i64)
     }
 
-    /// Starts the clock of one request; dropping the timer stops it.
+    /// Starts timing a request; dropping the timer stops it.
     pub fn start(&self, handler: &'static str, method: &str) -> Timer {
         self.in_flight.add(1.0);
-        // Methods outside the common ones share a label value: clients choose them freely.
+        // Other methods share a label value, because clients choose them freely.
         let method = match method {
             "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "CONNECT" | "OPTIONS"
             | "TRACE" => method.to_ascii_lowercase(),
             _ => "unknown".to_owned(),
         };
-        // One that comes to no answer is a failure of ours.
+        // A request that gets no answer counts as an internal error.
         let (labels, code) = ((handler, method), 500);
         Timer { metrics: self.clone(), labels, code, from: Instant::now() }
     }
 }
 
-/// One request being answered.
+/// A request in flight.
 #[derive(Debug)]
 pub struct Timer {
     metrics: HttpMetrics,
@@ -95,7 +95,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Notes the status of the answer; it counts whether or not the client takes all of the body.
+    /// Records the status; it counts even if the client does not read the entire body.
     #[must_use]
     pub fn answered(mut self, code: u16) -> Self {
         self.code = code;

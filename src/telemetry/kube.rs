@@ -1,6 +1,6 @@
-//! Self metrics of the Kubernetes side, with the names and labels of kube-state-metrics.
+//! Self metrics of the Kubernetes side, with kube-state-metrics' names and labels.
 //!
-//! Labels are in byte order of their names, as Go's client writes them.
+//! Labels are sorted by name, like Go's client does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,37 +8,37 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use super::metric::{Counter, Gauge, Labelled, Row};
 use super::registry::Recorder;
 
-/// Why a list or a watch failed, or ended before its time.
+/// The reason why a list or watch failed or ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// 401: the server does not know who asks.
+    /// 401: the credentials were not accepted.
     Unauthorized,
-    /// 403: who asks may not.
+    /// 403: the request is not permitted.
     Forbidden,
     /// 404: the server does not have the resource.
     NotFound,
-    /// 410: a version or a token has expired.
+    /// 410: a resource version or continue token has expired.
     Expired,
-    /// 429: the server wants to be asked less.
+    /// 429: the server throttles requests.
     Throttled,
-    /// 500 and above.
+    /// An internal server error (500 and above).
     ServerError,
-    /// Any other answer than success.
+    /// Any other unsuccessful status.
     Refused,
-    /// No connection, or it broke.
+    /// The connection failed or was closed.
     Broken,
-    /// No answer within the time for it.
+    /// No response within the timeout.
     Timeout,
-    /// A connection on which nothing comes any more, though it is open.
+    /// An open connection without any traffic.
     Frozen,
-    /// A body that comes too slowly to be of use.
+    /// A body that is received too slowly.
     Slow,
-    /// An answer that is not what was asked for, or makes no sense.
+    /// A response that is malformed or unexpected.
     Garbled,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 12] = [
         Self::Unauthorized,
         Self::Forbidden,
@@ -54,7 +54,7 @@ impl Reason {
         Self::Garbled,
     ];
 
-    /// The reason that an HTTP status is.
+    /// Returns the reason for an HTTP status.
     #[must_use]
     pub fn of_status(code: u16) -> Self {
         match code {
@@ -68,7 +68,7 @@ impl Reason {
         }
     }
 
-    /// The value of the label.
+    /// Returns the label value.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -87,16 +87,15 @@ impl Reason {
         }
     }
 
-    /// Whether it is trouble of the whole server, as a rule, and not of one resource.
+    /// Returns whether such failures usually affect the entire server rather than one resource.
     #[must_use]
     pub fn is_of_the_server(self) -> bool {
         !matches!(self, Self::Forbidden | Self::NotFound | Self::Refused | Self::Expired)
     }
 }
 
-/// What the Kubernetes pipeline counts; cheap to clone, every clone counts into the same series.
-///
-/// `resource` is the Go type text of the originals, `*v1.Pod`.
+/// The counters of the Kubernetes pipeline; clones share the same series. `resource` is the
+/// originals' Go type name, such as `*v1.Pod`.
 #[derive(Clone, Debug)]
 pub struct KubeMetrics {
     list: Labelled<Counter, 2>,
@@ -113,7 +112,7 @@ pub struct KubeMetrics {
     list_objects_limit: Labelled<Gauge, 1>,
     shard_ordinal: Labelled<Gauge, 1>,
     shard_stage: Labelled<Gauge, 1>,
-    /// The total that the stage is of.
+    /// The number of shards that the stage refers to.
     stage_total: Arc<AtomicI64>,
     total_shards: Gauge,
     config_hash: Labelled<Gauge, 2>,
@@ -155,10 +154,10 @@ impl Default for KubeMetrics {
     }
 }
 
-/// What goes beyond budgets, as far as it is told apart.
+/// The maximum number of label combinations of exceeded budgets.
 const MAX_OVER_BUDGET: usize = 1_000;
 
-/// What one list/watch counts while it follows a resource.
+/// The counters of one list/watch.
 #[derive(Clone, Debug, Default)]
 pub struct ReflectorMetrics {
     /// `ADDED` events.
@@ -169,17 +168,17 @@ pub struct ReflectorMetrics {
     pub deleted: Counter,
     /// `BOOKMARK` events.
     pub bookmarks: Counter,
-    /// Objects that could not be read, which have no series.
+    /// Unreadable objects, which have no series.
     pub malformed: Counter,
-    /// Objects that some family has no series of, because they would be too many.
+    /// Objects without series in some family, because there would be too many.
     pub oversized: Counter,
-    /// Objects that had no place among those that may be kept.
+    /// Objects beyond the limit of objects to keep.
     pub left_out: Counter,
     /// Bytes of list and watch bodies.
     pub received: Counter,
 }
 
-/// Which file a configuration metric is about.
+/// The file that a configuration metric describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigFile {
     /// The options file, `--config`.
@@ -201,18 +200,29 @@ fn result(succeeded: bool) -> &'static str {
     if succeeded { "success" } else { "error" }
 }
 
+/// Events of custom resource definitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DefinitionEvents {
+    /// New definitions.
+    pub added: u64,
+    /// Changed definitions.
+    pub updated: u64,
+    /// Deleted definitions.
+    pub deleted: u64,
+}
+
 impl KubeMetrics {
-    /// Counts a plain list call.
+    /// Counts a plain list request.
     pub fn list(&self, resource: &str, succeeded: bool) {
         self.list.with([resource, result(succeeded)]).inc();
     }
 
-    /// Counts a watch call, streaming lists among them.
+    /// Counts a watch request, including streaming lists.
     pub fn watch(&self, resource: &str, succeeded: bool) {
         self.watch.with([resource, result(succeeded)]).inc();
     }
 
-    /// The counters of a resource, to be kept by what follows it.
+    /// Returns the counters of a resource.
     pub fn reflector(&self, resource: &str) -> ReflectorMetrics {
         let event = |kind| self.events.with([resource, kind]);
         ReflectorMetrics {
@@ -227,20 +237,20 @@ impl KubeMetrics {
         }
     }
 
-    /// Counts a list or watch that failed or ended before its time; `namespace` is empty for all.
+    /// Counts a list or watch that failed or ended early; `namespace` is empty for all.
     pub fn failed(&self, resource: &str, namespace: &str, reason: Reason) {
         self.errors.with([namespace, reason.label(), resource]).inc();
     }
 
-    /// Notes how many objects of the resource are kept after a list and under which limit; only with
+    /// Records the number of objects of a resource after a list, and the limit; only with
     /// `--object-limit`.
     pub fn listed(&self, resource: &str, objects: usize, limit: usize) {
         self.list_objects.with([resource]).set(objects as f64);
         self.list_objects_limit.with([resource]).set(limit as f64);
     }
 
-    /// Counts what goes beyond a budget of a resource: action, label, limit and metric, and how often. What would be too
-    /// many to be told apart is counted together.
+    /// Counts objects of a resource that exceed a budget: action, label, limit and metric, and how
+    /// often. Beyond [`MAX_OVER_BUDGET`] combinations they share one series.
     pub(crate) fn over_budget(&self, labels: [&str; 4], resource: &str, times: u64) {
         let [action, label, limit, metric] = labels;
         let is_known = self.over_budget.len() < MAX_OVER_BUDGET;
@@ -253,40 +263,42 @@ impl KubeMetrics {
         self.over_budget.with([action, label, limit, metric, resource]).inc_by(times);
     }
 
-    /// What went beyond budgets: action, label, limit, metric and resource, and how often.
+    /// Returns the exceeded budgets (action, label, limit, metric and resource), with how often
+    /// each was exceeded.
     pub(crate) fn all_over_budget(&self) -> Vec<([Box<str>; 5], u64)> {
         self.over_budget.each().into_iter().map(|(labels, times)| (labels, times.get())).collect()
     }
 
-    /// Counts a list/watch that ended by a fault of this program and is started again.
+    /// Counts a list/watch that was restarted after a bug in this program.
     pub fn restarted(&self, resource: &str) {
         self.restarts.with([resource]).inc();
     }
 
-    /// Notes the shard that this process keeps. There is one series, whatever the earlier shard was.
+    /// Records the shard of this process, replacing the previous one.
     pub fn shard(&self, ordinal: i64, total: i64) {
         self.shard_ordinal.clear();
         self.shard_ordinal.with([&ordinal.to_string()]).set(ordinal as f64);
         self.total_shards.set(total as f64);
     }
 
-    /// The shard that this process keeps, and how many there are.
+    /// Returns the shard of this process and the number of shards.
     pub(crate) fn shard_of(&self) -> Option<(i64, i64)> {
         let ordinal = self.shard_ordinal.each().first()?.1.get();
         Some((ordinal as i64, self.total_shards.get() as i64))
     }
 
-    /// Notes how far this process is on the way to its share of `total`: -1 it starts, 0 it does not follow all of it
-    /// yet, 1 it does, 2 it shows what it gained, 3 it does not show what it lost. There is one series.
+    /// Records the progress of a resharding to `total` shards: -1 starting, 0 not watching all of
+    /// the new share, 1 watching all of it, 2 serving the gained objects, 3 no longer serving the
+    /// lost ones. There is one series.
     pub fn shard_stage(&self, total: i64, level: i64) {
-        // Not each time: who asks meanwhile would find none.
+        // Clearing on every call would let a concurrent scrape find no series.
         if self.stage_total.swap(total, Ordering::Relaxed) != total {
             self.shard_stage.clear();
         }
         self.shard_stage.with([&total.to_string()]).set(level as f64);
     }
 
-    /// Notes that a configuration file with this content is in force since `now` (Unix seconds).
+    /// Records that a configuration file with this content is in use since `now` (Unix seconds).
     pub fn config_loaded(&self, file: ConfigFile, path: &str, content: &[u8], now: f64) {
         let labels = [path, file.label()];
         self.config_hash.with(labels).set(super::md5::config_hash(content) as f64);
@@ -294,37 +306,33 @@ impl KubeMetrics {
         self.reload_time.with(labels).set(now);
     }
 
-    /// Notes that a configuration file could not be used.
+    /// Records that a configuration file could not be loaded.
     pub fn config_failed(&self, file: ConfigFile, path: &str) {
         self.reload_ok.with([path, file.label()]).set(0.0);
     }
 
-    /// The files of the configuration: path, type, whether what it says is in force, and when it last was loaded with
-    /// success (Unix seconds).
-    pub(crate) fn config_files(&self) -> Vec<(String, String, bool, Option<f64>)> {
-        let times = self.reload_time.each();
-        let files = self.reload_ok.each().into_iter().map(|(labels, in_force)| {
-            let time = times.iter().find(|(of, _)| *of == labels).map(|(_, time)| time.get());
-            let [path, kind] = labels;
-            (path.into(), kind.into(), in_force.get() > 0.0, time)
-        });
-        files.collect()
+    /// Removes a configuration file that is no longer configured.
+    pub(crate) fn config_forgotten(&self, file: ConfigFile, path: &str) {
+        for series in [&self.config_hash, &self.reload_ok, &self.reload_time] {
+            series.remove([path, file.label()]);
+        }
     }
 
-    /// Notes that so many definitions of custom resources were added, updated and deleted, and how many there are.
-    pub fn definitions(&self, events: [u64; 3], known: usize) {
-        for (counter, count) in self.custom_resource_events.iter().zip(events) {
+    /// Counts events of custom resource definitions and records the current number of definitions.
+    pub fn definitions(&self, events: DefinitionEvents, known: usize) {
+        let DefinitionEvents { added, updated, deleted } = events;
+        for (counter, count) in self.custom_resource_events.iter().zip([added, updated, deleted]) {
             counter.inc_by(count);
         }
         self.custom_resource_cache.set(known as f64);
     }
 
-    /// Counts values of custom resources that gave no series.
+    /// Counts custom resource values that could not become samples.
     pub fn value_errors(&self, resource: &str, family: &str, reason: &'static str, count: u64) {
         self.value_errors.with([family, reason, resource]).inc_by(count);
     }
 
-    /// Registers everything.
+    /// Registers all metrics.
     pub fn register(&self, recorder: &mut Recorder) {
         let counter = |name, help, of: &Labelled<Counter, 1>| Row::counter(name, help, of.clone());
         let event = "Events of this kind seen for custom resource definitions.";
@@ -332,52 +340,52 @@ impl KubeMetrics {
         recorder.rows([
             Row::counter(
                 "kstatd_custom_resource_value_errors_total",
-                "Values of custom resources that gave no series of a family, by reason, each time an object came.",
+                "Custom resource values that produced no sample, by reason, counted on each update of an object.",
                 self.value_errors.clone(),
             ),
             Row::counter(
                 "kstatd_kubernetes_errors_total",
-                "Lists and watches that failed or ended before their time, by reason.",
+                "Lists and watches that failed or ended early, by reason.",
                 self.errors.clone(),
             ),
             Row::counter(
                 "kstatd_kubernetes_events_total",
-                "Watch events received, those of a streaming list's initial state among them.",
+                "Watch events received, including the initial events of streaming lists.",
                 self.events.clone(),
             ),
             counter(
                 "kstatd_kubernetes_malformed_objects_total",
-                "Objects that could not be read and have no series for it.",
+                "Objects without series because they could not be decoded.",
                 &self.malformed,
             ),
             Row::counter(
                 "kstatd_kubernetes_over_budget_total",
-                "How often objects came with something beyond a budget, and what became of it.",
+                "Times an object exceeded a budget, by action.",
                 self.over_budget.clone(),
             ),
             counter(
                 "kstatd_kubernetes_objects_over_limit_total",
-                "Objects that were left out because of --object-limit, each time they came or were on pages not asked for.",
+                "Objects omitted because of --object-limit, counted on each update, including those on pages not requested.",
                 &self.left_out,
             ),
             counter(
                 "kstatd_kubernetes_oversized_objects_total",
-                "Objects of which a family has no series, because they would be too many.",
+                "Objects that lack the series of a family because there would be too many.",
                 &self.oversized,
             ),
             counter(
                 "kstatd_kubernetes_received_bytes_total",
-                "Bytes of list and watch bodies received.",
+                "Bytes received in list and watch response bodies.",
                 &self.received,
             ),
             counter(
                 "kstatd_kubernetes_restarts_total",
-                "List/watches started again after a fault of this program; the old state was served meanwhile.",
+                "List/watches restarted after a bug in this program; the previous state was served meanwhile.",
                 &self.restarts,
             ),
             Row::gauge(
                 "kstatd_kubernetes_shard_stage",
-                "How far this process is on the way to its share: 0 incomplete, 1 followed, 2 shown, 3 alone; -1 it starts.",
+                "Resharding stage of this process: -1 starting, 0 incomplete, 1 watching, 2 serving, 3 exclusive.",
                 self.shard_stage.clone(),
             ),
             Row::gauge(
@@ -408,17 +416,17 @@ impl KubeMetrics {
             ),
             Row::gauge(
                 "kube_state_metrics_last_config_reload_successful",
-                "Whether the last load of a configuration file succeeded.",
+                "1 if the last load of a configuration file succeeded, else 0.",
                 self.reload_ok.clone(),
             ),
             Row::gauge(
                 "kube_state_metrics_list_objects",
-                "Objects that the last list kept.",
+                "Objects kept by the last list.",
                 self.list_objects.clone(),
             ),
             Row::gauge(
                 "kube_state_metrics_list_objects_limit",
-                "Most objects that a list may keep.",
+                "Maximum number of objects kept per list.",
                 self.list_objects_limit.clone(),
             ),
             Row::counter(
@@ -428,10 +436,10 @@ impl KubeMetrics {
             ),
             Row::gauge(
                 "kube_state_metrics_shard_ordinal",
-                "Zero-based shard that this process keeps.",
+                "Zero-based shard of this process.",
                 self.shard_ordinal.clone(),
             ),
-            Row::gauge("kube_state_metrics_total_shards", "Shards in all.", self.total_shards.clone()),
+            Row::gauge("kube_state_metrics_total_shards", "Total number of shards.", self.total_shards.clone()),
             Row::counter(
                 "kube_state_metrics_watch_total",
                 "Watch calls to the API server, streaming lists among them, by result.",

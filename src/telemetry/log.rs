@@ -1,4 +1,4 @@
-//! Log lines on stderr: a human form, JSON, and the forms that the originals write.
+//! Log output on stderr: human-readable, JSON, and the formats of the originals.
 
 use crate::go::strconv;
 use std::fmt::{self, Write as _};
@@ -12,40 +12,41 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// The form of a log line.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// `2026-01-02T15:04:05.000Z  INFO message key=value`.
     Text,
-    /// One JSON object a line with `time`, `level`, `message`, `target` and the fields.
+    /// One JSON object per line with `time`, `level`, `message`, `target` and the fields.
     Json,
-    /// klog, as kube-state-metrics: `I0102 15:04:05.000000    7 file.rs:1] "message" key="value"`.
+    /// klog, as in kube-state-metrics: `I0102 15:04:05.000000    7 file.rs:1] "message"
+    /// key="value"`.
     Klog {
-        /// Without the part before the message.
+        /// Omits the header before the message.
         skip_headers: bool,
     },
-    /// logfmt, as statsd_exporter: `time=… level=INFO source=file.rs:1 msg="message" key=value`.
+    /// logfmt, as in statsd_exporter: `time=… level=INFO source=file.rs:1 msg="message" key=value`.
     Logfmt,
     /// The same keys as JSON.
     LogfmtJson,
 }
 
-/// What is logged and how.
+/// The log settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// The form.
+    /// The format.
     pub format: LogFormat,
-    /// The least important level that is logged.
+    /// The minimum level.
     pub level: Level,
 }
 
-/// Sends log lines to stderr from here on. A second call changes nothing.
+/// Starts logging to stderr. Further calls have no effect.
 pub fn init(config: LogConfig) {
     let layer = tracing_subscriber::fmt::layer()
         .event_format(Lines(config.format))
         .with_writer(std::io::stderr)
         .with_ansi(false);
-    // Libraries are heard only when something is wrong, or one level later than this program.
+    // Libraries log only warnings and errors, or up to debug level if this program traces.
     let libraries = match config.level {
         Level::TRACE => LevelFilter::DEBUG,
         Level::ERROR => LevelFilter::ERROR,
@@ -84,7 +85,7 @@ where
     }
 }
 
-/// A field's value as it has to be written.
+/// A field value, with the information whether it needs quotes.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     Text(String),

@@ -1,10 +1,10 @@
-//! MD5 (RFC 1321), for the hash of a configuration file that dashboards compare between replicas.
-//! It protects nothing.
+//! MD5 (RFC 1321), for the configuration hash that dashboards compare between replicas. It is not
+//! used for security.
 
 /// Shift amounts of the four rounds.
 const SHIFTS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];
 
-/// The first six bytes of the digest as a little-endian number.
+/// Returns the first six bytes of the digest as a little-endian number.
 pub fn config_hash(content: &[u8]) -> u64 {
     let digest = md5(content);
     digest.iter().take(6).rev().fold(0, |hash, byte| (hash << 8) | u64::from(*byte))

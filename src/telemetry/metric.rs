@@ -1,6 +1,7 @@
-//! Numbers that are counted in one place and shown in another: counter, gauge, histogram, and sets of them by label.
+//! Metric primitives: counter, gauge, histogram, and sets of them by label.
 //!
-//! All are cheap to clone, and every clone counts into the same series. A [`Row`] says how a number is shown.
+//! All are cheap to clone, and clones share the same series. A [`Row`] describes the family of a
+//! metric.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,67 +10,67 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crate::exposition::family::{Buckets, Collect, Family, Kind, Series, Value};
 use crate::exposition::labels;
 
-/// A number that only goes up.
+/// A counter.
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
 impl Counter {
-    /// Adds 1.
+    /// Increments the counter by 1.
     pub fn inc(&self) {
         self.inc_by(1);
     }
 
-    /// Adds `count`.
+    /// Increments the counter by `count`.
     pub fn inc_by(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What it is now.
+    /// Returns the current value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A number that goes up and down.
+/// A gauge.
 #[derive(Clone, Debug, Default)]
 pub struct Gauge(Arc<AtomicU64>);
 
 impl Gauge {
-    /// Makes it `value`.
+    /// Sets the gauge.
     pub fn set(&self, value: f64) {
         self.0.store(value.to_bits(), Ordering::Relaxed);
     }
 
-    /// Changes it by `change`.
+    /// Adds `change`, which may be negative.
     pub fn add(&self, change: f64) {
         let changed = |bits| Some((f64::from_bits(bits) + change).to_bits());
-        // It never refuses.
+        // The closure never returns `None`.
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
     }
 
-    /// What it is now.
+    /// Returns the current value.
     #[must_use]
     pub fn get(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// Observations in the default buckets of Prometheus' clients, which are for seconds.
+/// A histogram of seconds with the default buckets of Prometheus' clients.
 #[derive(Clone, Debug, Default)]
-pub struct Histogram(Arc<Mutex<Observed>>);
+pub struct Histogram(Arc<Mutex<HistogramState>>);
 
 const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Observations of each bucket alone, those above all bounds last, and their sum.
+/// Non-cumulative bucket counts, the overflow bucket last, and the sum.
 #[derive(Debug, Default)]
-struct Observed {
+struct HistogramState {
     counts: [u64; BOUNDS.len() + 1],
     sum: f64,
 }
 
 impl Histogram {
-    /// Counts an observation.
+    /// Records an observation.
     pub fn observe(&self, value: f64) {
         let mut observed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bucket = BOUNDS.partition_point(|bound| *bound < value);
@@ -80,7 +81,7 @@ impl Histogram {
     }
 }
 
-/// Series of one family, by the values of its labels.
+/// The series of one family, by label values.
 #[derive(Clone, Debug)]
 pub struct Labelled<M, const N: usize> {
     names: [&'static str; N],
@@ -88,14 +89,14 @@ pub struct Labelled<M, const N: usize> {
 }
 
 impl<M: Clone + Default, const N: usize> Labelled<M, N> {
-    /// No series yet. The names are in byte order, as Go's client writes labels.
+    /// Creates an empty set. The names must be sorted, like Go's client does.
     #[must_use]
     pub fn new(names: [&'static str; N]) -> Self {
         debug_assert!(names.is_sorted(), "{names:?}");
         Self { names, series: Arc::default() }
     }
 
-    /// The series of these values, which exists from here on.
+    /// Returns the series with these label values, creating it if needed.
     pub fn with(&self, values: [&str; N]) -> M {
         let values = values.map(Box::from);
         let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
@@ -107,32 +108,38 @@ impl<M: Clone + Default, const N: usize> Labelled<M, N> {
         series.entry(values).or_default().clone()
     }
 
-    /// How many series there are.
+    /// Returns the number of series.
     pub(crate) fn len(&self) -> usize {
         self.series.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether there is a series of these values.
+    /// Returns whether there is a series with these label values.
     pub(crate) fn has(&self, values: [&str; N]) -> bool {
         let values = values.map(Box::from);
         self.series.read().unwrap_or_else(PoisonError::into_inner).contains_key(&values)
     }
 
-    /// All series with their values.
+    /// Returns all series with their label values.
     pub(crate) fn each(&self) -> Vec<([Box<str>; N], M)> {
         let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
         series.iter().map(|(values, metric)| (values.clone(), metric.clone())).collect()
     }
 
-    /// Forgets all series.
+    /// Removes the series with these label values.
+    pub(crate) fn remove(&self, values: [&str; N]) {
+        let values = values.map(Box::from);
+        self.series.write().unwrap_or_else(PoisonError::into_inner).remove(&values);
+    }
+
+    /// Removes all series.
     pub fn clear(&self) {
         self.series.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// What series can be read from.
+/// A metric that can be exported.
 pub trait Read: Send + Sync {
-    /// Appends the series as they are now, behind these labels.
+    /// Appends the current series, prefixed with these labels.
     fn read(&self, labels: &[u8], out: &mut Vec<Series>);
 }
 
@@ -182,25 +189,25 @@ impl<F: Fn() -> f64 + Send + Sync> Read for F {
     }
 }
 
-/// A family, and where its numbers are read.
+/// A family and the source of its values.
 pub struct Row {
-    /// As [`Family::name`].
+    /// The name, as in [`Family::name`].
     pub name: &'static str,
-    /// As [`Family::help`].
+    /// The help text, as in [`Family::help`].
     pub help: &'static str,
-    /// Its type.
+    /// The metric type.
     pub kind: Kind,
-    /// Where its numbers are read.
+    /// The source of the values.
     pub series: Box<dyn Read>,
 }
 
 impl Row {
-    /// A counter.
+    /// Creates the row of a counter.
     pub fn counter(name: &'static str, help: &'static str, series: impl Read + 'static) -> Self {
         Self { name, help, kind: Kind::Counter, series: Box::new(series) }
     }
 
-    /// A gauge.
+    /// Creates the row of a gauge.
     pub fn gauge(name: &'static str, help: &'static str, series: impl Read + 'static) -> Self {
         Self { name, help, kind: Kind::Gauge, series: Box::new(series) }
     }
@@ -227,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn series_come_in_the_order_of_their_labels_and_count_together() {
+    fn series_are_sorted_by_labels_and_share_counts() {
         let calls = Labelled::<Counter, 2>::new(["a", "b"]);
         calls.with(["y", "1"]).inc();
         let held = calls.with(["x", "\"2\""]);
@@ -243,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gauge_goes_both_ways() {
+    fn gauges_increase_and_decrease() {
         let gauge = Gauge::default();
         gauge.add(2.0);
         gauge.add(-0.5);
@@ -253,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observation_at_a_bound_is_within_it() {
+    fn bucket_bounds_are_inclusive() {
         let histogram = Histogram::default();
         for value in [0.005, 0.0051, 10.0, 11.0] {
             histogram.observe(value);

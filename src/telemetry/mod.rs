@@ -1,8 +1,9 @@
-//! What the process says about itself: logs and its own metrics.
+//! Logs and own metrics of the process.
 //!
-//! Pipelines and the server count in plain structs from here ([`metric`]); each family is a row that says where its
-//! numbers are ([`registry`]), and [`crate::exposition::family`] prints it in every format. Nothing here knows the
-//! pipelines: those that count by themselves hand in what [collects](crate::exposition::family::Collect) it.
+//! Pipelines and the server update plain structs ([`metric`]); each family is a row that refers to
+//! its values ([`registry`]), and [`crate::exposition::family`] encodes it in every format. This
+//! module does not depend on the pipelines: a component with its own counters registers a
+//! [collector](crate::exposition::family::Collect).
 
 pub(crate) mod build;
 pub(crate) mod cardinality;

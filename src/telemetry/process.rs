@@ -1,14 +1,14 @@
-//! `process_*` metrics and the thread list, read from `/proc/self` when asked for.
+//! `process_*` metrics and the thread list, read from `/proc/self` on request.
 
 use std::fs;
 
 use crate::exposition::family::{Collect, Family, Kind};
 
-/// Ticks a second in `/proc/*/stat`. The kernel's user-visible rate is 100 on every architecture
-/// that this program is built for, whatever its own timer runs at.
+/// Ticks per second in `/proc/*/stat` (`USER_HZ`), which is 100 on every supported architecture,
+/// regardless of the kernel's timer frequency.
 const TICKS: f64 = 100.0;
 
-/// Reads `/proc/self` at each scrape; a file that is missing leaves its metrics out.
+/// Collects the metrics from `/proc/self` on each scrape, omitting those of unreadable files.
 #[derive(Debug)]
 pub struct Process;
 
@@ -28,19 +28,19 @@ impl Collect for Process {
             ),
             (
                 "process_max_fds",
-                "Most file descriptors that may be open.",
+                "Maximum number of open file descriptors allowed.",
                 Gauge,
                 soft_limit(&limits, "Max open files"),
             ),
             (
                 "process_network_receive_bytes_total",
-                "Bytes that the network namespace received.",
+                "Bytes received by the network namespace.",
                 Counter,
                 network.map(|(received, _)| received),
             ),
             (
                 "process_network_transmit_bytes_total",
-                "Bytes that the network namespace sent.",
+                "Bytes sent by the network namespace.",
                 Counter,
                 network.map(|(_, sent)| sent),
             ),
@@ -78,9 +78,9 @@ impl Collect for Process {
     }
 }
 
-/// What is read from `/proc/self/stat`.
+/// The fields read from `/proc/self/stat`.
 struct Stat {
-    /// Seconds of CPU.
+    /// CPU time in seconds.
     cpu: f64,
     /// Seconds from boot to the start of the process.
     since_boot: f64,
@@ -92,7 +92,7 @@ impl Stat {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // The command stands in parentheses and may contain anything; fields are counted after it.
+        // The command is in parentheses and may contain anything; fields are counted after it.
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
@@ -107,7 +107,7 @@ impl Stat {
 }
 
 fn open_files() -> Option<f64> {
-    // The directory handle that counts is open while it counts.
+    // Excludes the directory handle of this read itself.
     Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
 
@@ -119,7 +119,7 @@ fn kilobytes(status: &str, key: &str) -> Option<f64> {
 fn soft_limit(limits: &str, key: &str) -> Option<f64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(key))?;
     match line.split_whitespace().next()? {
-        // As Go's collector has it.
+        // The value of Go's collector.
         "unlimited" => Some(u64::MAX as f64),
         number => number.parse().ok(),
     }
@@ -136,23 +136,23 @@ fn network() -> Option<(f64, f64)> {
     Some((of("InOctets")?, of("OutOctets")?))
 }
 
-/// What the process uses.
+/// The resource usage of the process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Usage {
-    /// Seconds of CPU since the start.
+    /// CPU seconds since the start.
     pub(crate) cpu: f64,
-    /// Bytes in RAM.
+    /// Resident memory in bytes.
     pub(crate) memory: u64,
 }
 
-/// What the process uses now.
+/// Returns the current resource usage.
 pub(crate) fn usage() -> Option<Usage> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let memory = kilobytes(&status, "VmRSS:")? as u64;
     Some(Usage { cpu: Stat::read()?.cpu, memory })
 }
 
-/// Memory of the process in bytes, by the names of `/proc/self/status`.
+/// Returns the memory of the process in bytes, by the field names of `/proc/self/status`.
 pub fn memory() -> std::collections::BTreeMap<String, u64> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bytes = |line: &str| {
@@ -163,7 +163,7 @@ pub fn memory() -> std::collections::BTreeMap<String, u64> {
     status.lines().filter_map(bytes).collect()
 }
 
-/// One line for each thread: id, name, state.
+/// Returns one line per thread: id, name, state.
 pub fn threads() -> String {
     let mut lines: Vec<(u32, String)> = Vec::new();
     for entry in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_with_parentheses_does_not_shift_the_fields() {
+    fn commands_with_parentheses_are_parsed() {
         let text = "7 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 1 0 4200 1 2";
         let stat = Stat::parse(text).expect("fields");
         assert_eq!((stat.cpu, stat.since_boot), (2.0, 42.0));

@@ -12,12 +12,12 @@ use crate::exposition::family::{Collect, Family};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, ScrapeQuery, Source, labels};
 
-/// Takes registrations at start-up; becomes [`OwnMetrics`].
+/// Collects registrations at start-up; [`finish`](Self::finish) turns it into [`OwnMetrics`].
 #[derive(Default)]
 pub struct Recorder(Vec<Box<dyn Collect>>);
 
 impl Recorder {
-    /// A registry with `process_*`, the HTTP connections and `kstatd_build_info`.
+    /// Creates a registry with `process_*`, the HTTP connections and `kstatd_build_info`.
     pub fn new() -> Self {
         let mut recorder = Self::process();
         recorder.rows(connections::rows());
@@ -25,35 +25,35 @@ impl Recorder {
         recorder
     }
 
-    /// A registry with `process_*` alone, for an exposition that has nothing of kstatd's own.
+    /// Creates a registry with `process_*` only, for expositions without kstatd's own metrics.
     pub fn process() -> Self {
         let mut recorder = Self::default();
         recorder.add(Process);
         recorder
     }
 
-    /// Adds the series by which kube-state-metrics names its build.
+    /// Adds kube-state-metrics' build information.
     pub fn kube_build_info(&mut self) {
         self.add(Always(build::kube_info("kube_state_metrics_build_info")));
     }
 
-    /// Adds whatever gathers families.
+    /// Adds a collector.
     pub fn add(&mut self, families: impl Collect + 'static) {
         self.0.push(Box::new(families));
     }
 
-    /// Adds families of which each is read by itself.
+    /// Adds families with one source each.
     pub fn rows(&mut self, rows: impl IntoIterator<Item = Row>) {
         rows.into_iter().for_each(|row| self.add(row));
     }
 
-    /// Ends registration.
+    /// Ends the registration.
     pub fn finish(self) -> OwnMetrics {
         OwnMetrics(self.0.into())
     }
 }
 
-/// A family that does not change.
+/// A constant family.
 struct Always(Family);
 
 impl Collect for Always {
@@ -62,12 +62,12 @@ impl Collect for Always {
     }
 }
 
-/// All own metrics, readable at any time.
+/// All own metrics.
 #[derive(Clone)]
 pub struct OwnMetrics(Arc<[Box<dyn Collect>]>);
 
 impl OwnMetrics {
-    /// All families that have series now, in the order of their names.
+    /// Returns all families that currently have series, sorted by name.
     fn families(&self) -> Vec<Family> {
         let mut families = Vec::new();
         self.collect(&mut families);
@@ -76,7 +76,7 @@ impl OwnMetrics {
         families
     }
 
-    /// What a query asks for.
+    /// Returns the families that match a query.
     fn asked_for(&self, query: &ScrapeQuery) -> Vec<Family> {
         let mut families = self.families();
         if let Some(names) = &query.names {
@@ -91,7 +91,7 @@ impl OwnMetrics {
         families
     }
 
-    /// Whether anything can be read of them.
+    /// Returns whether any family has series.
     pub fn are_readable(&self) -> bool {
         self.0.iter().any(|of| {
             let mut families = Vec::new();
@@ -100,12 +100,12 @@ impl OwnMetrics {
         })
     }
 
-    /// The names of all families that have a series now.
+    /// Returns the names of all families that currently have series.
     pub fn names(&self) -> BTreeSet<String> {
         self.families().iter().map(|family| family.name.to_owned()).collect()
     }
 
-    /// The body of a scrape.
+    /// Encodes the body of a scrape.
     pub fn encode(&self, format: Format) -> String {
         let write = |family: &Family, out: &mut Vec<u8>| family.text(out, format);
         let body = self.written(&ScrapeQuery::default(), write);
@@ -119,7 +119,7 @@ impl OwnMetrics {
     }
 }
 
-/// Whether rendered labels have a `namespace` of these.
+/// Returns whether rendered labels contain one of these namespaces.
 fn is_of(namespaces: &BTreeSet<String>, labels: &[u8]) -> bool {
     labels::iter(labels).any(|(name, value)| {
         name == b"namespace"
@@ -133,7 +133,7 @@ impl Collect for OwnMetrics {
     }
 }
 
-/// A body in one piece: own metrics are few.
+/// Returns the body in one chunk; own metrics are small.
 fn whole(body: Vec<u8>) -> Box<dyn Iterator<Item = Bytes> + Send> {
     Box::new(std::iter::once(Bytes::from(body)))
 }
@@ -173,7 +173,7 @@ mod tests {
     use crate::telemetry::metric::{Gauge, Labelled};
 
     #[test]
-    fn build_and_process_are_there_in_both_formats() {
+    fn build_and_process_metrics_exist_in_both_formats() {
         let own = Recorder::new().finish();
         let body = own.encode(Format::Text);
         assert!(body.contains("# TYPE kstatd_build_info gauge\nkstatd_build_info{"), "{body}");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_in_the_order_of_their_names_and_each_has_a_sentence() {
+    fn families_are_sorted_and_have_help() {
         let mut recorder = Recorder::new();
         let metrics = crate::telemetry::KubeMetrics::default();
         metrics.register(&mut recorder);

@@ -1,45 +1,45 @@
-//! The last scrapes and who asked for them.
+//! The log of recent scrapes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-/// Scrapes that are remembered.
+/// The maximum number of logged scrapes.
 const KEPT: usize = 20;
 
-/// Bytes of what a client calls itself that are kept.
+/// The maximum bytes of the user agent.
 const LONGEST: usize = 100;
 
-/// One scrape.
+/// A logged scrape.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Scrape {
-    /// When it began, in Unix seconds.
+    /// The start time, in Unix seconds.
     pub(crate) at: f64,
-    /// The client's address.
+    /// The address of the client.
     pub(crate) client: String,
-    /// What the client calls itself.
+    /// The user agent.
     pub(crate) agent: String,
-    /// What was asked for, without its query.
+    /// The path, without the query.
     pub(crate) path: String,
     pub(crate) status: u16,
-    /// The form of the body.
+    /// The format of the body.
     pub(crate) form: &'static str,
     pub(crate) gzip: bool,
-    /// From the head of the request to the last byte of the answer.
+    /// Seconds from the request head to the last byte of the response.
     pub(crate) seconds: f64,
-    /// Bytes of the body as it went out.
+    /// Bytes of the body as sent.
     pub(crate) bytes: u64,
-    /// Whether the client took all of it.
+    /// True if the client received the entire body.
     pub(crate) complete: bool,
 }
 
-/// The last scrapes; every clone is the same log.
+/// The log of recent scrapes; clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScrapeLog(Arc<Mutex<VecDeque<Scrape>>>);
 
 impl ScrapeLog {
-    /// Notes a scrape that has ended.
+    /// Logs a completed scrape.
     pub(crate) fn note(&self, mut scrape: Scrape) {
         for text in [&mut scrape.agent, &mut scrape.path] {
             text.truncate(text.floor_char_boundary(LONGEST));
@@ -49,12 +49,12 @@ impl ScrapeLog {
         scrapes.truncate(KEPT);
     }
 
-    /// All that are remembered, the newest first.
+    /// Returns the logged scrapes, newest first.
     pub(crate) fn latest(&self) -> Vec<Scrape> {
         self.lock().iter().cloned().collect()
     }
 
-    /// The newest.
+    /// Returns the newest scrape.
     pub(crate) fn last(&self) -> Option<Scrape> {
         self.lock().front().cloned()
     }

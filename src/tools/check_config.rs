@@ -1,4 +1,4 @@
-//! `kstatd check-config`: every problem of a file, not only the first, in the order of the file.
+//! `kstatd check-config`: reports every problem of a file, in file order.
 
 use std::path::Path;
 
@@ -7,28 +7,29 @@ use serde_json::Value;
 use super::manifests::Manifest;
 use super::render_kube::{self, RenderError};
 use crate::config_file;
+use crate::mapper::{Problem, Severity};
 use crate::resources::custom::{self, Definition, Shape};
 use crate::statsd::MappingError;
-use crate::statsd::mapper::{Problem, Severity};
 use crate::statsd::mapping;
 
-/// What is to be said about a file.
+/// The result of checking a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// One line for each problem and one at the end.
+    /// One line per problem and a final summary.
     pub text: String,
-    /// Whether the file cannot be used.
+    /// True if the file is unusable.
     pub failed: bool,
 }
 
 impl Report {
-    /// About a file whose text cannot be read.
+    /// Returns the report of an unreadable file.
     #[must_use]
     pub fn unreadable(path: &Path, reason: &str) -> Self {
         Self { text: format!("{}: error: {reason}\n", path.display()), failed: true }
     }
 
-    /// About a file with these problems. If none of them is an error, `contents` says what is in it.
+    /// Returns the report of a file with these problems. If none is an error, `contents` summarises
+    /// the file.
     #[must_use]
     pub fn new(path: &Path, mut problems: Vec<Problem>, contents: &str) -> Self {
         let name = path.display();
@@ -62,11 +63,11 @@ pub fn mapping(path: &Path) -> Report {
     }
 }
 
-/// Checks a configuration of custom resource metrics, against the definitions of custom resources among `manifests`.
+/// Checks a custom resource configuration against the custom resource definitions in `manifests`.
 ///
 /// # Errors
 ///
-/// A definition that does not have the form of its kind.
+/// When a definition is malformed.
 pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Result<Report, RenderError> {
     let text = match config_file::read(path) {
         Ok(text) => text,
@@ -88,7 +89,7 @@ pub fn custom_resources(path: &Path, manifests: &[Manifest]) -> Result<Report, R
     Ok(Report::new(path, problems, &contents))
 }
 
-/// The kinds that a manifest defines, with what their objects look like.
+/// Returns the kinds that a manifest defines, with the schemas of their objects.
 fn shapes(manifest: &Manifest) -> Result<Vec<(Definition, Shape)>, RenderError> {
     let definitions = render_kube::definitions(std::slice::from_ref(manifest))?;
     let versions = manifest.object.pointer("/spec/versions").and_then(Value::as_array);

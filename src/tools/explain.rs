@@ -1,26 +1,30 @@
-//! `kstatd explain LINE --addr URL`: asks a running process what would become of a line.
+//! `kstatd explain LINE --addr URL`: asks a running process to explain a line.
 //!
-//! The process itself writes the text, so what asks need not be of the same version.
+//! The process itself formats the text, so the versions need not match.
 
-use super::ask::Asked;
+use super::process_client::ProcessClient;
 use crate::server::explain::PATH;
 use crate::server::query::percent_encode;
 use crate::status::words::printable;
 
-/// What a process says of a line.
+/// The explanation of a line by a process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 pub(crate) struct Explained {
-    /// For a person to read, with a line feed at the end.
+    /// The text for a terminal, ending with a line feed.
     pub(crate) text: String,
-    /// Whether all of the line has an effect, or is dropped by a rule.
+    /// True if all of the line takes effect or is dropped by a rule.
     pub(crate) accepted: bool,
 }
 
-/// Asks about one line; `all` asks for every rule.
+/// Requests the explanation of one line; `all` includes every rule.
 ///
 /// # Errors
-/// There is no such answer; the text says why.
-pub(crate) async fn ask(process: &Asked, line: &[u8], all: bool) -> Result<Explained, String> {
+/// When there is no explanation; the text contains the reason.
+pub(crate) async fn ask(
+    process: &ProcessClient,
+    line: &[u8],
+    all: bool,
+) -> Result<Explained, String> {
     let mut target = format!("{PATH}?format=json&line={}", percent_encode(line));
     if all {
         target.push_str("&all=1");

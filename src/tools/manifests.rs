@@ -1,7 +1,7 @@
-//! Reading manifests: files of YAML or JSON in, single objects out, each with the place it came from.
+//! Reads manifests: YAML or JSON files into single objects with their positions.
 //!
-//! Several documents in a file, and `List` kinds, are taken apart. What an object means is the business of
-//! [`render_kube`](super::render_kube).
+//! Files with several documents and `List` kinds are split. [`render_kube`](super::render_kube)
+//! interprets the objects.
 
 use std::fmt;
 use std::io::Read;
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// Where an object was written.
+/// The position of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ManifestPosition {
     /// The file, `standard input` for `-`.
     pub file: String,
-    /// The document in it, from 1.
+    /// The document in the file, from 1.
     pub document: usize,
-    /// The item of the list that the document is, from 1.
+    /// The item of a list document, from 1.
     pub item: Option<usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ManifestPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, document {}", self.file, self.document)?;
         match self.item {
@@ -30,28 +30,28 @@ impl fmt::Display for Place {
     }
 }
 
-/// One object.
+/// An object of a manifest.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// Where it was written.
-    pub place: Place,
-    /// Its `apiVersion`.
+    /// The position.
+    pub place: ManifestPosition,
+    /// The `apiVersion`.
     pub api_version: String,
-    /// Its `kind`.
+    /// The `kind`.
     pub kind: String,
-    /// The whole object.
+    /// The entire object.
     pub object: Value,
 }
 
 impl Manifest {
-    /// `metadata.namespace` and `metadata.name`, as they are there.
+    /// Returns `metadata.namespace` and `metadata.name`, if present.
     pub fn name(&self) -> (Option<&str>, Option<&str>) {
         let field = |name| self.object.get("metadata")?.get(name)?.as_str();
         (field("namespace"), field("name"))
     }
 }
 
-/// Why a file cannot be used.
+/// An error of a manifest file.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// The file cannot be read.
@@ -59,25 +59,33 @@ pub enum ManifestError {
     Read {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The system error.
         source: std::io::Error,
     },
-    /// The text is neither YAML nor JSON; the reason names line and column.
+    /// The file is larger than the command accepts.
+    #[error("{file}: larger than {limit} bytes")]
+    TooLarge {
+        /// The file.
+        file: String,
+        /// The maximum size in bytes.
+        limit: u64,
+    },
+    /// The text is neither YAML nor JSON; the reason contains line and column.
     #[error("{file}, document {document}: {reason}")]
     Syntax {
         /// The file.
         file: String,
-        /// The document in it, from 1.
+        /// The document in the file, from 1.
         document: usize,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
-    /// A document is not an object of the API.
+    /// A document is not an API object.
     #[error("{place}: {reason}")]
     Object {
-        /// Where.
-        place: Place,
-        /// What is missing.
+        /// The position.
+        place: ManifestPosition,
+        /// The missing part.
         reason: String,
     },
 }
@@ -86,37 +94,48 @@ pub enum ManifestError {
 ///
 /// # Errors
 ///
-/// The first file, document or item that cannot be used.
+/// The first unusable file, document or item.
 pub fn load(files: &[PathBuf]) -> Result<Vec<Manifest>, ManifestError> {
+    load_at_most(files, u64::MAX)
+}
+
+/// Reads all objects of `files` in order, each file of at most `limit` bytes; `-` is standard input.
+///
+/// # Errors
+///
+/// The first unusable file, document or item.
+pub fn load_at_most(files: &[PathBuf], limit: u64) -> Result<Vec<Manifest>, ManifestError> {
     let mut manifests = Vec::new();
     for path in files {
-        let (file, text) = read(path)?;
+        let (file, text) = read(path, limit)?;
         parse(&file, &text, &mut manifests)?;
     }
     Ok(manifests)
 }
 
-fn read(path: &Path) -> Result<(String, String), ManifestError> {
+fn read(path: &Path, limit: u64) -> Result<(String, String), ManifestError> {
     let stdin = path == Path::new("-");
     let file =
         if stdin { "standard input".to_owned() } else { path.to_string_lossy().into_owned() };
     let mut text = String::new();
+    let cut = limit.saturating_add(1);
     let result = if stdin {
-        std::io::stdin().lock().read_to_string(&mut text).map(drop)
+        std::io::stdin().lock().take(cut).read_to_string(&mut text)
     } else {
-        std::fs::read_to_string(path).map(|content| text = content)
+        std::fs::File::open(path).and_then(|open| open.take(cut).read_to_string(&mut text))
     };
     match result {
-        Ok(()) => Ok((file, text)),
+        Ok(size) if size as u64 > limit => Err(ManifestError::TooLarge { file, limit }),
+        Ok(_) => Ok((file, text)),
         Err(source) => Err(ManifestError::Read { file, source }),
     }
 }
 
-/// Reads the objects of one text.
+/// Parses the objects of a text.
 ///
 /// # Errors
 ///
-/// The first document or item that cannot be used.
+/// The first unusable document or item.
 pub fn parse(file: &str, text: &str, into: &mut Vec<Manifest>) -> Result<(), ManifestError> {
     let syntax =
         |document, reason| ManifestError::Syntax { file: file.to_owned(), document, reason };
@@ -124,11 +143,11 @@ pub fn parse(file: &str, text: &str, into: &mut Vec<Manifest>) -> Result<(), Man
     let mut next = |value: Result<Value, String>| {
         document += 1;
         let value = value.map_err(|reason| syntax(document, reason))?;
-        add(Place { file: file.to_owned(), document, item: None }, value, into)
+        add(ManifestPosition { file: file.to_owned(), document, item: None }, value, into)
     };
     if text.trim_start_matches('\u{feff}').trim_start().starts_with('{') {
-        // YAML is nearly a superset of JSON, but the JSON reader is faster and its errors are clearer.
-        // A flow mapping of YAML also begins with a brace.
+        // YAML is nearly a superset of JSON, but the JSON parser is faster and has clearer errors.
+        // A YAML flow mapping also begins with a brace.
         let values: Result<Vec<Value>, _> =
             serde_json::Deserializer::from_str(text).into_iter().collect();
         if let Ok(values) = values {
@@ -141,7 +160,8 @@ pub fn parse(file: &str, text: &str, into: &mut Vec<Manifest>) -> Result<(), Man
         .try_for_each(&mut next)
 }
 
-/// The files are the user's own: size is no reason to refuse them, nesting is.
+/// Returns parser limits: the files belong to the user, so their size is not limited, but nesting
+/// is.
 fn options() -> serde_saphyr::Options {
     let mut budget = serde_saphyr::Budget::default();
     budget.max_reader_input_bytes = None;
@@ -151,24 +171,23 @@ fn options() -> serde_saphyr::Options {
     budget.max_total_scalar_bytes = usize::MAX;
     let mut options = serde_saphyr::Options::default();
     options.budget = Some(budget);
-    // As kubectl reads manifests: the last of equal keys counts, 010 is 8, and unquoted y, yes, on, n, no, off are booleans.
+    // Like kubectl: the last of duplicate keys wins, 010 is 8, and unquoted y, yes, on, n, no, off
+    // are booleans.
     options.legacy_octal_numbers = true;
     options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
     options
 }
 
-/// What is wrong, in terms of the file.
+/// Describes a parse error with its position in the file.
 fn reason(error: &serde_saphyr::Error) -> String {
     use serde_saphyr::Error;
     use serde_saphyr::budget::BudgetBreach;
     let own = match error {
         Error::Budget { breach: BudgetBreach::Depth { depth }, .. } => {
-            format!("nested {depth} levels deep, which is more than is taken")
+            format!("nested {depth} levels deep, more than supported")
         }
-        Error::Budget { .. } => "too much for its size once its aliases are followed".to_owned(),
-        Error::RecursiveReferencesRequireWeakTypes { .. } => {
-            "an anchor whose value contains itself".to_owned()
-        }
+        Error::Budget { .. } => "too large after expanding its aliases".to_owned(),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => "recursive anchor".to_owned(),
         _ => return error.render(),
     };
     match error.location() {
@@ -177,7 +196,11 @@ fn reason(error: &serde_saphyr::Error) -> String {
     }
 }
 
-fn add(place: Place, value: Value, into: &mut Vec<Manifest>) -> Result<(), ManifestError> {
+fn add(
+    place: ManifestPosition,
+    value: Value,
+    into: &mut Vec<Manifest>,
+) -> Result<(), ManifestError> {
     if value.is_null() {
         return Ok(());
     }
@@ -195,7 +218,7 @@ fn add(place: Place, value: Value, into: &mut Vec<Manifest>) -> Result<(), Manif
     let items = value.get("items");
     let empty = items.map_or(kind == "List", Value::is_null);
     if kind.ends_with("List") && empty {
-        // Go writes an empty list in this way.
+        // Go writes an empty list as null.
         return Ok(());
     }
     let is_list = kind.ends_with("List") && items.is_some_and(Value::is_array);
@@ -206,8 +229,8 @@ fn add(place: Place, value: Value, into: &mut Vec<Manifest>) -> Result<(), Manif
     let Value::Object(mut list) = value else { return Ok(()) };
     let Some(Value::Array(items)) = list.remove("items") else { return Ok(()) };
     for (index, mut item) in items.into_iter().enumerate() {
-        let item_place = Place { item: Some(index + 1), ..place.clone() };
-        // The items of a typed list need not repeat the type.
+        let item_place = ManifestPosition { item: Some(index + 1), ..place.clone() };
+        // The items of a typed list may omit the type.
         if let (Value::Object(fields), Some(item_kind)) = (&mut item, kind.strip_suffix("List"))
             && !item_kind.is_empty()
         {
@@ -244,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_charts_write_is_read() {
+    fn output_of_charts_is_parsed() {
         let manifests = parsed(
             "---\n# Source: a.yaml\n---\n# Source: b.yaml\napiVersion: v1\nkind: PodList\nitems:\n---\n\
              apiVersion: v1\nkind: List\nitems: []\n---\napiVersion: v1\nkind: Pod\nmetadata:\n  \
@@ -273,7 +296,7 @@ mod tests {
                 &format!("kind:\n  {}{}", "[".repeat(99), "]".repeat(99)),
                 vec!["document 1: nested 65 levels", "line 2"],
             ),
-            ("a: &a {b: *a}\n", vec!["an anchor whose value contains itself: line 1"]),
+            ("a: &a {b: *a}\n", vec!["recursive anchor: line 1"]),
             ("[1]\n", vec!["f.yaml, document 1", "not an object"]),
             ("{\"kind\": \"Pod\",}}", vec!["f.yaml, document 1"]),
             (

@@ -1,17 +1,19 @@
-//! Commands beside serving: rendering files offline, checking configuration, comparing expositions, finding rules, asking a
-//! running process, the demonstration.
+//! Commands other than serving: offline rendering, configuration checks, comparison of expositions,
+//! rule suggestions, queries to a running process, and the demonstration.
 //!
-//! They take what they need as values and know neither argv nor the process they run in.
+//! They take their input as values and depend neither on argv nor on the running process.
 
-pub(crate) mod ask;
 pub(crate) mod cardinality;
 pub(crate) mod check_config;
+pub(crate) mod custom_draft;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod explain;
 pub(crate) mod manifests;
 pub(crate) mod overhead;
+pub(crate) mod process_client;
+pub(crate) mod profile;
 pub(crate) mod rbac;
 pub(crate) mod render_kube;
 pub(crate) mod render_statsd;

@@ -1,5 +1,5 @@
-//! `kstatd overhead`: what processes cost the host they run on, sampled for a while, and whether that is more than in
-//! samples from before.
+//! `kstatd overhead`: samples the resource usage of processes on this host and compares it with a
+//! baseline.
 
 mod rank;
 mod reading;
@@ -13,11 +13,11 @@ pub(crate) use self::reading::Subject;
 use self::reading::{Reading, Used};
 use crate::status::Writer;
 
-/// Below this a difference is taken for more than chance: with the eight rows of a table, one in a hundred comparisons of
-/// the same thing with itself shows one by mistake.
+/// The significance level of a comparison. With a Bonferroni correction for the eight rows of a
+/// table, one in a hundred comparisons of identical processes reports a difference by chance.
 const CHANCE: f64 = 0.01 / ROWS.len() as f64;
 
-/// What a row is called, with its unit, and how many digits its numbers have.
+/// The name of each row with its unit, and the number of decimals.
 const ROWS: [(&str, usize); 8] = [
     ("host: CPU busy, % of all", 2),
     ("host: context switches/s", 0),
@@ -29,29 +29,30 @@ const ROWS: [(&str, usize); 8] = [
     ("memory, MB", 2),
 ];
 
-/// All samples of a run.
+/// The samples of a run.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Samples {
-    /// Seconds between two of them.
+    /// The interval in seconds.
     every: f64,
-    /// For each row, by its name, one value for each sample.
+    /// The values of each row, one per sample.
     rows: Vec<(String, Vec<f64>)>,
 }
 
 impl Samples {
-    /// Reads those that were written before.
+    /// Loads saved samples.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or is none.
+    /// When the file is unreadable or malformed.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let samples = serde_json::from_slice(&text);
-        samples
-            .map_err(|error| format!("{}: no samples of kstatd overhead: {error}", path.display()))
+        samples.map_err(|error| {
+            format!("{}: not a samples file of kstatd overhead: {error}", path.display())
+        })
     }
 
-    /// The same as JSON.
+    /// Formats the samples as JSON.
     pub(crate) fn json(&self) -> String {
         let text = serde_json::to_string(self);
         text.unwrap_or_default() + "\n"
@@ -63,11 +64,11 @@ impl Samples {
     }
 }
 
-/// Samples for so long.
+/// Samples for the given duration.
 ///
 /// # Errors
 ///
-/// Nothing of that name is there, or the system does not tell.
+/// When no such process, or the system does not provide the figures.
 pub(crate) fn sample(
     subject: &Subject,
     every: Duration,
@@ -75,7 +76,7 @@ pub(crate) fn sample(
 ) -> Result<Samples, String> {
     let mut before = subject.read()?;
     if before.processes == 0 {
-        return Err("there is no such process".to_owned());
+        return Err("no such process".to_owned());
     }
     let begun = Instant::now();
     let (mut last, mut values) = (begun, vec![Vec::new(); ROWS.len()]);
@@ -93,11 +94,11 @@ pub(crate) fn sample(
     Ok(Samples { every: every.as_secs_f64(), rows: names.zip(values).collect() })
 }
 
-/// The rows for the time between two readings.
+/// Returns the rows for the interval between two readings.
 fn rates(before: &Reading, after: &Reading, seconds: f64) -> [f64; ROWS.len()] {
     let mut sum = Used::default();
     for (who, now) in &after.used {
-        // Who came meanwhile had nothing before; who went has taken the last of it along.
+        // A new process started at zero; the last interval of one that ended is lost.
         let then = before.used.get(who).copied().unwrap_or_default();
         let more = |of: fn(&Used) -> f64| (of(now) - of(&then)).max(0.0);
         sum.cpu += more(|of| of.cpu);
@@ -120,7 +121,7 @@ fn rates(before: &Reading, after: &Reading, seconds: f64) -> [f64; ROWS.len()] {
     ]
 }
 
-/// Smallest, middle and largest.
+/// Returns minimum, median and maximum.
 fn spread(values: &[f64]) -> Option<[f64; 3]> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -134,17 +135,17 @@ fn spread(values: &[f64]) -> Option<[f64; 3]> {
     Some([first, median, last])
 }
 
-/// The samples as a table, held against those from before where there are any.
+/// Formats the samples as a table, compared with the baseline if there is one.
 pub(crate) fn table(samples: &Samples, baseline: Option<&Samples>) -> String {
     let mut out = Writer::default();
     let count = |of: &Samples| of.rows.first().map_or(0, |(_, values)| values.len());
-    let taken = |of: &Samples| format!("{} samples, one each {} s", count(of), of.every);
+    let taken = |of: &Samples| format!("{} samples, one every {} s", count(of), of.every);
     out.line(0, &taken(samples));
     let mut head = ["", "MIN", "MEDIAN", "MAX"].map(str::to_owned).to_vec();
     let mut right = vec![false, true, true, true];
     if let Some(baseline) = baseline {
-        out.line(0, &format!("held against {}", taken(baseline)));
-        head.extend(["BASELINE", "DIFFERENCE", "BY CHANCE", ""].map(str::to_owned));
+        out.line(0, &format!("compared with {}", taken(baseline)));
+        head.extend(["BASELINE", "DIFFERENCE", "P-VALUE", ""].map(str::to_owned));
         right.extend([true, true, true, false]);
     }
     let mut rows = vec![head];
@@ -176,7 +177,7 @@ fn compared(
     median: String,
 ) -> Vec<String> {
     let chance = rank::chance(values, before);
-    let verdict = if chance < CHANCE { "more than noise" } else { "noise" };
+    let verdict = if chance < CHANCE { "significant" } else { "not significant" };
     let shown = if chance < 1e-6 { "<0.000001".to_owned() } else { format!("{chance:.6}") };
     vec![median, format!("{apart:+.digits$}"), shown, verdict.to_owned()]
 }
@@ -186,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_of_samples() {
+    fn medians() {
         assert_eq!(spread(&[3.0, 1.0, 2.0]), Some([1.0, 2.0, 3.0]));
         assert_eq!(spread(&[4.0, 1.0]), Some([1.0, 2.5, 4.0]));
         assert_eq!(spread(&[]), None);
     }
 
     #[test]
-    fn who_comes_and_goes_between_readings() {
+    fn processes_that_start_or_exit_between_samples() {
         let used = |cpu| Used { cpu, ..Used::default() };
         let reading = |all, of: &[(&str, f64)]| Reading {
             all,

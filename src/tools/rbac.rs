@@ -1,6 +1,6 @@
-//! `kstatd rbac`: the rights that a configuration needs, as manifests.
+//! `kstatd rbac`: generates the RBAC manifests that a configuration needs.
 //!
-//! What is followed flows in, ClusterRole and Roles flow out; nothing is asked of a cluster.
+//! It works offline: from the watched resources to a ClusterRole and Roles with their bindings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,30 +8,34 @@ use std::fmt::Write as _;
 use crate::resources::Resource;
 use crate::resources::custom::{Config, Definition};
 
-/// What the name of every role is.
+/// The default name of the roles.
 const NAME: &str = "kstatd";
 
-/// What is needed.
+/// The inputs of the manifests.
 #[derive(Default)]
 pub struct Needs<'n> {
-    /// Built-in resources.
+    /// The built-in resources.
     pub resources: Vec<&'static dyn Resource>,
-    /// The configuration of custom resources.
+    /// The custom resource configuration.
     pub custom: Option<&'n Config>,
-    /// What is known of custom resources; of others only the group is.
+    /// The known custom resource definitions; of other custom resources only the group is known.
     pub definitions: &'n [Definition],
-    /// Namespaces to watch, empty for all.
+    /// The namespaces to watch; empty for all.
     pub namespaces: &'n [String],
-    /// Whether requests are authenticated through the API server.
+    /// True if requests are authenticated by the API server.
     pub auth_filter: bool,
-    /// The namespace of a pod that finds its shard itself.
+    /// The namespace of a pod that determines its own shard.
     pub sharded_in: Option<&'n str>,
+    /// The service account to bind; `None` creates no bindings.
+    pub account: Option<ServiceAccount<'n>>,
+    /// Name of the roles and of their bindings; `kstatd` by default.
+    pub name: Option<&'n str>,
 }
 
-/// Resources by their groups.
+/// Resources by API group.
 type Rules = BTreeMap<String, BTreeSet<String>>;
 
-/// The manifests.
+/// Generates the manifests.
 #[must_use]
 pub fn manifests(needs: &Needs<'_>) -> String {
     let (mut cluster, mut namespaced) = (Rules::new(), Rules::new());
@@ -56,7 +60,12 @@ pub fn manifests(needs: &Needs<'_>) -> String {
             }
         }
     }
+    let name = needs.name.unwrap_or(NAME);
     let mut documents = Vec::new();
+    let mut grant = |kind: &str, place: (&str, Option<&str>), rules: &str| {
+        documents.push(format!("{}rules:\n{rules}", head(kind, place)));
+        documents.extend(needs.account.map(|account| binding(kind, place, account)));
+    };
     if needs.namespaces.is_empty() {
         for (group, resources) in std::mem::take(&mut namespaced) {
             cluster.entry(group).or_default().extend(resources);
@@ -72,27 +81,45 @@ pub fn manifests(needs: &Needs<'_>) -> String {
         }
     }
     if !rules.is_empty() {
-        documents.push(role("ClusterRole", None, &rules));
+        grant("ClusterRole", (name, None), &rules);
     }
     for namespace in needs.namespaces.iter().filter(|_| !namespaced.is_empty()) {
-        documents.push(role("Role", Some((NAME, namespace)), &list_and_watch(&namespaced)));
+        grant("Role", (name, Some(namespace)), &list_and_watch(&namespaced));
     }
     if let Some(namespace) = needs.sharded_in {
         let one = |name: &str| BTreeSet::from([name.to_owned()]);
         let rules =
             rule("", &one("pods"), "get") + &rule("apps", &one("statefulsets"), "get, list, watch");
-        documents.push(role("Role", Some(("kstatd-sharding", namespace)), &rules));
+        grant("Role", (&format!("{name}-sharding"), Some(namespace)), &rules);
     }
     documents.join("---\n")
 }
 
-fn role(kind: &str, place: Option<(&str, &str)>, rules: &str) -> String {
-    let (name, namespace) = match place {
-        Some((name, namespace)) => (name, format!("  namespace: {namespace:?}\n")),
-        None => (NAME, String::new()),
-    };
+/// Returns the first lines of a manifest, up to and including its metadata.
+fn head(kind: &str, (name, namespace): (&str, Option<&str>)) -> String {
+    let namespace = namespace.map(|it| format!("  namespace: {it:?}\n")).unwrap_or_default();
     format!(
-        "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n{namespace}rules:\n{rules}"
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n{namespace}"
+    )
+}
+
+/// A service account.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceAccount<'n> {
+    /// Its namespace.
+    pub namespace: &'n str,
+    /// Its name.
+    pub name: &'n str,
+}
+
+/// Returns the binding of a role to a service account.
+fn binding(kind: &str, place: (&str, Option<&str>), account: ServiceAccount<'_>) -> String {
+    let ServiceAccount { namespace, name: account } = account;
+    let name = place.0;
+    format!(
+        "{}roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\n\
+         subjects:\n- kind: ServiceAccount\n  name: {account:?}\n  namespace: {namespace:?}\n",
+        head(&format!("{kind}Binding"), place)
     )
 }
 
@@ -100,9 +127,9 @@ fn list_and_watch(rules: &Rules) -> String {
     rules.iter().map(|(group, resources)| rule(group, resources, "list, watch")).collect()
 }
 
-/// The rule that one list/watch needs.
+/// Returns the rule that one list/watch needs.
 #[must_use]
-pub fn to_follow(group: &str, resource: &str) -> String {
+pub fn rule_to_list_and_watch(group: &str, resource: &str) -> String {
     rule(group, &BTreeSet::from([resource.to_owned()]), "list, watch")
 }
 
@@ -129,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_role_that_is_deployed_is_what_the_defaults_need() {
+    fn the_deployed_role_matches_the_defaults() {
         let deployed = include_str!("../../deploy/base/cluster-role.yaml");
         let rules: String = deployed
             .lines()
@@ -137,6 +164,45 @@ mod tests {
             .map(|line| format!("{line}\n"))
             .collect();
         assert_eq!(manifests(&Needs { resources: defaults(), ..Needs::default() }), rules);
+    }
+
+    #[test]
+    fn each_role_is_bound() {
+        let bound = manifests(&Needs {
+            resources: defaults(),
+            account: Some(ServiceAccount { namespace: "kstatd", name: "kstatd" }),
+            ..Needs::default()
+        });
+        let (_, binding) = bound.split_once("---\n").expect("two documents");
+        let deployed = include_str!("../../deploy/base/cluster-role-binding.yaml");
+        assert_eq!(binding.replace('"', ""), deployed);
+        let namespaces = ["x".to_owned(), "y".to_owned()];
+        let text = manifests(&Needs {
+            resources: vec![resources::find("pods").expect("known")],
+            namespaces: &namespaces,
+            sharded_in: Some("z"),
+            account: Some(ServiceAccount { namespace: "monitoring", name: "me" }),
+            ..Needs::default()
+        });
+        let documents: Vec<&str> = text.split("---\n").collect();
+        assert_eq!(documents.len(), 6, "{text}");
+        let names = ["kstatd", "kstatd", "kstatd-sharding"];
+        for ((pair, namespace), name) in documents.chunks(2).zip(["x", "y", "z"]).zip(names) {
+            assert!(pair[0].contains("kind: Role\n"), "{text}");
+            let place = format!("  name: {name}\n  namespace: {namespace:?}\n");
+            assert!(pair[0].contains(&place) && pair[1].contains(&place), "{text}");
+            assert!(pair[1].contains("kind: RoleBinding\n"), "{text}");
+            assert!(
+                pair[1].contains(&format!("  kind: Role\n  name: {name}\nsubjects:\n")),
+                "{text}"
+            );
+            assert!(
+                pair[1].ends_with(
+                    "- kind: ServiceAccount\n  name: \"me\"\n  namespace: \"monitoring\"\n"
+                ),
+                "{text}"
+            );
+        }
     }
 
     #[test]
@@ -160,6 +226,8 @@ mod tests {
             namespaces: &namespaces,
             auth_filter: true,
             sharded_in: Some("z"),
+            account: None,
+            name: None,
         });
         let documents: Vec<&str> = text.split("---\n").collect();
         assert_eq!(documents.len(), 4, "{text}");

@@ -1,31 +1,31 @@
-//! `kstatd render kube`: the exposition of a cluster that consists of some manifests.
+//! `kstatd render kube`: the exposition of a cluster that consists of the given manifests.
 //!
-//! The objects pass through the renderers and the cache of the ordinary pipeline, so what is printed is
-//! what `/metrics` would have.
+//! The objects pass through the renderers and the cache of the ordinary pipeline, so the output
+//! equals that of `/metrics`.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use super::manifests::{Manifest, Place};
+use super::manifests::{Manifest, ManifestPosition};
 use crate::cache::{Catalog, Rendered, Store};
 use crate::exposition::{Format, ScrapeQuery, Source};
 use crate::resources::custom::{Definition, Resolved};
 use crate::resources::{self, ObjectBytes, RenderOptions, Renderer, Resource};
 
-/// Why an object cannot be rendered.
+/// An error of rendering.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// The object does not have the form of its kind.
+    /// The object is malformed.
     #[error("{place} ({kind} {name}): {reason}")]
     Malformed {
-        /// Where.
-        place: Place,
+        /// The position.
+        place: ManifestPosition,
         /// The kind.
         kind: String,
         /// Namespace and name.
         name: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// The output cannot be written.
@@ -33,11 +33,11 @@ pub enum RenderError {
     Output(#[from] io::Error),
 }
 
-/// What has the kind of a manifest.
+/// The resource of a manifest's kind.
 enum Known {
-    /// A resource, in this version.
+    /// A supported resource.
     Resource(&'static dyn Resource),
-    /// A resource, but in this version.
+    /// A resource that is supported in this version instead.
     OtherVersion(String),
     Nothing,
 }
@@ -51,7 +51,7 @@ fn known(manifest: &Manifest) -> Known {
         (None, Some(other)) if group(&api_version(*other)) == group(&manifest.api_version) => {
             Known::OtherVersion(api_version(*other))
         }
-        // Before it had its group, a kind was one of `extensions`.
+        // `extensions` is the former group of several kinds.
         (None, Some(other)) if group(&manifest.api_version) == "extensions" => {
             Known::OtherVersion(api_version(*other))
         }
@@ -72,20 +72,20 @@ fn api_version(resource: &'static dyn Resource) -> String {
     }
 }
 
-/// Which objects are rendered, and how.
+/// The selection of objects, and their render options.
 pub struct Selection {
-    /// The resources; objects of others are left out.
+    /// The resources; objects of others are ignored.
     pub resources: Vec<(&'static dyn Resource, RenderOptions)>,
-    /// Namespaces in the order of the output; empty for all.
+    /// The namespaces in the order of the output; empty for all.
     pub namespaces: Vec<String>,
-    /// Namespaces to leave out.
+    /// The namespaces to ignore.
     pub namespaces_denylist: Vec<String>,
-    /// Custom resources.
+    /// The custom resources.
     pub custom: Vec<Resolved>,
 }
 
 impl Selection {
-    /// The custom resource that a manifest is one of.
+    /// Returns the custom resource that a manifest belongs to.
     fn custom(&self, manifest: &Manifest) -> Option<&Resolved> {
         let group_version =
             manifest.api_version.split_once('/').unwrap_or(("", &manifest.api_version));
@@ -97,11 +97,11 @@ impl Selection {
     }
 }
 
-/// What the definitions of custom resources among `manifests` define.
+/// Returns the custom resource definitions in `manifests`.
 ///
 /// # Errors
 ///
-/// One that does not have the form of its kind.
+/// When one is malformed.
 pub fn definitions(manifests: &[Manifest]) -> Result<Vec<Definition>, RenderError> {
     let mut definitions = Vec::new();
     for manifest in manifests.iter().filter(|manifest| is_definition(manifest)) {
@@ -118,12 +118,14 @@ pub fn definitions(manifests: &[Manifest]) -> Result<Vec<Definition>, RenderErro
     Ok(definitions)
 }
 
-fn is_definition(manifest: &Manifest) -> bool {
+/// True for a custom resource definition of a supported version.
+pub(super) fn is_definition(manifest: &Manifest) -> bool {
     manifest.kind == "CustomResourceDefinition" && manifest.api_version == "apiextensions.k8s.io/v1"
 }
 
-/// In a line, the objects of `manifests` that have no part in the output because of their kind: none has metrics for
-/// it, or it is off. A kind that is off is not worth a word if the resources were `named`. `None` if there are none.
+/// Describes in one line the objects of `manifests` that are ignored because their kind has no
+/// metrics or is not selected. If the resources were `named` explicitly, unselected kinds are not
+/// mentioned. Returns `None` if there are none.
 pub fn skipped(manifests: &[Manifest], selection: &Selection, named: bool) -> Option<String> {
     let (mut foreign, mut off) = (BTreeMap::<String, u64>::new(), BTreeMap::<&str, u64>::new());
     for manifest in manifests {
@@ -161,7 +163,7 @@ pub fn skipped(manifests: &[Manifest], selection: &Selection, named: bool) -> Op
     (objects > 0).then(|| format!("skipped {objects} object{plural}: {}", parts.join("; ")))
 }
 
-/// One resource being filled.
+/// A resource being filled.
 struct Target {
     namespaced: bool,
     renderer: Arc<dyn Renderer>,
@@ -172,7 +174,7 @@ struct Target {
 ///
 /// # Errors
 ///
-/// The first object that cannot be rendered, or a failure to write.
+/// The first object that cannot be rendered, or a write error.
 pub fn render(
     manifests: &[Manifest],
     selection: &Selection,
@@ -190,7 +192,7 @@ pub fn render(
         .iter()
         .map(|resolved| (Arc::clone(&resolved.renderer), resolved.definition.namespaced));
     for (renderer, namespaced) in built_in.chain(custom) {
-        // As the pipeline has it: a store for each watched namespace.
+        // Like the pipeline: one store per watched namespace.
         let count = if namespaced { selection.namespaces.len().max(1) } else { 1 };
         let stores: Vec<_> = (0..count).map(|_| Arc::new(Store::new(renderer.schema()))).collect();
         let schema = renderer.schema();
@@ -212,7 +214,7 @@ pub fn render(
             }
             render_one(manifest, &*target.renderer, &mut rendered)?;
             if rendered.uid.is_empty() {
-                // A cluster gives every object an identity of its own; files need not.
+                // Manifests may lack a UID, which a cluster would assign.
                 rendered.uid = format!("\0{index}").into_bytes();
             }
             for store in stores {
@@ -231,7 +233,7 @@ pub fn render(
 }
 
 impl Target {
-    /// The stores that an object of this namespace belongs to.
+    /// Returns the stores for an object of this namespace.
     fn stores_for(&self, namespace: Option<&str>, selection: &Selection) -> Vec<&Arc<Store>> {
         if !self.namespaced {
             return self.stores.iter().collect();
@@ -272,7 +274,7 @@ fn malformed(manifest: &Manifest, reason: String) -> RenderError {
     }
 }
 
-/// The position in the JSON that the object was turned into means nothing to its author.
+/// Removes the position in the converted JSON, which means nothing to the user.
 fn without_position(reason: &str) -> String {
     let reason = reason.strip_prefix("JSON: ").unwrap_or(reason);
     let end = reason.rfind(" at line ").unwrap_or(reason.len());
@@ -311,7 +313,7 @@ mod tests {
                        ---\n{apiVersion: v1, kind: Pod, metadata: {name: q, namespace: b}}\n";
 
     #[test]
-    fn objects_without_uid_do_not_replace_each_other() {
+    fn objects_without_uid_are_kept_apart() {
         let text = rendered(TWO, &[], &[]).expect("valid");
         assert!(text.contains("kube_namespace_status_phase{namespace=\"a\",phase=\"Active\"} 1\n"));
         let pods = text.lines().filter(|line| line.starts_with("kube_pod_info{")).count();
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_apply_to_what_lives_in_them() {
+    fn namespaces_filter_namespaced_objects() {
         let pods = |namespaces: &[&str], denied: &[&str]| -> Vec<String> {
             let text = rendered(TWO, namespaces, denied).expect("valid");
             assert!(text.contains("kube_namespace_status_phase{"));
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_part_in_the_output_is_counted() {
+    fn skipped_objects_are_counted() {
         let line = |text: &str, named: &[&str]| {
             let mut manifests = Vec::new();
             manifests::parse("f", text, &mut manifests).expect(text);

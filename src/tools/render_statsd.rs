@@ -1,32 +1,32 @@
-//! `kstatd render statsd`: the exposition after some StatsD lines, under some mapping.
+//! `kstatd render statsd`: the exposition after processing StatsD lines with a mapping.
 //!
-//! Lines pass through the same grammar, mapper and registry as those that come over a socket; what the ledger says
-//! against a line is said here, at once and with its number.
+//! Lines pass through the same parser, mapper and registry as in the server; rejections are
+//! reported at once with the line number.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
 use crate::exposition::{Format, ScrapeQuery};
+use crate::mapper::Mapper;
+use crate::statsd::describe_reason;
 use crate::statsd::line::ParserFlags;
-use crate::statsd::mapper::Mapper;
-use crate::statsd::meaning;
 use crate::statsd::{Offline, OfflineConfig};
 
-/// What became of the lines.
+/// The result of processing the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Lines read.
+    /// The number of lines.
     pub lines: u64,
-    /// Lines of which at least a part had no effect.
+    /// The number of lines that were rejected at least in part.
     pub refused: u64,
 }
 
-/// Prints the exposition after all lines of `input`. Lines that were refused, or a part of them, are told to `complain`
-/// as they come, each with the reason.
+/// Prints the exposition after all lines of `input`. Calls `complain` for each rejected line, or
+/// part of a line, with the reason.
 ///
 /// # Errors
 ///
-/// A failure to read or write.
+/// A read or write error.
 pub fn render(
     mapper: Mapper,
     flags: ParserFlags,
@@ -44,17 +44,17 @@ pub fn render(
         summary.lines += 1;
         let content = line.strip_suffix(b"\n").unwrap_or(&line);
         let mut words = offline.line(content);
-        // What else the grammar has against such a line only follows from it.
+        // Other errors of such a line are consequences of this one.
         if let Some(of_dogstatsd) = words.iter().find(|word| word.starts_with("dogstatsd_")) {
             words = vec![*of_dogstatsd];
         }
         if !words.is_empty() {
-            // With a tag lost the rest of a line still counts.
+            // A line remains valid without an invalid tag.
             let refused = words.iter().any(|word| *word != TAG_ERROR);
             summary.refused += u64::from(refused);
             let severity = if refused { "" } else { "warning: " };
             let reasons: Vec<String> =
-                words.iter().map(|word| format!("{word} ({})", meaning(word))).collect();
+                words.iter().map(|word| format!("{word} ({})", describe_reason(word))).collect();
             complain(&format!(
                 "{severity}standard input, line {}: {}: {:?}",
                 summary.lines,
@@ -74,7 +74,7 @@ pub fn render(
     Ok(summary)
 }
 
-/// The word for tags that are left out while the rest of the line counts.
+/// The reason for invalid tags, which are omitted while the rest of the line counts.
 const TAG_ERROR: &str = "tag_error";
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_mapped_and_added_up() {
+    fn lines_are_mapped_and_summed() {
         let mapping = "mappings:\n- {match: a.*, name: n, labels: {ll: \"$1\"}}\n";
         let (text, said, _) = rendered(mapping, "a.x:1|c\n\na.x:2|c\na.y:1|c|#t:u");
         assert_eq!(said, "");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_lines_are_named_with_their_cause_and_the_rest_is_printed() {
+    fn rejected_lines_are_reported_and_the_rest_is_printed() {
         let mapping = "mappings:\n- {match: nameless.*, match_type: glob, name: \"$2\"}\n\
                        - {match: dropped.*, name: x, action: drop}\n";
         let lines = [
@@ -141,16 +141,16 @@ mod tests {
     }
 
     #[test]
-    fn values_take_effect_in_the_order_of_the_lines() {
+    fn values_are_applied_in_line_order() {
         let (text, ..) = rendered("", "x:100|g\nx:+1|g\ny:5|g\ny:0|g\n");
         assert!(text.contains("x 101\n") && text.contains("y 0\n"), "{text}");
     }
 
     #[test]
-    fn every_word_of_the_ledger_is_explained() {
+    fn every_rejection_reason_is_explained() {
         let offline = Offline::new(Mapper::default(), OfflineConfig::default());
-        let words = offline.refusal_words();
+        let words = offline.rejection_reasons();
         assert!(words.len() > 20);
-        assert!(words.iter().all(|word| meaning(word) != "refused"), "{words:?}");
+        assert!(words.iter().all(|word| describe_reason(word) != "rejected"), "{words:?}");
     }
 }

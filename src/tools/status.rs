@@ -1,31 +1,24 @@
-//! `kstatd status`: asks a running process how it is doing.
+//! `kstatd status`: shows the status of a running process.
 //!
-//! The process itself writes the text, so what asks need not be of the same version.
+//! The process itself formats the text, so the versions need not match.
 
-use std::time::Duration;
+use super::process_client::{ProcessClient, refusal};
+use crate::server::status::{PATH, PREFIXED_PATH};
+use crate::status::words::printable;
 
-use http_body_util::BodyExt;
-use tokio::time::timeout;
-
-use crate::kube::client::endpoint::{Access, Endpoint};
-use crate::server::status::{PATH, PATH_BESIDE};
-
-/// How long the answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How a process is doing.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
-    /// What it serves is what there is.
+pub(crate) enum ProcessState {
+    /// The data is complete and up to date.
     Ok,
-    /// Something is old, incomplete or not what the configuration says.
+    /// Data is stale or incomplete, or the configuration is not applied.
     Degraded,
-    /// There is no answer, or none that says how it is doing.
+    /// There is no response, or none with a status.
     Down,
 }
 
-impl Doing {
-    /// The exit code that tells it.
+impl ProcessState {
+    /// Returns the exit code.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -35,42 +28,32 @@ impl Doing {
     }
 }
 
-/// Asks the process at `address` (`HOST:PORT`, or a URL of it) for its status. The text is for people; where there is no
-/// status, it says why.
-pub(crate) async fn ask(address: &str, access: Access, user_agent: &str) -> (Doing, String) {
-    match timeout(PATIENCE, answer(address, access, user_agent)).await {
-        Ok(Ok(text)) => {
-            let doing = match text.split_whitespace().next() {
-                Some("OK") => Doing::Ok,
-                Some("DEGRADED") => Doing::Degraded,
-                _ => return (Doing::Down, format!("what answers at {address} is no kstatd\n")),
-            };
-            (doing, text)
-        }
-        Ok(Err(error)) => (Doing::Down, format!("no status from {address}: {error}\n")),
-        Err(_) => {
-            let seconds = PATIENCE.as_secs();
-            (Doing::Down, format!("no status from {address}: no answer within {seconds} s\n"))
-        }
-    }
+/// Requests the status. The text is safe for a terminal; without a status it contains the reason.
+pub(crate) async fn fetch(process: &ProcessClient) -> (ProcessState, String) {
+    let address = process.address();
+    let answered = process.with_timeout(fetch_text(process)).await;
+    let text = match answered.unwrap_or_else(|error| Err(error.to_string())) {
+        Ok(text) => text,
+        Err(error) => return (ProcessState::Down, format!("no status from {address}: {error}\n")),
+    };
+    let state = match text.split_whitespace().next() {
+        Some("OK") => ProcessState::Ok,
+        Some("DEGRADED") => ProcessState::Degraded,
+        _ => return (ProcessState::Down, format!("{address} is not a kstatd process\n")),
+    };
+    (state, text.lines().map(|line| format!("{}\n", printable(line))).collect())
 }
 
-/// Asks at both paths; under the name statsd_exporter everything may be an answer at the other one.
-async fn answer(address: &str, access: Access, user_agent: &str) -> Result<String, String> {
-    let url = if address.contains("://") { address } else { &format!("http://{address}") };
-    let server = Endpoint::new(url, access, user_agent)?;
+/// Tries both paths; under the name statsd_exporter, the other path may return any page.
+async fn fetch_text(process: &ProcessClient) -> Result<String, String> {
     let mut last = String::new();
-    for path in [PATH_BESIDE, PATH] {
-        let answer =
-            server.get_at(&format!("{path}?format=text"), "text/plain", "identity").await?;
-        let status = answer.status();
-        let body =
-            answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
+    for path in [PREFIXED_PATH, PATH] {
+        let (status, body) = process.get(&format!("{path}?format=text"), "text/plain").await?;
         let text = String::from_utf8_lossy(&body);
         if status == 200 {
             return Ok(text.into_owned());
         }
-        last = format!("{} {}", status.as_u16(), text.trim_end());
+        last = refusal(status, &text);
         if status != 404 {
             break;
         }

@@ -1,67 +1,70 @@
-//! `kstatd top`: which metrics and labels bring the series of a running process, again and again.
+//! `kstatd top`: repeatedly shows the metrics and labels with the most series of a running process.
 //!
-//! It reads the report about the series and the status of the process, and shows them as a screen. Names and values are
-//! those that clients chose; none of them steers the terminal.
+//! It combines the cardinality report and the status of the process on one screen. Names and values
+//! are chosen by clients, so control characters are escaped.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::ask::Asked;
-use super::status::Doing;
-use crate::server::cardinality::{BESIDE, CARDINALITY_PATH};
+use super::process_client::ProcessClient;
+use super::status::ProcessState;
+use crate::server::cardinality::{CARDINALITY_PATH, KSTATD_PREFIX};
 use crate::server::query::percent_encode;
-use crate::server::status::{PATH, PATH_BESIDE};
+use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::status::Writer;
 use crate::status::words::{bytes, clock, count, rate};
 use crate::telemetry::cardinality::{Label, Metric, Report};
 
-/// Minutes that are a short time.
+/// The minutes of the short interval.
 const SHORT: usize = 5;
 
-/// What goes beyond a budget that is shown.
-const BEYOND: usize = 5;
+/// The minutes of the long interval.
+const HOUR: usize = 60;
 
-/// Senders that are shown.
-const SENDERS: usize = 3;
+/// The maximum number of exceeded budgets shown.
+const MAX_EXCEEDED_BUDGETS: usize = 5;
 
-/// What puts a row before others.
+/// The maximum number of senders shown.
+const MAX_SENDERS: usize = 3;
+
+/// The sort order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// Series of a metric.
+    /// By series of a metric.
     #[default]
     Series,
-    /// Series of a metric made in the last hour.
+    /// By series of a metric created in the last hour.
     Growth,
-    /// Memory of a metric.
+    /// By memory of a metric.
     Bytes,
-    /// Events of a mapping rule, or of a name that none takes.
+    /// By events of a mapping rule or an unmapped name.
     Lines,
 }
 
-/// What a row is about that is no name.
+/// The kind of a row that is a rule rather than a name.
 const RULE: &str = "rule";
 
-/// What is looked at.
+/// The view settings.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// The order of the rows.
+    /// The sort order.
     pub(crate) sort: Sort,
-    /// The only metric, with all its labels.
+    /// The only metric to show, with all its labels.
     pub(crate) metric: Option<String>,
-    /// Rows at most.
+    /// The maximum number of rows.
     pub(crate) rows: usize,
 }
 
-/// What there was to be seen at one moment.
+/// The data of one screen.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Seen {
+pub(crate) struct Screen {
     address: String,
     status: Status,
     cardinality: Report,
 }
 
-/// What is read of the status of a process.
+/// The relevant fields of a process's status.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Status {
     state: String,
@@ -97,43 +100,52 @@ struct Unmapped {
     events: u64,
 }
 
-/// Looks once.
+/// Fetches the data of one screen within one request timeout.
 ///
 /// # Errors
-/// There is nothing to be seen; the text says why.
-pub(crate) async fn look(process: &Asked, view: &View) -> Result<Seen, String> {
+/// When there is no data; the text contains the reason.
+pub(crate) async fn fetch(process: &ProcessClient, view: &View) -> Result<Screen, String> {
+    let seen = process.with_timeout(fetch_screen(process, view)).await;
+    seen.unwrap_or_else(|error| Err(format!("no answer from {}: {error}", process.address())))
+}
+
+async fn fetch_screen(process: &ProcessClient, view: &View) -> Result<Screen, String> {
     let sort = match view.sort {
         Sort::Series | Sort::Lines => "series",
         Sort::Growth => "growth",
         Sort::Bytes => "bytes",
     };
-    let mut question = format!("limit={}&sort={sort}", view.rows.max(1));
+    let mut query = format!("limit={}&sort={sort}", view.rows.max(1));
     if let Some(metric) = &view.metric {
-        question = format!("{question}&metric={}", percent_encode(metric.as_bytes()));
+        query = format!("{query}&metric={}", percent_encode(metric.as_bytes()));
     }
-    let cardinality = report(process, &question).await?;
+    let cardinality = report(process, &query).await?;
     if let Some(metric) = &view.metric
         && cardinality.metrics.is_empty()
     {
         return Err(format!("there is no metric {metric:?} at {}", process.address()));
     }
-    Ok(Seen { address: process.address().to_owned(), status: status(process).await?, cardinality })
+    Ok(Screen {
+        address: process.address().to_owned(),
+        status: status(process).await?,
+        cardinality,
+    })
 }
 
-/// Under the name kube-state-metrics the report is below a path of kstatd's own.
-async fn report(process: &Asked, question: &str) -> Result<Report, String> {
-    match process.data(&format!("{CARDINALITY_PATH}?{question}")).await {
+/// Fetches the report; under the name kube-state-metrics it is below `/kstatd`.
+async fn report(process: &ProcessClient, query: &str) -> Result<Report, String> {
+    match process.data(&format!("{CARDINALITY_PATH}?{query}")).await {
         Ok(report) => Ok(report),
         Err(error) => {
-            let beside = process.data(&format!("{BESIDE}{CARDINALITY_PATH}?{question}")).await;
+            let beside = process.data(&format!("{KSTATD_PREFIX}{CARDINALITY_PATH}?{query}")).await;
             beside.map_err(|_| error)
         }
     }
 }
 
-/// Under the name statsd_exporter everything may be an answer at the path that kstatd has it at.
-async fn status(process: &Asked) -> Result<Status, String> {
-    for path in [PATH_BESIDE, PATH] {
+/// Fetches the status; under the name statsd_exporter, kstatd's usual path may return any page.
+async fn status(process: &ProcessClient) -> Result<Status, String> {
+    for path in [PREFIXED_PATH, PATH] {
         let (status, body) =
             process.get(&format!("{path}?format=json&labels=0"), "application/json").await?;
         if status == 200
@@ -145,18 +157,18 @@ async fn status(process: &Asked) -> Result<Status, String> {
     Err(format!("no status from {}", process.address()))
 }
 
-impl Seen {
-    /// How the process is doing.
-    pub(crate) fn doing(&self) -> Doing {
-        if self.status.state == "ok" { Doing::Ok } else { Doing::Degraded }
+impl Screen {
+    /// Returns the state of the process.
+    pub(crate) fn state(&self) -> ProcessState {
+        if self.status.state == "ok" { ProcessState::Ok } else { ProcessState::Degraded }
     }
 
-    /// All of it as one JSON object.
+    /// Formats the data as one JSON object.
     pub(crate) fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default() + "\n"
     }
 
-    /// A screen; with what was seen before, numbers of lines are rates.
+    /// Formats a screen; with previous data, event counts become rates.
     pub(crate) fn screen(&self, before: Option<&Self>, view: &View) -> String {
         let mut out = Writer::default();
         let Report { series, metric_names, label_sets, bytes: size, .. } = self.cardinality;
@@ -179,26 +191,23 @@ impl Seen {
         }
         out.line(0, &line);
         let beyond = self.cardinality.budgets.iter().flat_map(|budgets| &budgets.beyond);
-        for over in beyond.take(BEYOND) {
+        for over in beyond.take(MAX_EXCEEDED_BUDGETS) {
             let of = match over.label.as_str() {
                 "" => over.metric.clone(),
                 label => format!("{label} of {}", over.metric),
             };
             let (times, action) = (count(over.times), &over.action);
-            out.line(
-                1,
-                &format!("beyond --limit.{}: {of}, {times} label sets {action}", over.limit),
-            );
+            out.line(1, &format!("over --limit.{}: {of}, {times} label sets {action}", over.limit));
         }
         let senders = self.cardinality.senders.iter().filter(|sender| {
             let metric = view.metric.as_deref().unwrap_or(&sender.last_metric);
             sender.brings() && sender.last_metric == metric
         });
-        for sender in senders.take(SENDERS) {
+        for sender in senders.take(MAX_SENDERS) {
             let (now, hour) = (short(&sender.new_by_minute), sender.in_an_hour());
             let (now, hour, beyond) = (count(now), count(hour), count(sender.beyond_budget));
-            let (who, metric) = (sender.who(), short_text(&sender.last_metric));
-            out.line(1, &format!("from {who}: new in {SHORT} min {now}, in 1 h {hour}, beyond a budget {beyond}, last of {metric}"));
+            let (who, metric) = (sender.display_name(), short_text(&sender.last_metric));
+            out.line(1, &format!("from {who}: new in {SHORT} min {now}, in 1 h {hour}, over budget {beyond}, latest metric {metric}"));
         }
         out.line(0, "");
         match (&view.metric, view.sort) {
@@ -209,7 +218,7 @@ impl Seen {
         out.text()
     }
 
-    /// How a number of the StatsD side grows a second.
+    /// Returns the increase per second of a StatsD counter.
     fn rate(&self, before: Option<&Self>, number: impl Fn(&Statsd) -> u64) -> Option<f64> {
         let now = number(self.status.statsd.as_ref()?);
         let (then, since) = match before {
@@ -220,13 +229,13 @@ impl Seen {
         (seconds > 0.0).then(|| now.saturating_sub(then) as f64 / seconds)
     }
 
-    /// Rules and names by what they bring.
+    /// Appends rules and names by number of events.
     fn lines(&self, out: &mut Writer, before: Option<&Self>, rows: usize) {
         let events = |seen: &Self| -> HashMap<(&'static str, String), u64> {
             let Some(statsd) = &seen.status.statsd else { return HashMap::new() };
             let rules = statsd.rules.iter().map(|rule| ((RULE, rule.pattern.clone()), rule.hits));
             let names = statsd.unmapped_names.iter();
-            rules.chain(names.map(|name| (("no rule", name.name.clone()), name.events))).collect()
+            rules.chain(names.map(|name| (("unmapped", name.name.clone()), name.events))).collect()
         };
         let then = before.map(events).unwrap_or_default();
         let since = before.map_or(self.status.program.started, |before| before.status.at);
@@ -239,10 +248,10 @@ impl Seen {
             })
             .collect();
         all.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.2.cmp(&b.2)));
-        let head = ["BY", "PATTERN OR NAME", "EVENTS", "A SECOND"];
+        let head = ["BY", "PATTERN OR NAME", "EVENTS", "RATE"];
         let mut table = vec![head.map(str::to_owned).to_vec()];
         table.extend(all.into_iter().take(rows).map(|(each_second, events, (what, name))| {
-            // Events of names are estimates.
+            // Events of unmapped names are estimates.
             let about = if what == RULE { "" } else { "~" };
             let (events, each_second) = (count(events), rate(each_second));
             vec![
@@ -260,7 +269,7 @@ fn short(minutes: &[u64]) -> u64 {
     minutes.iter().take(SHORT).sum()
 }
 
-/// As much of a name as a table has room for.
+/// Truncates a name to the width of its column.
 fn short_text(text: &str) -> String {
     const ROOM: usize = 60;
     match text.char_indices().nth(ROOM) {
@@ -273,6 +282,11 @@ fn values(label: &Label) -> String {
     format!("{}{}", if label.exact { "" } else { "~" }, count(label.values))
 }
 
+/// Formats a number, or a dash if it is unknown.
+fn known(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".to_owned(), count)
+}
+
 fn metrics(out: &mut Writer, metrics: &[Metric]) {
     let head = ["METRIC", "TYPE", "SERIES", "NEW 5 MIN", "NEW 1 H", "MEMORY", "MOST VALUES"];
     let mut table = vec![head.map(str::to_owned).to_vec()];
@@ -282,8 +296,8 @@ fn metrics(out: &mut Writer, metrics: &[Metric]) {
             short_text(&metric.name),
             metric.kind.to_string(),
             count(metric.series),
-            count(short(&metric.new_by_minute)),
-            count(metric.grown()),
+            known(metric.grown(SHORT)),
+            known(metric.grown(HOUR)),
             bytes(metric.bytes as f64),
             label.map_or_else(String::new, |of| format!("{} {}", short_text(&of.name), values(of))),
         ]
@@ -301,13 +315,15 @@ fn metric(out: &mut Writer, metric: &Metric) {
             count(metric.series),
             count(metric.label_sets),
             bytes(metric.bytes as f64),
-            count(short(&metric.new_by_minute)),
-            count(metric.grown()),
+            known(metric.grown(SHORT)),
+            known(metric.grown(HOUR)),
         ),
     );
-    let minutes = metric.new_by_minute.iter().take(15).map(u64::to_string);
-    let minutes = minutes.collect::<Vec<_>>().join(" ");
-    out.line(0, &format!("new by minute, the present one first: {minutes}"));
+    if let Some(minutes) = &metric.new_by_minute {
+        let minutes = minutes.iter().take(15).map(u64::to_string);
+        let minutes = minutes.collect::<Vec<_>>().join(" ");
+        out.line(0, &format!("new per minute, current minute first: {minutes}"));
+    }
     let head = ["LABEL", "VALUES", "BYTES", "EXAMPLES"];
     let mut table = vec![head.map(str::to_owned).to_vec()];
     table.extend(metric.labels.iter().map(|label| {

@@ -1,5 +1,4 @@
-//! Reading and writing of the formats that bytes come in: protobuf and JSON. A leaf: nothing here knows what the
-//! messages mean.
+//! The wire formats, protobuf and JSON. A leaf module: nothing here knows the meaning of a message.
 
 pub(crate) mod varint;
 pub(crate) mod view;

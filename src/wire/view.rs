@@ -1,22 +1,21 @@
-//! Lean views: structs that hold only the fields a metric reads, decodable from both wire formats.
+//! Lean views: structs that hold only the fields that a metric reads, decodable from both wire formats.
 //!
-//! [`view!`](crate::wire::view::view) takes one definition (field, type, protobuf tag, JSON name)
-//! and generates a decoder for the Kubernetes protobuf encoding
-//! (<https://protobuf.dev/programming-guides/encoding/>) and one for JSON through serde. Text is borrowed
-//! from the input wherever the input holds it verbatim; unknown fields are skipped; `null` reads as
-//! absent, as Go's decoder has it. Tags are those of the API's published `.proto` files.
+//! [`view!`](crate::wire::view::view) takes one definition (field, type, protobuf tag, JSON name) and generates a
+//! decoder for the Kubernetes protobuf encoding (<https://protobuf.dev/programming-guides/encoding/>) and one for JSON
+//! through serde. Text is borrowed where the input holds it verbatim; unknown fields are skipped; `null` reads as
+//! absent, as in Go's decoder. Tags are those of the API's published `.proto` files.
 //!
-//! This module knows nothing of particular kinds or of metrics.
+//! This module is independent of particular kinds and of metrics.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use super::varint::{NotRead, read_varint};
+use super::varint::{VarintError, read_varint};
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// One API object as it came over the wire.
+/// The bytes of an API object in one of the wire formats.
 #[derive(Clone, Copy, Debug)]
 pub enum ObjectBytes<'a> {
     /// A protobuf message, without the `k8s\0` envelope.
@@ -25,27 +24,27 @@ pub enum ObjectBytes<'a> {
     Json(&'a [u8]),
 }
 
-/// Why an object could not be read.
+/// The reason why an object could not be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The message ends inside a field.
-    #[error("protobuf message ends inside a field{}", place(.0))]
-    Truncated(Place),
+    #[error("protobuf message ends inside a field{}", joined(.0))]
+    Truncated(FieldPath),
     /// A varint is longer than ten bytes.
-    #[error("protobuf varint longer than 10 bytes{}", place(.0))]
-    Varint(Place),
-    /// A field has another wire type than its schema says.
-    #[error("protobuf field has an unexpected wire type{}", place(.0))]
-    WireType(Place),
-    /// The JSON text is malformed, or a field has another type than its schema says.
+    #[error("protobuf varint longer than 10 bytes{}", joined(.0))]
+    Varint(FieldPath),
+    /// A field's wire type differs from its schema.
+    #[error("protobuf field has an unexpected wire type{}", joined(.0))]
+    WireType(FieldPath),
+    /// The JSON text is malformed, or a field's type differs from its schema.
     #[error("JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
 
-/// The path of field names from the object to the place of an error, innermost first.
-pub type Place = Vec<&'static str>;
+/// The path of field names from the object to an error, innermost first.
+pub type FieldPath = Vec<&'static str>;
 
-fn place(path: &Place) -> String {
+fn joined(path: &FieldPath) -> String {
     if path.is_empty() {
         return String::new();
     }
@@ -67,7 +66,7 @@ impl DecodeError {
 /// Decodes `object` as `T`.
 ///
 /// # Errors
-/// The input is malformed, or a field that `T` reads has another type than its schema says.
+/// The input is malformed, or the type of a field that `T` reads differs from its schema.
 pub fn decode<'a, T: Field<'a>>(object: ObjectBytes<'a>) -> Result<T, DecodeError> {
     match object {
         ObjectBytes::Protobuf(bytes) => {
@@ -89,11 +88,11 @@ pub fn decode<'a, T: Field<'a>>(object: ObjectBytes<'a>) -> Result<T, DecodeErro
 pub enum Wire<'a> {
     /// Wire type 0.
     Varint(u64),
-    /// Wire type 1; no field that is read has it.
+    /// Wire type 1, which no supported field uses.
     Fixed64,
-    /// Wire type 2: text, bytes or a message.
+    /// Wire type 2: a string, bytes or a message.
     Bytes(&'a [u8]),
-    /// Wire type 5; likewise.
+    /// Wire type 5, which no supported field uses.
     Fixed32,
 }
 
@@ -101,28 +100,28 @@ impl<'a> Wire<'a> {
     fn varint(self) -> Result<u64, DecodeError> {
         match self {
             Self::Varint(value) => Ok(value),
-            _ => Err(DecodeError::WireType(Place::new())),
+            _ => Err(DecodeError::WireType(FieldPath::new())),
         }
     }
 
-    /// The bytes of a length-delimited field.
+    /// Returns the bytes of a length-delimited field.
     ///
     /// # Errors
     /// The field has another wire type.
     pub fn bytes(self) -> Result<&'a [u8], DecodeError> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            _ => Err(DecodeError::WireType(Place::new())),
+            _ => Err(DecodeError::WireType(FieldPath::new())),
         }
     }
 }
 
-/// Walks the fields of a protobuf message.
+/// An iterator over the fields of a protobuf message.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a>(pub &'a [u8]);
 
 impl<'a> Message<'a> {
-    /// The next field's tag and value, `None` at the end.
+    /// Returns the next field's tag and value, `None` at the end.
     ///
     /// # Errors
     /// The message is truncated or uses groups, which Kubernetes does not.
@@ -146,7 +145,7 @@ impl<'a> Message<'a> {
                 self.take(4)?;
                 Wire::Fixed32
             }
-            _ => return Err(DecodeError::WireType(Place::new())),
+            _ => return Err(DecodeError::WireType(FieldPath::new())),
         };
         Ok(Some(((key >> 3) as u32, value)))
     }
@@ -160,8 +159,8 @@ impl<'a> Message<'a> {
             return Ok(u64::from(*byte));
         }
         let (value, rest) = read_varint(self.0).map_err(|why| match why {
-            NotRead::CutOff => DecodeError::Truncated(Place::new()),
-            NotRead::TooLong => DecodeError::Varint(Place::new()),
+            VarintError::Truncated => DecodeError::Truncated(FieldPath::new()),
+            VarintError::TooLong => DecodeError::Varint(FieldPath::new()),
         })?;
         self.0 = rest;
         Ok(value)
@@ -170,7 +169,7 @@ impl<'a> Message<'a> {
     #[inline]
     fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) =
-            self.0.split_at_checked(len).ok_or(DecodeError::Truncated(Place::new()))?;
+            self.0.split_at_checked(len).ok_or(DecodeError::Truncated(FieldPath::new()))?;
         self.0 = rest;
         Ok(taken)
     }
@@ -178,25 +177,24 @@ impl<'a> Message<'a> {
 
 /// A type that can be the value of a field, in both formats.
 pub trait Field<'a>: Default + Sized {
-    /// Takes one occurrence of the field in a protobuf message: a scalar replaces, a message merges, a
-    /// list appends.
+    /// Merges one occurrence of the field in a protobuf message: a scalar replaces, a message merges, a list appends.
     ///
     /// # Errors
     /// The bytes are malformed or of another type.
     fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError>;
 
-    /// Reads a JSON value that is not `null` (which stands for the default).
+    /// Reads a JSON value other than `null`, for which callers use the default.
     ///
     /// # Errors
     /// The value is malformed or of another type.
     fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error>;
 }
 
-/// Reads a [`Field`] from JSON with `null` as its default; what the generated visitors call.
+/// A serde seed that reads a [`Field`] from JSON, with `null` as its default; used by the generated visitors.
 pub struct Nullable<T>(PhantomData<T>);
 
 impl<T> Nullable<T> {
-    /// A seed for one value.
+    /// Returns a seed for one value.
     #[must_use]
     pub fn new() -> Self {
         Self(PhantomData)
@@ -237,10 +235,10 @@ impl<'de, T: Field<'de>> Visitor<'de> for Nullable<T> {
     }
 }
 
-/// A view that can stand inside another: what Go calls an embedded struct. JSON has its fields beside
-/// those of the outer one, protobuf in a message of their own.
+/// A view that can be embedded in another, like an embedded struct in Go. JSON has its fields next to those of the
+/// outer view; protobuf has them in a nested message.
 pub trait Inline<'a>: Field<'a> {
-    /// Takes the value of `key` if it is one of the view's own; tells whether it was.
+    /// Takes the value of `key` if it is one of the view's fields; returns true if it was.
     ///
     /// # Errors
     /// The value is malformed or of another type.
@@ -306,7 +304,7 @@ impl<'a> From<Cow<'a, str>> for Str<'a> {
 impl<'a> Field<'a> for Str<'a> {
     #[inline]
     fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
-        // Go's decoder takes any bytes; replacing what is not UTF-8 keeps the object and the exposition.
+        // Go's decoder takes any bytes. Replacing invalid UTF-8 keeps the object and the exposition.
         self.0 = String::from_utf8_lossy(wire.bytes()?);
         Ok(())
     }
@@ -363,7 +361,7 @@ impl<'a> Field<'a> for bool {
     }
 }
 
-/// A value of which only the presence or the number is read.
+/// A value whose content is ignored; only its presence or number counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Present;
 
@@ -377,7 +375,7 @@ impl<'a> Field<'a> for Present {
     }
 }
 
-/// A byte field of which only the length is read; base64 in JSON.
+/// The length of a byte field; base64 in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteLen(pub usize);
 
@@ -389,13 +387,13 @@ impl<'a> Field<'a> for ByteLen {
 
     fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
         let text = Str::json(json)?;
-        // Four characters stand for three bytes; padding and line breaks for none.
+        // Four characters encode three bytes; padding and line breaks encode none.
         let digits = text.bytes().filter(|b| !matches!(b, b'=' | b'\r' | b'\n')).count();
         Ok(Self(digits * 3 / 4))
     }
 }
 
-/// A map in byte order of its keys, as Go prints maps and as the API server encodes them.
+/// A map sorted by key in byte order, as Go prints maps and as the API server encodes them.
 #[derive(Clone, Debug)]
 pub struct Map<'a, V = Str<'a>> {
     entries: Vec<(Str<'a>, V)>,
@@ -409,7 +407,7 @@ impl<V> Default for Map<'_, V> {
 }
 
 impl<'a, V: Clone> Map<'a, V> {
-    /// The entries, each key once (the last occurrence counts), in byte order.
+    /// Returns the entries in byte order of their keys. Of duplicate keys, the last one counts.
     #[must_use]
     pub fn entries(&self) -> Cow<'_, [(Str<'a>, V)]> {
         if self.sorted {
@@ -422,13 +420,13 @@ impl<'a, V: Clone> Map<'a, V> {
         Cow::Owned(entries)
     }
 
-    /// The value under `key`.
+    /// Returns the value of `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&V> {
         self.entries.iter().rev().find(|(k, _)| **k == *key).map(|(_, value)| value)
     }
 
-    /// Whether there is no entry.
+    /// True if there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -478,7 +476,7 @@ impl<'a, V: Field<'a> + Clone> Field<'a> for Map<'a, V> {
 ///
 /// ```ignore
 /// view! {
-///     /// What the metrics read of a ConfigMap.
+///     /// The fields of a ConfigMap that metrics read.
 ///     pub struct ConfigMap<'a> {
 ///         metadata: Metadata<'a> = 1 "metadata",
 ///     }

@@ -1,8 +1,8 @@
-//! A synthetic cluster in the test's own process.
+//! A synthetic cluster in the test process.
 
 use kstatd_double::{Double, Options};
 
-/// Lives as long as the value.
+/// Runs until it is dropped.
 pub struct Cluster {
     _runtime: tokio::runtime::Runtime,
     /// The server.
@@ -21,7 +21,7 @@ impl Cluster {
         Self { _runtime: runtime, double }
     }
 
-    /// The flag that names the server.
+    /// The flag with the server's URL.
     pub fn flag(&self) -> String {
         format!("--apiserver={}", self.double.url())
     }

@@ -1,5 +1,5 @@
-//! A double of the kubelet: the summary and the pods of `tests/data/kubelet`, which a program made from the real types, and
-//! answers that no kubelet should give.
+//! A test double of the kubelet: the summary and the pods of `tests/data/kubelet`, generated with the real types, and
+//! invalid responses.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-/// How the summary is answered.
+/// The response to a summary request.
 #[derive(Clone, Copy)]
 pub enum Answer {
     Usual,
     Status(u16),
-    /// Something else.
+    /// Another text.
     Text(&'static str),
-    /// So many bytes of the body, and then the end of the connection.
+    /// This many bytes of the body, then the end of the connection.
     Cut(usize),
     /// The body up to this text.
     CutAfter(&'static str),
-    /// Nothing at all, for ever.
+    /// No response.
     Silent,
-    /// The body up to this text, and then nothing more.
+    /// The body up to this text, then silence.
     StalledAfter(&'static str),
 }
 
@@ -29,11 +29,11 @@ struct State {
     answer: Answer,
     summary: Value,
     pods: String,
-    /// Connections on which nothing more comes.
+    /// Connections that stay silent.
     stalled: Vec<TcpStream>,
 }
 
-/// A kubelet. Its threads end with the test's process.
+/// A kubelet. Its threads end with the test process.
 pub struct Kubelet {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -61,7 +61,7 @@ impl Kubelet {
         Self { address, state }
     }
 
-    /// The flag that names it.
+    /// The flag with the kubelet's URL.
     pub fn flag(&self) -> String {
         format!("--kubelet=http://{}", self.address)
     }
@@ -118,7 +118,7 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             Some((length, cut)) => {
                 stream.write_all(&body.as_bytes()[..length])?;
                 if !cut {
-                    // Until the other side has had enough.
+                    // Until the client disconnects.
                     let mut rest = String::new();
                     reader.read_line(&mut rest)?;
                 }

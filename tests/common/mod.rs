@@ -1,6 +1,6 @@
-//! What the black-box tests share: the built program as a child process, and a small HTTP client.
+//! Shared by the black-box tests: the built program as a child process, and a small HTTP client.
 //!
-//! Nothing here sleeps; whatever has to be waited for is a condition with a deadline.
+//! No test sleeps; each wait has a condition and a deadline.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
 use std::ffi::OsStr;
@@ -17,10 +17,10 @@ use socket2::{Domain, Socket, Type};
 
 pub mod cluster;
 
-/// Far above what anything needs, even on a loaded machine.
+/// Far longer than any operation takes, even on a loaded machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// The output of a program that ended.
+/// The output of a finished program.
 #[derive(Debug)]
 pub struct Output {
     pub status: ExitStatus,
@@ -28,14 +28,14 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// A command of the program, started under the name `name`.
+/// Creates a command of the program, started under the name `name`.
 pub fn command(name: &str, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kstatd"));
     command.arg0(name).args(args).env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST");
     command
 }
 
-/// Runs it to its end with this text on standard input.
+/// Runs the program to its end with this text on standard input.
 pub fn run_with_input(
     name: &str,
     args: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -56,7 +56,7 @@ pub fn run_with_input(
     Output { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 pub fn run(name: &str, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
     run_with_input(name, args, b"")
 }
@@ -74,12 +74,12 @@ struct Log {
 }
 
 impl Program {
-    /// Starts it and begins to read its log.
+    /// Starts the program and reads its log.
     pub fn start(name: &str, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         Self::spawn(command(name, args).stdin(Stdio::null()))
     }
 
-    /// Starts some command and begins to read its log.
+    /// Starts a command and reads its log.
     pub fn spawn(command: &mut Command) -> Self {
         let mut child =
             command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
@@ -97,18 +97,18 @@ impl Program {
         Self { child, log }
     }
 
-    /// Everything logged so far.
+    /// Returns all log lines so far.
     pub fn log(&self) -> Vec<String> {
         self.log.0.lock().expect("log").lines.clone()
     }
 
-    /// The first line of the log, past or future, that contains all `parts`.
+    /// Returns the first log line, past or future, that contains all `parts`.
     pub fn line(&self, parts: &[&str]) -> String {
         self.try_line(parts)
             .unwrap_or_else(|| panic!("no line with {parts:?} in {:#?}", self.log()))
     }
 
-    /// The same; `None` when the program ended or the deadline passed without it.
+    /// The same; `None` if the program ended or the deadline passed.
     pub fn try_line(&self, parts: &[&str]) -> Option<String> {
         let end = Instant::now() + DEADLINE;
         let mut log = self.log.0.lock().expect("log");
@@ -125,7 +125,7 @@ impl Program {
         }
     }
 
-    /// The address in the first line of the log that contains all `parts`, after `key=`.
+    /// Returns the address after `key=` in the first log line that contains all `parts`.
     pub fn address(&self, parts: &[&str], key: &str) -> SocketAddr {
         let line = self.line(parts);
         let text = line
@@ -141,7 +141,7 @@ impl Program {
         }
     }
 
-    /// Process id.
+    /// Returns the process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -155,17 +155,17 @@ impl Program {
         assert!(status.success(), "kill -{name}");
     }
 
-    /// Stops it, and waits until it stands still; `CONT` lets it go on.
+    /// Stops the process and waits until it is stopped; the signal `CONT` continues it.
     pub fn freeze(&self) {
         self.signal("STOP");
         until("it stands still", || {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("stat");
-            // The state stands behind the name, which is in brackets.
+            // The state follows the name in parentheses.
             stat.rsplit_once(") ").filter(|(_, rest)| rest.starts_with('T')).map(drop)
         });
     }
 
-    /// Waits for its end.
+    /// Waits for the process to end.
     pub fn ended(&mut self) -> ExitStatus {
         until("the program ends", || self.child.try_wait().expect("wait"))
     }
@@ -178,25 +178,25 @@ impl Drop for Program {
     }
 }
 
-/// A way to a server that a test can close: connections are then cut, or wait, or are refused.
+/// A proxy to a server that a test can close: connections are then cut, held or refused.
 pub struct Gate {
     address: SocketAddr,
     state: Arc<(Mutex<Passage>, Condvar)>,
 }
 
-/// What a [`Gate`] does with connections.
+/// The behaviour of a [`Gate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// They go through.
+    /// Connections are forwarded.
     Open,
-    /// New ones wait, as with a server that does not answer; old ones go on.
+    /// New connections are held, as by a server that does not answer; existing ones continue.
     Silent,
-    /// All are closed.
+    /// All connections are closed.
     Cut,
 }
 
 impl Gate {
-    /// A gate to `target`.
+    /// Creates a gate to `target`.
     pub fn new(target: SocketAddr, passage: Passage) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("address");
@@ -211,19 +211,19 @@ impl Gate {
         Self { address, state }
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From here on.
+    /// Changes the behaviour.
     pub fn set(&self, passage: Passage) {
         *self.state.0.lock().expect("gate") = passage;
         self.state.1.notify_all();
     }
 }
 
-/// Carries one connection until one end closes it or the gate cuts it.
+/// Forwards one connection until either end closes it or the gate cuts it.
 fn pass(client: TcpStream, target: SocketAddr, state: &Arc<(Mutex<Passage>, Condvar)>) {
     let mut passage = state.0.lock().expect("gate");
     while *passage == Passage::Silent {
@@ -255,11 +255,11 @@ fn pass(client: TcpStream, target: SocketAddr, state: &Arc<(Mutex<Passage>, Cond
     let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
 }
 
-/// A TCP port on which nobody listens and which the system gives to nobody else, as long as this lives. Who sets
-/// `SO_REUSEADDR`, as listeners do, can listen there.
+/// A TCP port without a listener that the system assigns to nothing else while this value exists. A listener that
+/// sets `SO_REUSEADDR` can still bind it.
 pub struct Reserved {
     _socket: Socket,
-    /// Where it is.
+    /// The address of the port.
     pub address: SocketAddr,
 }
 
@@ -274,21 +274,21 @@ impl Reserved {
     }
 }
 
-/// Gives a file another content at one moment, as a ConfigMap mount and most editors do.
+/// Replaces a file atomically, as a ConfigMap mount and most editors do.
 pub fn replace(path: &Path, text: &str) {
     let beside = path.with_extension("new");
     std::fs::write(&beside, text).expect("write");
     std::fs::rename(&beside, path).expect("rename");
 }
 
-/// Repeats `probe` until it gives something.
+/// Repeats `probe` until it returns a value.
 pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + DEADLINE;
     loop {
         if let Some(found) = probe() {
             return found;
         }
-        assert!(Instant::now() < end, "waited in vain: {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         std::thread::yield_now();
     }
 }
@@ -302,7 +302,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The value of a header.
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let same = |pair: &&(String, String)| pair.0.eq_ignore_ascii_case(name);
         self.headers.iter().find(same).map(|(_, value)| value.as_str())
@@ -314,7 +314,7 @@ impl Response {
     }
 }
 
-/// Sends one request on a connection of its own and reads the answer.
+/// Sends one request on a new connection and reads the response.
 pub fn request(
     address: SocketAddr,
     method: &str,
@@ -336,7 +336,7 @@ pub fn request(
     })
 }
 
-/// `GET` that has to succeed.
+/// Sends a `GET` that must succeed.
 pub fn get(address: SocketAddr, path: &str) -> Response {
     request(address, "GET", path, &[]).unwrap_or_else(|error| panic!("GET {path}: {error}"))
 }
@@ -355,7 +355,7 @@ fn parse(bytes: &[u8], is_head: bool) -> Option<Response> {
     if response.header("transfer-encoding") == Some("chunked") && !is_head {
         response.body = unchunk(&response.body)?;
     } else if let Some(length) = response.header("content-length").filter(|_| !is_head) {
-        // A body that was cut must not look like a whole one.
+        // A truncated body must not count as complete.
         (length.parse() == Ok(response.body.len())).then_some(())?;
     }
     Some(response)
@@ -375,8 +375,8 @@ fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Checks that a text body is the format 0.0.4 as Prometheus reads it: headers before their series,
-/// every family once, numbers that are numbers. Returns the sample lines.
+/// Checks that a body is valid text format 0.0.4: headers before their series, every family once, valid numbers.
+/// Returns the sample lines.
 pub fn valid_text(body: &str) -> Vec<&str> {
     assert!(body.is_empty() || body.ends_with('\n'), "no final newline");
     let mut seen = std::collections::BTreeSet::new();

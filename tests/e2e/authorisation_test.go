@@ -9,8 +9,7 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// TestAuthorisation asks both listeners with tokens of accounts that may do this
-// and that, beside the original.
+// TestAuthorisation compares both listeners with the original's, for tokens with different permissions.
 func TestAuthorisation(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	tokens := map[string]string{
@@ -56,9 +55,9 @@ func TestAuthorisation(t *testing.T) {
 	}
 }
 
-// TestNamespacesOfTheAuthorised: who may not scrape everything has the metrics of
-// the namespaces that the API server grants it, and of no others.
-func TestNamespacesOfTheAuthorised(t *testing.T) {
+// TestAuthorisedNamespaces: a caller that may not scrape everything gets the metrics of exactly the namespaces
+// that the API server grants.
+func TestAuthorisedNamespaces(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	cluster := harness.StartCluster(t)
 	for _, namespace := range []string{"mine", "too", "other"} {

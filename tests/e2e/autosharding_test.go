@@ -12,7 +12,7 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// shardedSet makes a StatefulSet and its pods, which nobody runs here.
+// shardedSet creates a StatefulSet and its pods, which no kubelet runs.
 func shardedSet(t *testing.T, cluster *harness.Cluster, replicas, pods int) {
 	t.Helper()
 	set := cluster.Create("statefulsets", harness.Object(t, fmt.Sprintf(`
@@ -41,7 +41,7 @@ spec: {containers: [{name: c, image: i}]}
 	}
 }
 
-// podsShown are the pods of a namespace that an exporter shows.
+// podsShown are the pods of a namespace that an exporter exposes.
 func podsShown(base, namespace string) ([]string, error) {
 	exposition, err := harness.Scrape(base+"/metrics", harness.Text)
 	if err != nil {
@@ -57,8 +57,7 @@ func podsShown(base, namespace string) ([]string, error) {
 	return names, nil
 }
 
-// shardsUnderTest are the processes of a StatefulSet that nobody runs, over pods of
-// a namespace.
+// shardsUnderTest are the processes of a StatefulSet without a kubelet, with the pods of a namespace as objects.
 type shardsUnderTest struct {
 	t         *testing.T
 	cluster   *harness.Cluster
@@ -73,7 +72,7 @@ const (
 	mostShards       = 3
 )
 
-// startSharded makes the StatefulSet with one replica, its pods and those to share.
+// startSharded creates the StatefulSet with one replica, its pods and the pods that it exposes.
 func startSharded(t *testing.T) *shardsUnderTest {
 	t.Helper()
 	cluster := harness.StartCluster(t)
@@ -85,7 +84,7 @@ func startSharded(t *testing.T) *shardsUnderTest {
 	return &shardsUnderTest{t: t, cluster: cluster}
 }
 
-// kubeconfig gives no more rights than the deployment does.
+// kubeconfig grants exactly the permissions of the deployment.
 func (s *shardsUnderTest) kubeconfig(server string) string {
 	token := s.cluster.ServiceAccountToken("sharding", `[{apiGroups: [""], resources: [pods], verbs: [get, list, watch]}, {apiGroups: [apps], resources: [statefulsets], verbs: [get, list, watch]}]`)
 	return s.cluster.KubeconfigWith(server, token)
@@ -110,27 +109,27 @@ func (s *shardsUnderTest) scale(replicas int) {
 	s.patch(map[string]any{"spec": map[string]any{"replicas": replicas}})
 }
 
-// watched is what scrapes have seen.
+// watched is the result of continuous scrapes.
 type watched struct {
 	*shardsUnderTest
-	// doubled is at how many scrapes a pod was two shards'.
+	// doubled counts the scrapes in which two shards exposed a pod.
 	doubled map[string]int
 }
 
-// watch begins to scrape: from here on every pod has to be somebody's.
+// watch starts scraping: from now on every pod must be exposed by a shard.
 func (s *shardsUnderTest) watch() *watched {
 	w := &watched{s, map[string]int{}}
-	// Shards go by the shortest of the last three times between two scrapes.
+	// Shards use the shortest of the last three intervals between scrapes.
 	for range 4 {
 		w.scrape()
 	}
 	return w
 }
 
-// scrape is who shows what.
+// scrape returns the pods of each shard.
 func (w *watched) scrape() [][]string {
 	w.t.Helper()
-	// From the end of the one before: two that follow each other closely are one.
+	// From the end of the previous scrape: two in quick succession count as one.
 	<-time.After(w.pause)
 	together, shown := map[string]int{}, make([][]string, mostShards)
 	for i, exporter := range w.exporters {
@@ -151,8 +150,8 @@ func (w *watched) scrape() [][]string {
 	return shown
 }
 
-// settle scrapes until each shard shows its own, none of which was shown twice at
-// more than one scrape.
+// settle scrapes until each shard exposes exactly its pods; no pod may have been exposed twice in more than one
+// scrape.
 func (w *watched) settle(total int) {
 	w.t.Helper()
 	harness.Eventually(w.t, fmt.Sprintf("%d shards", total), func() error { return w.differs(w.scrape(), total) })
@@ -166,7 +165,7 @@ func (w *watched) settle(total int) {
 	}
 }
 
-// differs tells how what is shown is not that of so many shards.
+// differs describes the difference from the pods that the shards should expose.
 func (w *watched) differs(shown [][]string, total int) error {
 	for i := range w.exporters {
 		if want := w.cluster.ShardOfPods(shardedNamespace, i, total); !slices.Equal(shown[i], want) {
@@ -176,7 +175,7 @@ func (w *watched) differs(shown [][]string, total int) error {
 	return nil
 }
 
-// begin waits until the first shard shows everything.
+// begin waits until the first shard exposes everything.
 func (s *shardsUnderTest) begin() {
 	s.t.Helper()
 	harness.Eventually(s.t, "the first lists", func() error {
@@ -188,11 +187,9 @@ func (s *shardsUnderTest) begin() {
 	})
 }
 
-// TestAutosharding scales a StatefulSet while its shards are scraped all the while:
-// at every scrape every pod is somebody's, at one of them at most it is two shards',
-// and in the end nobody's twice. The shards cannot ask one another: no pod has an
-// address. So they go by their own clocks, and may be apart by half a second then,
-// either way, before a scrape shows it.
+// TestAutosharding scales a StatefulSet under continuous scrapes: every scrape has every pod, at most one scrape has
+// a pod twice, and finally none does. The pods have no addresses, so the shards cannot poll each other and use
+// timers, which may differ by half a second before a scrape shows it.
 func TestAutosharding(t *testing.T) {
 	s := startSharded(t)
 	s.pause = 2 * time.Second
@@ -222,11 +219,10 @@ func TestAutosharding(t *testing.T) {
 	}
 }
 
-// TestAutoshardingAsksPeers has shards that ask one another, on addresses of their
-// own and the same port. One that cannot list holds up all, for longer than they
-// would wait by themselves; and one that comes later shows nothing before the others
-// are ready to leave it to it.
-func TestAutoshardingAsksPeers(t *testing.T) {
+// TestAutoshardingPollsPeers has shards that poll each other, on separate addresses and the same port. A shard that
+// cannot list delays all others beyond their own timers, and a later shard exposes nothing before the others are
+// ready.
+func TestAutoshardingPollsPeers(t *testing.T) {
 	s := startSharded(t)
 	s.pause = 200 * time.Millisecond
 	kubeconfig, gate := s.kubeconfig(s.cluster.URL()), s.cluster.StartAPIGate(t)
@@ -265,7 +261,7 @@ func TestAutoshardingAsksPeers(t *testing.T) {
 	gate.Rule(nil)
 	watched.settle(2)
 
-	// Another pod is to come: the two are not enough to be ready.
+	// A third pod is expected: the two are not sufficient.
 	watched = s.watch()
 	s.patch(map[string]any{"status": map[string]any{"replicas": 3, "readyReplicas": 2}}, "status")
 	s.scale(3)
@@ -276,9 +272,9 @@ func TestAutoshardingAsksPeers(t *testing.T) {
 	watched.settle(2)
 }
 
-// TestAutoshardingThatCannotBe checks that a pod without StatefulSet ends the
-// start, and that one whose name has no number shows nothing, as in the original.
-func TestAutoshardingThatCannotBe(t *testing.T) {
+// TestAutoshardingWithoutStatefulSet checks that startup fails for a pod without a StatefulSet, and that a pod whose name
+// has no number exposes nothing, as in the original.
+func TestAutoshardingWithoutStatefulSet(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	shardedSet(t, cluster, 2, 0)
 	cluster.Create("pods", harness.Object(t, "{apiVersion: v1, kind: Pod, metadata: {name: alone, namespace: monitoring}, spec: {containers: [{name: c, image: i}]}}"))

@@ -12,16 +12,15 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// TestPrometheusNeverFailsAtTheBudget has a label explode while a real Prometheus
-// scrapes whose sample_limit is the budget of all series, and its own client read
-// the report that names the label.
+// TestPrometheusNeverFailsAtTheBudget explodes a label while a real Prometheus scrapes with the budget of all series
+// as its sample_limit, and Prometheus' own client reads the report that names the label.
 func TestPrometheusNeverFailsAtTheBudget(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	const budget = 3_000
 	server := harness.StartStatsd(t, harness.KstatdRun(t), "", fmt.Sprintf("--limit.series=%d", budget), "--limit.series-per-metric=2000", "--limit.values-per-label=1000")
 	p := startPrometheusWith(t, "1s", fmt.Sprintf(
 		"- {job_name: budget, sample_limit: %d, static_configs: [{targets: ['%s']}]}\n", budget, strings.TrimPrefix(server.Base, "http://")))
-	// Each round waits for a scrape that has seen it.
+	// Each round waits for a scrape with its series.
 	sent := 0
 	for range 6 {
 		var urls, others strings.Builder
@@ -30,7 +29,7 @@ func TestPrometheusNeverFailsAtTheBudget(t *testing.T) {
 			fmt.Fprintf(&others, "took:%d|ms|#user:u%d\nname%d:1|c\n", sent%100, sent, sent)
 			sent++
 		}
-		// Only when all series are used up does a metric lose more than the label that explodes.
+		// Metrics lose other labels only after all series are used up.
 		server.SendTCP(urls.String() + others.String())
 		p.waitQuery(`sum(http_requests{job="budget"})`, fmt.Sprint(sent))
 		promtool(t, server.Base+"/metrics")
@@ -65,7 +64,7 @@ func TestPrometheusNeverFailsAtTheBudget(t *testing.T) {
 	if series := find(report.SeriesCountByMetricName, "http_requests"); series < 1_000 || series > 2_000 {
 		t.Errorf("%d series of http_requests", series)
 	}
-	// The budget, and the value that all others became.
+	// The budget, and the value for all others.
 	if values := find(report.LabelValueCountByLabelName, "url"); values < 950 || values > 1_050 {
 		t.Errorf("%d values of url", values)
 	}

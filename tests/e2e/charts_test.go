@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// chart are manifests, such as a community chart renders, taken apart.
+// chart holds parsed manifests, such as those of a community chart.
 type chart struct {
 	objects   []*unstructured.Unstructured
 	config    map[string]corev1.ConfigMap
@@ -69,20 +69,25 @@ func parseManifests(t *testing.T, name, text string) chart {
 // of is the chart with the container of one of its workloads.
 func (c chart) of(t *testing.T, workload *unstructured.Unstructured) chart {
 	t.Helper()
-	// All have the template at the same place.
+	// All kinds have the template at the same path.
 	var d appsv1.Deployment
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(workload.Object, &d); err != nil {
 		t.Fatal(err)
 	}
 	c.workload, c.pod = d.Name, d.Spec.Template.Spec
 	c.container = c.pod.Containers[0]
+	// The rest of the command precedes the arguments.
+	if len(c.container.Command) > 1 {
+		c.container.Args = append(slices.Clone(c.container.Command[1:]), c.container.Args...)
+		c.container.Command = c.container.Command[:1]
+	}
 	if len(c.container.Args) == 0 || c.container.ReadinessProbe == nil || c.container.LivenessProbe == nil {
 		t.Fatalf("%s has no container with arguments and probes", d.Name)
 	}
 	return c
 }
 
-// workloads are the chart once for each of its workloads.
+// workloads returns the chart once for each of its workloads.
 func (c chart) workloads(t *testing.T) (all []chart) {
 	t.Helper()
 	for _, o := range c.objects {
@@ -94,12 +99,12 @@ func (c chart) workloads(t *testing.T) (all []chart) {
 	return all
 }
 
-// mount puts the files of the pod's volumes where the container has them.
+// mount creates the files of the pod's volumes in the image.
 func (c chart) mount(t *testing.T, image *harness.Image) {
 	t.Helper()
 	for _, m := range c.container.VolumeMounts {
 		for _, volume := range c.pod.Volumes {
-			if volume.Name != m.Name {
+			if volume.Name != m.Name || volume.ConfigMap == nil {
 				continue
 			}
 			config, found := c.config[volume.ConfigMap.Name]
@@ -119,18 +124,17 @@ func (c chart) mount(t *testing.T, image *harness.Image) {
 	}
 }
 
-// nodeName is the node on which pods of charts run.
+// nodeName is the node of all pods.
 const nodeName = "node-1"
 
-// start runs the container as a kubelet would: env from the pod's fields,
-// arguments expanded.
+// start runs the container as a kubelet does: env from the pod's fields, expanded arguments.
 func (c chart) start(t *testing.T, image *harness.Image, network *harness.Network, entrypoint, podName, namespace string, env ...string) *harness.Process {
 	t.Helper()
 	args, own := c.expanded(podName, namespace)
 	return image.Run(network, entrypoint, append(env, own...), args...)
 }
 
-// expanded are arguments and environment of the container in a pod.
+// expanded returns arguments and environment of the container in a pod.
 func (c chart) expanded(podName, namespace string) (args, env []string) {
 	args = slices.Clone(c.container.Args)
 	for _, v := range c.container.Env {
@@ -146,7 +150,7 @@ func (c chart) expanded(podName, namespace string) (args, env []string) {
 	return args, env
 }
 
-// probe is the URL that the kubelet would ask.
+// probe is the URL of a kubelet probe.
 func (c chart) probe(t *testing.T, p *corev1.Probe) string {
 	t.Helper()
 	for _, port := range c.container.Ports {
@@ -158,8 +162,7 @@ func (c chart) probe(t *testing.T, p *corev1.Probe) string {
 	return ""
 }
 
-// waitProbes waits until both probes pass, by the kubelet's rule: any status from
-// 200 to 399.
+// waitProbes waits until both probes pass, by the kubelet's rule: a status from 200 to 399.
 func (c chart) waitProbes(t *testing.T, network *harness.Network, process *harness.Process) {
 	t.Helper()
 	for _, p := range []*corev1.Probe{c.container.ReadinessProbe, c.container.LivenessProbe} {
@@ -227,7 +230,7 @@ func TestChartStatsdExporter(t *testing.T) {
 	})
 }
 
-// inCluster gives the image a service account, as a kubelet would.
+// inCluster adds a service account to the image, as a kubelet does.
 func inCluster(t *testing.T, image *harness.Image, cluster *harness.Cluster, namespace, serviceAccount string) []string {
 	t.Helper()
 	ca, err := os.ReadFile(cluster.Dir + "/ca.crt")
@@ -245,9 +248,10 @@ var resourceOfKind = map[string]string{
 	"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 	"Namespace": "namespaces", "Role": "roles", "RoleBinding": "rolebindings", "Service": "services", "Deployment": "deployments", "StatefulSet": "statefulsets",
 	"DaemonSet": "daemonsets", "PodDisruptionBudget": "poddisruptionbudgets", "NetworkPolicy": "networkpolicies",
+	"Secret": "secrets", "Pod": "pods", "Ingress": "ingresses", "HorizontalPodAutoscaler": "horizontalpodautoscalers",
 }
 
-// apply creates all that the chart renders, access rules among it.
+// apply creates all objects of the chart, including its access rules.
 func (c chart) apply(t *testing.T, cluster *harness.Cluster) {
 	t.Helper()
 	for _, o := range c.objects {
@@ -259,9 +263,8 @@ func (c chart) apply(t *testing.T, cluster *harness.Cluster) {
 	}
 }
 
-// TestChartsKubeStateMetrics starts the community chart's kube-state-metrics with
-// only the image changed, against a real API server, with the access that the
-// chart's own rules give.
+// TestChartsKubeStateMetrics starts the community chart's kube-state-metrics with only the image changed, on a real
+// API server, with the permissions of the chart's own rules.
 func TestChartsKubeStateMetrics(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	has := func(lines ...string) func(harness.Exposition) error {
@@ -282,7 +285,7 @@ func TestChartsKubeStateMetrics(t *testing.T) {
 		{"kube-state-metrics-default.yaml", has(`kube_deployment_spec_replicas{namespace="monitoring",deployment="ksm-kube-state-metrics"} 1`, `kube_pod_info{namespace="a",pod="p"`, `kube_namespace_created{namespace="a"}`, `kube_lease_`)},
 		{"kube-state-metrics-full.yaml", func(e harness.Exposition) error {
 			for _, line := range e.Samples {
-				// What the arguments hide: other families, other namespaces.
+				// The arguments exclude other families and namespaces.
 				if !strings.HasPrefix(line, `kube_pod_`) || !strings.Contains(line, `namespace="a"`) {
 					return fmt.Errorf("%s should not be there", line)
 				}
@@ -313,8 +316,8 @@ spec: {containers: [{name: c, image: "c:1"}]}
 	}
 }
 
-// TestChartAutosharding starts all replicas of the chart's StatefulSet: each takes
-// its part, and together they have every object once. The shard is that of the pod.
+// TestChartAutosharding starts all replicas of the chart's StatefulSet: together they have every object exactly once,
+// and the shard is the pod's ordinal.
 func TestChartAutosharding(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	c := loadChart(t, "kube-state-metrics-autoshard.yaml")
@@ -330,7 +333,7 @@ metadata: {name: p%d, namespace: a}
 spec: {containers: [{name: c, image: "c:1"}]}
 `, i)))
 	}
-	// All replicas want the same port: they run one after the other.
+	// All replicas use the same port, so they run one after the other.
 	seen := map[string]int{}
 	for i := range replicas {
 		name := fmt.Sprintf("ksm-kube-state-metrics-%d", i)

@@ -15,8 +15,7 @@ import (
 	cactus "github.com/cactus/go-statsd-client/v5/statsd"
 )
 
-// script runs one of the clients in another language. Their packages lie in
-// tests/.bin, where .ci/run installs them.
+// script runs a client in another language. .ci/run installs their packages in tests/.bin.
 func script(t *testing.T, args ...string) {
 	t.Helper()
 	interpreter := map[string]string{"py": "python", "js": "node"}[args[0][len(args[0])-2:]]
@@ -30,8 +29,7 @@ func script(t *testing.T, args ...string) {
 	}
 }
 
-// TestClients sends with the clients that people have in their programs, over
-// each transport that the client and statsd_exporter share.
+// TestClients sends with popular clients, over each transport that the client and statsd_exporter share.
 func TestClients(t *testing.T) {
 	server := harness.StartStatsd(t, harness.OurStatsdExporter(t), "")
 	host, udp, tcp := "127.0.0.1", strconv.Itoa(server.UDPPort), strconv.Itoa(server.TCPPort)
@@ -91,7 +89,7 @@ func goDatadog(t *testing.T, address, prefix string) {
 	for _, err := range []error{
 		client.Incr("hits", []string{"code:200"}, 1), client.Count("hits", 4, []string{"code:200"}, 1),
 		client.Gauge("level", 42.5, nil, 1), client.Timing("took", 250*time.Millisecond, nil, 1),
-		// Extended aggregation puts the three values in one line.
+		// Extended aggregation packs the three values into one line.
 		client.Histogram("size", 0.5, nil, 1), client.Histogram("size", 1.5, nil, 1), client.Distribution("spread", 4, nil, 1),
 		client.Close(),
 	} {
@@ -108,7 +106,7 @@ func goDatadogSeries(prefix string) []string {
 	}
 }
 
-// lineSender gives go-statsd-client transports that it does not bring along.
+// lineSender adds transports to go-statsd-client.
 type lineSender struct {
 	net.Conn
 	end string

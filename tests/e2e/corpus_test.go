@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// clusterWide says whether the objects of a kind have no namespace, as the kind's page of the reference does.
+// clusterWide returns whether the objects of a kind have no namespace, according to the kind's page of the reference.
 func clusterWide(resource string) bool {
 	page, err := os.ReadFile(harness.RepoFile("docs", "metrics", resource+".md"))
 	if err != nil {
@@ -31,9 +31,8 @@ type placed struct {
 	object   *unstructured.Unstructured
 }
 
-// fillCluster creates the objects of the conformance data on a real API server.
-// Fields that it refuses cannot exist, so they are no loss; how many objects it
-// takes is checked, so that the tests upon it cannot become empty.
+// fillCluster creates the objects of the conformance data on a real API server. Rejected fields are dropped, because
+// they cannot exist; the number of accepted objects is checked, so that tests cannot become empty.
 func fillCluster(t *testing.T, cluster *harness.Cluster) []placed {
 	t.Helper()
 	bases := map[string]map[string]any{}
@@ -66,7 +65,7 @@ func fillCluster(t *testing.T, cluster *harness.Cluster) []placed {
 			}
 			for _, c := range data.Cases {
 				tried++
-				object := tameable(data.Resource, tried, c.Object)
+				object := isolated(data.Resource, tried, c.Object)
 				if created := createRepaired(cluster, data.Resource, object, bases[data.Resource]); created != nil {
 					perResource[data.Resource]++
 					all = append(all, placed{data.Resource, created})
@@ -81,8 +80,8 @@ func fillCluster(t *testing.T, cluster *harness.Cluster) []placed {
 	return all
 }
 
-// createRepaired creates an object, replacing each field that the server calls
-// invalid by that of a valid object of the kind. Nil means that it took none.
+// createRepaired creates an object, replacing each field that the server rejects by that of a valid object of the
+// kind. Nil means that no variant was accepted.
 func createRepaired(cluster *harness.Cluster, resource string, object *unstructured.Unstructured, base map[string]any) *unstructured.Unstructured {
 	status := object.Object["status"]
 	delete(object.Object, "status")
@@ -105,8 +104,8 @@ func createRepaired(cluster *harness.Cluster, resource string, object *unstructu
 	return created
 }
 
-// repairing tries until the attempt succeeds or nothing is left to repair: at
-// first the fields that were named, then all of the top-level fields they lie in.
+// repairing retries until the attempt succeeds or nothing is left to repair: first the rejected fields are replaced,
+// then their top-level fields.
 func repairing(object *unstructured.Unstructured, base map[string]any, attempt func() error) {
 	repaired := map[string]bool{}
 	repair := func(steps []string) (progress bool) {
@@ -144,9 +143,9 @@ func repairing(object *unstructured.Unstructured, base map[string]any, attempt f
 	}
 }
 
-// tameable gives the object a name and a namespace of its own, takes out what
-// only a server may set, and what would change other objects of the test.
-func tameable(resource string, n int, object map[string]any) *unstructured.Unstructured {
+// isolated gives the object a unique name and namespace, and removes fields that only a server may set or that would
+// change other objects of the test.
+func isolated(resource string, n int, object map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: object}
 	metadata, ok := object["metadata"].(map[string]any)
 	if !ok {
@@ -171,7 +170,7 @@ func tameable(resource string, n int, object map[string]any) *unstructured.Unstr
 			}
 		}
 	}
-	// A webhook that nobody answers would refuse the objects that come after it.
+	// An unreachable webhook would block the creation of later objects.
 	if webhooks, ok := object["webhooks"].([]any); ok {
 		for _, webhook := range webhooks {
 			if webhook, ok := webhook.(map[string]any); ok {
@@ -182,10 +181,9 @@ func tameable(resource string, n int, object map[string]any) *unstructured.Unstr
 	return u
 }
 
-// TestCorpus fills a cluster with the objects of the conformance data, and
-// compares the whole exposition with the original's: after the watch events of
-// the creations, for every set of flags after a fresh list, and while the objects
-// go away again.
+// TestCorpus fills a cluster with the objects of the conformance data, and compares the whole exposition with the
+// original's: after the watch events of the creations, after a fresh list for every set of flags, and while the
+// objects are deleted.
 func TestCorpus(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	kubeconfig := "--kubeconfig=" + cluster.Kubeconfig
@@ -208,8 +206,8 @@ metric_denylist: {".*_created$": {}}
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Each exposition has at least so many samples once the lists are complete;
-	// two empty ones would be equal, too.
+	// Each exposition has a minimum number of samples once the lists are complete, because two empty ones would be equal
+	// too.
 	for _, flags := range []struct {
 		name    string
 		atLeast int

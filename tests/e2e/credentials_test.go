@@ -29,7 +29,7 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// kubeconfig writes one for the cluster whose user and cluster have these fields.
+// kubeconfig writes a kubeconfig for the cluster with these user and cluster fields.
 func kubeconfig(t *testing.T, cluster *harness.Cluster, server, moreCluster, user string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -43,7 +43,7 @@ current-context: x
 	return path
 }
 
-// replaceFile puts a whole new file into its place, as kubelet does.
+// replaceFile replaces a file atomically, as the kubelet does.
 func replaceFile(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
@@ -54,9 +54,8 @@ func replaceFile(t *testing.T, path, content string) {
 	}
 }
 
-// TestTokenFile: blanks around the token do not count, another token in the file
-// is used as soon as the server refuses the old one, and an empty file is an
-// error at the start, as it is for the original.
+// TestTokenFile: whitespace around the token is ignored, a changed token is used as soon as the server rejects the
+// old one, and an empty file is a startup error, as in the original.
 func TestTokenFile(t *testing.T) {
 	t.Parallel() // it waits for the outage to end
 	cluster := harness.StartCluster(t)
@@ -72,7 +71,7 @@ func TestTokenFile(t *testing.T) {
 	harness.WaitStatus(t, exporter.Process, exporter.Base+"/livez", 503)
 	replaceFile(t, token, "another-token\n")
 	harness.WaitStatus(t, exporter.Process, exporter.Base+"/livez", 200)
-	// Of a new list: the client of this test has the old token.
+	// From a new list: the test's own client has the old token.
 	waitNames(t, exporter, "one")
 
 	replaceFile(t, token, " \n")
@@ -84,8 +83,7 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-// TestClientCertificateRotates: a certificate that takes the place of another one
-// is used for the next requests.
+// TestClientCertificateRotates: a rotated client certificate is used for the next requests.
 func TestClientCertificateRotates(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	cluster.Create("configmaps", configMap(t, "one"))
@@ -105,7 +103,7 @@ func TestClientCertificateRotates(t *testing.T) {
 	waitNames(t, exporter, "one")
 }
 
-// issue gives a client certificate of the cluster's own authority, with its key.
+// issue returns a client certificate signed by the cluster's CA, with its key.
 func issue(t *testing.T, cluster *harness.Cluster, subject pkix.Name) (cert, key string) {
 	t.Helper()
 	block := func(name string) []byte {
@@ -147,8 +145,7 @@ func issue(t *testing.T, cluster *harness.Cluster, subject pkix.Name) (cert, key
 	return text("CERTIFICATE", der), text("PRIVATE KEY", ownDER)
 }
 
-// TestExecCredentials: a program is asked again when the server refuses what it
-// printed, and what it complains about is shown.
+// TestExecCredentials: a plugin runs again when the server rejects its credentials, and its error output is reported.
 func TestExecCredentials(t *testing.T) {
 	t.Parallel() // it waits for the outage to end
 	cluster := harness.StartCluster(t)
@@ -187,7 +184,7 @@ printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",
 	}
 }
 
-// connectProxy is an HTTP proxy that leads to one place, whatever it is asked for.
+// connectProxy is an HTTP proxy that forwards every connection to one target.
 type connectProxy struct {
 	net.Listener
 	mu    sync.Mutex
@@ -196,7 +193,7 @@ type connectProxy struct {
 
 const proxyUser, proxyPassword = "us%40er", "very-secret"
 
-// startProxy starts one that wants user and password.
+// startProxy starts a proxy that requires user and password.
 func startProxy(t *testing.T, target string) *connectProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -245,7 +242,7 @@ func (p *connectProxy) serve(conn net.Conn, target string) {
 	_, _ = io.Copy(conn, upstream)
 }
 
-// startSocks starts a SOCKS 5 proxy that wants user and password.
+// startSocks starts a SOCKS 5 proxy that requires user and password.
 func startSocks(t *testing.T, target string) *connectProxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -284,7 +281,7 @@ func (p *connectProxy) serveSocks(conn net.Conn, target string) {
 		return
 	}
 	_, _ = conn.Write([]byte{1, 0})
-	// Version, command, reserved, kind of address: a name.
+	// Version, command, reserved, address type: a name.
 	if head := read(4); head[3] != 3 {
 		return
 	}
@@ -306,14 +303,14 @@ func (p *connectProxy) serveSocks(conn net.Conn, target string) {
 	_, _ = io.Copy(conn, upstream)
 }
 
-// places are what it was asked for.
+// places are the requested targets.
 func (p *connectProxy) places() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string{}, p.asked...)
 }
 
-// startWithEnv starts an exporter with variables.
+// startWithEnv starts an exporter with environment variables.
 func startWithEnv(t *testing.T, env []string, args ...string) *harness.KubeExporter {
 	t.Helper()
 	program := harness.OurKubeStateMetrics(t)
@@ -322,14 +319,14 @@ func startWithEnv(t *testing.T, env []string, args ...string) *harness.KubeExpor
 	return harness.StartKubeExporter(t, program, args...)
 }
 
-// TestProxies: proxies of the environment and of the kubeconfig are used, by the
-// rules of Go's clients, and their password is shown nowhere.
+// TestProxies: proxies of the environment and of the kubeconfig are used, with the rules of Go's clients, and their
+// passwords are never printed.
 func TestProxies(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	cluster.Create("configmaps", configMap(t, "one"))
 	token := fmt.Sprintf("token: %q", harness.AdminToken)
 	target := strings.TrimPrefix(cluster.URL(), "https://")
-	// A name of the server's certificate that only the proxy finds.
+	// A name in the server's certificate that only the proxy can resolve.
 	const inside = "kubernetes.default.svc:7443"
 	named := kubeconfig(t, cluster, "https://"+inside, "", token)
 	direct := kubeconfig(t, cluster, cluster.URL(), "", token)
@@ -376,7 +373,7 @@ func TestProxies(t *testing.T) {
 		forward.FlushInterval = -1
 		forward.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			// To a proxy the whole URL is sent.
+			// A proxy receives the whole URL.
 			if r.URL.Host != "inside.example:8001" || r.Header.Get("Proxy-Authorization") == "" {
 				w.WriteHeader(http.StatusProxyAuthRequired)
 				return

@@ -11,7 +11,7 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// openDefinition is a definition whose objects may have any members.
+// openDefinition creates a definition whose objects may have any fields.
 func openDefinition(t *testing.T, cluster *harness.Cluster, group, version, plural, kind string) {
 	t.Helper()
 	cluster.Create(definitions, harness.Object(t, fmt.Sprintf(`
@@ -29,8 +29,8 @@ spec:
 `, group, version, plural, strings.ToLower(kind), kind)))
 }
 
-// The kinds of examples that the documentation of kube-state-metrics shows: values from several depths, a series
-// for each member of a map, copied labels and annotations, states, a recommender's lists, conditions as states.
+// Examples of the kinds shown in the documentation of kube-state-metrics: values at several depths, a series for each
+// member of a map, copied labels and annotations, states, a recommender's lists, conditions as states.
 const exampleConfig = `
 kind: CustomResourceStateMetrics
 spec:
@@ -133,8 +133,7 @@ status:
 `))
 }
 
-// TestPublishedExamples compares configurations of the kinds that the original's
-// documentation shows.
+// TestPublishedExamples compares configurations like those in the original's documentation.
 func TestPublishedExamples(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	exampleObjects(t, cluster)
@@ -145,8 +144,8 @@ func TestPublishedExamples(t *testing.T) {
 
 var words = regexp.MustCompile(`"[^"]*"|[A-Za-z0-9_]+|\[[^\[\]]*\]`)
 
-// spoilt exchanges a word or mark of the text, takes it out or repeats it.
-func spoilt(random *rand.Rand, text string) string {
+// corrupted replaces, removes or repeats a word or mark of the text.
+func corrupted(random *rand.Rand, text string) string {
 	places := words.FindAllStringIndex(text, -1)
 	place := places[random.IntN(len(places))]
 	others := []string{"null", "true", "5", `""`, "[]", "{}", "[a]", "{a: b}", `"*"`, "gauge", "Info", "stateset", "path", "metadata", "status", `"[a=b]"`, `"[x]"`, "-1"}
@@ -163,19 +162,19 @@ func spoilt(random *rand.Rand, text string) string {
 	return text[:place[0]] + other + text[place[1]:]
 }
 
-// TestSpoiltConfigurations spoils the examples and compares what comes of it: both
-// sides refuse the file, or both show the same.
-func TestSpoiltConfigurations(t *testing.T) {
+// TestCorruptedConfigurations corrupts the examples and compares the results: both sides reject the file, or both expose
+// the same series.
+func TestCorruptedConfigurations(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	exampleObjects(t, cluster)
 	random := rand.New(rand.NewPCG(11, 1))
 	var refused, shown int
 	for range 24 {
-		text := spoilt(random, exampleConfig)
+		text := corrupted(random, exampleConfig)
 		args := []string{"--kubeconfig=" + cluster.Kubeconfig, "--custom-resource-state-only=true",
 			"--custom-resource-state-config-file=" + writeCustom(t, text)}
 		t.Run("", func(t *testing.T) {
-			ours, theirs := startSpoilt(t, args)
+			ours, theirs := startCorrupted(t, args)
 			if ours == nil || theirs == nil {
 				if (ours == nil) != (theirs == nil) {
 					t.Errorf("refused by us: %v, by the original: %v:\n%s", ours == nil, theirs == nil, difference(text))
@@ -184,7 +183,7 @@ func TestSpoiltConfigurations(t *testing.T) {
 				return
 			}
 			shown++
-			// The original resolves what it found every 3 seconds.
+			// The original resolves kinds every 3 seconds.
 			harness.Eventually(t, "both show the same", func() error {
 				left, err := harness.Scrape(theirs.Base+"/metrics", harness.Text)
 				if err != nil {
@@ -194,7 +193,7 @@ func TestSpoiltConfigurations(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				// What is refused when the kinds are known leaves nothing on either side.
+				// A configuration that fails to compile once the kinds are known exposes nothing on either side.
 				compiles := !strings.Contains(ours.Output(), "no custom resource metrics")
 				if compiles && len(left.Samples) == 0 {
 					return fmt.Errorf("the original has nothing yet, we have %d samples", len(right.Samples))
@@ -209,7 +208,7 @@ func TestSpoiltConfigurations(t *testing.T) {
 	t.Logf("%d refused, %d shown", refused, shown)
 }
 
-// difference is the line of the examples that was spoilt.
+// difference is the corrupted line of the examples.
 func difference(text string) string {
 	lines := strings.Split(exampleConfig, "\n")
 	for i, line := range strings.Split(text, "\n") {
@@ -220,8 +219,8 @@ func difference(text string) string {
 	return ""
 }
 
-// startSpoilt starts both sides; nil is one that refuses the file.
-func startSpoilt(t *testing.T, args []string) (ours, theirs *harness.KubeExporter) {
+// startCorrupted starts both sides; nil is a side that rejects the file.
+func startCorrupted(t *testing.T, args []string) (ours, theirs *harness.KubeExporter) {
 	t.Helper()
 	start := func(p harness.Program, args []string) *harness.KubeExporter {
 		port, telemetry := harness.FreePort(t), harness.FreePort(t)

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// definition is a CustomResourceDefinition; versions are its versions, of which
-// the first is stored, and which are not served where a ! stands before them.
+// definition is a CustomResourceDefinition. Of its versions the first is stored, and those prefixed with ! are not
+// served.
 func definition(t *testing.T, plural, kind string, versions ...string) *unstructured.Unstructured {
 	t.Helper()
 	var list strings.Builder
@@ -93,7 +93,7 @@ spec:
     - {name: size, help: Size., labelsFromPath: {name: [metadata, name]}, each: {type: gauge, gauge: {path: [spec, size]}}}
 `
 
-// writeCustom writes a configuration and gives its path.
+// writeCustom writes a configuration and returns its path.
 func writeCustom(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "custom.yaml")
@@ -103,9 +103,9 @@ func writeCustom(t *testing.T, text string) string {
 	return path
 }
 
-// TestCustomResourcesAsTheOriginal compares all types of metrics while kinds
-// come, change their versions, go and come again.
-func TestCustomResourcesAsTheOriginal(t *testing.T) {
+// TestCustomResourcesEqualTheOriginal compares all types of metrics while kinds appear, change their versions, disappear
+// and reappear.
+func TestCustomResourcesEqualTheOriginal(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	pair := harness.StartRepeatingPair(t, "--kubeconfig="+cluster.Kubeconfig, "--resources=namespaces,services",
 		"--custom-resource-state-config-file="+writeCustom(t, customConfig))
@@ -141,15 +141,14 @@ spec: {size: 4Mi}
 	pair.ConvergeAt(20, "")
 }
 
-// exposes tells whether there is a family of this name.
+// exposes returns whether a family of this name exists.
 func exposes(body harness.Exposition, family string) bool {
 	return slices.Contains(body.Families, family)
 }
 
-// scrapeAllTheWhile scrapes without a pause until the function that it gives is
-// called: what is there at first may never be missing, and no series may be there
-// twice.
-func scrapeAllTheWhile(t *testing.T, exporter *harness.KubeExporter) (end func()) {
+// scrapeContinuously scrapes continuously until the returned function is called: the initial series must never be
+// missing, and no series may be duplicated.
+func scrapeContinuously(t *testing.T, exporter *harness.KubeExporter) (end func()) {
 	t.Helper()
 	steady := []string{"kube_namespace_created{", "kube_service_info{"}
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -195,9 +194,9 @@ func scrapeAllTheWhile(t *testing.T, exporter *harness.KubeExporter) (end func()
 	}
 }
 
-// TestCustomResourcesComeAndGoAlone scrapes while a kind is defined, removed and
-// defined again: nothing else has a gap, and no series is there twice.
-func TestCustomResourcesComeAndGoAlone(t *testing.T) {
+// TestCustomResourcesAreIsolated scrapes while a kind is defined, removed and defined again: nothing else has a
+// gap, and no series is duplicated.
+func TestCustomResourcesAreIsolated(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	cluster := harness.StartCluster(t)
 	file := writeCustom(t, customConfig)
@@ -216,7 +215,7 @@ func TestCustomResourcesComeAndGoAlone(t *testing.T) {
 	services := definition(t, "services", "Service", "v1")
 	cluster.Create(definitions, services)
 	createResource(t, cluster, "services", harness.Object(t, "{apiVersion: example.io/v1, kind: Service, metadata: {name: s1, namespace: default}, spec: {size: 1}}"))
-	end := scrapeAllTheWhile(t, ours)
+	end := scrapeContinuously(t, ours)
 	const rounds = 50
 	var early int
 	for round := range rounds {
@@ -261,7 +260,7 @@ func TestCustomResourcesComeAndGoAlone(t *testing.T) {
 		return err
 	})
 	end()
-	// The allocator gives back what is free after a while.
+	// The allocator returns free memory after a while.
 	harness.Eventually(t, "memory does not grow", func() error {
 		late := resident(t, ours.Pid())
 		if late > early+early/4+1024 {
@@ -327,8 +326,8 @@ spec:
     - {name: history_limit, help: History., each: {type: Gauge, gauge: {path: [spec, revisionHistoryLimit]}}}
 `
 
-// TestCustomFamiliesOfBuiltInKinds has an entry for a built-in kind: the original
-// passes over it, here it has its families beside the built-in ones.
+// TestCustomFamiliesOfBuiltInKinds has an entry for a built-in kind: the original ignores it, kstatd exposes its
+// families next to the built-in ones.
 func TestCustomFamiliesOfBuiltInKinds(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	args := []string{"--kubeconfig=" + cluster.Kubeconfig, "--resources=namespaces,deployments",
@@ -395,8 +394,8 @@ spec:
     - {name: conditions, each: {type: Count, count: {path: [state, conditions], labelsFromPath: {type: [type], status: [status]}}}}
 `
 
-// TestCountsFollowObjects counts over all objects while they come, change and go,
-// and over two shards, of which each counts its own.
+// TestCountsFollowObjects counts objects while they are created, changed and deleted, and with two shards, each of
+// which counts its own.
 func TestCountsFollowObjects(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	cluster := harness.StartCluster(t)

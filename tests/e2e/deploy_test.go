@@ -32,11 +32,10 @@ func loadVariant(t *testing.T, name string) chart {
 	return parseManifests(t, "deploy/"+name, string(text))
 }
 
-// right is one thing that may be done.
+// right is one permission.
 type right struct{ group, resource, verb, namespace string }
 
-// rights are those that manifests of roles name; the namespace of a ClusterRole is
-// empty.
+// rights are the permissions in manifests of roles; the namespace of a ClusterRole is empty.
 func rights(t *testing.T, objects []map[string]any) (all []right) {
 	t.Helper()
 	for _, object := range objects {
@@ -60,11 +59,11 @@ func rights(t *testing.T, objects []map[string]any) (all []right) {
 	return all
 }
 
-// needed is what `kstatd rbac` says that the container's arguments need.
+// needed is the permissions that `kstatd rbac` lists for the container's arguments.
 func (c chart) needed(t *testing.T, podName, namespace string) []right {
 	t.Helper()
 	args, _ := c.expanded(podName, namespace)
-	// What is about StatsD needs no rights, and the command has no such flags.
+	// StatsD flags need no permissions, and the command does not have them.
 	args = slices.DeleteFunc(args[1:], func(arg string) bool { return strings.HasPrefix(arg, "--statsd.") })
 	code, stdout, stderr := harness.Run(t, harness.Kstatd(t), "", append([]string{"rbac"}, args...)...)
 	if code != 0 {
@@ -81,10 +80,9 @@ func (c chart) needed(t *testing.T, podName, namespace string) []right {
 	return rights(t, roles)
 }
 
-// TestDeployVariants applies each folder of deploy/ to a real API server, dry and
-// for good, and starts each container as it says: its access is what
-// `kstatd rbac` says that its arguments need and no more, its probes pass, and
-// it shows what it is there for.
+// TestDeployVariants applies each folder of deploy/ to a real API server, as a dry run and for real, and starts each
+// container: its permissions are exactly those of `kstatd rbac` for its arguments, its probes pass, and it exposes
+// its metrics.
 func TestDeployVariants(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	pods := func(names ...string) func(string) error {
@@ -111,7 +109,7 @@ func TestDeployVariants(t *testing.T) {
 	}{
 		{".", 1, map[string]func(string) error{"kstatd": everything}},
 		{"standard", 1, map[string]func(string) error{"kstatd": everything}},
-		// One replica alone has everything.
+		// A single replica has everything.
 		{"autosharding", 1, map[string]func(string) error{"kstatd": everything}},
 		{"daemonset", 1, map[string]func(string) error{
 			"kstatd-pods": pods("here"), "kstatd-unscheduled": pods("nowhere"),
@@ -132,7 +130,7 @@ func TestDeployVariants(t *testing.T) {
 				cluster.Create("pods", harness.Object(t, fmt.Sprintf(
 					"{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: e2e}, spec: {nodeName: %q, containers: [{name: c, image: i}]}}", name, node)))
 			}
-			// The namespace is the first object; the others are tried without it being theirs.
+			// The namespace is the first object; the others are validated before it exists.
 			for i, o := range c.objects {
 				if i == 0 && o.GetKind() != "Namespace" {
 					t.Fatalf("the first object is a %s", o.GetKind())
@@ -181,7 +179,7 @@ func TestDeployVariants(t *testing.T) {
 				}
 			}
 
-			// All of them want the same ports: they run one after the other.
+			// They use the same ports, so they run one after the other.
 			for _, w := range workloads {
 				podName := w.workload + "-0"
 				cluster.Create("pods", harness.Object(t, fmt.Sprintf(`
@@ -218,8 +216,8 @@ spec:
 	}
 }
 
-// notAllowed is the series of an error that its rights are the reason of. Others, such as an
-// answer that a busy machine gives too late, say nothing about the deployment.
+// notAllowed returns the series of an error caused by missing permissions. Other errors, such as a late response of a
+// busy machine, are irrelevant here.
 func notAllowed(e harness.Exposition) string {
 	for _, line := range e.Samples {
 		if strings.HasPrefix(line, "kstatd_kubernetes_errors_total{") && (strings.Contains(line, `reason="forbidden"`) || strings.Contains(line, `reason="unauthorized"`)) {
@@ -229,8 +227,7 @@ func notAllowed(e harness.Exposition) string {
 	return ""
 }
 
-// bothSides: lines over StatsD and the cluster's state are one exposition, and each
-// is one by itself.
+// bothSides: StatsD lines and the cluster's state form one exposition, and each is available separately.
 func bothSides(t *testing.T, network *harness.Network) {
 	t.Helper()
 	conn, err := network.Dial(context.Background(), "udp", "127.0.0.1:9125")
@@ -250,5 +247,45 @@ func bothSides(t *testing.T, network *harness.Network) {
 			}
 			return nil
 		})
+	}
+}
+
+// settings are the settings in a section of a systemd unit; the last one of a name applies.
+func settings(t *testing.T, section string, files ...string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, file := range files {
+		current := ""
+		for line := range strings.Lines(readFile(t, harness.RepoFile("deploy", "systemd", file))) {
+			line = strings.TrimSpace(line)
+			if name, value, isSetting := strings.Cut(line, "="); strings.HasPrefix(line, "[") {
+				current = strings.Trim(line, "[]")
+			} else if isSetting && !strings.HasPrefix(line, "#") && current == section {
+				found[name] = value
+			}
+		}
+	}
+	return found
+}
+
+// TestSystemdUnit checks that systemd restarts kstatd indefinitely, that another file can raise the memory limit, and
+// that Prometheus on another host can reach both ports.
+func TestSystemdUnit(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	// In [Service] systemd ignores it with a warning.
+	if limit := settings(t, "Unit", "kstatd.service")["StartLimitIntervalSec"]; limit != "0" {
+		t.Errorf("StartLimitIntervalSec is %q: after five quick failures nobody starts it again", limit)
+	}
+	service := settings(t, "Service", "kstatd.service")
+	if service["Restart"] != "always" || service["MemoryMax"] == "" {
+		t.Errorf("[Service] is %v", service)
+	}
+	if len(settings(t, "Service", "memory.conf")) != 1 || settings(t, "Service", "memory.conf")["MemoryMax"] == "" {
+		t.Error("memory.conf sets something else than MemoryMax")
+	}
+	for _, arg := range unit(t).container.Args {
+		if flag, address, _ := strings.Cut(arg, "="); strings.HasSuffix(flag, "listen") && !strings.HasPrefix(address, ":") {
+			t.Errorf("%s: Prometheus on another host does not reach it", arg)
+		}
 	}
 }

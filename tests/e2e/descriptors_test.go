@@ -10,7 +10,7 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// limited is a program that may have so many open files.
+// limited is a program with a limit of open files.
 func limited(program harness.Program, files int) harness.Program {
 	script := fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, files)
 	program.Prefix = append([]string{"-c", script, program.Path}, program.Prefix...)
@@ -18,7 +18,7 @@ func limited(program harness.Program, files int) harness.Program {
 	return program
 }
 
-// namespaces makes some with a config map each, and gives their names.
+// namespaces creates namespaces with a config map each, and returns their names.
 func namespaces(t *testing.T, cluster *harness.Cluster, count int) []string {
 	t.Helper()
 	var names []string
@@ -30,7 +30,7 @@ func namespaces(t *testing.T, cluster *harness.Cluster, count int) []string {
 	return names
 }
 
-// waitSpaces waits until the config map of each namespace is shown.
+// waitSpaces waits until the config map of each namespace is exposed.
 func waitSpaces(t *testing.T, exporter *harness.KubeExporter, names []string) {
 	t.Helper()
 	harness.Eventually(t, "every namespace is shown", func() error {
@@ -66,8 +66,8 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestFewStreams: where a server allows few requests on a connection, more
-// connections are opened, and not one for each request.
+// TestFewStreams: if a server allows few requests on a connection, more connections are opened, but not one for each
+// request.
 func TestFewStreams(t *testing.T) {
 	cluster := harness.StartCluster(t, "--http2-max-streams-per-connection=20")
 	names := namespaces(t, cluster, 10)
@@ -79,14 +79,13 @@ func TestFewStreams(t *testing.T) {
 	}
 }
 
-// TestGoAway: a server that sends its clients away, as one behind a load balancer
-// does, is no trouble for anybody.
+// TestGoAway: a server that closes connections gracefully, as behind a load balancer, causes no failure.
 func TestGoAway(t *testing.T) {
 	cluster := harness.StartCluster(t, "--goaway-chance=0.02")
 	cluster.Create("configmaps", configMap(t, "one"))
 	exporter := harness.StartKubeExporter(t, harness.OurKubeStateMetrics(t), "--resources=configmaps", "--kubeconfig="+cluster.Kubeconfig)
 	waitNames(t, exporter, "one")
-	// With this many the chance that none of them meets it is one in fifty thousand.
+	// With this many the probability of missing it is one in fifty thousand.
 	for range 600 {
 		answer, err := harness.Do("GET", exporter.Base+"/livez")
 		if err != nil {
@@ -107,9 +106,9 @@ func TestGoAway(t *testing.T) {
 	}
 }
 
-// TestFrozenServerIsNoticed: a server whose kernel still answers, and nothing
-// else of it, is taken for gone within a minute. One line says so for all kinds, each
-// kind's counter moves, and one line says when it is back.
+// TestFrozenServerIsNoticed: a server whose kernel still accepts packets while the process is frozen is considered
+// down within a minute. One log line covers all kinds, each kind's counter increases, and one line reports the
+// recovery.
 func TestFrozenServerIsNoticed(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	harness.NotInSelfCheck(t)

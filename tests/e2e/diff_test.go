@@ -10,7 +10,7 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// compared is what `kstatd diff --json` says, so far as it matters here.
+// compared is the part of `kstatd diff --json` that the tests use.
 type compared struct {
 	Same         bool
 	SeriesOfBoth int `json:"series_of_both"`
@@ -27,7 +27,7 @@ type compared struct {
 	}
 }
 
-// compare runs `kstatd diff` and gives its exit code and what it says.
+// compare runs `kstatd diff` and returns its exit code and output.
 func compare(t *testing.T, args ...string) (int, compared) {
 	t.Helper()
 	p := harness.Kstatd(t)
@@ -43,7 +43,7 @@ func compare(t *testing.T, args ...string) (int, compared) {
 	return code, report
 }
 
-// explained fails the test for each difference without a reason, and gives the others: in what, and why.
+// explained fails the test for each difference without a reason, and returns the others with their kind and reason.
 func (c compared) explained(t *testing.T) map[string]bool {
 	t.Helper()
 	reasons := map[string]bool{}
@@ -59,8 +59,8 @@ func (c compared) explained(t *testing.T) map[string]bool {
 	return reasons
 }
 
-// TestDiff holds the original beside kstatd, both on a real API server with objects of every kind: what differs is
-// listed in docs/compatibility.md, and a family that kstatd is denied is found by itself.
+// TestDiff compares the original with kstatd on a real API server with objects of every kind: all differences are
+// listed in docs/compatibility.md, and a denied family is the only other one.
 func TestDiff(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	kinds := loadKinds(t)

@@ -15,8 +15,8 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// vector asks for an instant vector at a time, as sorted lines without the labels
-// that tell the two processes apart.
+// vector runs an instant query at a time, and returns sorted lines without the labels that distinguish the two
+// processes.
 func (p *prometheus) vector(expr string, at time.Time) ([]string, error) {
 	query := url.Values{"query": {expr}, "time": {fmt.Sprintf("%.3f", float64(at.UnixMilli())/1000)}}
 	var answer struct {
@@ -44,8 +44,8 @@ func (p *prometheus) vector(expr string, at time.Time) ([]string, error) {
 	return lines, nil
 }
 
-// TestPublishedExpressions has a real Prometheus scrape both programs, and evaluates
-// what others have written for kube-state-metrics: the same comes of either.
+// TestPublishedExpressions has a real Prometheus scrape both programs and evaluates published expressions for
+// kube-state-metrics: both yield the same result.
 func TestPublishedExpressions(t *testing.T) {
 	var expressions []struct {
 		Name, Expr string

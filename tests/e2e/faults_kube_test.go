@@ -22,8 +22,8 @@ import (
 
 const mainSlice = "--resources=pods,nodes,namespaces,deployments,replicasets,services,configmaps"
 
-// TestKubeStartErrors: what is wrong at the start ends the program with code 1
-// and a message that names it. The original's exit code is the same.
+// TestKubeStartErrors: a startup error ends the program with code 1 and a message that names its cause. The
+// original's exit code is the same.
 func TestKubeStartErrors(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func TestKubeStartErrors(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		args []string
-		// says are texts of which kstatd's message has each, letter case aside.
+		// says are texts in kstatd's message, ignoring case.
 		says []string
 	}{
 		{"no kubeconfig", nil, []string{"kubeconfig"}},
@@ -86,8 +86,7 @@ func TestKubeStartErrors(t *testing.T) {
 	}
 }
 
-// TestStartWhileThrottled: a server that has no time at the start, and says when it
-// will, is asked again.
+// TestStartWhileThrottled: a server that answers 429 at startup is retried at the time that it names.
 func TestStartWhileThrottled(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	cluster.Create("configmaps", configMap(t, "one"))
@@ -113,9 +112,8 @@ func TestStartWhileThrottled(t *testing.T) {
 	}
 }
 
-// TestOutage takes the API server away and brings it back on the same port: the
-// series stay meanwhile, an expired watch leads to a new list, and what happened
-// in between is seen.
+// TestOutage stops the API server and restarts it on the same port: the series stay meanwhile, an expired watch
+// causes a relist, and changes during the outage are detected.
 func TestOutage(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	cluster := harness.StartCluster(t)
@@ -127,18 +125,17 @@ func TestOutage(t *testing.T) {
 	pair.Converge("")
 
 	cluster.Stop()
-	// Without a server the series are what they were.
+	// Without a server the series are unchanged.
 	waitNames(t, pair.Ours, "before-0", "before-1", "before-2", "before-3", "before-4")
 
-	// The exporters sleep through the changes, so no event can tell of them.
+	// The exporters are stopped during the changes, so no event can report them.
 	pair.Ours.Signal(syscall.SIGSTOP)
 	pair.Theirs.Signal(syscall.SIGSTOP)
 	cluster.Start()
 	cluster.Delete("configmaps", configMap(t, "before-0"))
 	cluster.Patch("configmaps", configMap(t, "before-1"), map[string]any{"metadata": map[string]any{"labels": map[string]any{"changed": "yes"}}})
 	cluster.Create("configmaps", configMap(t, "after-0"))
-	// A restarted server knows no events of before its start: the old watch gets
-	// the status 410.
+	// A restarted server has no events from before its start: the old watch gets status 410.
 	cluster.Stop()
 	cluster.Start()
 	pair.Ours.Signal(syscall.SIGCONT)
@@ -151,7 +148,7 @@ func TestOutage(t *testing.T) {
 	pair.Converge("")
 }
 
-// TestFrozenServer: a server that answers nothing leaves the exposition alone.
+// TestFrozenServer: a frozen server does not change the exposition.
 func TestFrozenServer(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	cluster := harness.StartCluster(t)
@@ -168,8 +165,7 @@ func TestFrozenServer(t *testing.T) {
 	harness.WaitStatus(t, exporter.Process, exporter.Base+"/livez", 200)
 }
 
-// TestTokenExpires: a token that the server no longer takes stops the news, not
-// the exporter; with a good one it goes on.
+// TestTokenExpires: an expired token stops updates but not the exporter; with a valid token they continue.
 func TestTokenExpires(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	cluster := harness.StartCluster(t)
@@ -201,7 +197,7 @@ func TestTokenExpires(t *testing.T) {
 	waitNames(t, exporter, "one", "two")
 }
 
-// TestWatchListRefused: a server that knows no streaming lists is listed in pages.
+// TestWatchListRefused: a server without streaming lists is listed in pages.
 func TestWatchListRefused(t *testing.T) {
 	cluster := harness.StartCluster(t, "--feature-gates=WatchList=false")
 	var wait sync.WaitGroup
@@ -230,7 +226,7 @@ func TestWatchListRefused(t *testing.T) {
 	pair.Converge("")
 }
 
-// TestForbidden: with access to some kinds only, those are served and nothing fails.
+// TestForbidden: with permissions for some kinds, those are served and nothing fails.
 func TestForbidden(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	cluster.Create("configmaps", configMap(t, "visible"))
@@ -251,8 +247,8 @@ func TestForbidden(t *testing.T) {
 	pair.Converge("")
 }
 
-// TestTerminationDuringScrape: a scrape in flight is finished, then the program
-// ends with code 0. New connections are not taken any more.
+// TestTerminationDuringScrape: an open scrape is finished, then the program ends with code 0. New connections are
+// refused.
 func TestTerminationDuringScrape(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	server := harness.StartStatsd(t, harness.OurStatsdExporter(t), "")
@@ -264,7 +260,7 @@ func TestTerminationDuringScrape(t *testing.T) {
 	server.SendTCP(batch.String())
 	server.WaitOwn("statsd_exporter_lines_total", series)
 
-	// A reader with a tiny window: most of the answer waits in the server.
+	// A reader with a tiny window: most of the response is queued in the server.
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
 	}}
@@ -310,8 +306,7 @@ func TestTerminationDuringScrape(t *testing.T) {
 	}
 }
 
-// TestTerminationIsBounded: a reader that never reads holds the end up for ten
-// seconds, and no longer.
+// TestTerminationIsBounded: a reader that never reads delays the shutdown by at most ten seconds.
 func TestTerminationIsBounded(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	cluster := harness.StartCluster(t)
@@ -322,7 +317,7 @@ func TestTerminationIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		// Half a request: the server waits for its end.
+		// Half a request: the server waits for the rest.
 		if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -337,7 +332,7 @@ func TestTerminationIsBounded(t *testing.T) {
 	}
 }
 
-// waitNames waits until exactly these config maps of the test namespace are shown.
+// waitNames waits until exactly these config maps of the test namespace are exposed.
 func waitNames(t *testing.T, exporter *harness.KubeExporter, names ...string) {
 	t.Helper()
 	harness.Eventually(t, "the config maps are "+strings.Join(names, ", "), func() error {

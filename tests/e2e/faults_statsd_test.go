@@ -13,8 +13,7 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// TestStatsdStartErrors: what is wrong at the start ends the program with code 1
-// and a message that names it.
+// TestStatsdStartErrors: a startup error ends the program with code 1 and a message that names its cause.
 func TestStatsdStartErrors(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	dir := t.TempDir()
@@ -63,7 +62,7 @@ func TestStatsdStartErrors(t *testing.T) {
 		{"busy TCP port", []string{"--statsd.listen-tcp=" + busy.Addr().String()}, []string{busy.Addr().String(), "in use"}},
 		{"busy UDP port", []string{"--statsd.listen-udp=" + busyUDP.LocalAddr().String()}, []string{busyUDP.LocalAddr().String(), "in use"}},
 		{"file at the socket's path", []string{"--statsd.listen-unixgram=" + mapping("sock", "")}, []string{"sock"}},
-		// Longer than a label of a name may be: no server is asked for it.
+		// Longer than a label of a domain name may be: no name server is queried.
 		{"relay to nowhere", []string{"--statsd.relay.address=" + strings.Repeat("x", 64) + ".invalid:9125"}, []string{strings.Repeat("x", 64) + ".invalid"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -89,9 +88,9 @@ func TestStatsdStartErrors(t *testing.T) {
 	}
 }
 
-// TestStatsdQuestionableMapping: options that kill the original at the first event
-// are put right at load, with a warning that names the place.
-func TestStatsdQuestionableMapping(t *testing.T) {
+// TestStatsdCorrectsMapping: options that crash the original at the first event are corrected at load, with a
+// warning that names their line.
+func TestStatsdCorrectsMapping(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	server := harness.StartStatsd(t, harness.OurStatsdExporter(t), `mappings:
 - match: h.*
@@ -111,8 +110,8 @@ func TestStatsdQuestionableMapping(t *testing.T) {
 	promtool(t, server.Base+"/metrics")
 }
 
-// TestStatsdSurvives sends what kills the original or spoils its exposition for
-// good. Here the offender alone is lost.
+// TestStatsdSurvives sends lines that crash the original or permanently break its exposition. kstatd rejects only
+// those lines.
 func TestStatsdSurvives(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	for _, program := range []harness.Program{harness.OurStatsdExporter(t), harness.KstatdRun(t)} {
@@ -168,7 +167,7 @@ mappings:
 		"label:1|c|#k:" + strings.Repeat("v", 50_000),
 	} {
 		server.SendUDP(packet)
-		// The next good line shows that the packet is behind us.
+		// The next valid line shows that the packet has been processed.
 		server.SendUDP("good:1|c")
 		server.WaitSeries(fmt.Sprintf("good %d", i+2))
 		if t.Failed() || !server.Running() {
@@ -184,11 +183,10 @@ mappings:
 	server.WaitSeries("sum_count 1", "sum_sum 0.5")
 }
 
-// TestStatsdRelayFailure: a target that refuses every datagram costs the relayed
-// copies, never what is received.
+// TestStatsdRelayFailure: a target that refuses every datagram affects only the relayed copies.
 func TestStatsdRelayFailure(t *testing.T) {
 	harness.NotInSelfCheck(t)
-	// The kernel refuses to send to a broadcast address, and nothing leaves the machine.
+	// The kernel refuses to send to a broadcast address, so nothing leaves the machine.
 	server := harness.StartStatsd(t, harness.OurStatsdExporter(t), "", "--statsd.relay.address=127.255.255.255:9")
 	const lines = 5000
 	for i := range lines / 50 {
@@ -201,14 +199,14 @@ func TestStatsdRelayFailure(t *testing.T) {
 	}
 }
 
-// TestStatsdOutOfDescriptors: when no connection can be accepted for want of
-// descriptors, what is open goes on, and later connections work.
+// TestStatsdOutOfDescriptors: if connections cannot be accepted for lack of descriptors, open ones continue, and
+// later connections work.
 func TestStatsdOutOfDescriptors(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	server := harness.StartStatsd(t, harness.OurStatsdExporter(t), "")
 	server.SendUDP("before:1|c")
 	server.WaitSeries("before 1")
-	// All that it has now, and a few more.
+	// Its current number, and a few more.
 	limit := uint64(server.OpenFiles() + 8)
 	server.LimitFiles(limit)
 	var held []net.Conn
@@ -236,7 +234,7 @@ func TestStatsdOutOfDescriptors(t *testing.T) {
 	server.WaitSeries("before 1", "after 1")
 }
 
-// TestStatsdReload: both ways of reloading, good files and broken ones, on both sides.
+// TestStatsdReload: both ways of reloading, valid and invalid files, on both sides.
 func TestStatsdReload(t *testing.T) {
 	const first = "mappings:\n- {match: a.*, name: first, labels: {x: $1}}\n"
 	theirs := harness.StartStatsd(t, harness.StatsdExporter(t), strings.ReplaceAll(first, "x:", "xx:"), "--web.enable-lifecycle")

@@ -7,9 +7,8 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// TestFlagsWhileObjectsChange has kstatd beside the original with flags that take a
-// part of the objects or of their series, while objects come, change, move out of
-// the part and go.
+// TestFlagsWhileObjectsChange compares kstatd with the original for flags that select a part of the objects or
+// series, while objects are created, change, leave the selection and are deleted.
 func TestFlagsWhileObjectsChange(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	var pairs []*harness.Pair
@@ -34,7 +33,7 @@ func TestFlagsWhileObjectsChange(t *testing.T) {
 	for node := range 3 {
 		cluster.Create("nodes", harness.Object(t, fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: node-%d}}", node)))
 	}
-	// step does something to every object of every namespace.
+	// step applies an operation to every object of every namespace.
 	step := func(what func(resource, kind, namespace, name, rest string, number int)) {
 		for number := range 24 {
 			namespace, name := fmt.Sprintf("flags-%d", number%4), fmt.Sprintf("thing-%d", number)
@@ -43,7 +42,7 @@ func TestFlagsWhileObjectsChange(t *testing.T) {
 			what("secrets", "Secret", namespace, name, fmt.Sprintf(", type: example.com/type-%d, data: {key: dmFsdWU=}", number%3), number)
 		}
 	}
-	// Every pair shows something of what a step changes.
+	// Every pair exposes an effect of each step.
 	changes := func(what string, change func(resource, kind, namespace, name, rest string, number int)) {
 		t.Helper()
 		var changed []func(harness.Exposition) error
@@ -80,9 +79,9 @@ func TestFlagsWhileObjectsChange(t *testing.T) {
 	})
 }
 
-// TestSecretsStayWhereTheyAre checks that the data of secrets and config maps is not
-// sent to kstatd, though their types and labels are shown as the original shows them.
-func TestSecretsStayWhereTheyAre(t *testing.T) {
+// TestSecretDataIsNotRequested checks that the data of secrets and config maps is not sent to kstatd, although their
+// types and labels are exposed as in the original.
+func TestSecretDataIsNotRequested(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	pair := harness.StartPair(t, "--kubeconfig="+cluster.Kubeconfig, "--resources=secrets,configmaps", "--metric-labels-allowlist=secrets=[*]")
 	large := make([]byte, 300_000)

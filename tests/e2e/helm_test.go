@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,10 +27,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// helmVersion is the cluster that manifests are rendered for; a helm that was built without it knows an old one.
+// helmVersion is the Kubernetes version that manifests are rendered for; helm's default is old.
 const helmVersion = "1.36.0"
 
-// helm runs it on the chart with these values, which are YAML.
+// helm runs helm on the chart with these YAML values.
 func helm(t *testing.T, values string, args ...string) (string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "values.yaml")
@@ -66,7 +67,7 @@ func (c chart) ofKind(kind string) []*unstructured.Unstructured {
 	return found
 }
 
-// as reads an object as a type that has to know each of its keys.
+// as decodes an object strictly: every key must be known.
 func as[T any](t *testing.T, o *unstructured.Unstructured) T {
 	t.Helper()
 	var typed T
@@ -80,10 +81,25 @@ func as[T any](t *testing.T, o *unstructured.Unstructured) T {
 	return typed
 }
 
-// operatorKinds are not of the API server; their keys are held against the operator's types.
+// scrapeConfig is the part of the operator's type that the chart uses; its module has many dependencies.
+type scrapeConfig struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		JobName        string                       `json:"jobName"`
+		HonorLabels    bool                         `json:"honorLabels"`
+		ScrapeInterval string                       `json:"scrapeInterval"`
+		ScrapeTimeout  string                       `json:"scrapeTimeout"`
+		Relabelings    []monitoringv1.RelabelConfig `json:"relabelings"`
+		StaticConfigs  []struct{ Targets []string } `json:"staticConfigs"`
+	} `json:"spec"`
+}
+
+// operatorKinds are not known to the API server; they are decoded with the operator's types.
 var operatorKinds = map[string]func(*testing.T, *unstructured.Unstructured){
 	"ServiceMonitor": func(t *testing.T, o *unstructured.Unstructured) { as[monitoringv1.ServiceMonitor](t, o) },
 	"PodMonitor":     func(t *testing.T, o *unstructured.Unstructured) { as[monitoringv1.PodMonitor](t, o) },
+	"ScrapeConfig":   func(t *testing.T, o *unstructured.Unstructured) { as[scrapeConfig](t, o) },
 	"PrometheusRule": func(t *testing.T, o *unstructured.Unstructured) { as[monitoringv1.PrometheusRule](t, o) },
 }
 
@@ -98,7 +114,6 @@ podDisruptionBudget: {maxUnavailable: 1}
 networkPolicy:
   enabled: true
   scrapers: [{namespaceSelector: {matchLabels: {name: monitoring}}}]
-  senders: [{podSelector: {}}]
 priorityClassName: ""
 affinity: {nodeAffinity: {}}
 tolerations: [{operator: Exists}]
@@ -113,13 +128,14 @@ extraManifests:
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: extra, namespace: "{{ .Release.Namespace }}"}}
 `
 
-// helmCases are values that together reach each template.
+// helmCases are values that together cover each template.
 var helmCases = []struct {
 	name, values string
 	// kinds are those of the workload.
 	kinds []string
 }{
 	{"defaults", "", []string{"Deployment"}},
+	{"senders", "networkPolicy: {enabled: true, senders: [{podSelector: {}}]}\n", []string{"Deployment"}},
 	{"run", mapping + everythingOn + "metricLabelsAllowlist: ['pods=[*]', 'nodes=[a,b]']\nmetricDenylist: [kube_secret_.*]\nnamespaces: [a, b]\n", []string{"Deployment"}},
 	{"kube-state-metrics", "personality: kube-state-metrics\nreplicas: 2\nauthFilter: {enabled: true}\ncustomResourceState: {enabled: true, config: {kind: CustomResourceStateMetrics, spec: {resources: []}}}\n" + everythingOn, []string{"Deployment"}},
 	{"statsd_exporter", "personality: statsd_exporter\n" + mapping + everythingOn, []string{"Deployment"}},
@@ -131,10 +147,13 @@ var helmCases = []struct {
 	{"some namespaces", "rbac: {useClusterRole: false}\nnamespaces: a,b\ncollectors: [pods, deployments, jobs]\nauthFilter: {enabled: true}\n", []string{"Deployment"}},
 	{"service monitor", "prometheus: {monitor: {enabled: true, additionalLabels: {release: p}, tlsConfig: {insecureSkipVerify: true}, scheme: https, relabelings: [{targetLabel: cluster, replacement: c}]}}\n", []string{"Deployment"}},
 	{"pod monitor", "personality: statsd_exporter\nprometheus: {podMonitor: {enabled: true}}\n", []string{"Deployment"}},
+	{"exporter with everything", "personality: statsd_exporter\nserviceMonitor: {enabled: true}\nautoscaling: {enabled: true}\ningress: {enabled: true}\n" + mapping, []string{"Deployment"}},
+	{"proxy", "personality: kube-state-metrics\nkubeRBACProxy: {enabled: true}\nkubeconfig: {enabled: true, secret: YQ==}\nprometheus: {scrapeconfig: {enabled: true}}\n", []string{"Deployment"}},
+	{"limits", "personality: kube-state-metrics\nprometheus: {monitor: {enabled: true, sampleLimit: 5, additionalLabels: {a: b, c: d}, http: {relabelings: [{targetLabel: a, replacement: b}]}}}\n", []string{"Deployment"}},
 }
 
-// TestHelmChart lints and renders the chart with many values; a real API server takes what comes, each key of it, in a
-// dry run, and no pod asks for more than the strictest pod security allows.
+// TestHelmChart lints and renders the chart with many values. A real API server accepts each key of the result in a
+// dry run, and all pods satisfy the strictest pod security level.
 func TestHelmChart(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	cluster := harness.StartCluster(t)
@@ -145,7 +164,7 @@ func TestHelmChart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Without controllers nobody else makes the account that a pod needs.
+	// Without controllers, the service account of a pod must be created here.
 	account := harness.Object(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: pods, namespace: monitoring}}")
 	cluster.Create("serviceaccounts", account)
 	for _, test := range helmCases {
@@ -176,7 +195,7 @@ func TestHelmChart(t *testing.T) {
 					continue
 				}
 				kinds = append(kinds, o.GetKind())
-				// A workload is taken whatever its pods ask for; a pod is not.
+				// A workload is accepted regardless of pod security; a pod is not.
 				pod := &unstructured.Unstructured{Object: template}
 				pod.SetAPIVersion("v1")
 				pod.SetKind("Pod")
@@ -204,10 +223,10 @@ func TestHelmChartRefuses(t *testing.T) {
 		"personality: node_exporter":                                          "personality",
 		"autosharding: {enabled: true}\ndaemonset: {enabled: true}":           "choose one",
 		"daemonset: {enabled: true}\ncollectors: [nodes]":                     "collectors has no pods",
-		"personality: statsd_exporter\nautosharding: {enabled: true}":         "no objects to share",
+		"personality: statsd_exporter\nautosharding: {enabled: true}":         "it belongs to run and kube-state-metrics",
 		"prometheus: {monitor: {enabled: true}, podMonitor: {enabled: true}}": "scraped twice",
 		"rbac: {useClusterRole: false}":                                       "namespaces says where",
-		"rbac: {useClusterRole: false}\nnamespaces: a\ncollectors: [nodes]":   "nodes are of the whole cluster",
+		"rbac: {useClusterRole: false}\nnamespaces: a\ncollectors: [nodes]":   "nodes are cluster-scoped",
 		"collectors: [widgets]":                                               "widgets is not known",
 	} {
 		if _, err := helm(t, values, "template", "r"); err == nil || !strings.Contains(err.Error(), message) {
@@ -216,7 +235,7 @@ func TestHelmChartRefuses(t *testing.T) {
 	}
 }
 
-// granted are the rules taken apart: scope, group, resource, name and verb.
+// granted returns the individual permissions of the rules: scope, group, resource, name and verb.
 func granted(t *testing.T, objects []*unstructured.Unstructured) []string {
 	t.Helper()
 	var all []string
@@ -242,7 +261,7 @@ func granted(t *testing.T, objects []*unstructured.Unstructured) []string {
 	return all
 }
 
-// TestHelmAccess holds the chart's access rules against those that the program says its arguments need.
+// TestHelmAccess compares the chart's access rules with the program's list for its arguments.
 func TestHelmAccess(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	allKinds := []string{}
@@ -279,7 +298,7 @@ func TestHelmAccess(t *testing.T) {
 	}
 }
 
-// parseRoles reads manifests that have no workload.
+// parseRoles parses manifests without a workload.
 func parseRoles(t *testing.T, text string) []*unstructured.Unstructured {
 	t.Helper()
 	var found []*unstructured.Unstructured
@@ -295,16 +314,20 @@ func parseRoles(t *testing.T, text string) []*unstructured.Unstructured {
 	return found
 }
 
-// TestHelmDaemonSet looks that the pods of a node, those without a node and all other kinds are each watched once, and that
-// StatsD lines go to the pods of the nodes alone.
+// TestHelmDaemonSet checks that the pods of a node, those without a node and all other kinds are each watched once,
+// and that StatsD lines go only to the pods of the nodes.
 func TestHelmDaemonSet(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	for _, personality := range []string{"run", "kube-state-metrics"} {
-		c := renderChart(t, "personality: "+personality+"\ndaemonset: {enabled: true}\ncollectors: [jobs, pods, nodes]\n"+mapping)
+		values, name := "personality: "+personality+"\ndaemonset: {enabled: true}\ncollectors: [jobs, pods, nodes]\n", "r-kube-state-metrics"
+		if personality == "run" {
+			values, name = values+mapping, "r-kstatd"
+		}
+		c := renderChart(t, values)
 		want := map[string][]string{
-			"r-kstatd":             {"--node=$(NODE_NAME)", "--resources=pods"},
-			"r-kstatd-unscheduled": {"--resources=pods", "--track-unscheduled-pods"},
-			"r-kstatd-others":      {"--resources=jobs,nodes"},
+			name:                  {"--node=$(NODE_NAME)", "--resources=pods"},
+			name + "-unscheduled": {"--resources=pods", "--track-unscheduled-pods"},
+			name + "-others":      {"--resources=jobs,nodes"},
 		}
 		for _, w := range c.workloads(t) {
 			var watches []string
@@ -334,22 +357,27 @@ func TestHelmDaemonSet(t *testing.T) {
 	}
 }
 
-// TestHelmMonitors looks that each port with metrics is scraped once, under labels that are its own.
+// TestHelmMonitors checks that each port with metrics is scraped once, with distinct labels.
 func TestHelmMonitors(t *testing.T) {
 	harness.NotInSelfCheck(t)
-	want := map[string][]string{
-		"run":                {"http /metrics", "metrics /metrics"},
-		"kube-state-metrics": {"http /metrics", "metrics /metrics"},
-		"statsd_exporter":    {"http /kstatd/metrics", "http /metrics"},
-	}
-	for personality, want := range want {
+	path := func(given string) string { return cmp.Or(given, "/metrics") }
+	for _, test := range []struct {
+		personality, monitor string
+		want                 []string
+	}{
+		{"run", "prometheus: {monitor: {enabled: true}}", []string{"http /metrics", "metrics /metrics"}},
+		{"kube-state-metrics", "prometheus: {monitor: {enabled: true, honorLabels: true}}", []string{"http /metrics"}},
+		{"kube-state-metrics", "prometheus: {monitor: {enabled: true, honorLabels: true}}\nselfMonitor: {enabled: true}", []string{"http /metrics", "metrics /metrics"}},
+		{"statsd_exporter", "serviceMonitor: {enabled: true, honorLabels: true}", []string{"http /metrics"}},
+		{"statsd_exporter", "serviceMonitor: {enabled: true, honorLabels: true}\nselfMonitor: {enabled: true}", []string{"http /kstatd/metrics", "http /metrics"}},
+	} {
 		for _, daemonset := range []bool{false, true} {
-			values := fmt.Sprintf("personality: %s\ndaemonset: {enabled: %v}\n", personality, daemonset)
-			service := renderChart(t, values+"prometheus: {monitor: {enabled: true}}")
+			values := fmt.Sprintf("personality: %s\ndaemonset: {enabled: %v}\n%s\n", test.personality, daemonset, test.monitor)
+			service := renderChart(t, values)
 			monitor := as[monitoringv1.ServiceMonitor](t, service.ofKind("ServiceMonitor")[0])
 			var got []string
 			for _, e := range monitor.Spec.Endpoints {
-				got = append(got, e.Port+" "+e.Path)
+				got = append(got, e.Port+" "+path(e.Path))
 				if !e.HonorLabels {
 					t.Errorf("%s: labels of objects are overwritten", e.Port)
 				}
@@ -374,20 +402,22 @@ func TestHelmMonitors(t *testing.T) {
 					t.Errorf("%s: port %s is in %d Services", values, e.Port, ports[e.Port])
 				}
 			}
-			if !slices.Equal(got, want) {
-				t.Errorf("%s: a ServiceMonitor scrapes %v, it should be %v", values, got, want)
+			if !slices.Equal(got, test.want) {
+				t.Errorf("%s: a ServiceMonitor scrapes %v, it should be %v", values, got, test.want)
 			}
-			pods := renderChart(t, values+"prometheus: {podMonitor: {enabled: true}}")
+			other := strings.NewReplacer("serviceMonitor: {enabled: true, honorLabels: true}", "prometheus: {podMonitor: {enabled: true}}",
+				"monitor: {enabled: true", "podMonitor: {enabled: true", ", honorLabels: true", "").Replace(values)
+			pods := renderChart(t, other)
 			got = nil
 			for _, e := range as[monitoringv1.PodMonitor](t, pods.ofKind("PodMonitor")[0]).Spec.PodMetricsEndpoints {
-				got = append(got, *e.Port+" "+e.Path)
+				got = append(got, *e.Port+" "+path(e.Path))
 				if !e.HonorLabels {
 					t.Errorf("%s: labels of objects are overwritten", *e.Port)
 				}
 			}
 			slices.Sort(got)
-			if !slices.Equal(got, want) {
-				t.Errorf("%s: a PodMonitor scrapes %v, it should be %v", values, got, want)
+			if !slices.Equal(got, test.want) {
+				t.Errorf("%s: a PodMonitor scrapes %v, it should be %v", other, got, test.want)
 			}
 		}
 	}
@@ -402,7 +432,7 @@ func (l labelSet) Lookup(name string) (string, bool) {
 	return value, found
 }
 
-// TestHelmChartServes starts what the chart says, with the access that its rules give: each personality serves.
+// TestHelmChartServes starts the container of the chart with the permissions of its rules: each personality serves.
 func TestHelmChartServes(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	for _, test := range []struct {
@@ -414,7 +444,16 @@ func TestHelmChartServes(t *testing.T) {
 		{"statsd_exporter", "http://127.0.0.1:9102/metrics", "http://127.0.0.1:9102/kstatd/metrics", false, true},
 	} {
 		t.Run(test.personality, func(t *testing.T) {
-			c := renderChart(t, "personality: "+test.personality+"\nprometheus: {monitor: {enabled: true, interval: 1s, scrapeTimeout: 1s}}\n"+mapping)
+			values := "personality: " + test.personality + "\nselfMonitor: {enabled: true}\n"
+			if test.kube {
+				values += "prometheus: {monitor: {enabled: true, honorLabels: true, interval: 1s, scrapeTimeout: 1s}}\n"
+			} else {
+				values += "serviceMonitor: {enabled: true, honorLabels: true, interval: 1s, scrapeTimeout: 1s, jobLabel: app.kubernetes.io/name}\n"
+			}
+			if test.statsd {
+				values += mapping
+			}
+			c := renderChart(t, values)
 			monitor := as[monitoringv1.ServiceMonitor](t, c.ofKind("ServiceMonitor")[0])
 			c.objects = slices.DeleteFunc(c.objects, func(o *unstructured.Unstructured) bool { return operatorKinds[o.GetKind()] != nil })
 			network, image := harness.NewNetwork(t), harness.NewImage(t)
@@ -462,14 +501,16 @@ func TestHelmChartServes(t *testing.T) {
 	}
 }
 
-// scrapeAsMonitored has a real Prometheus scrape what the operator would have it scrape, and evaluate the alerts: each
-// target is up under labels of its own, and nothing fires.
+// scrapeAsMonitored has a real Prometheus scrape the operator's targets and evaluate the alerts: each target is up
+// with distinct labels, and nothing fires.
 func scrapeAsMonitored(t *testing.T, network *harness.Network, monitor monitoringv1.ServiceMonitor, ports []corev1.ContainerPort) {
 	t.Helper()
 	type target struct {
 		Targets []string          `json:"targets"`
 		Labels  map[string]string `json:"labels"`
 	}
+	// The Service's label that jobLabel names; the labels of both are the same.
+	job := monitor.Labels[monitor.Spec.JobLabel]
 	var jobs []map[string]any
 	for i, e := range monitor.Spec.Endpoints {
 		at := slices.IndexFunc(ports, func(p corev1.ContainerPort) bool { return p.Name == e.Port })
@@ -481,10 +522,9 @@ func scrapeAsMonitored(t *testing.T, network *harness.Network, monitor monitorin
 			relabelings = append(relabelings, map[string]any{"source_labels": r.SourceLabels, "target_label": r.TargetLabel})
 		}
 		jobs = append(jobs, map[string]any{
-			"job_name": fmt.Sprint(monitor.Name, "/", i), "metrics_path": e.Path, "honor_labels": e.HonorLabels,
+			"job_name": fmt.Sprint(monitor.Name, "/", i), "metrics_path": cmp.Or(e.Path, "/metrics"), "honor_labels": e.HonorLabels,
 			"scrape_interval": e.Interval, "scrape_timeout": e.ScrapeTimeout, "relabel_configs": relabelings,
-			// The job is what the Service's label says that jobLabel names.
-			"static_configs": []target{{[]string{fmt.Sprintf("127.0.0.1:%d", ports[at].ContainerPort)}, map[string]string{"job": monitor.Labels[monitor.Spec.JobLabel]}}},
+			"static_configs": []target{{[]string{fmt.Sprintf("127.0.0.1:%d", ports[at].ContainerPort)}, map[string]string{"job": job}}},
 		})
 	}
 	config, err := yaml.Marshal(map[string]any{"scrape_configs": jobs, "rule_files": []string{mixin("rendered", "alerts.yaml")}, "global": map[string]any{"evaluation_interval": "1s"}})
@@ -506,14 +546,14 @@ func scrapeAsMonitored(t *testing.T, network *harness.Network, monitor monitorin
 		query string
 		want  int
 	}{
-		// As many as there are targets: with equal labels one would stand for two.
-		{`up{job="kstatd"} == 1`, len(jobs)},
-		{`{__name__=~"kstatd_.*build_info|kube_.*build_info|statsd_exporter_build_info",job="kstatd"}`, -1},
+		// As many as there are targets: equal labels would merge two.
+		{fmt.Sprintf(`up{job=%q} == 1`, job), len(jobs)},
+		{fmt.Sprintf(`{__name__=~"kstatd_.*build_info|kube_.*build_info|statsd_exporter_build_info",job=%q}`, job), -1},
 		{`ALERTS{alertstate="firing"}`, 0},
 	} {
 		query, want := q.query, q.want
 		if strings.HasPrefix(query, "ALERTS") {
-			// Before the first evaluation nothing fires.
+			// Nothing can fire before the first evaluation.
 			waitEvaluated(t, network)
 		}
 		harness.Eventually(t, query+" has its series", func() error {

@@ -18,19 +18,19 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// historyKind is a kind whose objects come and go in a history.
+// historyKind is a kind whose objects are created and deleted in a history.
 type historyKind struct {
 	resource string
-	// series is what a line of an object of the history begins with, and label its name.
+	// series is the beginning of a line of the history's objects, and label the label with the name.
 	series, label string
 	object        func(t *testing.T, name string) *unstructured.Unstructured
 	record        *record
-	// steady are names of objects that stay, beside those that come and go.
+	// steady are names of permanent objects.
 	steady []string
 	prefix string
 }
 
-// shown are the names of the history's objects that an exposition has.
+// shown are the names of the history's objects in an exposition.
 func (k *historyKind) shown(e harness.Exposition) []string {
 	var names []string
 	for _, line := range e.Samples {
@@ -56,7 +56,7 @@ spec:
     - {name: widget, help: A widget., each: {type: Info, info: {labelsFromPath: {version: [spec, version]}}}}
 `
 
-// historyKinds are one that comes as metadata, one as a table, one as JSON.
+// historyKinds are kinds received as metadata, as a table and as JSON.
 func historyKinds(prefix string) []*historyKind {
 	secret := func(t *testing.T, name string) *unstructured.Unstructured {
 		return harness.Object(t, fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: %s, namespace: e2e}}", name))
@@ -70,7 +70,7 @@ func historyKinds(prefix string) []*historyKind {
 	}
 }
 
-// history is a cluster that changes while the way to it misbehaves.
+// history is a changing cluster with faults on the connection to it.
 type history struct {
 	cluster *harness.Cluster
 	kinds   []*historyKind
@@ -78,23 +78,23 @@ type history struct {
 	prefix  string
 	made    int
 	sides   []*side
-	// rows are what came of each fault, for docs/reliability.md.
+	// rows are the results of each fault, for docs/evidence.md.
 	rows []string
 }
 
-// side is a program in a history, behind a way of its own.
+// side is a program in a history, with its own connection to the API server.
 type side struct {
 	*harness.KubeExporter
 	proxy   *harness.Proxy
 	watcher *watcher
-	// recovered is how long it took after the last fault.
+	// recovered is the recovery time after the last fault.
 	recovered time.Duration
 }
 
-// withOriginal tells whether the original is to have the same faults beside.
+// withOriginal returns whether the original runs next to kstatd.
 func withOriginal() bool { return os.Getenv("E2E_HISTORY") != "" }
 
-// newHistory prepares one in a cluster; exporters join it with start.
+// newHistory prepares a history in a cluster; start adds exporters.
 func newHistory(t *testing.T, cluster *harness.Cluster, seed uint64) *history {
 	t.Helper()
 	h := &history{cluster: cluster, random: rand.New(rand.NewPCG(seed, seed)), prefix: fmt.Sprintf("c%d-", seed)}
@@ -111,8 +111,8 @@ func newHistory(t *testing.T, cluster *harness.Cluster, seed uint64) *history {
 	return h
 }
 
-// start starts kstatd, and the original where it is wanted. The way is asked for
-// each of them: a program, what else it is told, and the proxy that it is behind, if any.
+// start starts kstatd and, if requested, the original. The function way returns for each the program, its arguments,
+// and its proxy, if any.
 func (h *history) start(t *testing.T, way func(harness.Program) (harness.Program, []string, *harness.Proxy)) {
 	t.Helper()
 	programs := []harness.Program{harness.OurKubeStateMetrics(t)}
@@ -132,7 +132,7 @@ func (h *history) start(t *testing.T, way func(harness.Program) (harness.Program
 	}
 }
 
-// startHistory starts one behind proxies.
+// startHistory starts a history with proxies.
 func startHistory(t *testing.T, cluster *harness.Cluster, seed uint64) *history {
 	t.Helper()
 	h := newHistory(t, cluster, seed)
@@ -164,7 +164,7 @@ func (h *history) change(t *testing.T) {
 	}
 }
 
-// shows tells what an exporter does not show as it is.
+// shows describes the difference between an exposition and the cluster.
 func (h *history) shows(exporter *harness.KubeExporter) error {
 	e, err := harness.Scrape(exporter.Base+"/metrics", harness.Text)
 	if err != nil {
@@ -178,9 +178,8 @@ func (h *history) shows(exporter *harness.KubeExporter) error {
 	return nil
 }
 
-// isTrue waits until the exposition is what the cluster is. How long that takes is
-// logged; that it is bounded is what the unit tests of waiting times hold, which a
-// busy machine does not disturb. No answer meanwhile may have been untrue at all times.
+// isTrue waits until the exposition equals the cluster and logs the time; unit tests assert time limits independently
+// of the machine. Every response meanwhile must have been true at some time.
 func (h *history) isTrue(t *testing.T, after string) {
 	t.Helper()
 	start := time.Now()
@@ -238,21 +237,21 @@ func (h *history) endAll() {
 	}
 }
 
-// fault is one kind of trouble.
+// fault is one kind of fault.
 type fault struct {
 	name string
 	set  []harness.Fault
-	// cut breaks all connections when it begins, so that something is asked for during it.
+	// cut breaks all connections at the beginning, so that requests are made during the fault.
 	cut bool
-	// counted is the reason under which its errors are counted, where it has one that is looked for.
+	// counted is the expected reason in the error counter, if any.
 	counted string
-	// harmless tells that everything is true while it lasts.
+	// harmless is true if the exposition stays current during the fault.
 	harmless bool
 }
 
 func one(f harness.Fault) []harness.Fault { return []harness.Fault{f} }
 
-// expired lets nothing be watched, so that everything is listed anew.
+// expired rejects all watches, so that everything is relisted.
 var expired = harness.Fault{Status: 410, Only: isWatch}
 
 var faults = []fault{
@@ -278,16 +277,16 @@ var faults = []fault{
 	{"a status in place of every answer", one(harness.Fault{Body: `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"InternalError","code":500}`, ContentType: "application/json"}), true, "", false},
 }
 
-// isWatch tells whether a request is for events alone.
+// isWatch returns whether a request asks only for events.
 func isWatch(r *http.Request) bool { return r.URL.Query().Has("watch") && !harness.IsList(r) }
 
-// isOfDefinitions tells whether a request is for CustomResourceDefinitions.
+// isOfDefinitions returns whether a request is for CustomResourceDefinitions.
 func isOfDefinitions(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/"+definitions) }
 
-// isLaterPage tells whether a request is for a page after the first.
+// isLaterPage returns whether a request is for a page after the first.
 func isLaterPage(r *http.Request) bool { return r.URL.Query().Has("continue") }
 
-// last lets a fault be there for a while, with changes all the while.
+// last applies a fault for a while, with changes during it.
 func (h *history) last(t *testing.T, f fault, lasts time.Duration) {
 	t.Helper()
 	h.set(f.set...)
@@ -304,7 +303,7 @@ func (h *history) last(t *testing.T, f fault, lasts time.Duration) {
 	h.set()
 }
 
-// changeFor lets time pass in which things change.
+// changeFor changes the cluster for a while.
 func (h *history) changeFor(t *testing.T, lasts time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(lasts); time.Now().Before(end); {
@@ -313,7 +312,7 @@ func (h *history) changeFor(t *testing.T, lasts time.Duration) {
 	}
 }
 
-// waitCounted waits until an error for one of these reasons is counted.
+// waitCounted waits until an error with one of these reasons is counted.
 func (h *history) waitCounted(t *testing.T, reasons ...string) {
 	t.Helper()
 	harness.Eventually(t, "an error is counted for "+strings.Join(reasons, " or "), func() error {
@@ -330,8 +329,7 @@ func (h *history) waitCounted(t *testing.T, reasons ...string) {
 	})
 }
 
-// TestFaultsEnd: after the end of any fault on the way to the API server the
-// exposition is what the cluster is.
+// TestFaultsEnd: after the end of any fault on the connection to the API server the exposition equals the cluster.
 func TestFaultsEnd(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	h := startHistory(t, harness.StartCluster(t), 1)
@@ -339,7 +337,7 @@ func TestFaultsEnd(t *testing.T) {
 		h.last(t, f, 4*time.Second)
 		h.isTrue(t, f.name)
 	}
-	// Cut again and again it stays true: nothing is remembered of the cuts before.
+	// Repeated cuts have no cumulative effect.
 	for range 3 {
 		h.cut()
 		h.change(t)
@@ -350,9 +348,8 @@ func TestFaultsEnd(t *testing.T) {
 	}
 }
 
-// TestFaultsOfPages: where lists come in pages, those that end in the middle, are
-// refused or have expired replace nothing, and the next one is whole.
-func TestFaultsOfPages(t *testing.T) {
+// TestPageFaults: truncated, refused and expired pages of lists replace nothing, and the next list is complete.
+func TestPageFaults(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	cluster := harness.StartCluster(t, "--feature-gates=WatchList=false")
 	h := newHistory(t, cluster, 6)
@@ -391,8 +388,8 @@ func TestFaultsOfPages(t *testing.T) {
 	}
 }
 
-// TestRestoredFromBackup: a server that is set back to an older state, and counts
-// versions from there on again, is believed, also by watches that were cut and find it when they are opened anew.
+// TestRestoredFromBackup: a server that was restored to an older state, and continues its versions from there, is
+// detected, also by watches that were cut and are reopened.
 func TestRestoredFromBackup(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	h := startHistory(t, harness.StartCluster(t), 7)
@@ -434,8 +431,8 @@ func TestRestoredFromBackup(t *testing.T) {
 	}
 }
 
-// TestRandomHistory: whatever the order, length and company of faults. E2E_HISTORY says
-// how many there are, and has the original beside; E2E_SEED which they are.
+// TestRandomHistory: faults of random order, length and overlap. E2E_HISTORY sets their number and adds the original;
+// E2E_SEED selects them.
 func TestRandomHistory(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	count := 4
@@ -465,9 +462,8 @@ func TestRandomHistory(t *testing.T) {
 	}
 }
 
-// TestDeadConnections: connections that stay open although nothing comes over
-// them any more are noticed, also where TLS and HTTP end in
-// between, so that no keep-alive tells of them.
+// TestDeadConnections: open connections that receive nothing any more are detected, also if a proxy terminates TLS
+// and HTTP so that keepalives succeed.
 func TestDeadConnections(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	cluster := harness.StartCluster(t)
@@ -483,7 +479,7 @@ func TestDeadConnections(t *testing.T) {
 		h := startHistory(t, cluster.With(t), 3)
 		h.set(harness.Fault{Freeze: true, FreezeNew: true})
 		start := time.Now()
-		// Which of the two it is depends on whether a watch or a request met with it first.
+		// The reason depends on whether a watch or another request is affected first.
 		h.waitCounted(t, "frozen", "timeout")
 		t.Logf("counted after %.1f s", time.Since(start).Seconds())
 		h.ours().WaitOutput("the API server fails")

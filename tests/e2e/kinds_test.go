@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kind is one file of testdata/kinds: an object with a status, and the changes
-// made to it. The file NAME.golden beside it has the series of each step.
+// kind is one file of testdata/kinds: an object with a status, and the changes made to it. NAME.golden has the series
+// after each step.
 type kind struct {
 	resource      string
 	Object        map[string]any `json:"object"`
@@ -53,7 +53,7 @@ func loadKinds(t *testing.T) []kind {
 	return kinds
 }
 
-// recordedResources are the kinds of kube-state-metrics, as its families were recorded.
+// recordedResources are the kinds of kube-state-metrics, according to its recorded families.
 func recordedResources(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(harness.RepoFile("tests", "conformance", "ksm", "families.json"))
@@ -90,10 +90,10 @@ func resourceNames(kinds []kind) string {
 	return strings.Join(names, ",")
 }
 
-// mainKinds have the first slice of the exporter to themselves.
+// mainKinds are processed first.
 var mainKinds = []string{"deployments", "namespaces", "nodes", "pods", "replicasets", "services"}
 
-// everything exposes all that there is of every kind.
+// everything exposes all series of every kind.
 func everything(resources string) []string {
 	return []string{
 		"--resources=" + resources,
@@ -103,12 +103,11 @@ func everything(resources string) []string {
 	}
 }
 
-// TestKinds creates, patches and deletes an object of each kind with a real
-// client on a real API server. After each step the object's series are those of
-// the golden file, and the whole exposition is that of kube-state-metrics beside
-// it, in text and in OpenMetrics.
+// TestKinds creates, patches and deletes an object of each kind with a real client on a real API server. After each
+// step the object's series equal the golden file, and the whole exposition equals that of kube-state-metrics, in text
+// and in OpenMetrics.
 //
-// E2E_UPDATE=1 writes the golden files from what kube-state-metrics says.
+// E2E_UPDATE=1 writes the golden files from the output of kube-state-metrics.
 func TestKinds(t *testing.T) {
 	kinds := loadKinds(t)
 	if only := os.Getenv("E2E_KINDS"); only != "" {
@@ -142,8 +141,8 @@ func (k kind) live(t *testing.T, cluster *harness.Cluster, pair *harness.Pair) {
 	golden.save(t)
 }
 
-// golden are the series of one object at each step. What the server makes up,
-// uid, resource version and time of creation, stands as $uid, $version, $created.
+// golden are the series of one object after each step. Values that the server generates are replaced: $uid, $version,
+// $created.
 type golden struct {
 	resource string
 	steps    map[string][]string
@@ -196,7 +195,7 @@ func (g *golden) save(t *testing.T) {
 	}
 }
 
-// check waits until both sides show the step, then compares all they have.
+// check waits until both sides expose the step, then compares everything.
 func (g *golden) check(t *testing.T, step string, pair *harness.Pair, object *unstructured.Unstructured) {
 	t.Helper()
 	show := func(side *harness.KubeExporter) ([]string, error) {
@@ -221,8 +220,8 @@ func (g *golden) check(t *testing.T, step string, pair *harness.Pair, object *un
 	pair.Converge("")
 }
 
-// record takes what kube-state-metrics shows once it has shown the same for two
-// seconds: before there is a golden file nothing else tells that a step arrived.
+// record stores the output of kube-state-metrics once it has been stable for two seconds: without a golden file
+// nothing else shows that a step has arrived.
 func (g *golden) record(t *testing.T, step string, show func() ([]string, error)) {
 	t.Helper()
 	var last []string
@@ -243,8 +242,7 @@ func (g *golden) record(t *testing.T, step string, show func() ([]string, error)
 	g.steps[step] = last
 }
 
-// objectSeries are the series that name the object, with what changes from run
-// to run replaced.
+// objectSeries are the series that name the object, with values that differ between runs replaced.
 func objectSeries(e harness.Exposition, object *unstructured.Unstructured) []string {
 	created := strconv.FormatFloat(float64(object.GetCreationTimestamp().Unix()), 'g', -1, 64)
 	quoted := `"` + object.GetName() + `"`

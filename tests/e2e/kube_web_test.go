@@ -50,11 +50,11 @@ func TestKubeWeb(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				// The set of lines: the order of objects within a family is nobody's contract.
+				// The set of lines: the order of objects within a family is unspecified.
 				body := slices.Sorted(strings.Lines(withoutHelp(resp.Body)))
 				return fmt.Sprintf("%d %q %q\n%s", resp.Status, resp.Header.Get("Content-Type"), resp.Header.Get("Content-Encoding"), strings.Join(body, "")), nil
 			}
-			// The API server makes config maps of its own in its first seconds.
+			// The API server creates config maps in its first seconds.
 			harness.Eventually(t, "both sides answer the same", func() error {
 				ours, err := ask(pair.Ours)
 				if err != nil {
@@ -70,13 +70,13 @@ func TestKubeWeb(t *testing.T) {
 	}
 }
 
-// TestKubeTelemetry: each self metric of the original is there, with its labels.
+// TestKubeTelemetry: each own metric of the original exists, with its labels.
 func TestKubeTelemetry(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	pair := harness.StartPair(t, mainSlice, "--kubeconfig="+cluster.Kubeconfig)
 	pair.ConvergeAt(15, "")
 	value := regexp.MustCompile(`="(?:[^"\\]|\\.)*"`)
-	// What remains of a series is its name, its labels' names, and those values that say what it is about.
+	// A series is reduced to its name, its label names, and the label values that identify its subject.
 	shape := func(side *harness.KubeExporter) (series []string, err error) {
 		if _, err := harness.Get(side.Base + "/metrics"); err != nil {
 			return nil, err
@@ -89,7 +89,7 @@ func TestKubeTelemetry(t *testing.T) {
 			name := line[:strings.LastIndexByte(line, ' ')]
 			switch {
 			case strings.Contains(name, `result="error"`):
-				// Of something that one side happened to meet with.
+				// Depends on chance events of one side.
 				continue
 			case strings.HasPrefix(line, "kube_state_metrics_build_info"):
 				labels := strings.Split(value.ReplaceAllString(strings.Trim(name[len("kube_state_metrics_build_info"):], "{}"), ""), ",")
@@ -117,7 +117,7 @@ func TestKubeTelemetry(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// More is welcome.
+		// Additional families are allowed.
 		ours = slices.DeleteFunc(ours, func(s string) bool { return !slices.Contains(theirs, s) })
 		return harness.Difference(ours, theirs)
 	})

@@ -9,9 +9,8 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// TestLossLedger sends datagrams faster than they can be taken: what was sent is
-// what was received and what the kernel dropped, exactly, and each line of what was
-// received is accounted for.
+// TestLossLedger sends datagrams faster than they can be received: sent = received + dropped by the kernel, exactly,
+// and each received line is accounted for.
 func TestLossLedger(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	server := harness.StartStatsd(t, harness.OurStatsdExporter(t), "", "--statsd.read-buffer=4096")
@@ -40,7 +39,7 @@ func TestLossLedger(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The kernel tells of drops with the next datagram of the socket.
+	// The kernel reports drops with the next datagram of the socket.
 	sent := float64(senders * each)
 	harness.Eventually(t, "the ledger balances", func() error {
 		server.SendUDP(packet)

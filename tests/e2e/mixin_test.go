@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"kstatd/e2e/harness"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
@@ -22,7 +24,7 @@ func mixin(parts ...string) string {
 	return harness.RepoFile(append([]string{"deploy", "mixin"}, parts...)...)
 }
 
-// glob is what the pattern finds below deploy/mixin, at least one file.
+// glob returns the files below deploy/mixin that match a pattern, at least one.
 func glob(t *testing.T, pattern string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(mixin(pattern))
@@ -32,7 +34,7 @@ func glob(t *testing.T, pattern string) []string {
 	return paths
 }
 
-// command runs one that has to succeed.
+// command runs a command that must succeed.
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
@@ -42,7 +44,7 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// tree are the files below a folder by their paths in it.
+// tree returns the files below a folder by their relative paths.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -60,7 +62,7 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// TestMixinIsRendered renders the mixin anew: what is shipped is what the source gives.
+// TestMixinIsRendered renders the mixin: the shipped files are current.
 func TestMixinIsRendered(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	out := filepath.Join(t.TempDir(), "rendered")
@@ -75,8 +77,96 @@ func TestMixinIsRendered(t *testing.T) {
 	for name := range got {
 		t.Errorf("rendered%s comes from nothing", name)
 	}
+	// The chart has a copy of the files that it installs.
+	for name, text := range tree(t, harness.RepoFile("deploy", "helm", "kstatd", "rendered")) {
+		if want[name] != text {
+			t.Errorf("deploy/helm/kstatd/rendered%s is not what the source gives: run deploy/mixin/render.sh", name)
+		}
+		delete(want, name)
+	}
+	delete(want, "/prometheus-rule.yaml")
+	for name := range want {
+		t.Errorf("the chart has no rendered%s", name)
+	}
 	sources := append(append(glob(t, "*.libsonnet"), glob(t, "*.jsonnet")...), glob(t, "dashboards/*.libsonnet")...)
 	command(t, harness.Tool(t, "jsonnetfmt"), append([]string{"--test"}, sources...)...)
+}
+
+// TestChartFromGit renders the chart from the files in git, like a clone: all alerts and dashboards are in it. There
+// are no symbolic links, which archives, Windows and helm treat differently.
+func TestChartFromGit(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	for line := range strings.Lines(command(t, "git", "-C", harness.RepoFile(), "ls-files", "--stage")) {
+		if strings.HasPrefix(line, "120000 ") {
+			t.Errorf("a symbolic link: %s", line)
+		}
+	}
+	dir := t.TempDir()
+	index := strings.TrimSpace(command(t, "git", "-C", harness.RepoFile(), "write-tree"))
+	archive := filepath.Join(dir, "tree.tar")
+	command(t, "git", "-C", harness.RepoFile(), "archive", "--output="+archive, index, "deploy/helm", "deploy/mixin")
+	command(t, "tar", "--extract", "--file="+archive, "--directory="+dir)
+	for _, personality := range []string{"run", "kube-state-metrics", "statsd_exporter"} {
+		text := command(t, harness.Tool(t, "helm"), "template", "r", filepath.Join(dir, "deploy", "helm", "kstatd"), "--kube-version="+helmVersion,
+			"--set=personality="+personality, "--set=prometheus.rule.enabled=true", "--set=prometheus.dashboards.enabled=true")
+		boards := map[string]string{}
+		var rules []string
+		for _, o := range parseRoles(t, text) {
+			switch o.GetKind() {
+			case "PrometheusRule":
+				spec, err := yaml.Marshal(o.Object["spec"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				rules = append(rules, alerts(t, spec)...)
+				if urls := strings.Count(string(spec), "runbook_url: https://"); urls != len(rules) {
+					t.Errorf("%s: %d of %d alerts have an absolute runbook_url", personality, urls, len(rules))
+				}
+			case "ConfigMap":
+				data, _, err := unstructured.NestedStringMap(o.Object, "data")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for name, text := range data {
+					if strings.HasSuffix(name, ".json") {
+						boards[name] = text
+					}
+				}
+			}
+		}
+		want, err := os.ReadFile(filepath.Join(dir, "deploy", "mixin", "rendered", "alerts.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := alerts(t, want); len(all) == 0 || !slices.Equal(rules, all) {
+			t.Errorf("%s: the chart has the alerts %v, the mixin %v", personality, rules, all)
+		}
+		originals := tree(t, filepath.Join(dir, "deploy", "mixin", "rendered", "dashboards"))
+		if len(originals) == 0 || len(boards) != len(originals) {
+			t.Errorf("%s: the chart has %d dashboards, the mixin %d", personality, len(boards), len(originals))
+		}
+		for name, text := range originals {
+			if strings.TrimSpace(boards[strings.TrimPrefix(name, "/")]) != strings.TrimSpace(text) {
+				t.Errorf("%s: dashboard %s is another one", personality, name)
+			}
+		}
+	}
+	// The repository URL is the same in the chart and in the mixin.
+	var chart struct{ Home string }
+	text, err := os.ReadFile(filepath.Join(dir, "deploy", "helm", "kstatd", "Chart.yaml"))
+	if err == nil {
+		err = yaml.Unmarshal(text, &chart)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile(filepath.Join(dir, "deploy", "mixin", "config.libsonnet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if chart.Home == "" || !strings.Contains(string(config), "home: '"+chart.Home+"'") {
+		t.Errorf("home of the chart is %q, and not the mixin's", chart.Home)
+	}
 }
 
 // alerts are the names of the rules in a file with groups.
@@ -98,7 +188,8 @@ func alerts(t *testing.T, text []byte) []string {
 	return names
 }
 
-// TestAlertsFireAndClear runs the tests of the rules, and looks that each alert is in them and in the runbook.
+// TestAlertsFireAndClear runs the tests of the rules, and checks that each alert has a test and a page in the
+// runbook.
 func TestAlertsFireAndClear(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	text, err := os.ReadFile(mixin("rendered", "alerts.yaml"))
@@ -130,7 +221,7 @@ func TestAlertsFireAndClear(t *testing.T) {
 		for _, test := range tests.Tests {
 			name, _, _ := strings.Cut(test.Name, ",")
 			fired := ""
-			// Those of the same test that expect nothing are before it fires and after.
+			// Those of the same test without an expectation are before it fires and after.
 			for _, expected := range test.PromqlExprTests {
 				if len(expected.ExpSamples) == 1 && expected.ExpSamples[0].Labels == fmt.Sprintf("{alertname=%q}", name) {
 					fired = name
@@ -170,7 +261,7 @@ func TestAlertsFireAndClear(t *testing.T) {
 	}
 }
 
-// dashboard is as much of Grafana's format as is checked.
+// dashboard is the checked part of Grafana's format.
 type dashboard struct {
 	UID        string
 	Title      string
@@ -184,10 +275,11 @@ type dashboard struct {
 	}
 }
 
-func dashboards(t *testing.T) map[string]dashboard {
+// dashboards reads the files below deploy/mixin that match a pattern, by their paths.
+func dashboards(t *testing.T, pattern string) map[string]dashboard {
 	t.Helper()
 	found := map[string]dashboard{}
-	for _, path := range glob(t, "rendered/dashboards/*.json") {
+	for _, path := range glob(t, pattern) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -196,18 +288,19 @@ func dashboards(t *testing.T) map[string]dashboard {
 		if err := json.Unmarshal(text, &d); err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		found[filepath.Base(path)] = d
+		found[path] = d
 	}
 	return found
 }
 
-// TestDashboardsAreSound looks at what Grafana would stumble over: names used twice, panels over one another, variables
-// that do not exist.
-func TestDashboardsAreSound(t *testing.T) {
+// TestDashboardsAreValid checks for duplicate names, overlapping panels and unknown variables.
+func TestDashboardsAreValid(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	uids := map[string]bool{}
 	variable := regexp.MustCompile(`\$\{?([a-z]\w*)`)
-	for name, d := range dashboards(t) {
+	all := dashboards(t, "rendered/dashboards/*.json")
+	maps.Copy(all, dashboards(t, packDashboards))
+	for name, d := range all {
 		if uids[d.UID] || d.UID == "" || len(d.UID) > 40 || d.Title == "" {
 			t.Errorf("%s: uid %q, title %q", name, d.UID, d.Title)
 		}
@@ -253,8 +346,7 @@ func TestDashboardsAreSound(t *testing.T) {
 	}
 }
 
-// TestDashboardsHaveData has a real Prometheus scrape the demonstration and asks it for everything that the dashboards
-// show.
+// TestDashboardsHaveData has a real Prometheus scrape the demo and runs every query of the dashboards.
 func TestDashboardsHaveData(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	main, telemetry, statsd := harness.FreePort(t), harness.FreePort(t), harness.FreePort(t)
@@ -262,12 +354,14 @@ func TestDashboardsHaveData(t *testing.T) {
 	demo := harness.Start(t, harness.KstatdWithDemo(t), "demo", "--pods=50", "--churn=50", "--statsd-rate=500",
 		"--listen="+address(main), "--telemetry-listen="+address(telemetry), "--statsd-listen="+address(statsd))
 	harness.WaitStatus(t, demo, "http://"+address(main)+"/readyz", 200)
-	// Jobs that both begin with kstatd: the ports of one process.
-	p := startPrometheus(t, map[string]string{"kstatd": address(main), "kstatd-telemetry": address(telemetry)})
+	node := harness.FreePort(t)
+	harness.Start(t, harness.Kstatd(t), "node", "--kubelet=", "--listen="+address(node), "--telemetry-listen="+address(harness.FreePort(t)))
+	// Jobs that begin with kstatd: the ports of one process, and of another one for the node.
+	p := startPrometheus(t, map[string]string{"kstatd": address(main), "kstatd-telemetry": address(telemetry), "kstatd-node": address(node)})
 	values := strings.NewReplacer("$cluster", ".*", "$job", "kstatd.*", "$instance", ".+", "$original", "kstatd.*", "$kstatd", "kstatd.*", "$family", "kube_.+")
 
 	seen := map[string]bool{}
-	for name, d := range dashboards(t) {
+	for name, d := range dashboards(t, "rendered/dashboards/*.json") {
 		for _, panel := range d.Panels {
 			for _, target := range panel.Targets {
 				query := values.Replace(target.Expr)
@@ -290,7 +384,7 @@ func TestDashboardsHaveData(t *testing.T) {
 	}
 }
 
-// series is how many series an instant query gives.
+// series returns the number of series of an instant query.
 func (p *prometheus) series(query string) (int, error) {
 	var answer struct {
 		Data struct{ Result []json.RawMessage }

@@ -11,8 +11,7 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// originalNames reads a section of the list that tests/compatibility.rs holds
-// against the program.
+// originalNames reads a section of the list that tests/compatibility.rs compares with the program.
 func originalNames(t *testing.T, section string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(harness.RepoFile("tests", "data", "originals.txt"))
@@ -32,8 +31,7 @@ func originalNames(t *testing.T, section string) (names []string) {
 	return names
 }
 
-// TestNamesOfTheOriginals: the list has every flag of the originals' help texts and
-// every family of their scrapes.
+// TestNamesOfTheOriginals: the list has every flag of the originals' help texts and every family of their scrapes.
 func TestNamesOfTheOriginals(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	cluster := harness.StartCluster(t)

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -247,6 +248,8 @@ func TestDeployNode(t *testing.T) {
 		paths           []string
 	}{
 		{"node", "kstatd", "restricted", nil, nil},
+		{"node-insecure", "kstatd", "restricted", nil, nil},
+		{"node-processes", "kstatd-processes", "privileged", []corev1.Capability{"SYS_PTRACE"}, []string{"/proc"}},
 		{"node-walk", "kstatd-walk", "privileged", []corev1.Capability{"DAC_READ_SEARCH"},
 			[]string{"/proc/1/mountinfo", "/var/lib/containerd", "/var/lib/kubelet/pods", "/var/log/pods"}},
 	} {
@@ -284,6 +287,9 @@ func TestDeployNode(t *testing.T) {
 			w := workloads[0]
 			if w.pod.HostPID || w.pod.HostNetwork || w.pod.HostIPC || w.pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 				t.Errorf("the pod has more of the host than it needs: %+v", w.pod)
+			}
+			if insecure := slices.Contains(w.container.Args, "--insecure-skip-tls-verify"); insecure != (variant.name == "node-insecure") {
+				t.Errorf("verification of the kubelet is off: %v", insecure)
 			}
 			of := w.container.SecurityContext
 			if *of.AllowPrivilegeEscalation || !*of.ReadOnlyRootFilesystem || of.Privileged != nil ||
@@ -361,7 +367,7 @@ func TestDeployNodeStarts(t *testing.T) {
 	}
 	write("proc/1/mountinfo", "30 22 0:40 / /run/"+id+"/rootfs rw - overlay overlay rw,upperdir=/"+parts["layer"]+"\n")
 
-	start := func(t *testing.T, variant string, capabilities []int) *harness.Network {
+	start := func(t *testing.T, variant string, capabilities []int, unrelatedAuthority bool) (*harness.Network, *nodeDouble) {
 		t.Helper()
 		c := loadVariant(t, variant).workloads(t)[0]
 		network, image := harness.NewNetwork(t), harness.NewImage(t)
@@ -377,7 +383,11 @@ func TestDeployNodeStarts(t *testing.T) {
 		}
 		double := newNodeDouble(t, listener)
 		const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
-		image.Mount(account+"ca.crt", double.authority)
+		authority := double.authority
+		if unrelatedAuthority {
+			authority = newNodeDouble(t, nil).authority
+		}
+		image.Mount(account+"ca.crt", authority)
 		image.Mount(account+"token", double.token)
 		args, env := c.expanded("kstatd-node-1", "kstatd")
 		if slices.Contains(args, "--walk") {
@@ -393,7 +403,12 @@ func TestDeployNodeStarts(t *testing.T) {
 			Binds: binds, User: int(*c.pod.SecurityContext.RunAsUser), Capabilities: capabilities,
 			Args: append([]string{"/kstatd"}, args...), Env: env,
 		})
-		c.waitProbes(t, network, process)
+		// Without an answer of the kubelet it never becomes ready.
+		if !unrelatedAuthority || slices.Contains(args, "--insecure-skip-tls-verify") {
+			c.waitProbes(t, network, process)
+		} else {
+			waitMetrics(t, network, "http://127.0.0.1:8081/metrics", func(harness.Exposition) error { return nil })
+		}
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.Pid()))
 		if err != nil {
 			t.Fatal(err)
@@ -409,7 +424,7 @@ func TestDeployNodeStarts(t *testing.T) {
 				t.Errorf("it does not have %q:\n%s", want, status)
 			}
 		}
-		return network
+		return network, double
 	}
 	// How much of the parts was looked at, by what they are and who says so.
 	coverage := func(e harness.Exposition, what, source string) string {
@@ -420,6 +435,12 @@ func TestDeployNodeStarts(t *testing.T) {
 			}
 		}
 		return ""
+	}
+	shown := func(e harness.Exposition) error {
+		if got := coverage(e, "layer", "kubelet"); got != "1" {
+			return fmt.Errorf("the kubelet's figure of the layer is not shown: %q", got)
+		}
+		return nil
 	}
 	walked := func(t *testing.T, network *harness.Network, want string) {
 		t.Helper()
@@ -433,21 +454,40 @@ func TestDeployNodeStarts(t *testing.T) {
 		})
 	}
 	t.Run("node", func(t *testing.T) {
-		network := start(t, "node", nil)
-		waitMetrics(t, network, "http://127.0.0.1:8080/metrics", func(e harness.Exposition) error {
-			if got := coverage(e, "layer", "kubelet"); got != "1" {
-				return fmt.Errorf("the kubelet's figure of the layer is not shown: %q", got)
+		network, _ := start(t, "node", nil, false)
+		waitMetrics(t, network, "http://127.0.0.1:8080/metrics", shown)
+	})
+	// A kubelet whose certificate the cluster's authority has not signed gets no token, unless the overlay asks for it.
+	t.Run("node, self-signed kubelet", func(t *testing.T) {
+		network, double := start(t, "node", nil, true)
+		waitMetrics(t, network, "http://127.0.0.1:8081/metrics", func(e harness.Exposition) error {
+			for _, line := range e.Samples {
+				if strings.HasPrefix(line, `kstatd_node_polls_total{`) && strings.Contains(line, `server="kubelet"`) && !strings.HasSuffix(line, " 0") {
+					if strings.Contains(line, `outcome="ok"`) {
+						t.Fatalf("the kubelet was trusted: %s", line)
+					}
+					return nil
+				}
 			}
-			return nil
+			return errors.New("the kubelet was not polled")
 		})
+		double.lock.Lock()
+		defer double.lock.Unlock()
+		if len(double.paths) > 0 {
+			t.Errorf("requests, and with them the token, were sent to an unverified server: %v", double.paths)
+		}
+	})
+	t.Run("node-insecure, self-signed kubelet", func(t *testing.T) {
+		network, _ := start(t, "node-insecure", nil, true)
+		waitMetrics(t, network, "http://127.0.0.1:8080/metrics", shown)
 	})
 	t.Run("walk", func(t *testing.T) {
-		network := start(t, "node-walk", []int{unix.CAP_DAC_READ_SEARCH})
+		network, _ := start(t, "node-walk", []int{unix.CAP_DAC_READ_SEARCH}, false)
 		walked(t, network, "1")
 	})
 	// What it has is the least: without the capability half of the directories are closed to it.
 	t.Run("walk without its capability", func(t *testing.T) {
-		network := start(t, "node-walk", nil)
+		network, _ := start(t, "node-walk", nil, false)
 		walked(t, network, "0.5")
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 )
 
-// clashingMappings lead different lines to one metric, and to names that a type of another metric claims.
+// clashingMappings map different lines to one metric, and to names that a type of another metric claims.
 var clashingMappings = []string{
 	"",
 	"defaults: {observer_type: histogram, ttl: 1h}\n",
@@ -35,7 +35,7 @@ mappings:
 	"mappings:\n- {match: \"^(.*)$\", match_type: regex, name: \"$1\", labels: {whole: \"${1}\"}}\n",
 }
 
-// clashingLine is a line of pieces that many others have too.
+// clashingLine is a random line of parts that many other lines share.
 func clashingLine(random *rand.Rand) string {
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	name := pick("m", "a.x", "b.x", "c.sum", "c.count", "d.x", "e.x", "f.x", "1-2--3", "statsd_exporter_lines", "kube_pod_info")
@@ -55,16 +55,16 @@ func clashingLine(random *rand.Rand) string {
 	return line
 }
 
-// forms are what an answer can be, and what a file of it is called for the parser of Python.
+// forms are the formats, with the file name for the Python parser.
 var forms = []struct{ accept, begins, suffix string }{
 	{"text/plain;version=0.0.4", "text/plain;", ".txt"},
 	{"application/openmetrics-text;version=1.0.0", "application/openmetrics-text;", ".om"},
 	{"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", "application/vnd.google.protobuf;", ""},
 }
 
-// serverReads reads an exposition as the Prometheus server does; the number of its samples.
+// serverReads parses an exposition with the Prometheus server's parser and returns the number of samples.
 func serverReads(body, contentType string) (samples int, err error) {
-	// Protobuf has the native form of histograms too, beside the buckets that all forms have.
+	// Protobuf also has native histograms, in addition to the classic buckets.
 	options := textparse.ParserOptions{KeepClassicOnClassicAndNativeHistograms: true}
 	parser, err := textparse.New([]byte(body), contentType, labels.NewSymbolTable(), options)
 	if err != nil {
@@ -96,7 +96,7 @@ func serverReads(body, contentType string) (samples int, err error) {
 	}
 }
 
-// libraryReads reads it as the Go library does, which has no parser for OpenMetrics.
+// libraryReads parses an exposition with the Go library, which has no OpenMetrics parser.
 func libraryReads(body string, header map[string][]string) error {
 	decoder := expfmt.NewDecoder(strings.NewReader(body), expfmt.ResponseFormat(header))
 	seen := map[string]bool{}
@@ -114,8 +114,8 @@ func libraryReads(body string, header map[string][]string) error {
 	}
 }
 
-// TestReferenceParsers sends lines that clash in every way, and reads each state with the parsers of the Prometheus
-// server, of its Go library and of its Python library, in each form.
+// TestReferenceParsers sends conflicting lines and parses each state in each format with the parsers of the
+// Prometheus server, its Go library and its Python library.
 func TestReferenceParsers(t *testing.T) {
 	const rounds, lines = 25, 40
 	for at, mapping := range clashingMappings {
@@ -129,7 +129,7 @@ func TestReferenceParsers(t *testing.T) {
 					text.WriteString(clashingLine(random) + "\n")
 				}
 				server.SendTCP(text.String())
-				// Lines of one connection take effect in their order.
+				// Lines of one connection take effect in order.
 				server.SendTCP(fmt.Sprintf("rounds:%d|g\n", round))
 				mark := "rounds"
 				if at == len(clashingMappings)-1 {

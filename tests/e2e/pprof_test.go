@@ -10,9 +10,8 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// TestGoToolPprof has Go's own tool take each profile, and take no for an answer where
-// there is none. The heap is one with so many series that a profile, which notes about
-// one of each 512 KiB by chance, cannot miss them.
+// TestGoToolPprof reads each profile with `go tool pprof`, and expects an error for unsupported ones. The heap has so
+// many series that a profile, which samples about one in 2 MiB, cannot miss them.
 func TestGoToolPprof(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	cluster := harness.StartCluster(t)
@@ -23,7 +22,7 @@ func TestGoToolPprof(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	// There is CPU time to be seen only while there is work.
+	// A CPU profile needs work.
 	stop := make(chan struct{})
 	done := make(chan struct{})
 	go func() {
@@ -40,21 +39,30 @@ func TestGoToolPprof(t *testing.T) {
 	defer func() { close(stop); <-done }()
 	statsd := harness.StartStatsd(t, harness.OurStatsdExporter(t), "")
 	var lines strings.Builder
-	for i := range 100_000 {
+	for i := range 200_000 {
 		fmt.Fprintf(&lines, "requests_of_some_service_%d:1|c\n", i)
 	}
 	statsd.SendTCP(lines.String())
-	statsd.WaitOwn("statsd_exporter_lines_total", 100_000)
+	statsd.WaitOwn("statsd_exporter_lines_total", 200_000)
 	for _, profile := range []struct{ base, path, shows, names string }{
 		{exporter.Telemetry, "profile?seconds=2", "Type: cpu", "kstatd::"},
 		{exporter.Telemetry, "heap", "Type: inuse_space", ""},
 		{statsd.Base, "heap", "Type: inuse_space", "kstatd::"},
 		{statsd.Base, "allocs", "Type: inuse_space", "kstatd::"},
 		{statsd.Base, "heap?seconds=1", "Type: inuse_space", ""},
+		{statsd.Base, "heap?keep=first", "Type: inuse_space", "kstatd::"},
+		// As with -diff_base: shares are of the base.
+		{statsd.Base, "heap?base=first", "Type: inuse_space", ""},
 	} {
 		out, err := tool("-top", profile.base+"/debug/pprof/"+profile.path)
 		if err != nil || !strings.Contains(out, profile.shows) || !strings.Contains(out, profile.names) {
 			t.Errorf("%s/%s: %v\n%s", profile.base, profile.path, err, out)
+		}
+	}
+	for _, fetched := range []string{"heap", "profile?seconds=1"} {
+		out, err := tool("-raw", statsd.Base+"/debug/pprof/"+fetched)
+		if err != nil || !strings.Contains(out, "PeriodType: ") || !strings.Contains(out, "Mappings") {
+			t.Errorf("-raw %s: %v\n%.2000s", fetched, err, out)
 		}
 	}
 	for _, absent := range []string{"mutex", "block"} {

@@ -18,8 +18,7 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// promtool checks that a scrape can be parsed. Its hints about the style of names
-// (exit code 3) concern the originals' names.
+// promtool checks that a scrape can be parsed. Its naming hints (exit code 3) concern the originals' names.
 func promtool(t *testing.T, url string) {
 	t.Helper()
 	resp, err := harness.Get(url)
@@ -38,8 +37,8 @@ func promtool(t *testing.T, url string) {
 	}
 }
 
-// accepting passes requests on with another Accept header, and counts the answers
-// of a content type: it shows a real Prometheus one format alone.
+// accepting forwards requests with another Accept header and counts responses of a content type, so that a real
+// Prometheus sees only one format.
 type accepting struct {
 	*httptest.Server
 	right, wrong atomic.Int64
@@ -91,7 +90,7 @@ func startPrometheus(t *testing.T, jobs map[string]string) *prometheus {
 	return startPrometheusWith(t, "2s", config)
 }
 
-// startPrometheusWith has these scrape_configs, in YAML.
+// startPrometheusWith takes scrape_configs in YAML.
 func startPrometheusWith(t *testing.T, interval, scrapeConfigs string) *prometheus {
 	t.Helper()
 	path, err := exec.LookPath("prometheus")
@@ -112,7 +111,7 @@ func startPrometheusWith(t *testing.T, interval, scrapeConfigs string) *promethe
 	return p
 }
 
-// get asks the HTTP API.
+// get queries the HTTP API.
 func (p *prometheus) get(path string, into any) error {
 	resp, err := harness.Get(p.base + path)
 	if err != nil {
@@ -124,7 +123,7 @@ func (p *prometheus) get(path string, into any) error {
 	return json.Unmarshal([]byte(resp.Body), into)
 }
 
-// waitQuery waits until an instant query gives one series with this value.
+// waitQuery waits until an instant query returns one series with this value.
 func (p *prometheus) waitQuery(query, want string) {
 	p.t.Helper()
 	harness.Eventually(p.t, query+" is "+want, func() error {
@@ -143,7 +142,7 @@ func (p *prometheus) waitQuery(query, want string) {
 	})
 }
 
-// targetErrors are the scrape errors that Prometheus reports, nil for none.
+// targetErrors are the scrape errors reported by Prometheus, nil for none.
 func (p *prometheus) targetErrors() error {
 	var answer struct {
 		Data struct {
@@ -185,7 +184,7 @@ func TestPrometheusScrapesKubernetes(t *testing.T) {
 	promtool(t, exporter.Telemetry+"/metrics")
 
 	text := newAccepting(t, exporter.Base, "text/plain;version=0.0.4", "text/plain; version=0.0.4")
-	// Prometheus' own header asks for OpenMetrics first.
+	// Prometheus' own header prefers OpenMetrics.
 	open := newAccepting(t, exporter.Base, "", "application/openmetrics-text; version=1.0.0")
 	p := startPrometheus(t, map[string]string{"text": text.host(), "openmetrics": open.host()})
 	for _, job := range []string{"text", "openmetrics"} {
@@ -194,7 +193,7 @@ func TestPrometheusScrapesKubernetes(t *testing.T) {
 		p.waitQuery(fmt.Sprintf(`sum(kube_pod_container_status_restarts_total{job=%q})`, job), "2")
 		p.waitQuery(fmt.Sprintf(`count(count by (__name__) ({job=%q,__name__=~"kube_.*"})) > bool 200`, job), "1")
 	}
-	// A change is seen by the next scrape.
+	// The next scrape shows a change.
 	cluster.Patch("deployments", harness.Object(t, "{apiVersion: apps/v1, kind: Deployment, metadata: {name: e2e-deployments, namespace: e2e}}"),
 		map[string]any{"spec": map[string]any{"replicas": 11}})
 	p.waitQuery(`kube_deployment_spec_replicas{job="text",deployment="e2e-deployments"}`, "11")
@@ -207,7 +206,7 @@ func TestPrometheusScrapesKubernetes(t *testing.T) {
 	}
 }
 
-// TestPrometheusScrapesStatsd has a real Prometheus scrape what StatsD clients sent.
+// TestPrometheusScrapesStatsd has a real Prometheus scrape StatsD metrics.
 func TestPrometheusScrapesStatsd(t *testing.T) {
 	server := harness.StartStatsd(t, harness.OurStatsdExporter(t), `
 mappings:

@@ -17,9 +17,12 @@ import (
 	"testing"
 
 	"kstatd/e2e/harness"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// descriptor names a blob of an OCI layout.
+// descriptor refers to a blob of an OCI layout.
 type descriptor struct {
 	MediaType   string
 	Digest      string
@@ -28,7 +31,7 @@ type descriptor struct {
 	Annotations map[string]string
 }
 
-// blob reads what a descriptor names, which has to be what it says.
+// blob reads a blob and verifies its digest and size.
 func blob(t *testing.T, layout string, d descriptor) []byte {
 	t.Helper()
 	name, found := strings.CutPrefix(d.Digest, "sha256:")
@@ -45,7 +48,7 @@ func blob(t *testing.T, layout string, d descriptor) []byte {
 	return content
 }
 
-// decode reads JSON.
+// decode parses JSON.
 func decode[T any](t *testing.T, text []byte) T {
 	t.Helper()
 	var value T
@@ -55,7 +58,7 @@ func decode[T any](t *testing.T, text []byte) T {
 	return value
 }
 
-// entries are the files of a tar, with what matters of them.
+// entries are the files of a tar with the relevant attributes.
 func entries(t *testing.T, packed []byte) (map[string]*tar.Header, []byte) {
 	t.Helper()
 	unpacked, err := gzip.NewReader(strings.NewReader(string(packed)))
@@ -79,7 +82,7 @@ func entries(t *testing.T, packed []byte) (map[string]*tar.Header, []byte) {
 	}
 }
 
-// assemble makes a release of the program under test, as if it had been built for this machine.
+// assemble creates a release of the program under test, as if it had been built for this machine.
 func assemble(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,7 +98,96 @@ func assemble(t *testing.T) string {
 	return dir
 }
 
-// TestRelease assembles a release and looks at all that is in it.
+// TestReleasePinsAndSigns checks that the chart and the manifests of a release refer to its image by digest, that the
+// checksums are signed with the given key, and that `verify` detects changes.
+func TestReleasePinsAndSigns(t *testing.T) {
+	harness.NotInSelfCheck(t)
+	keys := t.TempDir()
+	private, public := filepath.Join(keys, "private.pem"), filepath.Join(keys, "public.pem")
+	command(t, "openssl", "genpkey", "-algorithm", "ed25519", "-out", private)
+	command(t, "openssl", "pkey", "-in", private, "-pubout", "-out", public)
+	t.Setenv("KSTATD_SIGNING_KEY", private)
+	t.Setenv("KSTATD_REGISTRY", "registry.example/team")
+	dir := assemble(t)
+	script := harness.RepoFile("deploy", "release.sh")
+	command(t, script, "verify", dir, public)
+
+	text, err := os.ReadFile(filepath.Join(dir, "images", "kstatd", "index.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := decode[struct{ Manifests []descriptor }](t, text).Manifests[0].Digest
+	packed, err := filepath.Glob(filepath.Join(dir, "release", "kstatd-chart-*.tgz"))
+	if err != nil || len(packed) != 1 {
+		t.Fatal(packed, err)
+	}
+	for _, personality := range []string{"run", "kube-state-metrics", "statsd_exporter"} {
+		for _, o := range parseRoles(t, command(t, harness.Tool(t, "helm"), "template", "r", packed[0], "--kube-version="+helmVersion, "--set=personality="+personality)) {
+			if o.GetKind() == "Deployment" {
+				image := chart{}.of(t, o).container.Image
+				if !strings.HasPrefix(image, "registry.example/team/kstatd:") || !strings.HasSuffix(image, "@"+digest) {
+					t.Errorf("%s: the chart's image is %s, the release's %s", personality, image, digest)
+				}
+			}
+		}
+	}
+	unpacked := t.TempDir()
+	manifests, err := filepath.Glob(filepath.Join(dir, "release", "kstatd-manifests-*.tar.gz"))
+	if err != nil || len(manifests) != 1 {
+		t.Fatal(manifests, err)
+	}
+	command(t, "tar", "--extract", "--gzip", "--strip-components=2", "--file="+manifests[0], "--directory="+unpacked)
+	for _, variant := range []string{".", "autosharding", "daemonset", "node", "node-insecure", "node-processes", "node-walk"} {
+		built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(unpacked, variant))
+		if err != nil {
+			t.Fatalf("%s: %v", variant, err)
+		}
+		text, err := built.AsYaml()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range parseManifests(t, variant, string(text)).workloads(t) {
+			if want := "registry.example/team/kstatd@" + digest; w.container.Image != want {
+				t.Errorf("%s: the image of %s is %s, it should be %s", variant, w.workload, w.container.Image, want)
+			}
+		}
+	}
+
+	fails := func(what string, args ...string) {
+		t.Helper()
+		if out, err := exec.Command(script, append([]string{"verify"}, args...)...).CombinedOutput(); err == nil {
+			t.Errorf("%s: verified\n%s", what, out)
+		}
+	}
+	another := filepath.Join(keys, "another.pem")
+	command(t, "openssl", "genpkey", "-algorithm", "ed25519", "-out", another)
+	command(t, "openssl", "pkey", "-in", another, "-pubout", "-out", another+".pub")
+	fails("another key", dir, another+".pub")
+	sums := filepath.Join(dir, "release", "SHA256SUMS")
+	whole, err := os.ReadFile(sums)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shorter, _ := strings.Cut(string(whole), "\n")
+	if err := os.WriteFile(sums, []byte(shorter), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fails("a checksum less", dir, public)
+	if err := os.WriteFile(sums, whole, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command(t, script, "verify", dir, public)
+	blobs, err := filepath.Glob(filepath.Join(dir, "images", "kstatd", "blobs", "sha256", "*"))
+	if err != nil || len(blobs) == 0 {
+		t.Fatal(blobs, err)
+	}
+	if err := os.WriteFile(blobs[0], []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fails("another image", dir, public)
+}
+
+// TestRelease assembles a release and checks its contents.
 func TestRelease(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	dir := assemble(t)
@@ -121,7 +213,7 @@ func TestRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, _ := entries(t, packed)
-	for _, file := range []string{"kstatd", "LICENSE", "THIRD-PARTY-LICENSES.txt", "kstatd.service", "kstatd.env", "man/kstatd.1", "man/kstatd-render-kube.1", "completions/kstatd.bash", "completions/kstatd.zsh", "completions/kstatd.fish"} {
+	for _, file := range []string{"kstatd", "LICENSE", "THIRD-PARTY-LICENSES.txt", "kstatd.service", "kstatd.env", "memory.conf", "static.yaml", "man/kstatd.1", "man/kstatd-render-kube.1", "completions/kstatd.bash", "completions/kstatd.zsh", "completions/kstatd.fish"} {
 		header := files[name+"/"+file]
 		if header == nil || header.Uid != 0 || (header.Mode&0o111 != 0) != (file == "kstatd") {
 			t.Errorf("%s in the archive: %+v", file, header)
@@ -170,7 +262,7 @@ func TestRelease(t *testing.T) {
 			}
 		}
 	}
-	// What tests, builds and `demo` need is not in what is shipped.
+	// Dependencies of tests, builds and `demo` are not part of the shipped program.
 	for crate, want := range map[string]bool{"tokio": true, "ring": true, "inferno": true, "proptest": false, "criterion": false, "indicatif": false, "kstatd-double": false} {
 		if names[crate] != want {
 			t.Errorf("%s in the list: %v", crate, names[crate])
@@ -232,7 +324,7 @@ func TestRelease(t *testing.T) {
 		}
 	}
 
-	// Whoever assembles it again has the same.
+	// Assembling again yields identical files.
 	again := assemble(t)
 	for _, part := range []string{"release", "images"} {
 		want, got := tree(t, filepath.Join(dir, part)), tree(t, filepath.Join(again, part))

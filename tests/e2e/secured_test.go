@@ -13,16 +13,15 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// secured is a running exporter behind a web configuration, with the files that
-// its clients need.
+// secured is a running exporter with a web configuration, and the files of its clients.
 type secured struct {
 	t               *testing.T
 	dir             string
 	port, telemetry int
 }
 
-// startSecured starts it with a server certificate; more are further lines of the
-// web configuration, where ca.crt is the authority of everybody.
+// startSecured starts it with a server certificate; more are additional lines of the web configuration, where ca.crt
+// is the CA of all certificates.
 func startSecured(t *testing.T, cluster *harness.Cluster, more string, args ...string) *secured {
 	t.Helper()
 	s := &secured{t: t, dir: t.TempDir(), port: harness.FreePort(t), telemetry: harness.FreePort(t)}
@@ -52,7 +51,7 @@ func startSecured(t *testing.T, cluster *harness.Cluster, more string, args ...s
 
 func (s *secured) file(name string) string { return filepath.Join(s.dir, name) }
 
-// run runs a client program; the exit code is part of what it says.
+// run runs a client program; its output includes the exit code.
 func (s *secured) run(stdin, program string, args ...string) (out string, code int) {
 	s.t.Helper()
 	cmd := exec.Command(program, args...)
@@ -64,7 +63,7 @@ func (s *secured) run(stdin, program string, args ...string) (out string, code i
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
-// curl asks for metrics; the status is 000 where there is no answer.
+// curl requests metrics; the status is 000 without a response.
 func (s *secured) curl(port int, args ...string) string {
 	s.t.Helper()
 	out, _ := s.run("", "curl", append([]string{"--silent", "--output", os.DevNull, "--write-out", "%{http_code} %{ssl_verify_result} %{http_version}",
@@ -72,8 +71,7 @@ func (s *secured) curl(port int, args ...string) string {
 	return out
 }
 
-// TestCurlAndOpensslWithClientCertificates: who shows a certificate of the authority
-// is answered, nobody else is.
+// TestCurlAndOpensslWithClientCertificates: only clients with a certificate of the CA are served.
 func TestCurlAndOpensslWithClientCertificates(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	s := startSecured(t, cluster, "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n", "--resources=pods")
@@ -116,10 +114,10 @@ func TestCurlAndOpensslWithClientCertificates(t *testing.T) {
 	}
 }
 
-// TestCurlWithPasswords: users of the web configuration with their passwords, over TLS.
+// TestCurlWithPasswords: basic auth with the users of the web configuration, over TLS.
 func TestCurlWithPasswords(t *testing.T) {
 	cluster := harness.StartCluster(t)
-	// Of the password pw.
+	// The hash of the password pw.
 	const hash = "$2a$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW"
 	s := startSecured(t, cluster, fmt.Sprintf("basic_auth_users: {somebody: %q}\n", hash), "--resources=pods")
 	for _, port := range []int{s.port, s.telemetry} {
@@ -144,8 +142,8 @@ func TestCurlWithPasswords(t *testing.T) {
 	}
 }
 
-// TestPrometheusOverTLSWithToken has a real Prometheus scrape both listeners over
-// TLS with the token of a service account, and with one that may not.
+// TestPrometheusOverTLSWithToken has a real Prometheus scrape both listeners over TLS with the token of a service
+// account, and with one without permission.
 func TestPrometheusOverTLSWithToken(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	cluster.Create("configmaps", configMap(t, "one"))

@@ -14,9 +14,8 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// statsdMappings are the mapping files of the parity test. They keep away from
-// what the reference calls defects of the original: rules that end where a longer
-// one passes, two help texts for one name, references such as $10.
+// statsdMappings are the mapping files of the parity test. They avoid documented defects of the original: rules that
+// end where a longer one continues, two help texts for one name, references such as $10.
 var statsdMappings = []struct{ name, text string }{
 	{"none", ""},
 	{"globs", `
@@ -65,9 +64,8 @@ mappings:
 `},
 }
 
-// lines makes random lines of a seed. Values and rates are dyadic, so that no
-// sum depends on the order of its terms, and what is fatal to the original is
-// left out.
+// lines generates random lines from a seed. Values and rates are dyadic, so that sums do not depend on the order of
+// their terms, and lines that crash the original are excluded.
 type lines struct{ *rand.Rand }
 
 func pick[T any](l lines, from ...T) T { return from[l.IntN(len(from))] }
@@ -183,7 +181,7 @@ func (l lines) line() string {
 		values := []string{l.value(kind), l.value(kind), l.value(kind)}
 		return name + ":" + strings.Join(values, ":") + "|" + kind + rate + tail
 	case 1:
-		// Several samples, and no tag section: one would make them a single sample.
+		// Several samples without a tag section, which would make them a single sample.
 		if !dog {
 			return name + ":" + sample() + ":" + sample()
 		}
@@ -191,7 +189,7 @@ func (l lines) line() string {
 	return name + ":" + sample() + tail
 }
 
-// validUTF8Cut tells that cutting the name did not split a character.
+// validUTF8Cut returns whether truncating the name did not split a character.
 func validUTF8Cut(name string) bool { return strings.ToValidUTF8(name, "?") == name }
 
 func (l lines) malformed() string {
@@ -204,9 +202,8 @@ func (l lines) malformed() string {
 	)
 }
 
-// TestStatsdParity sends the same random stream to both sides over UDP, TCP and
-// a unix datagram socket, and compares the users' series, their types and what
-// the exporters count of themselves.
+// TestStatsdParity sends the same random stream to both sides over UDP, TCP and a unix datagram socket, and compares
+// the users' series, their types and the exporters' own counters.
 func TestStatsdParity(t *testing.T) {
 	for i, mapping := range statsdMappings {
 		t.Run(mapping.name, func(t *testing.T) {
@@ -236,8 +233,8 @@ func TestStatsdParity(t *testing.T) {
 						}
 					}
 				}
-				// The next burst comes when this one is in: the last of several
-				// values of a gauge wins, and nothing may be lost in a socket.
+				// The next burst waits until this one is processed: the last of several values of a gauge wins, and no socket may
+				// lose lines.
 				theirs.WaitOwn("statsd_exporter_lines_total", float64(sent))
 				ours.WaitOwn("statsd_exporter_lines_total", float64(sent))
 			}
@@ -257,7 +254,7 @@ func TestStatsdParity(t *testing.T) {
 	}
 }
 
-// comparedOwn are the self metrics whose values both sides must agree upon.
+// comparedOwn are the own metrics whose values must be equal on both sides.
 var comparedOwn = []string{
 	"statsd_exporter_lines_total", "statsd_exporter_samples_total", "statsd_exporter_sample_errors_total",
 	"statsd_exporter_tags_total", "statsd_exporter_tag_errors_total", "statsd_exporter_events_total",
@@ -322,13 +319,13 @@ func TestStatsdExpiry(t *testing.T) {
 			}
 			return harness.Difference(e.Samples, []string{"keep 1"})
 		})
-		// What comes back starts from zero.
+		// A series that reappears starts from zero.
 		side.SendUDP("unmapped:5|c")
 		side.WaitSeries("unmapped 5")
 	}
 }
 
-// TestStatsdWeb compares the web endpoints that both sides have.
+// TestStatsdWeb compares the common web endpoints.
 func TestStatsdWeb(t *testing.T) {
 	theirs := harness.StartStatsd(t, harness.StatsdExporter(t), "", "--web.enable-lifecycle")
 	ours := harness.StartStatsd(t, harness.OurStatsdExporter(t), "", "--web.enable-lifecycle")
@@ -371,7 +368,7 @@ func TestStatsdWeb(t *testing.T) {
 	}
 }
 
-// withoutHelp drops the lines whose sentences are nobody's contract.
+// withoutHelp drops HELP lines, whose wording may differ.
 func withoutHelp(body string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(body) {
@@ -382,7 +379,7 @@ func withoutHelp(body string) string {
 	return kept.String()
 }
 
-// TestStatsdRelay compares what both sides pass on.
+// TestStatsdRelay compares the relayed lines.
 func TestStatsdRelay(t *testing.T) {
 	type target struct {
 		net.PacketConn

@@ -51,7 +51,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign gives a certificate for localhost and its key, in PEM.
+// sign returns a certificate for localhost and its key, as PEM.
 func (a *authority) sign(t *testing.T, usage x509.ExtKeyUsage) (certificate, key []byte) {
 	t.Helper()
 	a.serial++
@@ -75,7 +75,7 @@ func (a *authority) sign(t *testing.T, usage x509.ExtKeyUsage) (certificate, key
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
 }
 
-// replace puts a file where another is, at once.
+// replace replaces a file atomically.
 func replace(t *testing.T, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
@@ -86,9 +86,8 @@ func replace(t *testing.T, path string, content []byte) {
 	}
 }
 
-// TestCertificatesRotateUnderScrapes changes certificate and key, as one file,
-// again and again while scrapes come on new connections: none of them fails,
-// and the newest certificate is served.
+// TestCertificatesRotateUnderScrapes repeatedly replaces certificate and key, as one file, during scrapes on new
+// connections: none of them fails, and the newest certificate is served.
 func TestCertificatesRotateUnderScrapes(t *testing.T) {
 	cluster := harness.StartCluster(t)
 	ca := newAuthority(t)
@@ -146,7 +145,7 @@ func TestCertificatesRotateUnderScrapes(t *testing.T) {
 		if serial, err := scrape(port); err != nil || serial != want {
 			t.Errorf("certificate %d is served, not %d: %v", serial, want, err)
 		}
-		// Scrapes go on between two changes.
+		// Scrapes continue between two changes.
 		seen := scrapes.Load()
 		harness.Eventually(t, "more scrapes", func() error {
 			if t.Failed() || scrapes.Load() >= seen+4 {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestDemo shows live metrics of both sides, all of them valid, and ends cleanly.
+// TestDemo exposes valid live metrics of both sides, and ends cleanly.
 func TestDemo(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	web, telemetry, statsd := harness.FreePort(t), harness.FreePort(t), harness.FreePort(t)
@@ -66,8 +66,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestRenderEqualsScrape: what `render kube` prints of the objects in a cluster is
-// what a scrape of that cluster has.
+// TestRenderEqualsScrape: the output of `render kube` for the objects of a cluster equals a scrape of that cluster.
 func TestRenderEqualsScrape(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	cluster := harness.StartCluster(t)
@@ -92,7 +91,7 @@ func TestRenderEqualsScrape(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := func(e harness.Exposition) []string {
-		// The cluster has objects of its own; those of the test are named after their kind.
+		// The cluster has its own objects; those of the test are named after their kind.
 		return slices.DeleteFunc(slices.Clone(e.Samples), func(line string) bool {
 			return !slices.ContainsFunc(resources, func(r string) bool { return strings.Contains(line, `"e2e-`+r+`"`) })
 		})
@@ -109,8 +108,7 @@ func TestRenderEqualsScrape(t *testing.T) {
 	}
 }
 
-// TestRenderStatsd compares `render statsd` with the exporter's own answer to the
-// same lines.
+// TestRenderStatsd compares `render statsd` with the exporter's exposition of the same lines.
 func TestRenderStatsd(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	const lines = "web.a.requests.200:3|c\nweb.a.latency:125:250|ms\nlevel:4|g\nlevel:+2|g\nhits:1|c|#code:200\nbad\n"
@@ -135,8 +133,7 @@ func TestRenderStatsd(t *testing.T) {
 	})
 }
 
-// TestRunWithoutCluster: `kstatd run` without any Kubernetes configuration serves
-// StatsD alone and says so.
+// TestRunWithoutCluster: `kstatd run` without any Kubernetes configuration serves only StatsD and logs that.
 func TestRunWithoutCluster(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	network, image := harness.NewNetwork(t), harness.NewImage(t)
@@ -165,7 +162,7 @@ func TestRunWithoutCluster(t *testing.T) {
 	})
 }
 
-// TestCheckConfig prints every problem with its place.
+// TestCheckConfig prints every problem with line and column.
 func TestCheckConfig(t *testing.T) {
 	harness.NotInSelfCheck(t)
 	path := filepath.Join(t.TempDir(), "mapping.yaml")

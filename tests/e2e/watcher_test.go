@@ -12,20 +12,20 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// record is what was true of a kind, moment after moment.
+// record is the history of a kind's true states.
 type record struct {
 	mu      sync.Mutex
 	names   map[string]bool
 	moments []moment
-	// givenUp tells that nothing at all is a right answer too.
+	// givenUp is true if an empty exposition is correct too.
 	givenUp bool
 }
 
-// moment is a state. It is true from a request on that is being answered, and
-// nothing else is after the answer.
+// moment is a state. It is valid from the start of a request that creates it, and the only valid one after the
+// response.
 type moment struct {
 	state string
-	// answered is zero while the request is under way.
+	// answered is zero while the request is in progress.
 	answered time.Time
 }
 
@@ -38,7 +38,7 @@ func stateOf(names []string) string {
 	return strings.Join(names, " ")
 }
 
-// becomes notes a state that a request is about to make, with what makes it.
+// becomes records a state that a request is about to create, and makes the request.
 func (r *record) becomes(change func(map[string]bool), request func()) {
 	r.mu.Lock()
 	change(r.names)
@@ -51,22 +51,21 @@ func (r *record) becomes(change func(map[string]bool), request func()) {
 	r.mu.Unlock()
 }
 
-// present are the names there are.
+// present are the existing names.
 func (r *record) present() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Sorted(maps.Keys(r.names))
 }
 
-// giveUp says whether showing nothing is right, as what is may not be seen.
+// giveUp sets whether an empty exposition is correct, because the kind may not be listed.
 func (r *record) giveUp(may bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.givenUp = may
 }
 
-// place is the moment at which a state was true, not before `after` unless there is no
-// such, and for how long it had not been true at a time.
+// place returns the index of a matching state, not before `after` if possible, and for how long it had been outdated.
 func (r *record) place(state string, after int, at time.Time) (place int, old time.Duration, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +93,7 @@ func (r *record) place(state string, after int, at time.Time) (place int, old ti
 	return place, old, true
 }
 
-// watcher scrapes an exporter all the while and holds each answer against what was true.
+// watcher scrapes an exporter continuously and compares each response with the true states.
 type watcher struct {
 	exporter *harness.KubeExporter
 	kinds    []*historyKind
@@ -106,12 +105,12 @@ type watcher struct {
 	seen   sightings
 }
 
-// sightings are what was seen since they were asked for last.
+// sightings are the observations since the last call of take.
 type sightings struct {
 	scrapes int
-	// oldest is the longest time for which something that was shown had not been true.
+	// oldest is the longest time for which an exposed state had been outdated.
 	oldest time.Duration
-	// wrong are answers that were never true, or earlier than one before, or none.
+	// wrong are responses that were never true, or older than an earlier one, and failures.
 	wrong []string
 }
 
@@ -175,7 +174,7 @@ func (w *watcher) look() {
 	}
 }
 
-// take gives what was seen, and begins anew.
+// take returns the observations and resets them.
 func (w *watcher) take() sightings {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"kstatd/e2e/harness"
 )
 
-// over is a way for history.start: programs with this kubeconfig alone.
+// over is an argument for history.start: programs with only this kubeconfig.
 func over(kubeconfig string) func(harness.Program) (harness.Program, []string, *harness.Proxy) {
 	return func(p harness.Program) (harness.Program, []string, *harness.Proxy) {
 		return p, []string{"--kubeconfig=" + kubeconfig}, nil
@@ -21,9 +21,8 @@ func over(kubeconfig string) func(harness.Program) (harness.Program, []string, *
 
 var adminToken = fmt.Sprintf("token: %q", harness.AdminToken)
 
-// TestNameStopsResolving: while the name of the API server is unknown or nobody tells
-// where it is, what was known stands; when it is known again, also elsewhere, everything
-// is as it is there.
+// TestNameStopsResolving: while the API server's name cannot be resolved, the last state stays; when it resolves
+// again, also to another address, the exposition is current.
 func TestNameStopsResolving(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	cluster := harness.StartCluster(t)
@@ -31,7 +30,7 @@ func TestNameStopsResolving(t *testing.T) {
 	names := harness.StartNameServer(t, "127.0.0.1")
 	port := harness.FreePort(t)
 	here := harness.StartPassage(t, cluster, "127.0.0.1", port)
-	// A name of the server's certificate.
+	// A name in the server's certificate.
 	config := kubeconfig(t, cluster, fmt.Sprintf("https://kubernetes.default.svc:%d", port), "", adminToken)
 	h.start(t, func(p harness.Program) (harness.Program, []string, *harness.Proxy) {
 		return names.For(p), []string{"--kubeconfig=" + config}, nil
@@ -61,8 +60,8 @@ func TestNameStopsResolving(t *testing.T) {
 	h.isTrue(t, "the name leads elsewhere")
 }
 
-// TestAuthorityRotates: an API server that comes back with a certificate of another
-// authority is believed as soon as the file with authorities says so.
+// TestAuthorityRotates: an API server with a certificate of a new CA is trusted as soon as the CA file has been
+// updated.
 func TestAuthorityRotates(t *testing.T) {
 	t.Parallel() // it waits for the outage to end
 	cluster := harness.StartCluster(t)
@@ -79,8 +78,8 @@ func TestAuthorityRotates(t *testing.T) {
 	h.isTrue(t, "the authority was exchanged")
 }
 
-// TestKindForbidden: the objects of a kind that may not be listed any more go after the
-// time that a flag says, all others are what they are, and it is there again when it may be.
+// TestKindForbidden: the objects of a kind that may no longer be listed are dropped after the configured time, all
+// others are unaffected, and the kind returns with its permission.
 func TestKindForbidden(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	cluster := harness.StartCluster(t)
@@ -103,7 +102,7 @@ func TestKindForbidden(t *testing.T) {
 	may := func(resources string) {
 		patch := harness.Object(t, "rules: "+rules(resources)).Object
 		cluster.Patch("clusterroles", harness.Object(t, "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: history}}"), patch)
-		// A watch goes on with the rights that it began with.
+		// An open watch keeps the permissions that it started with.
 		way.Cut()
 	}
 	record := h.kinds[secrets].record
@@ -139,8 +138,8 @@ func TestKindForbidden(t *testing.T) {
 	record.giveUp(false)
 }
 
-// TestClockJumps: whatever the clock of a node says, what is shown is what the cluster
-// is; where it says that the server's certificate is not good yet, that is so when it is right again.
+// TestClockJumps: whatever the node's clock shows, the exposition equals the cluster; if the clock is before the
+// validity of the server's certificate, as soon as it is right again.
 func TestClockJumps(t *testing.T) {
 	t.Parallel() // it waits most of its time
 	cluster := harness.StartCluster(t)
@@ -153,7 +152,7 @@ func TestClockJumps(t *testing.T) {
 		}
 		way.Cut()
 	}
-	// The certificates begin an hour before the server does, and last a year.
+	// The certificates are valid from an hour before the server's start, for a year.
 	for _, wrong := range []time.Duration{time.Hour, -30 * time.Minute, 100 * 24 * time.Hour, 0} {
 		jump(wrong)
 		h.changeFor(t, 2*time.Second)
@@ -161,7 +160,7 @@ func TestClockJumps(t *testing.T) {
 		harness.Eventually(t, "it says the wrong time", func() error { return saysTime(h.ours(), time.Now().Add(wrong)) })
 	}
 	jump(-48 * time.Hour)
-	// A server that was started anew knows no session that could be resumed without a look at its certificate.
+	// A restarted server cannot resume a TLS session without verifying its certificate.
 	cluster.Crash()
 	cluster.Start()
 	harness.WaitStatus(t, h.ours().Process, h.ours().Base+"/livez", 503)
@@ -170,7 +169,7 @@ func TestClockJumps(t *testing.T) {
 	h.isTrue(t, "the certificate was not good yet")
 }
 
-// saysTime tells whether an exporter heard of something at this time, as it says.
+// saysTime checks that an exporter reports a response of the server at this time.
 func saysTime(s *side, about time.Time) error {
 	e, err := harness.Scrape(s.Telemetry+"/metrics", harness.Text)
 	if err != nil {

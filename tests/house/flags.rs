@@ -1,14 +1,14 @@
-//! The rows of the tables of flags, and whether anything reads what they set.
+//! The rows of the flag tables, and whether the code reads their fields.
 
 use std::path::Path;
 
-/// The tables, as paths below `src`.
+/// The tables, relative to `src`.
 const TABLES: [&str; 2] = ["cli/kube_args.rs", "cli/statsd_flags.rs"];
 
-/// Rooms that know the fields.
+/// Rooms that may read the fields.
 const READERS: [&str; 3] = ["app", "cli", "tools"];
 
-/// Flags that the grammars answer themselves.
+/// Flags handled by the grammars themselves.
 const ANSWERED: [&str; 1] = ["help"];
 
 pub struct Row {
@@ -16,12 +16,12 @@ pub struct Row {
     pub field: String,
     pub name: String,
     pub help: String,
-    /// Whether something outside of the tables reads the field.
+    /// True if code outside of the tables reads the field.
     pub is_read: bool,
 }
 
 impl Row {
-    pub fn says_that_it_has_no_effect(&self) -> bool {
+    pub fn is_without_effect(&self) -> bool {
         self.help.starts_with("Accepted for compatibility")
             || ANSWERED.contains(&self.name.as_str())
     }
@@ -52,7 +52,7 @@ pub fn rows(root: &Path) -> Vec<Row> {
     rows
 }
 
-/// Whether a text has `.field` as a whole word.
+/// Returns whether a text contains `.field` as a whole word.
 fn reads(text: &str, field: &str) -> bool {
     text.match_indices(&format!(".{field}")).any(|(at, found)| {
         let behind = text[at + found.len()..].chars().next();

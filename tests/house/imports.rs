@@ -1,4 +1,4 @@
-//! Which file of a crate names what of which other file: every `use` and every path, tests left out.
+//! The imports between the files of a crate: every `use` and every path, except in tests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,23 +6,23 @@ use std::path::Path;
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
-/// `from` names something that is in `to`; both are paths below `src`.
+/// The file `from` refers to an item in the file `to`; both are relative to `src`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
     pub from: String,
     pub to: String,
-    /// As it is written.
+    /// The path as written.
     pub path: String,
 }
 
-/// A module's path from the root of the crate.
+/// A module path from the crate root.
 type Module = Vec<String>;
 
-/// All imports of the crate whose sources are in `src`, in order, without those of test modules.
+/// Returns all imports of the crate in `src`, sorted, except those of test modules.
 pub fn imports(src: &Path) -> Vec<Import> {
     let mut files = BTreeMap::new();
     collect(src, src, &mut files);
-    // Modules of which the parent says that they are for tests.
+    // Modules that their parent declares for tests.
     let mut tests = Vec::new();
     let mut parsed = BTreeMap::new();
     for (module, file) in &files {
@@ -54,7 +54,8 @@ pub fn imports(src: &Path) -> Vec<Import> {
     found
 }
 
-/// Files below `src` that no module declares, so that nothing compiles them; each with the file that could.
+/// Returns the files below `src` that no module declares and that are thus not compiled, each with the file that
+/// could declare it.
 pub fn undeclared(src: &Path) -> Vec<(String, String)> {
     let mut files = BTreeMap::new();
     collect(src, src, &mut files);
@@ -95,7 +96,7 @@ fn collect(src: &Path, folder: &Path, files: &mut BTreeMap<Module, String>) {
     }
 }
 
-/// Also what is there for fuzz targets alone.
+/// Includes items for fuzz targets only.
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     let is_of_tests = |condition: &str| matches!(condition, "test" | "fuzzing");
     attributes.iter().any(|attribute| {
@@ -106,15 +107,15 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
 
 struct Reader<'a> {
     files: &'a BTreeMap<Module, String>,
-    /// The module that is the file.
+    /// The module of the file.
     file: &'a Module,
-    /// The module within it.
+    /// The module within the file.
     inner: Module,
     found: &'a mut Vec<Import>,
 }
 
 impl Reader<'_> {
-    /// Notes the file that a path leads to, if it leads to one of this crate.
+    /// Records the file of a path that refers to this crate.
     fn note(&mut self, path: &[String]) {
         let Some((mut at, rest)) = self.begin(path) else { return };
         for name in rest {
@@ -133,15 +134,15 @@ impl Reader<'_> {
         }
     }
 
-    /// The module at which a path begins, and the rest of it.
+    /// Returns the module at the start of a path, and the rest of the path.
     fn begin<'p>(&self, path: &'p [String]) -> Option<(Module, &'p [String])> {
         match path.first()?.as_str() {
             "crate" => Some((Module::new(), &path[1..])),
-            "self" => Some((self.real(&self.inner), &path[1..])),
+            "self" => Some((self.file_module(&self.inner), &path[1..])),
             "super" => {
                 let ups = path.iter().take_while(|name| *name == "super").count();
                 let base = self.inner.len().checked_sub(ups)?;
-                Some((self.real(&self.inner[..base]), &path[ups..]))
+                Some((self.file_module(&self.inner[..base]), &path[ups..]))
             }
             first => {
                 let child = [self.inner.clone(), vec![first.to_owned()]].concat();
@@ -150,8 +151,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A module that has a file; those inside a file are that file's.
-    fn real(&self, module: &[String]) -> Module {
+    /// Returns the module whose file contains a module; inline modules belong to their file.
+    fn file_module(&self, module: &[String]) -> Module {
         if module.len() >= self.file.len() { self.file.clone() } else { module.to_vec() }
     }
 
@@ -179,7 +180,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Paths in what a macro is given: names with `::` between them.
+    /// Records paths in macro arguments: names joined by `::`.
     fn note_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -253,6 +254,6 @@ impl<'ast> Visit<'ast> for Reader<'_> {
         visit::visit_macro(self, call);
     }
 
-    // `pub(in crate::x)` and `pub(super)` name no import.
+    // `pub(in crate::x)` and `pub(super)` are not imports.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 }

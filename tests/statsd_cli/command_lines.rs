@@ -1,6 +1,6 @@
-//! Recorded command lines: each is run, and ends or serves as the original's did.
+//! Replays recorded command lines; each must exit or serve as in statsd_exporter.
 //!
-//! What the original does and nobody wants (`quirk`) is listed in [`instead`], with what happens here.
+//! [`instead`] lists the outcomes of cases marked `quirk`, which record defects of statsd_exporter.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
@@ -11,13 +11,13 @@ use crate::NAME;
 use crate::common::{Program, request, run, until};
 use crate::recorded::{data, each, expect, of_kind, strings};
 
-/// The outcome of a command line that crashes the original.
+/// The outcome of a command line that crashes statsd_exporter.
 enum Instead {
-    /// A usage error that names this.
+    /// A usage error with this text.
     Refused(&'static str),
-    /// It works.
+    /// The program starts.
     Runs,
-    /// It works and is done.
+    /// The program runs and exits.
     Done,
 }
 
@@ -41,7 +41,7 @@ fn instead(name: &str) -> Option<Instead> {
     })
 }
 
-/// A part of the message for each class of failure; the texts are ours.
+/// Returns a part of the message for each class of error. The texts are ours.
 fn part_of_class(class: &str) -> &'static str {
     match class {
         "unknown_flag" => "unknown ",
@@ -68,7 +68,7 @@ fn part_of_class(class: &str) -> &'static str {
     }
 }
 
-/// What a case needs beside its arguments.
+/// The environment of a case beside its arguments.
 struct Scene {
     dir: tempfile::TempDir,
     _busy: Option<(TcpListener, UdpSocket)>,
@@ -162,7 +162,7 @@ fn refused(scene: &Scene, part: &str) -> Result<(), String> {
 fn runs(case: &Value, scene: &Scene) -> Result<(), String> {
     let mut program = Program::start(NAME, &scene.args);
     if program.try_line(&["Accepting Prometheus Requests"]).is_none() {
-        // Some cases switch the level of this line off; those answer over HTTP or wait for a signal.
+        // Some cases hide this line with a log level; those answer over HTTP or wait for a signal.
         let quiet = scene.args.iter().any(|arg| arg.starts_with("--log.level="));
         expect(&format!("starts: {:?}", program.log()), quiet, true)?;
     }
@@ -187,14 +187,14 @@ fn runs(case: &Value, scene: &Scene) -> Result<(), String> {
 fn command_lines() {
     let files = of_kind("files").remove(0);
     let mut cases = of_kind("cli");
-    // These bind the default ports of the host, which another test may have.
+    // These bind default ports, which another test may use.
     let defaults = ["flag/double-dash-empty"];
     cases.retain(|case| !case["name"].as_str().is_some_and(|name| defaults.contains(&name)));
-    // docs/compatibility.md: kstatd has this flag, the original has not.
+    // docs/compatibility.md: statsd_exporter does not have this flag.
     let added = ["flag/web-config-file"];
     cases.retain(|case| !case["name"].as_str().is_some_and(|name| added.contains(&name)));
     let quiet = |case: &Value| {
-        // Without the line that says that it listens there is nothing to wait for.
+        // Without the line about listening there is nothing to wait for.
         matches!(case["name"].as_str(), Some("log.level/warn" | "log.level/error"))
     };
     cases.retain(|case| !quiet(case));

@@ -1,4 +1,4 @@
-//! A running exporter, and what can be asked of it.
+//! A running exporter and requests to it.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ impl Exporter {
         line.trim().parse().ok()
     }
 
-    /// The samples that clients sent.
+    /// Returns the samples sent by clients.
     pub fn user_series(&self) -> BTreeSet<String> {
         let own = ["statsd_", "process_", "promhttp_", "#"];
         let text = get(self.web, "/metrics").text();

@@ -1,4 +1,4 @@
-//! The recorded cases of statsd_exporter, and how they are gone through.
+//! The recorded cases of statsd_exporter.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-/// Programs running at a time.
+/// The maximum number of programs running at once.
 const PARALLEL: usize = 4;
 
 pub fn data() -> Vec<Value> {
@@ -26,7 +26,7 @@ pub fn strings(value: &Value) -> Vec<String> {
     list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Runs `check` on every case, several at a time, and reports every failure.
+/// Runs `check` on every case in parallel and reports every failure.
 pub fn each(cases: &[Value], check: impl Fn(&Value) -> Result<(), String> + Sync) {
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
-//! Readers of what a scrape gives: validity of the text formats, and the protobuf messages.
+//! Parsers of scrapes: validity of the text formats, and the protobuf messages.
 //!
-//! They are written against the format documents, not against the code under test.
+//! They follow the format specifications, not the code under test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ fn parse_sample(line: &str) -> Result<Sample, String> {
     Ok((name.to_owned(), labels, value))
 }
 
-/// One family as written.
+/// One family as printed.
 struct Family {
     name: String,
     kind: String,
@@ -164,7 +164,7 @@ fn check_buckets(family: &Family) -> Result<(), String> {
         }
         let ascend =
             buckets.windows(2).all(|pair| !(pair[0].0 >= pair[1].0) && pair[0].1 <= pair[1].1);
-        // A NaN bound is legal in the original and has no place in the order.
+        // A NaN bound is valid in the original and has no place in the order.
         if !ascend && buckets.iter().all(|bucket| !bucket.0.is_nan()) {
             return Err(format!("buckets of {} do not ascend: {buckets:?}", family.name));
         }
@@ -172,14 +172,14 @@ fn check_buckets(family: &Family) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a body is valid text 0.0.4, families sorted by name.
+/// Checks that a body is valid text 0.0.4 with families sorted by name.
 pub fn check_text(text: &str) -> Result<(), String> {
     let families = check(text, false)?;
     let names: Vec<_> = families.iter().map(|family| &family.name).collect();
     if !names.is_sorted() {
         return Err(format!("families are not sorted: {names:?}"));
     }
-    // Sample names of different families must not meet either.
+    // Sample names of different families must not collide either.
     let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
     for family in &families {
         for (name, _, _) in &family.samples {
@@ -192,7 +192,7 @@ pub fn check_text(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A `# HELP` of OpenMetrics: quotes are escaped, as in label values.
+/// Checks a `# HELP` line of OpenMetrics: quotes are escaped, as in label values.
 fn check_help(line: &str) -> Result<(), String> {
     let mut characters = line.chars();
     while let Some(character) = characters.next() {
@@ -208,7 +208,7 @@ fn check_help(line: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The series of one metric stand together.
+/// Checks that the series of one metric are adjacent.
 fn check_groups(family: &Family) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     let mut present = None;
@@ -230,7 +230,8 @@ fn check_groups(family: &Family) -> Result<(), String> {
     Ok(())
 }
 
-/// What a histogram of OpenMetrics may say of its sum: with buckets below 0 nothing, else all or nothing with its count.
+/// Checks the sum of an OpenMetrics histogram: absent with buckets below 0, otherwise present together with its
+/// count.
 fn check_sums(family: &Family) -> Result<(), String> {
     type Parts = (bool, bool, bool);
     let mut metrics: BTreeMap<Vec<&(String, String)>, Parts> = BTreeMap::new();
@@ -262,8 +263,8 @@ fn check_sums(family: &Family) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a body is valid OpenMetrics, but for the trailer that the server adds. The rules are those of the format's
-/// text and of `prometheus_client.openmetrics.parser`, its reference implementation.
+/// Checks that a body is valid OpenMetrics, except for the trailer, which the server adds. The rules are those of the
+/// specification and of `prometheus_client.openmetrics.parser`, its reference implementation.
 pub fn check_open_metrics(text: &str) -> Result<(), String> {
     let families = check(text, true)?;
     text.lines().filter_map(|line| line.strip_prefix("# HELP ")).try_for_each(check_help)?;
@@ -431,7 +432,7 @@ struct SpanMessage {
     length: Option<u32>,
 }
 
-/// A histogram in the words of the recording. Numbers are texts, so that NaN equals NaN.
+/// A histogram in the form of the recording. Numbers are texts, so that NaN equals NaN.
 #[derive(Debug, PartialEq)]
 pub struct Histogram {
     name: String,
@@ -542,7 +543,7 @@ fn messages(mut body: &[u8]) -> Vec<MetricFamily> {
     families
 }
 
-/// The users' histograms of a protobuf body.
+/// Returns the users' histograms of a protobuf body.
 pub fn histograms(body: &[u8]) -> Vec<Histogram> {
     messages(body)
         .into_iter()
@@ -556,14 +557,14 @@ pub fn histograms(body: &[u8]) -> Vec<Histogram> {
         .collect()
 }
 
-/// A sample in a form both formats can be brought into: name and labels, bounds as plain numbers.
+/// Returns a key for a sample that is the same in both formats: name and labels, bounds as plain numbers.
 fn key<'a>(name: &str, labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let labels: Vec<_> = labels.map(|(name, value)| format!("{name}={value:?}")).collect();
     format!("{name}{{{}}}", labels.join(","))
 }
 
-/// The value of a label as a number that is written alike in every format, if it is a bound. Families of type `unknown`
-/// have such labels too: they are what an observer was, or were sent with them.
+/// Returns the value of a bound label in the same notation for every format. Families of type `unknown` have such
+/// labels too, from an observer or from their sender.
 fn plain_bound(label: &str, value: &str) -> String {
     match value.parse::<f64>() {
         Ok(number) if label == "quantile" || label == "le" => number.to_string(),
@@ -571,7 +572,7 @@ fn plain_bound(label: &str, value: &str) -> String {
     }
 }
 
-/// Every sample of a text body in either format.
+/// Returns every sample of a text body in either format.
 pub fn text_samples(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut out = BTreeMap::new();
     for family in families(text)? {
@@ -590,7 +591,7 @@ pub fn text_samples(text: &str) -> Result<BTreeMap<String, String>, String> {
     Ok(out)
 }
 
-/// Every sample of a protobuf body.
+/// Returns every sample of a protobuf body.
 pub fn protobuf_samples(body: &[u8]) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     for family in messages(body) {
@@ -606,7 +607,7 @@ pub fn protobuf_samples(body: &[u8]) -> BTreeMap<String, String> {
                 let labels = labels.iter().map(|(name, value)| (*name, value.as_str()));
                 let bound = bound.iter().map(|(name, value)| (*name, value.as_str()));
                 let name = format!("{}{suffix}", family.name());
-                // Text knows one zero.
+                // The text formats have one zero.
                 out.insert(key(&name, labels.chain(bound)), (value + 0.0).to_string());
             };
             if let Some(single) = metric.gauge.as_ref().or(metric.counter.as_ref()) {

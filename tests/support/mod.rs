@@ -3,7 +3,7 @@
 
 pub mod exposition;
 
-/// The bytes of a recorded line: text, or base64 behind `b64:`.
+/// Returns the bytes of a recorded line: text, or base64 after `b64:`.
 pub fn bytes(line: &str) -> Vec<u8> {
     match line.strip_prefix("b64:") {
         Some(encoded) => base64(encoded),

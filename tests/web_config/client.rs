@@ -1,4 +1,4 @@
-//! A client that sees what the recorded cases tell: alerts, the moment of a failure, what was negotiated.
+//! A client that observes the recorded facts: alerts, the phase of a failure, negotiated parameters.
 
 use std::error::Error;
 use std::io;
@@ -18,42 +18,37 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
-use tokio_rustls::rustls::pki_types::{
-    CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject,
-};
-use tokio_rustls::rustls::{
-    self, AlertDescription, ClientConfig, DigitallySignedStruct, ProtocolVersion, SignatureScheme,
-    version,
-};
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, pem::PemObject};
+use tokio_rustls::rustls::{self, AlertDescription, ClientConfig, ProtocolVersion, version};
+
+#[path = "../common/any_certificate.rs"]
+mod any_certificate;
 
 use super::pki::Pki;
 
-/// What no case needs longer than.
+/// Longer than any case takes.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A connection that requests can be sent on.
+/// A connection for requests.
 pub struct Connection {
     sender: Sender,
-    /// What drives it, and knows why it ended.
+    /// The task that drives it; it returns the reason for the end.
     task: Option<JoinHandle<Result<(), hyper::Error>>>,
-    heard: Heard,
-    /// What is known of it since its beginning.
+    heard: RecordedAlert,
+    /// Facts observed since it was opened.
     facts: Map<String, Value>,
 }
 
-/// A stream that keeps in mind which alert came over it: HTTP/2 passes on that something failed, not what.
-struct Attentive {
+/// A stream that records alerts: HTTP/2 reports only that a connection failed.
+struct AlertRecorder {
     stream: TlsStream<TcpStream>,
-    alert: Heard,
+    alert: RecordedAlert,
 }
 
-type Heard = Arc<Mutex<Option<AlertDescription>>>;
+type RecordedAlert = Arc<Mutex<Option<AlertDescription>>>;
 
-impl Attentive {
+impl AlertRecorder {
     fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(error)) = &result
             && let Some(inner) = error.get_ref()
@@ -65,7 +60,7 @@ impl Attentive {
     }
 }
 
-impl AsyncRead for Attentive {
+impl AsyncRead for AlertRecorder {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -76,7 +71,7 @@ impl AsyncRead for Attentive {
     }
 }
 
-impl AsyncWrite for Attentive {
+impl AsyncWrite for AlertRecorder {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -102,50 +97,11 @@ enum Sender {
     Many(http2::SendRequest<Empty<Bytes>>),
 }
 
-/// A client here cannot do what rustls refuses on purpose.
+/// A probe that rustls deliberately does not support.
 #[derive(Debug)]
-pub struct Unable;
+pub struct Unsupported;
 
-/// Takes every certificate: which one it was is what is asked.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ring::default_provider().signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// OpenSSL's names, IANA's numbers.
+/// OpenSSL's names and IANA's numbers.
 const SUITES: [(&str, u16); 13] = [
     ("ECDHE-ECDSA-AES128-GCM-SHA256", 0xc02b),
     ("ECDHE-ECDSA-AES256-GCM-SHA384", 0xc02c),
@@ -165,7 +121,7 @@ const SUITES: [(&str, u16); 13] = [
 const GROUPS: [(&str, u16); 5] =
     [("P-256", 23), ("P-384", 24), ("P-521", 25), ("X25519", 29), ("X448", 30)];
 
-/// What a TLS client of a probe offers.
+/// The TLS parameters that a probe offers.
 struct Offer {
     min: u8,
     max: u8,
@@ -190,7 +146,7 @@ impl Offer {
         let alpn = request.get("alpn").map(strings);
         let suites = request["ciphers"].as_str().filter(|list| *list != "ALL");
         let groups = request.get("curves").map(strings);
-        // As recorded: a probe of curves speaks no protocol.
+        // As recorded: a probe of curves offers no protocol.
         let usual = if groups.is_some() { vec![] } else { vec!["h2".into(), "http/1.1".into()] };
         Self {
             min: version("tls_min", "TLS12"),
@@ -207,22 +163,24 @@ fn strings(list: &Value) -> Vec<String> {
     items.map(|item| item.as_str().expect("text").to_owned()).collect()
 }
 
-/// How a connection came about, or did not.
-pub enum Reached {
+/// The result of connecting.
+// One of the programs that share this file uses only connections.
+#[allow(dead_code)]
+pub enum ConnectOutcome {
     Connection(Box<Connection>),
     Failure(Map<String, Value>),
 }
 
-/// Connects as a probe wants it. `succeeds` is whether the original let it in.
+/// Connects with the parameters of a probe. `succeeds` is true if the original accepted it.
 pub async fn connect(
     address: SocketAddr,
     request: &Value,
     pki: &Pki,
     succeeds: bool,
-) -> Result<Reached, Unable> {
+) -> Result<ConnectOutcome, Unsupported> {
     let socket = TcpStream::connect(address).await.expect("connect");
     if request["scheme"] == "http" {
-        return Ok(Reached::Connection(Box::new(plain(socket).await)));
+        return Ok(ConnectOutcome::Connection(Box::new(plain(socket).await)));
     }
     let offer = Offer::of(request);
     let provider = ring::default_provider();
@@ -237,16 +195,16 @@ pub async fn connect(
     if !all_known {
         if succeeds {
             // TLS 1.1, CBC and P-521.
-            return Err(Unable);
+            return Err(Unsupported);
         }
-        return Ok(Reached::Failure(by_hand(socket, &offer).await));
+        return Ok(ConnectOutcome::Failure(raw_handshake(socket, &offer).await));
     }
     let config = config(&offer, request, provider, pki);
-    let name = ServerName::try_from("localhost").expect("name");
+    let name = any_certificate::server_name();
     let handshake = TlsConnector::from(Arc::new(config)).connect(name, socket);
     let stream = match tokio::time::timeout(DEADLINE, handshake).await.expect("in time") {
         Ok(stream) => stream,
-        Err(error) => return Ok(Reached::Failure(failure(&error, "handshake"))),
+        Err(error) => return Ok(ConnectOutcome::Failure(failure(&error, "handshake"))),
     };
     let session = stream.get_ref().1;
     let mut facts = Map::new();
@@ -276,26 +234,31 @@ pub async fn connect(
     ] {
         facts.insert(key.to_owned(), value);
     }
-    let heard = Heard::default();
-    let io = TokioIo::new(Attentive { stream, alert: Arc::clone(&heard) });
+    let heard = RecordedAlert::default();
+    let io = TokioIo::new(AlertRecorder { stream, alert: Arc::clone(&heard) });
     let (sender, task) = if is_http2 {
         let begun = http2::handshake(TokioExecutor::new(), io).await;
         let (sender, connection) = match begun {
             Ok(begun) => begun,
-            Err(error) => return Ok(Reached::Failure(late(&error, &heard, facts))),
+            Err(error) => return Ok(ConnectOutcome::Failure(late(&error, &heard, facts))),
         };
         (Sender::Many(sender), tokio::spawn(connection))
     } else {
         let (sender, connection) = http1::handshake(io).await.expect("HTTP/1");
         (Sender::One(sender), tokio::spawn(connection))
     };
-    Ok(Reached::Connection(Box::new(Connection { sender, task: Some(task), heard, facts })))
+    Ok(ConnectOutcome::Connection(Box::new(Connection { sender, task: Some(task), heard, facts })))
 }
 
 async fn plain(socket: TcpStream) -> Connection {
     let (sender, connection) = http1::handshake(TokioIo::new(socket)).await.expect("HTTP/1");
     let task = Some(tokio::spawn(connection));
-    Connection { sender: Sender::One(sender), task, heard: Heard::default(), facts: Map::new() }
+    Connection {
+        sender: Sender::One(sender),
+        task,
+        heard: RecordedAlert::default(),
+        facts: Map::new(),
+    }
 }
 
 fn config(offer: &Offer, request: &Value, mut provider: CryptoProvider, pki: &Pki) -> ClientConfig {
@@ -317,11 +280,7 @@ fn config(offer: &Offer, request: &Value, mut provider: CryptoProvider, pki: &Pk
         .filter(|(number, _)| (offer.min..=offer.max).contains(number))
         .map(|(_, version)| version)
         .collect();
-    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&versions)
-        .expect("versions")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody));
+    let builder = any_certificate::client(provider, &versions);
     let mut config = match request["client_cert"].as_str() {
         Some(name) => {
             let chain = vec![pki.first_certificate(&format!("{name}.crt")).into()];
@@ -334,8 +293,8 @@ fn config(offer: &Offer, request: &Value, mut provider: CryptoProvider, pki: &Pk
     config
 }
 
-/// Offers what the TLS library does not have, and sees the refusal.
-async fn by_hand(mut socket: TcpStream, offer: &Offer) -> Map<String, Value> {
+/// Offers parameters that the TLS library does not support, and reads the refusal.
+async fn raw_handshake(mut socket: TcpStream, offer: &Offer) -> Map<String, Value> {
     fn with_length(bytes: &[u8]) -> Vec<u8> {
         [&u16::try_from(bytes.len()).expect("short").to_be_bytes()[..], bytes].concat()
     }
@@ -419,13 +378,13 @@ fn failure(error: &(dyn Error + 'static), at: &str) -> Map<String, Value> {
     Map::from_iter([("failure".into(), json!("closed")), ("at".into(), json!(at))])
 }
 
-/// A failure after the client was done with its side of the handshake.
+/// Describes a failure after the client's part of the handshake was complete.
 fn late(
     error: &(dyn Error + 'static),
-    heard: &Heard,
+    heard: &RecordedAlert,
     facts: Map<String, Value>,
 ) -> Map<String, Value> {
-    // Until TLS 1.2 the client waits for the server.
+    // Up to TLS 1.2 the client waits for the server.
     let at = if facts["old"] == json!(true) { "handshake" } else { "after_handshake" };
     let mut seen = facts;
     let heard = *heard.lock().expect("lock");
@@ -434,7 +393,7 @@ fn late(
 }
 
 impl Connection {
-    /// Sends a request, and tells what came of it.
+    /// Sends a request and returns the observed facts.
     pub async fn send(&mut self, request: &Value) -> Map<String, Value> {
         let path = request["path"].as_str().unwrap_or("/healthz");
         let is_http2 = matches!(self.sender, Sender::Many(_));

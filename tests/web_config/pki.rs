@@ -1,7 +1,7 @@
-//! The keys and certificates of the recorded cases, made anew for each run.
+//! The keys and certificates of the recorded cases, generated for each run.
 //!
-//! Certificates are signed here; the few keys whose notation matters (SEC 1, PKCS 1, encrypted) lie in `keys/`, since
-//! nothing here writes those.
+//! Certificates are signed here; the few keys whose encoding matters (SEC 1, PKCS 1, encrypted) are in `keys/`,
+//! because this code does not write those formats.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use rcgen::{
     SanType, date_time_ymd,
 };
 
-/// Every file of the cases' `pki`, by its name.
+/// Every file of the cases' `pki`, by name.
 pub struct Pki(BTreeMap<String, Vec<u8>>);
 
 const EC: &str = include_str!("keys/ec_pkcs8.pem");
 const EC_SEC1: &str = include_str!("keys/ec_sec1.pem");
 const RSA: &str = include_str!("keys/rsa_pkcs8.pem");
 
-/// What P-256 is called in front of a key.
+/// The parameters of P-256 that precede a key.
 const PARAMETERS: &str =
     "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
 
@@ -136,14 +136,14 @@ impl Pki {
         String::from_utf8(bytes.to_vec()).expect("text")
     }
 
-    /// The first certificate of a file, in DER.
+    /// Returns the first certificate of a file, as DER.
     pub fn first_certificate(&self, name: &str) -> Vec<u8> {
         use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
         let bytes = self.get(name).expect("file");
         CertificateDer::from_pem_slice(bytes).expect("certificate").to_vec()
     }
 
-    /// The file whose first certificate this is.
+    /// Returns the file whose first certificate this is.
     pub fn name_of(&self, certificate: &[u8]) -> String {
         let has_it = |name: &&String| {
             name.ends_with(".crt")

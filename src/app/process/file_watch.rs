@@ -1,37 +1,86 @@
-//! Noticing that a configuration file has another content.
+//! Detects changed contents of configuration files.
 //!
-//! The directories are watched, not the files: editors replace files, and a ConfigMap mount swaps a
-//! symbolic link above them. What counts in the end is the content, and what it is compared with was read
-//! after the watch had begun: whoever reads a file after it is [followed](FileWatch::follow) is told of
-//! every later change.
+//! Directories are watched instead of files, because editors replace files and ConfigMap mounts swap a symbolic link
+//! above them. A change is a change of content. The baseline is read after the watch has started: code that reads a
+//! file after [`follow`](WatchedFiles::follow) is notified of every later change.
 
 use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
 
-/// How long a writer may take from the first to the last event of one change.
-const SETTLE: Duration = Duration::from_millis(200);
+use crate::config_file::reader;
 
-/// How often files are looked at where the system does not tell of changes.
-const LOOK: Duration = Duration::from_secs(10);
+/// Debounce time after the first event of a change, for writers that write in several steps.
+const DEBOUNCE: Duration = Duration::from_millis(200);
 
-/// Symbolic links on the way to a file that are followed.
-const HOPS: usize = 16;
+/// Poll interval for directories that the system cannot watch.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Files being watched.
+/// Maximum number of symbolic links followed on the way to a file.
+const MAX_LINKS: usize = 16;
+
+/// A watch on a set of files.
 pub struct FileWatch {
-    watcher: Option<RecommendedWatcher>,
-    /// Directories that cannot be watched, each of which was named in the log.
-    blind: BTreeSet<PathBuf>,
+    files: Arc<WatchedFiles>,
+    /// An event has arrived and the files have not been compared since.
+    is_pending: bool,
+    /// The comparison in progress on a blocking thread.
+    comparison: Option<JoinHandle<Comparison>>,
+    /// Changes when an unresponsive file answers.
+    late_answers: watch::Receiver<u64>,
+}
+
+/// The files of a [`FileWatch`]. Its methods block on the file system.
+pub struct WatchedFiles {
     events: Arc<Notify>,
-    files: Vec<(PathBuf, Option<Vec<u8>>)>,
-    /// Something has happened and was not looked at yet.
-    stirred: bool,
+    /// True if a directory cannot be watched.
+    needs_polling: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    watcher: Option<RecommendedWatcher>,
+    /// Directories that cannot be watched; each has been logged.
+    unwatchable: BTreeSet<PathBuf>,
+    events: Arc<Notify>,
+    files: Vec<WatchedFile>,
+}
+
+/// A file and its state at the last comparison.
+struct WatchedFile {
+    path: PathBuf,
+    content: Option<Vec<u8>>,
+    stamp: Option<Stamp>,
+}
+
+/// Identity and change time of a file, which differ after every write or replacement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    changed_seconds: i64,
+    changed_nanoseconds: i64,
+}
+
+/// The result of comparing all files.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Comparison {
+    /// No file was written, though an event may have come from a neighbouring file.
+    Same,
+    /// A file was written or replaced with the same content.
+    Touched,
+    /// A file has a different content, or answers again.
+    Changed,
 }
 
 impl Default for FileWatch {
@@ -41,73 +90,135 @@ impl Default for FileWatch {
 }
 
 impl FileWatch {
-    /// Watches nothing yet.
+    /// Creates a watch without files.
     pub fn new() -> Self {
         let events = Arc::new(Notify::new());
-        Self { watcher: None, blind: BTreeSet::new(), events, files: Vec::new(), stirred: false }
+        let (watcher, unwatchable, files) = (None, BTreeSet::new(), Vec::new());
+        let state = State { watcher, unwatchable, events: Arc::clone(&events), files };
+        let files = Arc::new(WatchedFiles {
+            events,
+            needs_polling: AtomicBool::new(false),
+            state: Mutex::new(state),
+        });
+        Self { files, is_pending: false, comparison: None, late_answers: reader::late() }
     }
 
-    /// Watches these files from here on, of which some may not exist yet. A file that was watched before
-    /// keeps the content that it is compared with, so that no change of it is lost. What cannot be watched
-    /// is logged, and looked at now and then. Tells whether one of them was not watched before: who has read it
-    /// already may have missed a change.
-    pub fn follow(&mut self, paths: impl IntoIterator<Item = PathBuf>) -> bool {
-        let paths: BTreeSet<PathBuf> = paths.into_iter().collect();
+    /// Returns the files, for code that reads them.
+    pub fn files(&self) -> &Arc<WatchedFiles> {
+        &self.files
+    }
+
+    /// Completes when a file's content differs from the last comparison, or with `any` when a file was written or
+    /// replaced. Returns true if a content differs. Cancel-safe.
+    pub async fn changed(&mut self, any: bool) -> bool {
+        loop {
+            if self.comparison.is_none() {
+                if !self.is_pending {
+                    let needs_polling = self.files.needs_polling.load(Ordering::Relaxed);
+                    let look = async {
+                        if needs_polling {
+                            tokio::time::sleep(POLL_INTERVAL).await;
+                        } else {
+                            std::future::pending().await
+                        }
+                    };
+                    tokio::select! {
+                        () = self.files.events.notified() => {}
+                        Ok(()) = self.late_answers.changed() => {}
+                        () = look => {}
+                    }
+                    self.is_pending = true;
+                }
+                tokio::time::sleep(DEBOUNCE).await;
+                self.is_pending = false;
+            }
+            let files = Arc::clone(&self.files);
+            let comparison =
+                self.comparison.get_or_insert_with(|| spawn_blocking(move || files.compare_all()));
+            let comparison_result = comparison.await.unwrap_or(Comparison::Changed);
+            self.comparison = None;
+            if comparison_result == Comparison::Changed
+                || any && comparison_result == Comparison::Touched
+            {
+                return comparison_result == Comparison::Changed;
+            }
+        }
+    }
+}
+
+impl WatchedFiles {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches exactly these files from now on; they need not exist. Files that were watched before keep their
+    /// baseline, so that no change is lost. Directories that cannot be watched are logged and polled. Returns true if a
+    /// file was not watched before: code that has read it already may have missed a change.
+    pub fn follow(&self, paths: impl IntoIterator<Item = PathBuf>) -> bool {
+        let mut state = self.state();
+        let is_new = state.follow(paths.into_iter().collect());
+        self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
+        is_new
+    }
+
+    /// Returns true if a file's content differs from the last comparison, or if it answers again.
+    pub fn compare(&self) -> bool {
+        self.compare_all() == Comparison::Changed
+    }
+
+    fn compare_all(&self) -> Comparison {
+        let mut state = self.state();
+        let comparison_result = state.compare();
+        self.needs_polling.store(!state.unwatchable.is_empty(), Ordering::Relaxed);
+        comparison_result
+    }
+}
+
+impl State {
+    fn follow(&mut self, paths: BTreeSet<PathBuf>) -> bool {
         let mut old = std::mem::take(&mut self.files);
-        self.files = paths.iter().map(|path| (path.clone(), None)).collect();
-        self.watch();
+        let unread = |path| WatchedFile { path, content: None, stamp: None };
+        self.files = paths.into_iter().map(unread).collect();
+        self.watch_directories();
         let mut new = false;
-        for (path, content) in &mut self.files {
-            match old.iter_mut().find(|(known, _)| known == path) {
-                Some((_, seen)) => *content = seen.take(),
-                None => (new, *content) = (true, read(path)),
+        for file in &mut self.files {
+            if let Some(known) = old.iter_mut().find(|known| known.path == file.path) {
+                std::mem::swap(file, known);
+            } else {
+                new = true;
+                file.stamp = stamp(&file.path);
+                file.content = read(&file.path).ok().flatten();
             }
         }
         new
     }
 
-    /// The same, and goes on with what is watched already.
-    pub fn follow_also(&mut self, paths: impl IntoIterator<Item = PathBuf>) -> bool {
-        let known: Vec<PathBuf> = self.files.iter().map(|(path, _)| path.clone()).collect();
-        self.follow(known.into_iter().chain(paths))
-    }
-
-    /// Completes when a file has another content than when it was last looked at. Nothing is lost when it
-    /// is not waited for to the end.
-    pub async fn changed(&mut self) {
-        loop {
-            if !self.stirred {
-                if self.blind.is_empty() {
-                    self.events.notified().await;
-                } else {
-                    // Told or not.
-                    let _ = tokio::time::timeout(LOOK, self.events.notified()).await;
-                }
-                self.stirred = true;
+    /// See [`WatchedFiles::compare`].
+    fn compare(&mut self) -> Comparison {
+        // The event may have redirected a link or directory.
+        self.watch_directories();
+        let mut comparison_result = Comparison::Same;
+        for WatchedFile { path, content, stamp: last } in &mut self.files {
+            if reader::has_late(path) {
+                comparison_result = Comparison::Changed;
+                continue;
             }
-            tokio::time::sleep(SETTLE).await;
-            self.stirred = false;
-            // What happened may have been a link or a directory that leads elsewhere now.
-            self.watch();
-            if self.look() {
-                return;
+            // Taken before reading, so that writes in between count as later.
+            let stamp = stamp(path);
+            // Keep the old content of a file that does not answer.
+            let Ok(now) = read(path) else { continue };
+            if now != *content {
+                comparison_result = Comparison::Changed;
+            } else if stamp != *last {
+                comparison_result = comparison_result.max(Comparison::Touched);
             }
+            (*content, *last) = (now, stamp);
         }
+        comparison_result
     }
 
-    /// Whether a file has another content than at the last look.
-    fn look(&mut self) -> bool {
-        let mut changed = false;
-        for (path, content) in &mut self.files {
-            let now = read(path);
-            changed |= now != *content;
-            *content = now;
-        }
-        changed
-    }
-
-    /// Watches every directory whose entries decide what the files contain.
-    fn watch(&mut self) {
+    /// Watches every directory whose entries affect the contents of the files.
+    fn watch_directories(&mut self) {
         if self.files.is_empty() {
             return;
         }
@@ -115,50 +226,75 @@ impl FileWatch {
             let waker = Arc::clone(&self.events);
             self.watcher = match watcher(move || waker.notify_one()) {
                 Ok(watcher) => Some(watcher),
-                Err(error) => return self.complain(Path::new("*"), &error),
+                Err(error) => return self.log_unwatchable(Path::new("*"), &error),
             };
         }
         let directories: BTreeSet<PathBuf> =
-            self.files.iter().flat_map(|(path, _)| directories(path)).collect();
+            self.files.iter().flat_map(|file| watched_directories(&file.path)).collect();
         for directory in directories {
             let Some(watcher) = &mut self.watcher else { return };
             match watcher.watch(&directory, RecursiveMode::NonRecursive) {
                 Ok(()) => {
-                    self.blind.remove(&directory);
+                    self.unwatchable.remove(&directory);
                 }
-                // It went away meanwhile, of which the directory above it told.
+                // The directory was removed; its parent reports that.
                 Err(error) if matches!(error.kind, ErrorKind::PathNotFound) => {}
-                Err(error) => self.complain(&directory, &error),
+                Err(error) => self.log_unwatchable(&directory, &error),
             }
         }
     }
 
-    fn complain(&mut self, directory: &Path, error: &notify::Error) {
-        if self.blind.insert(directory.to_owned()) {
+    fn log_unwatchable(&mut self, directory: &Path, error: &notify::Error) {
+        if self.unwatchable.insert(directory.to_owned()) {
             let path = directory.display();
-            tracing::warn!(%path, %error, every = ?LOOK, "the system does not tell of changes, looking now and then");
+            tracing::warn!(%path, %error, every = ?POLL_INTERVAL, "cannot watch the directory, polling it instead");
         }
     }
 }
 
-/// The content of a file; none of what is no file, such as a pipe, which can be read once only.
-fn read(path: &Path) -> Option<Vec<u8>> {
-    let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    is_file.then(|| std::fs::read(path).ok()).flatten()
+/// Reads a regular file. Other files, such as pipes, have no content because they can only be read once.
+///
+/// # Errors
+/// Returns an error if the file system does not answer.
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let is_file = |metadata: &Metadata| {
+        let no_file = || io::Error::other("not a regular file");
+        metadata.is_file().then_some(()).ok_or_else(no_file)
+    };
+    match reader::read_if(path, is_file) {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
+        content => Ok(content.ok()),
+    }
 }
 
-/// The directories with the entries that lead to a file: of the path itself, of each symbolic link on the
-/// way, and for one that does not exist the nearest above it that does.
+/// Returns the stamp of the file that a path leads to, if it exists and its file system answers.
+fn stamp(path: &Path) -> Option<Stamp> {
+    let stamp = |file: Metadata| Stamp {
+        device: file.dev(),
+        inode: file.ino(),
+        changed_seconds: file.ctime(),
+        changed_nanoseconds: file.ctime_nsec(),
+    };
+    reader::run(path, move |path| std::fs::metadata(path).map(stamp)).ok()
+}
+
+/// Returns the [`directories`] of a path, if the file system answers.
+fn watched_directories(path: &Path) -> Vec<PathBuf> {
+    reader::run(path, |path| Ok(directories(path))).unwrap_or_default()
+}
+
+/// Returns the directories with the entries that lead to a file: those of the path and of each symbolic link on the
+/// way. A missing directory is replaced by its nearest existing ancestor.
 fn directories(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut path = path.to_owned();
-    for _ in 0..HOPS {
+    for _ in 0..MAX_LINKS {
         let parent = match path.parent() {
             Some(parent) if parent != Path::new("") => parent.to_owned(),
             _ => PathBuf::from("."),
         };
         found.extend(parent.ancestors().find(|directory| directory.is_dir()).map(Path::to_owned));
-        // A link may be anywhere in the path, as `..data` is in that of a ConfigMap's file.
+        // A link may be anywhere in the path, such as `..data` in a ConfigMap mount.
         let link = path.ancestors().find_map(|part| {
             let target = std::fs::read_link(part).ok()?;
             let rest = path.strip_prefix(part).ok()?;
@@ -174,7 +310,7 @@ fn directories(path: &Path) -> Vec<PathBuf> {
 
 fn watcher(wake: impl Fn() + Send + 'static) -> notify::Result<RecommendedWatcher> {
     notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Reading a file is an event too, and would follow from every look at it.
+        // Ignore reads: comparing files would trigger further comparisons.
         let read = |kind: EventKind| match kind {
             EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
             EventKind::Access(_) => true,
@@ -196,16 +332,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn writes_creations_and_swapped_links_are_noticed() {
+    async fn writes_creations_and_link_swaps_are_detected() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("options.yaml");
         let mut watch = FileWatch::new();
-        watch.follow([path.clone()]);
+        watch.files().follow([path.clone()]);
         fs::write(&path, "a").expect("write");
-        within(watch.changed()).await;
+        within(watch.changed(false)).await;
         fs::write(&path, "b").expect("write");
-        within(watch.changed()).await;
-        // As the kubelet does it: ..data is a link to a directory, swapped as a whole.
+        within(watch.changed(false)).await;
+        // Like the kubelet: `..data` is a link to a directory, which is swapped atomically.
         for (version, content) in [("v1", "c"), ("v2", "d")] {
             let data = dir.path().join(version);
             fs::create_dir(&data).expect("dir");
@@ -217,47 +353,62 @@ mod tests {
                 fs::remove_file(&path).expect("remove");
                 std::os::unix::fs::symlink("..data/options.yaml", &path).expect("link");
             }
-            within(watch.changed()).await;
+            within(watch.changed(false)).await;
         }
     }
 
     #[tokio::test]
-    async fn changes_between_two_watches_are_noticed() {
+    async fn changes_between_two_waits_are_detected() {
         let dir = tempfile::tempdir().expect("dir");
         let (path, other) = (dir.path().join("a"), dir.path().join("b"));
         fs::write(&path, "a").expect("write");
         let mut watch = FileWatch::new();
-        watch.follow([path.clone()]);
+        watch.files().follow([path.clone()]);
         fs::write(&path, "b").expect("write");
-        assert!(watch.follow([other.clone(), path.clone()]), "one of them is new");
-        assert!(!watch.follow_also([other.clone()]));
-        within(watch.changed()).await;
+        assert!(watch.files().follow([other.clone(), path.clone()]), "one of them is new");
+        assert!(!watch.files().follow([path, other.clone()]));
+        within(watch.changed(false)).await;
         fs::write(&other, "c").expect("write");
-        within(watch.changed()).await;
-        watch.follow([other]);
-        assert!(!watch.look());
+        within(watch.changed(false)).await;
+        watch.files().follow([other]);
+        assert!(!watch.files().compare());
     }
 
     #[tokio::test]
-    async fn a_wait_that_is_given_up_loses_nothing() {
+    async fn a_cancelled_wait_loses_no_change() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("a");
         let mut watch = FileWatch::new();
-        watch.follow([path.clone()]);
+        watch.files().follow([path.clone()]);
         fs::write(&path, "a").expect("write");
-        // Given up at each point that it can be: before the event, and while the writer may go on.
-        while !watch.stirred {
+        // Cancel at each await point: before the event and during the debounce time.
+        while !watch.is_pending {
             tokio::select! {
                 biased;
-                () = watch.changed() => panic!("it waits for the writer"),
+                _ = watch.changed(false) => panic!("it waits for the writer"),
                 () = tokio::task::yield_now() => {}
             }
         }
-        within(watch.changed()).await;
+        within(watch.changed(false)).await;
     }
 
     #[tokio::test]
-    async fn directories_that_come_later_and_links_elsewhere_are_followed() {
+    async fn rewrites_with_the_same_content_are_reported_on_request() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, neighbour) = (dir.path().join("a"), dir.path().join("b"));
+        fs::write(&path, "a").expect("write");
+        let mut watch = FileWatch::new();
+        watch.files().follow([path.clone()]);
+        fs::write(&neighbour, "b").expect("write");
+        assert!(watch.files().compare_all() == Comparison::Same, "nothing happened to the file");
+        let other = dir.path().join("new");
+        fs::write(&other, "a").expect("write");
+        fs::rename(&other, &path).expect("rename");
+        assert!(!within(watch.changed(true)).await, "the same content");
+    }
+
+    #[tokio::test]
+    async fn directories_created_later_and_link_targets_are_watched() {
         let dir = tempfile::tempdir().expect("dir");
         let (late, elsewhere) = (dir.path().join("x/y"), dir.path().join("elsewhere"));
         fs::create_dir(&elsewhere).expect("dir");
@@ -266,29 +417,29 @@ mod tests {
         std::os::unix::fs::symlink("elsewhere/real", &link).expect("link");
         let path = late.join("a");
         let mut watch = FileWatch::new();
-        watch.follow([path.clone(), link]);
+        watch.files().follow([path.clone(), link]);
         fs::create_dir_all(&late).expect("dir");
         fs::write(&path, "a").expect("write");
-        within(watch.changed()).await;
+        within(watch.changed(false)).await;
         fs::write(elsewhere.join("real"), "2").expect("write");
-        within(watch.changed()).await;
+        within(watch.changed(false)).await;
         fs::remove_dir_all(&late).expect("remove");
-        within(watch.changed()).await;
+        within(watch.changed(false)).await;
         fs::create_dir(&late).expect("dir");
         fs::write(&path, "b").expect("write");
-        within(watch.changed()).await;
+        within(watch.changed(false)).await;
     }
 
     #[test]
-    fn the_same_content_is_no_change() {
+    fn an_unchanged_content_is_not_a_change() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("a");
         fs::write(&path, "a").expect("write");
-        let mut watch = FileWatch::new();
-        watch.follow([path.clone()]);
+        let watch = FileWatch::new();
+        watch.files().follow([path.clone()]);
         fs::write(&path, "a").expect("write");
-        assert!(!watch.look());
+        assert!(!watch.files().compare());
         fs::remove_file(&path).expect("remove");
-        assert!(watch.look() && !watch.look());
+        assert!(watch.files().compare() && !watch.files().compare());
     }
 }

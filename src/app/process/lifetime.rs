@@ -1,32 +1,32 @@
-//! From the start of the process to its end.
+//! The start and end of the process.
 
-use super::{Request, Signals, Starting, at_once, dump, runtime};
+use super::{Request, Signals, StartupGuard, dump_threads_and_exit, forced_exit, runtime};
 
-/// Runs it on a runtime of its own. Until `run` drops what it is given, a signal ends the process at once.
-pub(crate) fn block_on<F>(run: impl FnOnce(Starting) -> F) -> Result<(), String>
+/// Runs a future on a new runtime. Signals end the process at once until `run` drops its argument.
+pub(crate) fn block_on<F>(run: impl FnOnce(StartupGuard) -> F) -> Result<(), String>
 where
     F: Future<Output = Result<(), String>>,
 {
-    // Before anything asks for its share of them.
-    if let Err(error) = crate::descriptors::raise_limit() {
-        tracing::warn!(%error, "the limit of open files stays what it is");
+    // Must precede the division of the limit.
+    if let Err(error) = crate::util::descriptors::raise_limit() {
+        tracing::warn!(%error, "cannot raise the limit of open files");
     }
     let runtime = runtime().map_err(|error| format!("cannot start: {error}"))?;
     let outcome = runtime.block_on(async {
-        let starting =
-            Starting::new().map_err(|error| format!("cannot handle signals: {error}"))?;
-        run(starting).await
+        let guard =
+            StartupGuard::new().map_err(|error| format!("cannot handle signals: {error}"))?;
+        run(guard).await
     });
-    // Threads that look up names or write profiles are not waited for.
+    // Do not wait for threads that resolve names or write profiles.
     runtime.shutdown_background();
     outcome
 }
 
-/// Waits for a clean end, until a second signal says not to.
-pub(crate) async fn unless_asked_again(signals: &mut Signals, end: impl Future<Output = ()>) {
+/// Waits for a clean shutdown, or exits at once on a second signal.
+pub(crate) async fn or_exit_on_signal(signals: &mut Signals, end: impl Future<Output = ()>) {
     tokio::select! {
         () = end => {}
-        signal = ended(signals) => at_once::end(signal),
+        signal = termination_signal(signals) => forced_exit::exit_now(signal),
     }
 }
 
@@ -34,12 +34,12 @@ pub(crate) fn signals() -> Result<Signals, String> {
     Signals::new().map_err(|error| format!("cannot handle signals: {error}"))
 }
 
-/// The next signal that ends the process; what else arrives meanwhile is dropped.
-async fn ended(signals: &mut Signals) -> &'static str {
+/// Waits for a signal that ends the process, ignoring others.
+async fn termination_signal(signals: &mut Signals) -> &'static str {
     loop {
         match signals.next().await {
             Request::End(signal) => return signal,
-            Request::Dump => dump(),
+            Request::Dump => dump_threads_and_exit(),
             Request::Reload => {}
         }
     }

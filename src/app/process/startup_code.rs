@@ -5,21 +5,21 @@
 //! when the start is over, all of the program's own pages are let go; those that are still in use come
 //! back at their next use, from the page cache, for one minor fault each.
 //!
-//! A mapping is let go only if the kernel says that none of its pages was ever written to
-//! (`Anonymous: 0 kB`): what would come back is what is there. See `proc_pid_smaps(5)` and
-//! `MADV_DONTNEED` in `madvise(2)`.
+//! A mapping is let go only if the kernel reports that none of its pages was ever written to: neither a
+//! resident copy (`Anonymous: 0 kB`) nor one on the swap device (`Swap: 0 kB`, where relocated pages may
+//! lie). Then the file holds the same bytes. See `proc_pid_smaps(5)` and `MADV_DONTNEED` in `madvise(2)`.
 #![allow(unsafe_code)]
 
 use std::fs;
 
 /// Lets the program's own pages go. Nothing happens where `/proc` is missing.
-pub fn give_back() {
+pub fn release() {
     let (Ok(program), Ok(smaps)) =
         (fs::read_link("/proc/self/exe"), fs::read_to_string("/proc/self/smaps"))
     else {
         return;
     };
-    for (start, len) in unwritten(&smaps, &program.to_string_lossy()) {
+    for (start, len) in unmodified_mappings(&smaps, &program.to_string_lossy()) {
         // SAFETY: the range is a private mapping of a file without a page of our own in it, so that its
         // content is that of the file before and after. The file cannot be written to while it runs.
         let code = unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_DONTNEED) };
@@ -29,15 +29,20 @@ pub fn give_back() {
     }
 }
 
-/// Starts and lengths of the read-only mappings of `program` that nobody has written to.
-fn unwritten(smaps: &str, program: &str) -> Vec<(usize, usize)> {
+/// Returns the starts and lengths of the read-only mappings of `program` without modified pages.
+fn unmodified_mappings(smaps: &str, program: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut current = None;
+    let mut zero_anonymous = false;
     for line in smaps.lines() {
         match line.split_once(": ") {
-            // The first line of a mapping has a colon in its device number alone.
-            None => current = mapping(line, program),
-            Some(("Anonymous", rest)) if rest.trim() == "0 kB" => found.extend(current.take()),
+            // Only the first line of a mapping has no ": ": its device number has a colon alone.
+            None => (current, zero_anonymous) = (mapping(line, program), false),
+            Some(("Anonymous", rest)) => zero_anonymous = rest.trim() == "0 kB",
+            // Follows `Anonymous`.
+            Some(("Swap", rest)) if zero_anonymous && rest.trim() == "0 kB" => {
+                found.extend(current.take());
+            }
             Some(_) => {}
         }
     }
@@ -66,22 +71,35 @@ mod tests {
 1000-3000 r--p 00000000 fe:00 53 /bin/kstatd
 Rss:                   8 kB
 Anonymous:             0 kB
+Swap:                  0 kB
+SwapPss:               0 kB
 VmFlags: rd mr mw me sd
 3000-9000 r-xp 00002000 fe:00 53 /bin/kstatd
 Anonymous:             0 kB
+Swap:                  0 kB
 9000-a000 r--p 00008000 fe:00 53 /bin/kstatd
 Anonymous:             4 kB
+Swap:                  0 kB
 a000-b000 rw-p 00009000 fe:00 53 /bin/kstatd
 Anonymous:             0 kB
+Swap:                  0 kB
 b000-c000 r-xp 00000000 fe:00 54 /lib/libc.so.6
 Anonymous:             0 kB
+Swap:                  0 kB
 c000-d000 rw-p 00000000 00:00 0
+Anonymous:             0 kB
+Swap:                  0 kB
+d000-e000 r--p 0000b000 fe:00 53 /bin/kstatd
+Anonymous:             0 kB
+Swap:                  4 kB
+e000-f000 r--p 0000c000 fe:00 53 /bin/kstatd
 Anonymous:             0 kB
 ";
 
+    /// A mapping whose relocated pages were swapped out (`d000`) keeps them, and so does one that does not say.
     #[test]
-    fn only_unwritten_pages_of_the_program_are_let_go() {
-        assert_eq!(unwritten(SMAPS, "/bin/kstatd"), [(0x1000, 0x2000), (0x3000, 0x6000)]);
+    fn only_unmodified_pages_of_the_program_are_released() {
+        assert_eq!(unmodified_mappings(SMAPS, "/bin/kstatd"), [(0x1000, 0x2000), (0x3000, 0x6000)]);
     }
 
     /// Kilobytes in memory of the read-only mappings of `program`.
@@ -102,7 +120,7 @@ Anonymous:             0 kB
     }
 
     #[test]
-    fn pages_that_are_not_needed_leave_memory_and_come_back() {
+    fn released_pages_are_reloaded_on_use() {
         let program = fs::read_link("/proc/self/exe").unwrap();
         let program = program.to_str().unwrap();
         // Touches much of the program, as a start does. What it returns must be the same afterwards.
@@ -114,10 +132,10 @@ Anonymous:             0 kB
             bytes
         };
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
-        let parts = unwritten(&smaps, program);
+        let parts = unmodified_mappings(&smaps, program);
         let before: Vec<Vec<u8>> = parts.iter().map(|&(start, len)| bytes(start, len)).collect();
         let full = resident(program);
-        give_back();
+        release();
         let rest = resident(program);
         assert!(rest < full / 2, "{rest} kB of {full} kB are still there");
         let after: Vec<Vec<u8>> = parts.iter().map(|&(start, len)| bytes(start, len)).collect();

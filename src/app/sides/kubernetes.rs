@@ -1,30 +1,35 @@
-//! The Kubernetes side of a run: connection, pipeline and catalog, brought in line with each new
-//! configuration.
+//! The Kubernetes side: brings connection, pipeline and catalog in line with each new configuration.
 
-mod census;
 mod connection;
 mod custom;
 mod gated;
 mod report;
+mod series_snapshot;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use super::{Awaited, Health, Kind, Preparing, Side, Start, Status, Task};
+use super::{
+    ConfigStatus, FamilyNames, HealthChecks, PrepareFuture, ReadinessCondition, Side, SideKind,
+    StartContext, Task,
+};
 use crate::cache::{Catalog, MetricKind};
 use crate::cli::config::{Config, KubeConfig, Name};
 use crate::exposition::Source;
-use crate::kube::facts::Facts;
-use crate::kube::resharding::{Asking, Sharding};
+use crate::kube::resharding::{PeerOptions, ShardCoordinator};
 use crate::kube::shard::Shard;
+use crate::kube::snapshot::PipelineSnapshot;
 use crate::kube::{
-    self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle, Timing, Watched,
+    self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle, Timing,
+    WatchedResource,
 };
 use crate::server::authorisation::Reviews;
 use crate::server::health::Check;
@@ -33,23 +38,22 @@ use crate::status::Reporter;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
 
-use census::KubeSeries;
 pub(crate) use connection::is_configured;
-use connection::{Connection, Reviewer, greet, own_identity};
-use custom::{Custom, redefined};
-use gated::Gated;
-use report::KubeReport;
+use connection::{ApiServerReviews, Connection, log_version, own_identity};
+use custom::{CustomState, definitions_changed};
+use gated::GatedCatalog;
+use report::KubeReporter;
+use series_snapshot::KubeSeries;
 
-/// The objects of a cluster.
-pub(crate) static KUBERNETES: Kind = Kind {
+/// Metrics of Kubernetes objects.
+pub(crate) static KUBERNETES: SideKind = SideKind {
     name: "Kubernetes",
     path: "/metrics/kubernetes",
-    about: "Kubernetes objects",
+    description: "Kubernetes objects",
     protobuf: false,
-    off: |config| {
+    disabled_reason: |config| {
         config.kube.is_none().then_some(
-            "the Kubernetes side is off: set --kubeconfig, --apiserver or KUBECONFIG, or run in a pod with a service \
-             account, to turn it on",
+            "the Kubernetes side is disabled: set --kubeconfig, --apiserver or KUBECONFIG, or run in a pod with a service account, to enable it",
         )
     },
     files: |config| {
@@ -61,14 +65,18 @@ pub(crate) static KUBERNETES: Kind = Kind {
     start: |start| Box::pin(KubeSide::start(start)),
 };
 
-/// The names of all families of Kubernetes objects, watched now or after a reload, and those that OpenMetrics
-/// reserves around them: a StatsD client that sent one would make the common exposition invalid.
-///
-/// Custom resources have theirs of the start; those that are added later are not among them.
+/// Returns the names of all Kubernetes families of this configuration, including the names that OpenMetrics reserves
+/// for them. A StatsD metric with one of them would make the merged exposition invalid.
 fn names(config: &Config) -> BTreeSet<String> {
-    let Some(kube) = &config.kube else { return BTreeSet::new() };
-    let custom = kube.custom.as_ref().and_then(|custom| custom.config.as_ref());
+    config.kube.as_ref().map(family_names).unwrap_or_default()
+}
+
+fn family_names(config: &KubeConfig) -> BTreeSet<String> {
+    let custom = config.custom.as_ref().and_then(|custom| custom.config.as_ref());
     let mut names: BTreeSet<String> = custom.iter().flat_map(|config| config.families()).collect();
+    // An info family is named without the suffix of its series.
+    let infos = names.iter().filter_map(|name| name.strip_suffix("_info").map(str::to_owned));
+    names.extend(infos.collect::<Vec<_>>());
     names.extend(built_in());
     names
 }
@@ -87,54 +95,62 @@ fn built_in() -> impl Iterator<Item = String> {
 struct KubeSide {
     catalog: Catalog,
     pipeline: Pipeline,
-    /// What has come further since it was last looked at.
-    situation: PipelineHandle,
+    /// Notifies of changes in the pipeline's state.
+    progress: PipelineHandle,
     connection: Connection,
-    /// The connection that the next configuration gets.
+    /// The connection for the next configuration.
     prepared: Option<oneshot::Receiver<Connection>>,
     client: Arc<ArcSwap<Client>>,
     metrics: KubeMetrics,
     config: KubeConfig,
-    /// Where the pod decides about the shard, once it is known how.
-    sharding: Option<Sharding>,
-    /// Finds that out.
-    finding: JoinSet<Sharding>,
-    /// How other pods are asked, by this web configuration.
-    peers: Asking,
+    /// The family names of all sides.
+    names: Arc<FamilyNames>,
+    /// The automatic sharding, once the pod's StatefulSet is known.
+    sharding: Option<ShardCoordinator>,
+    /// The task that looks up the StatefulSet.
+    shard_lookup: JoinSet<ShardCoordinator>,
+    /// The settings for requests to other shards.
+    peers: PeerOptions,
     web: Option<PathBuf>,
-    /// The number of the latest change.
+    /// The number of the latest pipeline change.
     change: u64,
-    custom: Option<Custom>,
-    /// What holds back what is served at the start, if anything does.
+    custom: Option<CustomState>,
+    /// Withholds the catalog until the first lists are complete.
     first_sync: Option<Arc<FirstSync>>,
-    /// Asks whether the namespaces exist.
-    asking: JoinSet<()>,
+    /// The task that checks that the namespaces exist.
+    namespace_check: JoinSet<()>,
+    /// The start of the first lists.
+    started: Instant,
 }
 
-/// Completes when another share of the objects is to be followed, or another part of it to be shown; it may be dropped at
-/// any time. `change` is the number of the latest one.
-async fn reshared(
-    sharding: &mut Option<Sharding>,
+/// Completes when the shard or its visible part changes; cancel-safe. `change` is the number of the latest pipeline
+/// change.
+async fn shard_changed(
+    sharding: &mut Option<ShardCoordinator>,
     handle: &PipelineHandle,
     change: u64,
     catalog: &Catalog,
     metrics: &KubeMetrics,
 ) {
     match sharding {
-        Some(sharding) => sharding.step(handle, change, catalog, metrics).await,
+        Some(sharding) => sharding.next_change(handle, change, catalog, metrics).await,
         None => std::future::pending().await,
     }
 }
 
 impl KubeSide {
-    /// Connects and begins to list. Under the name kube-state-metrics the API server must answer now.
-    async fn start(start: Start<'_>) -> Result<Box<dyn Side>, String> {
-        let Start { config, metrics, .. } = start;
-        let side = Self::open(config, metrics).await.map_err(|error| error.to_string())?;
+    /// Connects and starts listing. As kube-state-metrics, fails if the API server does not answer.
+    async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, String> {
+        let StartContext { config, metrics, names, .. } = start;
+        let side = Self::open(config, metrics, names).await.map_err(|error| error.to_string())?;
         Ok(Box::new(side))
     }
 
-    async fn open(all: &Config, metrics: &KubeMetrics) -> Result<Self, ClientError> {
+    async fn open(
+        all: &Config,
+        metrics: &KubeMetrics,
+        names: &Arc<FamilyNames>,
+    ) -> Result<Self, ClientError> {
         let (name, config) = (all.name, all.kube.as_ref().ok_or(ClientError::NotConfigured)?);
         let connection = Connection::open(config, name, None).await?;
         let client = &connection.client;
@@ -142,131 +158,140 @@ impl KubeSide {
             let version = client.version().await?;
             tracing::info!(server = %client.url(), version, "Tested communication with server");
         } else {
-            // StatsD does not wait for the API server, nor do the listeners.
-            tokio::spawn(greet(Arc::clone(client)));
+            // Neither StatsD nor the listeners wait for the API server.
+            tokio::spawn(log_version(Arc::clone(client)));
         }
         let catalog = match name {
-            Name::Kstatd => Catalog::by_the_book(),
+            Name::Kstatd => Catalog::strict_openmetrics(),
             _ => Catalog::new(),
         };
         let current = Arc::new(ArcSwap::new(Arc::clone(client)));
-        let mut finding = JoinSet::new();
-        let peers = Asking { port: config.telemetry_port, identity: own_identity(all) };
+        let mut shard_lookup = JoinSet::new();
+        let peers = PeerOptions { port: config.telemetry_port, identity: own_identity(all) };
         let sharding = match config.pod.clone() {
             Some(pod) if name == Name::Kstatd => {
-                finding.spawn(Sharding::find(Arc::clone(&current), pod, peers.clone()));
+                shard_lookup.spawn(ShardCoordinator::start_with_retries(
+                    Arc::clone(&current),
+                    pod,
+                    peers.clone(),
+                ));
                 None
             }
-            Some(pod) => Some(Sharding::start(&current, pod, peers.clone()).await?),
+            Some(pod) => Some(ShardCoordinator::start(&current, pod, peers.clone()).await?),
             None => None,
         };
-        let shard = sharding.as_ref().map(Sharding::share);
-        let mut custom = Custom::new(config, metrics);
+        let shard = sharding.as_ref().map(ShardCoordinator::shard);
+        let mut custom = CustomState::new(config, metrics);
         let mut first = pipeline_config(config, custom.as_mut());
         first.shard = shard.unwrap_or(first.shard);
-        let pipeline = if finding.is_empty() {
-            Pipeline::follow(client, &first, &catalog, metrics)?
+        let pipeline = if shard_lookup.is_empty() {
+            Pipeline::start(client, &first, &catalog, metrics)?
         } else {
-            Pipeline::idle(&first.timing, &catalog, metrics)?
+            Pipeline::start_idle(&first.timing, &catalog, metrics)?
         };
-        let settle = custom.as_ref().map_or(Duration::ZERO, |_| 2 * custom::SETTLE);
+        let settle = custom.as_ref().map_or(Duration::ZERO, |_| 2 * custom::DEBOUNCE);
         let first_sync = config
             .gate
             .map(|patience| Arc::new(FirstSync::new(pipeline.handle(), patience, settle)));
-        tokio::spawn(kube::report(pipeline.handle()));
         let mut side = Self {
             catalog,
             first_sync,
-            situation: pipeline.handle(),
+            progress: pipeline.handle(),
             pipeline,
             connection,
             prepared: None,
             client: current,
             metrics: metrics.clone(),
             config: config.clone(),
+            names: Arc::clone(names),
             sharding,
-            finding,
+            shard_lookup,
             peers,
             web: all.web_config.clone(),
             change: 1,
             custom,
-            asking: JoinSet::new(),
+            namespace_check: JoinSet::new(),
+            started: Instant::now(),
         };
-        side.note_shard();
-        side.ask_for_namespaces();
+        side.record_shard();
+        side.check_namespaces();
         Ok(side)
     }
 
-    /// Follows what the configuration, the share and the cluster's definitions say.
-    fn follow(&mut self) {
-        if self.is_finding() {
+    /// Applies the configuration, the shard and the discovered definitions to the pipeline.
+    fn apply(&mut self) {
+        if self.is_shard_unknown() {
             return;
         }
         let mut config = pipeline_config(&self.config, self.custom.as_mut());
         config.shard = self.shard();
-        self.change = self.pipeline.change(&self.connection.client, &config);
-        self.note_shard();
+        self.change = self.pipeline.reconfigure(&self.connection.client, &config);
+        self.record_shard();
     }
 
-    /// Says in the log which of the namespaces there are not.
-    fn ask_for_namespaces(&mut self) {
-        self.asking = JoinSet::new();
+    /// Starts a task that logs configured namespaces that do not exist.
+    fn check_namespaces(&mut self) {
+        self.namespace_check = JoinSet::new();
         let (client, handle) = (Arc::clone(&self.connection.client), self.pipeline.handle());
         let namespaces = self.config.namespaces.clone();
-        self.asking.spawn(kube::report_missing(client, handle, namespaces));
+        self.namespace_check.spawn(kube::warn_about_missing_namespaces(client, handle, namespaces));
     }
 
-    /// Whether it is not known yet which share of the objects is that of this pod.
-    fn is_finding(&self) -> bool {
+    /// Returns true while the shard of this pod is unknown.
+    fn is_shard_unknown(&self) -> bool {
         self.config.pod.is_some() && self.sharding.is_none()
     }
 
     fn shard(&self) -> Shard {
-        self.sharding.as_ref().map_or(self.config.shard, Sharding::share)
+        self.sharding.as_ref().map_or(self.config.shard, ShardCoordinator::shard)
     }
 
-    fn note_shard(&self) {
-        if self.is_finding() {
+    fn record_shard(&self) {
+        if self.is_shard_unknown() {
             return;
         }
         let shard = self.shard();
         self.metrics.shard(i64::from(shard.index), shard.total);
     }
 
-    /// Follows what has changed by itself.
-    async fn further(&mut self) {
+    /// Waits for a change outside the configuration and applies it.
+    async fn next_change(&mut self) {
         enum Event {
-            Further,
-            Found(Sharding),
-            Reshared,
-            Redefined,
+            Progress,
+            ShardFound(ShardCoordinator),
+            ShardChanged,
+            DefinitionsChanged,
         }
         let handle = self.pipeline.handle();
         let (catalog, metrics) = (&self.catalog, &self.metrics);
         let event = tokio::select! {
-            () = self.situation.changed() => Event::Further,
-            Some(Ok(sharding)) = self.finding.join_next() => Event::Found(sharding),
-            () = reshared(&mut self.sharding, &handle, self.change, catalog, metrics) => Event::Reshared,
-            () = redefined(&mut self.custom) => Event::Redefined,
+            () = self.progress.changed() => Event::Progress,
+            Some(Ok(sharding)) = self.shard_lookup.join_next() => Event::ShardFound(sharding),
+            () = shard_changed(&mut self.sharding, &handle, self.change, catalog, metrics) => Event::ShardChanged,
+            () = definitions_changed(&mut self.custom) => Event::DefinitionsChanged,
         };
         match event {
-            Event::Further => {}
-            Event::Found(mut sharding) => {
-                sharding.ask(self.peers.clone());
-                self.sharding = Some(sharding);
-                self.follow();
+            Event::Progress => {
+                if self.pipeline.handle().is_applied(self.change) {
+                    self.names.set(KUBERNETES.name, family_names(&self.config));
+                }
             }
-            Event::Reshared => {
+            Event::ShardFound(mut sharding) => {
+                sharding.set_peer_options(self.peers.clone());
+                self.sharding = Some(sharding);
+                self.apply();
+            }
+            Event::ShardChanged => {
                 let shard = self.shard();
                 tracing::info!(
                     shard = shard.index,
                     of = shard.total,
                     stage = ?shard.stage(),
-                    "Following another share of the objects"
+                    "The shard has changed"
                 );
-                self.follow();
+                self.apply();
             }
-            Event::Redefined => self.follow(),
+            Event::DefinitionsChanged => self.apply(),
         }
     }
 }
@@ -275,18 +300,19 @@ impl Side for KubeSide {
     fn source(&self) -> Arc<dyn Source> {
         let catalog = self.catalog.clone();
         match &self.first_sync {
-            Some(first_sync) => Arc::new(Gated { catalog, first_sync: Arc::clone(first_sync) }),
+            Some(first_sync) => {
+                Arc::new(GatedCatalog { catalog, first_sync: Arc::clone(first_sync) })
+            }
             None => Arc::new(catalog),
         }
     }
 
-    fn ready(&self) -> Option<Awaited> {
-        let handle = self.pipeline.handle();
-        let done = Box::pin(async move { handle.ready().await });
-        Some(Awaited { what: "the first lists of Kubernetes objects", done })
+    fn ready(&self) -> Option<ReadinessCondition> {
+        let met = Box::pin(kube::log_first_lists(self.pipeline.handle(), self.started));
+        Some(ReadinessCondition { description: "the first lists of Kubernetes objects", met })
     }
 
-    /// Asks the API server that the side follows at that moment.
+    /// Probes the API server of the current connection.
     fn liveness(&self) -> Option<LivenessProbe> {
         let client = Arc::clone(&self.client);
         Some(Arc::new(move || {
@@ -297,7 +323,7 @@ impl Side for KubeSide {
 
     fn reporter(&self) -> Option<Arc<dyn Reporter>> {
         let (handle, client) = (self.pipeline.handle(), Arc::clone(&self.client));
-        Some(Arc::new(KubeReport::new(handle, client, self.metrics.clone())))
+        Some(Arc::new(KubeReporter::new(handle, client, self.metrics.clone())))
     }
 
     fn series(&self) -> Option<Arc<dyn Countable>> {
@@ -313,32 +339,35 @@ impl Side for KubeSide {
         recorder.add(self.pipeline.handle());
     }
 
-    fn health(&self) -> Option<Health> {
+    fn health(&self) -> Option<HealthChecks> {
         let (ready, live) = (self.pipeline.handle(), self.pipeline.handle());
-        Some(Health {
-            ready: Arc::new(move || ready_checks(&ready.facts())),
-            live: Arc::new(move || live_checks(&live.facts())),
+        Some(HealthChecks {
+            ready: Arc::new(move || ready_checks(&ready.snapshot())),
+            live: Arc::new(move || live_checks(&live.snapshot())),
         })
     }
 
     fn reviews(&self) -> Option<Arc<dyn Reviews>> {
-        Some(Arc::new(Reviewer(Arc::clone(&self.client))))
+        Some(Arc::new(ApiServerReviews(Arc::clone(&self.client))))
     }
 
-    fn prepare(&mut self, config: &Config) -> Result<Option<Preparing>, String> {
+    fn prepare(&mut self, config: &Config) -> Result<Option<PrepareFuture>, String> {
         let Some(kube) = config.kube.clone() else { return Ok(None) };
         if kube.pod != self.config.pod {
-            return Err(
-                "automatic sharding follows the pod named at the start, start the process anew"
-                    .to_owned(),
-            );
+            return Err("--pod and --pod-namespace cannot change at run time, restart the process"
+                .to_owned());
         }
         let (name, current) = (config.name, self.connection.clone());
         let (sender, prepared) = oneshot::channel();
         self.prepared = Some(prepared);
         Ok(Some(Box::pin(async move {
-            let connection = Connection::open(&kube, name, Some(current)).await;
-            // Whoever does not want it any more has dropped the other end.
+            // Reads files, which may block.
+            let runtime = Handle::current();
+            let opening = tokio::task::spawn_blocking(move || {
+                runtime.block_on(Connection::open(&kube, name, Some(current)))
+            });
+            let connection = opening.await.map_err(|error| error.to_string())?;
+            // The receiver has been dropped if a newer configuration replaced this one.
             let _ = sender.send(connection.map_err(|error| error.to_string())?);
             Ok(())
         })))
@@ -355,38 +384,43 @@ impl Side for KubeSide {
         let asked = (&self.connection.client, &self.config.namespaces);
         let other = !Arc::ptr_eq(asked.0, &connection.client) || *asked.1 != config.namespaces;
         if !Arc::ptr_eq(&self.connection.client, &connection.client) {
-            tokio::spawn(greet(Arc::clone(&connection.client)));
+            tokio::spawn(log_version(Arc::clone(&connection.client)));
             self.client.store(Arc::clone(&connection.client));
         }
         self.connection = connection;
         self.config = config.clone();
         self.peers.port = config.telemetry_port;
         if self.web != all.web_config {
-            // The same file says once whether there is TLS, here as at the listeners.
+            // Whether a file enables TLS is decided once, like for the listeners.
             (self.web, self.peers.identity) = (all.web_config.clone(), own_identity(all));
         }
         if let Some(sharding) = &mut self.sharding {
-            sharding.ask(self.peers.clone());
+            sharding.set_peer_options(self.peers.clone());
         }
         if self.config.custom.is_none() {
             self.custom = None;
         } else if self.custom.is_none() {
-            self.custom = Custom::new(config, &self.metrics);
+            self.custom = CustomState::new(config, &self.metrics);
         }
-        // Kind by kind, from here on.
-        self.follow();
+        // Families of the former configuration may be served until they are replaced.
+        let mut names = HashSet::clone(&self.names.of(KUBERNETES.name));
+        names.extend(family_names(&self.config));
+        self.names.set(KUBERNETES.name, names);
+        // Applied one kind at a time.
+        self.apply();
         if other {
-            self.ask_for_namespaces();
+            self.check_namespaces();
         }
         Ok(())
     }
 
-    fn attend(&mut self) -> Task<'_, ()> {
-        Box::pin(self.further())
+    fn next_event(&mut self) -> Task<'_, ()> {
+        Box::pin(self.next_change())
     }
 
-    fn status(&self) -> Status {
-        Status { in_force: self.pipeline.handle().is_in_force(self.change) }
+    fn status(&self) -> ConfigStatus {
+        let in_force = self.pipeline.handle().is_applied(self.change);
+        ConfigStatus { in_force, rejected: self.connection.rejected.clone() }
     }
 
     fn stop(self: Box<Self>) -> Task<'static, ()> {
@@ -394,25 +428,25 @@ impl Side for KubeSide {
     }
 }
 
-/// A check for the first lists, and one for each kind: whether what is shown of it is complete and kept up to date.
-fn ready_checks(facts: &Facts) -> Vec<Check> {
-    let waits = (!facts.ready).then(|| "not all kinds were listed yet".to_owned());
+/// Returns a check for the first lists and one per kind for complete and current data.
+fn ready_checks(snapshot: &PipelineSnapshot) -> Vec<Check> {
+    let waits = (!snapshot.ready).then(|| "initial lists are incomplete".to_owned());
     let first = Check { name: "kubernetes/first-lists".to_owned(), failure: waits };
-    let kinds = facts.kinds();
+    let kinds = snapshot.kinds();
     let kinds = kinds.iter().map(|kind| Check {
         name: check_name(&kind.name),
-        failure: kind.trouble().map(|trouble| trouble.to_string()),
+        failure: kind.problem().map(|problem| problem.to_string()),
     });
     std::iter::once(first).chain(kinds).collect()
 }
 
-/// A check for each kind: whether what follows it runs.
-fn live_checks(facts: &Facts) -> Vec<Check> {
-    let kinds = facts.kinds();
+/// Returns a check per kind for a running list/watch.
+fn live_checks(snapshot: &PipelineSnapshot) -> Vec<Check> {
+    let kinds = snapshot.kinds();
     let kinds = kinds.iter().map(|kind| Check {
         name: check_name(&kind.name),
         failure: (!kind.is_running())
-            .then(|| "it waits to be started again after a fault".to_owned()),
+            .then(|| "waiting to be restarted after an internal error".to_owned()),
     });
     kinds.collect()
 }
@@ -421,11 +455,11 @@ fn check_name(kind: &str) -> String {
     format!("kubernetes/{kind}")
 }
 
-fn pipeline_config(config: &KubeConfig, custom: Option<&mut Custom>) -> PipelineConfig {
+fn pipeline_config(config: &KubeConfig, custom: Option<&mut CustomState>) -> PipelineConfig {
     let resources = config.resources.iter();
     PipelineConfig {
         resources: resources
-            .map(|(resource, options)| Watched::built_in(*resource, options))
+            .map(|(resource, options)| WatchedResource::built_in(*resource, options))
             .chain(custom.map(|custom| custom.watched(config)).unwrap_or_default())
             .collect(),
         namespaces: config.namespaces.clone(),
@@ -444,16 +478,21 @@ mod tests {
     use crate::cli::config::{self, Load};
     use crate::cli::native::RunArgs;
 
-    /// Nobody should ask for it; if somebody does, the log and the gauge are to say that nothing has changed.
+    /// Refuses and logs a reload without a preceding `prepare`.
     #[tokio::test]
-    async fn a_reload_for_which_nothing_is_prepared_is_refused() {
+    async fn a_reload_without_prepare_is_refused() {
         let mut args = RunArgs::default();
         (args.listen, args.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
         args.kube.0.apiserver = "http://127.0.0.1:1".to_owned();
         let config = config::kstatd(&args, Load::First, |_| true).expect("a configuration");
         let metrics = KubeMetrics::default();
-        let start =
-            Start { config: &config, metrics: &metrics, taken: Arc::new(|_| false), beside: None };
+        let names = Arc::default();
+        let start = StartContext {
+            config: &config,
+            metrics: &metrics,
+            names: &names,
+            merged_metrics: None,
+        };
         let mut side = KubeSide::start(start).await.expect("a side");
         assert!(side.reload(&config).expect_err("nothing is prepared").contains("connection"));
         let preparing = side.prepare(&config).expect("usable").expect("something to do");
@@ -463,14 +502,14 @@ mod tests {
     }
 
     #[test]
-    fn names_of_kubernetes_families_are_reserved_with_what_open_metrics_adds() {
+    fn kubernetes_family_names_and_their_openmetrics_suffixes_are_reserved() {
         let names: BTreeSet<String> = built_in().collect();
         for (name, want) in [
             ("kube_pod_status_ready", true),
             ("kube_pod_container_status_restarts_total", true),
             ("kube_pod_container_status_restarts", true),
             ("kube_pod_container_status_restarts_created", true),
-            // No family of these names can be in the way of a gauge.
+            // No gauge collides with these names.
             ("kube_pod_status_ready_total", false),
             ("kube_pod_status_ready_created", false),
         ] {

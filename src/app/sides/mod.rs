@@ -1,188 +1,255 @@
-//! What a process serves: a [`Side`] for each place that metrics come from.
+//! The sources of metrics: a [`Side`] for each.
 //!
-//! The [run loop](super::run) knows sides by this trait alone. Each is a file here, with a [`Kind`] that says what can be
-//! said of it before it is there, and a row of each [personality](super::personality) that has it. Sides do not know each
-//! other, nor the paths and listeners by which they are served.
+//! The [run loop](super::run) uses sides only through this trait. Each side is one file here, with a [`SideKind`] that
+//! describes it before it is started and an entry in each [personality](super::personality) that has it. Sides know
+//! neither each other nor the paths and listeners that serve them.
 
 pub(crate) mod kubernetes;
 pub(crate) mod node;
 pub(crate) mod statsd;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cli::config::Config;
 use crate::exposition::Source;
 use crate::exposition::family::Collect;
 use crate::server::authorisation::Reviews;
-use crate::server::health::Look;
+use crate::server::health::HealthCheck;
 use crate::server::routes::LivenessProbe;
 use crate::status::Reporter;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::{KubeMetrics, Recorder};
 
-/// What a side does, for as long as it takes.
+/// A boxed future.
 pub(crate) type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Tells the names of families that the rest of an exposition has.
-pub(crate) type Taken = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+/// Returns true for the name of a family that another side or the process itself serves.
+pub(crate) type ReservedNames = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Reads again what a side alone reads, and says in the log what has come of it.
-pub(crate) type Reread = Arc<dyn Fn(Trigger) + Send + Sync>;
+/// The family names of each side and of the process itself, so that no side serves a family of another. Names
+/// change with the configuration.
+#[derive(Default)]
+pub(crate) struct FamilyNames(Mutex<Owners>);
 
-/// What asked for files to be read again.
+#[derive(Default)]
+struct Owners {
+    names: BTreeMap<&'static str, Arc<HashSet<String>>>,
+    /// Sides to notify when the names of others change.
+    subscribers: Vec<(&'static str, Subscriber)>,
+}
+
+/// Notifies a side of the names that others serve.
+type Subscriber = Box<dyn Fn(ReservedNames) + Send>;
+
+impl FamilyNames {
+    /// Sets the names of `owner` and notifies the others.
+    pub(crate) fn set(&self, owner: &'static str, names: impl IntoIterator<Item = String>) {
+        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = Arc::new(names.into_iter().collect());
+        if owners.names.insert(owner, Arc::clone(&names)) == Some(names) {
+            return;
+        }
+        for (side, notify) in owners.subscribers.iter().filter(|(side, _)| *side != owner) {
+            notify(owners.of_others(side));
+        }
+    }
+
+    /// Returns the names of `owner`.
+    pub(crate) fn of(&self, owner: &'static str) -> Arc<HashSet<String>> {
+        let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.names.get(owner).cloned().unwrap_or_default()
+    }
+
+    /// Returns a predicate for the names of all owners but `side`.
+    pub(crate) fn of_others(&self, side: &'static str) -> ReservedNames {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).of_others(side)
+    }
+
+    /// Calls `notify` whenever the names of owners other than `side` change.
+    pub(crate) fn subscribe(
+        &self,
+        side: &'static str,
+        notify: impl Fn(ReservedNames) + Send + 'static,
+    ) {
+        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.subscribers.push((side, Box::new(notify)));
+    }
+}
+
+impl Owners {
+    fn of_others(&self, side: &'static str) -> ReservedNames {
+        let others = self.names.iter().filter(|(owner, _)| **owner != side);
+        let others: Vec<_> = others.map(|(_, names)| Arc::clone(names)).collect();
+        Arc::new(move |name| others.iter().any(|names| names.contains(name)))
+    }
+}
+
+/// Reloads the files that only this side reads and logs the result.
+pub(crate) type FileReload = Arc<dyn Fn(ReloadTrigger) + Send + Sync>;
+
+/// The reason for a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trigger {
+pub(crate) enum ReloadTrigger {
     /// SIGHUP.
-    Hangup,
-    /// The lifecycle API.
-    Request,
+    Sighup,
+    /// A request to the lifecycle API.
+    LifecycleApi,
 }
 
-/// One kind of side.
-pub(crate) struct Kind {
-    /// What it is called.
+/// The static description of a side.
+pub(crate) struct SideKind {
+    /// The display name.
     pub(crate) name: &'static str,
-    /// Where kstatd serves it alone.
+    /// The path that serves this side alone.
     pub(crate) path: &'static str,
-    /// What is to be seen there, for the landing page.
-    pub(crate) about: &'static str,
-    /// Whether its source has a protobuf form.
+    /// The description on the landing page.
+    pub(crate) description: &'static str,
+    /// The source supports protobuf.
     pub(crate) protobuf: bool,
-    /// Why this configuration has no such side, as a sentence for the log.
-    pub(crate) off: fn(&Config) -> Option<&'static str>,
-    /// The files, beside the options file, whose change may change it.
+    /// Returns the log message if the configuration disables this side.
+    pub(crate) disabled_reason: fn(&Config) -> Option<&'static str>,
+    /// Returns the files, besides the options file, whose changes may affect this side.
     pub(crate) files: fn(&Config) -> Vec<PathBuf>,
-    /// The names of all families that it may have, now or after a reload, if those are known.
+    /// Returns the names of all families that this side may serve, if they are known in advance.
     pub(crate) names: fn(&Config) -> BTreeSet<String>,
-    /// Starts it.
-    pub(crate) start: for<'a> fn(Start<'a>) -> Starting<'a>,
+    /// Starts the side.
+    pub(crate) start: for<'a> fn(StartContext<'a>) -> StartFuture<'a>,
 }
 
-/// A side that is being started, or what keeps it from starting.
-pub(crate) type Starting<'a> = Task<'a, Result<Box<dyn Side>, String>>;
+/// A future that resolves to a started side, or to the reason why it cannot start.
+pub(crate) type StartFuture<'a> = Task<'a, Result<Box<dyn Side>, String>>;
 
-/// A side that gets what another configuration needs, or what is in the way now.
-pub(crate) type Preparing = Task<'static, Result<(), String>>;
+/// A future that resolves when a side is ready for a new configuration.
+pub(crate) type PrepareFuture = Task<'static, Result<(), String>>;
 
-/// What a side is started with.
-pub(crate) struct Start<'a> {
+/// The arguments for starting a side.
+pub(crate) struct StartContext<'a> {
     pub(crate) config: &'a Config,
-    /// Where the Kubernetes side counts.
+    /// The Kubernetes side's metrics.
     pub(crate) metrics: &'a KubeMetrics,
-    /// The names of families that it must leave alone.
-    pub(crate) taken: Taken,
-    /// What stands among its families, where one body has all there is.
-    pub(crate) beside: Option<Arc<dyn Collect>>,
+    /// The family names of all sides.
+    pub(crate) names: &'a Arc<FamilyNames>,
+    /// The own metrics to merge into this side's exposition.
+    pub(crate) merged_metrics: Option<Arc<dyn Collect>>,
 }
 
-/// Something that ready is waited for.
-pub(crate) struct Awaited {
-    /// In words for an operator.
-    pub(crate) what: &'static str,
-    /// Completes when it is there.
-    pub(crate) done: Task<'static, ()>,
+/// A condition for readiness.
+pub(crate) struct ReadinessCondition {
+    /// The description for operators.
+    pub(crate) description: &'static str,
+    /// Completes when the condition is met.
+    pub(crate) met: Task<'static, ()>,
 }
 
-/// What can be looked at to tell how a side is doing, for whoever asks in detail.
-pub(crate) struct Health {
-    /// Whether what it serves is complete and kept up to date.
-    pub(crate) ready: Look,
-    /// Whether all of it runs.
-    pub(crate) live: Look,
+/// The detailed health checks of a side.
+pub(crate) struct HealthChecks {
+    /// Checks that the side's data is complete and up to date.
+    pub(crate) ready: HealthCheck,
+    /// Checks that all tasks of the side are running.
+    pub(crate) live: HealthCheck,
 }
 
-/// How a side is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Status {
-    /// Whether all that the latest configuration asks for is being served.
+/// The state of a side's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigStatus {
+    /// The latest configuration is being served in full.
     pub(crate) in_force: bool,
+    /// A file that only this side reads and whose current content is rejected.
+    pub(crate) rejected: Option<RejectedFile>,
 }
 
-/// A running side. What has a body here is what a side without that feature does.
+/// A file whose current content is rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RejectedFile {
+    pub(crate) path: String,
+    /// The reason.
+    pub(crate) error: String,
+}
+
+/// A running side. The default methods are for sides without that feature.
 pub(crate) trait Side: Send {
-    /// What it serves, from the start to the end of the process.
+    /// Returns the metrics of this side, valid until the end of the process.
     fn source(&self) -> Arc<dyn Source>;
 
-    /// Its series, for reports about them, if they can be counted.
+    /// Returns the series for cardinality reports.
     fn series(&self) -> Option<Arc<dyn Countable>> {
         None
     }
 
-    /// Adds what it says about itself, beside what is registered in [`Telemetry`](super::telemetry::Telemetry).
+    /// Registers the side's own metrics, in addition to those in [`Telemetry`](super::telemetry::Telemetry).
     fn telemetry(&self, recorder: &mut Recorder) {
         let _ = recorder;
     }
 
-    /// What is to be waited for before its source has all there is.
-    fn ready(&self) -> Option<Awaited> {
+    /// Returns the condition for the source to be complete after the start.
+    fn ready(&self) -> Option<ReadinessCondition> {
         None
     }
 
-    /// Tells whether that which it follows lives.
+    /// Returns the probe behind `/livez`.
     fn liveness(&self) -> Option<LivenessProbe> {
         None
     }
 
-    /// Who tells the status page of it.
+    /// Returns the status page's data source for this side.
     fn reporter(&self) -> Option<Arc<dyn Reporter>> {
         None
     }
 
-    /// What can be looked at of it.
-    fn health(&self) -> Option<Health> {
+    /// Returns the detailed health checks.
+    fn health(&self) -> Option<HealthChecks> {
         None
     }
 
-    /// Who can be asked about those who ask for metrics.
+    /// Returns the API server client that reviews callers of the metrics endpoints.
     fn reviews(&self) -> Option<Arc<dyn Reviews>> {
         None
     }
 
-    /// Reads anew what only SIGHUP and the lifecycle API make it read.
-    fn reread(&self) -> Option<Reread> {
+    /// Returns the reload of files that are only read on SIGHUP or a lifecycle request.
+    fn file_reload(&self) -> Option<FileReload> {
         None
     }
 
-    /// Gets what this configuration needs and may take its time; the present one stays in force. A later call takes the
-    /// place of an earlier one. `None` if nothing is needed.
+    /// Prepares for a configuration, which may take time; the current one stays in force. A later call replaces an
+    /// earlier one. `None` if there is nothing to prepare.
     ///
     /// # Errors
     ///
-    /// Why it cannot be followed, now or later. What the task ends with may be a matter of time.
-    fn prepare(&mut self, config: &Config) -> Result<Option<Preparing>, String> {
+    /// Returns the reason why the configuration can never be applied. Errors of the returned task may be temporary.
+    fn prepare(&mut self, config: &Config) -> Result<Option<PrepareFuture>, String> {
         let _ = config;
         Ok(None)
     }
 
-    /// Follows this configuration from here on, for which it is prepared.
+    /// Applies a configuration that was prepared.
     ///
     /// # Errors
     ///
-    /// Why it goes on as before, which may be a matter of time.
+    /// Returns the reason why the current configuration stays in force; may be temporary.
     fn reload(&mut self, config: &Config) -> Result<(), String> {
         let _ = config;
         Ok(())
     }
 
-    /// Does what is to be done now and then: completes when [`Side::status`] may be another. It may be dropped at any
-    /// time.
-    fn attend(&mut self) -> Task<'_, ()> {
+    /// Performs periodic work. Completes when [`Side::status`] may have changed; cancel-safe.
+    fn next_event(&mut self) -> Task<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// How it is doing.
-    fn status(&self) -> Status {
-        Status { in_force: true }
+    /// Returns the state of the configuration.
+    fn status(&self) -> ConfigStatus {
+        ConfigStatus { in_force: true, rejected: None }
     }
 
-    /// What has to be done when the process is told to end while it still starts.
-    fn at_once(&self) -> Option<Task<'static, ()>> {
+    /// Returns the cleanup for a signal that arrives while the process is starting.
+    fn abort(&self) -> Option<Task<'static, ()>> {
         None
     }
 
-    /// Ends it cleanly. The source goes on with what it has.
+    /// Stops the side. Its source keeps serving the last data.
     fn stop(self: Box<Self>) -> Task<'static, ()>;
 }

@@ -1,4 +1,4 @@
-//! The node's side of a run: flags to servers and a plan, and what can be asked of it.
+//! The node side: connects flags to the kubelet, the API server, the walk and the reader of `/proc`.
 
 use std::sync::Arc;
 
@@ -7,98 +7,122 @@ use http_body_util::BodyExt;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Awaited, Health, Kind, Side, Start, Task};
+use super::{HealthChecks, ReadinessCondition, Side, SideKind, StartContext, Task};
 use crate::app::access::access;
+use crate::cli::config::Config;
 use crate::cli::node::{NodeArgs, PodSource};
 use crate::exposition::Source;
 use crate::kube::client::Body;
 use crate::kube::client::endpoint::{Access, Endpoint};
 use crate::kube::{Client, ClientOptions};
-use crate::node::kubelet::{self, Answer, Ask, Asking, Pods, Polls, Rhythm};
+use crate::node::host::{Host, ProcessNames};
+use crate::node::kubelet::{
+    self, HttpClient, JsonResponse, PendingResponse, Pods, PollMetrics, PollTiming,
+};
 use crate::node::store::Store;
-use crate::node::walk::{Cost, Plan, Walk};
-use crate::node::{families, report};
+use crate::node::walk::{Walk, WalkConfig, WalkMetrics};
+use crate::node::{NodeSource, status};
 use crate::server::health::Check;
 use crate::status::{Facts, Reporter};
 use crate::telemetry::{Recorder, VERSION};
 
-/// What the pods of a node hold on its disks.
-pub(crate) static NODE: Kind = Kind {
+/// Disk usage of a node's pods, resource usage of its system processes, and pressure.
+pub(crate) static NODE: SideKind = SideKind {
     name: "node",
     path: "/metrics/node",
-    about: "what the pods of this node hold on its disks",
+    description: "disk usage of this node's pods, resource usage of its system processes, and pressure",
     protobuf: false,
-    off: |config| {
-        let idle = config.node.as_ref().is_none_or(|args| args.kubelet.is_empty() && !walks(args));
-        idle.then_some("the node's side is off: there is nobody to ask and nothing to walk")
+    disabled_reason: |config| {
+        let idle = config.node.as_ref().is_none_or(|args| {
+            args.kubelet.is_empty() && !walks_disks(args) && process_names(args).is_empty()
+        });
+        idle.then_some(
+            "the node side is disabled: set --kubelet, --processes, --quotas, --walk or --walk-path",
+        )
     },
     files: |_| Vec::new(),
     names: |config| {
-        let names = config.node.iter().flat_map(|_| families::names());
+        let names = config.node.iter().flat_map(|_| NodeSource::names());
         names.map(str::to_owned).collect()
     },
     start: |start| Box::pin(NodeSide::start(start)),
 };
 
-/// Whether the disks are looked at by this process itself.
-fn walks(args: &NodeArgs) -> bool {
+/// Returns true if this process walks the disks itself.
+fn walks_disks(args: &NodeArgs) -> bool {
     args.walk || args.quotas || !args.walk_path.is_empty()
 }
 
-/// A running side.
+/// The names of the processes to report, which are valid in a resolved configuration.
+fn process_names(args: &NodeArgs) -> ProcessNames {
+    ProcessNames::new(&args.processes).unwrap_or_default()
+}
+
+/// A running node side.
 struct NodeSide {
     store: Arc<Store>,
-    polls: Polls,
-    /// The task that asks the kubelet, and whether it had a whole answer.
-    asking: Option<(JoinHandle<()>, watch::Receiver<bool>)>,
-    cost: Cost,
+    host: Arc<Host>,
+    polls: PollMetrics,
+    kubelet: Option<KubeletPoll>,
+    walk_metrics: WalkMetrics,
     walk: Option<Arc<Walk>>,
 }
 
+/// The task that polls the kubelet.
+struct KubeletPoll {
+    task: JoinHandle<()>,
+    /// True once a complete summary has been received.
+    has_summary: watch::Receiver<bool>,
+}
+
 impl NodeSide {
-    async fn start(start: Start<'_>) -> Result<Box<dyn Side>, String> {
-        let args = start.config.node.as_ref().ok_or("no node's side is configured")?;
+    async fn start(start: StartContext<'_>) -> Result<Box<dyn Side>, String> {
+        let args = start.config.node.as_ref().ok_or("no node side is configured")?;
         let store = Arc::new(Store::new(&args.node, args.compat_ephemeral_storage_names));
-        let polls = Polls::default();
-        let asking = match args.kubelet.as_str() {
+        let host = Arc::new(Host::new(args.host_proc.clone(), &process_names(args)));
+        let first = Arc::clone(&host);
+        // Later readings count from this one.
+        let read = tokio::task::spawn_blocking(move || first.read()).await;
+        read.map_err(|error| error.to_string())?;
+        let polls = PollMetrics::default();
+        let kubelet = match args.kubelet.as_str() {
             "" => None,
-            url => Some(ask(url, args, Arc::clone(&store), polls.clone()).await?),
+            url => Some(start_polling(url, args, Arc::clone(&store), polls.clone()).await?),
         };
-        let cost = Cost::default();
-        let walk = walks(args).then(|| Walk::start(plan(args), Arc::clone(&store), cost.clone()));
+        let walk_metrics = WalkMetrics::default();
+        let walk = walks_disks(args)
+            .then(|| Walk::start(walk_config(args), Arc::clone(&store), walk_metrics.clone()));
         let walk = walk.transpose().map_err(|error| format!("cannot walk: {error}"))?;
-        Ok(Box::new(Self { store, polls, asking, cost, walk: walk.map(Arc::new) }))
+        Ok(Box::new(Self { store, host, polls, kubelet, walk_metrics, walk: walk.map(Arc::new) }))
     }
 }
 
-fn plan(args: &NodeArgs) -> Plan {
-    Plan {
+fn walk_config(args: &NodeArgs) -> WalkConfig {
+    WalkConfig {
         root: args.host_root.clone(),
         mounts: args.host_mounts.clone(),
         quotas: args.quotas,
         walk: args.walk,
         paths: args.walk_path.clone(),
         calls: args.walk_entries_per_second,
-        bytes: args.walk_bytes_per_second,
         interval: args.walk_interval,
-        passes: args.walk_reread_passes,
-        pressure: args.walk_io_pressure,
-        pressure_file: args.walk_pressure_file.clone(),
+        memory: usize::try_from(args.walk_memory).unwrap_or(usize::MAX),
+        pressure_file: args.host_proc.join("pressure/io"),
     }
 }
 
-/// Begins to ask the kubelet.
-async fn ask(
+/// Starts to poll the kubelet.
+async fn start_polling(
     url: &str,
     args: &NodeArgs,
     store: Arc<Store>,
-    polls: Polls,
-) -> Result<(JoinHandle<()>, watch::Receiver<bool>), String> {
+    polls: PollMetrics,
+) -> Result<KubeletPoll, String> {
     let user_agent = format!("kstatd/{VERSION}");
     let access: Access = access(args.access.clone())?.or_service_account();
     let endpoint = Endpoint::new(url, access, &user_agent);
     let endpoint = endpoint.map_err(|error| format!("--kubelet={url}: {error}"))?;
-    let kubelet: Arc<dyn Ask> = Arc::new(Kubelet(endpoint));
+    let kubelet: Arc<dyn HttpClient> = Arc::new(Kubelet(endpoint));
     let pods = match args.pods {
         PodSource::Nobody => None,
         PodSource::Kubelet => Some(Pods { server: Arc::clone(&kubelet), is_api_server: false }),
@@ -114,98 +138,115 @@ async fn ask(
                 Some(Pods { server: Arc::new(ApiServer(client)), is_api_server: true })
             } else {
                 tracing::info!(
-                    "limits and owners are not known: set --kubeconfig, --apiserver or KUBECONFIG, run in a pod with \
-                     a service account, or ask the kubelet for them with --pods=kubelet"
+                    "pod limits and owners are unavailable: set --kubeconfig, --apiserver or KUBECONFIG, run in a pod with a service account, or use --pods=kubelet"
                 );
                 None
             }
         }
     };
-    let rhythm = Rhythm { interval: args.interval, deadline: args.timeout };
-    let (first, whole) = watch::channel(false);
-    let task = tokio::spawn(kubelet::poll(store, kubelet, pods, rhythm, polls, first));
-    Ok((task, whole))
+    let timing = PollTiming { interval: args.interval, deadline: args.timeout };
+    let (first, has_summary) = watch::channel(false);
+    let task = tokio::spawn(kubelet::poll(store, kubelet, pods, timing, polls, first));
+    Ok(KubeletPoll { task, has_summary })
 }
 
 struct Kubelet(Endpoint);
 
-impl Ask for Kubelet {
-    fn ask<'a>(&'a self, path: &'a str) -> Asking<'a> {
-        Box::pin(
-            async move { Ok(answer(self.0.get_at(path, "application/json", "identity").await?)) },
-        )
+impl HttpClient for Kubelet {
+    fn get<'a>(&'a self, path: &'a str) -> PendingResponse<'a> {
+        Box::pin(async move {
+            Ok(json_response(self.0.get_at(path, "application/json", "identity").await?))
+        })
     }
 }
 
 struct ApiServer(Client);
 
-impl Ask for ApiServer {
-    fn ask<'a>(&'a self, path: &'a str) -> Asking<'a> {
-        Box::pin(async move { Ok(answer(self.0.get(path, "application/json", None).await?)) })
+impl HttpClient for ApiServer {
+    fn get<'a>(&'a self, path: &'a str) -> PendingResponse<'a> {
+        Box::pin(
+            async move { Ok(json_response(self.0.get(path, "application/json", None).await?)) },
+        )
     }
 }
 
-fn answer(response: Response<Body>) -> Answer {
+fn json_response(response: Response<Body>) -> JsonResponse {
     response.map(|body| body.map_err(|error| error.to_string()).boxed_unsync())
 }
 
-/// Tells the status page of it.
-struct NodeReport(Arc<Store>, Polls);
+/// The node side's data on the status page.
+struct NodeReporter {
+    store: Arc<Store>,
+    polls: PollMetrics,
+    host: Arc<Host>,
+}
 
-impl Reporter for NodeReport {
+impl Reporter for NodeReporter {
     fn report(&self, facts: &mut Facts) {
-        facts.node = Some(report::facts(&self.0, &self.1, facts.at));
+        facts.node = Some(status::report(&self.store, &self.polls, &self.host, facts.at));
     }
 }
 
 impl Side for NodeSide {
     fn source(&self) -> Arc<dyn Source> {
-        Arc::clone(&self.store) as _
+        Arc::new(NodeSource { store: Arc::clone(&self.store), host: Arc::clone(&self.host) })
     }
 
     fn telemetry(&self, recorder: &mut Recorder) {
-        if self.asking.is_some() {
+        if self.kubelet.is_some() {
             self.polls.register(recorder);
         }
+        self.host.metrics.register(recorder);
         if self.walk.is_some() {
-            self.cost.register(recorder);
+            self.walk_metrics.register(recorder);
         }
     }
 
     fn reporter(&self) -> Option<Arc<dyn Reporter>> {
-        Some(Arc::new(NodeReport(Arc::clone(&self.store), self.polls.clone())))
+        Some(Arc::new(NodeReporter {
+            store: Arc::clone(&self.store),
+            polls: self.polls.clone(),
+            host: Arc::clone(&self.host),
+        }))
     }
 
-    fn ready(&self) -> Option<Awaited> {
-        let (_, whole) = self.asking.as_ref()?;
-        let mut whole = whole.clone();
-        let done = Box::pin(async move {
-            let _ = whole.wait_for(|whole| *whole).await;
+    fn ready(&self) -> Option<ReadinessCondition> {
+        let mut has_summary = self.kubelet.as_ref()?.has_summary.clone();
+        let met = Box::pin(async move {
+            let _ = has_summary.wait_for(|has_summary| *has_summary).await;
         });
-        Some(Awaited { what: "the kubelet's first summary", done })
+        Some(ReadinessCondition { description: "the kubelet's first summary", met })
     }
 
-    fn health(&self) -> Option<Health> {
-        let (polls, asks) = (self.polls.clone(), self.asking.is_some());
+    fn health(&self) -> Option<HealthChecks> {
+        let (polls, is_polled) = (self.polls.clone(), self.kubelet.is_some());
         let ready = move || {
             let name = "node/kubelet".to_owned();
-            asks.then(|| Check { name, failure: polls.standing().1 }).into_iter().collect()
+            is_polled.then(|| Check { name, failure: polls.status().1 }).into_iter().collect()
         };
         let walk = self.walk.as_ref().map(Arc::downgrade);
         let live = move || {
-            let lives = |walk: &std::sync::Weak<Walk>| walk.upgrade().is_none_or(|of| of.lives());
-            let check = |lives: bool| Check {
+            let is_running =
+                |walk: &std::sync::Weak<Walk>| walk.upgrade().is_none_or(|of| of.is_running());
+            let check = |is_running: bool| Check {
                 name: "node/walk".to_owned(),
-                failure: (!lives).then(|| "the thread that walks has ended".to_owned()),
+                failure: (!is_running).then(|| "the walk thread has terminated".to_owned()),
             };
-            walk.iter().map(lives).map(check).collect()
+            walk.iter().map(is_running).map(check).collect()
         };
-        Some(Health { ready: Arc::new(ready), live: Arc::new(live) })
+        Some(HealthChecks { ready: Arc::new(ready), live: Arc::new(live) })
+    }
+
+    fn reload(&mut self, config: &Config) -> Result<(), String> {
+        if let Some(args) = &config.node {
+            self.host.set_names(&process_names(args));
+        }
+        Ok(())
     }
 
     fn stop(self: Box<Self>) -> Task<'static, ()> {
-        if let Some((task, _)) = &self.asking {
-            task.abort();
+        if let Some(kubelet) = &self.kubelet {
+            kubelet.task.abort();
         }
         Box::pin(async move { drop(self) })
     }

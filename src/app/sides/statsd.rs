@@ -1,4 +1,4 @@
-//! The StatsD side of a run: flags to a pipeline, and what can be asked of it.
+//! The StatsD side: builds a pipeline from the flags.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -6,33 +6,38 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Health, Kind, Reread, Side, Start, Taken, Task, Trigger};
+use tokio::sync::watch;
+
+use super::{
+    FileReload, HealthChecks, ReloadTrigger, ReservedNames, Side, SideKind, StartContext, Task,
+};
 use crate::cli::config::Name;
 use crate::cli::services;
 use crate::cli::statsd_flags::StatsdArgs;
+use crate::config_file::reader;
 use crate::exposition::Source;
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::family::Collect;
 use crate::server::health::Check;
 use crate::statsd::mapping;
-use crate::statsd::{CacheKind, Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
+use crate::statsd::{Pipeline, PipelineConfig, RelayConfig, SelfMetrics, StartError};
 use crate::status::{Explanation, Facts, Reporter, Sample};
 use crate::telemetry::Recorder;
 use crate::telemetry::countable::Countable;
 
-/// What StatsD clients send.
-pub(crate) static STATSD: Kind = Kind {
+/// Metrics of StatsD clients.
+pub(crate) static STATSD: SideKind = SideKind {
     name: "StatsD",
     path: "/metrics/statsd",
-    about: "what StatsD clients sent",
+    description: "metrics sent over StatsD",
     protobuf: true,
-    off: |config| {
+    disabled_reason: |config| {
         let args = config.statsd.as_ref().map(|statsd| &statsd.args);
         let listens = args.is_some_and(|args| require_listener(args).is_ok());
-        (!listens).then_some("the StatsD side is off: all its listeners are")
+        (!listens).then_some("the StatsD side is disabled: it has no listeners")
     },
     files: |_| Vec::new(),
-    // Clients choose them.
+    // Clients choose the names.
     names: |_| BTreeSet::new(),
     start: |start| Box::pin(async move { StatsdSide::start(&start) }),
 };
@@ -40,18 +45,22 @@ pub(crate) static STATSD: Kind = Kind {
 /// A running StatsD side.
 struct StatsdSide {
     pipeline: Arc<Pipeline>,
-    /// Whether a mapping file is named.
-    has_mapping: bool,
+    /// The mapping file, if configured.
+    mapping: Option<PathBuf>,
+    /// Changes when an unresponsive file answers.
+    late_answers: watch::Receiver<u64>,
 }
 
 impl StatsdSide {
-    fn start(Start { config, taken, beside, .. }: &Start<'_>) -> Result<Box<dyn Side>, String> {
+    fn start(
+        StartContext { config, names, merged_metrics, .. }: &StartContext<'_>,
+    ) -> Result<Box<dyn Side>, String> {
         let args = &config.statsd.as_ref().ok_or("no StatsD side is configured")?.args;
         let self_metrics = match config.name {
             Name::StatsdExporter => SelfMetrics::Original,
             _ => {
-                // Under its own name the original has done so before anything else.
-                before_start(args)?;
+                // statsd_exporter has done this before the run loop.
+                run_checks(args)?;
                 SelfMetrics::None
             }
         };
@@ -59,11 +68,23 @@ impl StatsdSide {
             Name::StatsdExporter => BudgetMode::Off,
             _ => BudgetMode::Enforce,
         };
-        let pipeline =
-            start(args, args.budget(mode), self_metrics, Arc::clone(taken), beside.clone());
+        let taken = names.of_others(STATSD.name);
+        let pipeline = start(args, args.budget(mode), self_metrics, taken, merged_metrics.clone());
         let pipeline = pipeline.map_err(|error| error.to_string())?;
-        announce(&pipeline, args);
-        Ok(Box::new(Self { pipeline, has_mapping: !args.mapping_config.is_empty() }))
+        let pipeline_ref = Arc::downgrade(&pipeline);
+        names.subscribe(STATSD.name, move |taken| {
+            pipeline_ref
+                .upgrade()
+                .into_iter()
+                .for_each(|pipeline| pipeline.reserve(Arc::clone(&taken)));
+        });
+        log_addresses(&pipeline, args);
+        let mapping = Some(&args.mapping_config).filter(|path| !path.is_empty());
+        Ok(Box::new(Self {
+            pipeline,
+            mapping: mapping.map(PathBuf::from),
+            late_answers: reader::late(),
+        }))
     }
 
     fn shutdown(&self) -> Task<'static, ()> {
@@ -78,7 +99,7 @@ impl Side for StatsdSide {
     }
 
     fn reporter(&self) -> Option<Arc<dyn Reporter>> {
-        Some(Arc::new(StatsdReport(Arc::clone(&self.pipeline))))
+        Some(Arc::new(StatsdReporter(Arc::clone(&self.pipeline))))
     }
 
     fn series(&self) -> Option<Arc<dyn Countable>> {
@@ -86,30 +107,44 @@ impl Side for StatsdSide {
     }
 
     fn telemetry(&self, recorder: &mut Recorder) {
-        recorder.add(self.pipeline.about(SelfMetrics::All));
+        recorder.add(self.pipeline.own_metrics(SelfMetrics::All));
     }
 
-    /// Whether its listeners are open: one that fails to read is closed, and opened again after a pause.
-    fn health(&self) -> Option<Health> {
+    /// Checks that the listeners are open. One that fails is reopened after a pause.
+    fn health(&self) -> Option<HealthChecks> {
         let pipeline = Arc::clone(&self.pipeline);
         let ready = move || {
             let listeners = pipeline.listeners().into_iter();
             let check = |(name, open): (String, bool)| Check {
                 name: format!("statsd/{name}"),
-                failure: (!open).then(|| "the socket failed and is being opened again".to_owned()),
+                failure: (!open).then(|| "the socket failed and is being reopened".to_owned()),
             };
             listeners.map(check).collect()
         };
-        Some(Health { ready: Arc::new(ready), live: Arc::new(Vec::new) })
+        Some(HealthChecks { ready: Arc::new(ready), live: Arc::new(Vec::new) })
     }
 
-    fn reread(&self) -> Option<Reread> {
-        let (pipeline, has_mapping) = (Arc::clone(&self.pipeline), self.has_mapping);
+    fn file_reload(&self) -> Option<FileReload> {
+        let (pipeline, has_mapping) = (Arc::clone(&self.pipeline), self.mapping.is_some());
         Some(Arc::new(move |trigger| reload(&pipeline, has_mapping, trigger)))
     }
 
-    /// What it has received until then is counted and relayed.
-    fn at_once(&self) -> Option<Task<'static, ()>> {
+    /// Loads a mapping file that did not answer during a reload.
+    fn next_event(&mut self) -> Task<'_, ()> {
+        Box::pin(async move {
+            while self.late_answers.changed().await.is_ok() {
+                let Some(_) = self.mapping.as_deref().filter(|path| reader::has_late(path)) else {
+                    continue;
+                };
+                let pipeline = Arc::clone(&self.pipeline);
+                tokio::task::spawn_blocking(move || load(&pipeline));
+            }
+            std::future::pending().await
+        })
+    }
+
+    /// Counts and relays all lines received so far.
+    fn abort(&self) -> Option<Task<'static, ()>> {
         Some(self.shutdown())
     }
 
@@ -118,10 +153,10 @@ impl Side for StatsdSide {
     }
 }
 
-/// Tells the status page of it.
-struct StatsdReport(Arc<Pipeline>);
+/// The StatsD side's data on the status page.
+struct StatsdReporter(Arc<Pipeline>);
 
-impl Reporter for StatsdReport {
+impl Reporter for StatsdReporter {
     fn report(&self, facts: &mut Facts) {
         facts.statsd = Some(self.0.facts());
         facts.files.extend(self.0.mapping());
@@ -140,16 +175,16 @@ impl Reporter for StatsdReport {
     }
 }
 
-/// Why the StatsD side does not start. The text says it all.
+/// The reason why the StatsD side cannot start.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct StatsdError(String);
 
-/// Reads a listen address: host and numeric port; without a host every IPv4 address.
+/// Parses a listen address: host and numeric port. Without a host it is every IPv4 address.
 ///
 /// # Errors
 ///
-/// When it is not of that form or the host has no address.
+/// Returns an error if the format is invalid or the host has no address.
 fn listen_address(protocol: &str, text: &str) -> Result<Option<SocketAddr>, StatsdError> {
     if text.is_empty() {
         return Ok(None);
@@ -171,7 +206,7 @@ fn listen_address(protocol: &str, text: &str) -> Result<Option<SocketAddr>, Stat
         .map_err(|error| invalid(format!("unable to resolve {host}: {error}")))
 }
 
-/// Host without brackets and port text.
+/// Splits an address into host, without brackets, and port.
 fn split(text: &str) -> Option<(&str, &str)> {
     let (host, port) = text.rsplit_once(':')?;
     match host.strip_prefix('[') {
@@ -187,9 +222,9 @@ fn resolve(host: &str, port: u16) -> std::io::Result<SocketAddr> {
     chosen.copied().ok_or_else(|| std::io::Error::other("no such host"))
 }
 
-/// The mode of the socket file: octal, of which the permission bits count. Text that is no octal number
-/// leaves what the umask gives.
-fn socket_mode(text: &str) -> Option<u32> {
+/// Parses the octal mode of the socket file and masks it to the permission bits. Returns `None` for invalid text, which
+/// leaves the mode to the umask.
+fn parse_socket_mode(text: &str) -> Option<u32> {
     if text.is_empty() {
         return Some(0);
     }
@@ -203,13 +238,12 @@ fn socket_mode(text: &str) -> Option<u32> {
     }
 }
 
-/// What `--debug.dump-fsm` and `--check-config` ask for before anything listens. Returns whether that
-/// was all.
+/// Performs `--debug.dump-fsm` and `--check-config`. Returns true if the program should exit afterwards.
 ///
 /// # Errors
 ///
-/// When the mapping file cannot be used.
-pub(crate) fn before_start(args: &StatsdArgs) -> Result<bool, String> {
+/// Returns an error if the mapping file cannot be used.
+pub(crate) fn run_checks(args: &StatsdArgs) -> Result<bool, String> {
     if args.mapping_config.is_empty() {
         if args.check_config {
             tracing::info!("Configuration check successful, exiting");
@@ -233,18 +267,17 @@ pub(crate) fn before_start(args: &StatsdArgs) -> Result<bool, String> {
     Ok(args.check_config)
 }
 
-/// Starts the pipeline. `reserved` tells the names that the rest of the exposition has, `beside` is what stands among its
-/// families.
+/// Starts the pipeline. `reserved` tests for names of other sides; `merged_metrics` is merged into the exposition.
 ///
 /// # Errors
 ///
-/// The first listener, file or target that cannot be used.
+/// Returns an error for the first listener, file or relay target that cannot be used.
 fn start(
     args: &StatsdArgs,
     budget: Budget,
     self_metrics: SelfMetrics,
-    reserved: Taken,
-    beside: Option<Arc<dyn Collect>>,
+    reserved: ReservedNames,
+    merged_metrics: Option<Arc<dyn Collect>>,
 ) -> Result<Arc<Pipeline>, StatsdError> {
     let udp = listen_address("UDP", &args.listen_udp)?;
     let tcp = listen_address("TCP", &args.listen_tcp)?;
@@ -259,8 +292,8 @@ fn start(
     }
     let sockets = usize::try_from(args.udp_sockets).unwrap_or(1);
     if let Some(address) = udp.filter(|address| sockets > 1 && address.port() != 0) {
-        // Sockets that share an address would share it with another exporter too, and each would see a
-        // part of the lines. A socket that does not share finds out whether somebody is there.
+        // A shared address could also be shared with another exporter, and each would receive a part of the lines.
+        // Binding without sharing detects that.
         drop(UdpSocket::bind(address).map_err(|source| listen_error("udp", address, &source))?);
     }
     let relay = Some(&args.relay_address).filter(|address| !address.is_empty());
@@ -269,27 +302,23 @@ fn start(
         udp_sockets: sockets,
         tcp,
         tcp_idle: duration(args.tcp_idle_timeout),
-        unixgram_mode: unixgram.as_ref().and_then(|_| socket_mode(&args.unixsocket_mode)),
+        unixgram_mode: unixgram.as_ref().and_then(|_| parse_socket_mode(&args.unixsocket_mode)),
         unixgram,
         read_buffer: usize::try_from(args.read_buffer).unwrap_or(0),
         mapping_file: Some(PathBuf::from(&args.mapping_config))
             .filter(|path| !path.as_os_str().is_empty()),
         flags: args.parser_flags(),
-        cache_size: usize::try_from(args.cache_size).unwrap_or(0),
-        event_flush: (
-            u64::try_from(args.event_flush_threshold).unwrap_or(0),
-            duration(args.event_flush_interval).unwrap_or(Duration::MAX),
-        ),
-        cache_kind: if args.cache_type == "random" { CacheKind::Random } else { CacheKind::Lru },
         relay: relay.map(|address| RelayConfig {
             address: address.clone(),
             target: relay_target(address),
             packet_length: usize::try_from(args.relay_packet_length).unwrap_or(usize::MAX),
         }),
         budget,
+        // statsd_exporter keeps empty labels.
+        keep_empty_labels: self_metrics == SelfMetrics::Original,
         reserved,
         self_metrics,
-        beside,
+        additional: merged_metrics,
         ..PipelineConfig::default()
     };
     let pipeline = Pipeline::start(config).map_err(|error| match error {
@@ -306,12 +335,12 @@ fn start(
     Ok(Arc::new(pipeline))
 }
 
-/// A flag's nanoseconds; 0 is none.
+/// Converts a flag's nanoseconds; 0 means disabled.
 fn duration(nanos: i64) -> Option<Duration> {
     u64::try_from(nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
 }
 
-/// What is looked up for an address: without a port it is port 0, which can be looked up, though never sent to.
+/// Returns the host and numeric port to resolve. A missing port becomes 0, which resolves but cannot be sent to.
 fn relay_target(address: &str) -> String {
     match address.strip_suffix(':') {
         Some(host) if !host.is_empty() => format!("{host}:0"),
@@ -335,11 +364,11 @@ fn listen_error(
     ))
 }
 
-/// At least one listener has to be on.
+/// Requires at least one listener.
 ///
 /// # Errors
 ///
-/// When all are off.
+/// Returns an error if all listeners are disabled.
 pub(crate) fn require_listener(args: &StatsdArgs) -> Result<(), StatsdError> {
     let addresses = [&args.listen_udp, &args.listen_tcp, &args.listen_unixgram];
     if addresses.iter().any(|address| !address.is_empty()) {
@@ -352,8 +381,8 @@ pub(crate) fn require_listener(args: &StatsdArgs) -> Result<(), StatsdError> {
     ))
 }
 
-/// Says where lines are taken.
-fn announce(pipeline: &Pipeline, args: &StatsdArgs) {
+/// Logs the listen addresses.
+fn log_addresses(pipeline: &Pipeline, args: &StatsdArgs) {
     let text = |address: Option<SocketAddr>| address.map_or(String::new(), |a| a.to_string());
     tracing::info!(
         udp = text(pipeline.udp_address()),
@@ -363,21 +392,25 @@ fn announce(pipeline: &Pipeline, args: &StatsdArgs) {
     );
 }
 
-/// Reads the mapping file again.
-fn reload(pipeline: &Pipeline, has_file: bool, trigger: Trigger) {
+/// Reloads the mapping file.
+fn reload(pipeline: &Pipeline, has_file: bool, trigger: ReloadTrigger) {
     let (what, signal) = match trigger {
-        Trigger::Hangup => ("signal", Some("hangup")),
-        Trigger::Request => ("lifecycle api reload", None),
+        ReloadTrigger::Sighup => ("signal", Some("hangup")),
+        ReloadTrigger::LifecycleApi => ("lifecycle api reload", None),
     };
     if !has_file {
         tracing::warn!(signal, "Received {what} but no mapping config to reload");
         return;
     }
     tracing::info!(signal, "Received {what}, attempting reload");
+    load(pipeline);
+}
+
+fn load(pipeline: &Pipeline) {
     match pipeline.reload() {
         Ok(rules) => tracing::info!(rules, "Config reloaded successfully"),
         Err(error) => {
-            tracing::error!(%error, "Error reloading config, the old one stays in force");
+            tracing::error!(%error, "Error reloading config, keeping the previous one");
         }
     }
 }
@@ -434,12 +467,12 @@ mod tests {
             ("-1", None),
             ("0o755", None),
         ] {
-            assert_eq!(socket_mode(text), mode, "{text}");
+            assert_eq!(parse_socket_mode(text), mode, "{text}");
         }
     }
 
     #[test]
-    fn something_must_listen() {
+    fn at_least_one_listener_is_required() {
         let mut args = StatsdArgs { listen_udp: String::new(), ..StatsdArgs::default() };
         assert!(require_listener(&args).is_ok());
         args.listen_tcp = String::new();

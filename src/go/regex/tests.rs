@@ -5,7 +5,7 @@ fn pattern(text: &str) -> String {
 }
 
 #[test]
-fn what_differs_is_spelled_out() {
+fn rewrites_differing_syntax() {
     for (go, rust) in [
         (r"a{2", r"a\x{7B}2"),
         (r"a{,3}", r"a\x{7B}\x{2C}3\x{7D}"),
@@ -30,7 +30,7 @@ fn what_differs_is_spelled_out() {
 }
 
 #[test]
-fn what_go_refuses_is_refused() {
+fn rejects_what_go_rejects() {
     for text in [
         "(",
         ")",
@@ -98,7 +98,7 @@ fn what_go_refuses_is_refused() {
 }
 
 #[test]
-fn what_go_accepts_is_accepted() {
+fn accepts_what_go_accepts() {
     for text in [
         r"\p{Miao}",
         r"\P{^miao}",

@@ -1,10 +1,10 @@
-//! Names of Unicode classes: what Go calls them, and what the `regex` crate does.
+//! Names of Unicode classes: Go's, translated to those of the `regex` crate.
 //!
-//! The lists are those of Go 1.26, whose tables are of Unicode 15.0. The crate knows the scripts of later versions as
-//! well, by name and by code; Go refuses them, and so does this module.
+//! The lists are those of Go 1.26, whose tables are of Unicode 15.0. The crate also knows the scripts of later
+//! versions, by name and by code; Go rejects them, and so does this module.
 
-/// The crate's spelling of a class Go knows: general categories and their long names, scripts, a few more. Case,
-/// blanks, `_` and `-` do not count.
+/// Returns the crate's name of a class that Go knows: general categories and their long names, scripts, and a few more.
+/// Ignores case, blanks, `_` and `-`.
 pub(crate) fn class(name: &str) -> Option<String> {
     let loose = name.replace([' ', '_', '-'], "").to_ascii_lowercase();
     let is = |known: &[&str]| known.binary_search(&loose.as_str()).is_ok();
@@ -12,7 +12,7 @@ pub(crate) fn class(name: &str) -> Option<String> {
         "any" => Some(r"\x{0}-\x{10FFFF}".to_owned()),
         "ascii" => Some(r"\x{0}-\x{7F}".to_owned()),
         "assigned" => Some(r"[^\p{Cn}]".to_owned()),
-        // Surrogates: no text has any.
+        // Surrogates do not occur in UTF-8.
         "cs" | "surrogate" => Some(r"[^\x{0}-\x{10FFFF}]".to_owned()),
         _ if is(CATEGORIES) => Some(format!("\\p{{gc={loose}}}")),
         _ if is(SCRIPTS) => Some(format!("\\p{{sc={loose}}}")),
@@ -20,7 +20,7 @@ pub(crate) fn class(name: &str) -> Option<String> {
     }
 }
 
-/// General categories, by code and by name, without surrogates; sorted.
+/// General categories by code and by name, without surrogates, sorted.
 const CATEGORIES: &[&str] = &[
     "c",
     "casedletter",
@@ -102,7 +102,7 @@ const CATEGORIES: &[&str] = &[
     "zs",
 ];
 
-/// Scripts; sorted.
+/// Scripts, sorted by name.
 const SCRIPTS: &[&str] = &[
     "adlam",
     "ahom",
@@ -286,11 +286,12 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_loosely_and_strange_ones_refused() {
+    fn class_names_ignore_case_and_separators() {
         for name in ["Miao", "m I_a-O", "Vai", "Yi", "Old_North_Arabian", "Letter", "LC", "cntrl"] {
             assert!(class(name).is_some(), "{name}");
         }
-        // Of the crate: codes of scripts, scripts of later Unicode versions, properties that are no script.
+        // Known to the crate only: codes of scripts, scripts of later Unicode versions, properties that are not
+        // scripts.
         for name in [
             "",
             " ",

@@ -1,9 +1,9 @@
-//! Connections to one API server: HTTP/2 where it is offered, HTTP/1.1 otherwise, and which of them the
-//! next request goes over.
+//! Connections to one API server. Uses HTTP/2 if the server offers it and HTTP/1.1 otherwise, and selects the
+//! connection for each request.
 //!
-//! Requests flow in complete, credentials and all, from [`client`](crate::kube::client); answers flow out with
-//! bodies that are read where the connection lives. Each connection belongs to the event loop that opened
-//! it, so that the thread of the list/watches has its own. Nothing here knows Kubernetes.
+//! A request from [`client`](crate::kube::client) is complete, including its credentials. Each connection belongs to
+//! the event loop that opened it, and the response bodies are best read there. The thread of the list/watches
+//! therefore has its own connections. Nothing here depends on Kubernetes.
 
 mod dial;
 mod gzip;
@@ -28,33 +28,45 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::error::causes;
+use super::identity::Built;
 use super::proxy::{Kind, Proxy};
-use super::tls::Built;
 use dial::Dialer;
 #[cfg(any(test, fuzzing))]
 pub(crate) use dial::{Connecting, Network, Stream};
+pub(crate) use http2::{Place, Probe};
 
-/// How often a request is sent again when the server has not looked at it.
+/// The maximum number of retries of a request that the server did not process, or that failed on a reused connection.
 const AGAIN: usize = 3;
 
-/// Why a body has come to an early end.
+/// The reason why a response body ended early.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct BodyError(String);
+#[error("{reason}")]
+pub(crate) struct BodyError {
+    reason: String,
+    /// The connection was closed because the peer was silent for too long.
+    pub(crate) is_silent: bool,
+}
 
-/// The body of an answer, in the chunks in which it comes.
+impl From<String> for BodyError {
+    fn from(reason: String) -> Self {
+        Self { reason, is_silent: false }
+    }
+}
+
+/// The body of a response, in chunks as they arrive.
 pub(crate) struct Body(Content);
 
 enum Content {
     Whole(Option<Bytes>),
-    // Boxed: they are moved about with the list/watches.
+    // Boxed, because list/watches move bodies and these variants are large.
     Http1(Box<http1::Driven>),
     Http2(Box<http2::Streamed>),
     Packed(Box<gzip::Packed<Body>>),
 }
 
 impl Body {
-    /// The body of an answer with these headers, which say nothing more of a compression that is undone here.
+    /// Creates the body of a response with these headers. Decompresses gzip, and then removes the headers that
+    /// describe the compressed body.
     fn new(headers: &mut HeaderMap, content: Content) -> Self {
         let body = Self(content);
         if gzip::is_named(headers) {
@@ -63,6 +75,20 @@ impl Body {
             return Self(Content::Packed(Box::new(gzip::Packed::new(body))));
         }
         body
+    }
+
+    /// Creates the body of a response over HTTP/2.
+    pub(crate) fn streamed(body: http2::Streamed) -> Self {
+        Self(Content::Http2(Box::new(body)))
+    }
+
+    /// Returns whether the connection also carries other requests and is probed when silent, as in HTTP/2.
+    pub(crate) fn is_shared(&self) -> bool {
+        match &self.0 {
+            Content::Whole(_) | Content::Http1(_) => false,
+            Content::Http2(_) => true,
+            Content::Packed(packed) => packed.body().is_some_and(Self::is_shared),
+        }
     }
 }
 
@@ -84,13 +110,15 @@ impl hyper::body::Body for Body {
             Content::Whole(whole) => Poll::Ready(whole.take().map(Frame::data).map(Ok)),
             Content::Http1(driven) => driven
                 .poll_frame(context)
-                .map(|frame| frame.map(|frame| frame.map_err(|error| BodyError(causes(&error))))),
-            Content::Http2(streamed) => streamed
-                .poll_data(context)
-                .map(|data| data.map(|data| data.map(Frame::data).map_err(BodyError))),
+                .map(|frame| frame.map(|frame| frame.map_err(|error| causes(&error).into()))),
+            Content::Http2(streamed) => streamed.poll_data(context).map(|data| {
+                let is_silent = streamed.is_silent();
+                let failed = |reason| BodyError { reason, is_silent };
+                data.map(|data| data.map(Frame::data).map_err(failed))
+            }),
             Content::Packed(packed) => packed
                 .poll_data(context)
-                .map(|data| data.map(|data| data.map(Frame::data).map_err(BodyError))),
+                .map(|data| data.map(|data| data.map(Frame::data).map_err(BodyError::from))),
         }
     }
 
@@ -99,7 +127,7 @@ impl hyper::body::Body for Body {
             Content::Whole(whole) => whole.is_none(),
             Content::Http1(driven) => driven.is_end_stream(),
             Content::Http2(streamed) => streamed.is_end_stream(),
-            // Its last bytes may be with it still.
+            // The decompressor may still hold the last bytes.
             Content::Packed(_) => false,
         }
     }
@@ -111,7 +139,10 @@ pub(crate) struct Connections(Arc<Inner>);
 
 struct Inner {
     dialer: Dialer,
-    /// For a server behind an HTTP proxy that is told the whole URL: what proves who we are to it.
+    /// The server is reached over TLS. Without TLS, HTTP/2 is not negotiated.
+    https: bool,
+    /// Set for plain HTTP through an HTTP proxy, which needs the absolute URL. The inner value is the
+    /// `Proxy-Authorization` header, if the proxy has credentials.
     forward: Option<Option<HeaderValue>>,
     idle: http1::Idle,
     state: Mutex<State>,
@@ -120,31 +151,31 @@ struct Inner {
 #[derive(Default)]
 struct State {
     links: Vec<http2::Link>,
-    /// Connections that others wait for, by event loop.
+    /// Connection attempts that other requests wait for, by event loop.
     opening: HashMap<Id, watch::Receiver<Opening>>,
-    /// How many were opened, by event loop.
+    /// The number of HTTP/2 connections opened so far, by event loop.
     opened: HashMap<Id, u64>,
-    /// Whether the server has chosen HTTP/1.1: there is nothing to wait for then.
+    /// The last connection negotiated HTTP/1.1, so requests do not wait for a shared connection.
     http1: bool,
 }
 
-/// How an attempt to open a connection ended; nothing while it lasts.
+/// The result of an attempt to open a connection; `None` while it is in progress.
 type Opening = Option<Result<(), String>>;
 
-/// What a request goes over.
+/// The connection for one request.
 enum Way {
     Http1(Box<http1::Link>),
     Http2(http2::Place),
 }
 
-/// What to do where there is no connection to use.
+/// The next step if no existing connection can be used.
 enum Turn {
     Wait(watch::Receiver<Opening>),
     Open(Option<watch::Sender<Opening>>),
 }
 
 impl Connections {
-    /// To the server of this URL.
+    /// Creates an empty set of connections to the server of this URL.
     pub(crate) fn new(url: &Uri, server_name: Option<String>, proxy: Option<Proxy>) -> Self {
         let https = url.scheme_str() == Some("https");
         let host = url.host().unwrap_or_default();
@@ -152,7 +183,7 @@ impl Connections {
         let port = url.port_u16().unwrap_or(if https { 443 } else { 80 });
         let forward = proxy
             .as_ref()
-            .filter(|proxy| !https && matches!(proxy.kind, Kind::Http { .. }))
+            .filter(|proxy| !https && matches!(proxy.kind(), Kind::Http { .. }))
             .map(Proxy::authorization);
         let dialer = Dialer {
             host: host.to_owned(),
@@ -162,29 +193,32 @@ impl Connections {
             #[cfg(any(test, fuzzing))]
             network: None,
         };
-        Self(Arc::new(Inner { dialer, forward, idle: Arc::default(), state: Mutex::default() }))
+        let (idle, state) = (Arc::default(), Mutex::default());
+        Self(Arc::new(Inner { dialer, https, forward, idle, state }))
     }
 
-    /// From here on over another network.
+    /// Uses a simulated network from now on.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn over(&mut self, network: Arc<dyn Network>) {
         let inner = Arc::get_mut(&mut self.0).expect("nobody else has it yet");
         inner.dialer.network = Some(network);
     }
 
-    /// Sends a request, over TLS if `tls` says how, and waits for the head of the answer. A connection
-    /// that was opened at the instant `after` or before is not used.
+    /// Sends a request, over TLS if `tls` is given, and waits for the head of the response. Only uses connections
+    /// opened after the instant `after`, if given. Calls `opened` with the number of each HTTP/2 connection that it
+    /// opens.
     ///
     /// # Errors
-    /// What went wrong, in words.
+    /// No connection could be opened, or the request failed.
     pub(crate) async fn send(
         &self,
         request: &Request<Bytes>,
         tls: Option<&Built>,
         mut after: Option<Instant>,
+        opened: &(dyn Fn(u64) + Sync),
     ) -> Result<Response<Body>, String> {
         for attempt in 0.. {
-            let (way, fresh) = self.way(tls, after).await?;
+            let (way, fresh) = self.way(tls, after, opened).await?;
             let failed = match way {
                 Way::Http2(place) => match place.send(copy(request)).await {
                     Ok(response) => {
@@ -209,8 +243,7 @@ impl Connections {
                     }
                 }
             };
-            // A connection may be closed while the request is on its way: only what can be repeated goes
-            // over a used one a second time.
+            // A reused connection may be closing while the request is sent. Only a GET is then safe to repeat.
             let stale = failed.stale && !fresh && request.method() == Method::GET;
             if attempt >= AGAIN || !(failed.untouched || stale) {
                 return Err(failed.reason);
@@ -220,16 +253,31 @@ impl Connections {
         Err("not sent".to_owned())
     }
 
-    /// How many were opened from this event loop.
+    /// Returns the number of HTTP/2 connections opened from this event loop. HTTP/1.1 connections are not counted,
+    /// because each watch has its own.
     pub(crate) fn opened(&self) -> u64 {
         self.0.state().opened.get(&Handle::current().id()).copied().unwrap_or_default()
     }
 
-    /// A connection for a request, and whether it was opened for it.
+    /// Returns whether watches are expected to share connections: over TLS, unless the last connection negotiated
+    /// HTTP/1.1, where each watch has its own.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.0.https && !self.0.state().http1
+    }
+
+    /// Returns the HTTP/2 connection with this number, unless it has ended.
+    pub(crate) fn link(&self, number: u64) -> Option<http2::Link> {
+        let state = self.0.state();
+        let link = state.links.iter().find(|link| link.number == number)?;
+        (!link.is_ended()).then(|| link.clone())
+    }
+
+    /// Selects or opens a connection for a request. Also returns whether it was opened for this request.
     async fn way(
         &self,
         tls: Option<&Built>,
         after: Option<Instant>,
+        opened: &(dyn Fn(u64) + Sync),
     ) -> Result<(Way, bool), String> {
         let here = Handle::current().id();
         let generation = tls.map_or(0, |built| built.generation);
@@ -246,7 +294,7 @@ impl Connections {
             };
             match turn {
                 Turn::Wait(mut opening) => {
-                    // An error says that whoever was opening it has given up.
+                    // An error means that the request that was opening it was cancelled. Then start over.
                     if let Ok(ended) = opening.wait_for(Option::is_some).await
                         && let Some(Err(error)) = &*ended
                     {
@@ -254,24 +302,31 @@ impl Connections {
                     }
                 }
                 Turn::Open(announce) => {
-                    let opened = self.open(tls, generation).await;
+                    let way = self.open(tls, generation, opened).await;
                     if let Some(announce) = announce {
                         self.0.state().opening.remove(&here);
-                        let result = opened.as_ref().map(|_| ()).map_err(Clone::clone);
+                        let result = way.as_ref().map(|_| ()).map_err(Clone::clone);
                         announce.send_replace(Some(result));
                     }
-                    return opened.map(|way| (way, true));
+                    return way.map(|way| (way, true));
                 }
             }
         }
     }
 
-    async fn open(&self, tls: Option<&Built>, generation: u64) -> Result<Way, String> {
+    async fn open(
+        &self,
+        tls: Option<&Built>,
+        generation: u64,
+        opened: &(dyn Fn(u64) + Sync),
+    ) -> Result<Way, String> {
         let dialed = self.0.dialer.dial(tls.map(|built| &built.config)).await?;
         {
             let mut state = self.0.state();
             state.http1 = !dialed.http2;
-            *state.opened.entry(Handle::current().id()).or_default() += 1;
+            if dialed.http2 {
+                *state.opened.entry(Handle::current().id()).or_default() += 1;
+            }
         }
         if !dialed.http2 {
             let link = http1::Link::open(dialed, generation).await;
@@ -279,6 +334,7 @@ impl Connections {
         }
         let link = http2::Link::open(dialed, generation).await?;
         let place = link.place().ok_or("the server closed the connection at once")?;
+        opened(link.number);
         self.0.state().links.push(link);
         Ok(Way::Http2(place))
     }
@@ -289,8 +345,8 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request as it is written in HTTP/1.1: to a server path and query alone, the server in a
-    /// header.
+    /// Prepares a request for HTTP/1.1: adds `Host`, and reduces the URL to its path and query, except for a
+    /// forwarding proxy.
     fn written(&self, mut request: Request<Bytes>) -> Result<Request<Bytes>, String> {
         let host = dial::place(&self.dialer.host, self.dialer.port);
         let authority = request.uri().authority().map_or(host.as_str(), |one| one.as_str());
@@ -312,29 +368,31 @@ impl Inner {
 }
 
 impl State {
-    /// A place on a connection that is there already.
+    /// Reserves a stream on an open HTTP/2 connection. Retires connections with an older TLS configuration and
+    /// removes those no longer in use.
     fn place(&mut self, here: Id, generation: u64, after: Option<Instant>) -> Option<http2::Place> {
         self.links.retain_mut(|link| {
             if link.generation < generation {
                 link.retire();
             }
-            !link.is_closed()
+            link.is_in_use()
         });
-        // The newest is the least likely to be broken.
-        let mut links = self.links.iter().rev();
-        links
-            .by_ref()
+        // Starts with the newest connection, which is the least likely to be broken.
+        self.links
+            .iter_mut()
+            .rev()
             .filter(|link| link.home == here && after.is_none_or(|after| link.opened() > after))
-            .find_map(http2::Link::place)
+            .find_map(|link| if link.is_closed() { None } else { link.place() })
     }
 
-    /// One opens a connection, the others wait for it: it may have room for them all.
+    /// Decides whether to open a connection or to wait for one. Over TLS, only one request per event loop opens one
+    /// at a time, because the others may share it.
     fn turn(&mut self, here: Id, tls: bool) -> Turn {
         if !tls || self.http1 {
             return Turn::Open(None);
         }
         match self.opening.get(&here) {
-            // Its sender is gone if the request that opened it was given up.
+            // The sender is dropped if the request that was opening the connection is cancelled.
             Some(opening) if opening.has_changed().is_ok() => Turn::Wait(opening.clone()),
             _ => {
                 let (announce, opening) = watch::channel(None);
@@ -345,7 +403,7 @@ impl State {
     }
 }
 
-/// The same request once more.
+/// Copies the method, URL, headers and body of a request.
 fn copy(request: &Request<Bytes>) -> Request<Bytes> {
     let mut copy = Request::new(request.body().clone());
     *copy.method_mut() = request.method().clone();

@@ -1,46 +1,47 @@
-//! Servers other than the API server, reached in the same way: by TLS, proxies and credentials.
+//! HTTP endpoints other than the API server, with the same support for TLS, proxies and credentials.
 //!
-//! A URL and what flags say of TLS and of us flow in, an [`Endpoint`] flows out whose address can be asked for again and
-//! again. The words are those of a kubeconfig, and so are the rules.
+//! An [`Endpoint`] is created from a URL and an [`Access`], and can be requested repeatedly. Names and rules are
+//! those of a kubeconfig.
 
 use std::path::{Path, PathBuf};
 
+use ::kube::config::{AuthInfo, Cluster};
 use http::{HeaderValue, Response};
 
 use super::Client;
+use super::config::{ClientOptions, SERVICE_ACCOUNT};
 use super::connection::Body;
 use super::error::ClientError;
-use super::kubeconfig::{Cluster, User};
-use super::options::{ClientOptions, SERVICE_ACCOUNT};
 
-/// What is asked for where a URL has no path.
+/// The path to request if a URL has none.
 const PATH: &str = "/metrics";
 
-/// How a server proves who it is, and who we are to it. Not `Debug`: it holds secrets.
+/// The TLS settings and credentials for a server. Not `Debug`, because it holds secrets.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// Certificates of the authorities that sign the server's; those of the system otherwise.
+    /// A file with the CA certificates that verify the server's certificate; the system's by default.
     pub certificate_authority: Option<PathBuf>,
-    /// Whether any server is trusted.
+    /// Do not verify the server's certificate.
     pub insecure_skip_tls_verify: bool,
-    /// What the server is called in its certificate, if not as in the URL.
+    /// The server's name in its certificate, if it differs from the URL.
     pub tls_server_name: Option<String>,
-    /// Our own certificate.
+    /// A file with the client certificate to present.
     pub client_certificate: Option<PathBuf>,
-    /// Its key.
+    /// A file with the key of the client certificate.
     pub client_key: Option<PathBuf>,
-    /// A bearer token.
+    /// A bearer token to send.
     pub token: Option<String>,
-    /// A file with one, read again when it changes.
+    /// A file with a bearer token, reread when it changes.
     pub token_file: Option<PathBuf>,
-    /// A user, with a password; counts before those of the URL.
+    /// The user name for basic authentication; overrides the one in the URL.
     pub username: Option<String>,
-    /// The password.
+    /// The password for basic authentication.
     pub password: Option<String>,
 }
 
 impl Access {
-    /// With the token and the authorities of the pod's service account, where nothing else is named and there is one.
+    /// Adds the token and the CA certificates of the pod's service account, if its files exist and no other
+    /// credentials or CA certificates are set.
     #[must_use]
     pub(crate) fn or_service_account(mut self) -> Self {
         let file =
@@ -56,17 +57,18 @@ impl Access {
     }
 }
 
-/// A server, and one address on it.
+/// A server, with the path and query to request.
 pub(crate) struct Endpoint {
     client: Client,
     target: String,
 }
 
 impl Endpoint {
-    /// Reads what `access` names. Does not contact the server. A URL without a path means `/metrics`.
+    /// Creates an endpoint and reads the files in `access`. Does not contact the server. A URL without a path means
+    /// `/metrics`.
     ///
     /// # Errors
-    /// What cannot be used, in words.
+    /// The URL, a file or a credential cannot be used.
     pub(crate) fn new(url: &str, access: Access, user_agent: &str) -> Result<Self, String> {
         let start = url.find("://").map_or(0, |at| at + 3);
         let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
@@ -76,31 +78,33 @@ impl Endpoint {
             query if query.starts_with('?') => format!("{PATH}{query}"),
             target => target.to_owned(),
         };
+        let text = |path: Option<PathBuf>| path.map(|path| path.to_string_lossy().into_owned());
         let cluster = Cluster {
             server: Some(url[..end].to_owned()),
             tls_server_name: access.tls_server_name,
             insecure_skip_tls_verify: Some(access.insecure_skip_tls_verify),
-            certificate_authority: access.certificate_authority,
+            certificate_authority: text(access.certificate_authority),
             ..Cluster::default()
         };
-        let user = User {
-            client_certificate: access.client_certificate,
-            client_key: access.client_key,
-            token: access.token,
-            token_file: access.token_file,
+        let user = AuthInfo {
+            client_certificate: text(access.client_certificate),
+            client_key: text(access.client_key),
+            token: access.token.map(Into::into),
+            token_file: text(access.token_file),
             username: access.username,
-            password: access.password,
-            ..User::default()
+            password: access.password.map(Into::into),
+            ..AuthInfo::default()
         };
-        let setup = ClientOptions::default().with(cluster, user).map_err(in_words)?;
-        let client = Client::of(setup, user_agent).map_err(in_words)?;
+        let options =
+            ClientOptions { user_agent: user_agent.to_owned(), ..ClientOptions::default() };
+        let client = Client::of(options.with(cluster, user).map_err(in_words)?);
         Ok(Self { client, target })
     }
 
-    /// Asks for it, in the forms and the codings that are named.
+    /// Sends a GET request with these `Accept` and `Accept-Encoding` headers.
     ///
     /// # Errors
-    /// There is no answer.
+    /// There is no response.
     pub(crate) async fn get(
         &self,
         accept: &'static str,
@@ -109,10 +113,10 @@ impl Endpoint {
         self.get_at(&self.target, accept, coding).await
     }
 
-    /// Asks for another path and query of the same server.
+    /// Sends a GET request for another path and query on the same server.
     ///
     /// # Errors
-    /// There is no answer.
+    /// There is no response.
     pub(crate) async fn get_at(
         &self,
         target: &str,
@@ -124,7 +128,7 @@ impl Endpoint {
     }
 }
 
-/// The reason alone: it is no API server.
+/// Describes an error without calling the server an API server.
 fn in_words(error: ClientError) -> String {
     match error {
         ClientError::Url { url, reason } => format!("URL {url:?}: {reason}"),

@@ -1,12 +1,12 @@
-//! Why the API server cannot be used, and errors in words.
+//! The errors of the API server client.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Why the API server cannot be used.
+/// The reason why the API server cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nothing says where it is.
+    /// No API server is configured.
     #[error(
         "no API server is configured: set --kubeconfig or --apiserver, or run in a pod with a service account"
     )]
@@ -16,60 +16,60 @@ pub enum ClientError {
     Kubeconfig {
         /// The file, or the environment variable that names it.
         origin: String,
-        /// What is wrong with it.
+        /// A description of the problem.
         reason: String,
     },
-    /// The URL is none.
+    /// The URL is invalid.
     #[error("API server URL {url:?}: {reason}")]
     Url {
-        /// The URL.
+        /// The URL as configured, without user and password.
         url: String,
-        /// What is wrong with it.
+        /// A description of the problem.
         reason: String,
     },
     /// The service account of the pod cannot be used.
     #[error("service account of this pod: {0}")]
     ServiceAccount(String),
-    /// The configuration asks for something that is not supported, or its credentials are broken.
+    /// The configuration is not supported, or the credentials are invalid.
     #[error("API server {url}: {reason}")]
     Setup {
-        /// The API server.
+        /// The URL of the API server.
         url: String,
-        /// What is wrong.
+        /// A description of the problem.
         reason: String,
     },
-    /// The list/watches have no thread to run on.
+    /// The thread of the list/watches could not be started.
     #[error("cannot start the thread that follows the API server: {0}")]
     Thread(#[source] std::io::Error),
-    /// No answer.
+    /// The server did not respond, or not with a readable response.
     #[error("API server {url} does not answer: {reason}")]
     Unreachable {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// What happened.
+        /// A description of the cause.
         reason: String,
     },
-    /// An answer other than success.
+    /// The server responded with a status other than success.
     #[error("API server {url} answers {code}: {message}")]
     Refused {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// The HTTP status.
+        /// The HTTP status code.
         code: u16,
-        /// What the server says about it.
+        /// The message in the response body, or a description of the status.
         message: String,
-        /// How long the server wants to be left alone.
+        /// The value of the `Retry-After` header.
         retry_after: Option<Duration>,
     },
 }
 
-/// An error and what caused it, in one line.
+/// Formats an error and its causes in one line.
 pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let more = cause.to_string();
-        // Many errors print their cause already.
+        // The text of many errors already ends with their cause.
         if !text.ends_with(&more) {
             let _ = write!(text, ": {more}");
         }

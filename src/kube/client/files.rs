@@ -1,18 +1,20 @@
-//! Files with credentials: read again when they change.
+//! Credential files, which are reread when they change.
 //!
-//! A file counts as changed when it is another one, or has another size or time. Such files are replaced
-//! by renaming them or a link to their folder, so a look at the path at each request sees it; once a
-//! minute it is read whatever it looks like.
+//! A file has changed if its device, inode, size or modification time differs. Such files are replaced by renaming
+//! the file or a symlink to its directory, so a check of the path at each request detects it. Content older than a
+//! minute is reread even if these are unchanged.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
-/// How long what was read is taken for what is in the file, when that looks the same.
+use crate::config_file::reader;
+
+/// The maximum age of file content whose metadata has not changed.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// What tells that a file is not the one that was read.
+/// The metadata that identifies a version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     device: u64,
@@ -23,13 +25,13 @@ struct Mark {
 
 impl Mark {
     fn of(path: &Path) -> Option<Self> {
-        let of = fs::metadata(path).ok()?;
+        let of = reader::metadata(path).ok()?;
         let modified = (of.mtime(), of.mtime_nsec());
         Some(Self { device: of.dev(), inode: of.ino(), size: of.size(), modified })
     }
 }
 
-/// A file and what was last read from it.
+/// A file with its content at the last successful read.
 pub(crate) struct Watched {
     path: PathBuf,
     mark: Option<Mark>,
@@ -44,70 +46,46 @@ impl Watched {
     /// It cannot be read.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         let mark = Mark::of(path);
-        let content = fs::read(path)?;
+        let content = reader::read(path)?;
         Ok(Self { path: path.to_owned(), mark, read: Instant::now(), content })
     }
 
-    /// What was last read.
+    /// Returns an empty entry for a file that could not be read yet.
+    pub(crate) fn unread(path: &Path) -> Self {
+        Self { path: path.to_owned(), mark: None, read: Instant::now(), content: Vec::new() }
+    }
+
+    /// Returns the content at the last read.
     pub(crate) fn content(&self) -> &[u8] {
         &self.content
     }
 
-    /// Its place.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads it again if it has changed or if `now` is set; whether what is in it is something else.
+    /// Rereads the file if it has changed, if its content is older than a minute, or if `now` is set. Returns whether
+    /// the content is different.
     ///
     /// # Errors
-    /// It cannot be read; what was read before stays.
+    /// The file cannot be read; the previous content is kept.
     pub(crate) fn refresh(&mut self, now: bool) -> io::Result<bool> {
         let mark = Mark::of(&self.path);
         if !now && mark.is_some() && mark == self.mark && self.read.elapsed() < FRESH {
             return Ok(false);
         }
-        let content = fs::read(&self.path)?;
+        let content = reader::read(&self.path)?;
         let changed = content != self.content;
         (self.mark, self.read, self.content) = (mark, Instant::now(), content);
         Ok(changed)
     }
 }
 
-/// What is in a file, or what stands in its place.
-pub(crate) enum Material {
-    /// It may change.
-    File(Watched),
-    /// It may not.
-    Inline(Vec<u8>),
-}
-
-impl Material {
-    /// What is in it.
-    pub(crate) fn content(&self) -> &[u8] {
-        match self {
-            Self::File(file) => file.content(),
-            Self::Inline(content) => content,
-        }
-    }
-
-    /// See [`Watched::refresh`].
-    ///
-    /// # Errors
-    /// The file, and why it cannot be read.
-    pub(crate) fn refresh(&mut self, now: bool) -> Result<bool, String> {
-        match self {
-            Self::File(file) => {
-                file.refresh(now).map_err(|error| format!("{}: {error}", file.path().display()))
-            }
-            Self::Inline(_) => Ok(false),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn changes_are_seen() {

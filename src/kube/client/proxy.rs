@@ -1,145 +1,108 @@
-//! Which proxy a connection goes through, by the rules of Go's clients.
+//! The proxy of a connection, selected by the rules of Go's HTTP clients.
 //!
-//! The environment or a kubeconfig flows in as text, a [`Proxy`] or none flows out. Its user and password
-//! are shown nowhere.
+//! hyper-util parses proxy URLs. `NO_PROXY` is evaluated here, because hyper-util follows curl's rules and kube 5.0
+//! compares the entries with the host of the proxy instead of the server's. The user and password of a proxy are
+//! never printed.
 
 use std::net::IpAddr;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use http::{HeaderValue, Uri};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use ipnet::IpNet;
 
-/// A proxy.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Proxy {
-    pub kind: Kind,
-    pub host: String,
-    pub port: u16,
-    /// User and password.
-    user: Option<(String, String)>,
-}
+/// A proxy server, with the credentials for it.
+#[derive(Clone)]
+pub(crate) struct Proxy(Intercept);
 
-/// How a proxy is spoken to.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// HTTP, over TLS or not.
+    /// An HTTP proxy.
     Http {
-        /// Whether the proxy itself is spoken to over TLS.
+        /// The connection to the proxy itself uses TLS.
         tls: bool,
     },
-    /// SOCKS 5; the proxy resolves names.
+    /// A SOCKS 5 proxy, which also resolves host names.
     Socks5,
 }
 
-impl std::fmt::Debug for Proxy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Proxy({self})")
-    }
-}
-
-/// Without user and password.
+/// Formats the address of the proxy, without user and password.
 impl std::fmt::Display for Proxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scheme = match self.kind {
-            Kind::Http { tls: false } => "http",
-            Kind::Http { tls: true } => "https",
-            Kind::Socks5 => "socks5",
-        };
-        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
+        let scheme = self.uri().scheme_str().unwrap_or_default();
+        write!(f, "{scheme}://{}:{}", self.uri().host().unwrap_or_default(), self.port())
     }
 }
 
 impl Proxy {
-    /// Reads the URL of a proxy. `lenient` takes one without a scheme for HTTP, as the variables may have.
+    /// Parses the URL of a proxy. With `lenient`, a URL without a scheme means `http`, as in environment variables.
     ///
     /// # Errors
-    /// It is none. The message does not show it.
+    /// The URL is invalid. The message does not contain it, because it may include a password.
     pub(crate) fn parse(text: &str, lenient: bool) -> Result<Self, String> {
         let text = text.trim();
-        let (scheme, rest) = match text.split_once("://") {
-            Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
-            None if lenient => ("http".to_owned(), text),
-            None => return Err("a URL with a scheme is needed".to_owned()),
-        };
-        let (kind, port) = match scheme.as_str() {
-            "http" => (Kind::Http { tls: false }, 80),
-            "https" => (Kind::Http { tls: true }, 443),
-            "socks5" | "socks5h" => (Kind::Socks5, 1080),
-            other => {
-                return Err(format!(
-                    "unsupported scheme {other:?}, must be http, https, or socks5"
-                ));
-            }
-        };
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let (user, place) = match authority.rsplit_once('@') {
-            Some((user, place)) => {
-                let (name, password) = user.split_once(':').unwrap_or((user, ""));
-                (Some((decode(name)?, decode(password)?)), place)
-            }
-            None => (None, authority),
-        };
-        let (host, port) = host_port(place, port).ok_or("no host, or a port that is none")?;
-        Ok(Self { kind, host, port, user })
+        if !lenient && !text.contains("://") {
+            return Err("a URL with a scheme is needed".to_owned());
+        }
+        let any = Uri::from_static("http://any");
+        let proxy = Matcher::builder().all(text).build().intercept(&any).map(Self);
+        proxy
+            .filter(|proxy| !proxy.uri().scheme_str().unwrap_or_default().starts_with("socks4"))
+            .filter(|proxy| !proxy.host().is_empty())
+            // hyper-util ignores an invalid port.
+            .filter(|proxy| {
+                let host = proxy.uri().host().map_or(0, str::len);
+                let authority = proxy.uri().authority().map_or(0, |all| all.as_str().len());
+                authority == host || proxy.uri().port_u16().is_some()
+            })
+            .ok_or_else(|| {
+                "not the URL of a proxy; the scheme must be http, https, or socks5".to_owned()
+            })
     }
 
-    /// The header that proves who we are to an HTTP proxy.
+    /// Returns the URL without user and password.
+    pub(crate) fn uri(&self) -> &Uri {
+        self.0.uri()
+    }
+
+    /// Returns the name or address of the proxy.
+    pub(crate) fn host(&self) -> &str {
+        self.uri().host().unwrap_or_default().trim_matches(['[', ']'])
+    }
+
+    /// Returns the port of the proxy, by default that of its protocol.
+    pub(crate) fn port(&self) -> u16 {
+        self.uri().port_u16().unwrap_or(match self.kind() {
+            Kind::Http { tls: false } => 80,
+            Kind::Http { tls: true } => 443,
+            Kind::Socks5 => 1080,
+        })
+    }
+
+    /// Returns the protocol of the proxy.
+    pub(crate) fn kind(&self) -> Kind {
+        match self.uri().scheme_str() {
+            Some("http") => Kind::Http { tls: false },
+            Some("https") => Kind::Http { tls: true },
+            _ => Kind::Socks5,
+        }
+    }
+
+    /// Returns the `Proxy-Authorization` header for an HTTP proxy.
     pub(crate) fn authorization(&self) -> Option<HeaderValue> {
-        let (name, password) = self.user.as_ref()?;
-        basic(name, password)
+        self.0.basic_auth().cloned()
     }
 
-    /// User and password.
+    /// Returns the user and password for a SOCKS proxy.
     pub(crate) fn user(&self) -> Option<(&str, &str)> {
-        self.user.as_ref().map(|(name, password)| (name.as_str(), password.as_str()))
+        self.0.raw_auth()
     }
 }
 
-/// A header for basic authentication.
-pub(crate) fn basic(name: &str, password: &str) -> Option<HeaderValue> {
-    let text = format!("Basic {}", BASE64_STANDARD.encode(format!("{name}:{password}")));
-    let mut value = HeaderValue::from_str(&text).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}
-
-/// Host and port of `host`, `host:port` or `[address]:port`.
-fn host_port(text: &str, default: u16) -> Option<(String, u16)> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']')?;
-            (host, rest.strip_prefix(':').or(rest.is_empty().then_some(""))?)
-        }
-        None => text.split_once(':').unwrap_or((text, "")),
-    };
-    let port = if port.is_empty() { default } else { port.parse().ok()? };
-    let clean = !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || c.is_control());
-    clean.then(|| (host.to_owned(), port))
-}
-
-/// Percent-decodes the name or password of a URL.
-pub(crate) fn decode(text: &str) -> Result<String, String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let mut digit = || char::from(bytes.next()?).to_digit(16);
-            let (Some(high), Some(low)) = (digit(), digit()) else {
-                return Err("its user or password has a bad escape".to_owned());
-            };
-            out.push((high * 16 + low) as u8);
-        } else {
-            out.push(byte);
-        }
-    }
-    String::from_utf8(out).map_err(|_| "its user or password is not UTF-8".to_owned())
-}
-
-/// The proxy that the environment has for a server.
+/// Returns the proxy that the environment variables select for a server.
 ///
 /// # Errors
-/// The variable, and what is wrong with it.
+/// The variable has an invalid value; the message names the variable.
 pub(crate) fn of_environment(server: &Uri) -> Result<Option<Proxy>, String> {
     choose(server, |name| std::env::var(name).ok())
 }
@@ -167,7 +130,8 @@ fn choose(
     Proxy::parse(&value, true).map(Some).map_err(|reason| format!("{name}: {reason}"))
 }
 
-/// Whether a server is reached without a proxy.
+/// Returns whether `exceptions` excludes a server from proxying, by the rules of Go's HTTP clients. Loopback is
+/// always excluded, a domain name includes its subdomains, and an entry with a port matches only that port.
 fn is_direct(host: &str, port: u16, exceptions: &str) -> bool {
     let host = host.trim().to_ascii_lowercase();
     let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
@@ -178,10 +142,8 @@ fn is_direct(host: &str, port: u16, exceptions: &str) -> bool {
         if entry == "*" {
             return true;
         }
-        if let Some((network, bits)) = entry.split_once('/')
-            && let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse::<u32>())
-        {
-            return address.is_some_and(|address| contains(network, bits, address));
+        if let Ok(network) = entry.parse::<IpNet>() {
+            return address.is_some_and(|address| network.contains(&address));
         }
         let (name, only) = split_port(&entry);
         if only.is_some_and(|only| only.parse() != Ok(port)) || name.is_empty() {
@@ -192,14 +154,14 @@ fn is_direct(host: &str, port: u16, exceptions: &str) -> bool {
         }
         let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
         match name.strip_prefix('.') {
-            // Only what lies below.
+            // Matches only subdomains.
             Some(_) => host.ends_with(name),
             None => host == name || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.')),
         }
     })
 }
 
-/// A name or address, and a port where one stands behind it.
+/// Splits an entry into a name or address and its port, if it has one.
 fn split_port(entry: &str) -> (&str, Option<&str>) {
     if let Some(rest) = entry.strip_prefix('[')
         && let Some((host, port)) = rest.split_once(']')
@@ -207,25 +169,9 @@ fn split_port(entry: &str) -> (&str, Option<&str>) {
         return (host, port.strip_prefix(':'));
     }
     match entry.split_once(':') {
-        // More than one colon: an address of IPv6 without a port.
+        // More than one colon: an IPv6 address without a port.
         Some((host, port)) if !port.contains(':') => (host, Some(port)),
         _ => (entry, None),
-    }
-}
-
-fn contains(network: IpAddr, bits: u32, address: IpAddr) -> bool {
-    match (network, address) {
-        (IpAddr::V4(network), IpAddr::V4(address)) if bits <= 32 => {
-            let shift = 32 - bits;
-            let of = |address: u32| address.checked_shr(shift).unwrap_or(0);
-            of(network.into()) == of(address.into())
-        }
-        (IpAddr::V6(network), IpAddr::V6(address)) if bits <= 128 => {
-            let shift = 128 - bits;
-            let of = |address: u128| address.checked_shr(shift).unwrap_or(0);
-            of(network.into()) == of(address.into())
-        }
-        _ => false,
     }
 }
 
@@ -241,14 +187,14 @@ mod tests {
         assert_eq!(parsed("p:8080").to_string(), "http://p:8080");
         assert_eq!(parsed("HTTPS://[::1]/x").to_string(), "https://[::1]:443");
         assert_eq!(parsed("socks5://p").to_string(), "socks5://p:1080");
+        assert_eq!(parsed("socks5://us%40er:pa:ss%25@p:1").user(), Some(("us@er", "pa:ss%")));
         let proxy = parsed("http://us%40er:pa:ss%25@p:1");
-        assert_eq!(proxy.user(), Some(("us@er", "pa:ss%")));
         assert_eq!(proxy.authorization().expect("one"), "Basic dXNAZXI6cGE6c3Ml");
-        assert_eq!(format!("{proxy} {proxy:?}"), "http://p:1 Proxy(http://p:1)");
+        assert_eq!(proxy.to_string(), "http://p:1");
         for bad in
-            ["ftp://u:secret@p", "http://u:secret@", "http://u:secret@p:x", "http://u:%secret@p"]
+            ["ftp://u:secret@p", "http://u:secret@", "http://u:secret@p:x", "socks4://u:secret@p"]
         {
-            let error = Proxy::parse(bad, true).expect_err(bad);
+            let error = Proxy::parse(bad, true).err().expect(bad);
             assert!(!error.contains("secret"), "{error}");
         }
         assert!(Proxy::parse("p:8080", false).is_err());
@@ -262,7 +208,7 @@ mod tests {
                 let mut all = variables.iter();
                 all.find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
             };
-            choose(&server, variable).expect("well-formed").map(|proxy| proxy.host)
+            choose(&server, variable).expect("well-formed").map(|proxy| proxy.host().to_owned())
         };
         let both = [("HTTPS_PROXY", "http://s"), ("HTTP_PROXY", "http://h")];
         assert_eq!(chosen("https://a", &both).as_deref(), Some("s"));
@@ -274,7 +220,7 @@ mod tests {
         );
         assert_eq!(chosen("https://a", &[("ALL_PROXY", "p"), ("HTTP_PROXY", "p")]), None);
         assert_eq!(chosen("https://a", &[("HTTPS_PROXY", "p"), ("no_proxy", "a")]), None);
-        // What is not used is not looked at.
+        // An unused variable is not validated.
         assert_eq!(chosen("https://a", &[("HTTPS_PROXY", "ftp://p"), ("NO_PROXY", "*")]), None);
     }
 

@@ -1,33 +1,34 @@
-//! How long to wait before the next attempt.
+//! Exponential backoff with jitter for one list/watch.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Waiting times that grow with each failure and begin anew after a success.
+/// The backoff settings: delays double with each failure and reset after a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffConfig {
-    /// The first waiting time, which doubles with each failure.
+    /// The delay after the first failure. It doubles with each further failure.
     pub initial: Duration,
-    /// What it grows to at most, jitter not counted. With jitter it is up to the double, which has to
-    /// leave time for a list within the ten seconds that what is shown may stay wrong after a fault.
+    /// The longest delay after a transient failure. Jitter adds up to 100%, and the total must leave time for
+    /// a list within the 10 s in which the data has to be correct again after a fault.
     pub cap: Duration,
-    /// The cap where the server refuses a request for good, such as for want of rights.
+    /// The longest delay after a permanent refusal, such as missing permissions. Jitter adds up to 100%.
     pub denied_cap: Duration,
-    /// After so much refusing nobody is about to change it.
+    /// The time after which continuous failures count as long-lasting, so that a fix is not expected soon.
     pub lasting: Duration,
-    /// How far apart the times are at which all that is refused for so long is asked for, so that the
-    /// process wakes up once for all of it. Rights may return at any time, and what is shown has to be
-    /// right ten seconds later.
+    /// The interval of retries after long-lasting refusals. All such list/watches retry at the same time, so that
+    /// the process wakes up once for all of them. It is short because the data has to be correct 10 s after
+    /// permissions return.
     pub lasting_cycle: Duration,
-    /// The cap where the server has no such kind (404). Whoever adds one makes the server begin anew, or defines it,
-    /// which wakes those that wait; the cap is for what nobody tells of.
+    /// The longest delay if the server does not have the kind (404). Jitter adds up to 100%. A new CRD or a new connection
+    /// to the server ends the wait early; the cap covers kinds that appear without either.
     pub absent_cap: Duration,
-    /// The same as `lasting_cycle` for kinds that the server has not had for so long.
+    /// The same as `lasting_cycle`, for kinds that the server does not have.
     pub absent_cycle: Duration,
-    /// The least time between two attempts of all list/watches together while none succeeds.
+    /// The average interval of retries of all list/watches together. It is four times as long during an outage
+    /// of the server, and shorter in proportion with more than 100 list/watches.
     pub spacing: Duration,
-    /// Within which time all try again when one has succeeded.
+    /// The time over which the retries of all list/watches are spread when the server has recovered.
     pub spread: Duration,
 }
 
@@ -41,45 +42,45 @@ impl Default for BackoffConfig {
             lasting_cycle: Duration::from_secs(7),
             absent_cap: Duration::from_secs(60),
             absent_cycle: Duration::from_secs(120),
-            spacing: Duration::from_millis(200),
+            spacing: Duration::from_millis(400),
             spread: Duration::from_millis(500),
         }
     }
 }
 
-/// How a request failed, as far as it decides when the next one is worth while.
+/// The kind of a failure, which determines the backoff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It may succeed at any time.
-    Passing,
-    /// The server refuses it for good, such as for want of rights.
+    /// A retry may succeed at any time.
+    Transient,
+    /// The server refuses the request permanently, such as for missing permissions.
     Denied,
-    /// The server has no such kind.
+    /// The server does not have the kind.
     Absent,
 }
 
-/// The waiting times of one list/watch.
+/// The backoff state of one list/watch.
 #[derive(Debug)]
 pub struct Backoff {
     config: BackoffConfig,
-    /// The next waiting time, before cap and jitter.
+    /// The next delay, before cap and jitter.
     next: Duration,
-    /// When the failures in a row began.
+    /// The time of the first consecutive failure.
     since: Option<Instant>,
 }
 
 impl Backoff {
-    /// No failure so far.
+    /// Creates the state before any failure.
     #[must_use]
     pub fn new(config: BackoffConfig) -> Self {
         Self { config, next: config.initial, since: None }
     }
 
-    /// Notes a failure at `now`; how long to wait, with up to its double as `jitter` (0 to 1) says.
+    /// Records a failure at `now` and returns the delay. `jitter` (0 to 1) adds up to 100%.
     pub fn failed(&mut self, now: Instant, failure: Failure, jitter: f64) -> Duration {
         self.since.get_or_insert(now);
         let wait = self.next.min(match failure {
-            Failure::Passing => self.config.cap,
+            Failure::Transient => self.config.cap,
             Failure::Denied => self.config.denied_cap,
             Failure::Absent => self.config.absent_cap,
         });
@@ -87,13 +88,13 @@ impl Backoff {
         wait + wait.mul_f64(jitter.clamp(0.0, 1.0))
     }
 
-    /// Whether failures have lasted so long that nobody is about to end them.
+    /// Returns whether failures have lasted for at least [`BackoffConfig::lasting`].
     #[must_use]
     pub fn is_lasting(&self, now: Instant) -> bool {
         self.since.is_some_and(|since| now.duration_since(since) >= self.config.lasting)
     }
 
-    /// Something came of the last attempt: the next failure is the first again.
+    /// Resets the backoff after a success.
     pub fn succeeded(&mut self) {
         (self.next, self.since) = (self.config.initial, None);
     }
@@ -104,24 +105,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubles_to_the_cap_and_begins_anew_after_a_success() {
+    fn doubles_up_to_the_cap_and_resets_after_a_success() {
         let mut backoff = Backoff::new(BackoffConfig::default());
         let now = Instant::now();
         let mut waits = |failure, times| {
             let waits = (0..times).map(|_| backoff.failed(now, failure, 0.0).as_millis());
             waits.collect::<Vec<_>>()
         };
-        assert_eq!(waits(Failure::Passing, 6), [250, 500, 1000, 2000, 2000, 2000]);
+        assert_eq!(waits(Failure::Transient, 6), [250, 500, 1000, 2000, 2000, 2000]);
         assert_eq!(waits(Failure::Denied, 2), [4000, 4000]);
         assert_eq!(waits(Failure::Absent, 5), [8000, 16_000, 32_000, 60_000, 60_000]);
         assert_eq!(waits(Failure::Denied, 1), [4000]);
-        assert_eq!(waits(Failure::Passing, 1), [2000]);
+        assert_eq!(waits(Failure::Transient, 1), [2000]);
         backoff.succeeded();
         assert_eq!(backoff.failed(now, Failure::Absent, 0.0).as_millis(), 250);
     }
 
     #[test]
-    fn failures_in_a_row_come_to_last() {
+    fn consecutive_failures_become_long_lasting() {
         let mut backoff = Backoff::new(BackoffConfig::default());
         let start = Instant::now();
         let later = |seconds| start + Duration::from_secs(seconds);
@@ -136,22 +137,22 @@ mod tests {
     }
 
     #[test]
-    fn jitter_adds_up_to_as_much_again() {
+    fn jitter_adds_up_to_100_percent() {
         let mut backoff = Backoff::new(BackoffConfig::default());
         let now = Instant::now();
-        let mut failed = |jitter| backoff.failed(now, Failure::Passing, jitter).as_millis();
+        let mut failed = |jitter| backoff.failed(now, Failure::Transient, jitter).as_millis();
         assert_eq!([0.5, 1.0, 7.0].map(&mut failed), [375, 1000, 2000]);
     }
 
-    /// The sum that the promise of ten seconds rests on: no wait takes more than four.
+    /// The guarantee of correct data 10 s after a fault requires that no delay exceeds 4 s.
     #[test]
-    fn no_wait_for_a_server_that_may_come_back_is_long() {
+    fn delay_after_transient_failures_is_short() {
         let config = BackoffConfig::default();
         let mut backoff = Backoff::new(config);
         let start = Instant::now();
         for hour in 0..100 {
             let now = start + Duration::from_secs(3600 * hour);
-            let wait = backoff.failed(now, Failure::Passing, 1.0);
+            let wait = backoff.failed(now, Failure::Transient, 1.0);
             assert!(wait <= Duration::from_secs(4));
         }
         assert!(config.spread <= Duration::from_secs(1));

@@ -1,34 +1,34 @@
-//! The budgets of a kind: which of its objects have series, and with which labels.
+//! The series and label budgets of one kind (`--limit.…`).
 //!
-//! An object that would take its kind beyond `--limit.series-per-kind` has no series at all; of labels that people chose
-//! and of families of custom resources decides the [table](super::labels). Both look at what is there at that moment, so
-//! that what goes makes room. What is there already goes before what is new, also when a kind is listed anew.
+//! An object that would exceed `--limit.series-per-kind` is rejected: it has no series. User-defined labels and the
+//! families of custom resources are limited by [`labels`](super::labels). Both budgets count current objects only, so that
+//! deletions make room. Known objects take precedence over new ones, also during a relist.
 //!
-//! Within the budgets an object costs two comparisons: text is only looked at for kinds that are as large as a label may
-//! have values, and objects are only looked for where they may not fit.
+//! An object of a kind that is far below its budgets costs two comparisons. Label values are only counted when the kind
+//! has more objects (or series, for custom resources) than the smallest label budget.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::handover::{Handover, Passing};
-use super::labels::{Beyond, Missed, Rules, Table};
-use super::left_out::LeftOut;
-use crate::cache::{Kept, Rendered, Replacement, Store};
+use super::handover::{Handover, PendingTransfer};
+use super::labels::{Exceeded, RejectedSeries, Rules, Table};
+use super::rejected_set::RejectedSet;
+use crate::cache::{ObjectView, Rendered, Replacement, Store};
 use crate::exposition::budget::{Action, Budget, BudgetMode, Limit};
 use crate::resources::Renderer;
 use crate::telemetry::KubeMetrics;
 
-/// How often the log tells of a kind.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// The minimum interval of log lines about a kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The budgets of one kind, for all its list/watches together.
 pub(crate) struct KindBudget {
     mode: BudgetMode,
-    /// Most series of all objects, 0 for any number.
-    most: u64,
+    /// The maximum number of series of all objects; 0 means unlimited.
+    max_series: u64,
     rules: Option<Rules>,
-    /// As own metrics call it.
+    /// The resource name in our own metrics.
     resource: String,
     metrics: KubeMetrics,
     state: Mutex<State>,
@@ -36,65 +36,74 @@ pub(crate) struct KindBudget {
 
 struct State {
     members: Vec<Member>,
-    /// What they have together.
+    /// The total of `objects` of all members.
     objects: u64,
     series: u64,
-    /// Of kinds that are large enough for it.
+    /// The label value counts; `None` while the kind is small enough to be within all budgets.
     table: Option<Table>,
-    /// Whether the table has what is there no more: it goes when nobody collects.
+    /// The table counts objects that are gone. It is dropped when no list is in progress.
     stale: bool,
-    told: Option<Instant>,
+    /// The time of the last log line.
+    logged_at: Option<Instant>,
 }
 
+/// The budget state of one list/watch.
 #[derive(Default)]
 struct Member {
-    /// Where its objects are, once it has begun.
+    /// The objects of the list/watch, once it has started.
     kept: Option<(Arc<Store>, Arc<Handover>)>,
-    /// Shown or being collected, whichever is more.
+    /// The number of objects served or collected by a list in progress, whichever is larger.
     objects: u64,
     series: u64,
-    /// While a new state is collected.
+    /// The list in progress.
     collecting: Option<Collecting>,
-    missed: Missed,
-    /// Series of the smallest object that was left out.
-    least: Option<u64>,
+    rejected: RejectedSeries,
+    /// The number of series of the smallest rejected object.
+    smallest_rejected: Option<u64>,
 }
 
 impl Member {
-    /// As [`Rules::came`], while a new state is collected.
-    fn came(&mut self, counts: (&[u64], &[u64]), is_there: bool, rules: &Rules, table: &mut Table) {
-        if let Some(Collecting { again, .. }) = &mut self.collecting {
-            rules.came(counts, is_there, again, table);
+    /// Calls [`Rules::update_overlap`] if a list is in progress.
+    fn update_overlap(
+        &mut self,
+        counts: (&[u64], &[u64]),
+        is_there: bool,
+        rules: &Rules,
+        table: &mut Table,
+    ) {
+        if let Some(Collecting { overlap, .. }) = &mut self.collecting {
+            rules.update_overlap(counts, is_there, overlap, table);
         }
     }
 }
 
+/// The budget state of a list in progress.
 struct Collecting {
-    /// Series of the old state.
+    /// The number of series of the old state.
     old: u64,
-    /// Whether both states together may be too many, so that it matters which objects are known.
-    near: bool,
-    /// Series of known objects that came.
+    /// The old and new state together may exceed the budget, so known objects must be told from new ones.
+    may_exceed: bool,
+    /// The number of series of objects that are in the old state and have been listed again.
     known: u64,
-    /// Series of open families that are in both states.
-    again: Vec<u64>,
+    /// The number of series that are in both states, by family with a label budget.
+    overlap: Vec<u64>,
 }
 
-/// The state that objects of a list/watch belong to at a moment.
-pub(crate) struct Present<'p> {
+/// The objects of a list/watch at one moment: the state being collected, if any, and the served one.
+pub(crate) struct CurrentObjects<'p> {
     pub(crate) collected: Option<&'p mut Replacement>,
-    pub(crate) passing: &'p mut Passing,
+    pub(crate) pending: &'p mut PendingTransfer,
     pub(crate) store: &'p Store,
     pub(crate) handover: &'p Handover,
 }
 
-impl Present<'_> {
-    /// Shows the object with this uid, if it is there.
-    fn look(&mut self, uid: &[u8], see: &mut dyn FnMut(Kept<'_>)) {
+impl CurrentObjects<'_> {
+    /// Calls `see` with the object with this UID, if it exists in the current state.
+    fn look(&mut self, uid: &[u8], see: &mut dyn FnMut(ObjectView<'_>)) {
         match &mut self.collected {
             Some(collected) => {
                 if collected.look(uid, &mut *see).is_none() {
-                    self.passing.look(uid, see);
+                    self.pending.look(uid, see);
                 }
             }
             None => {
@@ -105,12 +114,12 @@ impl Present<'_> {
         }
     }
 
-    /// Shows all objects of the state that is being collected, or of the old one.
-    fn each(&mut self, collected: bool, mut see: impl FnMut(Kept<'_>)) {
+    /// Calls `see` with all objects of the state being collected (if `collected`) or of the served one.
+    fn each(&mut self, collected: bool, mut see: impl FnMut(ObjectView<'_>)) {
         match (&mut self.collected, collected) {
             (Some(collected), true) => {
                 collected.each(&mut see);
-                self.passing.each(see);
+                self.pending.each(see);
             }
             (None, true) => {}
             (_, false) => {
@@ -120,14 +129,14 @@ impl Present<'_> {
         }
     }
 
-    /// Whether the old state has an object.
+    /// Returns whether the served state contains the object.
     fn is_known(&self, uid: &[u8]) -> bool {
         self.store.contains(uid) || self.handover.hides(uid)
     }
 
     fn series(&self) -> u64 {
         match &self.collected {
-            Some(collected) => collected.series() + self.passing.series(),
+            Some(collected) => collected.series() + self.pending.series(),
             None => self.old_series(),
         }
     }
@@ -138,30 +147,30 @@ impl Present<'_> {
 }
 
 impl KindBudget {
-    /// For so many list/watches; `None` where there is no budget.
+    /// Creates the budget of a kind with `members` list/watches; `None` without a budget.
     pub(crate) fn new(
         budget: &Budget,
         renderer: &dyn Renderer,
         (resource, metrics): (String, &KubeMetrics),
         members: usize,
     ) -> Option<Arc<Self>> {
-        if budget.mode == BudgetMode::Off || renderer.follower().is_some() {
+        if budget.mode == BudgetMode::Off || renderer.observer().is_some() {
             return None;
         }
-        let rules = Rules::new(budget, &renderer.schema(), renderer.open());
+        let rules = Rules::new(budget, &renderer.schema(), renderer.user_labels());
         let members = std::iter::repeat_with(Member::default).take(members).collect();
-        let (objects, series, table, stale, told) = (0, 0, None, false, None);
-        let state = Mutex::new(State { members, objects, series, table, stale, told });
-        let (mode, most, metrics) = (budget.mode, budget.series_per_kind, metrics.clone());
-        Some(Arc::new(Self { mode, most, rules, resource, metrics, state }))
+        let (objects, series, table, stale, logged_at) = (0, 0, None, false, None);
+        let state = Mutex::new(State { members, objects, series, table, stale, logged_at });
+        let (mode, max_series, metrics) = (budget.mode, budget.series_per_kind, metrics.clone());
+        Some(Arc::new(Self { mode, max_series, rules, resource, metrics, state }))
     }
 
-    /// The part of one list/watch.
+    /// Registers a (re)started list/watch, with the objects that it already has.
     pub(crate) fn allowance(
         self: &Arc<Self>,
         number: usize,
         (store, handover): (&Arc<Store>, &Arc<Handover>),
-        left_out: &Arc<LeftOut>,
+        rejected: &Arc<RejectedSet>,
     ) -> Allowance {
         let mut state = self.lock();
         if let Some(member) = state.members.get_mut(number) {
@@ -170,14 +179,15 @@ impl KindBudget {
         }
         drop(state);
         let kind = Arc::clone(self);
-        let allowance = Allowance { kind, number, left_out: Arc::clone(left_out) };
+        let allowance = Allowance { kind, number, rejected: Arc::clone(rejected) };
         let (objects, series) = (store.len(), store.series());
-        allowance.keeps(objects as u64, series);
+        allowance.set_size(objects as u64, series);
         allowance
     }
 
-    /// What is shown has changed by itself: what is counted of labels is counted anew when it is needed.
-    pub(crate) fn forget(&self) {
+    /// Drops the label value counts after objects have changed otherwise than through [`Allowance`]. They are rebuilt
+    /// when needed.
+    pub(crate) fn drop_counts(&self) {
         self.lock().drop_table();
     }
 
@@ -191,8 +201,8 @@ impl KindBudget {
 }
 
 impl State {
-    /// Values are to be counted anew when it matters. What others are collecting stands in the table alone, so that it
-    /// stays as long as they do, and counts too much rather than too little.
+    /// Drops the table, or marks it as stale while a list is in progress: only the table has the counts of objects that
+    /// other list/watches are collecting. A stale table counts too much rather than too little.
     fn drop_table(&mut self) {
         self.stale = self.members.iter().any(|member| member.collecting.is_some());
         if !self.stale {
@@ -201,16 +211,16 @@ impl State {
     }
 }
 
-/// What one list/watch has of a [`KindBudget`].
+/// The share of one list/watch in a [`KindBudget`].
 pub(crate) struct Allowance {
     kind: Arc<KindBudget>,
     number: usize,
-    left_out: Arc<LeftOut>,
+    rejected: Arc<RejectedSet>,
 }
 
 impl Allowance {
-    /// Notes what there is: shown or being collected, whichever is more.
-    pub(crate) fn keeps(&self, objects: u64, series: u64) {
+    /// Sets the counts of the list/watch: served or being collected, whichever is larger.
+    pub(crate) fn set_size(&self, objects: u64, series: u64) {
         let mut state = self.kind.lock();
         let Some(member) = state.members.get_mut(self.number) else { return };
         let before = (
@@ -222,173 +232,180 @@ impl Allowance {
         if let Some(rules) = &self.kind.rules
             && state.table.is_some()
             && state.members.iter().all(|member| member.collecting.is_none())
-            && rules.population(state.objects, state.series) < rules.harmless() / 2
+            && rules.population(state.objects, state.series) < rules.safe_population() / 2
         {
             state.drop_table();
         }
     }
 
-    /// A new list begins, which sees everything again.
-    pub(crate) fn begins(&self, present: &mut Present<'_>) {
-        self.left_out.collect();
+    /// Starts a new list, which receives all objects again.
+    pub(crate) fn begin_list(&self, current: &mut CurrentObjects<'_>) {
+        self.rejected.collect();
         let mut state = self.kind.lock();
-        // What one of several collects the others do not see but in the table.
+        // With several list/watches, each sees what the others collect only in the table.
         if let Some(rules) = self.kind.rules.as_ref().filter(|_| state.members.len() > 1)
             && state.table.is_none()
         {
-            state.table = Some(self.gather(&state, rules, present));
+            state.table = Some(self.count_labels(&state, rules, current));
         }
-        let (series, old) = (state.series, present.old_series());
-        let near = self.kind.most > 0 && series + old > self.kind.most;
+        let (series, old) = (state.series, current.old_series());
+        let may_exceed = self.kind.max_series > 0 && series + old > self.kind.max_series;
         let Some(member) = state.members.get_mut(self.number) else { return };
-        member.collecting = Some(Collecting { old, near, known: 0, again: Vec::new() });
-        (member.missed, member.least) = (Missed::default(), None);
+        member.collecting = Some(Collecting { old, may_exceed, known: 0, overlap: Vec::new() });
+        (member.rejected, member.smallest_rejected) = (RejectedSeries::default(), None);
     }
 
-    /// What was collected is about to become the state, or to be dropped.
-    pub(crate) fn settles(&self, present: &mut Present<'_>, commits: bool) {
-        self.left_out.settle(commits);
+    /// Ends a list, before the collected objects become the served state (`commits`) or are dropped.
+    pub(crate) fn end_list(&self, current: &mut CurrentObjects<'_>, commits: bool) {
+        self.rejected.settle(commits);
         let mut state = self.kind.lock();
         let Some(member) = state.members.get_mut(self.number) else { return };
         let Some(collecting) = member.collecting.take() else { return };
         if let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) {
-            rules.replaced(&collecting.again, table);
-            let part = |object: Kept<'_>| rules.part(object, table);
-            present.each(!commits, part);
+            rules.end_overlap(&collecting.overlap, table);
+            let remove = |object: ObjectView<'_>| rules.remove(object, table);
+            current.each(!commits, remove);
         }
-        // What passes is not all shown or not all kept.
-        if state.stale || !present.passing.is_empty() {
+        // Objects that move between shards may be hidden or dropped on commit.
+        if state.stale || !current.pending.is_empty() {
             state.drop_table();
         }
     }
 
-    /// Everything that is shown is gone.
-    pub(crate) fn clears(&self) {
-        self.left_out.clear();
-        self.kind.forget();
+    /// Resets the counts after all objects were removed.
+    pub(crate) fn clear(&self) {
+        self.rejected.clear();
+        self.kind.drop_counts();
     }
 
-    /// Whether there is room for something that was left out.
-    pub(crate) fn wants_list(&self) -> bool {
+    /// Returns whether there is room for a rejected object.
+    pub(crate) fn has_room_for_rejected(&self) -> bool {
         let state = self.kind.lock();
         let Some(member) = state.members.get(self.number) else { return false };
-        let fits = |least: u64| state.series + least <= self.kind.most;
+        let fits = |series: u64| state.series + series <= self.kind.max_series;
         let rules = self.kind.rules.as_ref();
-        member.least.is_some_and(fits)
-            || rules.is_some_and(|rules| rules.has_room(&member.missed, state.table.as_ref()))
+        member.smallest_rejected.is_some_and(fits)
+            || rules.is_some_and(|rules| rules.has_room(&member.rejected, state.table.as_ref()))
     }
 
-    /// An object goes.
-    pub(crate) fn goes(&self, uid: &[u8], present: &mut Present<'_>) {
-        self.left_out.forget(present.store.key(uid));
+    /// Removes an object from the counts.
+    pub(crate) fn remove(&self, uid: &[u8], current: &mut CurrentObjects<'_>) {
+        self.rejected.remove(current.store.key(uid));
         let state = &mut *self.kind.lock();
         let (Some(rules), Some(table)) = (&self.kind.rules, &mut state.table) else { return };
         let mut now = None;
-        present.look(uid, &mut |object| {
+        current.look(uid, &mut |object| {
             now = Some(rules.counts(object));
-            rules.part(object, table);
+            rules.remove(object, table);
         });
         let member = state.members.get_mut(self.number);
         if let (Some(member), Some(now)) = (member, now) {
-            let before = present.store.look(uid, |object| rules.counts(object));
-            member.came((&before.unwrap_or_default(), &now), false, rules, table);
+            let before = current.store.look(uid, |object| rules.counts(object));
+            member.update_overlap((&before.unwrap_or_default(), &now), false, rules, table);
         }
     }
 
-    /// Brings an object within the budgets; tells whether it has series.
-    pub(crate) fn admits(&self, object: &mut Rendered, present: &mut Present<'_>) -> bool {
+    /// Applies the budgets to an object; false if it is rejected.
+    pub(crate) fn admit(&self, object: &mut Rendered, current: &mut CurrentObjects<'_>) -> bool {
         let mut state = self.kind.lock();
-        if self.is_harmless(&state, object, present) {
+        if self.is_within_budgets(&state, object, current) {
             drop(state);
-            self.left_out.forget(present.store.key(&object.uid));
+            self.rejected.remove(current.store.key(&object.uid));
             return true;
         }
-        let mut beyond = Vec::new();
-        let has_series = self.contain(&mut state, object, present, &mut beyond);
-        let key = present.store.key(&object.uid);
+        let mut exceeded = Vec::new();
+        let has_series = self.apply_budgets(&mut state, object, current, &mut exceeded);
+        let key = current.store.key(&object.uid);
         if has_series {
-            self.left_out.forget(key);
+            self.rejected.remove(key);
         } else {
-            self.left_out.note(key, &object.namespace);
+            self.rejected.insert(key, &object.namespace);
         }
-        if !beyond.is_empty() {
-            self.tell(&mut state, object, &beyond);
+        if !exceeded.is_empty() {
+            self.report(&mut state, object, &exceeded);
         }
         has_series
     }
 
-    /// Whether the object is within all budgets, without a look at anything but numbers.
-    fn is_harmless(&self, state: &State, object: &Rendered, present: &Present<'_>) -> bool {
+    /// Returns whether the object is within all budgets by counts alone.
+    fn is_within_budgets(
+        &self,
+        state: &State,
+        object: &Rendered,
+        current: &CurrentObjects<'_>,
+    ) -> bool {
         let series = u64::from(object.series);
         let Some(member) = state.members.get(self.number) else { return true };
-        if self.kind.most > 0 {
+        if self.kind.max_series > 0 {
             let old = member.collecting.as_ref().map_or(0, |collecting| collecting.old);
             let others = state.series - member.series;
-            let near = member.collecting.as_ref().is_some_and(|collecting| collecting.near);
-            if near || others + old + present.series() + series > self.kind.most {
+            let may_exceed =
+                member.collecting.as_ref().is_some_and(|collecting| collecting.may_exceed);
+            if may_exceed || others + old + current.series() + series > self.kind.max_series {
                 return false;
             }
         }
         let Some(rules) = &self.kind.rules else { return true };
-        // Of both states, of which either may be the larger.
+        // `state` counts the larger of the old and the new state.
         let population = rules.population(state.objects + 1, state.series + series);
-        state.table.is_none() && population <= rules.harmless() && !rules.may_be_long(object)
+        state.table.is_none() && population <= rules.safe_population() && !rules.may_be_long(object)
     }
 
-    fn contain(
+    /// Applies the budgets to an object whose counts need a closer look; false if it is rejected.
+    fn apply_budgets(
         &self,
         state: &mut State,
         object: &mut Rendered,
-        present: &mut Present<'_>,
-        beyond: &mut Vec<Beyond>,
+        current: &mut CurrentObjects<'_>,
+        exceeded: &mut Vec<Exceeded>,
     ) -> bool {
         let uid = object.uid.clone();
         let rules = self.kind.rules.as_ref();
         if let Some(rules) = rules.filter(|_| state.table.is_none()) {
             let series = state.series + u64::from(object.series);
-            if rules.population(state.objects + 1, series) > rules.harmless() {
-                state.table = Some(self.gather(state, rules, present));
+            if rules.population(state.objects + 1, series) > rules.safe_population() {
+                state.table = Some(self.count_labels(state, rules, current));
             }
         }
         let State { members, table, series, .. } = state;
         let Some(member) = members.get_mut(self.number) else { return true };
         let mut labels = rules.zip(table.as_mut());
         let (mut old, mut counts) = (0, Vec::new());
-        present.look(&uid, &mut |kept| {
+        current.look(&uid, &mut |kept| {
             old = kept.series();
             if let Some((rules, table)) = &mut labels {
                 counts = rules.counts(kept);
-                rules.part(kept, table);
+                rules.remove(kept, table);
             }
         });
-        let known = member.collecting.is_some() && present.is_known(&uid);
+        let known = member.collecting.is_some() && current.is_known(&uid);
         let mut before = Vec::new();
         if let Some((rules, table)) = &mut labels {
-            let look = |kept: Kept<'_>| rules.counts(kept);
-            before = present.store.look(&uid, look).filter(|_| known).unwrap_or_default();
-            member.came((&before, &counts), false, rules, table);
-            counts = rules.counts(Kept::from(&*object));
-            member.came((&before, &counts), true, rules, table);
+            let look = |kept: ObjectView<'_>| rules.counts(kept);
+            before = current.store.look(&uid, look).filter(|_| known).unwrap_or_default();
+            member.update_overlap((&before, &counts), false, rules, table);
+            counts = rules.counts(ObjectView::from(&*object));
+            member.update_overlap((&before, &counts), true, rules, table);
         }
         if let Some(rules) = rules {
             let table = labels.as_mut().map(|(_, table)| &mut **table);
-            rules.contain(object, table, &mut member.missed, beyond);
+            rules.apply_budgets(object, table, &mut member.rejected, exceeded);
         }
         if let Some((rules, table)) = &mut labels {
-            member.came((&before, &counts), false, rules, table);
-            counts = rules.counts(Kept::from(&*object));
-            member.came((&before, &counts), true, rules, table);
+            member.update_overlap((&before, &counts), false, rules, table);
+            counts = rules.counts(ObjectView::from(&*object));
+            member.update_overlap((&before, &counts), true, rules, table);
         }
         let new = u64::from(object.series);
         let others = *series - member.series;
-        // Known objects that a list has not come to yet have their places.
+        // Room is reserved for known objects that the list has not reached yet.
         let kept = member.collecting.as_ref().filter(|_| !known);
         let kept = kept.map_or(0, |collecting| collecting.old.saturating_sub(collecting.known));
-        let fits = self.kind.most == 0
-            || others + (present.series() + new).saturating_sub(old) + kept <= self.kind.most;
+        let fits = self.kind.max_series == 0
+            || others + (current.series() + new).saturating_sub(old) + kept <= self.kind.max_series;
         if !fits {
             let (limit, action) = (Limit::SeriesPerKind, Action::Refused);
-            beyond.push(Beyond { family: None, label: String::new(), limit, action });
+            exceeded.push(Exceeded { family: None, label: String::new(), limit, action });
         }
         if fits || !self.kind.enforces() {
             if let Some(collecting) = member.collecting.as_mut().filter(|_| known && old == 0) {
@@ -396,50 +413,60 @@ impl Allowance {
             }
             return true;
         }
-        member.least = Some(member.least.map_or(new, |least| least.min(new)));
+        member.smallest_rejected =
+            Some(member.smallest_rejected.map_or(new, |smallest| smallest.min(new)));
         if let Some((rules, table)) = &mut labels {
-            member.came((&before, &counts), false, rules, table);
-            rules.part(Kept::from(&*object), table);
+            member.update_overlap((&before, &counts), false, rules, table);
+            rules.remove(ObjectView::from(&*object), table);
         }
         false
     }
 
-    /// Counts the labels of everything that there is.
-    fn gather(&self, state: &State, rules: &Rules, present: &mut Present<'_>) -> Table {
+    /// Counts the label values of all objects of the kind.
+    fn count_labels(
+        &self,
+        state: &State,
+        rules: &Rules,
+        current: &mut CurrentObjects<'_>,
+    ) -> Table {
         let mut table = rules.table();
-        let mut see = |object: Kept<'_>| rules.join(object, &mut table);
+        let mut see = |object: ObjectView<'_>| rules.add(object, &mut table);
         for (store, handover) in state.members.iter().filter_map(|member| member.kept.as_ref()) {
             store.each(&mut see);
             handover.each(&mut see);
         }
-        present.each(true, see);
+        current.each(true, see);
         table
     }
 
-    /// Counts what is beyond, and tells the log once a minute.
+    /// Counts exceeded budgets in the metrics and logs them at most once a minute.
     #[cold]
-    fn tell(&self, state: &mut State, object: &Rendered, beyond: &[Beyond]) {
+    fn report(&self, state: &mut State, object: &Rendered, exceeded: &[Exceeded]) {
         let kind = &self.kind;
-        let name = |beyond: &Beyond| {
-            let rules = beyond.family.and_then(|family| Some((kind.rules.as_ref()?, family)));
+        let name = |exceeded: &Exceeded| {
+            let rules = exceeded.family.and_then(|family| Some((kind.rules.as_ref()?, family)));
             rules.map_or("", |(rules, family)| rules.name(family))
         };
-        let action = |beyond: &Beyond| match beyond.action {
+        let action = |exceeded: &Exceeded| match exceeded.action {
             _ if !kind.enforces() => Action::Tracked,
             action => action,
         };
         let mut times: BTreeMap<[&str; 4], u64> = BTreeMap::new();
-        for beyond in beyond {
-            let labels =
-                [action(beyond).as_str(), &*beyond.label, beyond.limit.as_str(), name(beyond)];
+        for exceeded in exceeded {
+            let labels = [
+                action(exceeded).as_str(),
+                &*exceeded.label,
+                exceeded.limit.as_str(),
+                name(exceeded),
+            ];
             *times.entry(labels).or_default() += 1;
         }
         for (labels, times) in times {
             kind.metrics.over_budget(labels, &kind.resource, times);
         }
-        let due = state.told.is_none_or(|told| told.elapsed() >= TELL_EVERY);
-        let (Some(first), true) = (beyond.first(), due) else { return };
-        state.told = Some(Instant::now());
+        let due = state.logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_INTERVAL);
+        let (Some(first), true) = (exceeded.first(), due) else { return };
+        state.logged_at = Some(Instant::now());
         tracing::warn!(
             resource = kind.resource,
             metric = name(first),
@@ -447,7 +474,7 @@ impl Allowance {
             limit = first.limit.as_str(),
             action = action(first).as_str(),
             object = %String::from_utf8_lossy(object.identity.strip_prefix(b"{").unwrap_or_default()),
-            left_out = self.left_out.len(),
+            left_out = self.rejected.len(),
             "objects go beyond a budget (--limit.{})",
             first.limit.as_str()
         );

@@ -1,8 +1,8 @@
-//! The chunks of a response body, and when to give it up because nothing useful comes.
+//! Reads the chunks of a response body and detects stalls.
 //!
-//! A body may be silent, may come too slowly to be of use, or may last longer than was asked for. One
-//! alarm notices all of it: it is set to the earliest time at which something may be wrong, not for each
-//! chunk. What the chunks mean is not known here.
+//! A body fails if it is silent for too long, if an object arrives too slowly, or if a watch does not end in time.
+//! A single timer covers all of these: it is set to the earliest deadline and is not reset for each chunk. The content of
+//! the chunks is not interpreted here.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -14,154 +14,188 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::kube::client::causes;
 
-/// What is owed is looked at so often.
+/// The interval at which the transfer rate of an incomplete object is checked.
 const WINDOW: Duration = Duration::from_secs(5);
-/// What has to come in a window while something is owed: 1 KiB/s.
-const ENOUGH: usize = 5 * 1024;
+/// The minimum number of bytes in a window while an object is incomplete: 1 KiB/s.
+const MIN_BYTES: usize = 5 * 1024;
 
-/// Why there are no more chunks.
+/// The reason why a body was given up.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The connection broke.
+pub(crate) enum ReadError {
+    /// The connection was closed or reset.
     Broken(String),
-    /// Nothing came for so long, though something had to come.
+    /// The connection was closed because the server did not answer a probe.
+    Dead(String),
+    /// Neither an event nor a bookmark arrived for this long.
+    NoHeartbeat(Duration),
+    /// No data arrived for this long, although the body was incomplete.
     Silent(Duration),
-    /// Something begun comes too slowly.
+    /// An incomplete object arrives at less than the minimum transfer rate.
     Slow,
-    /// It lasts longer than was asked for; nothing came for so long.
-    Over(Duration),
+    /// The watch did not end in time. The value is the time since the last data.
+    Overdue(Duration),
 }
 
-/// What has begun and is not complete.
+/// The transfer rate check of an incomplete object.
 #[derive(Clone, Copy, Debug)]
-struct Owed {
-    /// The end of the window.
+struct RateWindow {
+    /// The end of the current window.
     until: Instant,
-    /// Bytes received in it.
+    /// The number of bytes received in the window.
     bytes: usize,
-    /// Whether too little came in the window before.
+    /// The previous window had too few bytes.
     slow: bool,
 }
 
-/// The chunks of a body.
+/// The time limits of a watch; none by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bounds {
+    /// The time by which the watch has to end.
+    pub(crate) end: Option<Instant>,
+    /// The longest silence. It is longer than the interval of bookmarks.
+    pub(crate) heartbeat: Option<Duration>,
+}
+
+/// A response body that is read chunk by chunk, with stall detection.
 pub(crate) struct Chunks {
     body: Body,
-    /// How long it may be silent.
+    /// The longest silence of a list; `None` for a watch.
     idle: Option<Duration>,
-    /// When it should have ended.
-    end: Option<Instant>,
-    owed: Option<Owed>,
+    /// The bounds of a watch.
+    bounds: Bounds,
+    /// Set while an object is incomplete.
+    rate_window: Option<RateWindow>,
+    /// The time of the last chunk with data.
     heard: Instant,
-    alarm: Pin<Box<Sleep>>,
+    timer: Pin<Box<Sleep>>,
 }
 
 impl Chunks {
-    /// A body that is complete only at its end, and may be silent for `idle`.
+    /// Creates a list body: incomplete until its end, and silent for at most `idle`.
     pub(crate) fn whole(body: Body, idle: Duration) -> Self {
-        let mut chunks = Self::new(body, Some(idle), None);
-        chunks.owes(true);
+        let mut chunks = Self::new(body, Some(idle), Bounds::default());
+        chunks.set_incomplete(true);
         chunks
     }
 
-    /// A body of events, which may be silent until `end`.
-    pub(crate) fn events(body: Body, end: Option<Instant>) -> Self {
-        Self::new(body, None, end)
+    /// Creates the body of a watch.
+    pub(crate) fn events(body: Body, bounds: Bounds) -> Self {
+        Self::new(body, None, bounds)
     }
 
-    fn new(body: Body, idle: Option<Duration>, end: Option<Instant>) -> Self {
+    fn new(body: Body, idle: Option<Duration>, bounds: Bounds) -> Self {
         let heard = Instant::now();
-        let mut chunks =
-            Self { body, idle, end, owed: None, heard, alarm: Box::pin(sleep_until(heard)) };
-        let next = chunks.next_alarm(heard);
-        chunks.alarm.as_mut().reset(next);
+        let mut chunks = Self {
+            body,
+            idle,
+            bounds,
+            rate_window: None,
+            heard,
+            timer: Box::pin(sleep_until(heard)),
+        };
+        let next = chunks.next_deadline(heard);
+        chunks.timer.as_mut().reset(next);
         chunks
     }
 
-    /// From here on it may be silent until `end`.
-    pub(crate) fn lasts_until(&mut self, end: Option<Instant>) {
-        (self.idle, self.end) = (None, end);
-        let next = self.next_alarm(Instant::now());
-        self.alarm.as_mut().reset(next);
+    /// Turns a streaming list that is complete into a watch.
+    pub(crate) fn become_watch(&mut self, bounds: Bounds) {
+        (self.idle, self.bounds) = (None, bounds);
+        let next = self.next_deadline(Instant::now());
+        self.timer.as_mut().reset(next);
     }
 
-    /// Notes whether something has begun that is not complete.
-    pub(crate) fn owes(&mut self, owes: bool) {
-        if !owes {
-            self.owed = None;
-        } else if self.owed.is_none() {
+    /// Sets whether an object is incomplete, which requires a minimum transfer rate.
+    pub(crate) fn set_incomplete(&mut self, is_incomplete: bool) {
+        if !is_incomplete {
+            self.rate_window = None;
+        } else if self.rate_window.is_none() {
             let until = self.heard + WINDOW;
-            self.owed = Some(Owed { until, bytes: 0, slow: false });
-            if self.alarm.deadline() > until {
-                self.alarm.as_mut().reset(until);
+            self.rate_window = Some(RateWindow { until, bytes: 0, slow: false });
+            if self.timer.deadline() > until {
+                self.timer.as_mut().reset(until);
             }
         }
     }
 
-    /// When the last chunk came, or the body began.
+    /// Returns when the last chunk with data arrived, or the body was created.
     pub(crate) fn heard(&self) -> Instant {
         self.heard
     }
 
-    /// The next chunk, `None` at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+    /// Waits for the next chunk, `None` at the end.
+    ///
+    /// # Errors
+    /// The connection broke, or the body stalled or did not end in time.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
         loop {
             let frame = tokio::select! {
                 biased;
                 frame = self.body.frame() => frame,
-                () = &mut self.alarm => {
-                    self.alarmed(Instant::now())?;
+                () = &mut self.timer => {
+                    self.check_deadlines(Instant::now())?;
                     continue;
                 }
             };
             let Some(frame) = frame else {
                 return Ok(None);
             };
-            let frame = frame.map_err(|error| Trouble::Broken(causes(&error)))?;
-            // Trailers mean nothing here.
+            let frame = frame.map_err(|error| {
+                let (is_silent, message) = (error.is_silent, causes(&error));
+                if is_silent { ReadError::Dead(message) } else { ReadError::Broken(message) }
+            })?;
+            // Trailers are ignored.
             if let Ok(data) = frame.into_data() {
-                self.heard = Instant::now();
-                if let Some(owed) = &mut self.owed {
-                    owed.bytes += data.len();
+                // HTTP/2 servers end a stream with an empty frame, after any silence.
+                if !data.is_empty() {
+                    self.heard = Instant::now();
+                }
+                if let Some(rate_window) = &mut self.rate_window {
+                    rate_window.bytes += data.len();
                 }
                 return Ok(Some(data));
             }
         }
     }
 
-    /// The alarm may be too early: then it is set anew.
-    fn alarmed(&mut self, now: Instant) -> Result<(), Trouble> {
+    /// Handles the timer: fails if a deadline has passed, else sets the timer to the next one.
+    fn check_deadlines(&mut self, now: Instant) -> Result<(), ReadError> {
         let silence = now.duration_since(self.heard);
-        if self.end.is_some_and(|end| now >= end) {
-            return Err(Trouble::Over(silence));
+        if self.bounds.end.is_some_and(|end| now >= end) {
+            return Err(ReadError::Overdue(silence));
         }
         if let Some(idle) = self.idle
             && silence >= idle
         {
-            return Err(Trouble::Silent(idle));
+            return Err(ReadError::Silent(idle));
         }
-        if let Some(owed) = &mut self.owed
-            && now >= owed.until
+        if self.bounds.heartbeat.is_some_and(|longest| silence >= longest) {
+            return Err(ReadError::NoHeartbeat(silence));
+        }
+        if let Some(rate_window) = &mut self.rate_window
+            && now >= rate_window.until
         {
-            // Where silence has a limit of its own, it is not slowness: the server may be at work.
-            let silent = owed.bytes == 0 && self.idle.is_some();
-            let slow = owed.bytes < ENOUGH && !silent;
-            if slow && owed.slow {
-                return Err(Trouble::Slow);
+            // Complete silence of a list is limited by `idle`: the server may still be preparing data.
+            let silent = rate_window.bytes == 0 && self.idle.is_some();
+            let slow = rate_window.bytes < MIN_BYTES && !silent;
+            if slow && rate_window.slow {
+                return Err(ReadError::Slow);
             }
-            *owed = Owed { until: now + WINDOW, bytes: 0, slow };
+            *rate_window = RateWindow { until: now + WINDOW, bytes: 0, slow };
         }
-        let next = self.next_alarm(now);
-        self.alarm.as_mut().reset(next);
+        let next = self.next_deadline(now);
+        self.timer.as_mut().reset(next);
         Ok(())
     }
 
-    /// The earliest time at which something may be wrong.
-    fn next_alarm(&self, now: Instant) -> Instant {
-        let idle = self.idle.and_then(|idle| self.heard.checked_add(idle));
-        let owed = self.owed.map(|owed| owed.until);
-        // Without any bound, the time to look again whether there is one.
+    /// Returns the earliest deadline.
+    fn next_deadline(&self, now: Instant) -> Instant {
+        let silence = [self.idle, self.bounds.heartbeat].into_iter().flatten().min();
+        let silent = silence.and_then(|silence| self.heard.checked_add(silence));
+        let rate_window = self.rate_window.map(|rate_window| rate_window.until);
+        // Without any deadline, check again in an hour.
         let none = now + Duration::from_secs(3600);
-        [idle, owed, self.end].into_iter().flatten().min().unwrap_or(none)
+        [silent, rate_window, self.bounds.end].into_iter().flatten().min().unwrap_or(none)
     }
 }
 
@@ -171,55 +205,59 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// A body on which something was heard a while ago.
-    fn heard(idle: Option<Duration>, end: Option<Instant>, ago: Duration) -> Chunks {
-        let mut chunks = Chunks::new(Body::from(Bytes::new()), idle, end);
+    /// A body whose last chunk arrived `ago`.
+    fn heard(idle: Option<Duration>, bounds: Bounds, ago: Duration) -> Chunks {
+        let mut chunks = Chunks::new(Body::from(Bytes::new()), idle, bounds);
         chunks.heard = chunks.heard.checked_sub(ago).expect("a machine that runs for a while");
         chunks
     }
 
     #[tokio::test]
-    async fn silence_counts_where_something_has_to_come() {
+    async fn silence_is_limited_if_data_is_expected() {
         let now = Instant::now();
-        let mut list = heard(Some(WINDOW), None, WINDOW);
-        assert!(matches!(list.alarmed(now + WINDOW), Err(Trouble::Silent(_))));
-        let mut watch = heard(None, now.checked_add(HOUR), WINDOW);
-        assert!(watch.alarmed(now + WINDOW).is_ok());
-        match watch.alarmed(now + HOUR) {
-            Err(Trouble::Over(silence)) => assert!(silence >= HOUR, "{silence:?}"),
+        let mut list = heard(Some(WINDOW), Bounds::default(), WINDOW);
+        assert!(matches!(list.check_deadlines(now + WINDOW), Err(ReadError::Silent(_))));
+        let end = now.checked_add(HOUR);
+        let mut watch = heard(None, Bounds { end, heartbeat: None }, WINDOW);
+        assert!(watch.check_deadlines(now + WINDOW).is_ok());
+        match watch.check_deadlines(now + HOUR) {
+            Err(ReadError::Overdue(silence)) => assert!(silence >= HOUR, "{silence:?}"),
             other => panic!("{other:?}"),
         }
+        let mut watch = heard(None, Bounds { end, heartbeat: Some(3 * WINDOW) }, WINDOW);
+        assert!(watch.check_deadlines(now + WINDOW).is_ok());
+        assert!(matches!(watch.check_deadlines(now + 3 * WINDOW), Err(ReadError::NoHeartbeat(_))));
     }
 
     #[tokio::test]
-    async fn what_comes_too_slowly_is_given_up_after_two_windows() {
+    async fn slow_body_fails_after_two_windows() {
         let mut list = Chunks::whole(Body::from(Bytes::new()), HOUR);
         let start = list.heard();
         let mut window = |number: u32, bytes| {
-            list.owed.as_mut().expect("something is owed").bytes += bytes;
-            list.alarmed(start + number * WINDOW)
+            list.rate_window.as_mut().expect("an incomplete object").bytes += bytes;
+            list.check_deadlines(start + number * WINDOW)
         };
         assert!(window(1, 1).is_ok());
-        assert!(window(2, ENOUGH).is_ok());
-        assert!(window(3, ENOUGH - 1).is_ok());
-        // A server that is at work is silent; that has a bound of its own.
+        assert!(window(2, MIN_BYTES).is_ok());
+        assert!(window(3, MIN_BYTES - 1).is_ok());
+        // Silence while the server prepares data has its own limit.
         assert!(window(4, 0).is_ok());
         assert!(window(5, 5).is_ok());
-        assert!(matches!(window(6, 5), Err(Trouble::Slow)));
+        assert!(matches!(window(6, 5), Err(ReadError::Slow)));
     }
 
     #[tokio::test]
-    async fn an_event_that_has_begun_has_to_come_to_its_end() {
-        let mut watch = Chunks::events(Body::from(Bytes::new()), None);
+    async fn incomplete_event_has_a_minimum_transfer_rate() {
+        let mut watch = Chunks::events(Body::from(Bytes::new()), Bounds::default());
         let start = watch.heard();
-        watch.owes(true);
-        assert_eq!(watch.alarm.deadline(), start + WINDOW);
-        assert!(watch.alarmed(start + WINDOW).is_ok());
-        // It comes, and the next one begins.
-        watch.owes(false);
-        assert!(watch.alarmed(start + 2 * WINDOW).is_ok());
-        watch.owes(true);
-        assert!(watch.alarmed(start + 3 * WINDOW).is_ok());
-        assert!(matches!(watch.alarmed(start + 4 * WINDOW), Err(Trouble::Slow)));
+        watch.set_incomplete(true);
+        assert_eq!(watch.timer.deadline(), start + WINDOW);
+        assert!(watch.check_deadlines(start + WINDOW).is_ok());
+        // The event is complete, and the next one begins.
+        watch.set_incomplete(false);
+        assert!(watch.check_deadlines(start + 2 * WINDOW).is_ok());
+        watch.set_incomplete(true);
+        assert!(watch.check_deadlines(start + 3 * WINDOW).is_ok());
+        assert!(matches!(watch.check_deadlines(start + 4 * WINDOW), Err(ReadError::Slow)));
     }
 }

@@ -1,7 +1,7 @@
-//! One kind being followed: the list/watches of a resource, their stores, and their restarts.
+//! The list/watches of one kind, their stores, and their restarts after panics.
 //!
-//! A [`Plan`] says what is to be followed and how; a [`Following`] is that in action. Which kinds there
-//! are and when one takes the place of another is the business of [`reconcile`](super::reconcile).
+//! A [`Plan`] is the configuration of a kind; a [`Following`] is a running plan. [`reconcile`](super::reconcile) decides
+//! which plans run and when a new one replaces an old one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,32 +13,34 @@ use tokio::time::Instant;
 
 use super::budget::KindBudget;
 use super::handover::Handover;
-use super::intake::Intake;
-use super::left_out::LeftOut;
 use super::machine::ListOptions;
+use super::object_sink::ObjectSink;
 use super::progress::Progress;
 use super::quota::Quota;
-use super::watch::{Health, Reflector, Shared, Timing};
-use super::worker::Pace;
+use super::reflector::{Health, Reflector};
+use super::rejected_set::RejectedSet;
+use super::shared::Shared;
+use super::timing::Timing;
+use super::worker::WakeupBatcher;
 use crate::cache::{Schema, Store};
 use crate::exposition::budget::Budget;
+use crate::kube::api_resource::{ApiResource, Scope};
 use crate::kube::client::Client;
-use crate::kube::config::{PipelineConfig, Watched};
+use crate::kube::config::{PipelineConfig, WatchedResource};
 use crate::kube::shard::Shard;
-use crate::kube::target::{Scope, Target};
 use crate::telemetry::KubeMetrics;
 
-/// Objects for each page of a list, as in Go's client.
-const PAGE: u64 = 500;
+/// The number of objects per page of a list, as in client-go.
+const PAGE_SIZE: u64 = 500;
 
-/// After so long without a fault the next one counts as the first.
-const FORGIVEN: Duration = Duration::from_secs(600);
+/// The time without a fault after which the restart delay is reset.
+const FAULT_RESET: Duration = Duration::from_secs(600);
 
-/// What is to be followed of one resource, and how.
+/// The scopes of one resource to list and watch, and the options for it.
 #[derive(Clone)]
 pub(crate) struct Plan {
     client: Arc<Client>,
-    watched: Watched,
+    watched: WatchedResource,
     schema: Arc<Schema>,
     scopes: Vec<Arc<Scope>>,
     shard: Shard,
@@ -49,15 +51,19 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(client: &Arc<Client>, config: &PipelineConfig, watched: &Watched) -> Self {
-        // Who follows objects to know what there is needs all of them.
-        let partial = watched.renderer.follower().is_none();
+    pub(crate) fn new(
+        client: &Arc<Client>,
+        config: &PipelineConfig,
+        watched: &WatchedResource,
+    ) -> Self {
+        // An observer, such as that of CRDs, needs all objects.
+        let partial = watched.renderer.observer().is_none();
         Self {
             client: Arc::clone(client),
             schema: watched.renderer.schema(),
-            scopes: scopes(config, &watched.target).into_iter().map(Arc::new).collect(),
+            scopes: scopes(config, &watched.api).into_iter().map(Arc::new).collect(),
             watched: watched.clone(),
-            shard: if partial { config.shard } else { Shard::WHOLE },
+            shard: if partial { config.shard } else { Shard::ALL },
             object_limit: if partial { config.object_limit } else { 0 },
             budget: Arc::clone(&config.budget),
             options: list_options(config),
@@ -65,24 +71,29 @@ impl Plan {
         }
     }
 
-    /// The resource's name, as the catalog has it.
+    /// Returns the resource's name in the catalog.
     pub(crate) fn name(&self) -> &str {
         &self.schema.resource
     }
 
-    /// The families of the resource.
+    /// Returns the metric families of the resource.
     pub(crate) fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 
-    /// Whether `other` asks the same server for the same objects and makes the same of them, whatever it
-    /// shows of them by now.
+    /// Returns the shard of the objects.
+    pub(crate) fn shard(&self) -> Shard {
+        self.shard
+    }
+
+    /// Returns whether `other` requests the same objects from the same server and renders them in the same way. The
+    /// stage of a shard change may differ.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let families = |plan: &Self| -> Vec<String> {
             plan.schema.families.iter().map(|family| family.name.clone()).collect()
         };
         Arc::ptr_eq(&self.client, &other.client)
-            && self.watched.target == other.watched.target
+            && self.watched.api == other.watched.api
             && self.scopes == other.scopes
             && self.shard.follows_same(&other.shard)
             && self.object_limit == other.object_limit
@@ -94,14 +105,14 @@ impl Plan {
     }
 }
 
-/// The list/watches of one resource.
-fn scopes(config: &PipelineConfig, target: &Target) -> Vec<Scope> {
+/// Returns the scopes of one resource: one for each configured namespace, or one for the whole cluster.
+fn scopes(config: &PipelineConfig, api: &ApiResource) -> Vec<Scope> {
     let scope = |namespace: Option<&String>, selector: &str| Scope {
-        target: target.clone(),
+        api: api.clone(),
         namespace: namespace.cloned(),
         selector: selector.to_owned(),
     };
-    if !target.namespaced {
+    if !api.namespaced {
         vec![scope(None, "")]
     } else if config.namespaces.is_empty() {
         vec![scope(None, &config.selector)]
@@ -115,163 +126,273 @@ fn list_options(config: &PipelineConfig) -> ListOptions {
     let limited = config.object_limit > 0;
     ListOptions {
         streaming: !limited,
-        limit: if limited { config.object_limit } else { PAGE },
+        limit: if limited { config.object_limit } else { PAGE_SIZE },
         always_limit: limited,
         from_cache: config.use_apiserver_cache,
     }
 }
 
-/// What list/watches run on and count into.
-pub(crate) struct Ground {
-    pub(crate) pace: Arc<Pace>,
+/// The shared state, metrics and tasks of all list/watches.
+pub(crate) struct WatchContext {
+    pub(crate) batcher: Arc<WakeupBatcher>,
     pub(crate) metrics: KubeMetrics,
-    /// What they have in common.
+    /// The state shared by all list/watches of the server.
     pub(crate) shared: Arc<Shared>,
-    /// Told of every change of a [`Progress`].
+    /// Notified of every change of a [`Progress`].
     pub(crate) changes: watch::Sender<usize>,
-    /// The running list/watches.
-    pub(crate) tasks: JoinSet<()>,
-    /// Which of them a task is.
-    pub(crate) owners: HashMap<Id, Place>,
-    /// Numbers the followings.
+    /// The tasks of the list/watches.
+    pub(crate) join_set: JoinSet<()>,
+    /// The list/watch of each task.
+    pub(crate) task_ids: HashMap<Id, ScopeTaskId>,
+    /// The number of the next [`Following`].
     pub(crate) next: u64,
 }
 
-/// A list/watch: its following and its number there.
+/// Identifies a list/watch by its [`Following`] and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ScopeTaskId {
     pub(crate) following: u64,
     scope: usize,
 }
 
-/// Where a list/watch has its objects.
-struct Holds {
+/// The objects of one list/watch.
+struct ScopeStores {
     store: Arc<Store>,
     handover: Arc<Handover>,
-    /// What has no series because of a budget.
-    left_out: Arc<LeftOut>,
+    /// The objects that have no series because of a budget.
+    rejected: Arc<RejectedSet>,
 }
 
-/// One list/watch.
-struct Part {
+/// One running list/watch. Dropping it aborts its task.
+struct ScopeTask {
+    /// The index of its scope in the plan.
+    number: usize,
+    scope: Arc<Scope>,
     progress: Arc<Progress>,
-    holds: Holds,
-    task: AbortHandle,
-    /// Ends by a fault of ours, one soon after the other.
+    stores: ScopeStores,
+    handle: AbortHandle,
+    /// The number of recent panics or unexpected ends of the task, which determines the restart delay.
     faults: u32,
     last_fault: Option<Instant>,
-    /// When to start it again.
+    /// The time of the next restart, if the task has ended.
     restart: Option<Instant>,
 }
 
-/// A plan in action. Dropping it ends its list/watches.
+impl ScopeTask {
+    /// Returns whether it is in backoff after a failure, or waits for a restart.
+    fn is_waiting(&self) -> bool {
+        self.restart.is_some() || self.progress.is_waiting()
+    }
+
+    /// Returns whether the scopes may have objects in common.
+    fn overlaps(&self, other: &Self) -> bool {
+        let (own, other) = (&self.scope.namespace, &other.scope.namespace);
+        own.is_none() || other.is_none() || own == other
+    }
+}
+
+impl Drop for ScopeTask {
+    fn drop(&mut self) {
+        self.handle.abort();
+    }
+}
+
+/// A running plan.
 pub(crate) struct Following {
     pub(crate) plan: Plan,
     pub(crate) id: u64,
-    /// `--object-limit`, if there is one.
+    /// The `--object-limit`, if set.
     quota: Option<Arc<Quota>>,
-    /// `--limit.…`, if there are any.
+    /// The `--limit.…` budgets, if set.
     budget: Option<Arc<KindBudget>>,
-    parts: Vec<Part>,
+    tasks: Vec<ScopeTask>,
+    /// List/watches of earlier plans, which are served until the overlapping list/watches of this plan have listed.
+    older: Vec<Following>,
 }
 
 impl Following {
-    /// Begins to list, into stores of its own.
-    pub(crate) fn start(plan: Plan, ground: &mut Ground) -> Self {
-        ground.next += 1;
+    /// Starts the list/watches of a plan, with new stores.
+    pub(crate) fn start(plan: Plan, context: &mut WatchContext) -> Self {
+        context.next += 1;
         let limit = (plan.object_limit > 0).then_some(plan.object_limit);
         let quota = limit.map(|limit| Quota::new(limit, plan.scopes.len()));
-        let resource = plan.watched.target.own_label();
-        let about = (resource, &ground.metrics);
+        let resource = plan.watched.api.unique_label();
+        let about = (resource, &context.metrics);
         let budget =
             KindBudget::new(&plan.budget, &*plan.watched.renderer, about, plan.scopes.len());
-        let mut following = Self { plan, id: ground.next, quota, budget, parts: Vec::new() };
+        let (id, tasks, older) = (context.next, Vec::new(), Vec::new());
+        let mut following = Self { plan, id, quota, budget, tasks, older };
         for (number, scope) in following.plan.scopes.iter().enumerate() {
             let store = Arc::new(Store::new(Arc::clone(&following.plan.schema)));
-            let left_out = Arc::new(LeftOut::default());
-            let bounded = following.budget.is_some().then(|| Arc::clone(&left_out));
-            let progress =
-                Progress::new(scope, Arc::clone(&store), bounded, ground.changes.clone());
+            let rejected = Arc::new(RejectedSet::default());
+            let rejected_by_budget = following.budget.is_some().then(|| Arc::clone(&rejected));
+            let progress = Progress::new(
+                scope,
+                Arc::clone(&store),
+                rejected_by_budget,
+                context.changes.clone(),
+            );
             let progress = Arc::new(progress);
-            let place = Place { following: following.id, scope: number };
+            let task_id = ScopeTaskId { following: following.id, scope: number };
             let handover = Arc::new(Handover::new(following.plan.shard));
             let (quota, budget) = (following.quota.as_ref(), following.budget.as_ref());
-            let holds = Holds { store, handover, left_out };
-            let task = following.plan.spawn(place, &holds, &progress, (quota, budget), ground);
+            let stores = ScopeStores { store, handover, rejected };
+            let handle =
+                following.plan.spawn(task_id, &stores, &progress, (quota, budget), context);
             let (faults, last_fault, restart) = (0, None, None);
-            let part = Part { progress, holds, task, faults, last_fault, restart };
-            following.parts.push(part);
+            let scope = Arc::clone(scope);
+            let task =
+                ScopeTask { number, scope, progress, stores, handle, faults, last_fault, restart };
+            following.tasks.push(task);
         }
         following
     }
 
-    /// Goes on as a plan that [is the same](Plan::is_same): shows as much of what it follows.
-    pub(crate) fn go_on(&mut self, plan: &Plan) {
-        if self.plan.shard != plan.shard {
-            self.plan.shard = plan.shard;
-            for Part { holds, .. } in &self.parts {
-                holds.handover.show(plan.shard, &holds.store);
+    /// Switches to another shard or to another stage of a shard change. Objects of the new shard that were not
+    /// listed before appear when they change.
+    pub(crate) fn show(&mut self, shard: Shard) {
+        let is_shown = |task: &ScopeTask| task.stores.handover.shard() == shard;
+        if !self.tasks.iter().all(is_shown) {
+            for ScopeTask { stores, .. } in &self.tasks {
+                stores.handover.show(shard, &stores.store);
             }
             if let Some(budget) = &self.budget {
-                budget.forget();
+                budget.drop_counts();
             }
         }
+        self.older.iter_mut().for_each(|older| older.show(shard));
     }
 
-    /// The stores, in the order of the namespaces.
-    pub(crate) fn stores(&self) -> Vec<Arc<Store>> {
-        self.parts.iter().map(|part| Arc::clone(&part.holds.store)).collect()
+    /// Adopts a plan that [is the same](Plan::is_same) but for the stage of its shard change.
+    pub(crate) fn adopt(&mut self, plan: &Plan) {
+        self.plan.shard = plan.shard;
+        self.show(plan.shard);
     }
 
-    /// What can be known of each list/watch.
+    /// Replaces `old`. Scopes of `old` are kept until this plan has listed them.
+    pub(crate) fn supersede(&mut self, mut old: Self) {
+        self.older = std::mem::take(&mut old.older);
+        self.older.push(old);
+        self.show(self.plan.shard);
+        self.retire();
+    }
+
+    /// Drops list/watches of earlier plans that are no longer needed; returns whether there were any.
+    ///
+    /// One is needed if it has a complete state, no overlapping list/watch of this plan has listed, and the server has not
+    /// refused all of those for longer than the staleness limit.
+    pub(crate) fn retire(&mut self) -> bool {
+        let tasks = &self.tasks;
+        let is_needed = |old: &mut ScopeTask| {
+            let successors =
+                || tasks.iter().filter(|task| task.overlaps(old)).map(|task| &task.progress);
+            if !old.progress.is_complete() || successors().any(|new| new.is_listed()) {
+                return false;
+            }
+            let waits = successors().any(|new| !new.is_given_up());
+            if !waits && successors().next().is_some() {
+                tracing::warn!(
+                    resource = %old.scope.api.plural,
+                    namespace = old.scope.namespace,
+                    objects = old.stores.store.len(),
+                    "refused for long, the objects are shown no more"
+                );
+            }
+            waits
+        };
+        let count = |older: &[Self]| older.iter().map(|older| older.tasks.len()).sum::<usize>();
+        let before = count(&self.older);
+        self.older.iter_mut().for_each(|older| older.tasks.retain_mut(is_needed));
+        self.older.retain(|older| !older.tasks.is_empty());
+        count(&self.older) < before
+    }
+
+    /// Returns the served list/watches: the older ones, and its own that do not overlap with them.
+    fn shown(&self) -> impl Iterator<Item = &ScopeTask> {
+        let older = || self.older.iter().flat_map(|older| &older.tasks);
+        let own = self.tasks.iter().filter(move |task| !older().any(|old| task.overlaps(old)));
+        own.chain(older())
+    }
+
+    /// Returns the stores to serve, in the order of the namespaces, older ones last, and marks their list/watches as served.
+    pub(crate) fn show_stores(&self) -> Vec<Arc<Store>> {
+        let shown = self.shown().inspect(|task| task.progress.show());
+        shown.map(|task| Arc::clone(&task.stores.store)).collect()
+    }
+
+    /// Returns the progress of each list/watch.
     pub(crate) fn progress(&self) -> impl Iterator<Item = &Arc<Progress>> {
-        self.parts.iter().map(|part| &part.progress)
+        let all = self.tasks.iter().chain(self.older.iter().flat_map(|older| &older.tasks));
+        all.map(|task| &task.progress)
     }
 
-    /// How many objects it has.
+    /// Returns the namespaces without a complete state; an empty name stands for the whole cluster.
+    pub(crate) fn unlisted(&self) -> Vec<&str> {
+        let unlisted = self.tasks.iter().filter(|task| !task.progress.is_listed());
+        unlisted.map(|task| task.scope.namespace.as_deref().unwrap_or_default()).collect()
+    }
+
+    /// Returns the number of served objects.
     pub(crate) fn objects(&self) -> usize {
-        self.parts.iter().map(|part| part.holds.store.len()).sum()
+        self.shown().map(|task| task.stores.store.len()).sum()
     }
 
-    /// Whether it has the complete state.
-    pub(crate) fn is_listed(&self) -> bool {
-        self.progress().all(|progress| progress.is_listed())
-    }
-
-    /// Whether it has no state at all.
-    pub(crate) fn is_blank(&self) -> bool {
+    /// Returns whether nothing has been listed yet.
+    pub(crate) fn is_unlisted(&self) -> bool {
         !self.progress().any(|progress| progress.is_listed())
     }
 
-    /// Whether it has the complete state, but for what the server refuses to give.
+    /// Returns whether each scope is listed, or refused by the server.
     pub(crate) fn is_settled(&self) -> bool {
-        self.progress().all(|progress| progress.is_settled())
+        self.tasks.iter().all(|task| task.progress.is_settled())
     }
 
-    /// Whether a list/watch has failed and waits before it tries again.
+    /// Returns whether it still serves a scope of an earlier plan.
+    pub(crate) fn is_outdated(&self) -> bool {
+        !self.older.is_empty()
+    }
+
+    /// Returns whether a list/watch is in backoff after a failure.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.parts.iter().any(|part| part.restart.is_some() || part.progress.is_waiting())
+        self.tasks.iter().any(ScopeTask::is_waiting)
     }
 
-    /// A list/watch of it has ended by itself, which only a fault of ours makes it do. Its store keeps
-    /// what it has until the list of the next one is complete.
-    pub(crate) fn ended(&mut self, place: Place, reason: &str, metrics: &KubeMetrics) {
+    /// Returns whether it can replace `old`: all scopes are listed or refused. Scopes that are in backoff or `overdue` do
+    /// not block the others, if at least one scope is listed and `old` serves no cluster-wide scope.
+    pub(crate) fn can_supersede(&self, old: Option<&Self>, overdue: bool) -> bool {
+        let is_apart = |old: &Self| old.shown().all(|task| task.scope.namespace.is_some());
+        let is_done = |task: &ScopeTask| task.progress.is_settled() || overdue || task.is_waiting();
+        self.is_settled()
+            || old.is_none_or(is_apart)
+                && self.tasks.iter().all(is_done)
+                && self.tasks.iter().any(|task| task.progress.is_listed())
+    }
+
+    /// Finds the following with this number: itself or an older one.
+    pub(crate) fn find(&mut self, id: u64) -> Option<&mut Self> {
+        if self.id == id { Some(self) } else { self.older.iter_mut().find(|older| older.id == id) }
+    }
+
+    /// Schedules the restart of a list/watch whose task has ended, which only a bug in this program can cause. Its
+    /// store keeps its objects until the restarted one has listed.
+    pub(crate) fn ended(&mut self, task_id: ScopeTaskId, reason: &str, metrics: &KubeMetrics) {
         let backoff = &self.plan.timing.backoff;
-        let scope = &self.plan.scopes[place.scope];
-        let part = &mut self.parts[place.scope];
+        let number = task_id.scope;
+        let Some(task) = self.tasks.iter_mut().find(|task| task.number == number) else { return };
+        let scope = Arc::clone(&task.scope);
         let now = Instant::now();
-        if part.last_fault.is_some_and(|last| now.duration_since(last) > FORGIVEN) {
-            part.faults = 0;
+        if task.last_fault.is_some_and(|last| now.duration_since(last) > FAULT_RESET) {
+            task.faults = 0;
         }
-        let wait = backoff.initial.saturating_mul(1 << part.faults.min(16)).min(backoff.cap);
-        part.faults += 1;
-        part.last_fault = Some(now);
-        part.restart = Some(now + wait);
-        metrics.restarted(&scope.target.own_label());
-        part.progress.failed(None, reason);
-        part.progress.stopped(true);
+        let wait = backoff.initial.saturating_mul(1 << task.faults.min(16)).min(backoff.cap);
+        task.faults += 1;
+        task.last_fault = Some(now);
+        task.restart = Some(now + wait);
+        metrics.restarted(&scope.api.unique_label());
+        task.progress.failed(None, reason);
+        task.progress.stopped(true);
         tracing::error!(
-            resource = %scope.target.plural,
+            resource = %scope.api.plural,
             namespace = scope.namespace,
             error = reason,
             restart_in = ?wait,
@@ -279,50 +400,46 @@ impl Following {
         );
     }
 
-    /// When the next list/watch has to be started again.
+    /// Returns the time of the next restart.
     pub(crate) fn next_restart(&self) -> Option<Instant> {
-        self.parts.iter().filter_map(|part| part.restart).min()
+        let older = self.older.iter().filter_map(Self::next_restart);
+        self.tasks.iter().filter_map(|task| task.restart).chain(older).min()
     }
 
-    /// Starts again what has waited long enough.
-    pub(crate) fn restart(&mut self, now: Instant, ground: &mut Ground) {
-        for (scope, part) in self.parts.iter_mut().enumerate() {
-            if part.restart.is_some_and(|due| due <= now) {
-                part.restart = None;
-                part.progress.stopped(false);
-                let place = Place { following: self.id, scope };
+    /// Restarts the list/watches that are due.
+    pub(crate) fn restart(&mut self, now: Instant, context: &mut WatchContext) {
+        for task in &mut self.tasks {
+            if task.restart.is_some_and(|due| due <= now) {
+                task.restart = None;
+                task.progress.stopped(false);
+                let task_id = ScopeTaskId { following: self.id, scope: task.number };
                 let bounds = (self.quota.as_ref(), self.budget.as_ref());
-                let Part { holds, progress, .. } = &*part;
-                part.task = self.plan.spawn(place, holds, progress, bounds, ground);
+                let ScopeTask { stores, progress, .. } = &*task;
+                task.handle = self.plan.spawn(task_id, stores, progress, bounds, context);
             }
         }
-    }
-}
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        self.parts.iter().for_each(|part| part.task.abort());
+        self.older.iter_mut().for_each(|older| older.restart(now, context));
     }
 }
 
 impl Plan {
-    /// Starts one list/watch.
+    /// Spawns the task of one list/watch.
     fn spawn(
         &self,
-        place: Place,
-        Holds { store, handover, left_out }: &Holds,
+        task_id: ScopeTaskId,
+        ScopeStores { store, handover, rejected }: &ScopeStores,
         progress: &Arc<Progress>,
         (quota, budget): (Option<&Arc<Quota>>, Option<&Arc<KindBudget>>),
-        ground: &mut Ground,
+        context: &mut WatchContext,
     ) -> AbortHandle {
-        let scope = Arc::clone(&self.scopes[place.scope]);
-        let counters = ground.metrics.reflector(&scope.target.own_label());
-        let member = ground.shared.enrol(&scope);
+        let scope = Arc::clone(&self.scopes[task_id.scope]);
+        let counters = context.metrics.reflector(&scope.api.unique_label());
+        let member = context.shared.register(&scope);
         let counter = counters.left_out.clone();
-        let share = quota.map(|quota| quota.share(place.scope, store.len(), counter));
+        let share = quota.map(|quota| quota.share(task_id.scope, store.len(), counter));
         let allowance =
-            budget.map(|budget| budget.allowance(place.scope, (store, handover), left_out));
-        let intake = Intake::new(
+            budget.map(|budget| budget.allowance(task_id.scope, (store, handover), rejected));
+        let sink = ObjectSink::new(
             Arc::clone(&scope),
             Arc::clone(&self.watched.renderer),
             Arc::clone(store),
@@ -331,24 +448,24 @@ impl Plan {
             counters.clone(),
         );
         let reflector = Reflector {
-            needs: intake.needs(),
+            representation: sink.representation(),
             client: Client::clone(&self.client),
             options: self.options,
             timing: self.timing.clone(),
-            pace: Arc::clone(&ground.pace),
-            intake,
+            batcher: Arc::clone(&context.batcher),
+            sink,
             scope,
             progress: Arc::clone(progress),
-            calls: ground.metrics.clone(),
+            calls: context.metrics.clone(),
             metrics: counters,
             member,
-            shared: Arc::clone(&ground.shared),
+            shared: Arc::clone(&context.shared),
             health: Health::default(),
-            turn: None,
+            list_permit: None,
         };
-        let task = ground.tasks.spawn(reflector.run());
-        ground.owners.insert(task.id(), place);
-        task
+        let handle = context.join_set.spawn(reflector.run());
+        context.task_ids.insert(handle.id(), task_id);
+        handle
     }
 }
 
@@ -358,8 +475,8 @@ mod tests {
     use crate::recorded::{cases, texts};
     use crate::resources::find;
 
-    /// One list/watch for each namespace that is named, as often as it is, else one for all; a kind outside
-    /// of namespaces knows neither them nor the selector.
+    /// One list/watch for each configured namespace, duplicates included, or one for all namespaces. A cluster-scoped
+    /// kind ignores namespaces and the selector.
     #[test]
     fn recorded_namespaces() {
         for case in cases("ksm/field_selectors.json", 11) {
@@ -367,14 +484,14 @@ mod tests {
                 resources: Vec::new(),
                 namespaces: texts(&case["namespaces"]),
                 selector: case["field_selector"].as_str().expect("a selector").to_owned(),
-                shard: Shard::WHOLE,
+                shard: Shard::ALL,
                 object_limit: 0,
                 budget: Arc::default(),
                 use_apiserver_cache: false,
                 timing: Timing::default(),
             };
-            let target = |name: &str| Target::built_in(find(name).expect("a kind"));
-            let watched: Vec<_> = scopes(&config, &target("pods"))
+            let api = |name: &str| ApiResource::built_in(find(name).expect("a kind"));
+            let watched: Vec<_> = scopes(&config, &api("pods"))
                 .into_iter()
                 .map(|scope| {
                     assert_eq!(scope.selector, config.selector, "{case}");
@@ -382,7 +499,7 @@ mod tests {
                 })
                 .collect();
             assert_eq!(watched, texts(&case["watched_namespaces"]), "{case}");
-            let nodes = scopes(&config, &target("nodes"));
+            let nodes = scopes(&config, &api("nodes"));
             let alone = |scope: &Scope| scope.namespace.is_none() && scope.selector.is_empty();
             assert!(nodes.len() == 1 && alone(&nodes[0]), "{case}");
         }

@@ -1,35 +1,35 @@
-//! Objects that pass from one shard to another: what is gained waits unseen, what is lost is still shown.
+//! Objects that move between shards: gained objects stay hidden and lost objects stay visible until the switch.
 //!
-//! While a share changes, objects of the old and of the new one are followed. Those that only the new one
-//! has are kept rendered, so that all of them can be shown at one moment; those that only the old one has
-//! are noted, so that all of them can go at one moment. When these moments are is not known here.
+//! While the shard of a process changes, it follows the objects of the old and of the new shard. Gained objects are
+//! rendered and kept aside, so that all of them become visible at once. Lost objects are found in the store by the hashes
+//! of their UIDs, so that all of them disappear at once. [`resharding`](crate::kube::resharding) chooses both moments.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::cache::{Kept, Rendered, Replacement, Store};
-use crate::kube::shard::{Part, Shard};
+use crate::cache::{ObjectView, Rendered, Replacement, Store};
+use crate::kube::shard::{Ownership, Shard};
 
-/// What passes, of one state of a list/watch.
+/// The hidden objects of one state: gained by the new shard, but not visible yet.
 #[derive(Debug, Default)]
-pub(crate) struct Passing {
+pub(crate) struct PendingTransfer {
     gained: HashMap<Vec<u8>, Rendered>,
-    /// Series of those.
+    /// The number of series of the hidden objects.
     series: u64,
-    lost: HashSet<Vec<u8>>,
 }
 
-impl Passing {
-    /// An object of the state that is being collected.
-    pub(crate) fn collect(&mut self, part: Part, object: &Rendered, state: &mut Replacement) {
-        match part {
-            Part::Gained => return self.gain(object),
-            Part::Lost => {
-                self.lost.insert(object.uid.clone());
-            }
-            Part::Kept | Part::Foreign => {}
+impl PendingTransfer {
+    /// Adds an object to the state being collected, hidden if it is gained.
+    pub(crate) fn collect(
+        &mut self,
+        ownership: Ownership,
+        object: &Rendered,
+        state: &mut Replacement,
+    ) {
+        match ownership {
+            Ownership::Gained => self.gain(object),
+            Ownership::Kept | Ownership::Lost | Ownership::Foreign => state.push(object),
         }
-        state.push(object);
     }
 
     fn gain(&mut self, object: &Rendered) {
@@ -38,145 +38,139 @@ impl Passing {
         self.series -= old.map_or(0, |old| u64::from(old.series));
     }
 
-    /// What was gained, which waits no longer.
-    fn take(&mut self) -> HashMap<Vec<u8>, Rendered> {
+    /// Removes all hidden objects and returns those that belong to the shard.
+    fn take(&mut self, shard: Shard) -> impl Iterator<Item = Rendered> {
         self.series = 0;
-        std::mem::take(&mut self.gained)
+        let gained = std::mem::take(&mut self.gained).into_iter();
+        gained.filter(move |(uid, _)| shard.keeps(uid)).map(|(_, object)| object)
     }
 
-    /// An object is gone.
+    /// Removes an object, if it is hidden.
     pub(crate) fn forget(&mut self, uid: &[u8]) {
         self.series -= self.gained.remove(uid).map_or(0, |old| u64::from(old.series));
-        self.lost.remove(uid);
     }
 
-    /// Whether nothing passes.
+    /// Returns whether there are no hidden objects.
     pub(crate) fn is_empty(&self) -> bool {
-        self.gained.is_empty() && self.lost.is_empty()
+        self.gained.is_empty()
     }
 
-    /// Series of what waits unseen.
+    /// Returns the number of series of the hidden objects.
     pub(crate) fn series(&self) -> u64 {
         self.series
     }
 
-    /// Shows the object with this uid, if it waits unseen.
-    pub(crate) fn look(&self, uid: &[u8], see: impl FnOnce(Kept<'_>)) {
+    /// Calls `see` with the object with this UID, if it is hidden.
+    pub(crate) fn look(&self, uid: &[u8], see: impl FnOnce(ObjectView<'_>)) {
         if let Some(object) = self.gained.get(uid) {
-            see(Kept::from(object));
+            see(ObjectView::from(object));
         }
     }
 
-    /// Shows all that wait unseen.
-    pub(crate) fn each(&self, mut see: impl FnMut(Kept<'_>)) {
-        self.gained.values().for_each(|object| see(Kept::from(object)));
+    /// Calls `see` with each hidden object.
+    pub(crate) fn each(&self, mut see: impl FnMut(ObjectView<'_>)) {
+        self.gained.values().for_each(|object| see(ObjectView::from(object)));
     }
 
-    /// Whether it waits unseen.
+    /// Returns whether the object is hidden.
     pub(crate) fn hides(&self, uid: &[u8]) -> bool {
         self.gained.contains_key(uid)
     }
 
-    /// How many wait unseen.
+    /// Returns the number of hidden objects.
     pub(crate) fn hidden(&self) -> usize {
         self.gained.len()
     }
 }
 
-/// The share of a list/watch, and what passes of the state that is shown.
+/// The shard of a list/watch, and the hidden objects of the served state.
 #[derive(Debug)]
 pub(crate) struct Handover(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     shard: Shard,
-    passing: Passing,
+    pending: PendingTransfer,
 }
 
 impl Handover {
     pub(crate) fn new(shard: Shard) -> Self {
-        Self(Mutex::new(State { shard, passing: Passing::default() }))
+        Self(Mutex::new(State { shard, pending: PendingTransfer::default() }))
     }
 
-    /// The share.
+    /// Returns the current shard.
     pub(crate) fn shard(&self) -> Shard {
         self.lock().shard
     }
 
-    /// An object is there, new or changed.
-    pub(crate) fn put(&self, part: Part, object: &Rendered, store: &Store) {
+    /// Adds or updates an object, hidden if it is gained, else in the store.
+    pub(crate) fn put(&self, ownership: Ownership, object: &Rendered, store: &Store) {
         let mut state = self.lock();
-        match part {
-            Part::Gained => return state.passing.gain(object),
-            Part::Lost => {
-                state.passing.lost.insert(object.uid.clone());
-            }
-            Part::Kept | Part::Foreign => {}
+        match ownership {
+            Ownership::Gained => state.pending.gain(object),
+            Ownership::Kept | Ownership::Lost | Ownership::Foreign => store.apply(object),
         }
-        store.apply(object);
     }
 
-    /// What was collected is the state from here on.
-    pub(crate) fn commit(&self, mut passing: Passing, mut collected: Replacement) {
+    /// Replaces the served state with the collected one. Gained objects become visible if the shard's stage says so.
+    pub(crate) fn commit(&self, mut pending: PendingTransfer, mut collected: Replacement) {
         let mut state = self.lock();
-        if state.shard.shows_gained() {
-            passing.take().values().for_each(|object| collected.push(object));
+        let shard = state.shard;
+        if shard.shows_gained() {
+            pending.take(shard).for_each(|object| collected.push(&object));
         }
-        if !state.shard.shows_lost() {
-            for uid in passing.lost.drain() {
-                collected.delete(&uid);
-            }
+        if shard != Shard::ALL {
+            collected.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
         }
-        state.passing = passing;
+        state.pending = pending;
         collected.commit();
     }
 
-    /// An object is gone.
+    /// Removes an object, if it is hidden.
     pub(crate) fn forget(&self, uid: &[u8]) {
-        self.lock().passing.forget(uid);
+        self.lock().pending.forget(uid);
     }
 
-    /// All objects are gone.
+    /// Removes all hidden objects.
     pub(crate) fn clear(&self) {
-        self.lock().passing = Passing::default();
+        self.lock().pending = PendingTransfer::default();
     }
 
-    /// Whether it waits unseen.
+    /// Returns whether the object is hidden.
     pub(crate) fn hides(&self, uid: &[u8]) -> bool {
-        self.lock().passing.hides(uid)
+        self.lock().pending.hides(uid)
     }
 
-    /// How many wait unseen.
+    /// Returns the number of hidden objects.
     pub(crate) fn hidden(&self) -> usize {
-        self.lock().passing.hidden()
+        self.lock().pending.hidden()
     }
 
-    /// Series of what waits unseen.
+    /// Returns the number of series of the hidden objects.
     pub(crate) fn hidden_series(&self) -> u64 {
-        self.lock().passing.series()
+        self.lock().pending.series()
     }
 
-    /// As [`Passing::look`].
-    pub(crate) fn look(&self, uid: &[u8], see: impl FnOnce(Kept<'_>)) {
-        self.lock().passing.look(uid, see);
+    /// Calls `see` with the object with this UID, if it is hidden.
+    pub(crate) fn look(&self, uid: &[u8], see: impl FnOnce(ObjectView<'_>)) {
+        self.lock().pending.look(uid, see);
     }
 
-    /// As [`Passing::each`].
-    pub(crate) fn each(&self, see: impl FnMut(Kept<'_>)) {
-        self.lock().passing.each(see);
+    /// Calls `see` with each hidden object.
+    pub(crate) fn each(&self, see: impl FnMut(ObjectView<'_>)) {
+        self.lock().pending.each(see);
     }
 
-    /// Goes one step further with the same share: shows what was gained, or leaves what was lost.
+    /// Switches to another shard or stage: gained objects become visible if the stage says so, and objects of other
+    /// shards are removed from the store.
     pub(crate) fn show(&self, shard: Shard, store: &Store) {
         let mut state = self.lock();
         state.shard = shard;
         if shard.shows_gained() {
-            state.passing.take().values().for_each(|object| store.apply(object));
+            state.pending.take(shard).for_each(|object| store.apply(&object));
         }
-        if !shard.shows_lost() {
-            for uid in std::mem::take(&mut state.passing.lost) {
-                store.delete(&uid);
-            }
+        if shard != Shard::ALL {
+            store.retain(|hash| shard.ownership_of_hash(hash) != Ownership::Foreign);
         }
     }
 

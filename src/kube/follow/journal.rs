@@ -1,8 +1,7 @@
-//! What the log says of failing list/watches: few lines, whatever their number.
+//! The log of failing list/watches: few lines, even if many of them fail.
 //!
-//! Failures and recoveries of single list/watches flow in, lines for the log flow out a moment later, so
-//! that those of one outage come as one. A failure that is over within that moment has no line (it has
-//! its counter). Nothing here knows requests or answers.
+//! Failures and recoveries of single list/watches are collected for a moment and logged together, so that an outage
+//! is one line. A failure that is over within that moment is not logged, only counted in the metrics.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,38 +10,38 @@ use std::time::{Duration, Instant};
 
 use crate::telemetry::kube::Reason;
 
-/// How long failures gather before they have a line.
-const GATHER: Duration = Duration::from_secs(2);
-/// How long the end of an outage waits for those that still fail.
+/// The time for which failures are collected before a line is logged.
+const COLLECT_TIME: Duration = Duration::from_secs(2);
+/// The time that the line about the end of an outage waits for list/watches that still fail.
 const STRAGGLERS: Duration = Duration::from_secs(30);
-/// After so long what still fails is said again.
-const REPEAT: Duration = Duration::from_secs(3600);
-/// How many list/watches a line names.
-const NAMES: usize = 8;
+/// The interval at which continuing failures are logged again.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(3600);
+/// The maximum number of list/watches named in a line.
+const MAX_NAMES: usize = 8;
 
 /// One line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// Something fails.
+    /// List/watches fail.
     Fails {
-        /// Why.
+        /// The reason of the latest failure.
         reason: Reason,
-        /// The words of the latest failure.
+        /// The error message of the latest failure.
         error: String,
-        /// How many fail for this reason.
+        /// The number of list/watches that fail for this reason.
         count: usize,
         /// Their names, not more than a few.
         names: String,
-        /// For how long they have, if this was said before.
+        /// The time since the first failure, if it was logged before.
         since: Option<Duration>,
     },
-    /// What was said to fail does not any more.
+    /// List/watches that were logged as failing work again.
     Works {
-        /// How many had failed.
+        /// The number of list/watches that had failed.
         count: usize,
         /// Their names, not more than a few.
         names: String,
-        /// How long it took since the first of them failed.
+        /// The time since the first failure.
         after: Duration,
     },
 }
@@ -53,14 +52,15 @@ struct Failing {
     name: Arc<str>,
     reason: Reason,
     error: String,
+    /// The time of the first failure.
     since: Instant,
-    /// Whether a line has told of it.
-    told: bool,
+    /// The failure was logged.
+    logged: bool,
 }
 
-/// What was said about one reason.
+/// The last log line about one reason.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct LastLine {
     at: Instant,
     count: usize,
 }
@@ -69,85 +69,90 @@ struct Said {
 #[derive(Debug)]
 struct Works {
     name: Arc<str>,
-    /// Since when it had failed.
+    /// The time of the first failure.
     since: Instant,
+    /// The time of the recovery.
     again: Instant,
 }
 
-/// The reason that stands for all that are one trouble: a server that has gone away is found to be frozen by one request,
-/// does not answer the next and refuses connections in the end.
-fn trouble(reason: Reason) -> Reason {
+/// Returns the reason under which a failure is logged. An unavailable server shows as a frozen stream, a timeout or a
+/// refused connection, one after the other; these are logged as one outage.
+fn log_reason(reason: Reason) -> Reason {
     match reason {
         Reason::Timeout | Reason::Frozen | Reason::Slow => Reason::Broken,
         other => other,
     }
 }
 
+/// The state behind a [`Journal`].
 #[derive(Debug, Default)]
-struct Book {
+struct JournalState {
+    /// The failing list/watches by number.
     failing: BTreeMap<usize, Failing>,
-    /// Those that work again, of which a line has told.
+    /// List/watches that work again after their failure was logged.
     works: BTreeMap<usize, Works>,
-    /// By [`trouble`].
-    said: BTreeMap<Reason, Said>,
-    /// Whether a flush is under way.
+    /// The last log lines by [`log_reason`].
+    last_lines: BTreeMap<Reason, LastLine>,
+    /// A flush is scheduled.
     due: bool,
 }
 
-impl Book {
+impl JournalState {
     fn failed(&mut self, id: usize, name: &Arc<str>, reason: Reason, error: &str, now: Instant) {
         let before = self.works.remove(&id).map(|works| (works.since, true));
         let failing = self.failing.entry(id).or_insert_with(|| {
-            let (since, told) = before.unwrap_or((now, false));
-            Failing { name: Arc::clone(name), reason, error: String::new(), since, told }
+            let (since, logged) = before.unwrap_or((now, false));
+            Failing { name: Arc::clone(name), reason, error: String::new(), since, logged }
         });
-        if trouble(failing.reason) != trouble(reason) {
-            failing.told &= self.said.contains_key(&trouble(reason));
+        if log_reason(failing.reason) != log_reason(reason) {
+            failing.logged &= self.last_lines.contains_key(&log_reason(reason));
         }
         failing.reason = reason;
         error.clone_into(&mut failing.error);
     }
 
     fn works(&mut self, id: usize, now: Instant) {
-        if let Some(Failing { name, reason, since, told, .. }) = self.failing.remove(&id)
-            && (told || self.covers(reason))
+        if let Some(Failing { name, reason, since, logged, .. }) = self.failing.remove(&id)
+            && (logged || self.covers(reason))
         {
             self.works.insert(id, Works { name, since, again: now });
         }
     }
 
-    /// Whether a line about the server has told of all that fail for this reason.
+    /// Returns whether a line about the server covers all failures for this reason.
     fn covers(&self, reason: Reason) -> bool {
-        reason.is_of_the_server() && self.said.contains_key(&trouble(reason))
+        reason.is_of_the_server() && self.last_lines.contains_key(&log_reason(reason))
     }
 
-    /// The lines that are due.
+    /// Returns the lines that are due. `total` is the number of all list/watches.
     fn flush(&mut self, total: usize, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
-        for reason in Reason::ALL.into_iter().filter(|reason| trouble(*reason) == *reason) {
-            let is_of_it = |failing: &&Failing| trouble(failing.reason) == reason;
+        for reason in Reason::ALL.into_iter().filter(|reason| log_reason(*reason) == *reason) {
+            let is_of_it = |failing: &&Failing| log_reason(failing.reason) == reason;
             let all = self.failing.values().filter(is_of_it);
             let count = all.clone().count();
             let Some(first) = all.clone().map(|failing| failing.since).min() else {
-                self.said.remove(&reason);
+                self.last_lines.remove(&reason);
                 continue;
             };
-            let said = self.said.get(&reason).copied();
-            let due = match said {
+            let last_line = self.last_lines.get(&reason).copied();
+            let due = match last_line {
                 None => true,
-                Some(said) if now.duration_since(said.at) >= REPEAT => true,
-                // A few failed, now it is the server.
-                Some(said) if reason.is_of_the_server() => {
-                    count == total && said.count * 2 <= total
+                Some(last_line) if now.duration_since(last_line.at) >= REPEAT_INTERVAL => true,
+                // A few had failed; now all have, so it is the server.
+                Some(last_line) if reason.is_of_the_server() => {
+                    count == total && last_line.count * 2 <= total
                 }
-                Some(_) => all.clone().any(|failing| !failing.told),
+                Some(_) => all.clone().any(|failing| !failing.logged),
             };
             if !due {
                 continue;
             }
-            let again = said.is_some_and(|said| now.duration_since(said.at) >= REPEAT);
-            let told = |failing: &&Failing| reason.is_of_the_server() || again || !failing.told;
-            let named = all.filter(told).map(|failing| &*failing.name);
+            let again = last_line
+                .is_some_and(|last_line| now.duration_since(last_line.at) >= REPEAT_INTERVAL);
+            let is_named =
+                |failing: &&Failing| reason.is_of_the_server() || again || !failing.logged;
+            let named = all.filter(is_named).map(|failing| &*failing.name);
             let (count, names) = if reason.is_of_the_server() || again {
                 (count, names(named))
             } else {
@@ -158,12 +163,13 @@ impl Book {
                 .map_or((reason, String::new()), |latest| (latest.reason, latest.error.clone()));
             let since = again.then(|| now.duration_since(first));
             lines.push(Line::Fails { reason: cause, error, count, names, since });
-            let all = self.failing.values_mut().filter(|failing| trouble(failing.reason) == reason);
-            all.for_each(|failing| failing.told = true);
-            self.said.insert(reason, Said { at: now, count });
+            let all =
+                self.failing.values_mut().filter(|failing| log_reason(failing.reason) == reason);
+            all.for_each(|failing| failing.logged = true);
+            self.last_lines.insert(reason, LastLine { at: now, count });
         }
-        // An outage is over when nothing of the server fails any more, or what does has kept to itself for a while; a
-        // kind's own trouble when it works.
+        // Recoveries are logged when no list/watch fails because of the server, or none has recovered for a while. Failures
+        // of single kinds, such as missing permissions, do not delay them.
         let server_fails = self.failing.values().any(|failing| failing.reason.is_of_the_server());
         let last = self.works.values().map(|works| works.again).max();
         let is_over = |last| !server_fails || now.duration_since(last) >= STRAGGLERS;
@@ -178,11 +184,12 @@ impl Book {
     }
 }
 
+/// Joins the first few names.
 fn names<'n>(names: impl Iterator<Item = &'n str> + Clone) -> String {
     let count = names.clone().count();
-    let mut text = names.take(NAMES).collect::<Vec<_>>().join(", ");
-    if count > NAMES {
-        text.push_str(&format!(" and {} more", count - NAMES));
+    let mut text = names.take(MAX_NAMES).collect::<Vec<_>>().join(", ");
+    if count > MAX_NAMES {
+        text.push_str(&format!(" and {} more", count - MAX_NAMES));
     }
     text
 }
@@ -190,14 +197,14 @@ fn names<'n>(names: impl Iterator<Item = &'n str> + Clone) -> String {
 /// The failures of all list/watches of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    /// How many list/watches there are.
+    /// The number of list/watches.
     total: AtomicUsize,
-    /// Numbers them.
+    /// The number of the next list/watch.
     next: AtomicUsize,
-    book: Mutex<Book>,
+    state: Mutex<JournalState>,
 }
 
-/// A list/watch of which a [`Journal`] tells. Dropping it takes it out without a word.
+/// A list/watch registered in a [`Journal`]. Dropping it removes it without a log line.
 #[derive(Debug)]
 pub(crate) struct Member {
     journal: Arc<Journal>,
@@ -206,24 +213,24 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// How the log names it.
+    /// Returns its name in the log.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// It fails.
+    /// Records a failure.
     pub(crate) fn failed(&self, reason: Reason, error: &str) {
-        let mut book = self.journal.lock();
-        book.failed(self.id, &self.name, reason, error, Instant::now());
-        self.journal.flush_soon(book);
+        let mut state = self.journal.lock();
+        state.failed(self.id, &self.name, reason, error, Instant::now());
+        self.journal.flush_soon(state);
     }
 
-    /// It works.
+    /// Records that it works.
     pub(crate) fn works(&self) {
-        let mut book = self.journal.lock();
-        book.works(self.id, Instant::now());
-        if !book.works.is_empty() {
-            self.journal.flush_soon(book);
+        let mut state = self.journal.lock();
+        state.works(self.id, Instant::now());
+        if !state.works.is_empty() {
+            self.journal.flush_soon(state);
         }
     }
 }
@@ -236,39 +243,56 @@ impl Drop for Member {
 }
 
 impl Journal {
-    /// Tells of one more list/watch.
-    pub(crate) fn enrol(self: &Arc<Self>, name: Arc<str>) -> Member {
+    /// Registers a list/watch.
+    pub(crate) fn register(self: &Arc<Self>, name: Arc<str>) -> Member {
         self.total.fetch_add(1, Ordering::Relaxed);
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         Member { journal: Arc::clone(self), id, name }
     }
 
-    /// Whether every list/watch fails: then it is the server, or what stands before it.
+    /// Returns whether every list/watch fails, which means that the server or a proxy before it fails.
     pub(crate) fn is_all_failing(&self) -> bool {
-        self.lock().failing.len() >= self.total.load(Ordering::Relaxed)
+        self.lock().failing.len() >= self.members()
     }
 
-    fn flush_soon(self: &Arc<Self>, mut book: MutexGuard<'_, Book>) {
-        if std::mem::replace(&mut book.due, true) {
+    /// Returns the number of list/watches.
+    pub(crate) fn members(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of list/watches that the server refuses. Kinds that it does not have (404) count only if all
+    /// list/watches fail.
+    pub(crate) fn refused(&self) -> usize {
+        let absent = self.is_all_failing();
+        let is_refused = |failing: &&Failing| match failing.reason {
+            Reason::NotFound => absent,
+            reason => matches!(reason, Reason::Forbidden | Reason::Refused),
+        };
+        self.lock().failing.values().filter(is_refused).count()
+    }
+
+    /// Schedules a flush and releases the lock.
+    fn flush_soon(self: &Arc<Self>, mut state: MutexGuard<'_, JournalState>) {
+        if std::mem::replace(&mut state.due, true) {
             return;
         }
-        drop(book);
+        drop(state);
         let journal = Arc::clone(self);
         tokio::spawn(async move {
-            tokio::time::sleep(GATHER).await;
-            let mut book = journal.lock();
-            book.due = false;
+            tokio::time::sleep(COLLECT_TIME).await;
+            let mut state = journal.lock();
+            state.due = false;
             let total = journal.total.load(Ordering::Relaxed);
-            let lines = book.flush(total, Instant::now());
-            drop(book);
+            let lines = state.flush(total, Instant::now());
+            drop(state);
             for line in lines {
                 line.write(total);
             }
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, JournalState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -317,32 +341,32 @@ impl Line {
 mod tests {
     use super::*;
 
-    struct Bench {
-        book: Book,
+    struct Fixture {
+        state: JournalState,
         now: Instant,
     }
 
-    impl Bench {
+    impl Fixture {
         fn new() -> Self {
-            Self { book: Book::default(), now: Instant::now() }
+            Self { state: JournalState::default(), now: Instant::now() }
         }
 
         fn fails(&mut self, ids: impl IntoIterator<Item = usize>, reason: Reason) {
             for id in ids {
-                self.book.failed(id, &format!("kind{id:02}").into(), reason, "because", self.now);
+                self.state.failed(id, &format!("kind{id:02}").into(), reason, "because", self.now);
             }
         }
 
         fn works(&mut self, ids: impl IntoIterator<Item = usize>) {
             for id in ids {
-                self.book.works(id, self.now);
+                self.state.works(id, self.now);
             }
         }
 
-        /// The lines after so many seconds, as `reason count names` and `works count names`.
+        /// Returns the lines due after `seconds`, as `reason count names` or `works count names`.
         fn after(&mut self, seconds: u64) -> Vec<String> {
             self.now += Duration::from_secs(seconds);
-            let lines = self.book.flush(40, self.now).into_iter().map(|line| match line {
+            let lines = self.state.flush(40, self.now).into_iter().map(|line| match line {
                 Line::Fails { reason, error, count, names, since } => {
                     assert_eq!(error, "because");
                     let since = since.map(|since| format!(" for {}", since.as_secs()));
@@ -359,96 +383,96 @@ mod tests {
     const ALL: &str = "kind00, kind01, kind02, kind03, kind04, kind05, kind06, kind07 and 32 more";
 
     #[test]
-    fn an_outage_is_one_line_and_its_end_another() {
-        let mut bench = Bench::new();
-        bench.fails(0..40, Reason::Broken);
-        assert_eq!(bench.after(2), [format!("broken 40 {ALL}")]);
-        bench.fails(0..40, Reason::Broken);
-        assert!(bench.after(1000).is_empty());
-        bench.works(0..39);
-        assert!(bench.after(2).is_empty());
-        bench.works(39..40);
-        assert_eq!(bench.after(2), [format!("works 40 {ALL} after 1006")]);
-        assert!(bench.after(9999).is_empty());
+    fn outage_and_recovery_are_one_line_each() {
+        let mut fixture = Fixture::new();
+        fixture.fails(0..40, Reason::Broken);
+        assert_eq!(fixture.after(2), [format!("broken 40 {ALL}")]);
+        fixture.fails(0..40, Reason::Broken);
+        assert!(fixture.after(1000).is_empty());
+        fixture.works(0..39);
+        assert!(fixture.after(2).is_empty());
+        fixture.works(39..40);
+        assert_eq!(fixture.after(2), [format!("works 40 {ALL} after 1006")]);
+        assert!(fixture.after(9999).is_empty());
     }
 
     #[test]
-    fn a_server_that_is_gone_is_one_trouble_however_it_shows() {
-        let mut bench = Bench::new();
-        bench.fails(0..40, Reason::Frozen);
-        assert_eq!(bench.after(2), [format!("frozen 40 {ALL}")]);
+    fn different_reasons_of_one_outage_are_one_line() {
+        let mut fixture = Fixture::new();
+        fixture.fails(0..40, Reason::Frozen);
+        assert_eq!(fixture.after(2), [format!("frozen 40 {ALL}")]);
         for reason in [Reason::Timeout, Reason::Broken, Reason::Slow, Reason::Timeout] {
-            bench.fails(0..40, reason);
-            assert!(bench.after(20).is_empty());
+            fixture.fails(0..40, reason);
+            assert!(fixture.after(20).is_empty());
         }
-        assert_eq!(bench.after(3600), [format!("timeout 40 {ALL} for 3682")]);
-        bench.works(0..40);
-        assert_eq!(bench.after(2), [format!("works 40 {ALL} after 3684")]);
+        assert_eq!(fixture.after(3600), [format!("timeout 40 {ALL} for 3682")]);
+        fixture.works(0..40);
+        assert_eq!(fixture.after(2), [format!("works 40 {ALL} after 3684")]);
     }
 
     #[test]
-    fn one_that_fails_for_good_hides_the_end_of_an_outage_for_a_while_only() {
-        let mut bench = Bench::new();
-        bench.fails([7], Reason::ServerError);
-        assert_eq!(bench.after(2), ["server_error 1 kind07"]);
-        bench.fails(0..40, Reason::Broken);
-        assert_eq!(bench.after(2), [format!("broken 40 {ALL}")]);
-        bench.works((0..40).filter(|id| *id != 7));
-        bench.fails([7], Reason::ServerError);
-        assert_eq!(bench.after(2), ["server_error 1 kind07"]);
-        bench.fails([7], Reason::ServerError);
+    fn permanent_failure_delays_the_recovery_line_for_a_limited_time() {
+        let mut fixture = Fixture::new();
+        fixture.fails([7], Reason::ServerError);
+        assert_eq!(fixture.after(2), ["server_error 1 kind07"]);
+        fixture.fails(0..40, Reason::Broken);
+        assert_eq!(fixture.after(2), [format!("broken 40 {ALL}")]);
+        fixture.works((0..40).filter(|id| *id != 7));
+        fixture.fails([7], Reason::ServerError);
+        assert_eq!(fixture.after(2), ["server_error 1 kind07"]);
+        fixture.fails([7], Reason::ServerError);
         let names = ALL.replace("kind07 and 32", "kind08 and 31");
-        assert_eq!(bench.after(30), [format!("works 39 {names} after 34")]);
-        assert!(bench.after(2).is_empty());
+        assert_eq!(fixture.after(30), [format!("works 39 {names} after 34")]);
+        assert!(fixture.after(2).is_empty());
     }
 
     #[test]
-    fn what_is_over_at_once_has_no_line() {
-        let mut bench = Bench::new();
-        bench.fails(0..40, Reason::Broken);
-        bench.works(0..40);
-        assert!(bench.after(2).is_empty());
+    fn short_failure_is_not_logged() {
+        let mut fixture = Fixture::new();
+        fixture.fails(0..40, Reason::Broken);
+        fixture.works(0..40);
+        assert!(fixture.after(2).is_empty());
     }
 
     #[test]
-    fn one_that_fails_is_named_and_all_are_said_once_more() {
-        let mut bench = Bench::new();
-        bench.fails([3], Reason::ServerError);
-        assert_eq!(bench.after(2), ["server_error 1 kind03"]);
-        bench.fails(3..20, Reason::ServerError);
-        assert!(bench.after(2).is_empty());
-        bench.fails(0..40, Reason::ServerError);
-        assert_eq!(bench.after(2), [format!("server_error 40 {ALL}")]);
-        bench.fails(0..40, Reason::Throttled);
-        assert_eq!(bench.after(2), [format!("throttled 40 {ALL}")]);
-        bench.works(0..40);
-        assert_eq!(bench.after(2), [format!("works 40 {ALL} after 10")]);
+    fn single_failure_is_logged_by_name_and_an_outage_again() {
+        let mut fixture = Fixture::new();
+        fixture.fails([3], Reason::ServerError);
+        assert_eq!(fixture.after(2), ["server_error 1 kind03"]);
+        fixture.fails(3..20, Reason::ServerError);
+        assert!(fixture.after(2).is_empty());
+        fixture.fails(0..40, Reason::ServerError);
+        assert_eq!(fixture.after(2), [format!("server_error 40 {ALL}")]);
+        fixture.fails(0..40, Reason::Throttled);
+        assert_eq!(fixture.after(2), [format!("throttled 40 {ALL}")]);
+        fixture.works(0..40);
+        assert_eq!(fixture.after(2), [format!("works 40 {ALL} after 10")]);
     }
 
     #[test]
-    fn refused_kinds_are_named_each_once_and_again_after_an_hour() {
-        let mut bench = Bench::new();
-        bench.fails([1, 2], Reason::Forbidden);
-        assert_eq!(bench.after(2), ["forbidden 2 kind01, kind02"]);
-        bench.fails([1, 2, 3], Reason::Forbidden);
-        assert_eq!(bench.after(2), ["forbidden 1 kind03"]);
-        assert!(bench.after(600).is_empty());
-        assert_eq!(bench.after(3600), ["forbidden 3 kind01, kind02, kind03 for 4204"]);
-        bench.works([2]);
-        assert_eq!(bench.after(2), ["works 1 kind02 after 4206"]);
-        bench.fails([2], Reason::Forbidden);
-        assert_eq!(bench.after(2), ["forbidden 1 kind02"]);
+    fn refused_kinds_are_logged_once_and_again_after_an_hour() {
+        let mut fixture = Fixture::new();
+        fixture.fails([1, 2], Reason::Forbidden);
+        assert_eq!(fixture.after(2), ["forbidden 2 kind01, kind02"]);
+        fixture.fails([1, 2, 3], Reason::Forbidden);
+        assert_eq!(fixture.after(2), ["forbidden 1 kind03"]);
+        assert!(fixture.after(600).is_empty());
+        assert_eq!(fixture.after(3600), ["forbidden 3 kind01, kind02, kind03 for 4204"]);
+        fixture.works([2]);
+        assert_eq!(fixture.after(2), ["works 1 kind02 after 4206"]);
+        fixture.fails([2], Reason::Forbidden);
+        assert_eq!(fixture.after(2), ["forbidden 1 kind02"]);
     }
 
     #[test]
-    fn what_works_for_a_moment_only_has_no_lines() {
-        let mut bench = Bench::new();
-        bench.fails(0..40, Reason::Broken);
-        assert_eq!(bench.after(2).len(), 1);
+    fn short_recovery_is_not_logged() {
+        let mut fixture = Fixture::new();
+        fixture.fails(0..40, Reason::Broken);
+        assert_eq!(fixture.after(2).len(), 1);
         for _ in 0..5 {
-            bench.works(0..40);
-            bench.fails(0..40, Reason::Broken);
-            assert!(bench.after(2).is_empty());
+            fixture.works(0..40);
+            fixture.fails(0..40, Reason::Broken);
+            assert!(fixture.after(2).is_empty());
         }
     }
 }

@@ -1,36 +1,41 @@
-//! Which values there are of labels that people choose, and what becomes of those that are too many.
+//! Limits on label values: folds or rejects series whose user-defined labels have too many or too long values.
 //!
-//! A [`Table`] counts, for each open family of a kind, the values of each label and the series. It is made of the text
-//! that is kept, and told of what comes and goes; what it folds or leaves out is decided by what there is at that moment.
+//! An *open* family has labels chosen by users: Kubernetes labels and annotations, and all labels of custom resource metrics.
+//! A [`Table`] counts the series of each open family and the values of each of its labels. It is built from the rendered text
+//! in the store and updated with each change, so that decisions depend on the current objects only.
+//!
+//! A value over a limit is *folded*: replaced by a fixed value. If the series would then no longer identify its object,
+//! it is rejected instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashSet;
 
-use crate::cache::{Kept, Rendered, Schema};
+use crate::cache::{ObjectView, Rendered, Schema};
 use crate::exposition::budget::{Action, Budget, BudgetMode, Limit};
+use crate::exposition::value_counts::ValueCounts;
 use crate::exposition::{escape, labels};
 use crate::resources::custom::template;
-use crate::resources::{Open, OpenLabels};
+use crate::resources::{UserLabelFamily, UserLabels};
 
-/// Something of one object that is beyond a budget.
+/// A budget that an object exceeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Beyond {
-    /// The number of the family; `None` where it is about all of them.
+pub(super) struct Exceeded {
+    /// The index of the family; `None` if the budget is that of the whole kind.
     pub(super) family: Option<usize>,
-    /// Empty where it is not about one label.
+    /// The label; empty if the budget is not about one label.
     pub(super) label: String,
     pub(super) limit: Limit,
     pub(super) action: Action,
 }
 
-/// What was left out, which there may be room for later.
+/// Rejected series, which are rendered again by a relist when there is room.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Missed {
-    /// Of which families series were left out, and how few of an object.
+pub(super) struct RejectedSeries {
+    /// The families with rejected series, and the smallest number of them of one object.
     families: BTreeMap<usize, u64>,
-    /// Labels because of whose values series were.
+    /// The hashes of labels with too many values, for which series were rejected.
     labels: BTreeSet<u64>,
 }
 
@@ -38,60 +43,59 @@ pub(super) struct Missed {
 #[derive(Debug)]
 pub(super) struct Rules {
     budget: Budget,
-    /// The fold value, rendered.
+    /// The escaped replacement of folded values.
     fold: Vec<u8>,
     families: Vec<Family>,
     names: Vec<String>,
-    /// Whether all labels are open, and there is a budget for the series of each family.
+    /// The kind is a custom resource: all labels, and the series of each family, are limited.
     all: bool,
     hasher: foldhash::quality::RandomState,
 }
 
+/// An open family.
 #[derive(Debug)]
 struct Family {
-    open: Open,
-    /// The first open family of the same name.
+    open: UserLabelFamily,
+    /// The index of the first open family of the same name, whose counts it shares.
     first: usize,
 }
 
-/// What there is of each open family.
+/// The series and label values of each open family.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// How often each value is there.
-    values: HashMap<u64, u32, foldhash::fast::FixedState>,
-    /// How many values a label has.
-    labels: HashMap<u64, u64, foldhash::fast::FixedState>,
-    /// Series of each family.
+    values: ValueCounts,
+    /// The number of series of each family, old and new state together during a relist.
     series: Vec<u64>,
-    /// Those of them that are both in an old state and in the new one, which are counted twice.
-    again: Vec<u64>,
+    /// The number of series in both the old and the new state, which are counted twice in `series`.
+    overlap: Vec<u64>,
 }
 
-/// A label with the budget that its value is beyond.
-type Over = (Vec<u8>, Limit);
+/// A label with the budget that its value exceeds.
+type OverLimit = (Vec<u8>, Limit);
 
-/// What becomes of a line.
+/// The decision about a line.
 #[derive(Clone, Debug)]
-enum Fate {
-    /// The values of these labels fold, if there are any.
-    Stays(Vec<Over>),
-    Goes,
+enum LineDecision {
+    /// The line is kept; the values of these labels, if any, are folded.
+    Keep(Vec<OverLimit>),
+    /// The line is rejected.
+    Reject,
 }
 
-/// A line as it is kept, taken apart.
+/// The parts of a rendered line.
 #[derive(Clone, Copy)]
-struct Parts<'t> {
-    /// What it shares with the other lines of the object.
+struct LineParts<'t> {
+    /// The labels that all lines of the object share.
     identity: &'t [u8],
-    /// Its own labels.
+    /// The other labels.
     own: &'t [u8],
     value: &'t [u8],
-    /// All that is kept of it.
+    /// The line as rendered, without the shared labels.
     text: &'t [u8],
 }
 
-impl<'t> Parts<'t> {
-    /// The lines of a family of an object.
+impl<'t> LineParts<'t> {
+    /// Splits the lines of one family of an object.
     fn each(identity: &'t [u8], lines: &'t [u8]) -> impl Iterator<Item = Self> {
         let identity = identity.strip_prefix(b"{").unwrap_or(identity);
         let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
@@ -110,11 +114,15 @@ impl<'t> Parts<'t> {
 }
 
 impl Rules {
-    /// `None` where no family of the kind is open.
-    pub(super) fn new(budget: &Budget, schema: &Schema, open: Vec<Open>) -> Option<Self> {
+    /// Creates the rules of a kind; `None` if it has no open family.
+    pub(super) fn new(
+        budget: &Budget,
+        schema: &Schema,
+        open: Vec<UserLabelFamily>,
+    ) -> Option<Self> {
         let names: Vec<String> = schema.families.iter().map(|family| family.name.clone()).collect();
-        let all = matches!(open.first()?.labels, OpenLabels::All(_));
-        let name = |open: &Open| names.get(open.family);
+        let all = matches!(open.first()?.labels, UserLabels::All(_));
+        let name = |open: &UserLabelFamily| names.get(open.family);
         let first = |at: usize| open.iter().position(|other| name(other) == name(&open[at]));
         let firsts: Vec<usize> = (0..open.len()).map(|at| first(at).unwrap_or(at)).collect();
         let families = open.iter().cloned().zip(firsts);
@@ -129,19 +137,19 @@ impl Rules {
         self.budget.mode == BudgetMode::Enforce
     }
 
-    /// As many objects, or series where all labels are open, are within all budgets for sure, but that of bytes.
-    pub(super) fn harmless(&self) -> u64 {
+    /// Returns the [population](Self::population) up to which a kind is within all budgets but the length of values.
+    pub(super) fn safe_population(&self) -> u64 {
         let most = [self.budget.values_per_label, self.budget.series_per_metric];
         let most = most.into_iter().take(if self.all { 2 } else { 1 });
         most.filter(|most| *most > 0).min().unwrap_or(u64::MAX)
     }
 
-    /// What of a kind with so many objects and series is held against [`Rules::harmless`].
+    /// Returns the number to compare with [`Rules::safe_population`]: series for custom resources, else objects.
     pub(super) fn population(&self, objects: u64, series: u64) -> u64 {
         if self.all { series } else { objects }
     }
 
-    /// Whether a value of the object may be too long.
+    /// Returns whether a label value of the object may be too long, judged by the length of its text.
     pub(super) fn may_be_long(&self, object: &Rendered) -> bool {
         let most = usize::try_from(self.budget.value_bytes).unwrap_or(usize::MAX);
         let longest = |lines: &[u8]| object.identity.len() + lines.len() > most;
@@ -150,8 +158,8 @@ impl Rules {
 
     fn is_open(&self, family: &Family, label: &[u8]) -> bool {
         match family.open.labels {
-            OpenLabels::Prefixed(prefix) => label.starts_with(prefix.as_bytes()),
-            OpenLabels::All(_) => true,
+            UserLabels::Prefixed(prefix) => label.starts_with(prefix.as_bytes()),
+            UserLabels::All(_) => true,
         }
     }
 
@@ -159,57 +167,59 @@ impl Rules {
         self.hasher.hash_one((family.first, label))
     }
 
-    fn value_hash(&self, family: &Family, label: &[u8], value: &[u8]) -> u64 {
-        self.hasher.hash_one((family.first, label, value))
+    /// Returns the hashes of a label and of its value.
+    fn hashes(&self, family: &Family, label: &[u8], value: &[u8]) -> (u64, u64) {
+        (self.label_hash(family, label), self.hasher.hash_one((family.first, label, value)))
     }
 
-    /// The open labels of a line that have a value of their own.
-    fn chosen<'t>(
+    /// Returns the user-defined labels of a line that are not folded.
+    fn user_labels<'t>(
         &self,
         family: &Family,
-        parts: Parts<'t>,
+        parts: LineParts<'t>,
     ) -> impl Iterator<Item = (&'t [u8], &'t [u8])> {
-        // The labels that are not open are those of the identity where not all are.
+        // In built-in kinds, the shared labels are not user-defined.
         let identity = if self.all { parts.identity } else { b"" };
         let labels = labels::iter(identity).chain(labels::iter(parts.own));
         labels.filter(|(name, value)| self.is_open(family, name) && *value != self.fold)
     }
 
-    /// The labels of a line whose values are too long or too many.
-    fn over(&self, family: &Family, parts: Parts<'_>, table: Option<&Table>) -> Vec<Over> {
+    /// Returns the labels of a line whose values are too long or too many.
+    fn over_limit(
+        &self,
+        family: &Family,
+        parts: LineParts<'_>,
+        table: Option<&Table>,
+    ) -> Vec<OverLimit> {
         let Budget { values_per_label: many, value_bytes, .. } = self.budget;
-        let is_long = |value: &[u8]| {
-            value_bytes > 0
-                && value.len() as u64 > value_bytes
-                && labels::plain(value).len() as u64 > value_bytes
-        };
         let is_new = |table: &Table, name: &[u8], value: &[u8]| {
-            many > 0
-                && !table.values.contains_key(&self.value_hash(family, name, value))
-                && table.values_of(self.label_hash(family, name)) >= many
+            let (name, value) = self.hashes(family, name, value);
+            many > 0 && table.values.is_over_limit(name, value, many)
         };
         let verdict = |name: &[u8], value: &[u8]| {
-            if is_long(value) {
+            if labels::is_long(value, value_bytes) {
                 return Some(Limit::ValueBytes);
             }
             table.is_some_and(|table| is_new(table, name, value)).then_some(Limit::ValuesPerLabel)
         };
-        let chosen = self.chosen(family, parts);
-        chosen.filter_map(|(name, value)| Some((name.to_vec(), verdict(name, value)?))).collect()
+        let user_labels = self.user_labels(family, parts);
+        user_labels
+            .filter_map(|(name, value)| Some((name.to_vec(), verdict(name, value)?)))
+            .collect()
     }
 
-    /// Whether a line says which object it is of, by labels that are not over.
+    /// Returns whether a line still identifies its object when the labels `over_limit` are folded.
     fn names_object(
         &self,
         family: &Family,
-        parts: Parts<'_>,
-        over: &[Over],
+        parts: LineParts<'_>,
+        over_limit: &[OverLimit],
         object: &Rendered,
     ) -> bool {
-        let OpenLabels::All([namespace, name, uid]) = &family.open.labels else { return true };
+        let UserLabels::All([namespace, name, uid]) = &family.open.labels else { return true };
         let value = |label: &Option<String>| {
             let label = label.as_ref()?.as_bytes();
-            let is_over = over.iter().any(|(other, _)| other == label);
+            let is_over = over_limit.iter().any(|(other, _)| other == label);
             let (_, value) = parts.labels().find(|(own, _)| *own == label)?;
             (!is_over && *value != *self.fold).then_some(value)
         };
@@ -219,97 +229,102 @@ impl Rules {
                     || value(namespace).is_some_and(|value| *value == *object.namespace))
     }
 
-    /// Brings an object within the budgets, and enters what is left of it. What is beyond them is told, what is left out
-    /// is missed.
-    pub(super) fn contain(
+    /// Applies the budgets to an object and counts its remaining lines. Adds exceeded budgets to `exceeded` and rejected
+    /// lines to `rejected`.
+    pub(super) fn apply_budgets(
         &self,
         object: &mut Rendered,
         mut table: Option<&mut Table>,
-        missed: &mut Missed,
-        beyond: &mut Vec<Beyond>,
+        rejected: &mut RejectedSeries,
+        exceeded: &mut Vec<Exceeded>,
     ) {
-        let mut fates: Vec<Vec<Fate>> = Vec::with_capacity(self.families.len());
+        let mut decisions: Vec<Vec<LineDecision>> = Vec::with_capacity(self.families.len());
         for family in &self.families {
-            fates.push(self.judge(family, object, table.as_deref_mut(), missed, beyond));
+            decisions.push(self.decide(family, object, table.as_deref_mut(), rejected, exceeded));
         }
-        let stays = |fate: &Fate| matches!(fate, Fate::Stays(over) if over.is_empty());
-        if !self.enforces() || fates.iter().flatten().all(stays) {
+        let is_unchanged = |decision: &LineDecision| matches!(decision, LineDecision::Keep(over_limit) if over_limit.is_empty());
+        if !self.enforces() || decisions.iter().flatten().all(is_unchanged) {
             return;
         }
         if self.all {
-            self.rewrite(object, &fates, table, beyond);
+            self.rewrite(object, &decisions, table, exceeded);
         } else {
-            self.fold(object, &fates);
+            self.fold(object, &decisions);
         }
     }
 
-    /// Decides about the lines of a family, and enters them.
-    fn judge(
+    /// Decides about each line of a family, and counts those that are kept.
+    fn decide(
         &self,
         family: &Family,
         object: &Rendered,
         mut table: Option<&mut Table>,
-        missed: &mut Missed,
-        beyond: &mut Vec<Beyond>,
-    ) -> Vec<Fate> {
+        rejected: &mut RejectedSeries,
+        exceeded: &mut Vec<Exceeded>,
+    ) -> Vec<LineDecision> {
         let number = family.open.family;
-        let lines = || Parts::each(&object.identity, object.family(number));
-        let mut fates = Vec::new();
+        let lines = || LineParts::each(&object.identity, object.family(number));
+        let mut decisions = Vec::new();
         for parts in lines() {
-            let over = self.over(family, parts, table.as_deref());
-            let folds = over.is_empty() || self.names_object(family, parts, &over, object);
-            for (label, limit) in &over {
+            let over_limit = self.over_limit(family, parts, table.as_deref());
+            let folds =
+                over_limit.is_empty() || self.names_object(family, parts, &over_limit, object);
+            for (label, limit) in &over_limit {
                 let action = if folds { Action::Folded } else { Action::Refused };
                 let label = String::from_utf8_lossy(label).into_owned();
-                beyond.push(Beyond { family: Some(number), label, limit: *limit, action });
+                exceeded.push(Exceeded { family: Some(number), label, limit: *limit, action });
             }
             if !folds && self.enforces() {
-                let many = over.iter().filter(|(_, limit)| *limit == Limit::ValuesPerLabel);
-                missed.labels.extend(many.map(|(label, _)| self.label_hash(family, label)));
-                fates.push(Fate::Goes);
+                let many = over_limit.iter().filter(|(_, limit)| *limit == Limit::ValuesPerLabel);
+                rejected.labels.extend(many.map(|(label, _)| self.label_hash(family, label)));
+                decisions.push(LineDecision::Reject);
                 continue;
             }
             if let Some(table) = table.as_deref_mut() {
-                self.enter(family, parts, &over, table);
+                self.add_line(family, parts, &over_limit, table);
             }
-            fates.push(Fate::Stays(over));
+            decisions.push(LineDecision::Keep(over_limit));
         }
-        let Some(table) = table.filter(|_| self.all) else { return fates };
+        let Some(table) = table.filter(|_| self.all) else { return decisions };
         let most = self.budget.series_per_metric;
-        let stays = fates.iter().filter(|fate| matches!(fate, Fate::Stays(_))).count() as u64;
-        if most == 0 || stays == 0 || table.series_of(family.first) <= most {
-            return fates;
+        let kept =
+            decisions.iter().filter(|decision| matches!(decision, LineDecision::Keep(_))).count()
+                as u64;
+        if most == 0 || kept == 0 || table.series_of(family.first) <= most {
+            return decisions;
         }
         let (limit, action) = (Limit::SeriesPerMetric, Action::Refused);
-        beyond.push(Beyond { family: Some(number), label: String::new(), limit, action });
+        exceeded.push(Exceeded { family: Some(number), label: String::new(), limit, action });
         if self.enforces() {
-            let least = missed.families.entry(family.first).or_insert(stays);
-            *least = stays.min(*least);
-            for (parts, fate) in lines().zip(&mut fates) {
-                if let Fate::Stays(over) = std::mem::replace(fate, Fate::Goes) {
-                    self.leave(family, parts, &over, table);
+            let least = rejected.families.entry(family.first).or_insert(kept);
+            *least = kept.min(*least);
+            for (parts, decision) in lines().zip(&mut decisions) {
+                if let LineDecision::Keep(over_limit) =
+                    std::mem::replace(decision, LineDecision::Reject)
+                {
+                    self.remove_line(family, parts, &over_limit, table);
                 }
             }
         }
-        fates
+        decisions
     }
 
-    /// Folds the labels of built-in families, of which each object has one line.
-    fn fold(&self, object: &mut Rendered, fates: &[Vec<Fate>]) {
+    /// Rewrites the open families of a built-in kind, which have one line per object, with folded labels.
+    fn fold(&self, object: &mut Rendered, decisions: &[Vec<LineDecision>]) {
         let mut lines = Vec::with_capacity(object.lines.len());
         let mut ends = Vec::with_capacity(object.ends.len());
         for number in 0..object.ends.len() {
             let text = object.family(number);
             let open = self.families.iter().position(|family| family.open.family == number);
-            match open.and_then(|open| fates.get(open)) {
-                Some(fates) => {
-                    for (parts, fate) in Parts::each(b"", text).zip(fates) {
-                        let Fate::Stays(over) = fate else { continue };
-                        if over.is_empty() {
+            match open.and_then(|open| decisions.get(open)) {
+                Some(decisions) => {
+                    for (parts, decision) in LineParts::each(b"", text).zip(decisions) {
+                        let LineDecision::Keep(over_limit) = decision else { continue };
+                        if over_limit.is_empty() {
                             lines.extend_from_slice(parts.text);
                         } else {
                             lines.push(b',');
-                            lines.extend_from_slice(&self.folded(parts, over));
+                            lines.extend_from_slice(&self.folded(parts, over_limit));
                             lines.extend_from_slice(b"} ");
                             lines.extend_from_slice(parts.value);
                         }
@@ -323,20 +338,21 @@ impl Rules {
         (object.lines, object.ends) = (lines, ends);
     }
 
-    /// Folds or leaves out lines of a custom resource. A line that folds into one that is there already goes.
+    /// Rewrites the lines of a custom resource with folded labels and without rejected lines. A folded line that duplicates
+    /// another line of the object is rejected too.
     fn rewrite(
         &self,
         object: &mut Rendered,
-        fates: &[Vec<Fate>],
+        decisions: &[Vec<LineDecision>],
         mut table: Option<&mut Table>,
-        beyond: &mut Vec<Beyond>,
+        exceeded: &mut Vec<Exceeded>,
     ) {
         let mut seen: HashSet<(usize, Vec<u8>)> = HashSet::new();
-        for (family, fates) in self.families.iter().zip(fates) {
-            let lines = Parts::each(&object.identity, object.family(family.open.family));
-            for (parts, fate) in lines.zip(fates) {
-                if matches!(fate, Fate::Stays(over) if over.is_empty()) {
-                    seen.insert((family.first, self.folded(parts, &[])));
+        for (family, decisions) in self.families.iter().zip(decisions) {
+            let lines = LineParts::each(&object.identity, object.family(family.open.family));
+            for (parts, decision) in lines.zip(decisions) {
+                if matches!(decision, LineDecision::Keep(over_limit) if over_limit.is_empty()) {
+                    seen.insert((family.first, self.folded_key(parts, &[])));
                 }
             }
         }
@@ -344,20 +360,22 @@ impl Rules {
         let mut ends = Vec::with_capacity(object.ends.len());
         for number in 0..object.ends.len() {
             let open = self.families.iter().position(|family| family.open.family == number);
-            let open = open.and_then(|open| Some((self.families.get(open)?, fates.get(open)?)));
-            if let Some((family, fates)) = open {
-                for (parts, fate) in Parts::each(&object.identity, object.family(number)).zip(fates)
+            let open = open.and_then(|open| Some((self.families.get(open)?, decisions.get(open)?)));
+            if let Some((family, decisions)) = open {
+                for (parts, decision) in
+                    LineParts::each(&object.identity, object.family(number)).zip(decisions)
                 {
-                    let Fate::Stays(over) = fate else { continue };
-                    let labels = self.folded(parts, over);
-                    if !over.is_empty() && !seen.insert((family.first, labels.clone())) {
+                    let LineDecision::Keep(over_limit) = decision else { continue };
+                    let labels = self.folded(parts, over_limit);
+                    let key = || (family.first, self.folded_key(parts, over_limit));
+                    if !over_limit.is_empty() && !seen.insert(key()) {
                         if let Some(table) = table.as_deref_mut() {
-                            self.leave(family, parts, over, table);
+                            self.remove_line(family, parts, over_limit, table);
                         }
-                        for (label, limit) in over {
+                        for (label, limit) in over_limit {
                             let label = String::from_utf8_lossy(label).into_owned();
                             let (limit, action) = (*limit, Action::Refused);
-                            beyond.push(Beyond { family: Some(number), label, limit, action });
+                            exceeded.push(Exceeded { family: Some(number), label, limit, action });
                         }
                         continue;
                     }
@@ -373,140 +391,141 @@ impl Rules {
         template(line, &ends, object);
     }
 
-    /// The labels of a line, those that are over with the fold value.
-    fn folded(&self, parts: Parts<'_>, over: &[Over]) -> Vec<u8> {
+    /// Returns the labels of a line, with the labels `over_limit` folded.
+    fn folded(&self, parts: LineParts<'_>, over_limit: &[OverLimit]) -> Vec<u8> {
         let mut out = Vec::with_capacity(parts.identity.len() + parts.own.len() + 1);
         for (name, value) in parts.labels() {
-            let folds = over.iter().any(|(other, _)| other == name);
+            let folds = over_limit.iter().any(|(other, _)| other == name);
             labels::push_rendered(&mut out, name, if folds { &self.fold } else { value });
         }
         out
     }
 
-    /// Counts a line; values that are over are not.
-    fn enter(&self, family: &Family, parts: Parts<'_>, over: &[Over], table: &mut Table) {
+    /// Returns the folded labels without empty ones, which identify the series.
+    fn folded_key(&self, parts: LineParts<'_>, over_limit: &[OverLimit]) -> Vec<u8> {
+        labels::without_empty(&self.folded(parts, over_limit)).into_owned()
+    }
+
+    /// Counts a line and its label values, except those over a budget.
+    fn add_line(
+        &self,
+        family: &Family,
+        parts: LineParts<'_>,
+        over_limit: &[OverLimit],
+        table: &mut Table,
+    ) {
         if let Some(series) = table.series.get_mut(family.first) {
             *series += 1;
         }
-        for (name, value) in self.chosen(family, parts) {
-            if over.iter().any(|(other, _)| other == name) {
+        for (name, value) in self.user_labels(family, parts) {
+            if over_limit.iter().any(|(other, _)| other == name) {
                 continue;
             }
-            let count = table.values.entry(self.value_hash(family, name, value)).or_insert(0);
-            *count += 1;
-            if *count == 1 {
-                *table.labels.entry(self.label_hash(family, name)).or_insert(0) += 1;
-            }
+            let (name, value) = self.hashes(family, name, value);
+            table.values.add(name, value, 0);
         }
     }
 
-    /// Takes a line back that was entered.
-    fn leave(&self, family: &Family, parts: Parts<'_>, over: &[Over], table: &mut Table) {
+    /// Removes a line and its label values from the counts.
+    fn remove_line(
+        &self,
+        family: &Family,
+        parts: LineParts<'_>,
+        over_limit: &[OverLimit],
+        table: &mut Table,
+    ) {
         if let Some(series) = table.series.get_mut(family.first) {
             *series = series.saturating_sub(1);
         }
-        for (name, value) in self.chosen(family, parts) {
-            if over.iter().any(|(other, _)| other == name) {
+        for (name, value) in self.user_labels(family, parts) {
+            if over_limit.iter().any(|(other, _)| other == name) {
                 continue;
             }
-            let hash = self.value_hash(family, name, value);
-            let Some(count) = table.values.get_mut(&hash) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                table.values.remove(&hash);
-                let label = self.label_hash(family, name);
-                if let Some(values) = table.labels.get_mut(&label) {
-                    *values = values.saturating_sub(1);
-                    if *values == 0 {
-                        table.labels.remove(&label);
-                    }
-                }
-            }
+            let (name, value) = self.hashes(family, name, value);
+            table.values.remove(name, value);
         }
     }
 
-    /// Nothing yet.
+    /// Creates an empty table.
     pub(super) fn table(&self) -> Table {
-        let (values, labels) = (HashMap::default(), HashMap::default());
         let series = vec![0; self.families.len()];
-        Table { values, labels, again: series.clone(), series }
+        Table { values: ValueCounts::default(), overlap: series.clone(), series }
     }
 
-    /// Counts an object that is within the budgets.
-    pub(super) fn join(&self, object: Kept<'_>, table: &mut Table) {
-        self.lines_of(object, |family, parts| self.enter(family, parts, &[], table));
+    /// Adds a stored object to the counts.
+    pub(super) fn add(&self, object: ObjectView<'_>, table: &mut Table) {
+        self.lines_of(object, |family, parts| self.add_line(family, parts, &[], table));
     }
 
-    /// How many lines an object has of each family.
-    pub(super) fn counts(&self, object: Kept<'_>) -> Vec<u64> {
+    /// Returns the number of lines of an object by family.
+    pub(super) fn counts(&self, object: ObjectView<'_>) -> Vec<u64> {
         let lines = self.families.iter().map(|family| object.family(family.open.family));
         lines.map(|lines| memchr::memchr_iter(b'\n', lines).count() as u64).collect()
     }
 
-    /// An object of an old state, where it has so many lines, has come again with so many, or it has gone since. Those that
-    /// are in both states are in `again`, by family.
-    pub(super) fn came(
+    /// Updates the counts of lines in both the old and the new state of a relist (`overlap` for this list, by family).
+    ///
+    /// `before` and `now` are the numbers of lines of one object by family in the old and in the new state. They are added
+    /// if `is_there`, else subtracted.
+    pub(super) fn update_overlap(
         &self,
         (before, now): (&[u64], &[u64]),
         is_there: bool,
-        again: &mut Vec<u64>,
+        overlap: &mut Vec<u64>,
         table: &mut Table,
     ) {
-        again.resize(self.families.len(), 0);
+        overlap.resize(self.families.len(), 0);
         for (family, (before, now)) in self.families.iter().zip(before.iter().zip(now)) {
             let both = *before.min(now);
-            for again in [&mut *again, &mut table.again] {
-                if let Some(again) = again.get_mut(family.first) {
-                    *again = if is_there { *again + both } else { again.saturating_sub(both) };
+            for overlap in [&mut *overlap, &mut table.overlap] {
+                if let Some(overlap) = overlap.get_mut(family.first) {
+                    *overlap =
+                        if is_there { *overlap + both } else { overlap.saturating_sub(both) };
                 }
             }
         }
     }
 
-    /// The old state of which so much has come again is about to be taken back.
-    pub(super) fn replaced(&self, again: &[u64], table: &mut Table) {
-        for (all, own) in table.again.iter_mut().zip(again) {
+    /// Resets the counts of lines in both states at the end of a list.
+    pub(super) fn end_overlap(&self, overlap: &[u64], table: &mut Table) {
+        for (all, own) in table.overlap.iter_mut().zip(overlap) {
             *all = all.saturating_sub(*own);
         }
     }
 
-    /// Takes an object back.
-    pub(super) fn part(&self, object: Kept<'_>, table: &mut Table) {
-        self.lines_of(object, |family, parts| self.leave(family, parts, &[], table));
+    /// Removes a stored object from the counts.
+    pub(super) fn remove(&self, object: ObjectView<'_>, table: &mut Table) {
+        self.lines_of(object, |family, parts| self.remove_line(family, parts, &[], table));
     }
 
-    fn lines_of(&self, object: Kept<'_>, mut see: impl FnMut(&Family, Parts<'_>)) {
+    fn lines_of(&self, object: ObjectView<'_>, mut see: impl FnMut(&Family, LineParts<'_>)) {
         for family in &self.families {
             let lines = object.family(family.open.family);
-            Parts::each(object.identity(), lines).for_each(|parts| see(family, parts));
+            LineParts::each(object.identity(), lines).for_each(|parts| see(family, parts));
         }
     }
 
-    /// Whether there is room for something that is missed.
-    pub(super) fn has_room(&self, missed: &Missed, table: Option<&Table>) -> bool {
-        let Missed { families, labels } = missed;
+    /// Returns whether there is room for a rejected series or label value.
+    pub(super) fn has_room(&self, rejected: &RejectedSeries, table: Option<&Table>) -> bool {
+        let RejectedSeries { families, labels } = rejected;
         let Some(table) = table else { return !(families.is_empty() && labels.is_empty()) };
         let most = &self.budget;
         families
             .iter()
             .any(|(family, least)| table.series_of(*family) + least <= most.series_per_metric)
-            || labels.iter().any(|label| table.values_of(*label) < most.values_per_label)
+            || labels.iter().any(|label| table.values.values_of(*label) < most.values_per_label)
     }
 
-    /// The name of a family.
+    /// Returns the name of a family.
     pub(super) fn name(&self, family: usize) -> &str {
         self.names.get(family).map_or("", String::as_str)
     }
 }
 
 impl Table {
-    fn values_of(&self, label: u64) -> u64 {
-        self.labels.get(&label).copied().unwrap_or(0)
-    }
-
-    /// Series of a family; of one that came again those of one state.
+    /// Returns the number of series of a family. Series in both states of a relist count once.
     fn series_of(&self, family: usize) -> u64 {
         let count = |series: &[u64]| series.get(family).copied().unwrap_or(0);
-        count(&self.series).saturating_sub(count(&self.again))
+        count(&self.series).saturating_sub(count(&self.overlap))
     }
 }

@@ -1,65 +1,68 @@
-//! What to ask the API server next: the list/watch protocol as a state machine without I/O.
+//! The list/watch protocol as a state machine without I/O.
 //!
-//! [`Machine::state`] says what to send, [`Machine::step`] takes what came of it and says what to do
-//! with the objects collected so far and when to go on. The protocol: one streaming list
-//! (`sendInitialEvents`) that goes on as the watch; a paged list and then a watch where the server
-//! refuses that; a new start from an empty version when a version or a token has expired. Before a watch goes on
-//! that was lost for a while, the server's version is looked at: it may have been set back.
+//! [`Machine::state`] is the next request to send. [`Machine::step`] takes its outcome and returns what to do with the
+//! objects collected so far, and whether to back off.
+//!
+//! The protocol prefers a streaming list (`sendInitialEvents`), which continues as the watch. If the server refuses that, a
+//! paged list is followed by a watch. An expired resourceVersion or continue token leads to a new list. Before an interrupted
+//! watch is resumed, the server's resourceVersion is checked: it may have been restored from a backup.
+//!
+//! "Version" means resourceVersion throughout.
 
-/// How lists are asked for.
+/// Options of list requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Whether to try a streaming list first.
+    /// Try a streaming list first.
     pub streaming: bool,
-    /// Objects for each page.
+    /// The number of objects per page.
     pub limit: u64,
-    /// Whether `limit` holds for lists after an expired token too, which else ask for everything at once.
+    /// Apply `limit` also to the list after an expired continue token, which otherwise requests all objects at once.
     pub always_limit: bool,
-    /// Whether every list takes what the server has in its cache.
+    /// Let the server answer every list from its cache.
     pub from_cache: bool,
 }
 
-/// Where a list/watch stands.
+/// The state of a list/watch, which determines its next request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Getting the state as the beginning of a watch.
+    /// Requesting a streaming list.
     Streaming,
-    /// Getting a page of the state.
+    /// Requesting one page of a list.
     Listing {
-        /// What version to ask for.
+        /// The version to request.
         version: ListVersion,
-        /// The page, empty for the first.
+        /// The continue token, empty for the first page.
         token: String,
-        /// Whether to ask for all objects at once.
+        /// Request all objects at once.
         whole: bool,
     },
-    /// Following changes after this version.
+    /// Watching for changes.
     Watching {
-        /// The version.
+        /// The version of the last known change.
         version: String,
     },
-    /// Finding out whether the server has come as far as this version, to go on from there.
+    /// Checking that the server's version is not behind, before resuming a watch.
     Checking {
-        /// The version.
+        /// The version to resume from.
         version: String,
     },
 }
 
-/// Which state of the cluster a list is to show.
+/// The required freshness of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListVersion {
-    /// Any, also an old one: what the server has in its cache (`resourceVersion=0`).
+    /// Any version, possibly an old one from the server's cache (`resourceVersion=0`).
     Any,
-    /// The latest (no `resourceVersion`).
+    /// The latest version (no `resourceVersion`).
     Latest,
 }
 
-/// What a request, or a part of its response, has come to.
+/// The result of a request or of a part of its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The initial state of a streaming list is complete at this version.
+    /// The initial state of a streaming list is complete.
     Synced {
-        /// The version.
+        /// The version of the initial state.
         version: String,
     },
     /// A page is complete.
@@ -74,57 +77,59 @@ pub enum Outcome {
         /// The HTTP status.
         code: u16,
     },
-    /// The watch brought an error, which ends it.
+    /// An error event ended the watch.
     ErrorEvent {
         /// The code in the event's status.
         code: u16,
     },
-    /// A watch came to its regular end.
+    /// A watch ended normally.
     Closed,
-    /// No connection, or it broke.
+    /// The connection failed or broke, or there was no answer in time.
     Broken {
-        /// Whether there was an answer, of which the rest is missing.
+        /// A part of the response was received.
         answered: bool,
     },
-    /// It broke, or was given up, after so much silence that anything may have happened to the server meanwhile.
+    /// The connection broke or was given up after a long silence, in which the server may have been replaced.
     Lost,
-    /// The response makes no sense.
+    /// The response cannot be parsed.
     Garbled,
-    /// The server has come as far as what is known.
+    /// The check succeeded: the server is not behind the known version.
     Current,
-    /// It has not: it shows an older state than it did.
+    /// The check failed: the server is behind the known version, as after a restore from a backup.
     SetBack,
 }
 
-/// What to do with the objects collected for a new state.
+/// The action on the objects collected for a new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collected {
-    /// Go on collecting.
+    /// Keep them and continue to collect.
     Keep,
-    /// They are the new state.
+    /// Serve them as the new state.
     Commit,
-    /// Forget them.
+    /// Drop them.
     Discard,
 }
 
-/// What a step orders.
+/// The action after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// What to do with the objects collected so far.
+pub struct Instruction {
+    /// The action on the objects collected so far.
     pub collected: Collected,
-    /// Whether to wait before the next request, unless this one did some good.
+    /// Wait before the next request, unless this one was useful.
     pub wait: bool,
 }
 
-const GO_ON: Order = Order { collected: Collected::Keep, wait: false };
-const RETRY: Order = Order { collected: Collected::Keep, wait: true };
-const COMMIT: Order = Order { collected: Collected::Commit, wait: false };
-const RESTART: Order = Order { collected: Collected::Discard, wait: false };
-const RESTART_LATER: Order = Order { collected: Collected::Discard, wait: true };
+const CONTINUE: Instruction = Instruction { collected: Collected::Keep, wait: false };
+const RETRY: Instruction = Instruction { collected: Collected::Keep, wait: true };
+const COMMIT: Instruction = Instruction { collected: Collected::Commit, wait: false };
+const RESTART: Instruction = Instruction { collected: Collected::Discard, wait: false };
+const RESTART_LATER: Instruction = Instruction { collected: Collected::Discard, wait: true };
 
-/// A version or token that the server has forgotten.
+/// The version or continue token has expired.
 const GONE: u16 = 410;
 const UNAUTHORIZED: u16 = 401;
+const FORBIDDEN: u16 = 403;
+const NOT_FOUND: u16 = 404;
 const TOO_MANY_REQUESTS: u16 = 429;
 
 /// The list/watch of one resource in one namespace.
@@ -132,26 +137,28 @@ const TOO_MANY_REQUESTS: u16 = 429;
 pub struct Machine {
     options: ListOptions,
     state: State,
-    /// Whether there was a complete state before: a new list must not show an older one.
+    /// A list was complete before, so a later list must not return an older state.
     synced: bool,
+    /// The last paged list was forbidden or not found. Streaming and paged lists then alternate, with backoff.
+    denied: bool,
 }
 
 impl Machine {
-    /// Nothing is known yet.
+    /// Creates a machine that starts with a list.
     #[must_use]
     pub fn new(options: ListOptions) -> Self {
-        let mut machine = Self { options, state: State::Streaming, synced: false };
+        let mut machine = Self { options, state: State::Streaming, synced: false, denied: false };
         machine.state = machine.start();
         machine
     }
 
-    /// Where it stands, which is also what to ask for next.
+    /// Returns the current state, which is also the next request.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// How many objects to ask for, if there is a bound.
+    /// Returns the `limit` parameter of the next request.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         match self.state {
@@ -161,7 +168,7 @@ impl Machine {
         }
     }
 
-    /// Notes the version of the latest event.
+    /// Records the version of the latest event of a watch.
     pub fn saw(&mut self, latest: &str) {
         if let State::Watching { version } = &mut self.state
             && !latest.is_empty()
@@ -171,13 +178,15 @@ impl Machine {
         }
     }
 
-    /// What was known has been given up: a new list is needed, whatever comes next.
-    pub fn begin_anew(&mut self) {
+    /// Restarts with a new list.
+    pub fn restart_list(&mut self) {
         self.state = self.start();
     }
 
-    /// Takes what came of the request for [`Machine::state`].
-    pub fn step(&mut self, outcome: Outcome) -> Order {
+    /// Takes the outcome of the request for [`Machine::state`] and moves to the next state.
+    pub fn step(&mut self, outcome: Outcome) -> Instruction {
+        let is_list = matches!(self.state, State::Listing { .. });
+        let denied = is_list && matches!(outcome, Outcome::Refused { code: FORBIDDEN | NOT_FOUND });
         let (state, order) = match &self.state {
             State::Streaming => self.streaming(outcome),
             State::Listing { .. } => self.listing(outcome),
@@ -187,16 +196,18 @@ impl Machine {
         if let Some(state) = state {
             self.state = state;
         }
-        self.synced |= order.collected == Collected::Commit;
+        let committed = order.collected == Collected::Commit;
+        self.synced |= committed;
+        self.denied = denied || self.denied && !committed;
         order
     }
 
-    /// Where to begin, and to begin again.
+    /// Returns the initial state.
     fn start(&self) -> State {
         if self.options.streaming { State::Streaming } else { self.plain() }
     }
 
-    /// A paged list of what is good enough.
+    /// Returns the first page of a paged list, which may come from the server's cache unless a list was complete before.
     fn plain(&self) -> State {
         self.list(if self.synced { ListVersion::Latest } else { ListVersion::Any }, false)
     }
@@ -206,20 +217,23 @@ impl Machine {
         State::Listing { version, token: String::new(), whole }
     }
 
-    fn streaming(&self, outcome: Outcome) -> (Option<State>, Order) {
+    fn streaming(&self, outcome: Outcome) -> (Option<State>, Instruction) {
         match outcome {
             Outcome::Synced { version } => (Some(State::Watching { version }), COMMIT),
-            // Nothing that an ordinary list would not meet with too.
+            Outcome::Refused { code: FORBIDDEN | NOT_FOUND } if self.denied => {
+                (Some(self.plain()), RESTART_LATER)
+            }
+            // A paged list would fail for the same reason.
             Outcome::Broken { answered: false }
             | Outcome::Refused { code: UNAUTHORIZED | TOO_MANY_REQUESTS } => (None, RESTART_LATER),
-            // It may be the server's trouble, or trouble that only streaming lists have: the two take
-            // turns, so that neither costs more than one attempt.
+            // The server may be failing, or streaming lists alone may be: streaming and paged lists alternate, so that
+            // either case costs only one extra attempt.
             Outcome::Refused { code } if transient(code) => (Some(self.plain()), RESTART_LATER),
             Outcome::Broken { answered: true }
             | Outcome::Lost
             | Outcome::ErrorEvent { .. }
             | Outcome::Garbled => (Some(self.plain()), RESTART_LATER),
-            // The server does not know streaming lists, or will not give one: an ordinary list follows.
+            // The server does not support or refuses streaming lists: a paged list follows.
             Outcome::Refused { .. }
             | Outcome::Closed
             | Outcome::Page { .. }
@@ -228,50 +242,50 @@ impl Machine {
         }
     }
 
-    fn listing(&self, outcome: Outcome) -> (Option<State>, Order) {
+    fn listing(&self, outcome: Outcome) -> (Option<State>, Instruction) {
         let State::Listing { version: asked, token: page, .. } = &self.state else {
-            return (None, GO_ON);
+            return (None, CONTINUE);
         };
         match outcome {
             Outcome::Page { version, token } if token.is_empty() => {
                 (Some(State::Watching { version }), COMMIT)
             }
             Outcome::Page { token, .. } => {
-                (Some(State::Listing { version: *asked, token, whole: false }), GO_ON)
+                (Some(State::Listing { version: *asked, token, whole: false }), CONTINUE)
             }
-            // The pages came too slowly for the server to keep their version. Asked for everything at
-            // once, it has no token that could expire again.
+            // The continue token expired because the pages took too long. A list of all objects at once has no token
+            // that could expire.
             Outcome::Refused { code: GONE } if !page.is_empty() => {
                 (Some(self.list(ListVersion::Latest, true)), RESTART)
             }
             Outcome::Refused { code: GONE } => {
                 (Some(self.list(ListVersion::Latest, false)), RESTART_LATER)
             }
-            // The pages before are good; so is the token, until the server says otherwise.
+            // Earlier pages and the continue token remain valid.
             Outcome::Broken { .. } | Outcome::Lost if !page.is_empty() => (None, RETRY),
             Outcome::Refused { code } if !page.is_empty() && transient(code) => (None, RETRY),
             _ => (Some(self.start()), RESTART_LATER),
         }
     }
 
-    fn watching(&self, version: &str, outcome: Outcome) -> (Option<State>, Order) {
+    fn watching(&self, version: &str, outcome: Outcome) -> (Option<State>, Instruction) {
         let checking = || Some(State::Checking { version: version.to_owned() });
         match outcome {
             Outcome::Closed | Outcome::Broken { answered: true } => (None, RETRY),
-            // Until the next attempt the server may have become another.
+            // The server may be replaced before the next attempt.
             Outcome::Broken { answered: false } | Outcome::Lost => (checking(), RETRY),
             Outcome::Refused { code } if code == UNAUTHORIZED || transient(code) => {
                 (checking(), RETRY)
             }
-            // Above all the version has expired. Otherwise the server will not serve it for a reason
-            // that a list has a chance to overcome, or at least to follow slowly.
+            // Usually the version has expired. A new list also recovers from most other errors, or at least keeps the data
+            // roughly up to date.
             _ => (Some(self.start()), RESTART_LATER),
         }
     }
 
-    fn checking(&self, version: &str, outcome: Outcome) -> (Option<State>, Order) {
+    fn checking(&self, version: &str, outcome: Outcome) -> (Option<State>, Instruction) {
         match outcome {
-            Outcome::Current => (Some(State::Watching { version: version.to_owned() }), GO_ON),
+            Outcome::Current => (Some(State::Watching { version: version.to_owned() }), CONTINUE),
             Outcome::SetBack => (Some(self.start()), RESTART),
             Outcome::Closed | Outcome::Broken { .. } | Outcome::Lost => (None, RETRY),
             Outcome::Refused { code } if code == UNAUTHORIZED || transient(code) => (None, RETRY),
@@ -280,7 +294,7 @@ impl Machine {
     }
 }
 
-/// Whether the same request may succeed a little later.
+/// Returns whether the same request may succeed a little later.
 fn transient(code: u16) -> bool {
     code == TOO_MANY_REQUESTS || code >= 500
 }
@@ -311,9 +325,9 @@ mod tests {
         Outcome::Refused { code }
     }
 
-    /// From a state, an outcome leads to a state and an order.
-    fn check(options: ListOptions, from: &State, outcome: Outcome, to: &State, order: Order) {
-        let mut machine = Machine { options, state: from.clone(), synced: false };
+    /// Asserts the state and order that follow from a state and an outcome.
+    fn check(options: ListOptions, from: &State, outcome: Outcome, to: &State, order: Instruction) {
+        let mut machine = Machine { options, state: from.clone(), synced: false, denied: false };
         let what = format!("{from:?} on {outcome:?}");
         assert_eq!(machine.step(outcome), order, "{what}");
         assert_eq!(machine.state(), to, "{what}");
@@ -347,7 +361,7 @@ mod tests {
         use State::Streaming;
         let first = listing(ListVersion::Any, "", false);
         let second = listing(ListVersion::Any, "t", false);
-        check(OPTIONS, &first, page("3", "t"), &second, GO_ON);
+        check(OPTIONS, &first, page("3", "t"), &second, CONTINUE);
         check(OPTIONS, &first, page("3", ""), &watching("3"), COMMIT);
         check(OPTIONS, &second, page("3", ""), &watching("3"), COMMIT);
         let latest = listing(ListVersion::Latest, "", false);
@@ -393,12 +407,12 @@ mod tests {
         check(OPTIONS, &here, Outcome::Garbled, &Streaming, RESTART_LATER);
     }
 
-    /// A server that was restored from a backup knows nothing of later versions, and tells nobody.
+    /// A server that was restored from a backup sends no error for versions that it does not know.
     #[test]
-    fn a_server_that_was_set_back_is_listed_anew() {
+    fn restored_server_leads_to_a_relist() {
         use State::Streaming;
         let unsure = State::Checking { version: "5".to_owned() };
-        check(OPTIONS, &unsure, Outcome::Current, &watching("5"), GO_ON);
+        check(OPTIONS, &unsure, Outcome::Current, &watching("5"), CONTINUE);
         check(OPTIONS, &unsure, Outcome::SetBack, &Streaming, RESTART);
         for end in [Outcome::Closed, UNANSWERED, TORN, Outcome::Lost, refused(503), refused(401)] {
             check(OPTIONS, &unsure, end, &unsure, RETRY);
@@ -419,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_never_replaced_by_an_older_one() {
+    fn relist_never_returns_an_older_state() {
         for (options, expected) in [
             (ListOptions { streaming: false, ..OPTIONS }, ListVersion::Latest),
             (ListOptions { streaming: false, from_cache: true, ..OPTIONS }, ListVersion::Any),
@@ -437,9 +451,29 @@ mod tests {
         assert_eq!(*machine.state(), listing(ListVersion::Latest, "", false));
     }
 
+    /// A streaming list followed at once by a paged list would double the requests for a refused kind.
+    #[test]
+    fn denied_kind_is_requested_once_per_attempt() {
+        for code in [403, 404] {
+            let mut machine = Machine::new(OPTIONS);
+            assert_eq!(machine.step(refused(code)), RESTART);
+            for _ in 0..3 {
+                assert_eq!(*machine.state(), listing(ListVersion::Any, "", false));
+                assert_eq!(machine.step(refused(code)), RESTART_LATER);
+                assert_eq!(*machine.state(), State::Streaming);
+                assert_eq!(machine.step(refused(code)), RESTART_LATER);
+            }
+            // With permission to list but not to watch, the paged list follows at once.
+            machine.step(page("3", ""));
+            machine.restart_list();
+            assert_eq!(machine.step(refused(code)), RESTART);
+        }
+    }
+
     #[test]
     fn limits() {
-        let limit = |options, state| Machine { options, state, synced: false }.limit();
+        let limit =
+            |options, state| Machine { options, state, synced: false, denied: false }.limit();
         let whole = listing(ListVersion::Latest, "", true);
         let page = listing(ListVersion::Any, "t", false);
         assert_eq!(limit(OPTIONS, page), Some(500));
@@ -449,7 +483,8 @@ mod tests {
 
     #[test]
     fn follows_the_version_of_events() {
-        let mut machine = Machine { options: OPTIONS, state: watching("5"), synced: true };
+        let mut machine =
+            Machine { options: OPTIONS, state: watching("5"), synced: true, denied: false };
         machine.saw("6");
         machine.saw("");
         assert_eq!(*machine.state(), watching("6"));

@@ -1,7 +1,7 @@
-//! What can be known from outside about a list/watch while it runs.
+//! The progress of a list/watch, for metrics, the status page and the reconciler.
 //!
-//! The list/watch writes into its [`Progress`]; whoever wants to know takes a [`Status`], which is cheap, or a
-//! [`ListWatch`] with all there is. How they are put together for the whole side is in [`kube::facts`](crate::kube::facts).
+//! The list/watch updates its [`Progress`]. Readers take a [`Status`], which is cheap, or a complete [`ListWatch`].
+//! [`kube::snapshot`](crate::kube::snapshot) combines them for the whole pipeline.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,144 +10,145 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use super::left_out::{LeftOut, Namespaces};
+use super::rejected_set::{Namespaces, RejectedSet};
 use crate::cache::{Size, Store};
+use crate::kube::api_resource::{ApiResource, Scope};
 use crate::kube::frame::Encoding;
-use crate::kube::target::{Scope, Target};
 use crate::telemetry::kube::Reason;
 
-/// What a list/watch is doing.
+/// The current activity of a list/watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Getting the state.
+    /// Listing objects.
     #[default]
     Listing,
-    /// Following changes.
+    /// Watching for changes.
     Watching,
-    /// Waiting to try again.
+    /// Waiting before a retry.
     Waiting,
 }
 
-/// What keeps a list/watch from succeeding.
+/// A continuing failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// When it failed first; it has not succeeded since.
+    /// The time of the first failure since the last success.
     pub since: SystemTime,
-    /// When it failed last.
+    /// The time of the last failure.
     pub at: SystemTime,
-    /// Why; `None` for a fault of this program.
+    /// The reason; `None` for a bug in this program.
     pub reason: Option<Reason>,
-    /// What happened last, in words.
+    /// The last error message.
     pub message: String,
 }
 
-/// What has failed for one reason, since the list/watch began.
+/// The failures for one reason since the list/watch started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Errors {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// How often.
+    /// The number of failures.
     pub count: u64,
-    /// When it did so last.
+    /// The time of the last failure.
     pub at: SystemTime,
-    /// What happened then, in words.
+    /// The last error message.
     pub message: String,
 }
 
-/// One list/watch at one moment.
+/// A snapshot of the status of one list/watch.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// Plural name of the resource.
+    /// The plural name of the resource.
     pub resource: String,
-    /// The namespace, `None` for all.
+    /// The namespace; `None` for all.
     pub namespace: Option<String>,
-    /// What it is doing.
+    /// The current activity.
     pub phase: Phase,
-    /// When the state was complete for the last time.
+    /// The time of the last complete list.
     pub listed: Option<SystemTime>,
-    /// When anything came from the API server for it.
+    /// The time of the last data from the API server.
     pub heard: Option<SystemTime>,
     /// The encoding that the server chose.
     pub encoding: Option<Encoding>,
-    /// Objects in the store.
+    /// The number of objects in the store.
     pub objects: usize,
-    /// Objects of the state that is on its way.
+    /// The number of objects received so far by the list in progress.
     pub coming: usize,
-    /// The present failure, until a list or watch succeeds.
+    /// The current failure, until a list or watch succeeds.
     pub failure: Option<Failure>,
-    /// Whether its objects were given up because the server has refused them for long.
+    /// Its objects were dropped because the server refused to list them for longer than the staleness limit.
     pub given_up: bool,
-    /// Whether it has ended by a fault of this program and waits to be started again.
+    /// It ended because of a bug in this program and will be restarted.
     pub stopped: bool,
 }
 
-/// Until when a state was kept up to date: what fails may well be heard of.
+/// Returns the time until which the data was up to date. A failing list/watch may still receive data.
 fn current(heard: Option<SystemTime>, fails_since: Option<SystemTime>) -> Option<SystemTime> {
     let heard = heard?;
     Some(fails_since.map_or(heard, |since| since.min(heard)))
 }
 
 impl Status {
-    /// Until when what is shown was kept up to date.
+    /// Returns the time until which the served data was up to date.
     #[must_use]
     pub fn current(&self) -> Option<SystemTime> {
         let since = self.failure.as_ref().map(|failure| failure.since);
         current(self.heard, since).filter(|_| self.listed.is_some())
     }
 
-    /// Whether what is shown is a complete state, however old.
+    /// Returns whether a complete state is served, however old.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.listed.is_some() && !self.given_up
     }
 }
 
-/// What changes of a list/watch all the time.
+/// The frequently changing figures of a list/watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulse {
-    /// What it is called.
+    /// The resource name.
     pub(crate) kind: String,
-    /// Objects in the store.
+    /// The number of objects in the store.
     pub(crate) objects: usize,
-    /// As [`ListWatch::events`].
+    /// The number of changes received; see [`ListWatch::events`].
     pub(crate) events: u64,
-    /// As [`Status::current`].
+    /// The time until which the data was up to date; also set before the first list, unlike [`Status::current`].
     pub(crate) current: Option<SystemTime>,
-    /// As [`ListWatch::shown`].
+    /// Its objects are served; see [`ListWatch::shown`].
     pub(crate) shown: bool,
 }
 
-/// All that is known of one list/watch at one moment.
+/// A snapshot of one list/watch with its status, size and error counts.
 #[derive(Clone, Debug)]
 pub struct ListWatch {
-    /// How it is doing.
+    /// The status.
     pub status: Status,
-    /// What is listed.
-    pub target: Target,
-    /// How large the text of its objects is.
+    /// The resource.
+    pub api: ApiResource,
+    /// The size of the rendered objects.
     pub size: Size,
-    /// Changes that came since it began, streaming lists included.
+    /// The number of changes received since it started, including those of streaming lists.
     pub events: u64,
-    /// What has failed since it began, by reason.
+    /// The failures since it started, by reason.
     pub errors: Vec<Errors>,
-    /// Whether it is shown; else it is listed aside to take the place of an older one.
+    /// Its objects are served. Otherwise it will replace an older list/watch when it is complete.
     pub shown: bool,
-    /// Objects that have no series because of a budget.
-    pub left_out: u64,
+    /// The number of objects that have no series because of a budget.
+    pub rejected: u64,
 }
 
-/// How many objects there are of each namespace.
+/// The number of objects of a kind by namespace.
 pub(crate) struct Totals {
-    /// The kind.
+    /// The resource name.
     pub(crate) resource: String,
-    /// With series.
+    /// Objects with series.
     pub(crate) shown: BTreeMap<Vec<u8>, u64>,
-    /// Without, because of a budget.
-    pub(crate) left_out: Namespaces,
+    /// Objects without series because of a budget.
+    pub(crate) rejected: Namespaces,
 }
 
+/// The part of a [`Progress`] that is guarded by its lock.
 #[derive(Debug, Default)]
-struct Situation {
+struct ProgressState {
     phase: Phase,
     listed: Option<SystemTime>,
     encoding: Option<Encoding>,
@@ -157,39 +158,40 @@ struct Situation {
     errors: Vec<Errors>,
 }
 
-/// Shared between a list/watch, which writes, and those who want to know.
+/// The progress of a list/watch, shared between the list/watch and readers.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    target: Target,
+    api: ApiResource,
     namespace: Option<String>,
     store: Arc<Store>,
-    /// Where there are budgets.
-    left_out: Option<Arc<LeftOut>>,
-    situation: Mutex<Situation>,
+    /// The objects rejected by budgets; `None` without budgets.
+    rejected: Option<Arc<RejectedSet>>,
+    state: Mutex<ProgressState>,
     settled: AtomicBool,
     shown: AtomicBool,
     coming: AtomicUsize,
     events: AtomicU64,
-    /// In microseconds of Unix time, 0 for never.
+    /// The time of the last data, in microseconds of Unix time; 0 for never.
     heard: AtomicU64,
+    /// The number of list/watches that have not settled; notified of every change of phase.
     pending: watch::Sender<usize>,
 }
 
 impl Progress {
-    /// A list/watch that has to settle before the pipeline is ready.
+    /// Creates the progress of a list/watch, which has to settle before the pipeline is ready.
     pub(crate) fn new(
         scope: &Scope,
         store: Arc<Store>,
-        left_out: Option<Arc<LeftOut>>,
+        rejected: Option<Arc<RejectedSet>>,
         pending: watch::Sender<usize>,
     ) -> Self {
         pending.send_modify(|pending| *pending += 1);
         Self {
-            target: scope.target.clone(),
+            api: scope.api.clone(),
             namespace: scope.namespace.clone(),
             store,
-            left_out,
-            situation: Mutex::default(),
+            rejected,
+            state: Mutex::default(),
             settled: AtomicBool::new(false),
             shown: AtomicBool::new(false),
             coming: AtomicUsize::new(0),
@@ -199,23 +201,35 @@ impl Progress {
         }
     }
 
+    /// Sets the current activity.
     pub(crate) fn phase(&self, phase: Phase) {
         self.lock().phase = phase;
-        // Whoever looks after the list/watch has to know that it waits.
+        // The reconciler has to know about list/watches in backoff.
         self.pending.send_modify(|_| ());
     }
 
-    /// Whether there was a complete state, or the server has refused to give one.
+    /// Returns whether a list was complete, or the server refused to list.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled.load(Ordering::Relaxed)
     }
 
-    /// Whether there was a complete state.
+    /// Returns whether a list was complete.
     pub(crate) fn is_listed(&self) -> bool {
         self.lock().listed.is_some()
     }
 
-    /// Whether it waits before it tries again.
+    /// Returns whether there is a complete state, however old.
+    pub(crate) fn is_complete(&self) -> bool {
+        let state = self.lock();
+        state.listed.is_some() && !state.given_up
+    }
+
+    /// Returns whether its objects were dropped because the server refused to list them for longer than the staleness limit.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.lock().given_up
+    }
+
+    /// Returns whether it is in backoff.
     pub(crate) fn is_waiting(&self) -> bool {
         self.lock().phase == Phase::Waiting
     }
@@ -224,51 +238,51 @@ impl Progress {
         self.lock().encoding = Some(encoding);
     }
 
-    /// Something has come from the API server.
+    /// Records that data was received from the API server.
     pub(crate) fn heard(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.heard.store(now.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// A change has come.
+    /// Counts a received change.
     pub(crate) fn event(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many objects of a new state are there.
+    /// Sets the number of objects received by the list in progress.
     pub(crate) fn coming(&self, objects: usize) {
         self.coming.store(objects, Ordering::Relaxed);
     }
 
-    /// Its objects are shown from here on.
+    /// Marks its objects as served.
     pub(crate) fn show(&self) {
         self.shown.store(true, Ordering::Relaxed);
     }
 
-    /// The state is complete.
+    /// Records a complete list.
     pub(crate) fn listed(&self) {
-        let mut situation = self.lock();
-        situation.phase = Phase::Watching;
-        situation.listed = Some(SystemTime::now());
-        situation.failure = None;
-        situation.given_up = false;
-        drop(situation);
+        let mut state = self.lock();
+        state.phase = Phase::Watching;
+        state.listed = Some(SystemTime::now());
+        state.failure = None;
+        state.given_up = false;
+        drop(state);
         self.settle();
         // It may have been settled by a refusal.
         self.pending.send_modify(|_| ());
     }
 
-    /// A watch goes on from a known state.
+    /// Records a working watch.
     pub(crate) fn resumed(&self) {
-        let mut situation = self.lock();
-        situation.phase = Phase::Watching;
-        situation.failure = None;
+        let mut state = self.lock();
+        state.phase = Phase::Watching;
+        state.failure = None;
     }
 
-    /// Counts what failed, whether it matters or not.
+    /// Counts a failure by reason, also one that is handled without backoff.
     pub(crate) fn count(&self, reason: Reason, message: &str) {
-        let mut situation = self.lock();
-        let errors = &mut situation.errors;
+        let mut state = self.lock();
+        let errors = &mut state.errors;
         let at = errors.binary_search_by_key(&reason, |errors| errors.reason);
         let at = at.unwrap_or_else(|at| {
             let (at_time, message) = (SystemTime::UNIX_EPOCH, String::new());
@@ -282,32 +296,32 @@ impl Progress {
         }
     }
 
-    /// Notes a failure; without a reason it is a fault of this program.
+    /// Records a failure; `reason` is `None` for a bug in this program.
     pub(crate) fn failed(&self, reason: Option<Reason>, message: &str) {
         let (at, message) = (SystemTime::now(), message.to_owned());
-        let mut situation = self.lock();
-        let since = situation.failure.as_ref().map_or(at, |failure| failure.since);
-        situation.failure = Some(Failure { since, at, reason, message });
+        let mut state = self.lock();
+        let since = state.failure.as_ref().map_or(at, |failure| failure.since);
+        state.failure = Some(Failure { since, at, reason, message });
     }
 
-    /// The objects are shown no more, because the server has refused them for long.
+    /// Records that its objects were dropped because the server refused to list them for too long.
     pub(crate) fn given_up(&self) {
         self.lock().given_up = true;
     }
 
-    /// It has ended by a fault of this program, or runs again.
+    /// Sets whether it has ended because of a bug in this program.
     pub(crate) fn stopped(&self, stopped: bool) {
         self.lock().stopped = stopped;
     }
 
-    /// There is a state, or the server has refused to give one: nothing to wait for.
+    /// Marks it as settled: a list is complete, or the server has refused to list.
     pub(crate) fn settle(&self) {
         if !self.settled.swap(true, Ordering::Relaxed) {
             self.pending.send_modify(|pending| *pending = pending.saturating_sub(1));
         }
     }
 
-    /// How it is doing.
+    /// Returns its status.
     pub(crate) fn status(&self) -> Status {
         self.status_of(&self.lock())
     }
@@ -317,11 +331,11 @@ impl Progress {
         (heard > 0).then(|| UNIX_EPOCH + Duration::from_micros(heard))
     }
 
-    /// What changes all the time, for little.
+    /// Returns the frequently changing figures. It is cheap.
     pub(crate) fn pulse(&self) -> Pulse {
         let since = self.lock().failure.as_ref().map(|failure| failure.since);
         Pulse {
-            kind: self.target.name(),
+            kind: self.api.name(),
             objects: self.store.len(),
             events: self.events.load(Ordering::Relaxed),
             current: current(self.last_heard(), since),
@@ -329,54 +343,55 @@ impl Progress {
         }
     }
 
-    /// All that is known of it; see [`Store::size`] for what that takes.
+    /// Returns a complete snapshot. See [`Store::size`] for its cost.
     pub(crate) fn facts(&self) -> ListWatch {
-        let situation = self.lock();
-        let (status, errors) = (self.status_of(&situation), situation.errors.clone());
-        drop(situation);
+        let state = self.lock();
+        let (status, errors) = (self.status_of(&state), state.errors.clone());
+        drop(state);
         ListWatch {
             status,
-            target: self.target.clone(),
+            api: self.api.clone(),
             size: self.store.size(),
             events: self.events.load(Ordering::Relaxed),
             errors,
             shown: self.shown.load(Ordering::Relaxed),
-            left_out: self.left_out.as_ref().map_or(0, |left_out| left_out.len()),
+            rejected: self.rejected.as_ref().map_or(0, |rejected| rejected.len()),
         }
     }
 
-    /// The objects of each namespace that are shown, and those that have no series because of a budget; `None` where
-    /// there is none, or where it is not shown itself.
+    /// Returns the number of objects by namespace, with and without series; `None` if there is no budget or its objects
+    /// are not served.
     pub(crate) fn totals(&self) -> Option<Totals> {
-        let (resource, left_out) = self.left_out()?;
+        let (resource, rejected) = self.rejected()?;
         let mut shown = BTreeMap::new();
         self.store.namespaces(&mut shown);
-        Some(Totals { resource, shown, left_out })
+        Some(Totals { resource, shown, rejected })
     }
 
-    /// The kind, and what of it has no series because of a budget, likewise.
-    pub(crate) fn left_out(&self) -> Option<(String, Namespaces)> {
-        let left_out = self.left_out.as_ref().filter(|_| self.shown.load(Ordering::Relaxed))?;
-        Some((self.target.own_label(), left_out.namespaces()))
+    /// Returns the resource name and the number of objects without series by namespace; `None` if there is no budget or its
+    /// objects are not served.
+    pub(crate) fn rejected(&self) -> Option<(String, Namespaces)> {
+        let rejected = self.rejected.as_ref().filter(|_| self.shown.load(Ordering::Relaxed))?;
+        Some((self.api.unique_label(), rejected.namespaces()))
     }
 
-    fn status_of(&self, situation: &Situation) -> Status {
+    fn status_of(&self, state: &ProgressState) -> Status {
         Status {
-            resource: self.target.plural.clone(),
+            resource: self.api.plural.clone(),
             namespace: self.namespace.clone(),
-            phase: situation.phase,
-            listed: situation.listed,
+            phase: state.phase,
+            listed: state.listed,
             heard: self.last_heard(),
-            encoding: situation.encoding,
+            encoding: state.encoding,
             objects: self.store.len(),
             coming: self.coming.load(Ordering::Relaxed),
-            failure: situation.failure.clone(),
-            given_up: situation.given_up,
-            stopped: situation.stopped,
+            failure: state.failure.clone(),
+            given_up: state.given_up,
+            stopped: state.stopped,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Situation> {
-        self.situation.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ProgressState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

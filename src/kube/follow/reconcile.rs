@@ -1,15 +1,22 @@
-//! Bringing what is followed in line with what is wanted, kind by kind.
+//! Reconciliation: applies a changed set of plans kind by kind, while the old state stays served.
 //!
-//! In go plans (the newest wins), out come changes of the catalog. A kind whose plan is the same goes on
-//! untouched. One that has changed, or is new, is listed into stores of its own beside the old ones, which
-//! are served and kept up to date until the new ones are complete, however long that takes. One kind is
-//! listed at a time, so that memory is one kind above what is steady at most. A kind that cannot be listed
-//! gives way to the others and is tried again. A kind that is no longer wanted goes at once, unless
-//! nothing would be left to serve: then it goes with the first kind that comes.
+//! The input is a set of plans, of which only the newest counts; the output is changes of the catalog.
 //!
-//! At the start there is nothing to keep: all kinds are registered and listed together.
+//! - A kind with an unchanged plan is left alone.
+//! - A new or changed kind is listed into new stores. The old stores are served and kept up to date until the new ones are
+//!   complete. One kind is listed at a time, so that at most one kind is in memory twice.
+//! - A kind that cannot be listed yields to the others and is retried later.
+//! - A removed kind is dropped at once, unless nothing would be left to serve: then it is dropped when the first new kind
+//!   is complete.
 //!
-//! List/watches run in [`following`](super::following); nothing here sends a request.
+//! A scope (a kind in a namespace) blocks no other scope. A scope that the server refuses to list counts as complete if it
+//! was not served before. Otherwise its old state stays served together with the new state of the other scopes, until the list
+//! succeeds or has been refused for `--staleness-limit`. The same applies to a scope whose list fails while others of its
+//! kind succeed.
+//!
+//! At startup there is no old state: all kinds are listed together.
+//!
+//! The list/watches themselves run in [`following`](super::following); this module sends no requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,90 +26,87 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::following::{Following, Ground, Plan};
+use super::following::{Following, Plan, WatchContext};
 use super::progress::Progress;
-use super::watch::Shared;
-use super::worker::Pace;
+use super::shared::Shared;
+use super::worker::WakeupBatcher;
 use crate::cache::Catalog;
 use crate::telemetry::KubeMetrics;
 
-/// How long a kind may hold up others with a list that neither fails nor ends. It doubles each time.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time after which a kind whose list neither fails nor ends yields to others. It doubles each time.
+const LISTING_TIME: Duration = Duration::from_secs(20);
 
-/// The first pause of a kind that could not be listed, which doubles each time.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The first retry delay of a kind that could not be listed. It doubles each time.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// What the pause grows to, jitter of up to as much again not counted. Short, because it has to end soon
-/// after the fault that led to it.
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+/// The longest retry delay, to which jitter adds up to 100%. It is short, so that the kind is listed soon after the
+/// fault ends.
+const LONGEST_RETRY_DELAY: Duration = Duration::from_secs(4);
 
-/// What is to be followed.
+/// The minimum time between two retries of kinds that could not be listed, regardless of their number.
+const SPACING: Duration = Duration::from_secs(1);
+
+/// The resources to list and watch.
 pub(crate) struct Wanted {
-    /// Counts the changes, from 1 on.
+    /// The number of the change, from 1.
     pub(crate) number: u64,
-    /// The kinds.
+    /// The plan of each kind.
     pub(crate) plans: Arc<[Plan]>,
 }
 
-/// How far the latest change is in force.
+/// The progress of the latest change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Situation {
-    /// Its number, 0 before the first was taken.
+pub(crate) struct ReconcileStatus {
+    /// The number of the change, 0 before the first.
     pub(crate) number: u64,
-    /// The kinds that are not yet what it wants.
+    /// The kinds to which the change has not been applied yet.
     pub(crate) pending: Arc<[String]>,
-    /// Whether the server refuses to list all of these, so that nothing is to be expected of them.
+    /// Nothing is in progress: the pending kinds are only waiting for scopes that the server refuses to list.
     pub(crate) refused: bool,
-    /// Whether all kinds were settled once.
+    /// All kinds have been listed or refused once.
     pub(crate) ready: bool,
 }
 
-/// A kind that waits to be listed.
+/// A kind that is waiting to be listed.
 struct Candidate {
     plan: Plan,
-    /// How often it had to give way.
+    /// The number of times that it had to yield.
     failures: u32,
-    /// How often it did because its list did not end.
+    /// The number of times that it yielded because its list did not end.
     overruns: u32,
-    /// Whether the server has refused to list it.
-    refused: bool,
-    /// When it may be tried.
+    /// The time of the next attempt.
     due: Instant,
 }
 
 /// The kind that is being listed.
-struct Turn {
+struct Listing {
     following: Following,
     failures: u32,
     overruns: u32,
-    /// Whether the server refused it the time before.
-    refused: bool,
-    /// When it has to give way to others.
+    /// The time after which it yields to others.
     until: Instant,
 }
 
-impl Turn {
-    /// Whether the server refuses to list it.
-    fn is_refused(&self) -> bool {
-        self.refused || self.following.is_settled() && !self.following.is_listed()
-    }
-}
-
-/// The kinds, and what is to become of them.
+/// The current and pending list/watches of all kinds.
 pub(crate) struct Reconciler {
     catalog: Catalog,
-    ground: Ground,
-    orders: watch::Receiver<Wanted>,
-    situation: watch::Sender<Situation>,
+    context: WatchContext,
+    wanted: watch::Receiver<Wanted>,
+    status: watch::Sender<ReconcileStatus>,
     statuses: Arc<Mutex<Vec<Arc<Progress>>>>,
     number: u64,
     /// The names of the wanted kinds, in the order of the configuration.
     order: Vec<String>,
+    /// The kinds that are served.
     served: BTreeMap<String, Following>,
+    /// The kinds that are waiting to be listed.
     queue: BTreeMap<String, Candidate>,
-    turn: Option<Turn>,
-    /// Served, but no longer wanted.
-    leaving: BTreeSet<String>,
+    /// The kind that is being listed.
+    listing: Option<Listing>,
+    /// The earliest time of the next retry of a kind that could not be listed.
+    next_retry: Instant,
+    /// The removed kinds that are still served.
+    removed: BTreeSet<String>,
     ready: bool,
 }
 
@@ -110,107 +114,116 @@ impl Reconciler {
     pub(crate) fn new(
         catalog: Catalog,
         metrics: KubeMetrics,
-        pace: Arc<Pace>,
+        batcher: Arc<WakeupBatcher>,
         shared: Arc<Shared>,
-        mut orders: watch::Receiver<Wanted>,
-        situation: watch::Sender<Situation>,
+        mut wanted: watch::Receiver<Wanted>,
+        status: watch::Sender<ReconcileStatus>,
         statuses: Arc<Mutex<Vec<Arc<Progress>>>>,
     ) -> Self {
-        orders.mark_changed();
-        let ground = Ground {
-            pace,
+        wanted.mark_changed();
+        let context = WatchContext {
+            batcher,
             metrics,
             shared,
             changes: watch::Sender::new(0),
-            tasks: JoinSet::new(),
-            owners: HashMap::new(),
+            join_set: JoinSet::new(),
+            task_ids: HashMap::new(),
             next: 0,
         };
         Self {
             catalog,
-            ground,
-            orders,
-            situation,
+            context,
+            wanted,
+            status,
             statuses,
             number: 0,
             order: Vec::new(),
             served: BTreeMap::new(),
             queue: BTreeMap::new(),
-            turn: None,
-            leaving: BTreeSet::new(),
+            listing: None,
+            next_retry: Instant::now(),
+            removed: BTreeSet::new(),
             ready: false,
         }
     }
 
-    /// Follows what is wanted until the task is aborted, or nobody can want anything any more.
+    /// Reconciles until the task is aborted or the sender of plans is dropped.
     pub(crate) async fn run(mut self) {
-        let mut changes = self.ground.changes.subscribe();
+        let mut changes = self.context.changes.subscribe();
         loop {
-            // Before looking, so that what changes meanwhile is looked at again.
+            // Before `advance`, so that changes during it lead to another iteration.
             changes.mark_unchanged();
             let next = self.advance();
             tokio::select! {
-                changed = self.orders.changed() => match changed {
-                    Ok(()) => self.take_orders(),
+                changed = self.wanted.changed() => match changed {
+                    Ok(()) => self.take_plans(),
                     Err(_) => return,
                 },
-                Some(ended) = self.ground.tasks.join_next_with_id() => self.ended(ended),
-                // The other end is in `ground`.
+                Some(ended) = self.context.join_set.join_next_with_id() => self.ended(ended),
+                // The sender is in `context`.
                 _ = changes.changed() => {}
                 () = until(next) => {}
             }
         }
     }
 
-    /// Compares what is wanted with what there is.
-    fn take_orders(&mut self) {
+    /// Compares the wanted plans with the running ones.
+    fn take_plans(&mut self) {
         let (number, plans) = {
-            let wanted = self.orders.borrow_and_update();
+            let wanted = self.wanted.borrow_and_update();
             (wanted.number, Arc::clone(&wanted.plans))
         };
         self.number = number;
-        // What is wanted changes with what the cluster defines, too.
-        self.ground.shared.look_again();
+        // The plans may have changed because CRDs were added, which the API server may serve by now.
+        self.context.shared.retry_missing_kinds();
         self.order = plans.iter().map(|plan| plan.name().to_owned()).collect();
         let wanted: BTreeSet<&str> = plans.iter().map(Plan::name).collect();
         let first = self.served.is_empty();
         self.queue.retain(|name, _| wanted.contains(name.as_str()));
-        self.turn.take_if(|turn| !wanted.contains(turn.following.plan.name()));
-        self.leaving =
+        self.listing.take_if(|listing| !wanted.contains(listing.following.plan.name()));
+        self.removed =
             self.served.keys().filter(|name| !wanted.contains(name.as_str())).cloned().collect();
         for plan in plans.iter() {
             let name = plan.name();
             let same = |following: &Following| following.plan.is_same(plan);
+            if let Some(served) = self.served.get_mut(name)
+                && plan.shard().stage().is_some()
+            {
+                // All pods switch shards together, even if the plan has other changes that cannot be listed yet.
+                served.show(plan.shard());
+            }
             let served = self.served.get(name);
-            let is_turn = self.turn.as_ref().is_some_and(|turn| turn.following.plan.name() == name);
+            let is_listing =
+                self.listing.as_ref().is_some_and(|listing| listing.following.plan.name() == name);
             if served.is_some_and(same) {
                 self.queue.remove(name);
-                self.turn.take_if(|_| is_turn);
+                self.listing.take_if(|_| is_listing);
                 if let Some(served) = self.served.get_mut(name) {
-                    served.go_on(plan);
+                    served.adopt(plan);
                 }
-            } else if is_turn && self.turn.as_ref().is_some_and(|turn| same(&turn.following)) {
+            } else if is_listing
+                && self.listing.as_ref().is_some_and(|listing| same(&listing.following))
+            {
                 self.queue.remove(name);
-                if let Some(turn) = &mut self.turn {
-                    turn.following.go_on(plan);
+                if let Some(listing) = &mut self.listing {
+                    listing.following.adopt(plan);
                 }
-            } else if first || served.is_some_and(Following::is_blank) {
-                // There is nothing to keep.
+            } else if first || served.is_some_and(Following::is_unlisted) {
+                // There is no old state to keep.
                 self.queue.remove(name);
-                self.turn.take_if(|_| is_turn);
-                let following = Following::start(plan.clone(), &mut self.ground);
+                self.listing.take_if(|_| is_listing);
+                let following = Following::start(plan.clone(), &mut self.context);
                 self.serve(following, &[]);
             } else {
-                self.turn.take_if(|_| is_turn);
+                self.listing.take_if(|_| is_listing);
                 match self.queue.get_mut(name) {
-                    // What it is to show may have changed.
+                    // The stage of its shard change may differ.
                     Some(other) if other.plan.is_same(plan) => other.plan = plan.clone(),
                     _ => {
                         let candidate = Candidate {
                             plan: plan.clone(),
                             failures: 0,
                             overruns: 0,
-                            refused: false,
                             due: Instant::now(),
                         };
                         self.queue.insert(name.to_owned(), candidate);
@@ -220,68 +233,87 @@ impl Reconciler {
         }
     }
 
-    /// Serves a kind from here on, in place of its older state and of the kinds that are `gone`.
-    fn serve(&mut self, following: Following, gone: &[String]) {
-        following.progress().for_each(|progress| progress.show());
-        let new = (Arc::clone(following.plan.schema()), following.stores());
-        self.catalog.exchange(Some(new), gone);
+    /// Serves a kind, in place of its old state and of the kinds that are `gone`.
+    fn serve(&mut self, mut following: Following, gone: &[String]) {
+        if let Some(old) = self.served.remove(following.plan.name()) {
+            following.supersede(old);
+        }
+        show(&self.catalog, &following, gone);
         for name in gone {
             self.served.remove(name);
-            self.leaving.remove(name);
+            self.removed.remove(name);
         }
         self.served.insert(following.plan.name().to_owned(), following);
     }
 
-    /// Does what can be done now; tells when there may be more to do without anything having changed.
+    /// Does everything that can be done now. Returns when to call it again if nothing changes before.
     fn advance(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let followings = self.served.values_mut();
-        for following in followings.chain(self.turn.as_mut().map(|turn| &mut turn.following)) {
-            following.restart(now, &mut self.ground);
+        for following in
+            followings.chain(self.listing.as_mut().map(|listing| &mut listing.following))
+        {
+            following.restart(now, &mut self.context);
         }
-        while self.finish_turn() || self.give_way(now) || self.begin_turn(now) {}
-        self.let_go();
+        for following in self.served.values_mut().filter(|following| following.is_outdated()) {
+            if following.retire() {
+                show(&self.catalog, following, &[]);
+            }
+        }
+        while self.finish_listing(now) || self.requeue_listing(now) || self.start_listing(now) {}
+        self.drop_removed();
         self.publish();
-        self.next_look()
+        self.next_advance(now)
     }
 
-    /// Serves the kind that was being listed, if it is complete.
-    fn finish_turn(&mut self) -> bool {
-        let (served, leaving) = (&self.served, &self.leaving);
-        let complete = |turn: &mut Turn| {
-            let following = &turn.following;
-            // What the server refuses and nobody has seen before is as complete as it will be.
-            let is_new = !served.contains_key(following.plan.name());
-            following.is_listed() || is_new && following.is_settled()
+    /// Serves the kind that was being listed, if it can replace its old state.
+    fn finish_listing(&mut self, now: Instant) -> bool {
+        let served = &self.served;
+        let complete = |listing: &mut Listing| {
+            let old = served.get(listing.following.plan.name());
+            listing.following.can_supersede(old, listing.until <= now)
         };
-        let Some(turn) = self.turn.take_if(complete) else { return false };
-        let gone: Vec<String> = leaving.iter().cloned().collect();
-        tracing::info!(
-            resource = turn.following.plan.name(),
-            objects = turn.following.objects(),
-            "listed as the new configuration says, served from here on"
-        );
-        self.serve(turn.following, &gone);
-        if turn.failures > 0 {
-            // Whatever was in the way of this one may have been in the way of all.
+        let Some(listing) = self.listing.take_if(complete) else { return false };
+        let gone: Vec<String> = self.removed.iter().cloned().collect();
+        let (resource, objects) = (listing.following.plan.name(), listing.following.objects());
+        let unlisted = listing.following.unlisted();
+        if unlisted.is_empty() {
+            tracing::info!(resource, objects, "the new configuration is served");
+        } else {
+            tracing::warn!(
+                resource,
+                objects,
+                namespaces = ?unlisted,
+                "the new configuration is served, but for namespaces that cannot be listed: what was shown of them stays"
+            );
+        }
+        let works = !listing.following.is_unlisted();
+        self.serve(listing.following, &gone);
+        if listing.failures > 0 && works {
+            // The fault that delayed this kind may have affected all of them.
             self.queue.values_mut().for_each(|candidate| candidate.due = Instant::now());
         }
         true
     }
 
-    /// Ends the list that is under way if it cannot go on now, or does not end, and others wait.
-    fn give_way(&mut self, now: Instant) -> bool {
+    /// Requeues the kind being listed if it is in backoff or overdue and others are waiting.
+    fn requeue_listing(&mut self, now: Instant) -> bool {
         let others = self.queue.values().any(|candidate| candidate.due <= now);
-        let stuck = |turn: &mut Turn| others && (turn.following.is_waiting() || turn.until <= now);
-        let Some(turn) = self.turn.take_if(stuck) else { return false };
-        let overran = !turn.following.is_waiting();
-        let pause = FIRST_PAUSE.saturating_mul(1 << turn.failures.min(16)).min(LONGEST_PAUSE);
+        let stuck = |listing: &mut Listing| {
+            others && (listing.following.is_waiting() || listing.until <= now)
+        };
+        let Some(listing) = self.listing.take_if(stuck) else { return false };
+        let overran = !listing.following.is_waiting();
+        let pause = FIRST_RETRY_DELAY
+            .saturating_mul(1 << listing.failures.min(16))
+            .min(LONGEST_RETRY_DELAY);
+        let slot = self.next_retry.max(now);
+        self.next_retry = slot + SPACING;
         let candidate = Candidate {
-            plan: turn.following.plan.clone(),
-            failures: turn.failures + 1,
-            overruns: turn.overruns + u32::from(overran),
-            refused: turn.is_refused(),
-            due: now + pause + pause.mul_f64(fastrand::f64()),
+            plan: listing.following.plan.clone(),
+            failures: listing.failures + 1,
+            overruns: listing.overruns + u32::from(overran),
+            due: slot.max(now + pause + pause.mul_f64(fastrand::f64())),
         };
         let name = candidate.plan.name().to_owned();
         if candidate.failures == 1 {
@@ -294,9 +326,9 @@ impl Reconciler {
         true
     }
 
-    /// Begins to list the kind that has waited longest, if none is being listed.
-    fn begin_turn(&mut self, now: Instant) -> bool {
-        if self.turn.is_some() {
+    /// Starts to list the kind that has waited longest, if none is being listed.
+    fn start_listing(&mut self, now: Instant) -> bool {
+        if self.listing.is_some() {
             return false;
         }
         let due = self.queue.iter().filter(|(_, candidate)| candidate.due <= now);
@@ -306,62 +338,63 @@ impl Reconciler {
         };
         let name = name.clone();
         let Some(candidate) = self.queue.remove(&name) else { return false };
-        let Candidate { plan, failures, overruns, refused, .. } = candidate;
-        let following = Following::start(plan, &mut self.ground);
-        let until = now + PATIENCE.saturating_mul(1 << overruns.min(16));
-        self.turn = Some(Turn { following, failures, overruns, refused, until });
+        let Candidate { plan, failures, overruns, .. } = candidate;
+        let following = Following::start(plan, &mut self.context);
+        let until = now + LISTING_TIME.saturating_mul(1 << overruns.min(16));
+        self.listing = Some(Listing { following, failures, overruns, until });
         true
     }
 
-    /// Takes out what is no longer wanted.
-    fn let_go(&mut self) {
-        if self.leaving.is_empty() {
+    /// Drops the removed kinds, unless nothing would be left to serve.
+    fn drop_removed(&mut self) {
+        if self.removed.is_empty() {
             return;
         }
-        let mut stays = self.served.iter().filter(|(name, _)| !self.leaving.contains(*name));
+        let mut stays = self.served.iter().filter(|(name, _)| !self.removed.contains(*name));
         let something_stays = stays.any(|(_, following)| following.objects() > 0);
-        let turn = self.turn.iter().map(|turn| turn.following.plan.name());
+        let listing = self.listing.iter().map(|listing| listing.following.plan.name());
         let something_comes = self
             .queue
             .keys()
             .map(String::as_str)
-            .chain(turn)
+            .chain(listing)
             .any(|name| !self.served.contains_key(name));
         if something_stays || !something_comes {
-            let gone: Vec<String> = std::mem::take(&mut self.leaving).into_iter().collect();
+            let gone: Vec<String> = std::mem::take(&mut self.removed).into_iter().collect();
             self.catalog.exchange(None, &gone);
             gone.iter().for_each(|name| drop(self.served.remove(name)));
         }
     }
 
-    /// Tells how far things are.
+    /// Publishes the progress of the change and of all list/watches.
     fn publish(&mut self) {
-        let turn = self.turn.as_ref().map(|turn| &turn.following);
-        let unsettled = self.served.iter().filter(|(_, following)| !following.is_settled());
+        let listing = self.listing.as_ref().map(|listing| &listing.following);
+        let is_pending = |following: &Following| !following.is_settled() || following.is_outdated();
+        let unsettled = self.served.iter().filter(|(_, following)| is_pending(following));
         let pending: BTreeSet<&str> = unsettled
             .map(|(name, _)| name.as_str())
             .chain(self.queue.keys().map(String::as_str))
-            .chain(self.leaving.iter().map(String::as_str))
-            .chain(turn.map(|following| following.plan.name()))
+            .chain(self.removed.iter().map(String::as_str))
+            .chain(listing.map(|following| following.plan.name()))
             .collect();
-        let refused = self.turn.as_ref().is_none_or(Turn::is_refused)
-            && self.queue.values().all(|candidate| candidate.refused)
-            && self.leaving.is_empty()
+        let refused = self.listing.is_none()
+            && self.queue.is_empty()
+            && self.removed.is_empty()
             && self.served.values().all(Following::is_settled);
         self.ready |= self.number > 0 && self.served.values().all(Following::is_settled);
-        let situation = Situation {
+        let status = ReconcileStatus {
             number: self.number,
             pending: pending.into_iter().map(str::to_owned).collect(),
             refused,
             ready: self.ready,
         };
-        self.situation.send_if_modified(|published| {
-            let differs = *published != situation;
-            *published = situation;
+        self.status.send_if_modified(|published| {
+            let differs = *published != status;
+            *published = status;
             differs
         });
         let named = |name: &String| {
-            let candidate = turn.filter(|following| following.plan.name() == name);
+            let candidate = listing.filter(|following| following.plan.name() == name);
             self.served.get(name).into_iter().chain(candidate)
         };
         let statuses = self.order.iter().flat_map(named);
@@ -369,35 +402,44 @@ impl Reconciler {
         *self.statuses.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
     }
 
-    fn next_look(&self) -> Option<Instant> {
-        let turn = self.turn.as_ref();
+    /// Returns when to advance again if nothing changes before.
+    fn next_advance(&self, now: Instant) -> Option<Instant> {
+        let listing = self.listing.as_ref();
         let due = self.queue.values().map(|candidate| candidate.due).min();
-        let due = due.map(|due| match turn {
-            // One that goes on gives way when its time is over.
-            Some(turn) if !turn.following.is_waiting() => due.max(turn.until),
+        let due = due.map(|due| match listing {
+            // A kind being listed yields when its time is over.
+            Some(listing) if !listing.following.is_waiting() => due.max(listing.until),
             _ => due,
         });
-        let followings = self.served.values().chain(turn.map(|turn| &turn.following));
-        followings.filter_map(Following::next_restart).chain(due).min()
+        let followings = self.served.values().chain(listing.map(|listing| &listing.following));
+        let overdue = listing.map(|listing| listing.until).filter(|until| *until > now);
+        followings.filter_map(Following::next_restart).chain(due).chain(overdue).min()
     }
 
-    /// A list/watch has ended: it was aborted, or it has a fault.
+    /// Handles the end of a list/watch task: it was aborted or has panicked.
     fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
         let (id, reason) = match ended {
             Ok((id, ())) => (id, "it came to an end".to_owned()),
             Err(error) => (error.id(), error.to_string()),
         };
-        let Some(place) = self.ground.owners.remove(&id) else { return };
-        let turn = self.turn.as_mut().map(|turn| &mut turn.following);
-        let mut followings = self.served.values_mut().chain(turn);
-        // Those that are no longer there were aborted.
-        if let Some(following) = followings.find(|following| following.id == place.following) {
-            following.ended(place, &reason, &self.ground.metrics);
+        let Some(task_id) = self.context.task_ids.remove(&id) else { return };
+        let listing = self.listing.as_mut().map(|listing| &mut listing.following);
+        let mut followings = self.served.values_mut().chain(listing);
+        // Followings that no longer exist were aborted.
+        if let Some(following) = followings.find_map(|following| following.find(task_id.following))
+        {
+            following.ended(task_id, &reason, &self.context.metrics);
         }
     }
 }
 
-/// Completes at `instant`, never without one.
+/// Puts the stores of a kind into the catalog, in place of its old ones and of the kinds that are `gone`.
+fn show(catalog: &Catalog, following: &Following, gone: &[String]) {
+    let new = (Arc::clone(following.plan.schema()), following.show_stores());
+    catalog.exchange(Some(new), gone);
+}
+
+/// Completes at `instant`; never if it is `None`.
 async fn until(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,

@@ -1,68 +1,163 @@
-//! When to try again, as far as all list/watches of one server decide it together.
+//! The rate limit for retries of all list/watches of one server, and signals that end a backoff early.
 //!
-//! A server that is away costs one modest rate of attempts, however many list/watches there are; the
-//! first that succeeds tells all others, which then try at once instead of waiting for their own time.
-//! What a request was, and why it failed, is not known here.
+//! A token bucket limits the requests after failures and early ends of watches. It holds one token for each list/watch,
+//! so that all of them may reopen their watches at once after a disconnect, and is refilled at a low rate. During an outage of
+//! the server, a retry costs four tokens. The first watch that works again ends the backoff of the others.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as Queue, Notify};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::BackoffConfig;
+use super::journal::Journal;
 
-/// The longest time of our own where the server says when to come back.
+/// The longest backoff in addition to a `Retry-After` of the server.
 const OWN_WITH_ASKED: Duration = Duration::from_secs(1);
+/// The number of list/watches above which the rate grows in proportion.
+const SMALL: usize = 100;
+/// The maximum number of tokens that requests may take in advance.
+const DEBT: u32 = 8;
+/// The price of an attempt, in tokens, during an outage.
+const PROBE: u32 = 4;
+/// The time without a useful response after which the failure of all list/watches counts as an outage.
+const OUTAGE: Duration = Duration::from_secs(3);
 
-/// The attempts of all list/watches of one server.
+/// The signals that may end a wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Signals {
+    /// The end of an outage of the server.
+    pub(crate) recovery: bool,
+    /// A sign that the server may have other kinds.
+    pub(crate) change: bool,
+}
+
+/// The end of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// The backoff is over.
+    No,
+    /// An outage of the server is over.
+    Recovery,
+    /// The server may have other kinds.
+    Change,
+}
+
+/// The retries of all list/watches of one server.
 #[derive(Debug)]
 pub(crate) struct Retries {
     spacing: Duration,
     spread: Duration,
-    /// The earliest time of the next attempt after a failure.
-    next: Mutex<Instant>,
-    back: Notify,
+    journal: Arc<Journal>,
+    /// The time of the last useful response.
+    answered: Mutex<Instant>,
+    /// The time from which tokens are available again. If it is in the past, tokens have accumulated since.
+    paid: Mutex<Instant>,
+    /// The queue for tokens, in order of arrival.
+    queue: Queue<()>,
+    /// Notified when an outage is over.
+    recovery: Notify,
+    /// Notified when the server may have other kinds.
+    change: Notify,
 }
 
 impl Retries {
-    /// No attempt so far.
-    pub(crate) fn new(config: &BackoffConfig) -> Self {
-        let (spacing, spread) = (config.spacing, config.spread);
-        Self { spacing, spread, next: Mutex::new(Instant::now()), back: Notify::new() }
+    /// Creates a full bucket for the list/watches that are registered in a journal.
+    pub(crate) fn new(config: &BackoffConfig, journal: &Arc<Journal>) -> Self {
+        Self {
+            spacing: config.spacing,
+            spread: config.spread,
+            journal: Arc::clone(journal),
+            answered: Mutex::new(Instant::now()),
+            paid: Mutex::new(Instant::now()),
+            queue: Queue::new(()),
+            recovery: Notify::new(),
+            change: Notify::new(),
+        }
     }
 
-    /// A list/watch that failed before has succeeded: whoever waits need not wait any longer.
-    pub(crate) fn succeeded(&self) {
-        self.back.notify_waiters();
+    /// Records a useful response: there is no outage.
+    pub(crate) fn answered(&self) {
+        *lock(&self.answered) = Instant::now();
     }
 
-    /// Waits before the next attempt: for as long as the server has `asked` for, in any case; else for
-    /// `own`, or until another has succeeded. Then for a turn among the others, unless `alone`.
-    pub(crate) async fn wait(&self, own: Duration, asked: Option<Duration>, alone: bool) {
+    /// Records a watch that works again. If every list/watch has failed until now, this signals the end of the outage to
+    /// those in backoff.
+    pub(crate) fn works(&self) {
+        if self.journal.is_all_failing() {
+            self.recovery.notify_waiters();
+        }
+    }
+
+    fn is_outage(&self) -> bool {
+        lock(&self.answered).elapsed() >= OUTAGE && self.journal.is_all_failing()
+    }
+
+    /// Signals that the server may have other kinds.
+    pub(crate) fn changed(&self) {
+        self.change.notify_waiters();
+    }
+
+    /// Waits before a retry: for all of `asked` (`Retry-After`), and until `own` has passed or a signal arrives. If `own`
+    /// passed without a signal, it also waits for a token if `token` is set.
+    pub(crate) async fn wait(
+        &self,
+        own: Duration,
+        asked: Option<Duration>,
+        signals: Signals,
+        token: bool,
+    ) -> Woken {
         let mut due = Instant::now() + own;
         if let Some(asked) = asked {
             due = Instant::now() + own.min(OWN_WITH_ASKED);
             sleep(asked).await;
         }
-        tokio::select! {
-            () = self.back.notified() => sleep(self.spread.mul_f64(fastrand::f64())).await,
+        let woken = tokio::select! {
+            () = self.recovery.notified(), if signals.recovery => Woken::Recovery,
+            () = self.change.notified(), if signals.change => Woken::Change,
             () = async {
                 sleep_until(due).await;
-                if !alone {
-                    sleep_until(self.turn()).await;
+                if token {
+                    self.take().await;
                 }
-            } => {}
-        }
+            } => return Woken::No,
+        };
+        sleep(self.spread.mul_f64(fastrand::f64())).await;
+        woken
     }
 
-    /// The time of the next attempt that nobody has taken.
-    fn turn(&self) -> Instant {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = (*next).max(Instant::now());
-        *next = turn + self.spacing;
-        turn
+    /// Waits for a token and takes it, first come, first served.
+    pub(crate) async fn take(&self) {
+        let _first = self.queue.lock().await;
+        loop {
+            let paid = *lock(&self.paid);
+            if paid <= Instant::now() {
+                break;
+            }
+            sleep_until(paid).await;
+        }
+        self.pay(if self.is_outage() { PROBE } else { 1 });
     }
+
+    /// Takes a token for a request that does not wait.
+    pub(crate) fn spend(&self) {
+        self.pay(1);
+    }
+
+    /// Takes tokens from the bucket, down to a debt of [`DEBT`].
+    fn pay(&self, tokens: u32) {
+        let members = self.journal.members();
+        let interval = self.spacing.mul_f64(SMALL as f64 / members.max(SMALL) as f64);
+        let now = Instant::now();
+        let mut paid = lock(&self.paid);
+        let full = now.checked_sub(interval.mul_f64(members as f64)).unwrap_or(now);
+        *paid = ((*paid).max(full) + interval * tokens).min(now + interval * DEBT);
+    }
+}
+
+fn lock(instant: &Mutex<Instant>) -> MutexGuard<'_, Instant> {
+    instant.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -70,40 +165,82 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
+    use super::super::journal::Member;
     use super::*;
+    use crate::telemetry::kube::Reason;
 
     const HOUR: Duration = Duration::from_secs(3600);
+    const ALL: Signals = Signals { recovery: true, change: true };
 
-    fn retries(spread: Duration) -> Retries {
-        Retries::new(&BackoffConfig { spread, ..BackoffConfig::default() })
+    /// Creates the bucket of `count` list/watches.
+    fn retries(count: usize) -> (Retries, Vec<Member>) {
+        let journal = Arc::default();
+        let config = BackoffConfig { spread: Duration::ZERO, ..BackoffConfig::default() };
+        let members = (0..count).map(|_| Journal::register(&journal, "pods".into())).collect();
+        (Retries::new(&config, &journal), members)
     }
 
-    #[tokio::test]
-    async fn many_that_wait_make_one_rate_of_attempts() {
-        let retries = retries(Duration::ZERO);
-        let first = retries.turn();
-        let last = (0..39).map(|_| retries.turn()).last().expect("turns");
-        assert_eq!(last - first, 39 * Duration::from_millis(200));
+    /// Returns the time that this number of attempts takes.
+    async fn takes(retries: &Retries, attempts: u32) -> Duration {
+        let start = Instant::now();
+        for _ in 0..attempts {
+            retries.take().await;
+        }
+        start.elapsed()
     }
 
-    #[tokio::test]
-    async fn one_success_ends_all_waits_but_those_the_server_asked_for() {
-        let retries = retries(Duration::ZERO);
-        let mut free = pin!(retries.wait(HOUR, None, false));
-        let mut asked = pin!(retries.wait(Duration::ZERO, Some(HOUR), false));
+    #[tokio::test(start_paused = true)]
+    async fn all_retry_at_once_and_then_at_a_low_rate() {
+        let (few, members) = retries(9);
+        tokio::time::advance(HOUR).await;
+        assert_eq!(takes(&few, 9).await, Duration::ZERO);
+        let rate = 1000.0 / takes(&few, 1000).await.as_secs_f64();
+        assert!((2.4..2.6).contains(&rate), "{rate}/s");
+        members.iter().for_each(|member| member.failed(Reason::Broken, "refused"));
+        let rate = 1000.0 / takes(&few, 1000).await.as_secs_f64();
+        assert!((0.6..0.65).contains(&rate), "{rate}/s");
+        let (many, _members) = retries(4000);
+        takes(&many, 4000).await;
+        let rate = 1000.0 / takes(&many, 1000).await.as_secs_f64();
+        assert!((98.0..102.0).contains(&rate), "{rate}/s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn debt_of_requests_without_wait_is_limited() {
+        let (retries, _members) = retries(9);
+        (0..1000).for_each(|_| retries.spend());
+        let wait = takes(&retries, 1).await;
+        assert!(wait > Duration::from_secs(3) && wait < Duration::from_secs(4), "{wait:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn signal_ends_the_backoff_of_its_listeners() {
+        let (retries, members) = retries(2);
+        let none = Signals::default();
+        let mut deaf = pin!(retries.wait(HOUR, None, none, true));
+        let mut free = pin!(retries.wait(HOUR, None, ALL, true));
+        let mut asked = pin!(retries.wait(Duration::ZERO, Some(HOUR), ALL, true));
+        let change = Signals { change: true, ..none };
+        let mut absent = pin!(retries.wait(HOUR, None, change, false));
         let mut context = Context::from_waker(Waker::noop());
+        assert!(deaf.as_mut().poll(&mut context).is_pending());
         assert!(free.as_mut().poll(&mut context).is_pending());
         assert!(asked.as_mut().poll(&mut context).is_pending());
-        retries.succeeded();
-        free.await;
+        assert!(absent.as_mut().poll(&mut context).is_pending());
+        // Only one of two fails: this is no outage.
+        members[0].failed(Reason::Broken, "refused");
+        retries.works();
+        assert!(free.as_mut().poll(&mut context).is_pending());
+        // Both watches fail, while lists still succeed: a successful list does not end the outage.
+        members[1].failed(Reason::ServerError, "the watch");
+        retries.answered();
+        assert!(free.as_mut().poll(&mut context).is_pending());
+        retries.works();
+        assert_eq!(free.await, Woken::Recovery);
+        assert!(absent.as_mut().poll(&mut context).is_pending());
+        retries.changed();
+        assert_eq!(absent.await, Woken::Change);
+        assert!(deaf.as_mut().poll(&mut context).is_pending());
         assert!(asked.as_mut().poll(&mut context).is_pending());
-    }
-
-    #[tokio::test]
-    async fn who_waits_alone_takes_no_turn() {
-        let retries = retries(Duration::ZERO);
-        let before = retries.turn();
-        retries.wait(Duration::ZERO, None, true).await;
-        assert_eq!(retries.turn() - before, Duration::from_millis(200));
     }
 }

@@ -1,44 +1,64 @@
-//! Whether a server has been set back: restored from a backup, it counts versions from an older one on.
+//! Detection of servers that were restored from a backup, whose resource versions go back.
 //!
-//! A watch from a version that such a server has not reached yet is silent until it has, and tells nothing of what was lost or came to be
-//! in between. So after a time in which this may have happened, the server's present version is
-//! compared with those that were seen. Versions of built-in kinds are of one row (one etcd); of other kinds that is not known.
+//! If a watch resumes from a version that such a server has not reached yet, the server sends neither an error nor the
+//! changes in between. So after an interruption, the server's current resourceVersion is compared with those seen before.
+//! The versions of built-in kinds are assumed to come from one etcd and are compared with each other; those of other kinds
+//! only with themselves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The versions of all list/watches of one server.
+use tokio::sync::watch;
+
+/// The resourceVersions seen by all list/watches of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
-    /// The newest of a built-in kind.
+    /// The newest version of any built-in kind.
     newest: AtomicU64,
-    /// How often the server was set back.
-    setbacks: AtomicU64,
+    /// The number of times that the server was set back.
+    setbacks: watch::Sender<u64>,
 }
 
 impl Versions {
-    /// Something of a built-in kind came with this version.
+    /// Records the version of an object or bookmark of a built-in kind.
     pub(crate) fn saw(&self, version: &str) {
         if let Ok(version) = version.parse() {
             self.newest.fetch_max(version, Ordering::Relaxed);
         }
     }
 
-    /// How often the server was set back so far: what is known from before is not to be relied on.
+    /// Returns the number of times that the server was set back. Data from before the last time is unreliable.
     pub(crate) fn setbacks(&self) -> u64 {
-        self.setbacks.load(Ordering::Relaxed)
+        *self.setbacks.borrow()
     }
 
-    /// Whether a server at the version `found` is behind what is known of a kind, or of all built-in ones. Versions that are no numbers
-    /// cannot be compared.
-    pub(crate) fn is_behind(&self, found: &str, known: &str, built_in: bool) -> bool {
+    /// Completes when the number of setbacks differs from `known`.
+    pub(crate) fn set_back_since(&self, known: u64) -> impl Future<Output = ()> + use<> {
+        let mut setbacks = self.setbacks.subscribe();
+        async move {
+            if setbacks.wait_for(|count| *count != known).await.is_err() {
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// Returns the newest version of any built-in kind so far.
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a server that answered with the version `found` is behind, and records a setback of built-in kinds.
+    ///
+    /// `known` is the version of the kind and `newest` that of all built-in kinds, both from before the request: events
+    /// received during the request may be newer than its answer. Versions that are not numbers are never behind.
+    pub(crate) fn is_behind(&self, found: &str, known: &str, newest: u64, built_in: bool) -> bool {
         let (Ok(found), Ok(known)) = (found.parse::<u64>(), known.parse::<u64>()) else {
             return false;
         };
         if found < known && built_in {
             self.newest.store(found, Ordering::Relaxed);
-            self.setbacks.fetch_add(1, Ordering::Relaxed);
+            self.setbacks.send_modify(|count| *count += 1);
         }
-        found < known || built_in && found < self.newest.load(Ordering::Relaxed)
+        found < known || built_in && found < newest
     }
 }
 
@@ -47,21 +67,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_behind_any_built_in_kind_is_behind() {
+    fn version_behind_any_built_in_kind_is_behind() {
         let versions = Versions::default();
         versions.saw("480");
         versions.saw("400");
-        assert!(!versions.is_behind("480", "310", true));
-        assert!(versions.is_behind("320", "310", true));
-        assert!(!versions.is_behind("320", "310", false));
-        assert!(!versions.is_behind("abc", "310", true) && !versions.is_behind("1", "", true));
+        let newest = versions.newest();
+        assert!(!versions.is_behind("480", "310", newest, true));
+        assert!(versions.is_behind("320", "310", newest, true));
+        assert!(!versions.is_behind("320", "310", newest, false));
+        assert!(!versions.is_behind("abc", "310", newest, true));
+        assert!(!versions.is_behind("1", "", newest, true));
+        // Events received after the request may be newer than its answer.
+        versions.saw("500");
+        assert!(!versions.is_behind("480", "310", newest, true));
         assert_eq!(versions.setbacks(), 0);
-        // A custom kind may have another store.
-        assert!(versions.is_behind("320", "321", false));
+        // A custom resource may be in another etcd.
+        assert!(versions.is_behind("320", "321", newest, false));
         assert_eq!(versions.setbacks(), 0);
-        assert!(versions.is_behind("320", "470", true));
+        assert!(versions.is_behind("320", "470", newest, true));
         assert_eq!(versions.setbacks(), 1);
-        // From here on it counts from there.
-        assert!(!versions.is_behind("321", "310", true));
+        // Later versions are compared with the version after the setback.
+        assert!(!versions.is_behind("321", "310", versions.newest(), true));
     }
 }

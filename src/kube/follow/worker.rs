@@ -1,11 +1,10 @@
-//! The thread of the Kubernetes side, and how often it wakes up.
+//! The thread of the Kubernetes pipeline, and the batching of its wake-ups.
 //!
-//! All list/watches run on one thread with an event loop of its own. While they follow changes, what
-//! the loop costs is being woken for each packet, not what is in it. So when wake-ups come close upon
-//! one another, the thread sleeps for a moment without looking at its sockets, and finds all that has
-//! come in the meantime with one wake-up; what is shown is behind by that moment. It sleeps for longer
-//! when nothing came that is shown: before watches end together, servers send each its bookmark, one by
-//! one. While something is being listed it never sleeps, and a quiet cluster is followed at once.
+//! All list/watches run on one thread with a single-threaded runtime. Its main cost while watching is one wake-up per
+//! packet. So when wake-ups are frequent, the thread sleeps for a short time without polling its sockets and then
+//! handles everything received in the meantime at once; the data is delayed by that time. It sleeps longer if only bookmarks
+//! were received: before watches end together, the server sends a bookmark to each, one by one. It never sleeps while
+//! something is being listed, and rare events are handled at once.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,156 +15,158 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot};
 
-/// With more bytes than this since the last wake-up there is no need to let more gather.
-const ENOUGH: usize = 64 * 1024;
+/// With more bytes than this since the last wake-up, the thread does not sleep.
+const MAX_BATCH_BYTES: usize = 64 * 1024;
 
-/// How many times as long to sleep when nothing came that is shown.
-const LULL: u32 = 6;
+/// The factor by which the thread sleeps longer if no object has changed since the last wake-up.
+const IDLE_FACTOR: u32 = 6;
 
-/// Decides how often the thread wakes up, and when it ends.
+/// Controls the batching of wake-ups and the end of the thread.
 #[derive(Debug)]
-pub(crate) struct Pace {
-    /// How long to let events gather.
+pub(crate) struct WakeupBatcher {
+    /// The time for which events are batched.
     gather: Duration,
     start: Instant,
-    /// When the thread last had nothing to do, in microseconds since `start`.
+    /// When the thread was last idle, in microseconds since `start`.
     idle: AtomicU64,
-    /// Bytes received since then, and whether objects were among them.
+    /// The number of bytes received since then.
     received: AtomicUsize,
-    news: AtomicBool,
-    /// How many list/watches cannot wait.
-    hurried: AtomicUsize,
-    /// What ends a rest.
-    call: Mutex<Call>,
-    called: Condvar,
-    /// Tells the event loop that it is time to end.
+    /// An object has changed since then.
+    has_changes: AtomicBool,
+    /// The number of list/watches that must not be delayed.
+    unbatched: AtomicUsize,
+    /// The reason to end the current or next sleep.
+    wakeup: Mutex<Wakeup>,
+    woken: Condvar,
+    /// Tells the runtime to end.
     end: Notify,
 }
 
-/// What was said to the thread from outside; it cannot wait until a rest is over.
+/// The reason to end a sleep, set by another thread.
 #[derive(Debug, Default, PartialEq)]
-enum Call {
+enum Wakeup {
     #[default]
     None,
-    /// An order is waiting in the event loop.
-    Order,
-    /// It is time to end.
+    /// A task of the runtime was woken.
+    TaskWoken,
+    /// The thread has to end.
     End,
 }
 
-impl Pace {
-    /// Lets events gather for so long; zero for never.
+impl WakeupBatcher {
+    /// Creates a batcher that delays events by up to `gather`; zero disables batching.
     pub(crate) fn new(gather: Duration) -> Self {
         Self {
             gather,
             start: Instant::now(),
             idle: AtomicU64::default(),
             received: AtomicUsize::default(),
-            news: AtomicBool::default(),
-            hurried: AtomicUsize::default(),
-            call: Mutex::default(),
-            called: Condvar::new(),
+            has_changes: AtomicBool::default(),
+            unbatched: AtomicUsize::default(),
+            wakeup: Mutex::default(),
+            woken: Condvar::new(),
             end: Notify::new(),
         }
     }
 
-    /// Notes that so many bytes were received.
+    /// Counts received bytes.
     pub(crate) fn received(&self, bytes: usize) {
         self.received.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that an object has come or gone.
+    /// Notes that an object was added, modified or deleted.
     pub(super) fn changed(&self) {
-        self.news.store(true, Ordering::Relaxed);
+        self.has_changes.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps the thread awake as long as the result lives.
-    pub(crate) fn hurry(self: &Arc<Self>) -> Hurry {
-        self.hurried.fetch_add(1, Ordering::Relaxed);
-        Hurry(Arc::clone(self))
+    /// Disables batching until the result is dropped.
+    pub(crate) fn no_batching(self: &Arc<Self>) -> NoBatching {
+        self.unbatched.fetch_add(1, Ordering::Relaxed);
+        NoBatching(Arc::clone(self))
     }
 
-    /// Lets events gather, now that there is nothing to do.
-    fn rest(&self) {
+    /// Sleeps to batch events; called when the runtime is idle.
+    fn sleep_to_batch(&self) {
         let duration = self.duration();
         if !duration.is_zero() {
-            let call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
-            let rested = self.called.wait_timeout_while(call, duration, |call| *call == Call::None);
-            let (mut call, _) = rested.unwrap_or_else(PoisonError::into_inner);
-            if *call == Call::Order {
-                *call = Call::None;
+            let wakeup = self.wakeup.lock().unwrap_or_else(PoisonError::into_inner);
+            let rested =
+                self.woken.wait_timeout_while(wakeup, duration, |wakeup| *wakeup == Wakeup::None);
+            let (mut wakeup, _) = rested.unwrap_or_else(PoisonError::into_inner);
+            if *wakeup == Wakeup::TaskWoken {
+                *wakeup = Wakeup::None;
             }
         }
     }
 
-    /// Ends a rest, or keeps the thread from the next one: a task of it was woken from another thread.
+    /// Ends the current sleep or prevents the next one, because another thread has woken a task.
     pub(crate) fn rouse(&self) {
-        let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
-        if *call == Call::None {
-            *call = Call::Order;
-            self.called.notify_all();
+        let mut wakeup = self.wakeup.lock().unwrap_or_else(PoisonError::into_inner);
+        if *wakeup == Wakeup::None {
+            *wakeup = Wakeup::TaskWoken;
+            self.woken.notify_all();
         }
     }
 
-    /// Ends a rest, and the thread.
+    /// Ends the current sleep and the thread.
     fn finish(&self) {
-        *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Call::End;
-        self.called.notify_all();
+        *self.wakeup.lock().unwrap_or_else(PoisonError::into_inner) = Wakeup::End;
+        self.woken.notify_all();
         self.end.notify_one();
     }
 
-    /// How long to rest now.
+    /// Returns the time to sleep now.
     fn duration(&self) -> Duration {
         let now = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
         let since = Duration::from_micros(now - self.idle.swap(now, Ordering::Relaxed).min(now));
-        let enough = self.received.swap(0, Ordering::Relaxed) > ENOUGH;
-        let hurried = self.hurried.load(Ordering::Relaxed) > 0;
-        let news = self.news.swap(false, Ordering::Relaxed);
-        let rest = if news { self.gather } else { self.gather * LULL };
-        if hurried || enough || since >= 2 * rest { Duration::ZERO } else { rest }
+        let enough = self.received.swap(0, Ordering::Relaxed) > MAX_BATCH_BYTES;
+        let unbatched = self.unbatched.load(Ordering::Relaxed) > 0;
+        let has_changes = self.has_changes.swap(false, Ordering::Relaxed);
+        let sleep = if has_changes { self.gather } else { self.gather * IDLE_FACTOR };
+        if unbatched || enough || since >= 2 * sleep { Duration::ZERO } else { sleep }
     }
 }
 
-/// Something that cannot wait.
+/// A guard that disables batching while it exists.
 #[derive(Debug)]
-pub(crate) struct Hurry(Arc<Pace>);
+pub(crate) struct NoBatching(Arc<WakeupBatcher>);
 
-impl Drop for Hurry {
+impl Drop for NoBatching {
     fn drop(&mut self) {
-        self.0.hurried.fetch_sub(1, Ordering::Relaxed);
+        self.0.unbatched.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A thread with its task and those that it spawns. Dropping it tells the thread to end them.
+/// A handle to the thread and its tasks. Dropping it tells the thread to end.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pace: Arc<Pace>,
+    batcher: Arc<WakeupBatcher>,
     stopped: oneshot::Receiver<()>,
 }
 
 impl Worker {
-    /// Ends a rest of the thread, for a task that was woken from outside.
+    /// Ends the current sleep of the thread, for a task that was woken by another thread.
     pub(crate) fn rouse(&self) {
-        self.pace.rouse();
+        self.batcher.rouse();
     }
 
-    /// Runs `task` on a thread of its own until the worker is stopped or dropped.
+    /// Runs `task` on a new thread until the worker is stopped or dropped.
     ///
     /// # Errors
-    /// The system has no thread or no event loop to give.
-    pub(crate) fn start<F>(task: F, pace: Arc<Pace>) -> io::Result<Self>
+    /// The thread or its runtime cannot be created.
+    pub(crate) fn start<F>(task: F, batcher: Arc<WakeupBatcher>) -> io::Result<Self>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let resting = Arc::clone(&pace);
+        let resting = Arc::clone(&batcher);
         let runtime = Builder::new_current_thread()
             .enable_all()
-            .on_thread_park(move || resting.rest())
+            .on_thread_park(move || resting.sleep_to_batch())
             .build()?;
         let (ended, stopped) = oneshot::channel();
-        let ending = Arc::clone(&pace);
+        let ending = Arc::clone(&batcher);
         thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
-            // Not in the loop's own future: that is woken after a rest only.
+            // Spawned, because a wake-up of `block_on`'s own future is handled only after `on_thread_park`.
             let task = runtime.spawn(task);
             runtime.block_on(async {
                 tokio::select! {
@@ -177,22 +178,22 @@ impl Worker {
                     }
                 }
             });
-            // With its tasks, which give up their connections.
+            // Drops the tasks, which close their connections.
             drop(runtime);
-            // Nobody waits for it when the worker was dropped.
+            // The receiver is gone if the worker was dropped.
             let _ = ended.send(());
         })?;
-        Ok(Self { pace, stopped })
+        Ok(Self { batcher, stopped })
     }
 
-    /// Runs `task` on the event loop of the caller, which never rests.
+    /// Runs `task` on the caller's runtime, without batching.
     #[cfg(any(test, fuzzing))]
-    pub(crate) fn here<F>(task: F, pace: Arc<Pace>) -> Self
+    pub(crate) fn here<F>(task: F, batcher: Arc<WakeupBatcher>) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let (ended, stopped) = oneshot::channel();
-        let ending = Arc::clone(&pace);
+        let ending = Arc::clone(&batcher);
         tokio::spawn(async move {
             tokio::select! {
                 () = ending.end.notified() => {}
@@ -200,20 +201,20 @@ impl Worker {
             }
             let _ = ended.send(());
         });
-        Self { pace, stopped }
+        Self { batcher, stopped }
     }
 
-    /// Ends the tasks and waits for it.
+    /// Ends the tasks and waits until the thread has dropped them.
     pub(crate) async fn stop(mut self) {
-        self.pace.finish();
-        // An error says that the thread has ended without a message, which is an end too.
+        self.batcher.finish();
+        // An error means that the thread has already ended.
         let _ = (&mut self.stopped).await;
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.pace.finish();
+        self.batcher.finish();
     }
 }
 
@@ -222,28 +223,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rests_only_when_woken_often_and_nothing_presses() {
+    fn sleeps_only_after_frequent_wakeups_without_urgent_work() {
         let gather = Duration::from_secs(3600);
-        let pace = Arc::new(Pace::new(gather));
-        let duration = |pace: &Pace| {
-            pace.changed();
-            pace.duration()
+        let batcher = Arc::new(WakeupBatcher::new(gather));
+        let duration = |batcher: &WakeupBatcher| {
+            batcher.changed();
+            batcher.duration()
         };
-        assert_eq!(duration(&pace), gather);
-        assert_eq!(pace.duration(), LULL * gather);
-        pace.changed();
-        pace.received(ENOUGH);
-        assert_eq!(pace.duration(), gather);
-        pace.received(ENOUGH + 1);
-        assert_eq!(duration(&pace), Duration::ZERO);
-        assert_eq!(duration(&pace), gather);
-        let (one, two) = (pace.hurry(), pace.hurry());
+        assert_eq!(duration(&batcher), gather);
+        assert_eq!(batcher.duration(), IDLE_FACTOR * gather);
+        batcher.changed();
+        batcher.received(MAX_BATCH_BYTES);
+        assert_eq!(batcher.duration(), gather);
+        batcher.received(MAX_BATCH_BYTES + 1);
+        assert_eq!(duration(&batcher), Duration::ZERO);
+        assert_eq!(duration(&batcher), gather);
+        let (one, two) = (batcher.no_batching(), batcher.no_batching());
         drop(one);
-        assert_eq!(duration(&pace), Duration::ZERO);
+        assert_eq!(duration(&batcher), Duration::ZERO);
         drop(two);
-        assert_eq!(duration(&pace), gather);
-        assert_eq!(Pace::new(Duration::ZERO).duration(), Duration::ZERO);
-        let seldom = Pace::new(Duration::from_nanos(100));
+        assert_eq!(duration(&batcher), gather);
+        assert_eq!(WakeupBatcher::new(Duration::ZERO).duration(), Duration::ZERO);
+        let seldom = WakeupBatcher::new(Duration::from_nanos(100));
         while seldom.start.elapsed() < Duration::from_micros(2) {}
         assert_eq!(seldom.duration(), Duration::ZERO);
     }
@@ -258,9 +259,9 @@ mod tests {
                 std::future::pending::<()>().await;
                 drop(alive);
             };
-            // Without anything to do it rests, for longer than a test may take.
-            let pace = Arc::new(Pace::new(Duration::from_secs(3600)));
-            let worker = Worker::start(task, pace).expect("a thread");
+            // While idle it sleeps, for longer than the test may take.
+            let batcher = Arc::new(WakeupBatcher::new(Duration::from_secs(3600)));
+            let worker = Worker::start(task, batcher).expect("a thread");
             assert_eq!(begun.await.expect("it runs").as_deref(), Some("kubernetes"));
             if stop {
                 worker.stop().await;

@@ -1,38 +1,37 @@
-//! The window over a response body: the chunk at hand, and what is left over from the ones before.
+//! The window over a response body: the current chunk and the unread rest of earlier ones.
 
 use bytes::Bytes;
 
 use crate::resources::Column;
 
-/// Takes the chunks of a body of one kind in one encoding.
-pub trait Body: Default {
+/// A reader of response bodies of one kind in one encoding.
+pub trait BodyReader: Default {
     /// Adds the next chunk of the body.
     fn feed(&mut self, chunk: Bytes);
 
-    /// The same, which also takes tables, where the encoding has them, and makes objects of their rows with what this
-    /// column shows.
+    /// Accepts tables as well, if the encoding has them, and converts their rows into objects with this column.
     #[must_use]
-    fn or_table(self, _column: Column) -> Self {
+    fn with_table(self, _column: Column) -> Self {
         self
     }
 }
 
-/// A carry larger than this is given back once it has been read.
-const KEEP: usize = 256 * 1024;
+/// The largest capacity of the carry to keep once it has been read.
+const MAX_KEPT_CAPACITY: usize = 256 * 1024;
 
-/// The unread bytes of a body, of which any prefix can be had as one slice.
+/// The unread bytes of a body. Any prefix is available as one slice.
 ///
-/// What lies within one chunk is read where it lies. What crosses into the next chunk is copied to the
-/// carry, once, so that at most one unit of framing and one chunk are in memory.
+/// Bytes within one chunk are read in place. Bytes that continue in the next chunk are copied to the carry once, so at
+/// most one unit of framing and one chunk are in memory.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     carry: Vec<u8>,
-    /// Bytes of `carry` that have been taken.
+    /// The number of bytes of `carry` that have been taken.
     taken: usize,
     chunk: Bytes,
-    /// Bytes of `chunk` that have been taken or moved to `carry`.
+    /// The number of bytes of `chunk` that have been taken or moved to `carry`.
     at: usize,
-    /// Bytes of the body taken so far: the place in error messages.
+    /// The number of bytes taken so far, for error messages.
     offset: u64,
 }
 
@@ -51,18 +50,17 @@ impl Buffer {
         self.at = 0;
     }
 
-    /// Bytes of the body that were taken so far.
+    /// Returns the number of bytes of the body taken so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Unread bytes.
+    /// Returns the number of unread bytes.
     pub(super) fn len(&self) -> usize {
         self.carried() + self.chunk.len() - self.at
     }
 
-    /// Makes the first `want` unread bytes, or all if there are fewer, one slice, and returns the slice
-    /// that they begin.
+    /// Returns unread bytes as one slice, at least `want` of them if that many have arrived.
     pub(super) fn peek(&mut self, want: usize) -> &[u8] {
         self.reclaim();
         if self.carry.is_empty() {
@@ -82,15 +80,15 @@ impl Buffer {
         &self.carry[self.taken..]
     }
 
-    /// The unread bytes after the first `skip`, as far as they lie in one slice; moves nothing.
-    pub(super) fn beyond(&self, skip: usize) -> &[u8] {
+    /// Returns the unread bytes after the first `skip` that are contiguous in memory, without moving any.
+    pub(super) fn unread_after(&self, skip: usize) -> &[u8] {
         match skip.checked_sub(self.carried()) {
             None => &self.carry[self.taken + skip..],
             Some(skip) => self.chunk.get(self.at + skip..).unwrap_or_default(),
         }
     }
 
-    /// Takes the first `count` bytes of what [`Buffer::peek`] returns.
+    /// Takes the first `count` unread bytes, or all if there are fewer.
     pub(super) fn take(&mut self, count: usize) -> &[u8] {
         let available = self.peek(count).len();
         let count = count.min(available);
@@ -104,7 +102,7 @@ impl Buffer {
         }
     }
 
-    /// Drops up to `count` unread bytes; tells how many.
+    /// Drops up to `count` unread bytes and returns how many.
     pub(super) fn discard(&mut self, count: u64) -> u64 {
         let count = count.min(self.len() as u64);
         let from_carry = count.min(self.carried() as u64);
@@ -118,12 +116,12 @@ impl Buffer {
         self.carry.len() - self.taken
     }
 
-    /// Empties a carry that has been read to its end.
+    /// Clears the carry once all of it has been read.
     fn reclaim(&mut self) {
         if self.taken == self.carry.len() && self.taken > 0 {
             self.taken = 0;
             self.carry.clear();
-            if self.carry.capacity() > KEEP {
+            if self.carry.capacity() > MAX_KEPT_CAPACITY {
                 self.carry = Vec::new();
             }
         }
@@ -139,12 +137,12 @@ mod tests {
         let mut buffer = Buffer::default();
         buffer.feed(Bytes::from_static(b"abcdef"));
         assert_eq!(buffer.take(2), b"ab");
-        assert_eq!(buffer.beyond(1), b"def");
+        assert_eq!(buffer.unread_after(1), b"def");
         buffer.feed(Bytes::from_static(b"ghi"));
         assert_eq!(buffer.len(), 7);
-        assert_eq!(buffer.beyond(1), b"def");
-        assert_eq!(buffer.beyond(5), b"hi");
-        assert_eq!(buffer.beyond(7), b"");
+        assert_eq!(buffer.unread_after(1), b"def");
+        assert_eq!(buffer.unread_after(5), b"hi");
+        assert_eq!(buffer.unread_after(7), b"");
         assert_eq!(buffer.peek(1), b"cdef");
         assert_eq!(buffer.take(5), b"cdefg");
         buffer.feed(Bytes::from_static(b"j"));

@@ -1,77 +1,69 @@
-//! Framing of JSON lists and watches, without parsing what is framed.
+//! Framing of JSON lists and watches without parsing the items.
 //!
-//! A scanner that tracks strings and nesting finds where a value ends; its state survives the end of a
-//! chunk, so that each byte is looked at once however the body is cut. What it frames is checked when it
-//! is decoded.
+//! A scanner tracks strings and nesting to find the end of each value. Its state survives the end of a chunk, so each
+//! byte is scanned once, however the body is split. Items are validated when they are decoded.
 
 use bytes::Bytes;
 
-use super::buffer::{Body, Buffer};
-use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
-use super::scan::{Scan, members};
-use super::table::Table;
+use super::buffer::{BodyReader, Buffer};
+use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, TypeMeta, WireError};
+use super::scan::{ValueScanner, for_each_member};
+use super::table::TableConverter;
 use crate::resources::{Column, ObjectBytes};
-use crate::wire::view::{Str, decode, view};
-
-view! {
-    /// What any answer says about itself.
-    pub struct Typed<'a> {
-        kind: Str<'a> = 1 "kind",
-    }
-}
+use crate::wire::view::decode;
 
 /// A member of the list object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
     Metadata,
     Items,
-    /// What the columns of a table are.
+    /// The column definitions of a table.
     Columns,
-    /// A text that tells what the body is.
-    Text(Text),
+    /// A string that identifies the response.
+    Text(TextMember),
     /// The HTTP status in a `Status`.
     Code,
     Other,
 }
 
-/// Which text it is.
+/// The string members that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Text {
+enum TextMember {
     Kind,
     Message,
     Reason,
 }
 
-/// What comes next in a list.
+/// The next token expected in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum ListState {
     Object,
     FirstKey,
     Key,
     Colon(Member),
     Value(Member),
-    /// Within a value that nobody reads.
-    Skipped,
+    /// Inside a value to skip.
+    SkippedValue,
     FirstItem,
     Item,
     AfterItem,
     AfterValue,
-    Nothing,
+    End,
 }
 
-/// Reads a list response as it arrives; the members of the list may come in any order.
+/// Reads a list response as it arrives. The members of the list may be in any order.
 #[derive(Debug)]
 pub struct JsonList {
     buffer: Buffer,
-    next: Next,
-    scan: Scan,
+    state: ListState,
+    scan: ValueScanner,
     meta: ListMeta,
-    /// Whether there were items, if only none.
-    items: bool,
-    /// Makes objects of items, if it may be a table, and whether it is one.
-    table: Option<Table>,
+    /// True once the member `items` has been seen, even if empty.
+    has_items: bool,
+    /// Converts rows to objects if the response may be a table. `is_table` is true once it is known to be one.
+    table: Option<TableConverter>,
     is_table: bool,
-    /// What a `Status` says.
+    /// The members of a `Status`.
     message: String,
     reason: String,
     code: u16,
@@ -81,10 +73,10 @@ impl Default for JsonList {
     fn default() -> Self {
         Self {
             buffer: Buffer::default(),
-            next: Next::Object,
-            scan: Scan::default(),
+            state: ListState::Object,
+            scan: ValueScanner::default(),
             meta: ListMeta::default(),
-            items: false,
+            has_items: false,
             table: None,
             is_table: false,
             message: String::new(),
@@ -94,42 +86,42 @@ impl Default for JsonList {
     }
 }
 
-impl Body for JsonList {
+impl BodyReader for JsonList {
     fn feed(&mut self, chunk: Bytes) {
         self.buffer.feed(chunk);
     }
 
-    fn or_table(mut self, column: Column) -> Self {
-        self.table = Some(Table::new(column));
+    fn with_table(mut self, column: Column) -> Self {
+        self.table = Some(TableConverter::new(column));
         self
     }
 }
 
 impl JsonList {
-    /// The next item that is complete, as JSON text. `None` asks for more.
+    /// Returns the next complete item as JSON text, or `None` if more of the body is needed.
     ///
     /// # Errors
-    /// The body is not a list in JSON, or an item is larger than [`MAX_OBJECT`].
+    /// Returns an error if the body is not a JSON list or an item is larger than [`MAX_OBJECT`].
     #[allow(clippy::should_implement_trait)] // The item is lent.
     pub fn next(&mut self) -> Result<Option<&[u8]>, WireError> {
         loop {
-            if self.next == Next::Skipped {
-                if !self.skip() {
+            if self.state == ListState::SkippedValue {
+                if !self.skip_value() {
                     return Ok(None);
                 }
-                self.next = Next::AfterValue;
+                self.state = ListState::AfterValue;
             }
-            let Some(byte) = self.token() else {
+            let Some(byte) = self.peek_token() else {
                 return Ok(None);
             };
-            match (self.next, byte) {
-                (Next::Object, b'{') => self.advance(Next::FirstKey),
-                (Next::FirstKey | Next::AfterValue, b'}') => self.advance(Next::Nothing),
-                (Next::FirstKey | Next::Key, b'"') => {
-                    let Some(len) = self.value("member name")? else {
+            match (self.state, byte) {
+                (ListState::Object, b'{') => self.advance(ListState::FirstKey),
+                (ListState::FirstKey | ListState::AfterValue, b'}') => self.advance(ListState::End),
+                (ListState::FirstKey | ListState::Key, b'"') => {
+                    let Some(len) = self.value_len("member name")? else {
                         return Ok(None);
                     };
-                    self.next = Next::Colon(match self.buffer.take(len) {
+                    self.state = ListState::Colon(match self.buffer.take(len) {
                         b"\"metadata\"" => Member::Metadata,
                         b"\"items\"" => Member::Items,
                         b"\"rows\"" if self.table.is_some() => {
@@ -137,37 +129,40 @@ impl JsonList {
                             Member::Items
                         }
                         b"\"columnDefinitions\"" if self.table.is_some() => Member::Columns,
-                        b"\"kind\"" => Member::Text(Text::Kind),
-                        b"\"message\"" => Member::Text(Text::Message),
-                        b"\"reason\"" => Member::Text(Text::Reason),
+                        b"\"kind\"" => Member::Text(TextMember::Kind),
+                        b"\"message\"" => Member::Text(TextMember::Message),
+                        b"\"reason\"" => Member::Text(TextMember::Reason),
                         b"\"code\"" => Member::Code,
                         _ => Member::Other,
                     });
                 }
-                (Next::Colon(member), b':') => self.advance(Next::Value(member)),
-                (Next::Value(Member::Items), b'[') => {
-                    self.items = true;
-                    self.advance(Next::FirstItem);
+                (ListState::Colon(member), b':') => self.advance(ListState::Value(member)),
+                (ListState::Value(Member::Items), b'[') => {
+                    self.has_items = true;
+                    self.advance(ListState::FirstItem);
                 }
-                (Next::FirstItem | Next::AfterItem, b']') => self.advance(Next::AfterValue),
-                (Next::AfterItem, b',') => self.advance(Next::Item),
-                (Next::AfterValue, b',') => self.advance(Next::Key),
-                (Next::FirstItem | Next::Item, b'{') => {
+                (ListState::FirstItem | ListState::AfterItem, b']') => {
+                    self.advance(ListState::AfterValue)
+                }
+                (ListState::AfterItem, b',') => self.advance(ListState::Item),
+                (ListState::AfterValue, b',') => self.advance(ListState::Key),
+                (ListState::FirstItem | ListState::Item, b'{') => {
                     let offset = self.buffer.offset();
-                    let Some(len) = self.value("list item")? else {
+                    let Some(len) = self.value_len("list item")? else {
                         return Ok(None);
                     };
-                    self.next = Next::AfterItem;
+                    self.state = ListState::AfterItem;
                     let item = self.buffer.take(len);
                     return match &mut self.table {
-                        Some(table) if self.is_table => table.object(item, offset).map(Some),
+                        Some(table) if self.is_table => table.convert_row(item, offset).map(Some),
                         _ => Ok(Some(item)),
                     };
                 }
-                // A list without items is `null` where a Go server has no slice.
-                (Next::Value(member), b'n') | (Next::Value(member @ Member::Metadata), _) => {
+                // Go servers encode a nil slice as `null`.
+                (ListState::Value(member), b'n')
+                | (ListState::Value(member @ Member::Metadata), _) => {
                     let offset = self.buffer.offset();
-                    let Some(len) = self.value("list metadata")? else {
+                    let Some(len) = self.value_len("list metadata")? else {
                         return Ok(None);
                     };
                     let bytes = self.buffer.take(len);
@@ -181,47 +176,47 @@ impl JsonList {
                     } else if bytes != b"null" {
                         return Err(WireError::Malformed { what: "JSON value", offset });
                     }
-                    self.items |= member == Member::Items;
-                    self.next = Next::AfterValue;
+                    self.has_items |= member == Member::Items;
+                    self.state = ListState::AfterValue;
                 }
-                (Next::Value(Member::Columns), b'[') => {
+                (ListState::Value(Member::Columns), b'[') => {
                     let offset = self.buffer.offset();
-                    let Some(len) = self.value("column definitions")? else {
+                    let Some(len) = self.value_len("column definitions")? else {
                         return Ok(None);
                     };
                     if let Some(table) = &mut self.table {
-                        table.columns(self.buffer.take(len), offset)?;
+                        table.set_columns(self.buffer.take(len), offset)?;
                     }
-                    self.next = Next::AfterValue;
+                    self.state = ListState::AfterValue;
                 }
-                (Next::Value(Member::Text(text)), b'"') => {
+                (ListState::Value(Member::Text(text)), b'"') => {
                     let offset = self.buffer.offset();
-                    let Some(len) = self.value("JSON string")? else {
+                    let Some(len) = self.value_len("JSON string")? else {
                         return Ok(None);
                     };
                     let value = serde_json::from_slice(self.buffer.take(len));
                     *match text {
-                        Text::Kind => &mut self.meta.kind,
-                        Text::Message => &mut self.message,
-                        Text::Reason => &mut self.reason,
+                        TextMember::Kind => &mut self.meta.kind,
+                        TextMember::Message => &mut self.message,
+                        TextMember::Reason => &mut self.reason,
                     } = value.map_err(|_| WireError::Malformed { what: "JSON string", offset })?;
-                    self.next = Next::AfterValue;
+                    self.state = ListState::AfterValue;
                 }
-                (Next::Value(Member::Code), b'0'..=b'9') => {
-                    let Some(len) = self.value("JSON number")? else {
+                (ListState::Value(Member::Code), b'0'..=b'9') => {
+                    let Some(len) = self.value_len("JSON number")? else {
                         return Ok(None);
                     };
                     let digits = std::str::from_utf8(self.buffer.take(len)).unwrap_or_default();
                     self.code = digits.parse().unwrap_or_default();
-                    self.next = Next::AfterValue;
+                    self.state = ListState::AfterValue;
                 }
                 (
-                    Next::Value(Member::Other | Member::Text(_) | Member::Code),
+                    ListState::Value(Member::Other | Member::Text(_) | Member::Code),
                     b'"' | b'{' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f',
-                ) => self.next = Next::Skipped,
+                ) => self.state = ListState::SkippedValue,
                 _ => {
                     return Err(WireError::Unexpected {
-                        what: self.next.expected(),
+                        what: self.state.expected(),
                         found: byte.escape_ascii().to_string(),
                         offset: self.buffer.offset(),
                     });
@@ -230,12 +225,12 @@ impl JsonList {
         }
     }
 
-    /// Ends the body.
+    /// Checks that the body is complete and returns the list metadata.
     ///
     /// # Errors
-    /// The body ended too early, or is no list.
+    /// Returns an error if the body is truncated or not a list.
     pub fn finish(self) -> Result<ListMeta, WireError> {
-        if self.next != Next::Nothing {
+        if self.state != ListState::End {
             let offset = self.buffer.offset() + self.buffer.len() as u64;
             return Err(WireError::Truncated { what: "list", offset });
         }
@@ -243,20 +238,20 @@ impl JsonList {
             let message = if self.message.is_empty() { self.reason } else { self.message };
             return Err(WireError::Status { code: self.code, message });
         }
-        if !self.items {
-            return Err(WireError::NoList { missing: "items" });
+        if !self.has_items {
+            return Err(WireError::NotAList { missing: "items" });
         }
         Ok(self.meta)
     }
 
-    /// The next byte that is not white space.
-    fn token(&mut self) -> Option<u8> {
+    /// Returns the next byte that is not whitespace, without taking it.
+    fn peek_token(&mut self) -> Option<u8> {
         if self.scan.seen > 0 {
-            // Within a value: its first byte decides, as it did before.
-            return self.buffer.beyond(0).first().copied();
+            // Inside a value, its first byte selects the same branch again.
+            return self.buffer.unread_after(0).first().copied();
         }
         loop {
-            let bytes = self.buffer.beyond(0);
+            let bytes = self.buffer.unread_after(0);
             let blank = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             match bytes.get(blank) {
                 Some(&byte) => {
@@ -269,15 +264,15 @@ impl JsonList {
         }
     }
 
-    fn advance(&mut self, next: Next) {
+    fn advance(&mut self, state: ListState) {
         self.buffer.discard(1);
-        self.next = next;
+        self.state = state;
     }
 
-    /// The length of the value that the unread bytes begin with, once all of it is there.
-    fn value(&mut self, what: &'static str) -> Result<Option<usize>, WireError> {
+    /// Returns the length of the value at the start of the unread bytes, or `None` if it is incomplete.
+    fn value_len(&mut self, what: &'static str) -> Result<Option<usize>, WireError> {
         loop {
-            let bytes = self.buffer.beyond(self.scan.seen);
+            let bytes = self.buffer.unread_after(self.scan.seen);
             if bytes.is_empty() {
                 let size = self.scan.seen;
                 if size > MAX_OBJECT {
@@ -287,24 +282,24 @@ impl JsonList {
                 return Ok(None);
             }
             if let Some(len) = self.scan.scan(bytes) {
-                self.scan = Scan::default();
+                self.scan = ValueScanner::default();
                 return Ok(Some(len));
             }
         }
     }
 
-    /// Drops the value that the unread bytes begin with, as far as it is there; tells whether it ended.
-    fn skip(&mut self) -> bool {
+    /// Drops the value at the start of the unread bytes as far as it has arrived. Returns true at its end.
+    fn skip_value(&mut self) -> bool {
         loop {
             let before = self.scan.seen;
-            let bytes = self.buffer.beyond(0);
+            let bytes = self.buffer.unread_after(0);
             if bytes.is_empty() {
                 return false;
             }
             match self.scan.scan(bytes) {
                 Some(len) => {
                     self.buffer.discard((len - before) as u64);
-                    self.scan = Scan::default();
+                    self.scan = ValueScanner::default();
                     return true;
                 }
                 None => {
@@ -316,7 +311,7 @@ impl JsonList {
     }
 }
 
-impl Next {
+impl ListState {
     fn expected(self) -> &'static str {
         match self {
             Self::Object => "a JSON object",
@@ -324,47 +319,47 @@ impl Next {
             Self::Key => "a member name",
             Self::Colon(_) => "`:`",
             Self::Value(Member::Items) => "a JSON array",
-            Self::Value(_) | Self::Skipped => "a JSON value",
+            Self::Value(_) | Self::SkippedValue => "a JSON value",
             Self::FirstItem => "a JSON object or `]`",
             Self::Item => "a JSON object",
             Self::AfterItem => "`,` or `]`",
             Self::AfterValue => "`,` or `}`",
-            Self::Nothing => "the end of the list",
+            Self::End => "the end of the list",
         }
     }
 }
 
-/// Reads a watch response as it arrives: one JSON object on each line.
+/// Reads a watch response as it arrives: one JSON object per line.
 #[derive(Debug, Default)]
 pub struct JsonWatch {
     buffer: Buffer,
-    /// Makes objects of tables, if there may be some.
-    table: Option<Table>,
-    /// Bytes of the line in which no line break was found.
+    /// Converts tables to objects, if the response may contain any.
+    table: Option<TableConverter>,
+    /// The number of bytes of the line that have been searched for a line break.
     seen: usize,
 }
 
-impl Body for JsonWatch {
+impl BodyReader for JsonWatch {
     fn feed(&mut self, chunk: Bytes) {
         self.buffer.feed(chunk);
     }
 
-    fn or_table(mut self, column: Column) -> Self {
-        self.table = Some(Table::new(column));
+    fn with_table(mut self, column: Column) -> Self {
+        self.table = Some(TableConverter::new(column));
         self
     }
 }
 
 impl JsonWatch {
-    /// The next event that is complete. `None` asks for more.
+    /// Returns the next complete event, or `None` if more of the body is needed.
     ///
     /// # Errors
-    /// A line is not an event in JSON, or longer than [`MAX_OBJECT`].
+    /// Returns an error if a line is not a JSON event or is longer than [`MAX_OBJECT`].
     #[allow(clippy::should_implement_trait)] // The event is lent.
     pub fn next(&mut self) -> Result<Option<Event<'_>>, WireError> {
         let (len, offset) = loop {
             let offset = self.buffer.offset();
-            let bytes = self.buffer.beyond(self.seen);
+            let bytes = self.buffer.unread_after(self.seen);
             if self.seen == 0 && bytes.first().is_some_and(u8::is_ascii_whitespace) {
                 self.buffer.discard(1);
                 continue;
@@ -382,55 +377,55 @@ impl JsonWatch {
             }
         };
         self.seen = 0;
-        let mut event = event(self.buffer.take(len), offset)?;
+        let mut event = parse_event(self.buffer.take(len), offset)?;
         if let (Some(table), ObjectBytes::Json(object)) = (&mut self.table, event.object)
             && event.kind != EventKind::Error
         {
-            event.object = ObjectBytes::Json(table.of_event(object, offset)?);
+            event.object = ObjectBytes::Json(table.convert_event(object, offset)?);
         }
         Ok(Some(event))
     }
 
-    /// Whether an event has begun that is not complete.
+    /// Returns true if part of an event has arrived.
     #[must_use]
     pub fn is_within_event(&self) -> bool {
         self.buffer.len() > 0
     }
 
-    /// Ends the body.
+    /// Checks that the body is complete.
     ///
     /// # Errors
-    /// The body ended within an event, or it was a status in place of a watch.
+    /// Returns an error if the body ends within an event, or is a `Status` instead of a watch.
     pub fn finish(&mut self) -> Result<(), WireError> {
         let left = self.buffer.len();
         if left == 0 {
             return Ok(());
         }
         let offset = self.buffer.offset() + left as u64;
-        match status(self.buffer.take(left)) {
+        match status_error(self.buffer.take(left)) {
             Some(status) => Err(status),
             None => Err(WireError::Truncated { what: "watch event", offset }),
         }
     }
 }
 
-/// What a `Status` in place of an event says.
-fn status(line: &[u8]) -> Option<WireError> {
-    let typed: Typed<'_> = decode(ObjectBytes::Json(line)).ok()?;
+/// Returns the error described by a line that is a `Status` instead of an event.
+fn status_error(line: &[u8]) -> Option<WireError> {
+    let type_meta: TypeMeta<'_> = decode(ObjectBytes::Json(line)).ok()?;
     let status: Status<'_> = decode(ObjectBytes::Json(line)).ok()?;
-    (*typed.kind == *"Status").then(|| status.into_error())
+    (*type_meta.kind == *"Status").then(|| status.into_error())
 }
 
-/// Finds `type` and `object` among the members of `line`.
-fn event(line: &[u8], offset: u64) -> Result<Event<'_>, WireError> {
+/// Parses `type` and `object` of an event.
+fn parse_event(line: &[u8], offset: u64) -> Result<Event<'_>, WireError> {
     let (mut kind, mut object): (&[u8], &[u8]) = (b"", b"");
-    members(line, offset, |name, value| match name {
+    for_each_member(line, offset, |name, value| match name {
         b"\"type\"" => kind = value,
         b"\"object\"" => object = value,
         _ => {}
     })?;
     if kind.is_empty()
-        && let Some(status) = status(line)
+        && let Some(status) = status_error(line)
     {
         return Err(status);
     }

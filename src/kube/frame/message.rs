@@ -1,140 +1,138 @@
-//! What bodies consist of, and why one cannot be read.
+//! The parts of response bodies, and the errors of reading them.
 
 use crate::resources::ObjectBytes;
 use crate::wire::view::{DecodeError, Map, Str, view};
 
-/// The largest object that is accepted, in bytes. The API server takes requests of 3 MiB at most and
-/// etcd keeps 1.5 MiB by default, so a larger one means that the stream is not what it should be.
+/// The largest accepted object in bytes. The API server limits requests to 3 MiB and etcd values to 1.5 MiB by default,
+/// so a larger object means that the stream is corrupt.
 pub const MAX_OBJECT: usize = 32 * 1024 * 1024;
 
-/// Why a body could not be read. Places are offsets in bytes from the start of the body.
+/// An error of reading a response body. Offsets are in bytes from its start.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// The media type is neither of the two.
+    /// The media type is neither protobuf nor JSON.
     #[error("response has content type {0:?}, expected protobuf or JSON")]
     ContentType(String),
-    /// A protobuf message without its envelope.
+    /// A protobuf message does not start with the envelope's magic bytes.
     #[error("expected `k8s\\0` at byte {offset} of the response, found `{found}`")]
-    NoEnvelope {
+    MissingEnvelope {
         /// The first bytes, escaped.
         found: String,
-        /// Where.
+        /// The offset in the body.
         offset: u64,
     },
-    /// The body ended too early.
+    /// The body is truncated.
     #[error("response ends at byte {offset}, within a {what}")]
     Truncated {
-        /// What it ended in.
+        /// The part that is truncated.
         what: &'static str,
-        /// Where.
+        /// The offset in the body.
         offset: u64,
     },
-    /// A piece is too large.
-    #[error(
-        "{what} of {size} bytes at byte {offset} of the response, at most {MAX_OBJECT} are taken"
-    )]
+    /// A part of the body exceeds [`MAX_OBJECT`].
+    #[error("{what} of {size} bytes at byte {offset} of the response, limit is {MAX_OBJECT}")]
     TooLarge {
-        /// What it is.
+        /// The part that is too large.
         what: &'static str,
-        /// Its size, or as much of it as was seen.
+        /// Its size, or the size so far.
         size: u64,
-        /// Where.
+        /// The offset in the body.
         offset: u64,
     },
-    /// Bytes that make no sense.
+    /// A part of the body is malformed.
     #[error("malformed {what} at byte {offset} of the response")]
     Malformed {
-        /// What it should have been.
+        /// The part that is malformed.
         what: &'static str,
-        /// Where.
+        /// The offset in the body.
         offset: u64,
     },
-    /// Another character than the syntax wants.
+    /// A character does not fit the syntax.
     #[error("expected {what} at byte {offset} of the response, found `{found}`")]
     Unexpected {
-        /// What it should have been.
+        /// The token that the syntax requires.
         what: &'static str,
-        /// What was there, escaped.
+        /// The character found, escaped.
         found: String,
-        /// Where.
+        /// The offset in the body.
         offset: u64,
     },
-    /// An event of a type that the protocol does not have.
+    /// A watch event has an unknown type.
     #[error("watch event of type {kind:?} at byte {offset} of the response")]
     EventKind {
-        /// The type.
+        /// The type, which is unknown.
         kind: String,
-        /// Where.
+        /// The offset in the body.
         offset: u64,
     },
-    /// A status in place of a list or a watch, whatever the answer's own status says.
-    #[error("the server answers {code} in the body of a success: {message}")]
+    /// The body is a `Status` instead of a list or a watch, although the HTTP status may be 200.
+    #[error("Status {code} in the body of the response: {message}")]
     Status {
-        /// The HTTP status that it names, 0 if none.
+        /// The code in the `Status`, 0 if none.
         code: u16,
-        /// What the server says about it.
+        /// The message in the `Status`.
         message: String,
     },
-    /// A body that is well formed, but no list.
-    #[error("response is no list: it has no {missing}")]
-    NoList {
-        /// What it lacks.
+    /// The body is well-formed but not a list.
+    #[error("response is not a list: no {missing}")]
+    NotAList {
+        /// The member that is missing.
         missing: &'static str,
     },
-    /// A table without what was asked for.
+    /// A table lacks requested data.
     #[error("table has no {missing} at byte {offset} of the response")]
-    NoTable {
-        /// What it lacks.
+    IncompleteTable {
+        /// The part that is missing.
         missing: &'static str,
-        /// Where.
+        /// The offset in the body.
         offset: u64,
     },
-    /// A list of something else.
+    /// The response is a list of another kind.
     #[error("response is a {found:?}, expected a list of {expected:?}")]
-    OtherKind {
-        /// Its kind.
+    UnexpectedKind {
+        /// The kind of the response.
         found: String,
-        /// The kind of the objects that were asked for.
+        /// The kind of the requested objects.
         expected: String,
     },
-    /// A piece that has to be understood cannot be decoded.
+    /// A part of the body cannot be decoded.
     #[error("malformed {what} at byte {offset} of the response: {error}")]
     Decode {
-        /// What it is.
+        /// The part that is malformed.
         what: &'static str,
-        /// Why.
+        /// The error of the decoder.
         #[source]
         error: DecodeError,
-        /// Where.
+        /// The offset in the body.
         offset: u64,
     },
 }
 
-/// What a list says about itself.
+/// The metadata of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta {
-    /// The version of the whole list, from which to watch.
+    /// The resource version of the list, from which to watch.
     pub resource_version: String,
-    /// The token of the next page, empty on the last.
+    /// The continue token of the next page, empty on the last.
     pub continue_token: String,
-    /// How many objects are on the pages after this one, where the server says so.
+    /// The number of objects on the following pages, if the server provides it.
     pub remaining: Option<u64>,
-    /// The kind of the list, such as `PodList`; empty if it does not say.
+    /// The kind of the list, such as `PodList`; empty if the response has none.
     pub kind: String,
 }
 
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// An object is new, or belongs to the initial state.
+    /// An object was created or belongs to the initial state.
     Added,
-    /// An object has changed.
+    /// An object was changed.
     Modified,
-    /// An object is gone; the event has its last state.
+    /// An object was deleted; the event has its last state.
     Deleted,
-    /// Nothing happened up to this version.
+    /// A bookmark: all events up to this version have been sent.
     Bookmark,
-    /// The watch is broken; the object is a [`Status`].
+    /// The watch has failed; the object is a [`Status`].
     Error,
 }
 
@@ -157,13 +155,18 @@ impl EventKind {
 /// One event of a watch.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
-    /// Its type.
+    /// The type of the event.
     pub kind: EventKind,
-    /// Its object, without envelope.
+    /// The object, without its envelope.
     pub object: ObjectBytes<'a>,
 }
 
 view! {
+    /// `metav1.TypeMeta`, in a JSON object or in the envelope of a protobuf message.
+    pub struct TypeMeta<'a> {
+        kind: Str<'a> = 2 "kind",
+    }
+
     /// `metav1.ListMeta`
     pub struct ListMetaView<'a> {
         resource_version: Str<'a> = 2 "resourceVersion",
@@ -171,20 +174,20 @@ view! {
         remaining_item_count: Option<i64> = 4 "remainingItemCount",
     }
 
-    /// `metav1.Status`, which the API server answers in place of what was asked for.
+    /// `metav1.Status`, which the API server sends to report an error.
     pub struct Status<'a> {
         message: Str<'a> = 3 "message",
         reason: Str<'a> = 4 "reason",
         code: i32 = 6 "code",
     }
 
-    /// Any object, as far as its identity goes.
-    pub struct Identified<'a> {
-        metadata: Identity<'a> = 1 "metadata",
+    /// The identity of any object.
+    pub struct IdentifiedObject<'a> {
+        metadata: ObjectIdentity<'a> = 1 "metadata",
     }
 
-    /// The part of `metav1.ObjectMeta` that says which object it is.
-    pub struct Identity<'a> {
+    /// The identifying fields of `metav1.ObjectMeta`.
+    pub struct ObjectIdentity<'a> {
         name: Str<'a> = 1 "name",
         namespace: Str<'a> = 3 "namespace",
         uid: Str<'a> = 5 "uid",
@@ -196,7 +199,7 @@ view! {
         metadata: BookmarkMeta<'a> = 1 "metadata",
     }
 
-    /// The part of `metav1.ObjectMeta` that a bookmark has.
+    /// The fields of `metav1.ObjectMeta` in a bookmark.
     pub struct BookmarkMeta<'a> {
         resource_version: Str<'a> = 6 "resourceVersion",
         annotations: Map<'a> = 12 "annotations",
@@ -204,7 +207,7 @@ view! {
 }
 
 impl Status<'_> {
-    /// The status as the reason why a body is not what it should be.
+    /// Converts the status to an error.
     pub(super) fn into_error(self) -> WireError {
         let code = u16::try_from(self.code).unwrap_or_default();
         let message = if self.message.is_empty() { &self.reason } else { &self.message };
@@ -213,7 +216,7 @@ impl Status<'_> {
 }
 
 impl Bookmark<'_> {
-    /// Whether the initial state of a streaming list ends here.
+    /// Returns true if the bookmark marks the end of the initial state of a streaming list.
     #[must_use]
     pub fn ends_initial_events(&self) -> bool {
         self.metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|v| **v == *"true")

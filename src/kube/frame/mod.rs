@@ -1,9 +1,9 @@
-//! Framing: from the chunks of a response body to the bytes of single objects.
+//! Framing: splits the chunks of a response body into the bytes of single objects.
 //!
-//! Chunks flow in as they come off the socket, items and events flow out as slices as soon as they are
-//! complete; nothing is decoded but what the framing itself needs, and no body is ever held. The readers
-//! are pure: no clock, no I/O, no panic on any input, each byte looked at a bounded number of times.
-//! They know nothing of HTTP and nothing of kinds.
+//! Chunks are fed as they arrive from the socket, and items and events are returned as slices as soon as they are
+//! complete. Only what the framing needs is decoded, and a body is never held as a whole. The readers have no clock and
+//! no I/O, do not panic on any input, and look at each byte a bounded number of times. They are independent of HTTP and
+//! of kinds.
 
 mod buffer;
 mod json;
@@ -16,15 +16,15 @@ mod tests;
 
 use bytes::Bytes;
 
-pub use buffer::Body;
+pub use buffer::BodyReader;
 pub use json::{JsonList, JsonWatch};
 pub use message::*;
-pub use protobuf::{ProtobufList, ProtobufWatch, unwrap};
+pub use protobuf::{ProtobufList, ProtobufWatch, strip_envelope};
 
 use crate::resources::{Column, ObjectBytes};
 use crate::wire::view::decode;
 
-/// The two encodings that the API server speaks.
+/// The encodings of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// `application/vnd.kubernetes.protobuf`
@@ -34,10 +34,10 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The encoding that a `Content-Type` names; parameters such as `stream=watch` are ignored.
+    /// Parses a `Content-Type`; parameters such as `stream=watch` are ignored.
     ///
     /// # Errors
-    /// It is another one.
+    /// Returns an error if the media type is not supported.
     pub fn from_content_type(value: &str) -> Result<Self, WireError> {
         let media_type = value.split(';').next().unwrap_or_default().trim();
         if media_type.eq_ignore_ascii_case("application/vnd.kubernetes.protobuf") {
@@ -49,7 +49,7 @@ impl Encoding {
         }
     }
 
-    /// Bytes of a whole object in this encoding.
+    /// Marks the bytes of a complete object with this encoding.
     #[must_use]
     pub fn object(self, bytes: &[u8]) -> ObjectBytes<'_> {
         match self {
@@ -59,17 +59,17 @@ impl Encoding {
     }
 }
 
-/// Reads a response in either encoding.
+/// A reader of responses in either encoding.
 #[derive(Debug)]
 pub enum Reader<P, J> {
-    /// In protobuf.
+    /// The body is protobuf.
     Protobuf(P),
-    /// In JSON.
+    /// The body is JSON.
     Json(J),
 }
 
-impl<P: Body, J: Body> Reader<P, J> {
-    /// A reader for a body in `encoding`.
+impl<P: BodyReader, J: BodyReader> Reader<P, J> {
+    /// Returns a reader of a body in `encoding`.
     #[must_use]
     pub fn new(encoding: Encoding) -> Self {
         match encoding {
@@ -78,12 +78,12 @@ impl<P: Body, J: Body> Reader<P, J> {
         }
     }
 
-    /// The same, which also takes tables with this column.
+    /// Accepts tables with this column as well.
     #[must_use]
-    pub fn or_table(self, column: Option<Column>) -> Self {
+    pub fn with_table(self, column: Option<Column>) -> Self {
         match (self, column) {
-            (Self::Protobuf(reader), Some(column)) => Self::Protobuf(reader.or_table(column)),
-            (Self::Json(reader), Some(column)) => Self::Json(reader.or_table(column)),
+            (Self::Protobuf(reader), Some(column)) => Self::Protobuf(reader.with_table(column)),
+            (Self::Json(reader), Some(column)) => Self::Json(reader.with_table(column)),
             (reader, None) => reader,
         }
     }
@@ -97,14 +97,14 @@ impl<P: Body, J: Body> Reader<P, J> {
     }
 }
 
-/// Reads a list response in either encoding.
+/// A reader of list responses in either encoding.
 pub type ListReader = Reader<ProtobufList, JsonList>;
 
 impl ListReader {
-    /// The next item that is complete. `None` asks for more.
+    /// Returns the next complete item, or `None` if more of the body is needed.
     ///
     /// # Errors
-    /// The body is malformed.
+    /// Returns an error if the body is malformed.
     #[allow(clippy::should_implement_trait)] // The item is lent.
     pub fn next(&mut self) -> Result<Option<ObjectBytes<'_>>, WireError> {
         Ok(match self {
@@ -113,30 +113,30 @@ impl ListReader {
         })
     }
 
-    /// Ends the body.
+    /// Checks that the body is complete and returns the list metadata.
     ///
     /// # Errors
-    /// The body ended too early, or it was no list: what has come of it is nobody's state.
+    /// Returns an error if the body is truncated or not a list. The items read so far must then be discarded.
     pub fn finish(self) -> Result<ListMeta, WireError> {
         let meta = match self {
             Self::Protobuf(reader) => reader.finish(),
             Self::Json(reader) => reader.finish(),
         }?;
         if meta.resource_version.is_empty() {
-            return Err(WireError::NoList { missing: "resourceVersion" });
+            return Err(WireError::NotAList { missing: "resourceVersion" });
         }
         Ok(meta)
     }
 }
 
-/// Reads a watch response in either encoding.
+/// A reader of watch responses in either encoding.
 pub type WatchReader = Reader<ProtobufWatch, JsonWatch>;
 
 impl WatchReader {
-    /// The next event that is complete. `None` asks for more.
+    /// Returns the next complete event, or `None` if more of the body is needed.
     ///
     /// # Errors
-    /// The body is malformed.
+    /// Returns an error if the body is malformed.
     #[allow(clippy::should_implement_trait)] // The event is lent.
     pub fn next(&mut self) -> Result<Option<Event<'_>>, WireError> {
         match self {
@@ -145,7 +145,7 @@ impl WatchReader {
         }
     }
 
-    /// Whether an event has begun that is not complete.
+    /// Returns true if part of an event has arrived.
     #[must_use]
     pub fn is_within_event(&self) -> bool {
         match self {
@@ -154,10 +154,10 @@ impl WatchReader {
         }
     }
 
-    /// Ends the body.
+    /// Checks that the body is complete.
     ///
     /// # Errors
-    /// The body ended within an event, or it was a status in place of a watch.
+    /// Returns an error if the body ends within an event, or is a `Status` instead of a watch.
     pub fn finish(&mut self) -> Result<(), WireError> {
         match self {
             Self::Protobuf(reader) => reader.finish(),
@@ -167,13 +167,13 @@ impl WatchReader {
 }
 
 impl<'a> Status<'a> {
-    /// Reads the body of an answer that is not a success, enveloped if it is protobuf.
+    /// Parses the body of an error response; protobuf bodies have an envelope.
     ///
     /// # Errors
-    /// It is no status.
+    /// Returns an error if the body is not a `Status`.
     pub fn from_body(encoding: Encoding, body: &'a [u8]) -> Result<Self, WireError> {
         let bytes = match encoding {
-            Encoding::Protobuf => unwrap(body, 0)?,
+            Encoding::Protobuf => strip_envelope(body, 0)?,
             Encoding::Json => body,
         };
         decode(encoding.object(bytes)).map_err(|error| WireError::Decode {

@@ -1,80 +1,73 @@
 //! Framing of the Kubernetes protobuf encoding
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding>).
 //!
-//! Every message travels in an envelope: the bytes `k8s\0`, then `Unknown{1: type, 2: raw}`. A list is one
-//! envelope around `{1: ListMeta, 2: items}`; a watch is a series of `WatchEvent{1: type, 2: {1: object}}`,
-//! each behind its length in four bytes, big endian, and each object in an envelope of its own.
+//! Every message has an envelope: the bytes `k8s\0`, then `Unknown{1: type, 2: raw}`. A list is one envelope around
+//! `{1: ListMeta, 2: items}`. A watch is a series of `WatchEvent{1: type, 2: {1: object}}`, each preceded by its length
+//! as four big-endian bytes, with an envelope around each object.
 
 use bytes::Bytes;
 
-use super::buffer::{Body, Buffer};
-use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, WireError};
+use super::buffer::{BodyReader, Buffer};
+use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, TypeMeta, WireError};
 use crate::resources::ObjectBytes;
-use crate::wire::varint::{NotRead, read_varint};
-use crate::wire::view::{DecodeError, Message, Str, Wire, decode, view};
+use crate::wire::varint::{VarintError, read_varint};
+use crate::wire::view::{DecodeError, Message, Wire, decode};
 
-view! {
-    /// What an envelope says about what is in it.
-    pub struct TypeMeta<'a> {
-        kind: Str<'a> = 2 "kind",
-    }
-}
-
-/// What every protobuf message of the API begins with.
+/// The bytes at the start of every envelope.
 const MAGIC: &[u8] = b"k8s\0";
-/// The largest `Status` and the largest type that are read, in bytes.
+/// The largest `Status` and the largest type to read, in bytes.
 const MAX_STATUS: usize = 64 * 1024;
 /// A field's key and length are two varints of at most ten bytes each.
-const MAX_HEADER: usize = 20;
+const MAX_FIELD_HEADER: usize = 20;
 
-/// A field's key with what follows it: where the value lies, counted from the key's first byte.
-struct Header {
+/// The key of a field, with the position of its value relative to the first byte of the key.
+struct FieldHeader {
     tag: u64,
-    /// Whether the value is length-delimited.
+    /// True if the value is length-delimited.
     delimited: bool,
-    /// Bytes before the value.
+    /// The number of bytes before the value.
     size: usize,
-    /// Bytes of the value.
+    /// The number of bytes of the value.
     len: u64,
 }
 
-/// Reads a field's header; `None` if `bytes` end before it does.
-fn header(bytes: &[u8], offset: u64) -> Result<Option<Header>, WireError> {
+/// Reads the header of a field, or returns `None` if `bytes` end too early.
+fn read_field_header(bytes: &[u8], offset: u64) -> Result<Option<FieldHeader>, WireError> {
     let malformed = || WireError::Malformed { what: "protobuf field", offset };
-    let Some((key, size)) = varint(bytes, offset)? else {
+    let Some((key, size)) = read_sized_varint(bytes, offset)? else {
         return Ok(None);
     };
     let (delimited, extra, len) = match key & 7 {
-        0 => match varint(&bytes[size..], offset)? {
+        0 => match read_sized_varint(&bytes[size..], offset)? {
             Some((_, extra)) => (false, extra, 0),
             None => return Ok(None),
         },
         1 => (false, 0, 8),
-        2 => match varint(&bytes[size..], offset)? {
+        2 => match read_sized_varint(&bytes[size..], offset)? {
             Some((len, extra)) => (true, extra, len),
             None => return Ok(None),
         },
         5 => (false, 0, 4),
         _ => return Err(malformed()),
     };
-    Ok(Some(Header { tag: key >> 3, delimited, size: size + extra, len }))
+    Ok(Some(FieldHeader { tag: key >> 3, delimited, size: size + extra, len }))
 }
 
-fn varint(bytes: &[u8], offset: u64) -> Result<Option<(u64, usize)>, WireError> {
+fn read_sized_varint(bytes: &[u8], offset: u64) -> Result<Option<(u64, usize)>, WireError> {
     match read_varint(bytes) {
         Ok((value, rest)) => Ok(Some((value, bytes.len() - rest.len()))),
-        Err(NotRead::CutOff) => Ok(None),
-        Err(NotRead::TooLong) => Err(WireError::Malformed { what: "protobuf varint", offset }),
+        Err(VarintError::Truncated) => Ok(None),
+        Err(VarintError::TooLong) => Err(WireError::Malformed { what: "protobuf varint", offset }),
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Within {
+enum Position {
     /// Before the magic bytes.
     Start,
-    /// In the envelope, before or behind the list.
+    /// In the envelope, before or after the list.
     Envelope,
-    /// In the list, with so many bytes of it to come.
+    /// In the list, with this number of bytes remaining.
     List(u64),
 }
 
@@ -82,10 +75,10 @@ enum Within {
 #[derive(Debug)]
 pub struct ProtobufList {
     buffer: Buffer,
-    within: Within,
-    /// Bytes of a field that nobody reads, still to be dropped.
+    position: Position,
+    /// The number of bytes of a skipped field still to be dropped.
     skip: u64,
-    seen: bool,
+    has_list: bool,
     meta: ListMeta,
 }
 
@@ -93,25 +86,25 @@ impl Default for ProtobufList {
     fn default() -> Self {
         Self {
             buffer: Buffer::default(),
-            within: Within::Start,
+            position: Position::Start,
             skip: 0,
-            seen: false,
+            has_list: false,
             meta: ListMeta::default(),
         }
     }
 }
 
-impl Body for ProtobufList {
+impl BodyReader for ProtobufList {
     fn feed(&mut self, chunk: Bytes) {
         self.buffer.feed(chunk);
     }
 }
 
 impl ProtobufList {
-    /// The next item that is complete: a bare message. `None` asks for more.
+    /// Returns the next complete item, without an envelope, or `None` if more of the body is needed.
     ///
     /// # Errors
-    /// The body is not a list in protobuf, or an item is larger than [`MAX_OBJECT`].
+    /// Returns an error if the body is not a protobuf list or an item is larger than [`MAX_OBJECT`].
     #[allow(clippy::should_implement_trait)] // The item is lent.
     pub fn next(&mut self) -> Result<Option<&[u8]>, WireError> {
         loop {
@@ -120,26 +113,26 @@ impl ProtobufList {
                 return Ok(None);
             }
             let offset = self.buffer.offset();
-            if self.within == Within::Start {
+            if self.position == Position::Start {
                 let start = self.buffer.peek(MAGIC.len());
                 if start.len() < MAGIC.len() {
                     return Ok(None);
                 }
                 if !start.starts_with(MAGIC) {
-                    return Err(WireError::NoEnvelope { found: first_bytes(start), offset });
+                    return Err(WireError::MissingEnvelope { found: first_bytes(start), offset });
                 }
                 self.buffer.discard(MAGIC.len() as u64);
-                self.within = Within::Envelope;
+                self.position = Position::Envelope;
                 continue;
             }
-            if self.within == Within::List(0) {
-                self.within = Within::Envelope;
+            if self.position == Position::List(0) {
+                self.position = Position::Envelope;
                 continue;
             }
-            let Some(field) = header(self.buffer.peek(MAX_HEADER), offset)? else {
+            let Some(field) = read_field_header(self.buffer.peek(MAX_FIELD_HEADER), offset)? else {
                 return Ok(None);
             };
-            let Within::List(left) = self.within else {
+            let Position::List(left) = self.position else {
                 let read = field.delimited
                     && field.len <= MAX_STATUS as u64
                     && (field.tag == 1 || self.meta.kind == "Status");
@@ -150,16 +143,16 @@ impl ProtobufList {
                     }
                     let bytes = &self.buffer.take(whole)[field.size..];
                     if field.tag == 1 {
-                        self.meta.kind = kind(bytes, offset)?;
+                        self.meta.kind = decode_kind(bytes, offset)?;
                     } else if field.tag == 2 {
-                        return Err(status(bytes, offset)?);
+                        return Err(decode_status(bytes, offset)?);
                     }
                     continue;
                 }
                 self.buffer.discard(field.size as u64);
                 if field.tag == 2 && field.delimited {
-                    self.within = Within::List(field.len);
-                    self.seen = true;
+                    self.position = Position::List(field.len);
+                    self.has_list = true;
                 } else {
                     self.skip = field.len;
                 }
@@ -170,7 +163,7 @@ impl ProtobufList {
                 return Err(WireError::Malformed { what: "length in a protobuf list", offset });
             };
             if !field.delimited || !matches!(field.tag, 1 | 2) {
-                self.within = Within::List(rest);
+                self.position = Position::List(rest);
                 self.buffer.discard(field.size as u64);
                 self.skip = field.len;
                 continue;
@@ -182,7 +175,7 @@ impl ProtobufList {
             if self.buffer.peek(whole).len() < whole {
                 return Ok(None);
             }
-            self.within = Within::List(rest);
+            self.position = Position::List(rest);
             if field.tag == 2 {
                 return Ok(Some(&self.buffer.take(whole)[field.size..]));
             }
@@ -193,13 +186,13 @@ impl ProtobufList {
         }
     }
 
-    /// Ends the body.
+    /// Checks that the body is complete and returns the list metadata.
     ///
     /// # Errors
-    /// The body ended too early.
+    /// Returns an error if the body is truncated.
     pub fn finish(self) -> Result<ListMeta, WireError> {
-        let whole = matches!(self.within, Within::Envelope | Within::List(0));
-        if !whole || !self.seen || self.skip > 0 || self.buffer.len() > 0 {
+        let whole = matches!(self.position, Position::Envelope | Position::List(0));
+        if !whole || !self.has_list || self.skip > 0 || self.buffer.len() > 0 {
             let offset = self.buffer.offset() + self.buffer.len() as u64;
             return Err(WireError::Truncated { what: "list", offset });
         }
@@ -213,17 +206,17 @@ pub struct ProtobufWatch {
     buffer: Buffer,
 }
 
-impl Body for ProtobufWatch {
+impl BodyReader for ProtobufWatch {
     fn feed(&mut self, chunk: Bytes) {
         self.buffer.feed(chunk);
     }
 }
 
 impl ProtobufWatch {
-    /// The next event that is complete. `None` asks for more.
+    /// Returns the next complete event, or `None` if more of the body is needed.
     ///
     /// # Errors
-    /// The body is not a watch in protobuf, or a frame is larger than [`MAX_OBJECT`].
+    /// Returns an error if the body is not a protobuf watch or a frame is larger than [`MAX_OBJECT`].
     #[allow(clippy::should_implement_trait)] // The event is lent.
     pub fn next(&mut self) -> Result<Option<Event<'_>>, WireError> {
         if self.is_status() {
@@ -240,26 +233,26 @@ impl ProtobufWatch {
         if self.buffer.peek(4 + len).len() < 4 + len {
             return Ok(None);
         }
-        event(&self.buffer.take(4 + len)[4..], offset).map(Some)
+        decode_event(&self.buffer.take(4 + len)[4..], offset).map(Some)
     }
 
-    /// Whether an event has begun that is not complete.
+    /// Returns true if part of an event has arrived.
     #[must_use]
     pub fn is_within_event(&self) -> bool {
         self.buffer.len() > 0
     }
 
-    /// Whether the body is no watch but one message in an envelope, as errors are.
+    /// Returns true if the body is a single message in an envelope, like an error response, instead of a watch.
     fn is_status(&mut self) -> bool {
         self.buffer.offset() == 0
             && self.buffer.len() <= MAX_STATUS
             && self.buffer.peek(MAGIC.len()).starts_with(MAGIC)
     }
 
-    /// Ends the body.
+    /// Checks that the body is complete.
     ///
     /// # Errors
-    /// The body ended within a frame, or it was a status in place of a watch.
+    /// Returns an error if the body ends within a frame, or is a `Status` instead of a watch.
     pub fn finish(&mut self) -> Result<(), WireError> {
         let left = self.buffer.len();
         if left == 0 {
@@ -267,50 +260,52 @@ impl ProtobufWatch {
         }
         let offset = self.buffer.offset() + left as u64;
         if self.is_status() {
-            return Err(status(unwrap(self.buffer.take(left), 0)?, 0)?);
+            return Err(decode_status(strip_envelope(self.buffer.take(left), 0)?, 0)?);
         }
         Err(WireError::Truncated { what: "watch frame", offset })
     }
 }
 
-/// The kind in an envelope's type.
-fn kind(bytes: &[u8], offset: u64) -> Result<String, WireError> {
+/// Decodes the kind in the type of an envelope.
+fn decode_kind(bytes: &[u8], offset: u64) -> Result<String, WireError> {
     let fault = |error| WireError::Decode { what: "type of a message", error, offset };
     let meta: TypeMeta<'_> = decode(ObjectBytes::Protobuf(bytes)).map_err(fault)?;
     Ok(meta.kind.to_string())
 }
 
-/// What a `Status` in place of what was asked for says.
-fn status(bytes: &[u8], offset: u64) -> Result<WireError, WireError> {
+/// Decodes a `Status` that was sent instead of the requested list or watch.
+fn decode_status(bytes: &[u8], offset: u64) -> Result<WireError, WireError> {
     let fault = |error| WireError::Decode { what: "status", error, offset };
     let status: Status<'_> = decode(ObjectBytes::Protobuf(bytes)).map_err(fault)?;
     Ok(status.into_error())
 }
 
-fn event(frame: &[u8], offset: u64) -> Result<Event<'_>, WireError> {
+fn decode_event(frame: &[u8], offset: u64) -> Result<Event<'_>, WireError> {
     let fault = |error| WireError::Decode { what: "watch event", error, offset };
     let (mut kind, mut object): (&[u8], &[u8]) = (b"", b"");
     let mut message = Message(frame);
     while let Some((tag, wire)) = message.next_field().map_err(fault)? {
         match tag {
             1 => kind = wire.bytes().map_err(fault)?,
-            2 => object = field(wire.bytes().map_err(fault)?, 1).map_err(fault)?.unwrap_or(b""),
+            2 => {
+                object = last_field(wire.bytes().map_err(fault)?, 1).map_err(fault)?.unwrap_or(b"")
+            }
             _ => {}
         }
     }
     let kind = EventKind::parse(kind, offset)?;
-    Ok(Event { kind, object: ObjectBytes::Protobuf(unwrap(object, offset)?) })
+    Ok(Event { kind, object: ObjectBytes::Protobuf(strip_envelope(object, offset)?) })
 }
 
-/// The message in an envelope.
+/// Returns the message in an envelope.
 ///
 /// # Errors
-/// There is no envelope, or it is malformed.
-pub fn unwrap(bytes: &[u8], offset: u64) -> Result<&[u8], WireError> {
+/// Returns an error if the envelope is missing or malformed.
+pub fn strip_envelope(bytes: &[u8], offset: u64) -> Result<&[u8], WireError> {
     let Some(envelope) = bytes.strip_prefix(MAGIC) else {
-        return Err(WireError::NoEnvelope { found: first_bytes(bytes), offset });
+        return Err(WireError::MissingEnvelope { found: first_bytes(bytes), offset });
     };
-    let raw = field(envelope, 2).map_err(|error| WireError::Decode {
+    let raw = last_field(envelope, 2).map_err(|error| WireError::Decode {
         what: "envelope",
         error,
         offset,
@@ -318,8 +313,8 @@ pub fn unwrap(bytes: &[u8], offset: u64) -> Result<&[u8], WireError> {
     Ok(raw.unwrap_or(b""))
 }
 
-/// The last occurrence of a length-delimited field.
-fn field(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, DecodeError> {
+/// Returns the last occurrence of a length-delimited field.
+fn last_field(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, DecodeError> {
     let mut message = Message(bytes);
     let mut found = None;
     while let Some((tag, wire)) = message.next_field()? {

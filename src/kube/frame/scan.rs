@@ -1,22 +1,22 @@
-//! Where JSON values end, and what objects and arrays consist of, without parsing them.
+//! Finds the ends of JSON values and iterates over objects and arrays without parsing their values.
 
 use super::message::WireError;
 
-/// Finds the end of one JSON value.
+/// A scanner that finds the end of one JSON value.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Scan {
-    /// Bytes of the value seen so far.
+pub(super) struct ValueScanner {
+    /// The number of bytes of the value scanned so far.
     pub(super) seen: usize,
     depth: u32,
     string: bool,
     escaped: bool,
-    /// A number or a word: ends where something else begins.
+    /// Inside a number or a literal, which ends before the next delimiter.
     bare: bool,
 }
 
-impl Scan {
-    /// Looks at the next bytes of the value, which begins at the first byte ever given; its length, if
-    /// it ends within them.
+impl ValueScanner {
+    /// Scans the next bytes of the value, which started with the first byte ever passed. Returns the total length if it
+    /// ends within them.
     pub(super) fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -66,8 +66,8 @@ impl Scan {
     }
 }
 
-/// Gives the members of the object that `text` is, which has some; names with their quotes.
-pub(super) fn members<'a>(
+/// Calls `each` with the name (in quotes) and the value of each member of a JSON object that is not empty.
+pub(super) fn for_each_member<'a>(
     text: &'a [u8],
     offset: u64,
     mut each: impl FnMut(&'a [u8], &'a [u8]),
@@ -75,14 +75,14 @@ pub(super) fn members<'a>(
     let mut cursor = Cursor { text, at: 0, offset };
     cursor.expect(b'{', "a JSON object")?;
     loop {
-        cursor.blank();
+        cursor.skip_whitespace();
         if cursor.peek() != Some(b'"') {
             return Err(cursor.unexpected("a member name"));
         }
         let name = cursor.value()?;
         cursor.expect(b':', "`:`")?;
         each(name, cursor.value()?);
-        cursor.blank();
+        cursor.skip_whitespace();
         match cursor.peek() {
             Some(b',') => cursor.at += 1,
             Some(b'}') => break,
@@ -92,8 +92,8 @@ pub(super) fn members<'a>(
     cursor.end()
 }
 
-/// Gives the elements of the array that `text` is, of none if it is `null`.
-pub(super) fn elements<'a>(
+/// Calls `each` with each element of a JSON array; not at all if `text` is `null`.
+pub(super) fn for_each_element<'a>(
     text: &'a [u8],
     offset: u64,
     mut each: impl FnMut(&'a [u8]),
@@ -103,12 +103,12 @@ pub(super) fn elements<'a>(
     }
     let mut cursor = Cursor { text, at: 0, offset };
     cursor.expect(b'[', "a JSON array")?;
-    cursor.blank();
+    cursor.skip_whitespace();
     let mut is_first = true;
     while !(is_first && cursor.peek() == Some(b']')) {
         is_first = false;
         each(cursor.value()?);
-        cursor.blank();
+        cursor.skip_whitespace();
         match cursor.peek() {
             Some(b',') => cursor.at += 1,
             Some(b']') => break,
@@ -118,11 +118,11 @@ pub(super) fn elements<'a>(
     cursor.end()
 }
 
-/// A place in a text that is all there.
+/// A position in a complete JSON text.
 struct Cursor<'a> {
     text: &'a [u8],
     at: usize,
-    /// Where the text begins in the body.
+    /// The offset of the text in the body.
     offset: u64,
 }
 
@@ -131,14 +131,14 @@ impl<'a> Cursor<'a> {
         self.text.get(self.at).copied()
     }
 
-    fn blank(&mut self) {
+    fn skip_whitespace(&mut self) {
         while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
             self.at += 1;
         }
     }
 
     fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), WireError> {
-        self.blank();
+        self.skip_whitespace();
         if self.peek() != Some(byte) {
             return Err(self.unexpected(what));
         }
@@ -147,9 +147,9 @@ impl<'a> Cursor<'a> {
     }
 
     fn value(&mut self) -> Result<&'a [u8], WireError> {
-        self.blank();
+        self.skip_whitespace();
         let rest = self.text.get(self.at..).unwrap_or_default();
-        let Some(len) = Scan::default().scan(rest) else {
+        let Some(len) = ValueScanner::default().scan(rest) else {
             self.at = self.text.len();
             return Err(self.unexpected("a JSON value"));
         };
@@ -157,10 +157,10 @@ impl<'a> Cursor<'a> {
         Ok(&rest[..len])
     }
 
-    /// The closing bracket, and nothing behind it.
+    /// Takes the closing bracket and checks that nothing follows it.
     fn end(mut self) -> Result<(), WireError> {
         self.at += 1;
-        self.blank();
+        self.skip_whitespace();
         if self.at < self.text.len() {
             return Err(self.unexpected("the end of the line"));
         }

@@ -1,70 +1,70 @@
-//! Tables: how a server gives one text of each object beside its metadata, and nothing else of it
+//! Converts responses in the `Table` format, which carries metadata and printed columns instead of complete objects
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>).
 //!
-//! A row has the object's metadata and the cells that a person would see. It becomes a whole object again,
-//! as far as it goes: the metadata, and one cell where the object has that text. Tables are always JSON.
+//! A row has the object's metadata and the cells that kubectl prints. It is converted back to an object with the
+//! metadata and one cell as the member that the cell shows. Tables are always JSON.
 
 use super::message::WireError;
-use super::scan::{elements, members};
+use super::scan::{for_each_element, for_each_member};
 use crate::resources::Column;
 use crate::wire::view::{ObjectBytes, Str, decode, view};
 
 view! {
-    /// What is said of a column.
-    pub struct Definition<'a> {
+    /// The definition of a column.
+    pub struct ColumnDefinition<'a> {
         name: Str<'a> = 1 "name",
     }
 }
 
-/// Makes objects of rows.
+/// Converts table rows to objects.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct TableConverter {
     column: Column,
-    /// Which cell it is, once the table has said so.
+    /// The index of the cell in a row, once the column definitions are known.
     cell: Option<usize>,
     object: Vec<u8>,
 }
 
-impl Table {
+impl TableConverter {
     pub(super) fn new(column: Column) -> Self {
         Self { column, cell: None, object: Vec::new() }
     }
 
-    /// Takes the definitions of the columns, which a watch gives with its first event only.
+    /// Reads the column definitions. A watch has them in its first event only; `null` keeps the previous ones.
     ///
     /// # Errors
-    /// The column is not among them, or they make no sense.
-    pub(super) fn columns(&mut self, definitions: &[u8], offset: u64) -> Result<(), WireError> {
+    /// Returns an error if the column is missing or the definitions are malformed.
+    pub(super) fn set_columns(&mut self, definitions: &[u8], offset: u64) -> Result<(), WireError> {
         if definitions == b"null" {
             return Ok(());
         }
         let (mut number, mut found) = (0, None);
-        elements(definitions, offset, |definition| {
-            let decoded = decode::<Definition<'_>>(ObjectBytes::Json(definition));
+        for_each_element(definitions, offset, |definition| {
+            let decoded = decode::<ColumnDefinition<'_>>(ObjectBytes::Json(definition));
             if decoded.is_ok_and(|definition| *definition.name == *self.column.heading) {
                 found.get_or_insert(number);
             }
             number += 1;
         })?;
         self.cell = found;
-        found.map(|_| ()).ok_or(WireError::NoTable { missing: self.column.heading, offset })
+        found.map(|_| ()).ok_or(WireError::IncompleteTable { missing: self.column.heading, offset })
     }
 
-    /// The object of a row.
+    /// Converts a row to an object.
     ///
     /// # Errors
-    /// It is no row, or lacks the object or the cell.
-    pub(super) fn object(&mut self, row: &[u8], offset: u64) -> Result<&[u8], WireError> {
+    /// Returns an error if the row is malformed or lacks the object or the cell.
+    pub(super) fn convert_row(&mut self, row: &[u8], offset: u64) -> Result<&[u8], WireError> {
         let (mut cells, mut object): (&[u8], &[u8]) = (b"[]", b"");
-        members(row, offset, |name, value| match name {
+        for_each_member(row, offset, |name, value| match name {
             b"\"cells\"" => cells = value,
             b"\"object\"" => object = value,
             _ => {}
         })?;
-        let missing = |missing| WireError::NoTable { missing, offset };
+        let missing = |missing| WireError::IncompleteTable { missing, offset };
         let wanted = self.cell.ok_or(missing("columnDefinitions"))?;
         let (mut number, mut cell): (usize, Option<&[u8]>) = (0, None);
-        elements(cells, offset, |value| {
+        for_each_element(cells, offset, |value| {
             if number == wanted {
                 cell = Some(value);
             }
@@ -84,18 +84,19 @@ impl Table {
         Ok(&self.object)
     }
 
-    /// The object of an event, which a server that has no tables gives as it is.
+    /// Converts the table in an event to an object. Servers without support for tables send objects, which are returned
+    /// unchanged.
     ///
     /// # Errors
-    /// It is a table without a row, or one that makes no sense.
-    pub(super) fn of_event<'a>(
+    /// Returns an error if the table is malformed or has no row.
+    pub(super) fn convert_event<'a>(
         &'a mut self,
         object: &'a [u8],
         offset: u64,
     ) -> Result<&'a [u8], WireError> {
         let (mut is_table, mut definitions, mut rows): (bool, &[u8], &[u8]) =
             (false, b"null", b"[]");
-        members(object, offset, |name, value| match name {
+        for_each_member(object, offset, |name, value| match name {
             b"\"kind\"" => is_table = value == b"\"Table\"",
             b"\"columnDefinitions\"" => definitions = value,
             b"\"rows\"" => rows = value,
@@ -104,11 +105,11 @@ impl Table {
         if !is_table {
             return Ok(object);
         }
-        self.columns(definitions, offset)?;
+        self.set_columns(definitions, offset)?;
         let mut row = None;
-        elements(rows, offset, |value| {
+        for_each_element(rows, offset, |value| {
             row.get_or_insert(value);
         })?;
-        self.object(row.ok_or(WireError::NoTable { missing: "rows", offset })?, offset)
+        self.convert_row(row.ok_or(WireError::IncompleteTable { missing: "rows", offset })?, offset)
     }
 }

@@ -14,7 +14,7 @@ mod recorded {
     pub const FORBIDDEN_JSON: &[u8] = include_bytes!("testdata/forbidden.json");
 }
 
-/// Items as bytes, and the end.
+/// The items and the metadata of a list.
 type Listed = Result<(Vec<Vec<u8>>, ListMeta), String>;
 
 fn bytes(object: ObjectBytes<'_>) -> Vec<u8> {
@@ -23,7 +23,7 @@ fn bytes(object: ObjectBytes<'_>) -> Vec<u8> {
     }
 }
 
-/// Cuts `body` at multiples of `step`.
+/// Splits `body` into chunks of `step` bytes.
 fn chunks(body: &[u8], step: usize) -> impl Iterator<Item = Bytes> {
     body.chunks(step.max(1)).map(Bytes::copy_from_slice)
 }
@@ -62,13 +62,13 @@ fn watch(
 }
 
 fn name(encoding: Encoding, object: &[u8]) -> String {
-    let view: Identified<'_> = decode(encoding.object(object)).expect("an object");
+    let view: IdentifiedObject<'_> = decode(encoding.object(object)).expect("an object");
     assert_eq!(view.metadata.uid.len(), 36);
     view.metadata.name.to_string()
 }
 
 #[test]
-fn recorded_lists_however_they_are_cut() {
+fn recorded_lists_in_chunks_of_any_size() {
     for (encoding, body) in
         [(Encoding::Protobuf, recorded::LIST_PB), (Encoding::Json, recorded::LIST_JSON)]
     {
@@ -81,7 +81,7 @@ fn recorded_lists_however_they_are_cut() {
         for step in 1..body.len() {
             assert_eq!(list(encoding, body, step), whole, "in steps of {step}");
         }
-        // The last four bytes of the envelope are two empty fields that nobody misses.
+        // The last four bytes of the envelope are two optional empty fields.
         for len in 0..body.len() - 4 {
             let error = list(encoding, &body[..len], 100).expect_err("a part is an error");
             assert!(error.contains("ends at byte"), "{error}");
@@ -90,7 +90,7 @@ fn recorded_lists_however_they_are_cut() {
 }
 
 #[test]
-fn recorded_watches_however_they_are_cut() {
+fn recorded_watches_in_chunks_of_any_size() {
     for (encoding, body) in
         [(Encoding::Protobuf, recorded::WATCH_PB), (Encoding::Json, recorded::WATCH_JSON)]
     {
@@ -132,7 +132,7 @@ fn recorded_errors() {
 }
 
 #[test]
-fn json_lists_in_any_shape() {
+fn json_list_syntax() {
     let read = |body: &str| {
         let (items, meta) = list(Encoding::Json, body.as_bytes(), 3)?;
         let items = items.into_iter().map(|item| String::from_utf8(item).expect("UTF-8"));
@@ -166,16 +166,16 @@ fn json_lists_in_any_shape() {
         (r#"{"metadata":7}"#, "malformed list metadata at byte 12"),
         (r#"{"metadata":}"#, "malformed list metadata at byte 12"),
         (r#"{"items":[{"#, "ends at byte 11"),
-        ("{}", "no list: it has no items"),
-        (r#"{"items":null,"metadata":null}"#, "no list: it has no resourceVersion"),
-        (r#"{"kind":null,"code":"x","metadata":{"resourceVersion":"1"}}"#, "it has no items"),
+        ("{}", "not a list: no items"),
+        (r#"{"items":null,"metadata":null}"#, "not a list: no resourceVersion"),
+        (r#"{"kind":null,"code":"x","metadata":{"resourceVersion":"1"}}"#, "no items"),
         (
             r#"{"kind":"Status","reason":"Gone","code":410}"#,
-            "answers 410 in the body of a success: Gone",
+            "Status 410 in the body of the response: Gone",
         ),
         (
             r#"{"code":503,"message":"a \"b\"","kind":"Status"}"#,
-            "503 in the body of a success: a \"b\"",
+            "Status 503 in the body of the response: a \"b\"",
         ),
     ] {
         let error = read(body).expect_err(body);
@@ -184,7 +184,7 @@ fn json_lists_in_any_shape() {
 }
 
 #[test]
-fn json_events_in_any_shape() {
+fn json_event_syntax() {
     let read = |body: &str| watch(Encoding::Json, body.as_bytes(), 4);
     assert_eq!(
         read("\n{ \"object\" : {\"a\":[\"}\"]} , \"type\" : \"DELETED\", \"more\":1 }\r\n \n"),
@@ -198,8 +198,8 @@ fn json_events_in_any_shape() {
         ("{\"object\":{\n", "ends at byte 11"),
         ("{\"type\":\"ADDED\"} {\n", "expected the end of the line at byte 17"),
         ("{\"type\":\"ADDED\",\"object\":{}}", "ends at byte 28"),
-        ("{\"kind\":\"Status\",\"code\":410}\n", "answers 410 in the body of a success"),
-        ("{\"kind\":\"Status\",\"code\":410}", "answers 410 in the body of a success"),
+        ("{\"kind\":\"Status\",\"code\":410}\n", "Status 410 in the body"),
+        ("{\"kind\":\"Status\",\"code\":410}", "Status 410 in the body"),
     ] {
         let error = read(body).expect_err(body);
         assert!(error.contains(complaint), "{body}: {error}");
@@ -223,7 +223,7 @@ fn enveloped(raw: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn protobuf_lists_in_any_shape() {
+fn protobuf_list_syntax() {
     let meta = delimited(1, &delimited(2, b"9"));
     let unknown = [vec![7 << 3, 0x96, 0x01], delimited(9, &[0; 300]), vec![8 << 3 | 5, 1, 2, 3, 4]];
     let items = [delimited(2, b"one"), delimited(2, b""), delimited(2, &[5; 200])].concat();
@@ -238,8 +238,8 @@ fn protobuf_lists_in_any_shape() {
     for (body, complaint) in [
         (b"{\"kind\"".to_vec(), "expected `k8s\\0` at byte 0 of the response, found `{\\\"ki"),
         (b"k8s\0".to_vec(), "ends at byte 4, within a list"),
-        (enveloped(b""), "no list: it has no resourceVersion"),
-        (recorded::FORBIDDEN_PB.to_vec(), "answers 403 in the body of a success"),
+        (enveloped(b""), "not a list: no resourceVersion"),
+        (recorded::FORBIDDEN_PB.to_vec(), "Status 403 in the body"),
         (enveloped(&[2 << 3 | 2, 5, 1]), "malformed length in a protobuf list at byte 12"),
         (enveloped(&[0xff; 30]), "malformed protobuf varint at byte 12"),
         (enveloped(&[2 << 3 | 3]), "malformed protobuf field at byte 12"),
@@ -254,7 +254,7 @@ fn protobuf_lists_in_any_shape() {
 }
 
 #[test]
-fn protobuf_events_in_any_shape() {
+fn protobuf_event_syntax() {
     let framed = |event: &[u8]| [&(event.len() as u32).to_be_bytes()[..], event].concat();
     let object = delimited(2, &delimited(1, &enveloped(b"raw")));
     let body = framed(&[&object[..], &delimited(1, b"MODIFIED")].concat());
@@ -267,8 +267,8 @@ fn protobuf_events_in_any_shape() {
         (framed(&[&delimited(1, b"ADDED")[..], &bare].concat()), "expected `k8s\\0` at byte 0"),
         (framed(&delimited(1, b"NEW")), "watch event of type \"NEW\""),
         (framed(&[1 << 3, 1]), "malformed watch event at byte 0"),
-        (b"k8s\0".to_vec(), "answers 0 in the body of a success"),
-        (recorded::FORBIDDEN_PB.to_vec(), "answers 403 in the body of a success"),
+        (b"k8s\0".to_vec(), "Status 0 in the body"),
+        (recorded::FORBIDDEN_PB.to_vec(), "Status 403 in the body"),
         (vec![0x7f, 0, 0, 0], "watch frame of 2130706432 bytes at byte 0"),
         (body[..9].to_vec(), "ends at byte 9, within a watch frame"),
     ] {
@@ -288,9 +288,9 @@ fn content_types() {
 }
 
 proptest! {
-    /// Whatever the bytes, the way they are cut changes nothing.
+    /// The result does not depend on how arbitrary bytes are split into chunks.
     #[test]
-    fn cutting_does_not_matter(
+    fn chunk_sizes_do_not_matter(
         mut body in proptest::collection::vec(any::<u8>(), 0..200),
         prefix in 0..4usize,
         step in 1..20usize,
@@ -307,13 +307,13 @@ proptest! {
 const COLUMN: Column = Column { heading: "Type", member: "type" };
 
 #[test]
-fn tables_however_they_are_cut() {
+fn tables_in_chunks_of_any_size() {
     let rows = r#"[{"cells":["a", "x\\" ,1], "object":{"metadata":{"name":"a"}}},{"object":{},"cells":[null,"y"]}]"#;
     let body = format!(
         r#"{{"kind":"Table","metadata":{{"resourceVersion":"7","remainingItemCount":3}},"columnDefinitions":[{{"name":"Name"}},{{"description":"Name, \"Type\"]","name":"Type"}}],"rows":{rows}}}"#
     );
     for step in 1..body.len() {
-        let reader = ListReader::new(Encoding::Json).or_table(Some(COLUMN));
+        let reader = ListReader::new(Encoding::Json).with_table(Some(COLUMN));
         let (items, meta) = listed(reader, body.as_bytes(), step).expect("a table");
         let items: Vec<_> = items.iter().map(|item| String::from_utf8_lossy(item)).collect();
         assert_eq!(items, [r#"{"type":"x\\","metadata":{"name":"a"}}"#, r#"{"type":"y"}"#]);
@@ -325,11 +325,11 @@ fn tables_however_they_are_cut() {
         (r#","y""#, "", "no Type"),
         (r#""object":{},"#, "", "no object"),
     ] {
-        let reader = ListReader::new(Encoding::Json).or_table(Some(COLUMN));
+        let reader = ListReader::new(Encoding::Json).with_table(Some(COLUMN));
         let body = body.replace(from, to);
         let error = listed(reader, body.as_bytes(), body.len()).expect_err("no table");
         assert!(error.contains(missing), "{error}");
     }
-    // Who has not asked for one takes none.
+    // Tables are rejected unless requested.
     assert!(list(Encoding::Json, body.as_bytes(), body.len()).is_err());
 }

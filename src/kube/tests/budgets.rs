@@ -1,22 +1,24 @@
-//! Budgets of kinds and of labels that people choose: what is beyond them is left out or folds, is named and counted, and
-//! comes back when there is room.
+//! Tests of series and label budgets: what exceeds them is rejected or folded into `other`, named and counted, and
+//! restored once there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::stub::Writer;
+use super::stub::BodyWriter;
 use super::*;
 use crate::cache::Store;
 use crate::exposition::budget::{Budget, BudgetMode};
+use crate::kube::api_resource::Scope;
 use crate::kube::follow::budget::KindBudget;
 use crate::kube::follow::handover::Handover;
-use crate::kube::follow::intake::Intake;
-use crate::kube::follow::left_out::LeftOut;
 use crate::kube::follow::machine::Collected;
-use crate::kube::target::Scope;
-use crate::resources::custom::resolve::Manner;
-use crate::resources::custom::{Definition, Twice, ValueError, ValueErrors, load, resolve};
+use crate::kube::follow::object_sink::ObjectSink;
+use crate::kube::follow::rejected_set::RejectedSet;
+use crate::resources::custom::resolve::ResolveOptions;
+use crate::resources::custom::{
+    Definition, DuplicatePolicy, ValueError, ValueErrors, load, resolve,
+};
 use crate::resources::select::selection::Selection;
 use crate::resources::{RenderOptions, find};
 
@@ -24,7 +26,7 @@ fn enforced(budget: Budget) -> Arc<Budget> {
     Arc::new(Budget { mode: BudgetMode::Enforce, ..budget })
 }
 
-/// An object of the namespace `space` whose uid is its name.
+/// Returns an object in namespace `space` whose UID is its name.
 fn object(name: &str, version: u32, rest: &str) -> String {
     let about = format!(r#""name":"{name}","namespace":"space","uid":"{name}""#);
     format!(r#"{{"metadata":{{{about},"resourceVersion":"{version}"{rest}}}}}"#)
@@ -36,44 +38,56 @@ fn labelled(name: &str, version: u32, labels: &[(&str, &str)]) -> String {
     object(name, version, &format!(r#","labels":{labels}"#))
 }
 
-fn line(kind: &str, object: &str) -> String {
+fn event_line(kind: &str, object: &str) -> String {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
 }
 
-/// The end of a streaming list.
-fn end(version: u32) -> String {
+/// Returns the bookmark at the end of a streaming list.
+fn end_of_initial_events(version: u32) -> String {
     let annotation = r#""annotations":{"k8s.io/initial-events-end":"true"}"#;
     let metadata = format!(r#"{{"metadata":{{"resourceVersion":"{version}",{annotation}}}}}"#);
-    line("BOOKMARK", &metadata)
+    event_line("BOOKMARK", &metadata)
 }
 
-/// Answers the next request, a streaming list, with these objects.
-async fn listed(bench: &mut Bench, version: u32, objects: &[String]) -> Writer {
-    let body = bench.stub.streaming().await.open(200, JSON);
-    objects.iter().for_each(|object| body.send(line("ADDED", object)));
-    body.send(end(version));
+/// Responds to the next request, a streaming list, with these objects.
+async fn stream_list(fixture: &mut Fixture, version: u32, objects: &[String]) -> BodyWriter {
+    let body = fixture.stub.expect_streaming_list().await.start_response(200, JSON);
+    objects.iter().for_each(|object| body.send(event_line("ADDED", object)));
+    body.send(end_of_initial_events(version));
     body
 }
 
-/// The lines of a scrape that begin so, sorted.
-fn lines(bench: &Bench, beginning: &str) -> Vec<String> {
-    let body = bench.catalog.frames(Format::Text, &ScrapeQuery::default()).flatten();
+/// Returns the lines of a scrape with this prefix, sorted.
+fn lines_with_prefix(fixture: &Fixture, prefix: &str) -> Vec<String> {
+    let body = fixture.catalog.frames(Format::Text, &ScrapeQuery::default()).flatten();
     let text = String::from_utf8(body.collect()).expect("UTF-8");
-    let lines = text.lines().filter(|line| line.starts_with(beginning));
+    let lines = text.lines().filter(|line| line.starts_with(prefix));
     let mut lines: Vec<String> = lines.map(str::to_owned).collect();
     lines.sort();
     lines
 }
 
-/// Waits until these are the values of a label in the lines that begin so, with the names of the objects.
-async fn has(bench: &Bench, beginning: &str, [name, label]: [&str; 2], wanted: &[(&str, &str)]) {
+/// The labels with the name of the object and with the value to check.
+#[derive(Clone, Copy)]
+struct LabelNames {
+    object: &'static str,
+    label: &'static str,
+}
+
+/// Waits until the lines with this prefix have these pairs of object name and label value.
+async fn wait_for_labels(
+    fixture: &Fixture,
+    prefix: &str,
+    names: LabelNames,
+    wanted: &[(&str, &str)],
+) {
     let value = |line: &str, label: &str| {
         let (_, rest) = line.split_once(&format!("{label}=\""))?;
         Some(rest.split_once('"')?.0.to_owned())
     };
     let found = || -> Vec<(String, String)> {
-        let lines = lines(bench, beginning).into_iter();
-        let pair = |line: String| Some((value(&line, name)?, value(&line, label)?));
+        let lines = lines_with_prefix(fixture, prefix).into_iter();
+        let pair = |line: String| Some((value(&line, names.object)?, value(&line, names.label)?));
         lines.filter_map(pair).collect()
     };
     let wanted: Vec<_> =
@@ -81,129 +95,161 @@ async fn has(bench: &Bench, beginning: &str, [name, label]: [&str; 2], wanted: &
     eventually(|| found() == wanted, || format!("{:?} instead of {wanted:?}", found())).await;
 }
 
-/// Waits until what the pipeline tells of itself has this line.
-async fn tells(bench: &Bench, line: &str) {
+/// Waits until the pipeline's own metrics contain this line.
+async fn wait_for_pipeline_metric(fixture: &Fixture, line: &str) {
     let body = || {
         let mut recorder = Recorder::default();
-        recorder.add(bench.handle.clone());
+        recorder.add(fixture.handle.clone());
         recorder.finish().encode(Format::Text)
     };
     eventually(|| body().lines().any(|own| own == line), body).await;
 }
 
-/// A kind that runs away keeps what it had; what is left out is counted by namespace, and comes without a restart.
+/// A kind that grows without limit keeps its existing series. Rejected objects are counted by namespace and added
+/// without a restart.
 #[tokio::test]
-async fn a_kind_is_bounded_and_its_totals_stay_exact() {
+async fn series_per_kind_is_enforced_and_totals_are_exact() {
     let budget = enforced(Budget { series_per_kind: 3, ..Budget::default() });
-    let (mut bench, body) = watching(&PipelineConfig { budget, ..config() }).await;
+    let (mut fixture, body) = synced_pods(&PipelineConfig { budget, ..config() }).await;
     let added = |name: &str, version: &str| event("ADDED", &pod(name, version));
     body.send([added("c", "6"), added("d", "7"), added("e", "8")].concat());
-    bench.shows(&["a 1", "b 2", "c 6"]).await;
+    fixture.wait_for_series(&["a 1", "b 2", "c 6"]).await;
     let over = |action: &str, times: u32| {
         let labels =
             format!("action=\"{action}\",label=\"\",limit=\"series-per-kind\",metric_name=\"\"");
         format!("kstatd_kubernetes_over_budget_total{{{labels},resource=\"*v1.pods\"}} {times}")
     };
-    bench.counts(&over("refused", 2)).await;
+    fixture.wait_for_metric(&over("refused", 2)).await;
     let kind = "resource=\"*v1.pods\"";
-    tells(&bench, &format!("kstatd_kube_objects{{namespace=\"space\",{kind}}} 5")).await;
-    tells(&bench, &format!("kstatd_kubernetes_left_out_objects{{namespace=\"\",{kind}}} 2")).await;
-    // What changes keeps its place; what was left out and goes is forgotten.
+    wait_for_pipeline_metric(
+        &fixture,
+        &format!("kstatd_kube_objects{{namespace=\"space\",{kind}}} 5"),
+    )
+    .await;
+    wait_for_pipeline_metric(
+        &fixture,
+        &format!("kstatd_kubernetes_left_out_objects{{namespace=\"\",{kind}}} 2"),
+    )
+    .await;
+    // Updated objects keep their series; a rejected object that is deleted is forgotten.
     body.send([event("MODIFIED", &pod("a", "9")), event("DELETED", &pod("e", "10"))].concat());
-    bench.shows(&["a 9", "b 2", "c 6"]).await;
-    tells(&bench, &format!("kstatd_kube_objects{{namespace=\"space\",{kind}}} 4")).await;
-    // There is room: the end of the watch leads to a new list.
+    fixture.wait_for_series(&["a 9", "b 2", "c 6"]).await;
+    wait_for_pipeline_metric(
+        &fixture,
+        &format!("kstatd_kube_objects{{namespace=\"space\",{kind}}} 4"),
+    )
+    .await;
+    // There is room, so the end of the watch leads to a relist.
     body.send(event("DELETED", &pod("b", "11")));
-    bench.shows(&["a 9", "c 6"]).await;
+    fixture.wait_for_series(&["a 9", "c 6"]).await;
     drop(body);
-    let body = bench.stub.streaming().await.protobuf();
-    // What is known goes before what is new, wherever it stands.
+    let body = fixture.stub.expect_streaming_list().await.start_watch();
+    // Known objects take precedence over new ones, regardless of their order.
     body.send([added("0", "12"), added("a", "9"), added("c", "6"), added("d", "7")].concat());
     body.send(bookmark("13", true));
-    tells(&bench, &format!("kstatd_kube_objects{{namespace=\"space\",{kind}}} 4")).await;
-    bench.shows(&["0 12", "a 9", "c 6"]).await;
-    // There is none: the watch goes on.
+    wait_for_pipeline_metric(
+        &fixture,
+        &format!("kstatd_kube_objects{{namespace=\"space\",{kind}}} 4"),
+    )
+    .await;
+    fixture.wait_for_series(&["0 12", "a 9", "c 6"]).await;
+    // There is no room, so the watch continues.
     body.send(bookmark("14", false));
     drop(body);
-    let body = bench.stub.watch("14").await.protobuf();
+    let body = fixture.stub.expect_watch("14").await.start_watch();
     body.send(event("DELETED", &pod("0", "15")));
-    bench.shows(&["a 9", "c 6"]).await;
+    fixture.wait_for_series(&["a 9", "c 6"]).await;
     drop(body);
-    let body = bench.stub.streaming().await.protobuf();
+    let body = fixture.stub.expect_streaming_list().await.start_watch();
     body.send([added("a", "9"), added("c", "6"), added("d", "7"), bookmark("16", true)].concat());
-    bench.shows(&["a 9", "c 6", "d 7"]).await;
-    tells(&bench, &format!("kstatd_kubernetes_left_out_objects{{namespace=\"\",{kind}}} 0")).await;
+    fixture.wait_for_series(&["a 9", "c 6", "d 7"]).await;
+    wait_for_pipeline_metric(
+        &fixture,
+        &format!("kstatd_kubernetes_left_out_objects{{namespace=\"\",{kind}}} 0"),
+    )
+    .await;
 }
 
 #[tokio::test]
-async fn what_is_tracked_is_shown() {
+async fn tracked_excess_is_exposed() {
     let budget = Budget { mode: BudgetMode::Track, series_per_kind: 1, ..Budget::default() };
-    let (mut bench, body) = watching(&PipelineConfig { budget: budget.into(), ..config() }).await;
+    let (mut fixture, body) =
+        synced_pods(&PipelineConfig { budget: budget.into(), ..config() }).await;
     body.send(event("ADDED", &pod("c", "6")));
-    bench.shows(&["a 1", "b 2", "c 6"]).await;
+    fixture.wait_for_series(&["a 1", "b 2", "c 6"]).await;
     let labels = "action=\"tracked\",label=\"\",limit=\"series-per-kind\",metric_name=\"\"";
     let over = format!("kstatd_kubernetes_over_budget_total{{{labels},resource=\"*v1.pods\"}} 2");
-    bench.counts(&over).await;
+    fixture.wait_for_metric(&over).await;
     body.send(bookmark("7", false));
     drop(body);
-    bench.stub.watch("7").await;
+    fixture.stub.expect_watch("7").await;
 }
 
-fn pods(keys: &[&str]) -> Watched {
+fn pods(keys: &[&str]) -> WatchedResource {
     let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
     let options = RenderOptions { labels: Selection::new(&keys), ..RenderOptions::default() };
-    Watched::built_in(find("pods").expect("a kind"), &options)
+    WatchedResource::built_in(find("pods").expect("a kind"), &options)
 }
 
-/// One label that explodes folds alone; its values give room when they go.
+/// A label with too many values is folded alone. Values that disappear make room.
 #[tokio::test]
-async fn an_allow_listed_label_folds_alone() {
+async fn label_over_budget_is_folded_alone() {
     let budget = Budget { values_per_label: 2, value_bytes: 12, ..Budget::default() };
     let resources = vec![pods(&["app", "url"])];
     let config = PipelineConfig { resources, budget: enforced(budget), ..config() };
-    let mut bench = Bench::new(&config).await;
+    let mut fixture = Fixture::new(&config).await;
     let one = |name: &str, version, url: &str| {
         labelled(name, version, &[("app", "web"), ("url", url), ("unlisted", name)])
     };
-    let body = listed(&mut bench, 5, &[one("a", 1, "/1"), one("b", 2, "/2")]).await;
-    let urls = ["pod", "label_url"];
-    has(&bench, "kube_pod_labels", urls, &[("a", "/1"), ("b", "/2")]).await;
-    let added = |name: &str, version, url: &str| line("ADDED", &one(name, version, url));
+    let body = stream_list(&mut fixture, 5, &[one("a", 1, "/1"), one("b", 2, "/2")]).await;
+    let urls = LabelNames { object: "pod", label: "label_url" };
+    wait_for_labels(&fixture, "kube_pod_labels", urls, &[("a", "/1"), ("b", "/2")]).await;
+    let added = |name: &str, version, url: &str| event_line("ADDED", &one(name, version, url));
     body.send(added("c", 6, "/3") + &added("d", 7, "/1") + &added("e", 8, "/a-long-value"));
     let all = [("a", "/1"), ("b", "/2"), ("c", "other"), ("d", "/1"), ("e", "other")];
-    has(&bench, "kube_pod_labels", urls, &all).await;
+    wait_for_labels(&fixture, "kube_pod_labels", urls, &all).await;
     let apps: Vec<_> = all.iter().map(|(name, _)| (*name, "web")).collect();
-    has(&bench, "kube_pod_labels", ["pod", "label_app"], &apps).await;
-    // Nothing else of the objects is left out.
-    assert_eq!(lines(&bench, "kube_pod_info").len(), 5);
+    wait_for_labels(
+        &fixture,
+        "kube_pod_labels",
+        LabelNames { object: "pod", label: "label_app" },
+        &apps,
+    )
+    .await;
+    // All other series of the objects remain.
+    assert_eq!(lines_with_prefix(&fixture, "kube_pod_info").len(), 5);
     for (limit, times) in [("value-bytes", 1), ("values-per-label", 1)] {
         let labels =
             format!("label=\"label_url\",limit=\"{limit}\",metric_name=\"kube_pod_labels\"");
         let labels = format!("action=\"folded\",{labels},resource=\"*v1.Pod\"");
-        bench.counts(&format!("kstatd_kubernetes_over_budget_total{{{labels}}} {times}")).await;
+        fixture
+            .wait_for_metric(&format!("kstatd_kubernetes_over_budget_total{{{labels}}} {times}"))
+            .await;
     }
-    // A value is there as long as one object has it.
-    body.send(line("DELETED", &one("a", 9, "/1")) + &line("MODIFIED", &one("c", 10, "/3")));
+    // A value is in use as long as one object has it.
+    body.send(
+        event_line("DELETED", &one("a", 9, "/1")) + &event_line("MODIFIED", &one("c", 10, "/3")),
+    );
     let all = [("b", "/2"), ("c", "other"), ("d", "/1"), ("e", "other")];
-    has(&bench, "kube_pod_labels", urls, &all).await;
-    // A fold stays until its object changes.
-    body.send(line("MODIFIED", &one("d", 11, "/2")) + &added("f", 12, "/2"));
+    wait_for_labels(&fixture, "kube_pod_labels", urls, &all).await;
+    // A folded label stays folded until its object changes.
+    body.send(event_line("MODIFIED", &one("d", 11, "/2")) + &added("f", 12, "/2"));
     let all = [("b", "/2"), ("c", "other"), ("d", "/2"), ("e", "other"), ("f", "/2")];
-    has(&bench, "kube_pod_labels", urls, &all).await;
-    body.send(line("MODIFIED", &one("c", 13, "/3")));
+    wait_for_labels(&fixture, "kube_pod_labels", urls, &all).await;
+    body.send(event_line("MODIFIED", &one("c", 13, "/3")));
     let all = [("b", "/2"), ("c", "/3"), ("d", "/2"), ("e", "other"), ("f", "/2")];
-    has(&bench, "kube_pod_labels", urls, &all).await;
-    // A new list folds the same, in whichever order it comes.
-    body.send(line("ERROR", r#"{"kind":"Status","code":410,"reason":"Expired"}"#));
+    wait_for_labels(&fixture, "kube_pod_labels", urls, &all).await;
+    // A relist folds the same values, regardless of the order of the objects.
+    body.send(event_line("ERROR", r#"{"kind":"Status","code":410,"reason":"Expired"}"#));
     let again = [one("g", 14, "/4"), one("f", 12, "/2"), one("c", 13, "/3"), one("b", 2, "/2")];
-    let _body = listed(&mut bench, 15, &again).await;
+    let _body = stream_list(&mut fixture, 15, &again).await;
     let all = [("b", "/2"), ("c", "/3"), ("f", "/2"), ("g", "other")];
-    has(&bench, "kube_pod_labels", urls, &all).await;
+    wait_for_labels(&fixture, "kube_pod_labels", urls, &all).await;
 }
 
-struct Silent;
+struct IgnoredErrors;
 
-impl ValueErrors for Silent {
+impl ValueErrors for IgnoredErrors {
     fn value_error(&self, _: &ValueError<'_>) {}
 }
 
@@ -228,14 +274,14 @@ spec:
       each: {type: Gauge, gauge: {path: [metadata, load], labelsFromPath: {url: [url]}}}
 ";
 
-fn gadgets() -> Watched {
+fn gadgets() -> WatchedResource {
     let loaded = load(GADGETS);
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
-    let manner = Manner {
+    let manner = ResolveOptions {
         families: Arc::default(),
         keep_duplicates: false,
-        twice: Twice::Both,
-        errors: Arc::new(Silent),
+        duplicates: DuplicatePolicy::Merge,
+        errors: Arc::new(IgnoredErrors),
     };
     let definition = Definition {
         group: "e.io".to_owned(),
@@ -245,16 +291,16 @@ fn gadgets() -> Watched {
         namespaced: true,
     };
     let resolution = resolve(&loaded.config, &[definition], &manner).expect("metrics");
-    Watched::custom(resolution.resources.into_iter().next().expect("a kind"))
+    WatchedResource::custom(resolution.resources.into_iter().next().expect("a kind"))
 }
 
-/// Labels of custom resources fold where a series still says whose it is; otherwise the series is left out.
+/// Labels of custom resources are folded if the series remain distinct; otherwise the series is rejected.
 #[tokio::test]
-async fn labels_of_custom_resources_fold_where_series_stay_apart() {
+async fn custom_resource_labels_are_folded_if_series_stay_distinct() {
     let budget = Budget { values_per_label: 3, ..Budget::default() };
     let config =
         PipelineConfig { resources: vec![gadgets()], budget: enforced(budget), ..config() };
-    let mut bench = Bench::new(&config).await;
+    let mut fixture = Fixture::new(&config).await;
     let gadget = |name: &str, version, url: &str, parts: &[&str]| {
         let sizes: Vec<_> =
             parts.iter().map(|part| format!(r#"{{"part":"{part}","value":1}}"#)).collect();
@@ -265,118 +311,136 @@ async fn labels_of_custom_resources_fold_where_series_stay_apart() {
         object(name, version, &rest)
     };
     let first = [gadget("a", 1, "/1", &["x"]), gadget("b", 2, "/2", &["y", "z"])];
-    let body = listed(&mut bench, 5, &first).await;
-    let urls = ["name", "url"];
-    has(&bench, "gadget_about", urls, &[("a", "/1"), ("b", "/2")]).await;
-    body.send(line("ADDED", &gadget("c", 6, "/3", &["x", "u", "v"])));
-    has(&bench, "gadget_about", urls, &[("a", "/1"), ("b", "/2"), ("c", "/3")]).await;
-    // Two parts of one gadget would be one: the second is left out.
+    let body = stream_list(&mut fixture, 5, &first).await;
+    let urls = LabelNames { object: "name", label: "url" };
+    wait_for_labels(&fixture, "gadget_about", urls, &[("a", "/1"), ("b", "/2")]).await;
+    body.send(event_line("ADDED", &gadget("c", 6, "/3", &["x", "u", "v"])));
+    wait_for_labels(&fixture, "gadget_about", urls, &[("a", "/1"), ("b", "/2"), ("c", "/3")]).await;
+    // Two folded parts of one gadget would be the same series: the second is rejected.
     let parts = [("a", "x"), ("b", "y"), ("b", "z"), ("c", "other"), ("c", "x")];
-    has(&bench, "gadget_size", ["name", "part"], &parts).await;
-    // The name is one of its labels too, without which nothing tells its series from those of others.
-    body.send(line("ADDED", &gadget("d", 7, "/4", &["x"])));
+    wait_for_labels(&fixture, "gadget_size", LabelNames { object: "name", label: "part" }, &parts)
+        .await;
+    // The name is a budgeted label as well, and without it the series of different objects are not distinct.
+    body.send(event_line("ADDED", &gadget("d", 7, "/4", &["x"])));
     let refused = |metric: &str, label: &str| {
         let labels =
             format!("label=\"{label}\",limit=\"values-per-label\",metric_name=\"{metric}\"");
         let resource = "resource=\"gadgets.v1.e.io\"";
         format!("kstatd_kubernetes_over_budget_total{{action=\"refused\",{labels},{resource}}} 1")
     };
-    bench.counts(&refused("gadget_about", "name")).await;
-    bench.counts(&refused("gadget_size", "name")).await;
-    // This one never says whose it is.
-    bench.counts(&refused("gadget_load", "url")).await;
-    assert_eq!(lines(&bench, "gadget_load{").len(), 3);
-    has(&bench, "gadget_about", urls, &[("a", "/1"), ("b", "/2"), ("c", "/3")]).await;
-    tells(&bench, "kstatd_kube_objects{namespace=\"space\",resource=\"gadgets.v1.e.io\"} 4").await;
-    // Room for a name: the next list brings what was left out.
-    body.send(line("DELETED", &gadget("a", 8, "/1", &["x"])));
-    has(&bench, "gadget_about", urls, &[("b", "/2"), ("c", "/3")]).await;
+    fixture.wait_for_metric(&refused("gadget_about", "name")).await;
+    fixture.wait_for_metric(&refused("gadget_size", "name")).await;
+    // This metric has no label that identifies the object.
+    fixture.wait_for_metric(&refused("gadget_load", "url")).await;
+    assert_eq!(lines_with_prefix(&fixture, "gadget_load{").len(), 3);
+    wait_for_labels(&fixture, "gadget_about", urls, &[("a", "/1"), ("b", "/2"), ("c", "/3")]).await;
+    wait_for_pipeline_metric(
+        &fixture,
+        "kstatd_kube_objects{namespace=\"space\",resource=\"gadgets.v1.e.io\"} 4",
+    )
+    .await;
+    // There is room for a name: the next list restores what was rejected.
+    body.send(event_line("DELETED", &gadget("a", 8, "/1", &["x"])));
+    wait_for_labels(&fixture, "gadget_about", urls, &[("b", "/2"), ("c", "/3")]).await;
     drop(body);
     let rest = [
         gadget("b", 2, "/2", &["y", "z"]),
         gadget("c", 6, "/3", &["x", "u", "v"]),
         gadget("d", 7, "/4", &["x"]),
     ];
-    let _body = listed(&mut bench, 9, &rest).await;
-    has(&bench, "gadget_about", urls, &[("b", "/2"), ("c", "/3"), ("d", "/4")]).await;
+    let _body = stream_list(&mut fixture, 9, &rest).await;
+    wait_for_labels(&fixture, "gadget_about", urls, &[("b", "/2"), ("c", "/3"), ("d", "/4")]).await;
 }
 
-/// A family of custom resources has a budget of its own: the others of an object stay.
+/// A family of custom resources has its own budget: the other families of an object remain.
 #[tokio::test]
-async fn a_family_of_custom_resources_is_bounded() {
+async fn series_per_metric_is_enforced() {
     let budget = Budget { series_per_metric: 3, ..Budget::default() };
     let config =
         PipelineConfig { resources: vec![gadgets()], budget: enforced(budget), ..config() };
-    let mut bench = Bench::new(&config).await;
+    let mut fixture = Fixture::new(&config).await;
     let gadget = |name: &str, version, parts: u32| {
         let sizes: Vec<_> =
             (0..parts).map(|part| format!(r#"{{"part":"p{part}","value":1}}"#)).collect();
         let rest = format!(r#","labels":{{"url":"/"}},"sizes":[{}]"#, sizes.join(","));
         object(name, version, &rest)
     };
-    let body = listed(&mut bench, 5, &[gadget("a", 1, 2), gadget("b", 2, 2)]).await;
-    let sizes = ["name", "part"];
-    has(&bench, "gadget_size", sizes, &[("a", "p0"), ("a", "p1")]).await;
-    has(&bench, "gadget_about", ["name", "url"], &[("a", "/"), ("b", "/")]).await;
+    let body = stream_list(&mut fixture, 5, &[gadget("a", 1, 2), gadget("b", 2, 2)]).await;
+    let sizes = LabelNames { object: "name", label: "part" };
+    wait_for_labels(&fixture, "gadget_size", sizes, &[("a", "p0"), ("a", "p1")]).await;
+    wait_for_labels(
+        &fixture,
+        "gadget_about",
+        LabelNames { object: "name", label: "url" },
+        &[("a", "/"), ("b", "/")],
+    )
+    .await;
     let labels = "label=\"\",limit=\"series-per-metric\",metric_name=\"gadget_size\"";
     let labels = format!("action=\"refused\",{labels},resource=\"gadgets.v1.e.io\"");
-    bench.counts(&format!("kstatd_kubernetes_over_budget_total{{{labels}}} 1")).await;
-    body.send(line("MODIFIED", &gadget("a", 6, 1)));
-    has(&bench, "gadget_size", sizes, &[("a", "p0")]).await;
+    fixture.wait_for_metric(&format!("kstatd_kubernetes_over_budget_total{{{labels}}} 1")).await;
+    body.send(event_line("MODIFIED", &gadget("a", 6, 1)));
+    wait_for_labels(&fixture, "gadget_size", sizes, &[("a", "p0")]).await;
     drop(body);
-    let _body = listed(&mut bench, 7, &[gadget("a", 6, 1), gadget("b", 2, 2)]).await;
-    has(&bench, "gadget_size", sizes, &[("a", "p0"), ("b", "p0"), ("b", "p1")]).await;
+    let _body = stream_list(&mut fixture, 7, &[gadget("a", 6, 1), gadget("b", 2, 2)]).await;
+    wait_for_labels(&fixture, "gadget_size", sizes, &[("a", "p0"), ("b", "p0"), ("b", "p1")]).await;
 }
 
-/// What may happen to one of two list/watches of a kind.
+/// The content of an object.
+#[derive(Clone, Copy, Debug, Default)]
+struct Content {
+    url: u8,
+    parts: u8,
+}
+
+/// An operation on one of two list/watches of a kind.
 #[derive(Clone, Debug)]
 enum Step {
-    Put(usize, u8, u8, u8),
-    Delete(usize, u8),
-    Begin(usize),
-    Settle(usize, bool),
+    Put { at: usize, name: u8, content: Content },
+    Delete { at: usize, name: u8 },
+    BeginList { at: usize },
+    EndList { at: usize, commits: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let put = (0..2usize, 0..10u8, 0..6u8, 0..4u8);
     prop_oneof![
-        20 => put.prop_map(|(member, name, url, parts)| Step::Put(member, name, url, parts)),
-        6 => (0..2usize, 0..10u8).prop_map(|(member, name)| Step::Delete(member, name)),
-        1 => (0..2usize).prop_map(Step::Begin),
-        2 => (0..2usize, prop::bool::weighted(0.8)).prop_map(|(at, commits)| Step::Settle(at, commits)),
+        20 => put.prop_map(|(at, name, url, parts)| Step::Put { at, name, content: Content { url, parts } }),
+        6 => (0..2usize, 0..10u8).prop_map(|(at, name)| Step::Delete { at, name }),
+        1 => (0..2usize).prop_map(|at| Step::BeginList { at }),
+        2 => (0..2usize, prop::bool::weighted(0.8)).prop_map(|(at, commits)| Step::EndList { at, commits }),
     ]
 }
 
-/// One list/watch without a server, and what there is by the events that it got.
-struct Follows {
-    intake: Intake,
+/// A list/watch without a server, and the objects according to the events that it received.
+struct ListWatchModel {
+    sink: ObjectSink,
     store: Arc<Store>,
-    left_out: Arc<LeftOut>,
-    objects: BTreeMap<u8, (u8, u8)>,
-    coming: Option<BTreeMap<u8, (u8, u8)>>,
+    rejected: Arc<RejectedSet>,
+    objects: BTreeMap<u8, Content>,
+    collected: Option<BTreeMap<u8, Content>>,
 }
 
-fn bytes(member: usize, name: u8, (url, parts): (u8, u8)) -> String {
+fn content_json(at: usize, name: u8, Content { url, parts }: Content) -> String {
     let sizes: Vec<_> =
         (0..parts).map(|part| format!(r#"{{"part":"{}","value":1}}"#, url / 2 + part)).collect();
     let long = "x".repeat(usize::from(url / 5) * 8);
     let rest = format!(r#","labels":{{"url":"/{url}{long}"}},"sizes":[{}]"#, sizes.join(","));
-    object(&format!("n{member}-{name}"), 1, &rest)
+    object(&format!("n{at}-{name}"), 1, &rest)
 }
 
-impl Follows {
-    fn both(watched: &Watched, budget: &Budget) -> Vec<Self> {
+impl ListWatchModel {
+    fn pair(watched: &WatchedResource, budget: &Budget) -> Vec<Self> {
         let metrics = KubeMetrics::default();
         let kind = KindBudget::new(budget, &*watched.renderer, (String::new(), &metrics), 2);
-        let follows = |number| {
+        let model = |number| {
             let scope =
-                Scope { target: watched.target.clone(), namespace: None, selector: String::new() };
+                Scope { api: watched.api.clone(), namespace: None, selector: String::new() };
             let store = Arc::new(Store::new(watched.renderer.schema()));
-            let handover = Arc::new(Handover::new(Shard::WHOLE));
-            let left_out = Arc::new(LeftOut::default());
+            let handover = Arc::new(Handover::new(Shard::ALL));
+            let rejected = Arc::new(RejectedSet::default());
             let allowance =
-                kind.as_ref().map(|kind| kind.allowance(number, (&store, &handover), &left_out));
-            let intake = Intake::new(
+                kind.as_ref().map(|kind| kind.allowance(number, (&store, &handover), &rejected));
+            let sink = ObjectSink::new(
                 Arc::new(scope),
                 Arc::clone(&watched.renderer),
                 Arc::clone(&store),
@@ -384,71 +448,71 @@ impl Follows {
                 (None, allowance),
                 metrics.reflector(""),
             );
-            Self { intake, store, left_out, objects: BTreeMap::new(), coming: None }
+            Self { sink, store, rejected, objects: BTreeMap::new(), collected: None }
         };
-        (0..2).map(follows).collect()
+        (0..2).map(model).collect()
     }
 
-    fn current(&mut self) -> &mut BTreeMap<u8, (u8, u8)> {
-        self.coming.as_mut().unwrap_or(&mut self.objects)
+    fn current(&mut self) -> &mut BTreeMap<u8, Content> {
+        self.collected.as_mut().unwrap_or(&mut self.objects)
     }
 
-    fn put(&mut self, member: usize, name: u8, what: (u8, u8)) {
-        self.intake.put(ObjectBytes::Json(bytes(member, name, what).as_bytes()));
-        self.current().insert(name, what);
+    fn put(&mut self, at: usize, name: u8, content: Content) {
+        self.sink.put(ObjectBytes::Json(content_json(at, name, content).as_bytes()));
+        self.current().insert(name, content);
     }
 
-    fn delete(&mut self, member: usize, name: u8) {
-        self.intake.remove(ObjectBytes::Json(bytes(member, name, (0, 0)).as_bytes()));
+    fn delete(&mut self, at: usize, name: u8) {
+        self.sink.remove(ObjectBytes::Json(content_json(at, name, Content::default()).as_bytes()));
         self.current().remove(&name);
     }
 
-    fn begin(&mut self) {
-        self.intake.collect();
-        self.coming.get_or_insert_default();
+    fn begin_list(&mut self) {
+        self.sink.collect();
+        self.collected.get_or_insert_default();
     }
 
-    fn settle(&mut self, commits: bool) {
-        if let Some(coming) = self.coming.take() {
-            self.intake.settle(if commits { Collected::Commit } else { Collected::Discard });
+    fn end_list(&mut self, commits: bool) {
+        if let Some(collected) = self.collected.take() {
+            self.sink.settle(if commits { Collected::Commit } else { Collected::Discard });
             if commits {
-                self.objects = coming;
+                self.objects = collected;
             }
         }
     }
 
-    /// A new list of what there is.
-    fn list_anew(&mut self, member: usize) {
-        self.settle(false);
-        self.begin();
-        for (name, what) in self.objects.clone() {
-            self.put(member, name, what);
+    /// Relists the current objects.
+    fn relist(&mut self, at: usize) {
+        self.end_list(false);
+        self.begin_list();
+        for (name, content) in self.objects.clone() {
+            self.put(at, name, content);
         }
-        self.settle(true);
+        self.end_list(true);
     }
 }
 
-/// The lines of all families, without values: each once.
-fn shown(follows: &[Follows]) -> Vec<String> {
+/// Returns the lines of all families without values, each once.
+fn exposed(models: &[ListWatchModel]) -> Vec<String> {
     let catalog = Catalog::new();
-    let schema = Arc::clone(follows[0].store.schema());
-    catalog.register(schema, follows.iter().map(|follows| Arc::clone(&follows.store)).collect());
+    let schema = Arc::clone(models[0].store.schema());
+    catalog.register(schema, models.iter().map(|model| Arc::clone(&model.store)).collect());
     let body = catalog.frames(Format::Text, &ScrapeQuery::default()).flatten();
     let text = String::from_utf8(body.collect()).expect("UTF-8");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.rsplit_once(' ').expect("a value").0.to_owned()).collect()
 }
 
-fn assert_bounds(follows: &[Follows], budget: &Budget, open: &[&str]) {
-    let lines = shown(follows);
-    let series: u64 = follows.iter().map(|follows| follows.store.series()).sum();
+fn assert_bounds(models: &[ListWatchModel], budget: &Budget, open: &[&str]) {
+    let lines = exposed(models);
+    let series: u64 = models.iter().map(|model| model.store.series()).sum();
     assert_eq!(series, lines.len() as u64);
     assert!(budget.series_per_kind == 0 || series <= budget.series_per_kind);
     let different: BTreeSet<&String> = lines.iter().collect();
     assert_eq!(different.len(), lines.len(), "a series twice: {lines:#?}");
-    for follows in follows {
-        let counted = follows.store.len() as u64 + follows.left_out.len();
-        assert_eq!(counted, follows.objects.len() as u64);
+    for model in models {
+        let counted = model.store.len() as u64 + model.rejected.len();
+        assert_eq!(counted, model.objects.len() as u64);
     }
     let mut values: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
@@ -482,8 +546,8 @@ fn assert_bounds(follows: &[Follows], budget: &Budget, open: &[&str]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Whatever comes and goes: every bound holds, every object is shown or counted, no series is there twice, and when all
-    /// that is too much has gone, everything else is shown as it is.
+    /// For any sequence of operations all bounds hold, every object is exposed or counted, and no series is duplicated.
+    /// Once the excess is gone, everything else is exposed unchanged.
     #[test]
     fn bounds_hold_and_nothing_is_lost(
         steps in prop::collection::vec(step(), 0..120),
@@ -497,33 +561,33 @@ proptest! {
         let open = ["kube_pod_labels", "gadget_"];
         let budget = Budget { series_per_kind, values_per_label, series_per_metric, value_bytes, ..Budget::default() };
         let budget = enforced(budget);
-        let mut both = Follows::both(&watched, &budget);
-        both.iter_mut().for_each(|follows| {
-            follows.begin();
-            follows.settle(true);
+        let mut models = ListWatchModel::pair(&watched, &budget);
+        models.iter_mut().for_each(|model| {
+            model.begin_list();
+            model.end_list(true);
         });
         for step in steps {
             match step {
-                Step::Put(at, name, url, parts) => both[at].put(at, name, (url, parts)),
-                Step::Delete(at, name) => both[at].delete(at, name),
-                Step::Begin(at) => both[at].begin(),
-                Step::Settle(at, commits) => both[at].settle(commits),
+                Step::Put { at, name, content } => models[at].put(at, name, content),
+                Step::Delete { at, name } => models[at].delete(at, name),
+                Step::BeginList { at } => models[at].begin_list(),
+                Step::EndList { at, commits } => models[at].end_list(commits),
             }
-            assert_bounds(&both, &budget, &open);
+            assert_bounds(&models, &budget, &open);
         }
-        // One object alone is within any budget that it can be within.
-        for (at, follows) in both.iter_mut().enumerate() {
-            follows.settle(true);
-            for name in follows.objects.keys().copied().collect::<Vec<_>>() {
-                follows.delete(at, name);
+        // A single object is within any budget that it fits in.
+        for (at, model) in models.iter_mut().enumerate() {
+            model.end_list(true);
+            for name in model.objects.keys().copied().collect::<Vec<_>>() {
+                model.delete(at, name);
             }
         }
-        both[0].put(0, 0, (0, 1));
-        both[0].list_anew(0);
-        let mut alone = Follows::both(&watched, &enforced(Budget::default()));
-        alone[0].put(0, 0, (0, 1));
+        models[0].put(0, 0, Content { url: 0, parts: 1 });
+        models[0].relist(0);
+        let mut alone = ListWatchModel::pair(&watched, &enforced(Budget::default()));
+        alone[0].put(0, 0, Content { url: 0, parts: 1 });
         if series_per_kind == 0 || alone[0].store.series() <= series_per_kind {
-            prop_assert_eq!(shown(&both), shown(&alone));
+            prop_assert_eq!(exposed(&models), exposed(&alone));
         }
     }
 }

@@ -1,48 +1,51 @@
-//! The list/watches against a scripted server: each path through the protocol, seen from the requests
-//! on one side and the stores on the other.
+//! Tests of list/watches against a scripted server: each path through the protocol, observed in the requests and in the
+//! stores.
 
 mod budgets;
 mod history;
 mod lists;
-mod parts;
 mod reload;
+mod representations;
 mod stub;
 mod watches;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stub::{DEADLINE, JSON, PROTOBUF, Stub, bookmark, error, event, json_pod, list, pod};
+use stub::{DEADLINE, JSON, PROTOBUF, StubServer, bookmark, error, event, json_pod, list, pod};
 
-use super::follow::turns;
-use super::frame::{Encoding, Identified};
+use super::follow::list_permits;
+use super::frame::{Encoding, IdentifiedObject};
 use super::shard::Shard;
 use super::{
-    BackoffConfig, Client, ClientOptions, Pipeline, PipelineConfig, PipelineHandle, Target, Timing,
-    Watched,
+    ApiResource, BackoffConfig, Client, ClientOptions, Pipeline, PipelineConfig, PipelineHandle,
+    Timing, WatchedResource,
 };
 use crate::cache::{Catalog, Family, MetricKind, Rendered, Schema};
 use crate::exposition::{Format, ScrapeQuery, Source};
-use crate::resources::{Needs, ObjectBytes, Renderer};
+use crate::resources::{ObjectBytes, Renderer, Representation};
 use crate::telemetry::{KubeMetrics, Recorder};
 use crate::wire::view::{DecodeError, decode};
 
-/// One series for each object: its name and version. `bad` does not render, `panic` panics,
-/// `torn` is nothing that a store can hold.
-struct Names(Arc<Schema>, Needs);
+/// Renders one series per object, with its name and version. The object `bad` cannot be rendered, `panic` panics, and
+/// `torn` yields output that a store rejects.
+struct NameRenderer {
+    schema: Arc<Schema>,
+    representation: Representation,
+}
 
-impl Renderer for Names {
+impl Renderer for NameRenderer {
     fn schema(&self) -> Arc<Schema> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.schema)
     }
 
-    fn needs(&self) -> Needs {
-        self.1
+    fn representation(&self) -> Representation {
+        self.representation
     }
 
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {
         out.clear();
-        let view: Identified<'_> = decode(object)?;
+        let view: IdentifiedObject<'_> = decode(object)?;
         let metadata = &view.metadata;
         match &*metadata.name {
             "bad" => return Err(DecodeError::Truncated(vec!["spec"])),
@@ -61,8 +64,8 @@ impl Renderer for Names {
     }
 }
 
-fn watched(plural: &str, namespaced: bool) -> Watched {
-    let target = Target {
+fn watched(plural: &str, namespaced: bool) -> WatchedResource {
+    let api = ApiResource {
         group: String::new(),
         version: "v1".to_owned(),
         plural: plural.to_owned(),
@@ -73,7 +76,9 @@ fn watched(plural: &str, namespaced: bool) -> Watched {
     };
     let family = Family { name: plural.to_owned(), help: String::new(), kind: MetricKind::Gauge };
     let schema = Schema { resource: plural.to_owned(), families: vec![family] };
-    Watched { target, renderer: Arc::new(Names(Arc::new(schema), Needs::Object)) }
+    let representation = Representation::Object;
+    let renderer = NameRenderer { schema: Arc::new(schema), representation };
+    WatchedResource { api, renderer: Arc::new(renderer) }
 }
 
 fn config() -> PipelineConfig {
@@ -91,7 +96,7 @@ fn config() -> PipelineConfig {
         resources: vec![watched("pods", true)],
         namespaces: Vec::new(),
         selector: String::new(),
-        shard: Shard::WHOLE,
+        shard: Shard::ALL,
         object_limit: 0,
         budget: Arc::default(),
         use_apiserver_cache: false,
@@ -99,37 +104,37 @@ fn config() -> PipelineConfig {
             backoff,
             short_watch: Duration::ZERO,
             short_relist: Duration::ZERO,
-            watch_cycle: LONG,
+            watch_cycle: BEYOND_DEADLINE,
             ..Timing::default()
         },
     }
 }
 
-/// A pipeline on a scripted server.
-struct Bench {
-    stub: Stub,
+/// A pipeline connected to a scripted server.
+struct Fixture {
+    stub: StubServer,
     pipeline: Pipeline,
     handle: PipelineHandle,
     catalog: Catalog,
     metrics: KubeMetrics,
 }
 
-impl Bench {
+impl Fixture {
     async fn new(config: &PipelineConfig) -> Self {
-        let stub = Stub::start().await;
-        let options = ClientOptions {
-            apiserver: Some(stub.url.clone()),
-            user_agent: "kstatd/test".to_owned(),
-            ..ClientOptions::default()
-        };
-        let client = Client::new(&options).await.expect("a client");
+        Self::with_client(config).await.0
+    }
+
+    /// Also returns the client, for changes of the configuration.
+    async fn with_client(config: &PipelineConfig) -> (Self, Arc<Client>) {
+        let stub = StubServer::start().await;
+        let client = Arc::new(connect(&stub).await);
         let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
         let pipeline = Pipeline::start(&client, config, &catalog, &metrics).expect("a thread");
         let handle = pipeline.handle();
-        Self { stub, pipeline, handle, catalog, metrics }
+        (Self { stub, pipeline, handle, catalog, metrics }, client)
     }
 
-    /// The series as `name version`, sorted.
+    /// Returns the series as `name version`, sorted.
     fn series(&self) -> Vec<String> {
         let body: Vec<u8> =
             self.catalog.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
@@ -141,8 +146,8 @@ impl Bench {
         series
     }
 
-    /// Waits until these are the series.
-    async fn shows(&self, expected: &[&str]) {
+    /// Waits until the exposed series are these.
+    async fn wait_for_series(&self, expected: &[&str]) {
         eventually(|| self.series() == expected, || format!("{:?}", self.series())).await;
     }
 
@@ -154,8 +159,8 @@ impl Bench {
         self.handle.status()[0].failure.as_ref().map(|f| f.message.clone()).unwrap_or_default()
     }
 
-    /// Waits until our own metrics have this line.
-    async fn counts(&self, line: &str) {
+    /// Waits until own metrics contain this line.
+    async fn wait_for_metric(&self, line: &str) {
         let body = || {
             let mut recorder = Recorder::default();
             self.metrics.register(&mut recorder);
@@ -163,6 +168,15 @@ impl Bench {
         };
         eventually(|| body().lines().any(|own| own == line), body).await;
     }
+}
+
+async fn connect(stub: &StubServer) -> Client {
+    let options = ClientOptions {
+        apiserver: Some(stub.url.clone()),
+        user_agent: "kstatd/test".to_owned(),
+        ..ClientOptions::default()
+    };
+    Client::new(&options).await.expect("a client")
 }
 
 async fn eventually(condition: impl Fn() -> bool, describe: impl Fn() -> String) {
@@ -173,37 +187,39 @@ async fn eventually(condition: impl Fn() -> bool, describe: impl Fn() -> String)
     }
 }
 
-/// A bench whose store has `a` and `b`, and whose watch from version 5 is open.
-async fn watching(config: &PipelineConfig) -> (Bench, stub::Writer) {
-    let mut bench = Bench::new(config).await;
-    let body = bench.stub.streaming().await.protobuf();
+/// Returns a pipeline whose store has `a` and `b`, and whose watch from version 5 is open.
+async fn synced_pods(config: &PipelineConfig) -> (Fixture, stub::BodyWriter) {
+    let mut fixture = Fixture::new(config).await;
+    let body = fixture.stub.expect_streaming_list().await.start_watch();
     body.send([event("ADDED", &pod("a", "1")), event("ADDED", &pod("b", "2"))].concat());
     body.send(bookmark("5", true));
-    bench.ready().await;
-    (bench, body)
+    fixture.ready().await;
+    (fixture, body)
 }
 
 #[tokio::test]
-async fn malformed_objects_cost_nobody_else_anything() {
-    let mut bench = Bench::new(&config()).await;
-    bench.stub.streaming().await.refuse(422);
+async fn malformed_objects_do_not_affect_others() {
+    let mut fixture = Fixture::new(&config()).await;
+    fixture.stub.expect_streaming_list().await.refuse(422);
     let items = [pod("a", "1"), pod("bad", "2"), vec![0xff], pod("panic", "3"), pod("b", "4")];
-    bench.stub.next().await.answer(200, PROTOBUF, list("5", "", &items));
-    let body = bench.stub.watch("5").await.protobuf();
-    assert_eq!(bench.series(), ["a 1", "b 4"]);
-    bench.counts("kstatd_kubernetes_malformed_objects_total{resource=\"*v1.pods\"} 3").await;
+    fixture.stub.next_request().await.respond(200, PROTOBUF, list("5", "", &items));
+    let body = fixture.stub.expect_watch("5").await.start_watch();
+    assert_eq!(fixture.series(), ["a 1", "b 4"]);
+    fixture
+        .wait_for_metric("kstatd_kubernetes_malformed_objects_total{resource=\"*v1.pods\"} 3")
+        .await;
     body.send([event("ADDED", &pod("bad", "6")), event("ADDED", &pod("c", "7"))].concat());
-    bench.shows(&["a 1", "b 4", "c 7"]).await;
-    // An object that turns bad: what its series said is no longer true.
+    fixture.wait_for_series(&["a 1", "b 4", "c 7"]).await;
+    // An object that can no longer be rendered loses its series, which are out of date.
     let mut turned = k8s_pb::api::core::v1::Pod::default();
     let metadata = turned.metadata.get_or_insert_default();
     metadata.uid = Some("c".to_owned());
     metadata.name = Some("bad".to_owned());
     metadata.resource_version = Some("8".to_owned());
     body.send(event("MODIFIED", &prost::Message::encode_to_vec(&turned)));
-    bench.shows(&["a 1", "b 4"]).await;
+    fixture.wait_for_series(&["a 1", "b 4"]).await;
     drop(body);
-    bench.stub.watch("8").await;
+    fixture.stub.expect_watch("8").await;
 }
 
 #[tokio::test]
@@ -213,27 +229,27 @@ async fn each_object_is_in_one_shard() {
     let mut all = Vec::new();
     for index in 0..3 {
         let shard = Shard::new(index, 3);
-        let mut bench = Bench::new(&PipelineConfig { shard, ..config() }).await;
-        bench.stub.streaming().await.refuse(422);
-        bench.stub.next().await.answer(200, PROTOBUF, list("7", "", &items));
-        let body = bench.stub.watch("7").await.protobuf();
-        let listed = bench.series();
+        let mut fixture = Fixture::new(&PipelineConfig { shard, ..config() }).await;
+        fixture.stub.expect_streaming_list().await.refuse(422);
+        fixture.stub.next_request().await.respond(200, PROTOBUF, list("7", "", &items));
+        let body = fixture.stub.expect_watch("7").await.start_watch();
+        let listed = fixture.series();
         assert!((5..25).contains(&listed.len()), "{listed:?}");
         let changed: Vec<Vec<u8>> =
             names.iter().map(|name| event("MODIFIED", &pod(name, "8"))).collect();
         body.send(changed.concat());
         let listed: Vec<String> = listed.iter().map(|line| line.replace(" 1", " 8")).collect();
-        bench.shows(&listed.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        fixture.wait_for_series(&listed.iter().map(String::as_str).collect::<Vec<_>>()).await;
         all.extend(listed);
-        // Nothing of what belongs to others is looked at but its metadata.
+        // Of other shards' objects only the metadata is read.
         body.send(event("ADDED", &pod("bad", "8")));
-        // It moves the version too.
+        // It advances the resource version, too.
         body.send(event("ADDED", &pod("pod0", "9")));
         drop(body);
-        bench.stub.watch("9").await;
+        fixture.stub.expect_watch("9").await;
         let bad = u8::from(shard.keeps(b"bad"));
         let malformed = "kstatd_kubernetes_malformed_objects_total{resource=\"*v1.pods\"}";
-        bench.counts(&format!("{malformed} {bad}")).await;
+        fixture.wait_for_metric(&format!("{malformed} {bad}")).await;
     }
     all.sort();
     let mut expected: Vec<String> = names.iter().map(|name| format!("{name} 8")).collect();
@@ -242,25 +258,25 @@ async fn each_object_is_in_one_shard() {
 }
 
 #[tokio::test]
-async fn one_list_watch_for_each_namespace() {
+async fn each_namespace_has_a_list_watch() {
     let config = PipelineConfig {
         resources: vec![watched("nodes", false), watched("pods", true)],
         namespaces: vec!["one".to_owned(), "two".to_owned(), "one".to_owned()],
         selector: "spec.nodeName=n".to_owned(),
         ..config()
     };
-    let mut bench = Bench::new(&config).await;
+    let mut fixture = Fixture::new(&config).await;
     let mut starts = Vec::new();
     for _ in 0..4 {
-        let call = bench.stub.next().await;
-        let start = call.path.split("&resourceVersionMatch").next().expect("a start");
+        let request = fixture.stub.next_request().await;
+        let start = request.path.split("&resourceVersionMatch").next().expect("a start");
         starts.push(start.to_owned());
-        let body = call.protobuf();
-        assert!(!bench.handle.is_ready());
+        let body = request.start_watch();
+        assert!(!fixture.handle.is_ready());
         body.send([event("ADDED", &pod("a", "1")), bookmark("5", true)].concat());
         std::mem::forget(body);
     }
-    bench.ready().await;
+    fixture.ready().await;
     starts.sort();
     let selected = "pods?allowWatchBookmarks=true&fieldSelector=spec.nodeName%3Dn";
     assert_eq!(
@@ -272,61 +288,61 @@ async fn one_list_watch_for_each_namespace() {
             "/api/v1/nodes?allowWatchBookmarks=true".to_owned(),
         ]
     );
-    // A namespace that is named twice doubles its series.
-    assert_eq!(bench.series(), ["a 1", "a 1", "a 1", "nodes{name=\"a 1"]);
-    assert!(bench.stub.is_quiet());
+    // A namespace that is configured twice has its series twice.
+    assert_eq!(fixture.series(), ["a 1", "a 1", "a 1", "nodes{name=\"a 1"]);
+    assert!(fixture.stub.is_idle());
 }
 
-const STATUS: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"odd","reason":"InternalError","code":500}"#;
+const ERROR_STATUS: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"odd","reason":"InternalError","code":500}"#;
 
 #[tokio::test]
-async fn objects_that_may_not_be_listed_any_more_go_after_a_while() {
+async fn denied_objects_are_dropped_after_the_staleness_limit() {
     for code in [401, 403, 404] {
         let timing = Timing { staleness_limit: Some(Duration::ZERO), ..config().timing };
-        let (mut bench, body) = watching(&PipelineConfig { timing, ..config() }).await;
+        let (mut fixture, body) = synced_pods(&PipelineConfig { timing, ..config() }).await;
         drop(body);
-        bench.stub.watch("5").await.refuse(code);
-        bench.shows(&[]).await;
+        fixture.stub.expect_watch("5").await.refuse(code);
+        fixture.wait_for_series(&[]).await;
         loop {
-            let call = bench.stub.next().await;
-            if !call.path.contains("watch=true") {
-                call.answer(200, PROTOBUF, list("20", "", &[pod("c", "19")]));
+            let request = fixture.stub.next_request().await;
+            if !request.path.contains("watch=true") {
+                request.respond(200, PROTOBUF, list("20", "", &[pod("c", "19")]));
                 break;
             }
-            // 401 says nothing of lists: only another refusal leads to an ordinary one.
-            let streaming = call.path.contains("sendInitialEvents");
-            call.refuse(if code == 401 && streaming { 422 } else { code });
+            // A 401 is not about lists; only other refusals of a streaming list lead to a paged one.
+            let streaming = request.path.contains("sendInitialEvents");
+            request.refuse(if code == 401 && streaming { 422 } else { code });
         }
-        bench.shows(&["c 19"]).await;
+        fixture.wait_for_series(&["c 19"]).await;
     }
-    // Without a limit they stay, and so they do where the server is in trouble.
+    // Without a limit they stay, and also while the server is failing.
     for (code, staleness_limit) in [(403, None), (503, Some(Duration::ZERO))] {
         let timing = Timing { staleness_limit, ..config().timing };
-        let (mut bench, body) = watching(&PipelineConfig { timing, ..config() }).await;
+        let (mut fixture, body) = synced_pods(&PipelineConfig { timing, ..config() }).await;
         drop(body);
         for _ in 0..8 {
-            bench.stub.next().await.refuse(code);
+            fixture.stub.next_request().await.refuse(code);
         }
-        bench.stub.next().await;
-        assert_eq!(bench.series(), ["a 1", "b 2"]);
+        fixture.stub.next_request().await;
+        assert_eq!(fixture.series(), ["a 1", "b 2"]);
     }
 }
 
-/// An object that has too much of one family has none of it; it is counted, and the rest of it is there.
+/// A family with too many series for one object is dropped for that object and counted; its other families remain.
 #[tokio::test]
-async fn an_object_with_too_many_series_costs_nobody_else_anything() {
+async fn oversized_families_are_dropped_for_one_object() {
     use crate::resources::{RenderOptions, find};
     let endpoints = find("endpoints").expect("a resource");
     let mut config = config();
-    config.resources = vec![Watched::built_in(endpoints, &RenderOptions::default())];
-    config.resources[0].target.label = "*v1.Endpoints".to_owned();
-    let mut bench = Bench::new(&config).await;
-    bench.stub.streaming().await.refuse(422);
+    config.resources = vec![WatchedResource::built_in(endpoints, &RenderOptions::default())];
+    config.resources[0].api.label = "*v1.Endpoints".to_owned();
+    let mut fixture = Fixture::new(&config).await;
+    fixture.stub.expect_streaming_list().await.refuse(422);
     let items = [stub::endpoints("many", 10_000, 10_000), stub::endpoints("few", 2, 3)];
-    let call = bench.stub.next().await;
-    call.answer(200, PROTOBUF, list("5", "", &items));
-    bench.ready().await;
-    let series = bench.series();
+    let request = fixture.stub.next_request().await;
+    request.respond(200, PROTOBUF, list("5", "", &items));
+    fixture.ready().await;
+    let series = fixture.series();
     let count = |family: &str, name: &str| {
         let start = format!("{family}{{namespace=\"space\",endpoint=\"{name}\"");
         series.iter().filter(|line| line.starts_with(&start.replace("\"}", ""))).count()
@@ -334,17 +350,19 @@ async fn an_object_with_too_many_series_costs_nobody_else_anything() {
     assert_eq!(count("kube_endpoint_address", "few"), 6);
     assert_eq!(count("kube_endpoint_address", "many"), 0);
     assert_eq!(count("kube_endpoint_ports", "many"), 10_000);
-    bench.counts("kstatd_kubernetes_oversized_objects_total{resource=\"*v1.Endpoints\"} 1").await;
+    fixture
+        .wait_for_metric("kstatd_kubernetes_oversized_objects_total{resource=\"*v1.Endpoints\"} 1")
+        .await;
 }
 
 #[tokio::test]
-async fn stopping_gives_up_connections_and_keeps_stores() {
-    let (bench, body) = watching(&config()).await;
-    let Bench { pipeline, catalog, .. } = bench;
+async fn stop_closes_connections_and_keeps_stores() {
+    let (fixture, body) = synced_pods(&config()).await;
+    let Fixture { pipeline, catalog, .. } = fixture;
     tokio::time::timeout(DEADLINE, pipeline.stop()).await.expect("stopped");
-    body.gone().await;
+    body.closed().await;
     assert_eq!(catalog.objects(), [("pods".to_owned(), 2)]);
 }
 
-/// How long a thread rests that would be noticed in a test: longer than the deadline.
-const LONG: Duration = Duration::from_secs(3600);
+/// A pause that a test would notice: longer than the deadline.
+const BEYOND_DEADLINE: Duration = Duration::from_secs(3600);

@@ -1,48 +1,50 @@
-//! A configuration that changes while it runs, against the scripted server: kind by kind, each when it is
-//! complete, and faults of our own.
+//! Tests of configuration changes at run time against the scripted server: kinds are exchanged one by one, each when
+//! complete. Also tests panics of list/watches.
+
+mod scopes;
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::kube::shard::Stage;
-use crate::kube::tests::stub::{Call, Writer};
+use crate::kube::tests::stub::{BodyWriter, StubRequest};
 
-/// Requests that wait for their answers, by path up to the query.
+/// Requests that wait for a response, by path without query.
 #[derive(Default)]
-struct Calls(BTreeMap<String, Vec<Call>>);
+struct RequestQueue(BTreeMap<String, Vec<StubRequest>>);
 
-impl Calls {
-    /// The next request for `plural`, whatever comes before it.
-    async fn of(&mut self, stub: &mut Stub, plural: &str) -> Call {
+impl RequestQueue {
+    /// Returns the next request for `plural` and keeps other requests for later.
+    async fn next_for(&mut self, stub: &mut StubServer, plural: &str) -> StubRequest {
         let path = format!("/api/v1/{plural}");
         loop {
-            if let Some(call) = self.0.get_mut(&path).and_then(Vec::pop) {
-                return call;
+            if let Some(request) = self.0.get_mut(&path).and_then(Vec::pop) {
+                return request;
             }
-            let call = stub.next().await;
-            let (path, _) = call.path.split_once('?').expect("a query");
-            self.0.entry(path.to_owned()).or_default().push(call);
+            let request = stub.next_request().await;
+            let (path, _) = request.path.split_once('?').expect("a query");
+            self.0.entry(path.to_owned()).or_default().push(request);
         }
     }
 }
 
-/// Answers a streaming list with these objects, all of version 1.
-fn answer(call: Call, names: &[&str]) -> Writer {
-    let body = call.protobuf();
+/// Responds to a streaming list with these objects, all of version 1.
+fn stream_list(request: StubRequest, names: &[&str]) -> BodyWriter {
+    let body = request.start_watch();
     names.iter().for_each(|name| body.send(event("ADDED", &pod(name, "1"))));
     body.send(bookmark("5", true));
     body
 }
 
-fn of(resources: &[&str]) -> PipelineConfig {
+fn with_resources(resources: &[&str]) -> PipelineConfig {
     let watched = resources.iter().map(|plural| watched(plural, true)).collect();
     PipelineConfig { resources: watched, ..config() }
 }
 
-/// The series of every kind, without braces.
-fn lines(bench: &Bench) -> Vec<String> {
+/// Returns the series of all kinds without braces.
+fn exposed_lines(fixture: &Fixture) -> Vec<String> {
     let body: Vec<u8> =
-        bench.catalog.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
+        fixture.catalog.frames(Format::Text, &ScrapeQuery::default()).flatten().collect();
     let text = String::from_utf8(body).expect("UTF-8");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let mut lines: Vec<String> =
@@ -51,274 +53,271 @@ fn lines(bench: &Bench) -> Vec<String> {
     lines
 }
 
-async fn shows(bench: &Bench, expected: &[&str]) {
-    eventually(|| lines(bench) == expected, || format!("{:?}", lines(bench))).await;
+async fn wait_for_lines(fixture: &Fixture, expected: &[&str]) {
+    eventually(|| exposed_lines(fixture) == expected, || format!("{:?}", exposed_lines(fixture)))
+        .await;
 }
 
-/// Changes the configuration on the same client.
-fn change(bench: &Bench, client: &Arc<Client>, config: &PipelineConfig) -> u64 {
-    bench.pipeline.change(client, config)
+/// Changes the configuration with the same client.
+fn reconfigure(fixture: &Fixture, client: &Arc<Client>, config: &PipelineConfig) -> u64 {
+    fixture.pipeline.reconfigure(client, config)
 }
 
-/// A bench of these kinds, each with one object, and its client.
-async fn running(resources: &[&str]) -> (Bench, Arc<Client>, Calls, Vec<Writer>) {
-    following(&of(resources)).await
+/// Returns a synced pipeline of these kinds, each with one object, and its client.
+async fn synced_resources(
+    resources: &[&str],
+) -> (Fixture, Arc<Client>, RequestQueue, Vec<BodyWriter>) {
+    synced(&with_resources(resources)).await
 }
 
-/// A bench that has begun to follow this configuration, and its client.
-async fn begun(config: &PipelineConfig) -> (Bench, Arc<Client>) {
-    let stub = Stub::start().await;
-    let client = Arc::new(client(&stub).await);
-    let (catalog, metrics) = (Catalog::new(), KubeMetrics::default());
-    let pipeline = Pipeline::follow(&client, config, &catalog, &metrics).expect("a thread");
-    let handle = pipeline.handle();
-    (Bench { stub, pipeline, handle, catalog, metrics }, client)
-}
-
-/// A bench of the kinds of this configuration, each with one object, and its client.
-async fn following(config: &PipelineConfig) -> (Bench, Arc<Client>, Calls, Vec<Writer>) {
-    let (mut bench, client) = begun(config).await;
-    let (mut calls, mut bodies) = (Calls::default(), Vec::new());
+/// Returns a synced pipeline with this configuration, each kind with one object, and its client.
+async fn synced(config: &PipelineConfig) -> (Fixture, Arc<Client>, RequestQueue, Vec<BodyWriter>) {
+    let (mut fixture, client) = Fixture::with_client(config).await;
+    let (mut requests, mut bodies) = (RequestQueue::default(), Vec::new());
     for watched in &config.resources {
-        let call = calls.of(&mut bench.stub, &watched.target.plural).await;
-        bodies.push(answer(call, &["old"]));
+        let request = requests.next_for(&mut fixture.stub, &watched.api.plural).await;
+        bodies.push(stream_list(request, &["old"]));
     }
-    bench.ready().await;
-    (bench, client, calls, bodies)
+    fixture.ready().await;
+    (fixture, client, requests, bodies)
 }
 
-async fn client(stub: &Stub) -> Client {
-    let options = ClientOptions {
-        apiserver: Some(stub.url.clone()),
-        user_agent: "kstatd/test".to_owned(),
-        ..ClientOptions::default()
-    };
-    Client::new(&options).await.expect("a client")
-}
-
-async fn in_force(bench: &Bench, number: u64) {
-    let mut handle = bench.pipeline.handle();
+async fn wait_until_applied(fixture: &Fixture, number: u64) {
+    let mut handle = fixture.pipeline.handle();
     let wait = async {
-        while !handle.is_in_force(number) {
+        while !handle.is_applied(number) {
             handle.changed().await;
         }
     };
-    let pending = || format!("{:?}", bench.handle.pending());
+    let pending = || format!("{:?}", fixture.handle.pending());
     tokio::time::timeout(DEADLINE, wait).await.unwrap_or_else(|_| panic!("{}", pending()));
 }
 
 #[tokio::test]
-async fn what_has_not_changed_goes_on_untouched() {
-    let (mut bench, client, _, bodies) = running(&["a", "b"]).await;
+async fn unchanged_kinds_are_not_relisted() {
+    let (mut fixture, client, _, bodies) = synced_resources(&["a", "b"]).await;
     for number in 2..5 {
-        assert_eq!(change(&bench, &client, &of(&["a", "b"])), number);
-        in_force(&bench, number).await;
+        assert_eq!(reconfigure(&fixture, &client, &with_resources(&["a", "b"])), number);
+        wait_until_applied(&fixture, number).await;
     }
     bodies[1].send(event("ADDED", &pod("new", "6")));
-    shows(&bench, &["a old 1", "b new 6", "b old 1"]).await;
-    assert!(bench.stub.is_quiet());
+    wait_for_lines(&fixture, &["a old 1", "b new 6", "b old 1"]).await;
+    assert!(fixture.stub.is_idle());
 }
 
 #[tokio::test]
-async fn a_rest_does_not_delay_a_change() {
-    let timing = Timing { gather: LONG, ..config().timing };
-    let resting = PipelineConfig { timing, ..of(&["a"]) };
-    let (mut bench, client, mut calls, mut bodies) = following(&resting).await;
+async fn batching_does_not_delay_a_change() {
+    let timing = Timing { gather: BEYOND_DEADLINE, ..config().timing };
+    let batching = PipelineConfig { timing, ..with_resources(&["a"]) };
+    let (mut fixture, client, mut requests, mut bodies) = synced(&batching).await;
     for name in ["b", "c", "d"] {
-        // The thread rests when it has taken this.
+        // The thread pauses after this event.
         bodies.last().expect("a watch").send(event("ADDED", &pod("late", "6")));
-        let selected = PipelineConfig { selector: format!("x={name}"), ..resting.clone() };
-        let number = change(&bench, &client, &selected);
-        bodies.push(answer(calls.of(&mut bench.stub, "a").await, &[name]));
-        in_force(&bench, number).await;
-        shows(&bench, &[&format!("a {name} 1")]).await;
+        let selected = PipelineConfig { selector: format!("x={name}"), ..batching.clone() };
+        let number = reconfigure(&fixture, &client, &selected);
+        bodies.push(stream_list(requests.next_for(&mut fixture.stub, "a").await, &[name]));
+        wait_until_applied(&fixture, number).await;
+        wait_for_lines(&fixture, &[&format!("a {name} 1")]).await;
     }
 }
 
 #[tokio::test]
-async fn changed_kinds_are_swapped_one_by_one_when_complete() {
-    let (mut bench, client, mut calls, bodies) = running(&["a", "b"]).await;
-    let selected = PipelineConfig { selector: "x=y".to_owned(), ..of(&["a", "b"]) };
-    let number = change(&bench, &client, &selected);
-    let call = calls.of(&mut bench.stub, "a").await;
-    assert!(call.path.contains("fieldSelector=x%3Dy"), "{}", call.path);
-    // One at a time.
-    assert!(bench.stub.is_quiet());
-    let new = call.protobuf();
+async fn changed_kinds_are_exchanged_one_by_one_when_complete() {
+    let (mut fixture, client, mut requests, bodies) = synced_resources(&["a", "b"]).await;
+    let selected = PipelineConfig { selector: "x=y".to_owned(), ..with_resources(&["a", "b"]) };
+    let number = reconfigure(&fixture, &client, &selected);
+    let request = requests.next_for(&mut fixture.stub, "a").await;
+    assert!(request.path.contains("fieldSelector=x%3Dy"), "{}", request.path);
+    // Kinds are listed one at a time.
+    assert!(fixture.stub.is_idle());
+    let new = request.start_watch();
     new.send(event("ADDED", &pod("new", "7")));
-    bench.counts("kstatd_kubernetes_events_total{resource=\"*v1.a\",type=\"added\"} 2").await;
-    assert!(!bench.handle.is_in_force(number) && bench.handle.is_ready());
-    // Meanwhile the old state is kept up to date.
+    fixture
+        .wait_for_metric("kstatd_kubernetes_events_total{resource=\"*v1.a\",type=\"added\"} 2")
+        .await;
+    assert!(!fixture.handle.is_applied(number) && fixture.handle.is_ready());
+    // In the meantime the old state is kept up to date.
     bodies[0].send(event("MODIFIED", &pod("old", "8")));
-    shows(&bench, &["a old 8", "b old 1"]).await;
+    wait_for_lines(&fixture, &["a old 8", "b old 1"]).await;
     new.send(bookmark("9", true));
-    shows(&bench, &["a new 7", "b old 1"]).await;
-    bodies[0].gone().await;
-    assert!(!bench.handle.is_in_force(number));
-    let call = calls.of(&mut bench.stub, "b").await;
-    let _b = answer(call, &["new"]);
-    in_force(&bench, number).await;
-    shows(&bench, &["a new 7", "b new 1"]).await;
-    bodies[1].gone().await;
+    wait_for_lines(&fixture, &["a new 7", "b old 1"]).await;
+    bodies[0].closed().await;
+    assert!(!fixture.handle.is_applied(number));
+    let request = requests.next_for(&mut fixture.stub, "b").await;
+    let _b = stream_list(request, &["new"]);
+    wait_until_applied(&fixture, number).await;
+    wait_for_lines(&fixture, &["a new 7", "b new 1"]).await;
+    bodies[1].closed().await;
     new.send(event("DELETED", &pod("new", "10")));
-    shows(&bench, &["b new 1"]).await;
+    wait_for_lines(&fixture, &["b new 1"]).await;
 }
 
 #[tokio::test]
-async fn a_kind_that_cannot_be_listed_keeps_what_it_has_and_holds_up_nobody() {
+async fn failing_kind_keeps_its_state_and_does_not_block_others() {
     for code in [403, 500] {
-        let (mut bench, client, mut calls, bodies) = running(&["a", "b"]).await;
-        let selected = PipelineConfig { selector: "x=y".to_owned(), ..of(&["a", "b"]) };
-        let number = change(&bench, &client, &selected);
+        let (mut fixture, client, mut requests, bodies) = synced_resources(&["a", "b"]).await;
+        let selected = PipelineConfig { selector: "x=y".to_owned(), ..with_resources(&["a", "b"]) };
+        let number = reconfigure(&fixture, &client, &selected);
         let mut b = None;
         for _ in 0..100 {
-            let call = bench.stub.next().await;
-            if call.path.starts_with("/api/v1/b?") {
-                b = Some(answer(call, &["new"]));
+            let request = fixture.stub.next_request().await;
+            if request.path.starts_with("/api/v1/b?") {
+                b = Some(stream_list(request, &["new"]));
                 break;
             }
-            call.refuse(code);
+            request.refuse(code);
         }
-        assert!(b.is_some(), "b has no turn while a is refused");
-        // Refusals go on: a stays what it was, and is followed.
+        assert!(b.is_some(), "b is not listed while a is refused");
+        // While the server keeps refusing, a keeps its old state and is watched.
         loop {
             bodies[0].send(event("MODIFIED", &pod("old", "8")));
-            bench.stub.next().await.refuse(code);
-            if lines(&bench) == ["a old 8", "b new 1"] {
+            fixture.stub.next_request().await.refuse(code);
+            if exposed_lines(&fixture) == ["a old 8", "b new 1"] {
                 break;
             }
         }
-        assert!(!bench.handle.is_in_force(number));
-        assert_eq!(*bench.handle.pending(), ["a"]);
-        // Who waits for others waits for what cannot be had now, and not for what is forbidden.
-        let allowed = || bench.handle.is_in_force_where_allowed(number);
+        assert!(!fixture.handle.is_applied(number));
+        assert_eq!(*fixture.handle.pending(), ["a"]);
+        // Pods in a resharding wait for kinds that fail temporarily, but not for forbidden ones.
+        let allowed = || fixture.handle.is_applied_where_allowed(number);
         if code == 403 {
-            eventually(allowed, || "a is waited for".to_owned()).await;
+            eventually(allowed, || "a is not excepted".to_owned()).await;
         } else {
             assert!(!allowed());
         }
-        let call = loop {
-            let call = calls.of(&mut bench.stub, "a").await;
-            if call.path.contains("sendInitialEvents") {
-                break call;
+        let request = loop {
+            let request = requests.next_for(&mut fixture.stub, "a").await;
+            if request.path.contains("sendInitialEvents") {
+                break request;
             }
-            call.refuse(code);
+            request.refuse(code);
         };
-        let _a = answer(call, &["new"]);
-        in_force(&bench, number).await;
-        shows(&bench, &["a new 1", "b new 1"]).await;
+        let _a = stream_list(request, &["new"]);
+        wait_until_applied(&fixture, number).await;
+        wait_for_lines(&fixture, &["a new 1", "b new 1"]).await;
     }
 }
 
 #[tokio::test]
-async fn the_newest_change_wins() {
-    let (mut bench, client, mut calls, bodies) = running(&["a"]).await;
-    let selected = |text: &str| PipelineConfig { selector: text.to_owned(), ..of(&["a"]) };
-    change(&bench, &client, &selected("x=1"));
-    let first = calls.of(&mut bench.stub, "a").await.protobuf();
+async fn latest_change_wins() {
+    let (mut fixture, client, mut requests, bodies) = synced_resources(&["a"]).await;
+    let selected =
+        |text: &str| PipelineConfig { selector: text.to_owned(), ..with_resources(&["a"]) };
+    reconfigure(&fixture, &client, &selected("x=1"));
+    let first = requests.next_for(&mut fixture.stub, "a").await.start_watch();
     first.send(event("ADDED", &pod("first", "1")));
-    let number = change(&bench, &client, &selected("x=2"));
-    let call = calls.of(&mut bench.stub, "a").await;
-    assert!(call.path.contains("x%3D2"), "{}", call.path);
-    first.gone().await;
-    let second = call.protobuf();
+    let number = reconfigure(&fixture, &client, &selected("x=2"));
+    let request = requests.next_for(&mut fixture.stub, "a").await;
+    assert!(request.path.contains("x%3D2"), "{}", request.path);
+    first.closed().await;
+    let second = request.start_watch();
     second.send(event("ADDED", &pod("second", "1")));
-    assert_eq!(lines(&bench), ["a old 1"]);
-    // Back to what there is: nothing has to be listed.
-    let back = change(&bench, &client, &of(&["a"]));
-    second.gone().await;
-    in_force(&bench, back).await;
-    assert!(back > number && bench.stub.is_quiet());
+    assert_eq!(exposed_lines(&fixture), ["a old 1"]);
+    // The original configuration needs no list.
+    let back = reconfigure(&fixture, &client, &with_resources(&["a"]));
+    second.closed().await;
+    wait_until_applied(&fixture, back).await;
+    assert!(back > number && fixture.stub.is_idle());
     bodies[0].send(event("MODIFIED", &pod("old", "8")));
-    shows(&bench, &["a old 8"]).await;
+    wait_for_lines(&fixture, &["a old 8"]).await;
 }
 
 #[tokio::test]
-async fn kinds_come_when_complete_and_go_at_once_but_never_all() {
-    let (mut bench, client, mut calls, _bodies) = running(&["a", "b"]).await;
-    let number = change(&bench, &client, &of(&["b", "c"]));
-    // c is not there yet, b is: a can go.
-    shows(&bench, &["b old 1"]).await;
-    let call = calls.of(&mut bench.stub, "c").await;
-    assert!(!bench.handle.is_in_force(number));
-    let c = answer(call, &["new"]);
-    in_force(&bench, number).await;
-    shows(&bench, &["b old 1", "c new 1"]).await;
-    // Nothing of the old stays: it goes with the first that comes.
-    let number = change(&bench, &client, &of(&["d", "e"]));
-    let call = calls.of(&mut bench.stub, "d").await;
-    let d = call.protobuf();
+async fn kinds_are_added_when_complete_and_removed_immediately() {
+    let (mut fixture, client, mut requests, _bodies) = synced_resources(&["a", "b"]).await;
+    let number = reconfigure(&fixture, &client, &with_resources(&["b", "c"]));
+    // c is not listed yet, but b is, so a can be removed.
+    wait_for_lines(&fixture, &["b old 1"]).await;
+    let request = requests.next_for(&mut fixture.stub, "c").await;
+    assert!(!fixture.handle.is_applied(number));
+    let c = stream_list(request, &["new"]);
+    wait_until_applied(&fixture, number).await;
+    wait_for_lines(&fixture, &["b old 1", "c new 1"]).await;
+    // No old kind remains: they are removed with the first new kind.
+    let number = reconfigure(&fixture, &client, &with_resources(&["d", "e"]));
+    let request = requests.next_for(&mut fixture.stub, "d").await;
+    let d = request.start_watch();
     d.send(event("ADDED", &pod("new", "1")));
-    bench.counts("kstatd_kubernetes_events_total{resource=\"*v1.d\",type=\"added\"} 1").await;
-    assert_eq!(lines(&bench), ["b old 1", "c new 1"]);
+    fixture
+        .wait_for_metric("kstatd_kubernetes_events_total{resource=\"*v1.d\",type=\"added\"} 1")
+        .await;
+    assert_eq!(exposed_lines(&fixture), ["b old 1", "c new 1"]);
     d.send(bookmark("5", true));
-    shows(&bench, &["d new 1"]).await;
-    c.gone().await;
-    assert!(!bench.handle.is_in_force(number));
-    let _e = answer(calls.of(&mut bench.stub, "e").await, &["new"]);
-    in_force(&bench, number).await;
-    assert_eq!(lines(&bench), ["d new 1", "e new 1"]);
+    wait_for_lines(&fixture, &["d new 1"]).await;
+    c.closed().await;
+    assert!(!fixture.handle.is_applied(number));
+    let _e = stream_list(requests.next_for(&mut fixture.stub, "e").await, &["new"]);
+    wait_until_applied(&fixture, number).await;
+    assert_eq!(exposed_lines(&fixture), ["d new 1", "e new 1"]);
 }
 
 #[tokio::test]
-async fn a_new_kind_that_the_server_refuses_is_in_force_without_series() {
-    let (mut bench, client, _, _bodies) = running(&["a"]).await;
-    let number = change(&bench, &client, &of(&["a", "c"]));
-    bench.stub.streaming().await.refuse(404);
-    bench.stub.next().await.refuse(404);
-    in_force(&bench, number).await;
-    assert_eq!(lines(&bench), ["a old 1"]);
-    let _c = answer(bench.stub.streaming().await, &["late"]);
-    shows(&bench, &["a old 1", "c late 1"]).await;
+async fn denied_new_kind_counts_as_applied() {
+    let (mut fixture, client, _, _bodies) = synced_resources(&["a"]).await;
+    let number = reconfigure(&fixture, &client, &with_resources(&["a", "c"]));
+    fixture.stub.expect_streaming_list().await.refuse(404);
+    fixture.stub.next_request().await.refuse(404);
+    wait_until_applied(&fixture, number).await;
+    assert_eq!(exposed_lines(&fixture), ["a old 1"]);
+    let _c = stream_list(fixture.stub.expect_streaming_list().await, &["late"]);
+    wait_for_lines(&fixture, &["a old 1", "c late 1"]).await;
 }
 
 #[tokio::test]
-async fn another_server_takes_over_kind_by_kind() {
-    let (bench, _, _, bodies) = running(&["a", "b"]).await;
-    let mut other = Stub::start().await;
-    let client = Arc::new(client(&other).await);
-    let number = change(&bench, &client, &of(&["a", "b"]));
-    let call = other.next().await;
-    assert_eq!(lines(&bench), ["a old 1", "b old 1"]);
-    let _a = answer(call, &["there"]);
-    shows(&bench, &["a there 1", "b old 1"]).await;
-    let _b = answer(other.next().await, &["there"]);
-    in_force(&bench, number).await;
-    shows(&bench, &["a there 1", "b there 1"]).await;
-    bodies[0].gone().await;
-    bodies[1].gone().await;
+async fn new_server_takes_over_kind_by_kind() {
+    let (fixture, _, _, bodies) = synced_resources(&["a", "b"]).await;
+    let mut other = StubServer::start().await;
+    let client = Arc::new(connect(&other).await);
+    let number = reconfigure(&fixture, &client, &with_resources(&["a", "b"]));
+    let request = other.next_request().await;
+    assert_eq!(exposed_lines(&fixture), ["a old 1", "b old 1"]);
+    let _a = stream_list(request, &["there"]);
+    wait_for_lines(&fixture, &["a there 1", "b old 1"]).await;
+    let _b = stream_list(other.next_request().await, &["there"]);
+    wait_until_applied(&fixture, number).await;
+    wait_for_lines(&fixture, &["a there 1", "b there 1"]).await;
+    bodies[0].closed().await;
+    bodies[1].closed().await;
 }
 
 #[tokio::test]
-async fn before_the_first_lists_nothing_has_to_be_kept() {
-    let (mut bench, client) = begun(&of(&["a", "b"])).await;
-    let mut calls = Calls::default();
-    let first = [calls.of(&mut bench.stub, "a").await, calls.of(&mut bench.stub, "b").await];
-    assert!(!bench.handle.is_ready() && !bench.handle.is_in_force(1));
-    let selected = PipelineConfig { selector: "x=y".to_owned(), ..of(&["a", "b"]) };
-    let number = change(&bench, &client, &selected);
-    // Both at once.
-    let new = [calls.of(&mut bench.stub, "a").await, calls.of(&mut bench.stub, "b").await];
-    assert!(new.iter().all(|call| call.path.contains("x%3Dy")));
-    let _bodies = new.map(|call| answer(call, &["new"]));
-    in_force(&bench, number).await;
-    bench.ready().await;
-    assert_eq!(lines(&bench), ["a new 1", "b new 1"]);
+async fn change_before_the_first_lists_replaces_everything() {
+    let (mut fixture, client) = Fixture::with_client(&with_resources(&["a", "b"])).await;
+    let mut requests = RequestQueue::default();
+    let first = [
+        requests.next_for(&mut fixture.stub, "a").await,
+        requests.next_for(&mut fixture.stub, "b").await,
+    ];
+    assert!(!fixture.handle.is_ready() && !fixture.handle.is_applied(1));
+    let selected = PipelineConfig { selector: "x=y".to_owned(), ..with_resources(&["a", "b"]) };
+    let number = reconfigure(&fixture, &client, &selected);
+    // Both are listed at once.
+    let new = [
+        requests.next_for(&mut fixture.stub, "a").await,
+        requests.next_for(&mut fixture.stub, "b").await,
+    ];
+    assert!(new.iter().all(|request| request.path.contains("x%3Dy")));
+    let _bodies = new.map(|request| stream_list(request, &["new"]));
+    wait_until_applied(&fixture, number).await;
+    fixture.ready().await;
+    assert_eq!(exposed_lines(&fixture), ["a new 1", "b new 1"]);
     drop(first);
 }
 
 #[tokio::test]
-async fn a_list_watch_that_panics_is_started_again_and_its_state_stays() {
-    let (mut bench, _, mut calls, bodies) = running(&["a", "b"]).await;
+async fn panicked_list_watch_is_restarted_and_its_state_stays() {
+    let (mut fixture, _, mut requests, bodies) = synced_resources(&["a", "b"]).await;
     for times in 1..=3 {
-        // Rendered into something that no store can hold.
+        // Rendered into output that no store accepts.
         bodies[0].send(event("ADDED", &pod("torn", "6")));
-        bench
-            .counts(&format!("kstatd_kubernetes_restarts_total{{resource=\"*v1.a\"}} {times}"))
+        fixture
+            .wait_for_metric(&format!(
+                "kstatd_kubernetes_restarts_total{{resource=\"*v1.a\"}} {times}"
+            ))
             .await;
-        let call = calls.of(&mut bench.stub, "a").await;
-        assert_eq!(lines(&bench), ["a old 1", "b old 1"]);
-        let body = call.protobuf();
+        let request = requests.next_for(&mut fixture.stub, "a").await;
+        assert_eq!(exposed_lines(&fixture), ["a old 1", "b old 1"]);
+        let body = request.start_watch();
         body.send(event("ADDED", &pod("old", "1")));
         if times < 3 {
             body.send(event("ADDED", &pod("torn", "6")));
@@ -326,17 +325,17 @@ async fn a_list_watch_that_panics_is_started_again_and_its_state_stays() {
         }
         body.send(event("ADDED", &pod("new", "7")));
         body.send(bookmark("9", true));
-        shows(&bench, &["a new 7", "a old 1", "b old 1"]).await;
+        wait_for_lines(&fixture, &["a new 7", "a old 1", "b old 1"]).await;
         body.send(event("DELETED", &pod("old", "10")));
-        shows(&bench, &["a new 7", "b old 1"]).await;
+        wait_for_lines(&fixture, &["a new 7", "b old 1"]).await;
     }
-    assert!(bench.handle.is_ready() && bench.handle.is_in_force(1));
+    assert!(fixture.handle.is_ready() && fixture.handle.is_applied(1));
 }
 
-/// While a share changes, what is gained is followed unseen and shown at one moment, and what is lost goes at
-/// one moment, both without a request; whatever happens to the objects meanwhile.
+/// In a resharding, gained objects are followed unseen and then exposed all at once, and lost objects are dropped all
+/// at once. Neither step needs a request, and changes of the objects in the meantime are not lost.
 #[tokio::test]
-async fn a_share_changes_in_single_moments() {
+async fn resharding_steps_are_atomic() {
     use crate::kube::shard::{Shard, Stage};
     let names: Vec<String> = (0..40).map(|number| format!("pod{number}")).collect();
     let part_of = |shard: Shard| -> Vec<&str> {
@@ -348,7 +347,7 @@ async fn a_share_changes_in_single_moments() {
         lines.sort();
         lines
     };
-    // Some of both, which no pod has whose number stays.
+    // Each shard has objects that the other does not have.
     let [old, new] = [Shard::new(1, 2), Shard::new(2, 3)];
     let [had, has] = [part_of(old), part_of(new)];
     let both: Vec<&str> = names
@@ -358,48 +357,50 @@ async fn a_share_changes_in_single_moments() {
         .collect();
     assert!(both.len() > had.len() && both.len() > has.len() && both.len() < names.len());
     let change_of = |from: Shard, to: Shard, stage| PipelineConfig {
-        shard: to.instead_of(from).at(stage),
-        ..of(&["a"])
+        shard: to.replacing(from).at(stage),
+        ..with_resources(&["a"])
     };
-    // From nothing to all of it, to a part, to another part.
-    let nobody = Shard::new(5, 3);
-    for (from, to, before, after) in
-        [(nobody, old, &Vec::new(), &had), (old, new, &had, &has), (new, nobody, &has, &Vec::new())]
-    {
+    // From nothing to a shard, to another shard, and back to nothing.
+    let unassigned = Shard::new(5, 3);
+    for (from, to, before, after) in [
+        (unassigned, old, &Vec::new(), &had),
+        (old, new, &had, &has),
+        (new, unassigned, &has, &Vec::new()),
+    ] {
         let union: Vec<&str> = match (before.is_empty(), after.is_empty()) {
             (false, false) => both.clone(),
             _ => before.iter().chain(after).copied().collect(),
         };
-        let (mut bench, client, mut calls, _bodies) = running(&["a"]).await;
+        let (mut fixture, client, mut requests, _bodies) = synced_resources(&["a"]).await;
         let (mut number, mut version) = (1, 6);
-        // The object of the beginning belongs to nobody.
-        let start = PipelineConfig { shard: from, ..of(&["a"]) };
+        // The initial object belongs to no shard.
+        let start = PipelineConfig { shard: from, ..with_resources(&["a"]) };
         number += 1;
-        assert_eq!(change(&bench, &client, &start), number);
+        assert_eq!(reconfigure(&fixture, &client, &start), number);
         let all: Vec<&str> = names.iter().map(String::as_str).collect();
-        let _old = answer(calls.of(&mut bench.stub, "a").await, &all);
-        in_force(&bench, number).await;
-        assert_eq!(lines(&bench), shown(before, "1"));
+        let _old = stream_list(requests.next_for(&mut fixture.stub, "a").await, &all);
+        wait_until_applied(&fixture, number).await;
+        assert_eq!(exposed_lines(&fixture), shown(before, "1"));
         let mut body = None;
         for (stage, expected) in
-            [(Stage::Prepared, before), (Stage::Both, &union), (Stage::Done, after)]
+            [(Stage::Preparing, before), (Stage::Overlap, &union), (Stage::Done, after)]
         {
             number += 1;
-            assert_eq!(change(&bench, &client, &change_of(from, to, stage)), number);
-            if stage == Stage::Prepared {
-                // One that is gone before the end of the list is never seen.
-                let call = calls.of(&mut bench.stub, "a").await;
-                let writer = call.protobuf();
+            assert_eq!(reconfigure(&fixture, &client, &change_of(from, to, stage)), number);
+            if stage == Stage::Preparing {
+                // An object deleted before the end of the list is never exposed.
+                let request = requests.next_for(&mut fixture.stub, "a").await;
+                let writer = request.start_watch();
                 for name in &all {
                     writer.send(event("ADDED", &pod(name, "1")));
                 }
                 writer.send(bookmark("5", true));
                 body = Some(writer);
             }
-            in_force(&bench, number).await;
+            wait_until_applied(&fixture, number).await;
             let latest = if version == 6 { "1".to_owned() } else { (version - 1).to_string() };
-            assert_eq!(lines(&bench), shown(expected, &latest), "{stage:?}");
-            assert!(bench.stub.is_quiet());
+            assert_eq!(exposed_lines(&fixture), shown(expected, &latest), "{stage:?}");
+            assert!(fixture.stub.is_idle());
             let body = body.as_ref().expect("a watch");
             for name in &all {
                 body.send(event("DELETED", &pod(name, &version.to_string())));
@@ -408,108 +409,120 @@ async fn a_share_changes_in_single_moments() {
             body.send(event("DELETED", &pod("other", "1000")));
             body.send(bookmark(&version.to_string(), false));
             let expected = shown(expected, &version.to_string());
-            bench
-                .counts(&format!(
+            fixture
+                .wait_for_metric(&format!(
                     "kstatd_kubernetes_events_total{{resource=\"*v1.a\",type=\"bookmark\"}} {}",
-                    // Those that end the three lists, and one for each stage until now.
+                    // The bookmarks at the end of the three lists, and one for each stage so far.
                     3 + version - 5
                 ))
                 .await;
-            assert_eq!(lines(&bench), expected, "{stage:?}");
+            assert_eq!(exposed_lines(&fixture), expected, "{stage:?}");
             version += 1;
         }
-        // A new list in the middle of nothing has the same outcome.
+        // A relist has the same result.
         body.expect("a watch").send(error(410, "Expired"));
-        let _new = answer(calls.of(&mut bench.stub, "a").await, &all);
+        let _new = stream_list(requests.next_for(&mut fixture.stub, "a").await, &all);
         let expected = shown(after, "1");
-        eventually(|| lines(&bench) == expected, || format!("{:?}", lines(&bench))).await;
+        eventually(
+            || exposed_lines(&fixture) == expected,
+            || format!("{:?}", exposed_lines(&fixture)),
+        )
+        .await;
     }
 }
 
-/// A kind that waits for its turn shows what is to be shown when it comes, not what was to be shown when it was queued.
+/// A queued kind exposes what the latest stage says, not what was current when it was queued.
 #[tokio::test]
-async fn a_share_that_goes_on_while_kinds_wait_for_their_turn() {
+async fn resharding_continues_while_kinds_are_queued() {
     let names = ["a", "b"];
-    let (mut bench, client, mut calls, _bodies) = running(&names).await;
-    let nobody = Shard::new(5, 3);
+    let (mut fixture, client, mut requests, _bodies) = synced_resources(&names).await;
+    let unassigned = Shard::new(5, 3);
     let mut bodies = Vec::new();
-    let number = change(&bench, &client, &PipelineConfig { shard: nobody, ..of(&names) });
+    let number = reconfigure(
+        &fixture,
+        &client,
+        &PipelineConfig { shard: unassigned, ..with_resources(&names) },
+    );
     for name in names {
-        bodies.push(answer(calls.of(&mut bench.stub, name).await, &["x"]));
+        bodies.push(stream_list(requests.next_for(&mut fixture.stub, name).await, &["x"]));
     }
-    in_force(&bench, number).await;
-    assert!(lines(&bench).is_empty());
-    let at =
-        |stage| PipelineConfig { shard: Shard::WHOLE.instead_of(nobody).at(stage), ..of(&names) };
-    change(&bench, &client, &at(Stage::Prepared));
-    let first = calls.of(&mut bench.stub, "a").await;
-    let number = change(&bench, &client, &at(Stage::Done));
-    bodies.push(answer(first, &["x"]));
-    bodies.push(answer(calls.of(&mut bench.stub, "b").await, &["x"]));
-    in_force(&bench, number).await;
-    assert_eq!(lines(&bench), ["a x 1", "b x 1"]);
+    wait_until_applied(&fixture, number).await;
+    assert!(exposed_lines(&fixture).is_empty());
+    let at = |stage| PipelineConfig {
+        shard: Shard::ALL.replacing(unassigned).at(stage),
+        ..with_resources(&names)
+    };
+    reconfigure(&fixture, &client, &at(Stage::Preparing));
+    let first = requests.next_for(&mut fixture.stub, "a").await;
+    let number = reconfigure(&fixture, &client, &at(Stage::Done));
+    bodies.push(stream_list(first, &["x"]));
+    bodies.push(stream_list(requests.next_for(&mut fixture.stub, "b").await, &["x"]));
+    wait_until_applied(&fixture, number).await;
+    assert_eq!(exposed_lines(&fixture), ["a x 1", "b x 1"]);
 }
 
-/// Kinds that nobody asks for again by time alone.
-fn patient(resources: &[&str]) -> PipelineConfig {
-    let mut config = of(resources);
-    config.timing.backoff =
-        BackoffConfig { initial: LONG, absent_cap: LONG, ..config.timing.backoff };
+/// Returns a configuration in which no kind is retried by backoff alone.
+fn without_retries(resources: &[&str]) -> PipelineConfig {
+    let mut config = with_resources(resources);
+    config.timing.backoff = BackoffConfig {
+        initial: BEYOND_DEADLINE,
+        absent_cap: BEYOND_DEADLINE,
+        ..config.timing.backoff
+    };
     config
 }
 
-/// A kind that the server does not have is left alone until something says that it may be there: another order, or a
-/// connection that was opened anew.
+/// A kind that the server does not have is not requested until something indicates that it may exist. Over plain HTTP
+/// each watch has its own connection, so a new connection indicates nothing.
 #[tokio::test]
-async fn a_kind_that_is_not_there_is_looked_for_when_something_has_changed() {
-    let config = patient(&["a", "b"]);
-    let (mut bench, client) = begun(&config).await;
-    let mut calls = Calls::default();
+async fn missing_kind_is_retried_after_a_change() {
+    let config = without_retries(&["a", "b"]);
+    let (mut fixture, client) = Fixture::with_client(&config).await;
+    let mut requests = RequestQueue::default();
     for _ in ["as a watch", "as a list"] {
-        calls.of(&mut bench.stub, "b").await.refuse(404);
+        requests.next_for(&mut fixture.stub, "b").await.refuse(404);
     }
-    let body = answer(calls.of(&mut bench.stub, "a").await, &["old"]);
-    bench.ready().await;
-    // A watch that ends and goes on over the same connection says nothing.
+    let body = stream_list(requests.next_for(&mut fixture.stub, "a").await, &["old"]);
+    fixture.ready().await;
     drop(body);
-    let body = bench.stub.watch("5").await.protobuf();
+    let body = fixture.stub.expect_watch("5").await.start_watch();
     body.send(event("ADDED", &pod("new", "6")));
-    shows(&bench, &["a new 6", "a old 1"]).await;
-    assert!(bench.stub.is_quiet());
-    change(&bench, &client, &config);
-    for _ in ["as a watch", "as a list"] {
-        calls.of(&mut bench.stub, "b").await.open(404, JSON).abort();
-    }
-    // One that has to open another does, once there was an answer.
+    wait_for_lines(&fixture, &["a new 6", "a old 1"]).await;
     body.abort();
-    let body = calls.of(&mut bench.stub, "a").await.protobuf();
-    let _other = answer(calls.of(&mut bench.stub, "b").await, &["come"]);
-    shows(&bench, &["a new 6", "a old 1", "b come 1"]).await;
+    let body = fixture.stub.expect_watch("6").await.start_watch();
+    body.send(event("DELETED", &pod("new", "7")));
+    wait_for_lines(&fixture, &["a old 1"]).await;
+    assert!(fixture.stub.is_idle());
+    reconfigure(&fixture, &client, &config);
+    let _other = stream_list(requests.next_for(&mut fixture.stub, "b").await, &["come"]);
+    wait_for_lines(&fixture, &["a old 1", "b come 1"]).await;
     drop(body);
 }
 
-/// A proxy that cannot reach the server may say 404 of everything, and nothing tells when it can again: neither kinds that
-/// are shown nor all of them together are taken for absent.
+/// A proxy that cannot reach the server may answer 404 to everything, without a sign of when it recovers. Kinds with
+/// exposed objects, and all kinds at once, are therefore not treated as missing.
 #[tokio::test]
-async fn what_is_shown_and_all_kinds_together_are_asked_for_soon() {
-    let config = patient(&["a", "b"]);
-    let (mut bench, _) = begun(&config).await;
+async fn exposed_kinds_are_never_treated_as_missing() {
+    let config = without_retries(&["a", "b"]);
+    let (mut fixture, _) = Fixture::with_client(&config).await;
     for _ in 0..12 {
-        bench.stub.next().await.refuse(404);
+        fixture.stub.next_request().await.refuse(404);
     }
-    // The first that works again wakes the other one, if that has been alone with its failure.
+    // The first success wakes the other list/watch if that was the only failing one.
     let mut watches = BTreeMap::new();
     while watches.len() < 2 {
-        let call = bench.stub.next().await;
-        let path = call.path.clone();
+        let request = fixture.stub.next_request().await;
+        let path = request.path.clone();
         match path.split_once("?allowWatchBookmarks=true&resourceVersionMatch") {
-            Some((plural, _)) => drop(watches.insert(plural.to_owned(), answer(call, &["old"]))),
-            None => call.refuse(404),
+            Some((plural, _)) => {
+                drop(watches.insert(plural.to_owned(), stream_list(request, &["old"])))
+            }
+            None => request.refuse(404),
         }
     }
-    shows(&bench, &["a old 1", "b old 1"]).await;
+    wait_for_lines(&fixture, &["a old 1", "b old 1"]).await;
     watches.remove("/api/v1/b").expect("a watch").abort();
     for _ in 0..6 {
-        bench.stub.next().await.refuse(404);
+        fixture.stub.next_request().await.refuse(404);
     }
 }

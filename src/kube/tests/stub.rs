@@ -1,13 +1,11 @@
-//! A scripted API server: a test takes each request as it comes and says what is answered.
+//! A scripted API server: a test receives each request and decides on the response.
 
 use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use k8s_pb::api::core::v1::Pod;
@@ -16,48 +14,36 @@ use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
-/// How long a test waits for what must happen.
+use super::history::body::ChannelBody;
+
+/// The time that a test waits for an expected event.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub const JSON: &str = "application/json";
 
-/// The server; requests come out of it one by one.
-pub struct Stub {
+/// The server. Requests are received one by one.
+pub struct StubServer {
     pub url: String,
-    calls: mpsc::UnboundedReceiver<Call>,
+    requests: mpsc::UnboundedReceiver<StubRequest>,
 }
 
-/// A request that waits for its answer.
-pub struct Call {
-    /// Path and query.
+/// A request that waits for a response.
+pub struct StubRequest {
+    /// The path and query.
     pub path: String,
     pub headers: HeaderMap,
-    answer: oneshot::Sender<Response<Script>>,
+    answer: oneshot::Sender<Response<ChannelBody>>,
 }
 
-/// A body that a test writes piece by piece; dropping it ends the body.
-pub struct Writer(mpsc::UnboundedSender<Result<Bytes, &'static str>>);
+/// Writes a response body piece by piece. Dropping it ends the body.
+pub struct BodyWriter(mpsc::UnboundedSender<Result<Bytes, &'static str>>);
 
-pub struct Script(mpsc::UnboundedReceiver<Result<Bytes, &'static str>>);
-
-impl hyper::body::Body for Script {
-    type Data = Bytes;
-    type Error = &'static str;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
-        self.0.poll_recv(context).map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
-    }
-}
-
-impl Stub {
+impl StubServer {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let (sender, calls) = mpsc::unbounded_channel();
+        let (sender, requests) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let sender = sender.clone();
@@ -67,116 +53,116 @@ impl Stub {
                         let (answer, answered) = oneshot::channel();
                         let path = request.uri().to_string();
                         let headers = request.headers().clone();
-                        let _ = sender.send(Call { path, headers, answer });
-                        Ok::<_, Infallible>(answered.await.expect("the test answers every call"))
+                        let _ = sender.send(StubRequest { path, headers, answer });
+                        Ok::<_, Infallible>(answered.await.expect("the test answers every request"))
                     }
                 });
                 let http = hyper::server::conn::http1::Builder::new();
                 tokio::spawn(http.serve_connection(TokioIo::new(stream), service));
             }
         });
-        Self { url, calls }
+        Self { url, requests }
     }
 
-    /// The next request.
-    pub async fn next(&mut self) -> Call {
-        let call = tokio::time::timeout(DEADLINE, self.calls.recv()).await;
-        call.expect("a request within the deadline").expect("the server runs")
+    /// Returns the next request.
+    pub async fn next_request(&mut self) -> StubRequest {
+        let request = tokio::time::timeout(DEADLINE, self.requests.recv()).await;
+        request.expect("a request within the deadline").expect("the server runs")
     }
 
-    /// The next request, which must be for this path and query.
-    pub async fn expect(&mut self, path: &str) -> Call {
-        let call = self.next().await;
-        assert_eq!(call.path, path);
-        call
+    /// Returns the next request, which must have this path and query.
+    pub async fn expect_request(&mut self, path: &str) -> StubRequest {
+        let request = self.next_request().await;
+        assert_eq!(request.path, path);
+        request
     }
 
-    /// The next request, which must be a streaming list.
-    pub async fn streaming(&mut self) -> Call {
-        let call = self.next().await;
-        assert!(call.path.contains("sendInitialEvents=true"), "{}", call.path);
-        call
+    /// Returns the next request, which must be a streaming list.
+    pub async fn expect_streaming_list(&mut self) -> StubRequest {
+        let request = self.next_request().await;
+        assert!(request.path.contains("sendInitialEvents=true"), "{}", request.path);
+        request
     }
 
-    /// The next request, which must be a watch from this version.
-    pub async fn watch(&mut self, version: &str) -> Call {
-        let call = self.next().await;
+    /// Returns the next request, which must be a watch from this version.
+    pub async fn expect_watch(&mut self, version: &str) -> StubRequest {
+        let request = self.next_request().await;
         let expected = format!("&resourceVersion={version}&timeoutSeconds=");
-        assert!(call.path.contains(&expected), "{} has no {expected}", call.path);
-        assert!(call.path.ends_with("&watch=true"), "{}", call.path);
-        call
+        assert!(request.path.contains(&expected), "{} has no {expected}", request.path);
+        assert!(request.path.ends_with("&watch=true"), "{}", request.path);
+        request
     }
 
-    /// Whether a request has come that nobody has taken.
-    pub fn is_quiet(&mut self) -> bool {
-        self.calls.is_empty()
+    /// Returns true if no request is waiting.
+    pub fn is_idle(&mut self) -> bool {
+        self.requests.is_empty()
     }
 }
 
-impl Call {
+impl StubRequest {
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// Answers with a whole body.
-    pub fn answer(self, code: u16, content_type: &str, body: impl Into<Bytes>) {
-        self.open(code, content_type).send(body);
+    /// Responds with a complete body.
+    pub fn respond(self, code: u16, content_type: &str, body: impl Into<Bytes>) {
+        self.start_response(code, content_type).send(body);
     }
 
-    /// Answers with a `Status` in JSON.
+    /// Responds with a JSON `Status`.
     pub fn refuse(self, code: u16) {
         let body = format!("{{\"kind\":\"Status\",\"message\":\"because of {code}\"}}");
-        self.answer(code, JSON, body);
+        self.respond(code, JSON, body);
     }
 
-    /// Answers with a `Status` in JSON, and says after how many seconds to ask again.
-    pub fn refuse_for(self, code: u16, seconds: u64) {
+    /// Responds with a status code and a `Retry-After` header.
+    pub fn refuse_with_retry_after(self, code: u16, seconds: u64) {
         let (writer, script) = mpsc::unbounded_channel();
         let response = Response::builder().status(code).header("retry-after", seconds);
-        let _ = self.answer.send(response.body(Script(script)).expect("a response"));
+        let _ = self.answer.send(response.body(ChannelBody(script)).expect("a response"));
         drop(writer);
     }
 
-    /// Begins an answer.
-    pub fn open(self, code: u16, content_type: &str) -> Writer {
+    /// Starts a response with this status and content type.
+    pub fn start_response(self, code: u16, content_type: &str) -> BodyWriter {
         let (writer, script) = mpsc::unbounded_channel();
         let response = Response::builder().status(code).header("content-type", content_type);
-        let _ = self.answer.send(response.body(Script(script)).expect("a response"));
-        Writer(writer)
+        let _ = self.answer.send(response.body(ChannelBody(script)).expect("a response"));
+        BodyWriter(writer)
     }
 
-    /// Begins an answer that is compressed, with what the test writes as it is.
-    pub fn compressed(self, content_type: &str) -> Writer {
+    /// Starts a response with `Content-Encoding: gzip`. The test compresses the body.
+    pub fn start_gzip_response(self, content_type: &str) -> BodyWriter {
         let (writer, script) = mpsc::unbounded_channel();
         let response = Response::builder().header("content-type", content_type);
         let response = response.header("content-encoding", "gzip");
-        let _ = self.answer.send(response.body(Script(script)).expect("a response"));
-        Writer(writer)
+        let _ = self.answer.send(response.body(ChannelBody(script)).expect("a response"));
+        BodyWriter(writer)
     }
 
-    /// Begins a watch in protobuf.
-    pub fn protobuf(self) -> Writer {
-        self.open(200, &format!("{PROTOBUF};stream=watch"))
+    /// Starts a protobuf watch.
+    pub fn start_watch(self) -> BodyWriter {
+        self.start_response(200, &format!("{PROTOBUF};stream=watch"))
     }
 }
 
-impl Writer {
+impl BodyWriter {
     pub fn send(&self, chunk: impl Into<Bytes>) {
         let _ = self.0.send(Ok(chunk.into()));
     }
 
-    /// Breaks the connection.
+    /// Breaks the connection within the body.
     pub fn abort(self) {
         let _ = self.0.send(Err("aborted"));
     }
 
-    /// Waits until the client has gone.
-    pub async fn gone(&self) {
+    /// Waits until the client closes the connection.
+    pub async fn closed(&self) {
         tokio::time::timeout(DEADLINE, self.0.closed()).await.expect("the client leaves");
     }
 }
 
-/// A pod whose uid is its name.
+/// Returns a pod whose UID is its name.
 pub fn pod(name: &str, version: &str) -> Vec<u8> {
     let metadata = ObjectMeta {
         name: Some(name.to_owned()),
@@ -188,7 +174,7 @@ pub fn pod(name: &str, version: &str) -> Vec<u8> {
     Pod { metadata: Some(metadata), ..Pod::default() }.encode_to_vec()
 }
 
-/// The same in JSON.
+/// Returns the same pod in JSON.
 pub fn json_pod(name: &str, version: &str) -> String {
     format!(
         r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"{version}"}},"spec":{{}}}}"#
@@ -206,7 +192,7 @@ fn envelope(raw: &[u8]) -> Vec<u8> {
     [b"k8s\0".to_vec(), field(1, b""), field(2, raw), field(3, b""), field(4, b"")].concat()
 }
 
-/// A `Status` in protobuf, as the body of an answer.
+/// Returns a protobuf `Status` as a response body.
 pub fn status(code: i32, reason: &str) -> Vec<u8> {
     let status = k8s_pb::apimachinery::pkg::apis::meta::v1::Status {
         code: Some(code),
@@ -219,13 +205,13 @@ pub fn status(code: i32, reason: &str) -> Vec<u8> {
     [b"k8s\0".to_vec(), kind, field(2, &status.encode_to_vec())].concat()
 }
 
-/// An empty list in protobuf that says what kind it is.
+/// Returns an empty protobuf list with an explicit kind.
 pub fn typed_list(kind: &str, version: &str) -> Vec<u8> {
     let kind = field(1, &[field(1, b"v1"), field(2, kind.as_bytes())].concat());
     [b"k8s\0".to_vec(), kind, field(2, &field(1, &field(2, version.as_bytes())))].concat()
 }
 
-/// Endpoints of one subset with so many addresses and ports.
+/// Returns Endpoints of one subset with this number of addresses and ports.
 pub fn endpoints(name: &str, addresses: u32, ports: i32) -> Vec<u8> {
     use k8s_pb::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints};
     let metadata = ObjectMeta {
@@ -248,7 +234,7 @@ pub fn endpoints(name: &str, addresses: u32, ports: i32) -> Vec<u8> {
     Endpoints { metadata: Some(metadata), subsets: vec![subset] }.encode_to_vec()
 }
 
-/// A list in protobuf.
+/// Returns a protobuf list.
 pub fn list(version: &str, token: &str, items: &[Vec<u8>]) -> Vec<u8> {
     let mut raw = field(1, &[field(2, version.as_bytes()), field(3, token.as_bytes())].concat());
     for item in items {
@@ -257,14 +243,14 @@ pub fn list(version: &str, token: &str, items: &[Vec<u8>]) -> Vec<u8> {
     envelope(&raw)
 }
 
-/// A watch event in protobuf.
+/// Returns a protobuf watch event.
 pub fn event(kind: &str, object: &[u8]) -> Vec<u8> {
     let object = field(2, &field(1, &envelope(object)));
     let frame = [field(1, kind.as_bytes()), object].concat();
     [&(frame.len() as u32).to_be_bytes()[..], &frame].concat()
 }
 
-/// A bookmark in protobuf; `end` marks the end of the initial state.
+/// Returns a protobuf bookmark; `end` marks the end of the initial state.
 pub fn bookmark(version: &str, end: bool) -> Vec<u8> {
     let mut metadata =
         ObjectMeta { resource_version: Some(version.to_owned()), ..ObjectMeta::default() };
@@ -276,7 +262,7 @@ pub fn bookmark(version: &str, end: bool) -> Vec<u8> {
     event("BOOKMARK", &pod.encode_to_vec())
 }
 
-/// An error event in protobuf.
+/// Returns a protobuf error event.
 pub fn error(code: i32, reason: &str) -> Vec<u8> {
     let status = k8s_pb::apimachinery::pkg::apis::meta::v1::Status {
         code: Some(code),

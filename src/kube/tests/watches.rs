@@ -1,195 +1,247 @@
-//! How events come, and what becomes of a watch that ends or does not.
+//! Tests of open watches: delivery of events, and watches that end, break or never end.
 
 use super::*;
 
 #[tokio::test]
-async fn expired_watch_is_replaced_as_a_whole() {
-    let (mut bench, body) = watching(&config()).await;
+async fn expired_watch_leads_to_a_relist() {
+    let (mut fixture, body) = synced_pods(&config()).await;
     body.send(error(410, "Expired"));
-    let body = bench.stub.streaming().await.protobuf();
+    let body = fixture.stub.expect_streaming_list().await.start_watch();
     body.send(event("ADDED", &pod("c", "9")));
-    bench.counts("kstatd_kubernetes_events_total{resource=\"*v1.pods\",type=\"added\"} 3").await;
-    // Until the new state is complete, everybody sees the old one.
-    assert_eq!(bench.series(), ["a 1", "b 2"]);
+    fixture
+        .wait_for_metric("kstatd_kubernetes_events_total{resource=\"*v1.pods\",type=\"added\"} 3")
+        .await;
+    // The old state is exposed until the new one is complete.
+    assert_eq!(fixture.series(), ["a 1", "b 2"]);
     body.send(bookmark("10", true));
-    bench.shows(&["c 9"]).await;
+    fixture.wait_for_series(&["c 9"]).await;
     body.send(event("MODIFIED", &pod("c", "11")));
-    bench.shows(&["c 11"]).await;
+    fixture.wait_for_series(&["c 11"]).await;
     drop(body);
-    // The same as an HTTP status, and from a server that no longer streams lists.
-    bench.stub.watch("11").await.refuse(410);
-    bench.stub.streaming().await.refuse(422);
-    let call = bench.stub.expect("/api/v1/pods?limit=500").await;
-    call.answer(200, PROTOBUF, list("30", "", &[]));
-    bench.stub.watch("30").await;
-    assert_eq!(bench.series(), [""; 0]);
+    // The same with an HTTP status, and from a server that no longer supports streaming lists.
+    fixture.stub.expect_watch("11").await.refuse(410);
+    fixture.stub.expect_streaming_list().await.refuse(422);
+    let request = fixture.stub.expect_request("/api/v1/pods?limit=500").await;
+    request.respond(200, PROTOBUF, list("30", "", &[]));
+    fixture.stub.expect_watch("30").await;
+    assert_eq!(fixture.series(), [""; 0]);
 }
 
 #[tokio::test]
-async fn other_errors_in_a_watch_lead_to_a_new_list() {
+async fn error_events_lead_to_a_relist() {
     for (code, reason) in [(500, "InternalError"), (0, "Gone"), (403, "Forbidden")] {
-        let (mut bench, body) = watching(&config()).await;
+        let (mut fixture, body) = synced_pods(&config()).await;
         body.send(error(code, reason));
-        bench.stub.streaming().await;
-        assert_eq!(bench.series(), ["a 1", "b 2"]);
-        assert!(bench.failure().contains(&format!("because of {reason}")), "{}", bench.failure());
+        fixture.stub.expect_streaming_list().await;
+        assert_eq!(fixture.series(), ["a 1", "b 2"]);
+        assert!(
+            fixture.failure().contains(&format!("because of {reason}")),
+            "{}",
+            fixture.failure()
+        );
     }
 }
 
 #[tokio::test]
-async fn connection_lost_within_a_frame() {
-    let mut bench = Bench::new(&config()).await;
-    let body = bench.stub.streaming().await.protobuf();
+async fn connection_reset_within_a_frame() {
+    let mut fixture = Fixture::new(&config()).await;
+    let body = fixture.stub.expect_streaming_list().await.start_watch();
     let added = event("ADDED", &pod("a", "1"));
     body.send(added.clone());
     body.send(added[..20].to_vec());
     body.abort();
-    let body = bench.stub.streaming().await.protobuf();
-    assert_eq!(bench.series(), [""; 0]);
+    let body = fixture.stub.expect_streaming_list().await.start_watch();
+    assert_eq!(fixture.series(), [""; 0]);
     body.send([event("ADDED", &pod("b", "2")), bookmark("5", true)].concat());
-    bench.shows(&["b 2"]).await;
+    fixture.wait_for_series(&["b 2"]).await;
     let modified = event("MODIFIED", &pod("b", "6"));
     body.send([&modified[..], &modified[..20]].concat());
-    bench.shows(&["b 6"]).await;
+    fixture.wait_for_series(&["b 6"]).await;
     body.abort();
-    let body = bench.stub.watch("6").await.protobuf();
-    // A body that ends regularly, but within a frame.
+    let body = fixture.stub.expect_watch("6").await.start_watch();
+    // A body with a regular end within a frame.
     body.send(modified[..20].to_vec());
     drop(body);
-    let body = bench.stub.watch("6").await.protobuf();
+    let body = fixture.stub.expect_watch("6").await.start_watch();
     body.send(event("DELETED", &pod("b", "7")));
-    bench.shows(&[]).await;
-    assert!(bench.handle.is_ready());
+    fixture.wait_for_series(&[]).await;
+    assert!(fixture.handle.is_ready());
 }
 
-/// A server that was restored from a backup counts versions from an older one on: a watch from a later one would be
-/// silent until that has been reached again, and what was lost would be shown for ever.
-#[tokio::test]
-async fn a_server_that_was_set_back_is_listed_anew() {
-    let config = PipelineConfig {
-        resources: vec![watched("nodes", false), watched("pods", true)],
-        ..config()
-    };
-    let mut bench = Bench::new(&config).await;
-    let (one, two) = (bench.stub.streaming().await, bench.stub.streaming().await);
+/// The streams of two kinds.
+struct NodesAndPods {
+    nodes: stub::BodyWriter,
+    pods: stub::BodyWriter,
+}
+
+/// Starts the responses to the streaming lists of nodes and pods, which arrive in any order.
+async fn stream_nodes_and_pods(fixture: &mut Fixture) -> NodesAndPods {
+    let (one, two) =
+        (fixture.stub.expect_streaming_list().await, fixture.stub.expect_streaming_list().await);
     let (nodes, pods) = if one.path.contains("nodes") { (one, two) } else { (two, one) };
-    let (nodes, pods) = (nodes.protobuf(), pods.protobuf());
-    nodes.send([event("ADDED", &pod("n", "3")), bookmark("5", true)].concat());
-    pods.send([event("ADDED", &pod("a", "10")), bookmark("20", true)].concat());
-    bench.ready().await;
+    let (nodes, pods) = (nodes.start_watch(), pods.start_watch());
+    NodesAndPods { nodes, pods }
+}
+
+/// Returns a synced pipeline with the node `n`, whose list has version 5, and the pod `a`, whose list has version 20.
+async fn synced_nodes_and_pods() -> (Fixture, NodesAndPods) {
+    let resources = vec![watched("nodes", false), watched("pods", true)];
+    let mut fixture = Fixture::new(&PipelineConfig { resources, ..config() }).await;
+    let streams = stream_nodes_and_pods(&mut fixture).await;
+    streams.nodes.send([event("ADDED", &pod("n", "3")), bookmark("5", true)].concat());
+    streams.pods.send([event("ADDED", &pod("a", "10")), bookmark("20", true)].concat());
+    fixture.ready().await;
+    (fixture, streams)
+}
+
+/// A server restored from a backup continues from an older resource version. A watch from a later version would be
+/// silent until the server reaches it again, and deleted objects would stay exposed forever.
+#[tokio::test]
+async fn restored_server_leads_to_a_relist() {
+    let (mut fixture, NodesAndPods { nodes, pods }) = synced_nodes_and_pods().await;
     drop(nodes);
-    bench.stub.watch("5").await.refuse(503);
-    let call = bench.stub.expect("/api/v1/nodes?limit=1").await;
-    // Later than what is known of nodes, and not of everything. What is on the page is nobody's.
-    call.answer(200, PROTOBUF, list("12", "", &[pod("other", "4")]));
-    let nodes = bench.stub.streaming().await.protobuf();
+    fixture.stub.expect_watch("5").await.refuse(503);
+    let request = fixture.stub.expect_request("/api/v1/nodes?limit=1").await;
+    // Later than the version of nodes but earlier than that of pods. The object on the page is not used.
+    request.respond(200, PROTOBUF, list("12", "", &[pod("other", "4")]));
+    let nodes = fixture.stub.expect_streaming_list().await.start_watch();
     nodes.send([event("ADDED", &pod("m", "4")), bookmark("12", true)].concat());
-    bench.shows(&["a 10", "nodes{name=\"m 4"]).await;
+    fixture.wait_for_series(&["a 10", "nodes{name=\"m 4"]).await;
     drop(pods);
-    bench.stub.watch("20").await.refuse(503);
-    let call = bench.stub.expect("/api/v1/pods?limit=1").await;
-    call.answer(200, PROTOBUF, list("13", "", &[pod("b", "2")]));
-    let pods = bench.stub.streaming().await.protobuf();
+    fixture.stub.expect_watch("20").await.refuse(503);
+    let request = fixture.stub.expect_request("/api/v1/pods?limit=1").await;
+    request.respond(200, PROTOBUF, list("13", "", &[pod("b", "2")]));
+    let pods = fixture.stub.expect_streaming_list().await.start_watch();
     pods.send([event("ADDED", &pod("b", "2")), bookmark("13", true)].concat());
-    bench.shows(&["b 2", "nodes{name=\"m 4"]).await;
-    // Who has not looked since begins anew too.
+    fixture.wait_for_series(&["b 2", "nodes{name=\"m 4"]).await;
+    // Other kinds are relisted as well.
     drop(nodes);
-    let call = bench.stub.streaming().await;
-    assert!(call.path.contains("/nodes?"), "{}", call.path);
+    let request = fixture.stub.expect_streaming_list().await;
+    assert!(request.path.contains("/nodes?"), "{}", request.path);
+}
+
+/// Events of other kinds that arrive during the version check do not make the server look like a restored one.
+#[tokio::test]
+async fn events_during_a_version_check_are_not_a_restore() {
+    let (mut fixture, NodesAndPods { nodes, pods }) = synced_nodes_and_pods().await;
+    drop(nodes);
+    fixture.stub.expect_watch("5").await.refuse(503);
+    let request = fixture.stub.expect_request("/api/v1/nodes?limit=1").await;
+    pods.send(event("ADDED", &pod("b", "40")));
+    fixture.wait_for_series(&["a 10", "b 40", "nodes{name=\"n 3"]).await;
+    request.respond(200, PROTOBUF, list("20", "", &[pod("n", "3")]));
+    let nodes = fixture.stub.expect_watch("5").await.start_watch();
+    drop(nodes);
+    // The next response has to include it.
+    fixture.stub.expect_watch("5").await.refuse(503);
+    let request = fixture.stub.expect_request("/api/v1/nodes?limit=1").await;
+    request.respond(200, PROTOBUF, list("39", "", &[pod("n", "3")]));
+    fixture.stub.expect_streaming_list().await;
 }
 
 #[tokio::test]
-async fn watch_that_ends_at_once_is_a_failure() {
+async fn watch_that_ends_immediately_is_a_failure() {
     let timing = Timing { short_watch: Duration::from_secs(60), ..config().timing };
-    let (mut bench, body) = watching(&PipelineConfig { timing, ..config() }).await;
+    let (mut fixture, body) = synced_pods(&PipelineConfig { timing, ..config() }).await;
     drop(body);
-    drop(bench.stub.watch("5").await.protobuf());
-    drop(bench.stub.watch("5").await.protobuf());
-    bench.stub.watch("5").await;
-    assert_eq!(bench.series(), ["a 1", "b 2"]);
+    drop(fixture.stub.expect_watch("5").await.start_watch());
+    drop(fixture.stub.expect_watch("5").await.start_watch());
+    fixture.stub.expect_watch("5").await;
+    assert_eq!(fixture.series(), ["a 1", "b 2"]);
 }
 
 #[tokio::test]
-async fn garbage_instead_of_lists_and_watches() {
-    let mut bench = Bench::new(&config()).await;
-    bench.stub.streaming().await.answer(200, PROTOBUF, "<html>no</html>");
-    let call = bench.stub.expect("/api/v1/pods?limit=500&resourceVersion=0").await;
-    call.answer(200, "text/html", "<html>");
-    let call = bench.stub.streaming().await;
-    assert!(bench.failure().contains("\"text/html\""), "{}", bench.failure());
-    call.answer(200, JSON, "");
-    let call = bench.stub.next().await;
-    call.answer(200, JSON, "[]");
-    let body = bench.stub.streaming().await.protobuf();
-    assert!(bench.failure().contains("expected a JSON object"), "{}", bench.failure());
-    assert!(!bench.handle.is_ready());
+async fn garbage_responses_are_failures() {
+    let mut fixture = Fixture::new(&config()).await;
+    fixture.stub.expect_streaming_list().await.respond(200, PROTOBUF, "<html>no</html>");
+    let request = fixture.stub.expect_request("/api/v1/pods?limit=500&resourceVersion=0").await;
+    request.respond(200, "text/html", "<html>");
+    let request = fixture.stub.expect_streaming_list().await;
+    assert!(fixture.failure().contains("\"text/html\""), "{}", fixture.failure());
+    request.respond(200, JSON, "");
+    let request = fixture.stub.next_request().await;
+    request.respond(200, JSON, "[]");
+    let body = fixture.stub.expect_streaming_list().await.start_watch();
+    assert!(fixture.failure().contains("expected a JSON object"), "{}", fixture.failure());
+    assert!(!fixture.handle.is_ready());
     body.send([event("ADDED", &pod("a", "1")), bookmark("5", true)].concat());
-    bench.ready().await;
+    fixture.ready().await;
     body.send(event("RENAMED", &pod("a", "1")));
-    bench.stub.streaming().await;
-    assert!(bench.failure().contains("\"RENAMED\""), "{}", bench.failure());
-    assert_eq!(bench.series(), ["a 1"]);
+    fixture.stub.expect_streaming_list().await;
+    assert!(fixture.failure().contains("\"RENAMED\""), "{}", fixture.failure());
+    assert_eq!(fixture.series(), ["a 1"]);
 }
 
-/// What says that a watch is dead is that it does not end.
+/// A watch is dead if it does not end in time.
 #[tokio::test]
-async fn a_watch_that_does_not_end_is_opened_anew_at_once_and_elsewhere() {
+async fn overdue_watch_is_reopened_on_another_connection() {
     let timing = Timing {
         watch_cycle: Duration::ZERO,
         watch_slack: Duration::ZERO,
-        // Would be noticed: it is never waited for.
-        backoff: BackoffConfig { initial: LONG, cap: LONG, ..config().timing.backoff },
+        // Backoff would exceed the deadline, so it must not be applied.
+        backoff: BackoffConfig {
+            initial: BEYOND_DEADLINE,
+            cap: BEYOND_DEADLINE,
+            ..config().timing.backoff
+        },
         ..config().timing
     };
-    let mut bench = Bench::new(&PipelineConfig { timing, ..config() }).await;
-    let body = bench.stub.streaming().await.protobuf();
+    let mut fixture = Fixture::new(&PipelineConfig { timing, ..config() }).await;
+    let body = fixture.stub.expect_streaming_list().await.start_watch();
     body.send([event("ADDED", &pod("a", "1")), bookmark("5", true)].concat());
-    // The list has become a watch of unknown length: it is opened anew, for which nothing has failed.
-    body.gone().await;
-    let call = bench.stub.watch("5").await;
-    assert!(call.path.contains("&timeoutSeconds=1&"), "{}", call.path);
-    let body = call.protobuf();
-    body.gone().await;
-    // Of this one nothing was heard for a second only, which may be the server's delay.
-    let body = bench.stub.watch("5").await.protobuf();
+    // The streaming list continues as a watch of unknown duration. It is reopened, and nothing counts as failed.
+    body.closed().await;
+    let request = fixture.stub.expect_watch("5").await;
+    assert!(request.path.contains("&timeoutSeconds=1&"), "{}", request.path);
+    let body = request.start_watch();
+    body.closed().await;
+    // It was silent for only a second, which may be the server's delay.
+    let body = fixture.stub.expect_watch("5").await.start_watch();
     body.send(event("ADDED", &pod("b", "6")));
-    body.gone().await;
-    bench.stub.watch("6").await;
-    bench.shows(&["a 1", "b 6"]).await;
-    assert_eq!(bench.failure(), "");
+    body.closed().await;
+    fixture.stub.expect_watch("6").await;
+    fixture.wait_for_series(&["a 1", "b 6"]).await;
+    assert_eq!(fixture.failure(), "");
 }
 
-/// A balancer that cuts streams now and then leaves no gap, however often it does.
+/// A load balancer that cuts streams leaves no gap, no matter how often.
 #[tokio::test]
-async fn a_watch_that_is_cut_goes_on_at_once() {
-    let backoff = BackoffConfig { initial: LONG, cap: LONG, ..config().timing.backoff };
-    let timing = Timing { backoff, short_watch: LONG, ..config().timing };
-    let (mut bench, mut body) = watching(&PipelineConfig { timing, ..config() }).await;
+async fn interrupted_watch_resumes_immediately() {
+    let backoff =
+        BackoffConfig { initial: BEYOND_DEADLINE, cap: BEYOND_DEADLINE, ..config().timing.backoff };
+    let timing = Timing { backoff, short_watch: BEYOND_DEADLINE, ..config().timing };
+    let (mut fixture, mut body) = synced_pods(&PipelineConfig { timing, ..config() }).await;
     for version in 6..40 {
         let version = version.to_string();
         body.send(event("MODIFIED", &pod("a", &version)));
-        bench.shows(&[&format!("a {version}"), "b 2"]).await;
+        fixture.wait_for_series(&[&format!("a {version}"), "b 2"]).await;
         body.abort();
-        body = bench.stub.watch(&version).await.protobuf();
+        body = fixture.stub.expect_watch(&version).await.start_watch();
     }
     body.send(bookmark("50", false));
-    bench.counts("kstatd_kubernetes_events_total{resource=\"*v1.pods\",type=\"bookmark\"} 2").await;
+    fixture
+        .wait_for_metric(
+            "kstatd_kubernetes_events_total{resource=\"*v1.pods\",type=\"bookmark\"} 2",
+        )
+        .await;
     drop(body);
-    // Cut before anything came of it, it is a failure, which is waited after.
-    body = bench.stub.watch("50").await.protobuf();
-    bench
-        .counts("kube_state_metrics_watch_total{resource=\"*v1.pods\",result=\"success\"} 36")
+    // A cut before any event is a failure, followed by backoff.
+    body = fixture.stub.expect_watch("50").await.start_watch();
+    fixture
+        .wait_for_metric(
+            "kube_state_metrics_watch_total{resource=\"*v1.pods\",result=\"success\"} 36",
+        )
         .await;
     body.abort();
-    bench
-        .counts("kstatd_kubernetes_errors_total{namespace=\"\",reason=\"broken\",resource=\"*v1.pods\"} 35")
+    fixture
+        .wait_for_metric("kstatd_kubernetes_errors_total{namespace=\"\",reason=\"broken\",resource=\"*v1.pods\"} 35")
         .await;
-    assert!(bench.stub.is_quiet());
+    assert!(fixture.stub.is_idle());
 }
 
 #[tokio::test]
-async fn events_that_gather_all_arrive_in_order() {
-    let (mut bench, body) = watching(&config()).await;
+async fn batched_events_keep_their_order() {
+    let (mut fixture, body) = synced_pods(&config()).await;
     for version in 6..=1000 {
         let (even, version) = (version % 2 == 0, version.to_string());
         body.send(event("MODIFIED", &pod("a", &version)));
@@ -197,25 +249,22 @@ async fn events_that_gather_all_arrive_in_order() {
     }
     let total =
         |kind| format!("kstatd_kubernetes_events_total{{resource=\"*v1.pods\",type=\"{kind}\"}}");
-    bench.counts(&format!("{} 995", total("modified"))).await;
-    bench.shows(&["a 1000", "b 2", "c 1000"]).await;
-    bench.counts(&format!("{} 497", total("deleted"))).await;
+    fixture.wait_for_metric(&format!("{} 995", total("modified"))).await;
+    fixture.wait_for_series(&["a 1000", "b 2", "c 1000"]).await;
+    fixture.wait_for_metric(&format!("{} 497", total("deleted"))).await;
     drop(body);
-    bench.stub.watch("1000").await;
+    fixture.stub.expect_watch("1000").await;
 }
 
 #[tokio::test]
-async fn nothing_rests_while_something_is_listed() {
+async fn no_batching_during_a_list() {
     let config = PipelineConfig {
         resources: vec![watched("nodes", false), watched("pods", true)],
-        timing: Timing { gather: LONG, ..config().timing },
+        timing: Timing { gather: BEYOND_DEADLINE, ..config().timing },
         ..config()
     };
-    let mut bench = Bench::new(&config).await;
-    let (one, two) = (bench.stub.streaming().await, bench.stub.streaming().await);
-    let nodes_first = one.path.contains("nodes");
-    let (nodes, pods) = if nodes_first { (one, two) } else { (two, one) };
-    let (nodes, pods) = (nodes.protobuf(), pods.protobuf());
+    let mut fixture = Fixture::new(&config).await;
+    let NodesAndPods { nodes, pods } = stream_nodes_and_pods(&mut fixture).await;
     nodes.send(bookmark("5", true));
     for n in 1..=20 {
         let version = n.to_string();
@@ -224,19 +273,22 @@ async fn nothing_rests_while_something_is_listed() {
         for (resource, kind) in [("pods", "added"), ("nodes", "modified")] {
             let name = "kstatd_kubernetes_events_total";
             let labels = format!("resource=\"*v1.{resource}\",type=\"{kind}\"");
-            bench.counts(&format!("{name}{{{labels}}} {n}")).await;
+            fixture.wait_for_metric(&format!("{name}{{{labels}}} {n}")).await;
         }
     }
-    assert!(!bench.handle.is_ready());
+    assert!(!fixture.handle.is_ready());
     pods.send(bookmark("30", true));
-    bench.ready().await;
+    fixture.ready().await;
 }
 
 #[tokio::test]
-async fn a_rest_does_not_delay_the_end() {
-    let config = PipelineConfig { timing: Timing { gather: LONG, ..config().timing }, ..config() };
-    let (bench, body) = watching(&config).await;
+async fn batching_does_not_delay_a_stop() {
+    let config = PipelineConfig {
+        timing: Timing { gather: BEYOND_DEADLINE, ..config().timing },
+        ..config()
+    };
+    let (fixture, body) = synced_pods(&config).await;
     body.send(event("MODIFIED", &pod("a", "6")));
-    tokio::time::timeout(DEADLINE, bench.pipeline.stop()).await.expect("an end");
-    body.gone().await;
+    tokio::time::timeout(DEADLINE, fixture.pipeline.stop()).await.expect("an end");
+    body.closed().await;
 }

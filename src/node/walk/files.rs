@@ -1,51 +1,61 @@
-//! What is remembered of the files in a directory, eight bytes for each: enough to tell, when the directory has changed, which
-//! of them were there before.
+//! A compact set of the files in a directory, eight bytes each. It tells which files of a changed
+//! directory are new.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Low bits that hold the size, in units of 512 bytes; the others tell files apart.
+/// The low bits hold the size in units of 512 bytes; the high bits identify the file.
 const SIZE_BITS: u32 = 24;
 const SIZES: u64 = (1 << SIZE_BITS) - 1;
 const UNIT: u64 = 512;
 
-/// Makes keys of files, which nobody can foresee.
+/// Hashes files to keys with a random seed, so that nobody can provoke collisions.
 #[derive(Default)]
-pub(super) struct Keys(RandomState);
+pub(super) struct FileHasher(RandomState);
 
-/// A file of a directory, by its name and number there.
+/// A file in a directory, identified by name and inode.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Key(u64);
+pub(super) struct FileKey(u64);
 
-impl Keys {
-    pub(super) fn key(&self, name: &[u8], inode: u64) -> Key {
-        Key(self.0.hash_one((name, inode)) & !SIZES)
+impl FileHasher {
+    pub(super) fn key(&self, name: &[u8], inode: u64) -> FileKey {
+        FileKey(self.0.hash_one((name, inode)) & !SIZES)
     }
 }
 
-/// The files of a directory, in order.
+/// The files of a directory, sorted.
 #[derive(Default)]
 pub(super) struct Files(Box<[u64]>);
 
 impl Files {
-    /// Bytes of a file, if it is among them.
-    pub(super) fn bytes(&self, key: Key) -> Option<u64> {
+    /// Returns the memory size in bytes.
+    pub(super) fn bytes_held(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
+    /// Returns the size of a file in bytes, if it is in the set.
+    pub(super) fn bytes(&self, key: FileKey) -> Option<u64> {
         let at = self.0.partition_point(|of| *of < key.0);
         let of = self.0.get(at).filter(|of| **of & !SIZES == key.0)?;
         Some((of & SIZES) * UNIT)
     }
 }
 
-/// The files of a directory that is being read.
+/// Collects the files of a directory while it is read.
 #[derive(Default)]
-pub(super) struct Gathered(Vec<u64>);
+pub(super) struct FilesBuilder(Vec<u64>);
 
-impl Gathered {
-    /// Adds one. One whose size has no room (of 8 GB and more) is left out, and is looked at each time.
-    pub(super) fn add(&mut self, key: Key, bytes: u64) {
+impl FilesBuilder {
+    /// Adds a file. Files of 8 GB and more do not fit; they are omitted and checked on every read.
+    pub(super) fn add(&mut self, key: FileKey, bytes: u64) {
         let size = bytes / UNIT;
         if size <= SIZES {
             self.0.push(key.0 | size);
         }
+    }
+
+    /// Returns the memory size of the finished set in bytes.
+    pub(super) fn bytes_held(&self) -> usize {
+        size_of_val(&*self.0)
     }
 
     pub(super) fn finish(mut self) -> Files {
@@ -60,12 +70,12 @@ mod tests {
 
     #[test]
     fn files_are_found_by_name_and_number() {
-        let (keys, mut gathered) = (Keys::default(), Gathered::default());
+        let (keys, mut builder) = (FileHasher::default(), FilesBuilder::default());
         for inode in 0..1000 {
-            gathered.add(keys.key(b"name", inode), inode * UNIT);
+            builder.add(keys.key(b"name", inode), inode * UNIT);
         }
-        gathered.add(keys.key(b"large", 1), 9 << 30);
-        let files = gathered.finish();
+        builder.add(keys.key(b"large", 1), 9 << 30);
+        let files = builder.finish();
         for inode in 0..1000 {
             assert_eq!(files.bytes(keys.key(b"name", inode)), Some(inode * UNIT));
         }

@@ -1,16 +1,17 @@
-//! One tree of directories, and what is known of it from earlier passes.
+//! A cached directory tree.
 //!
-//! A directory whose two times are the same has the same entries, so its files are not looked at again, nor is it read: one
-//! call tells. Of one that has changed only those [files] are looked at that were not there before. Three things that does
-//! not tell, and how each is bounded:
+//! A directory whose modification and status change times are unchanged has the same entries, so
+//! one `fstatat` replaces reading it and its files. In a directory that changed, only [files] that
+//! are new are examined. Three kinds of changes leave no trace in the directory's timestamps:
 //!
-//! - A file that is written in place changes its own times alone, and one that was replaced may have got the number of the
-//!   one before. So all in a directory is looked at after 16 passes at most (the flag says how many), and in the next one
-//!   where something was being written when it was looked at, or has grown much.
-//! - What changes while, or just after, a directory is read may leave it with the same times, as a clock of the kernel
-//!   stands still for milliseconds. So what has changed within two seconds before it was read is read again.
-//! - A second name in another directory makes a file one that is to be counted once; until the directory of the first name
-//!   has its turn again it counts twice.
+//! - A file written in place changes only its own timestamps, and a replaced file may reuse the
+//!   inode of the old one. So every directory is fully rescanned within [`PASSES`] passes, and in
+//!   the next pass if a file was being written or had grown significantly.
+//! - A change during a read, or just after it, may not advance the timestamps, because the kernel's
+//!   coarse clock stands still for milliseconds. So a directory that changed within two seconds
+//!   before a read is read again.
+//! - A new hard link in another directory turns a file into a shared one, which is counted once.
+//!   Until the directory of the first link is rescanned, the file counts twice.
 //!
 //! [files]: super::files
 
@@ -20,24 +21,29 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use super::cost::Call;
-use super::files::{Files, Gathered, Keys};
-use super::pace::{Ended, Pace};
+use super::files::{FileHasher, Files, FilesBuilder};
+use super::metrics::Call;
+use super::rate_limiter::{RateLimiter, Stopped};
 use crate::node::figure::Figure;
 use crate::node::store::now;
-use crate::node::sys::{self, Seen};
+use crate::node::sys::{self, Entry, FileAttributes};
 
-/// Directories in one another that are followed; each holds a descriptor open.
-const DEEPEST: u32 = 200;
+/// The maximum depth; each level holds a descriptor open, and a few hundred bytes of stack.
+const MAX_DEPTH: u32 = 1000;
 
-/// Bytes that are read of a directory at a time.
+/// The size of the directory read buffer, in bytes.
 const BUFFER: usize = 32 << 10;
 
-/// Seconds before it was read in which a change may have left no trace, and a file that has changed is being written.
-const BLURRED: i64 = 2;
+/// The number of passes within which each directory is rescanned regardless of its timestamps.
+const PASSES: u8 = 16;
 
-/// In-place changes by more than one part in so many of a tree, or by more than an average directory, are much.
-const MUCH: u64 = 1000;
+/// The seconds before a read in which a change may leave no trace in the timestamps. A file changed
+/// within them counts as being written.
+const TIMESTAMP_SLACK: i64 = 2;
+
+/// In-place changes are significant above this fraction of the tree (1/1000), or above the size of
+/// an average directory.
+const SIGNIFICANT_SHARE: u64 = 1000;
 
 /// Bytes and inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,80 +58,139 @@ impl Sum {
         self.inodes += other.inodes;
     }
 
-    const fn take(&mut self, other: Self) {
+    const fn subtract(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_sub(other.bytes);
         self.inodes = self.inodes.saturating_sub(other.inodes);
     }
 }
 
-/// A directory.
+/// A cached directory.
 #[derive(Default)]
 struct Directory {
     inode: u64,
-    stamp: [i64; 4],
-    /// Whether its times tell of every change since it was read.
-    is_sharp: bool,
-    /// Whether it was ever read.
+    times: [i64; 4],
+    /// True if the timestamps reveal every change since the last read.
+    has_reliable_times: bool,
+    /// True if the directory was ever read.
     is_known: bool,
-    /// Itself, and what is in it and has one name.
+    /// The usage of the directory itself and of its files with a single link.
     own: Sum,
-    /// Files in it with one name.
+    /// The files with a single link.
     files: Files,
-    /// Files in it with several names.
+    /// The files with several hard links.
     shared: Box<[(u64, u64)]>,
     children: Vec<(CString, Directory)>,
-    /// After how many passes all in it is looked at whatever its times are, and how many are left.
-    every: u8,
-    left: u8,
+    /// Entries not remembered because the tree is at its limit; their usage is missing from the
+    /// figure.
+    skipped: u64,
+    /// The number of passes between full rescans, and how many are left until the next.
+    rescan_interval: u8,
+    passes_left: u8,
 }
 
-/// What a directory was found to hold.
+/// The result of reading a directory.
 #[derive(Default)]
-struct Found {
+struct DirectoryScan {
     own: Sum,
-    files: Gathered,
+    files: FilesBuilder,
     shared: Vec<(u64, u64)>,
-    /// Directories in it.
+    /// The names of the subdirectories, and the memory that they will take.
     names: Vec<CString>,
-    /// Bytes by which files that were there before have grown and shrunk.
-    drift: u64,
-    /// Whether a file in it was being written.
+    names_size: usize,
+    /// Subdirectories, and files with several hard links, that did not fit.
+    skipped: u64,
+    /// The bytes by which known files have grown and shrunk.
+    changed_bytes: u64,
+    /// True if a file was being written.
     is_busy: bool,
 }
 
-/// What became of a directory.
-enum Fate {
-    /// It is there, or at least nobody says that it is not.
-    There,
-    /// It has gone, or is no directory of this file system any more.
+impl DirectoryScan {
+    /// Adds a subdirectory, if all of them fit into the limit of the tree. Most are in memory
+    /// already, so new ones are only charged when they are entered.
+    fn directory(&mut self, name: &CStr, limit: usize) {
+        self.names_size += entry_size(name);
+        if self.names_size <= limit {
+            self.names.push(name.to_owned());
+        } else {
+            self.skipped += 1;
+        }
+    }
+}
+
+/// The state of a directory after a visit.
+enum Visited {
+    /// It exists, or cannot be shown to be gone.
+    Exists,
+    /// It is gone, or no longer a directory of this file system.
     Gone,
 }
 
-/// A tree.
+/// A cached directory tree.
 #[derive(Default)]
 pub(super) struct Tree {
     root: Directory,
     totals: Totals,
-    /// When the last pass that went through all of it began.
+    /// The start time of the last complete pass.
     whole: Option<f64>,
 }
 
-/// What is known of all of it.
+/// The totals of a tree.
 #[derive(Default)]
 struct Totals {
     sum: Sum,
-    /// Files with several names, by inode: how many of the names are in the tree, and bytes.
+    /// Files with several hard links, by inode: the number of links in the tree, and bytes.
     shared: HashMap<u64, (u32, u64)>,
-    /// Directories that were read, and those that were not yet.
+    /// The number of directories read, and of entries not examined: directories not read yet, and
+    /// skipped entries.
     known: u64,
     unknown: u64,
-    /// Gives the directories turns that are apart.
+    /// True if there are directories below the maximum depth, whose contents are unknown.
+    is_cut: bool,
+    /// Entries skipped for lack of memory; part of `unknown`.
+    skipped: u64,
+    /// The memory of the entire tree and its limit, in bytes.
+    memory: usize,
+    limit: usize,
+    /// Staggers the rescans of directories.
     turn: u8,
-    keys: Keys,
+    keys: FileHasher,
+}
+
+/// The memory of a file with several hard links: its entry in the directory and, twice as large, in
+/// the table of the tree.
+const SHARED: usize = 3 * size_of::<(u64, u64)>();
+
+/// Returns the memory that a directory takes in its parent, including allocator overhead for its
+/// name.
+fn entry_size(name: &CStr) -> usize {
+    size_of::<(CString, Directory)>() + (name.count_bytes() + 1).next_multiple_of(16)
+}
+
+impl Directory {
+    /// Returns the memory of the directory's own contents, without those of its subdirectories.
+    fn contents(&self) -> usize {
+        let children: usize = self.children.iter().map(|(name, _)| entry_size(name)).sum();
+        children + self.files.bytes_held() + self.shared.len() * SHARED
+    }
 }
 
 impl Totals {
+    /// Returns whether this many more bytes fit into the limit.
+    const fn has_room(&self, bytes: usize) -> bool {
+        self.memory.saturating_add(bytes) <= self.limit
+    }
+
+    /// Replaces the number of entries that a directory has skipped.
+    const fn skip(&mut self, before: u64, after: u64) {
+        self.skipped = self.skipped.saturating_sub(before) + after;
+        self.unknown = self.unknown.saturating_sub(before) + after;
+    }
+
     fn coverage(&self) -> f64 {
+        if self.is_cut {
+            return 0.0;
+        }
         if self.unknown == 0 {
             return 1.0;
         }
@@ -145,12 +210,12 @@ impl Totals {
         let Some((names, bytes)) = self.shared.get_mut(&inode) else { return };
         *names -= 1;
         if *names == 0 {
-            self.sum.take(Sum { bytes: *bytes, inodes: 1 });
+            self.sum.subtract(Sum { bytes: *bytes, inodes: 1 });
             self.shared.remove(&inode);
         }
     }
 
-    /// Forgets a directory with all that is in it.
+    /// Removes a directory and everything below it.
     fn forget(&mut self, directory: Directory) {
         let mut open = vec![directory];
         while let Some(directory) = open.pop() {
@@ -159,7 +224,9 @@ impl Totals {
             } else {
                 self.unknown = self.unknown.saturating_sub(1);
             }
-            self.sum.take(directory.own);
+            self.sum.subtract(directory.own);
+            self.skip(directory.skipped, 0);
+            self.memory = self.memory.saturating_sub(directory.contents());
             directory.shared.iter().for_each(|(inode, _)| self.take_shared(*inode));
             open.extend(directory.children.into_iter().map(|(_, child)| child));
         }
@@ -167,57 +234,71 @@ impl Totals {
 }
 
 impl Tree {
-    /// Goes through it; what is found, or nothing where there is no such directory. `show` is told what is known so far,
-    /// again and again. In `passes` passes at most each directory is read again.
+    /// Returns the memory of the tree in bytes.
+    pub(super) const fn memory(&self) -> usize {
+        self.totals.memory
+    }
+
+    /// Returns the number of entries skipped for lack of memory.
+    pub(super) const fn skipped(&self) -> u64 {
+        self.totals.skipped
+    }
+
+    /// Walks the tree once and returns its usage, or `None` if the directory does not exist. Calls
+    /// `publish` with partial results from time to time. Every directory is reread within [`PASSES`]
+    /// passes. The tree takes at most `memory` bytes; entries that do not fit are skipped and lower
+    /// the coverage of the figure.
     pub(super) fn pass(
         &mut self,
         path: &Path,
-        pace: &mut Pace,
-        passes: u8,
-        mut show: impl FnMut(Figure),
-    ) -> Result<Option<Figure>, Ended> {
+        limiter: &mut RateLimiter,
+        memory: usize,
+        mut publish: impl FnMut(Figure),
+    ) -> Result<Option<Figure>, Stopped> {
         let begun = now();
-        pace.call(Call::Open)?;
-        let root = match sys::open(path) {
+        limiter.call(Call::Open)?;
+        let root = match sys::open_directory(path) {
             Ok(root) => root,
             Err(error) => {
                 let gone = error.kind() == io::ErrorKind::NotFound;
                 if !gone {
-                    pace.cost.errors.inc();
+                    limiter.metrics.errors.inc();
                     tracing::debug!(path = %path.display(), %error, "cannot be walked");
                 }
                 *self = Self::default();
                 return Ok(None);
             }
         };
-        pace.call(Call::Stat)?;
-        let Ok(seen) = sys::look(&root, c"") else {
+        limiter.call(Call::Stat)?;
+        let Ok(seen) = sys::stat(&root, c"") else {
             return Ok(None);
         };
-        if seen.inode != self.root.inode {
+        // A tree that now has less memory starts over.
+        if seen.inode != self.root.inode || self.totals.memory > memory {
             *self = Self::default();
         }
+        self.totals.limit = memory;
         if !self.root.is_known && self.totals.unknown == 0 {
             self.totals.unknown = 1;
         }
         let whole = self.whole;
+        let was_cut = std::mem::take(&mut self.totals.is_cut);
         let mut visit = Visit {
             totals: &mut self.totals,
-            pace,
+            limiter,
             device: seen.device,
-            passes: passes.max(1),
             buffer: vec![0; BUFFER],
-            show: &mut |sum: Sum, coverage| {
-                show(Figure {
+            publish: &mut |sum: Sum, coverage| {
+                publish(Figure {
                     bytes: sum.bytes,
                     inodes: Some(sum.inodes),
                     at: whole.unwrap_or_else(now),
-                    coverage,
+                    coverage: if was_cut { 0.0 } else { coverage },
                 });
             },
         };
-        visit.inside(&mut self.root, &root, seen, 0)?;
-        pace.cost.count(Call::Close);
+        visit.visit_open(&mut self.root, &root, seen, 0)?;
+        limiter.metrics.count(Call::Close);
         let coverage = self.totals.coverage();
         self.whole = Some(begun);
         let Sum { bytes, inodes } = self.totals.sum;
@@ -225,103 +306,108 @@ impl Tree {
     }
 }
 
-/// One pass.
+/// The state of one pass.
 struct Visit<'a> {
     totals: &'a mut Totals,
-    pace: &'a mut Pace,
+    limiter: &'a mut RateLimiter,
     device: u64,
-    passes: u8,
     buffer: Vec<u8>,
-    show: &'a mut dyn FnMut(Sum, f64),
+    publish: &'a mut dyn FnMut(Sum, f64),
 }
 
 impl Visit<'_> {
-    /// A directory by its name in another one.
-    fn by_name(
+    /// Visits a directory by its name in its parent.
+    fn visit(
         &mut self,
         directory: &mut Directory,
         parent: &OwnedFd,
         name: &CStr,
         depth: u32,
-    ) -> Result<Fate, Ended> {
-        if depth > DEEPEST {
-            self.pace.cost.errors.inc();
-            return Ok(Fate::There);
+    ) -> Result<Visited, Stopped> {
+        if depth > MAX_DEPTH {
+            self.limiter.metrics.errors.inc();
+            self.totals.is_cut = true;
+            return Ok(Visited::Exists);
         }
-        // One that has to be neither read nor gone into is looked at from outside.
+        // A directory that needs neither a read nor a descent is only stat'ed.
         if directory.is_known
             && directory.children.is_empty()
-            && directory.is_sharp
-            && directory.left > 0
+            && directory.has_reliable_times
+            && directory.passes_left > 0
         {
-            self.pace.call(Call::Stat)?;
-            self.pace.cost.entries.inc();
-            let Ok(seen) = sys::look(parent, name) else { return Ok(Fate::Gone) };
+            self.limiter.call(Call::Stat)?;
+            self.limiter.metrics.entries.inc();
+            let Ok(seen) = sys::stat(parent, name) else { return Ok(Visited::Gone) };
             if !seen.is_directory || seen.device != self.device {
-                return Ok(Fate::Gone);
+                return Ok(Visited::Gone);
             }
-            if seen.inode == directory.inode && seen.stamp == directory.stamp {
-                directory.left -= 1;
-                self.pace.cost.unchanged.inc();
-                return Ok(Fate::There);
+            if seen.inode == directory.inode && seen.times == directory.times {
+                directory.passes_left -= 1;
+                self.limiter.metrics.unchanged.inc();
+                return Ok(Visited::Exists);
             }
         }
-        self.pace.call(Call::Open)?;
-        let inside = match sys::open_in(parent, name) {
+        self.limiter.call(Call::Open)?;
+        let inside = match sys::open_subdirectory(parent, name) {
             Ok(inside) => inside,
-            Err(error) => return Ok(self.unopened(&error)),
+            Err(error) => return Ok(self.open_failed(&error)),
         };
-        self.pace.call(Call::Stat)?;
-        self.pace.cost.entries.inc();
-        let seen = sys::look(&inside, c"");
+        self.limiter.call(Call::Stat)?;
+        self.limiter.metrics.entries.inc();
+        let seen = sys::stat(&inside, c"");
         let fate = match seen {
             Ok(seen) if seen.device == self.device => {
-                self.inside(directory, &inside, seen, depth)?;
-                Fate::There
+                self.visit_open(directory, &inside, seen, depth)?;
+                Visited::Exists
             }
-            _ => Fate::Gone,
+            _ => Visited::Gone,
         };
-        self.pace.cost.count(Call::Close);
+        self.limiter.metrics.count(Call::Close);
         Ok(fate)
     }
 
-    /// What it means that a directory cannot be opened.
-    fn unopened(&self, error: &io::Error) -> Fate {
+    /// Interprets the error of opening a directory.
+    fn open_failed(&mut self, error: &io::Error) -> Visited {
         match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Fate::Gone,
-            _ => {
-                self.pace.cost.errors.inc();
-                Fate::There
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Visited::Gone,
+            code => {
+                // Without free descriptors the directory is treated as too deep: the open ones
+                // belong to its ancestors.
+                self.totals.is_cut |= matches!(code, Some(libc::EMFILE | libc::ENFILE));
+                self.limiter.metrics.errors.inc();
+                Visited::Exists
             }
         }
     }
 
-    /// A directory that is open.
-    fn inside(
+    /// Visits an open directory.
+    fn visit_open(
         &mut self,
         directory: &mut Directory,
         open: &OwnedFd,
-        seen: Seen,
+        seen: FileAttributes,
         depth: u32,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), Stopped> {
         if directory.is_known && directory.inode != seen.inode {
-            // Another one has its name.
+            // The name now belongs to another directory.
             self.totals.forget(std::mem::take(directory));
             self.totals.unknown += 1;
         }
-        let is_same = directory.is_known && directory.is_sharp && directory.stamp == seen.stamp;
-        if is_same && directory.left > 0 {
-            directory.left -= 1;
-            self.pace.cost.unchanged.inc();
+        let is_same =
+            directory.is_known && directory.has_reliable_times && directory.times == seen.times;
+        if is_same && directory.passes_left > 0 {
+            directory.passes_left -= 1;
+            self.limiter.metrics.unchanged.inc();
         } else {
             self.read(directory, open, seen)?;
         }
         let mut index = 0;
         while let Some((name, child)) = directory.children.get_mut(index) {
-            match self.by_name(child, open, name, depth + 1)? {
-                Fate::There => index += 1,
-                Fate::Gone => {
-                    let (_, child) = directory.children.swap_remove(index);
+            match self.visit(child, open, name, depth + 1)? {
+                Visited::Exists => index += 1,
+                Visited::Gone => {
+                    let (name, child) = directory.children.swap_remove(index);
+                    self.totals.memory = self.totals.memory.saturating_sub(entry_size(&name));
                     self.totals.forget(child);
                 }
             }
@@ -329,72 +415,87 @@ impl Visit<'_> {
         Ok(())
     }
 
-    /// Reads a directory, and looks at what is new in it; at everything if it is its turn.
-    fn read(&mut self, directory: &mut Directory, open: &OwnedFd, seen: Seen) -> Result<(), Ended> {
+    /// Reads a directory and examines its new entries, or all of them if a rescan is due.
+    fn read(
+        &mut self,
+        directory: &mut Directory,
+        open: &OwnedFd,
+        seen: FileAttributes,
+    ) -> Result<(), Stopped> {
         let begun = now() as i64;
-        let mut found = Found { own: Sum { bytes: seen.bytes, inodes: 1 }, ..Found::default() };
+        let mut found =
+            DirectoryScan { own: Sum { bytes: seen.bytes, inodes: 1 }, ..DirectoryScan::default() };
         let mut buffer = std::mem::take(&mut self.buffer);
         loop {
-            self.pace.call(Call::Read)?;
-            let read = match sys::records(open, &mut buffer) {
+            self.limiter.call(Call::Read)?;
+            let read = match sys::read_directory(open, &mut buffer) {
                 Ok(0) => break,
                 Ok(read) => read,
                 Err(error) => {
-                    // It was removed meanwhile, or it cannot be read: what was known of it stays.
+                    // The directory was removed meanwhile or is unreadable: keep the cached state.
                     tracing::trace!(%error, "a directory cannot be read to its end");
-                    self.pace.cost.errors.inc();
+                    self.limiter.metrics.errors.inc();
                     self.buffer = buffer;
                     return Ok(());
                 }
             };
-            self.pace.bytes(read);
-            for entry in entries(&buffer[..read]) {
+            self.limiter.bytes(read);
+            for entry in sys::entries(&buffer[..read]) {
                 if entry.is_directory {
-                    found.names.push(entry.name.to_owned());
+                    found.directory(entry.name, self.totals.limit);
                 } else {
                     self.entry(directory, open, seen.device, &entry, &mut found)?;
                 }
             }
         }
         self.buffer = buffer;
-        let names = std::mem::take(&mut found.names);
+        let (names, skipped) = (std::mem::take(&mut found.names), found.skipped);
+        self.totals.memory = self.totals.memory.saturating_sub(directory.contents());
         self.enter(directory, seen, found);
-        self.rename(directory, names);
-        directory.is_sharp = seen.stamp[0].max(seen.stamp[2]) < begun - BLURRED;
-        (self.show)(self.totals.sum, self.totals.coverage());
+        self.totals.memory += directory.files.bytes_held() + directory.shared.len() * SHARED;
+        let skipped = skipped + self.update_children(directory, names);
+        self.totals.skip(directory.skipped, skipped);
+        directory.skipped = skipped;
+        directory.has_reliable_times = seen.times[0].max(seen.times[2]) < begun - TIMESTAMP_SLACK;
+        (self.publish)(self.totals.sum, self.totals.coverage());
         Ok(())
     }
 
-    /// What is not known to be a directory.
+    /// Examines an entry that is not known to be a directory.
     fn entry(
         &mut self,
         directory: &Directory,
         open: &OwnedFd,
         device: u64,
         entry: &Entry<'_>,
-        found: &mut Found,
-    ) -> Result<(), Ended> {
+        found: &mut DirectoryScan,
+    ) -> Result<(), Stopped> {
         let key = self.totals.keys.key(entry.name.to_bytes(), entry.inode);
         let before = directory.files.bytes(key);
         if let Some(bytes) = before
-            && directory.left > 0
+            && directory.passes_left > 0
         {
             found.own.add(Sum { bytes, inodes: 1 });
             found.files.add(key, bytes);
             return Ok(());
         }
-        self.pace.call(Call::Stat)?;
-        self.pace.cost.entries.inc();
-        // What has gone meanwhile holds nothing.
-        let Ok(file) = sys::look(open, entry.name) else { return Ok(()) };
+        self.limiter.call(Call::Stat)?;
+        self.limiter.metrics.entries.inc();
+        // A file that has been removed meanwhile uses nothing.
+        let Ok(file) = sys::stat(open, entry.name) else { return Ok(()) };
         if file.device != device {
             return Ok(());
         }
         if file.is_directory {
-            found.names.push(entry.name.to_owned());
+            found.directory(entry.name, self.totals.limit);
             return Ok(());
         }
         let before = if file.is_shared {
+            let more = (found.shared.len() + 1).saturating_sub(directory.shared.len());
+            if !self.totals.has_room(more * SHARED) {
+                found.skipped += 1;
+                return Ok(());
+            }
             found.shared.push((file.inode, file.bytes));
             self.totals.shared.get(&file.inode).map(|(_, bytes)| *bytes)
         } else {
@@ -402,90 +503,75 @@ impl Visit<'_> {
             found.files.add(key, file.bytes);
             before
         };
-        found.drift += before.map_or(0, |before| before.abs_diff(file.bytes));
-        // By the time that nobody can set.
-        found.is_busy |= file.stamp[2] >= now() as i64 - BLURRED;
+        found.changed_bytes += before.map_or(0, |before| before.abs_diff(file.bytes));
+        // Uses the status change time, which users cannot set.
+        found.is_busy |= file.times[2] >= now() as i64 - TIMESTAMP_SLACK;
         Ok(())
     }
 
-    /// Puts what was found in the place of what was known, and decides when all of it is looked at again.
-    fn enter(&mut self, directory: &mut Directory, seen: Seen, found: Found) {
+    /// Replaces the cached state by the result of a read and schedules the next full rescan.
+    fn enter(&mut self, directory: &mut Directory, seen: FileAttributes, found: DirectoryScan) {
         let totals = &mut *self.totals;
-        let Found { own, files, shared, drift, is_busy, .. } = found;
+        let DirectoryScan { own, files, shared, changed_bytes, is_busy, .. } = found;
         if !directory.is_known {
-            // At first all have long turns, which begin at different passes.
-            (directory.every, directory.left) = (self.passes, totals.turn % self.passes);
+            // New directories start with the longest interval, staggered over the passes.
+            (directory.rescan_interval, directory.passes_left) = (PASSES, totals.turn % PASSES);
             totals.turn = totals.turn.wrapping_add(1);
             (totals.known, totals.unknown) = (totals.known + 1, totals.unknown.saturating_sub(1));
-        } else if drift > totals.sum.bytes / totals.known.max(MUCH) {
-            // Files that are written in place will be so again.
-            (directory.every, directory.left) = (1, 0);
-        } else if directory.left == 0 {
-            directory.every = directory.every.saturating_mul(2).min(self.passes);
-            directory.left = directory.every - 1;
+        } else if changed_bytes > totals.sum.bytes / totals.known.max(SIGNIFICANT_SHARE) {
+            // Files that were written in place are likely to be written again.
+            (directory.rescan_interval, directory.passes_left) = (1, 0);
+        } else if directory.passes_left == 0 {
+            directory.rescan_interval = directory.rescan_interval.saturating_mul(2).min(PASSES);
+            directory.passes_left = directory.rescan_interval - 1;
         } else {
-            directory.left -= 1;
+            directory.passes_left -= 1;
         }
         if is_busy {
-            directory.left = 0;
+            directory.passes_left = 0;
         }
-        totals.sum.take(directory.own);
+        totals.sum.subtract(directory.own);
         totals.sum.add(own);
-        // In this order, so that one that stays does not go for a moment.
+        // Adds before removing, so that a file in both never drops to zero links.
         shared.iter().for_each(|(inode, bytes)| totals.add_shared(*inode, *bytes));
         directory.shared.iter().for_each(|(inode, _)| totals.take_shared(*inode));
-        (directory.inode, directory.stamp) = (seen.inode, seen.stamp);
-        (directory.own, directory.files, directory.is_known) = (own, files.finish(), true);
+        (directory.inode, directory.times) = (seen.inode, seen.times);
+        // Without room for them, the files are examined on every read of the directory.
+        directory.files =
+            if totals.has_room(files.bytes_held()) { files.finish() } else { Files::default() };
+        (directory.own, directory.is_known) = (own, true);
         directory.shared = shared.into_boxed_slice();
     }
 
-    /// Keeps the directories that are still in it, and adds those that are new.
-    fn rename(&mut self, directory: &mut Directory, mut names: Vec<CString>) {
+    /// Keeps the subdirectories that still exist and adds new ones while there is room. Returns the
+    /// number of skipped ones.
+    fn update_children(&mut self, directory: &mut Directory, mut names: Vec<CString>) -> u64 {
+        let mut skipped = 0;
         names.sort_unstable();
         names.dedup();
         let mut before = std::mem::take(&mut directory.children);
         before.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let mut before = before.into_iter().peekable();
-        directory.children.reserve_exact(names.len());
         for name in names {
             while let Some((_, gone)) = before.next_if(|(earlier, _)| *earlier < name) {
                 self.totals.forget(gone);
             }
             let child = match before.next_if(|(earlier, _)| *earlier == name) {
                 Some((_, child)) => child,
-                None => {
+                None if self.totals.has_room(entry_size(&name)) => {
                     self.totals.unknown += 1;
                     Directory::default()
                 }
+                None => {
+                    skipped += 1;
+                    continue;
+                }
             };
+            self.totals.memory += entry_size(&name);
             directory.children.push((name, child));
         }
         before.for_each(|(_, gone)| self.totals.forget(gone));
+        directory.children.shrink_to_fit();
+        skipped
     }
-}
-
-/// An entry of a directory.
-struct Entry<'a> {
-    name: &'a CStr,
-    inode: u64,
-    /// Whether it is known to be a directory. Not every file system tells.
-    is_directory: bool,
-}
-
-/// The entries in records of a directory.
-fn entries(records: &[u8]) -> impl Iterator<Item = Entry<'_>> {
-    /// Where the length of a record, its type and its name stand; its number is before them, and eight bytes of the system's.
-    const LENGTH: usize = 16;
-    const TYPE: usize = 18;
-    const NAME: usize = 19;
-    let mut rest = records;
-    std::iter::from_fn(move || {
-        let length = u16::from_ne_bytes([*rest.get(LENGTH)?, *rest.get(LENGTH + 1)?]);
-        let record = rest.get(..usize::from(length)).filter(|record| record.len() > NAME)?;
-        rest = &rest[usize::from(length)..];
-        let name = CStr::from_bytes_until_nul(&record[NAME..]).ok()?;
-        let inode = u64::from_ne_bytes(*record.first_chunk()?);
-        Some(Entry { name, inode, is_directory: record[TYPE] == libc::DT_DIR })
-    })
-    .filter(|entry| !matches!(entry.name.to_bytes(), b"." | b".."))
 }

@@ -1,36 +1,36 @@
-//! A configuration held against the schemas of the kinds that it is for.
+//! Validation of a configuration against the schemas of its kinds.
 
 use std::collections::BTreeMap;
 
-use crate::config_file::{Place, Problem, ProblemClass, nearest};
+use crate::config_file::{Position, Problem, ProblemClass, nearest};
 
 use super::built_in;
 use super::config::{Block, Config, Entry, LabelPaths, Metric, PathText};
 use super::definition::Definition;
 use super::labels_check;
-use super::metric::Kind;
+use super::metric::MetricType;
 use super::number;
 use super::path::Path;
-use super::shape::{Dead, Scalar, Shape, follow};
+use super::shape::{DeadEnd, Scalar, Shape, follow};
 
-/// Members that a hint lists at most.
-const MOST_MEMBERS: usize = 12;
+/// The maximum number of members that a hint lists.
+const MAX_HINT_MEMBERS: usize = 12;
 
 impl Config {
-    /// What in it can never be true of the objects of these kinds, in the order of the file. What can be true of one of
-    /// the kinds that an entry is for is no problem.
+    /// Returns the parts of the configuration that can never apply to objects of these kinds, in the order of the file.
+    /// A part that can apply to one of an entry's kinds is not a problem.
     #[must_use]
     pub fn problems_against(&self, kinds: &[(Definition, Shape)]) -> Vec<Problem> {
         let mut problems = Vec::new();
         for entry in &self.entries {
             let own: Vec<&(Definition, Shape)> =
                 kinds.iter().filter(|(definition, _)| entry.is_for(definition)).collect();
-            let mut found = own.iter().map(|(kind, shape)| Findings::of(entry, kind, shape));
+            let mut found = own.iter().map(|(kind, shape)| SchemaProblems::of(entry, kind, shape));
             let Some(first) = found.next() else {
                 problems.extend(undefined(entry, kinds));
                 continue;
             };
-            let others: Vec<Findings<'_>> = found.collect();
+            let others: Vec<SchemaProblems<'_>> = found.collect();
             let everywhere = first.problems.into_iter().filter(|(about, _)| {
                 others.iter().all(|others| others.problems.contains_key(about))
             });
@@ -41,7 +41,7 @@ impl Config {
 }
 
 impl Config {
-    /// What is to be said when definitions were given, and none of them is of the group of any entry that is for one.
+    /// Returns a problem if no given definition belongs to the group of an entry that needs a definition.
     #[must_use]
     pub fn problem_without_definitions(&self, kinds: &[(Definition, Shape)]) -> Option<Problem> {
         let built_in = built_in::definitions();
@@ -49,7 +49,7 @@ impl Config {
             entry.has_group() && built_in.iter().all(|kind| kind.group != entry.group)
         };
         let mut entries = self.entries.iter().filter(is_defined).peekable();
-        let first = entries.peek()?.spot;
+        let first = entries.peek()?.position;
         let mut groups = Vec::new();
         for Entry { group, .. } in entries {
             if kinds.iter().any(|(kind, _)| kind.group == *group) {
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// What is to be said when none of the given kinds is one that the entry is for.
+/// Returns a problem if the entry matches none of the given kinds.
 fn undefined(entry: &Entry, kinds: &[(Definition, Shape)]) -> Option<Problem> {
     let of_group = || kinds.iter().filter(|(kind, _)| kind.group == entry.group);
     of_group().next()?;
@@ -86,22 +86,22 @@ fn undefined(entry: &Entry, kinds: &[(Definition, Shape)]) -> Option<Problem> {
         None => "give the definition of this kind, too".to_owned(),
     };
     let message = format!("{kind} of {group}/{version} is not among the given definitions");
-    Some(Problem::warning(ProblemClass::NeverMatches, entry.spot.0, message, hint))
+    Some(Problem::warning(ProblemClass::NeverMatches, entry.position.0, message, hint))
 }
 
-/// What is wrong where, for one kind. The number tells apart what is said about one place.
-struct Findings<'k> {
+/// The problems of one kind by line, column and a number that distinguishes problems at the same position.
+struct SchemaProblems<'k> {
     kind: &'k Definition,
     problems: BTreeMap<(u64, u64, u8), Problem>,
 }
 
-impl<'k> Findings<'k> {
+impl<'k> SchemaProblems<'k> {
     fn of(entry: &Entry, kind: &'k Definition, shape: &Shape) -> Self {
         let mut findings = Self { kind, problems: BTreeMap::new() };
         findings.labels(&entry.labels_from_path, vec![shape]);
         for metric in &entry.metrics {
             findings.labels(&metric.labels_from_path, vec![shape]);
-            let Some(kind) = Kind::of(&metric.kind) else { continue };
+            let Some(kind) = MetricType::of(&metric.kind) else { continue };
             if let Some(block) = kind.block(metric) {
                 findings.block(kind, block, metric, shape);
             }
@@ -111,17 +111,17 @@ impl<'k> Findings<'k> {
 
     fn add(
         &mut self,
-        place: Place,
+        position: Position,
         number: u8,
         class: ProblemClass,
         message: String,
         hint: String,
     ) {
-        let problem = Problem::warning(class, place, message, hint);
-        self.problems.entry((place.line, place.column, number)).or_insert(problem);
+        let problem = Problem::warning(class, position, message, hint);
+        self.problems.entry((position.line, position.column, number)).or_insert(problem);
     }
 
-    fn block(&mut self, kind: Kind, block: &Block, metric: &Metric, shape: &Shape) {
+    fn block(&mut self, kind: MetricType, block: &Block, metric: &Metric, shape: &Shape) {
         let Some(found) = self.path(&block.path, vec![shape]) else { return };
         let has_key = !block.label_from_key.is_empty();
         let each = |with_members: bool, with_itself: bool| -> Vec<&Shape> {
@@ -139,28 +139,28 @@ impl<'k> Findings<'k> {
             starts
         };
         let labelled = match kind {
-            Kind::Gauge | Kind::Info => each(true, true),
-            Kind::StateSet => each(false, true),
-            Kind::Count => each(has_key, !has_key),
+            MetricType::Gauge | MetricType::Info => each(true, true),
+            MetricType::StateSet => each(false, true),
+            MetricType::Count => each(has_key, !has_key),
         };
         self.labels(&block.labels_from_path, labelled);
         let values = match kind {
-            // A key of the map itself may be meant.
-            Kind::Gauge => {
+            // The path may refer to a key of the map itself.
+            MetricType::Gauge => {
                 self.path(&block.value_from, each(true, block.value_from.segments.len() == 1))
             }
-            Kind::StateSet => self.path(&block.value_from, each(false, true)),
-            Kind::Info | Kind::Count => None,
+            MetricType::StateSet => self.path(&block.value_from, each(false, true)),
+            MetricType::Info | MetricType::Count => None,
         };
         if let Some(values) = values {
             self.values(kind, block, metric, &values);
         }
     }
 
-    fn values(&mut self, kind: Kind, block: &Block, metric: &Metric, values: &[&Shape]) {
+    fn values(&mut self, kind: MetricType, block: &Block, metric: &Metric, values: &[&Shape]) {
         let text =
             if block.value_from.segments.is_empty() { &block.path } else { &block.value_from };
-        let place = text.spot.or(metric.spots[2]).0;
+        let position = text.position.or(metric.positions.kind).0;
         let scalars: Vec<&Scalar> = values
             .iter()
             .filter_map(|shape| match shape {
@@ -171,11 +171,11 @@ impl<'k> Findings<'k> {
         let are_scalars = scalars.len() == values.len();
         let can_be_text =
             |shape: &&Shape| matches!(shape, Shape::Any | Shape::Scalar(Scalar { text: true, .. }));
-        if kind == Kind::StateSet {
+        if kind == MetricType::StateSet {
             if !values.iter().any(can_be_text) {
                 let message = format!("{text} is never a text, a state set has no other states");
                 let hint = "take a Gauge, or the path of a text".to_owned();
-                self.add(place, 1, ProblemClass::NeverMatches, message, hint);
+                self.add(position, 1, ProblemClass::NeverMatches, message, hint);
             }
             let listed: Vec<&String> = scalars.iter().flat_map(|scalar| &scalar.texts).collect();
             if !are_scalars || scalars.iter().any(|scalar| scalar.texts.is_empty()) {
@@ -189,7 +189,7 @@ impl<'k> Findings<'k> {
                     None => format!("it can be {}", known().collect::<Vec<_>>().join(", ")),
                 };
                 let message = format!("{text} is never {state:?}, whose series is always 0");
-                self.add(metric.spots[2].0, 2, ProblemClass::NeverMatches, message, hint);
+                self.add(metric.positions.kind.0, 2, ProblemClass::NeverMatches, message, hint);
             }
             return;
         }
@@ -200,23 +200,23 @@ impl<'k> Findings<'k> {
         if are_scalars && !scalars.is_empty() && scalars.iter().all(never_number) {
             let message = format!("{text} is never a number");
             let hint = "take a StateSet, or an Info with a label".to_owned();
-            self.add(place, 1, ProblemClass::NeverMatches, message, hint);
+            self.add(position, 1, ProblemClass::NeverMatches, message, hint);
         }
     }
 
-    /// Paths of labels, from one of `starts`; of none of them if there is no start.
+    /// Checks label paths that start at any of `starts`; skips them if there is no start.
     fn labels(&mut self, paths: &LabelPaths, starts: Vec<&Shape>) {
         if starts.is_empty() {
             return;
         }
         for (label, text) in paths {
             let Some(found) = self.path(text, starts.clone()) else { continue };
-            let place = text.spot.0;
+            let position = text.position.0;
             if label.ends_with('*') || label.starts_with('*') {
                 if !found.iter().any(|shape| matches!(shape, Shape::Any | Shape::Map(..))) {
                     let message = format!("{text} is no map, {label} copies nothing");
                     let hint = "leave the star out of the label".to_owned();
-                    self.add(place, 1, ProblemClass::NeverMatches, message, hint);
+                    self.add(position, 1, ProblemClass::NeverMatches, message, hint);
                 }
                 continue;
             }
@@ -224,26 +224,26 @@ impl<'k> Findings<'k> {
                 |shape: &&Shape| matches!(shape, Shape::Scalar(Scalar { time: true, .. }));
             if found.iter().all(is_time) && labels_check::cardinality(label, text, false).is_none()
             {
-                let (message, hint) = labels_check::of_time(label, text);
-                self.add(place, 1, ProblemClass::HighCardinality, message, hint);
+                let (message, hint) = labels_check::timestamp_warning(label, text);
+                self.add(position, 1, ProblemClass::HighCardinality, message, hint);
             }
         }
     }
 
     fn path<'s>(&mut self, text: &PathText, starts: Vec<&'s Shape>) -> Option<Vec<&'s Shape>> {
-        // One that cannot be compiled is told of elsewhere.
+        // A path that does not compile is reported elsewhere.
         let path = Path::compile(&text.segments).ok()?;
         match follow(starts, &path) {
             Ok(found) => Some(found),
             Err(dead) => {
                 let (message, hint) = self.dead(text, &dead);
-                self.add(text.spot.0, 0, ProblemClass::NeverMatches, message, hint);
+                self.add(text.position.0, 0, ProblemClass::NeverMatches, message, hint);
                 None
             }
         }
     }
 
-    fn dead(&self, text: &PathText, dead: &Dead) -> (String, String) {
+    fn dead(&self, text: &PathText, dead: &DeadEnd) -> (String, String) {
         let Definition { group, version, kind, .. } = self.kind;
         let segment = text.segments.get(dead.segment).map_or("", String::as_str);
         let before = text.segments.get(..dead.segment).unwrap_or_default().join(".");
@@ -264,8 +264,8 @@ impl<'k> Findings<'k> {
             (_, Some(name)) if name != segment => format!("write {name}"),
             _ if dead.members.is_empty() => "leave it out".to_owned(),
             _ => {
-                let some: Vec<&str> = members().take(MOST_MEMBERS).collect();
-                let more = if dead.members.len() > MOST_MEMBERS { ", ..." } else { "" };
+                let some: Vec<&str> = members().take(MAX_HINT_MEMBERS).collect();
+                let more = if dead.members.len() > MAX_HINT_MEMBERS { ", ..." } else { "" };
                 format!("members are {}{more}", some.join(", "))
             }
         };

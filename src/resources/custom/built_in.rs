@@ -1,6 +1,6 @@
-//! Kinds that an API server has without a definition: an entry that names one adds families beside the built-in ones.
+//! Kinds that an API server has without a definition. An entry that names one adds families to the built-in ones.
 //!
-//! Those of the [registry] are among them, and others that have no families of their own.
+//! They include those of the [registry], and others that have no families of their own.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::config::Entry;
 use super::definition::Definition;
 
 /// Kinds of Kubernetes 1.25 to 1.35 that are not in the registry, or in another version: group, version, kind, plural,
-/// and whether objects live in namespaces. What has no list, or no watch, is left out.
+/// and a flag for namespaced ones. Kinds that cannot be listed or watched are left out.
 const OTHERS: [(&str, &str, &str, &str, bool); 21] = [
     ("", "v1", "Event", "events", true),
     ("", "v1", "PodTemplate", "podtemplates", true),
@@ -41,7 +41,7 @@ const OTHERS: [(&str, &str, &str, &str, bool); 21] = [
     ("storage.k8s.io", "v1", "VolumeAttributesClass", "volumeattributesclasses", false),
 ];
 
-/// All of them, in a fixed order.
+/// Returns all built-in kinds, in a fixed order.
 #[must_use]
 pub fn definitions() -> Vec<Definition> {
     let known = registry().iter().map(|resource| {
@@ -58,7 +58,7 @@ pub fn definitions() -> Vec<Definition> {
     definitions
 }
 
-/// Adds those that are not `defined` by somebody: what an API server serves as a whole.
+/// Adds the built-in kinds that are not `defined`. The result is everything that an API server serves.
 #[must_use]
 pub fn with_built_in(mut defined: Vec<Definition>) -> Vec<Definition> {
     let mut built_in = definitions();
@@ -67,7 +67,7 @@ pub fn with_built_in(mut defined: Vec<Definition>) -> Vec<Definition> {
     defined
 }
 
-/// Whether a kind is one of them.
+/// True if the kind is built in.
 pub(super) fn is_built_in(definition: &Definition) -> bool {
     let Definition { group, version, plural, .. } = definition;
     let is = |one: [&str; 3]| one == [group.as_str(), version, plural];
@@ -78,19 +78,18 @@ pub(super) fn is_built_in(definition: &Definition) -> bool {
         })
 }
 
-/// Whether an entry names one of them.
+/// True if the entry names a built-in kind.
 pub(super) fn is_named(entry: &Entry) -> bool {
     definitions().iter().any(|definition| entry.is_for(definition))
 }
 
-/// The names of the families of all kinds of the registry.
+/// Returns the family names of all kinds of the registry.
 pub(super) fn families() -> BTreeSet<&'static str> {
     let families = registry().iter().flat_map(|resource| resource.families());
     families.map(|family| family.name).collect()
 }
 
-/// The kinds of the group of an entry that are built in, if it has such kinds and names none of them: one of those was
-/// probably meant.
+/// Returns the built-in kinds in the group of an entry that names none of them: it probably means one of those.
 pub(super) fn misnamed(entry: &Entry) -> Option<Vec<String>> {
     let kinds: Vec<String> = definitions()
         .into_iter()
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_there_once() {
+    fn kinds_are_unique() {
         let mut names: Vec<String> = definitions().iter().map(Definition::resource_name).collect();
         assert!(definitions().iter().all(is_built_in));
         names.sort_unstable();

@@ -1,35 +1,35 @@
-//! What is against a configuration beyond its form: metrics that cannot be compiled, names that no scrape takes, and
-//! what probably means something else than it says.
+//! Validation of a configuration beyond its syntax: metrics that do not compile, invalid names, and values that
+//! probably do not do what their author intended.
 
 use std::collections::BTreeMap;
 
 use crate::config_file::{Problem, ProblemClass, nearest};
 
 use super::built_in;
-use super::config::{Block, Config, Entry, LabelPaths, Metric, Spot};
+use super::config::{Block, Config, Entry, LabelPaths, Metric, SourcePosition};
 use super::label;
 use super::labels_check;
-use super::metric::Kind;
+use super::metric::MetricType;
 use super::path::Path;
-use super::program::COUNT_ALONE;
+use super::program::COUNT_NAME_TAKEN;
 
-/// The types of metrics, as they are written.
+/// The metric types, in canonical spelling.
 const TYPES: [&str; 4] = ["Gauge", "Info", "StateSet", "Count"];
 
 impl Config {
-    /// Everything that is against it, in the order of the file. What keeps the metrics from being made is an error,
-    /// the rest are warnings.
+    /// Returns all problems, in the order of the file. Those that prevent metrics from being created are errors, the
+    /// rest are warnings.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let built_in = built_in::families();
         let mut problems = Vec::new();
-        let mut families: BTreeMap<String, (&str, Spot)> = BTreeMap::new();
+        let mut families: BTreeMap<String, (&str, SourcePosition)> = BTreeMap::new();
         for entry in &self.entries {
             group_problem(entry, &mut problems);
             if entry.metrics.is_empty() {
                 problems.push(Problem::warning(
                     ProblemClass::Suspicious,
-                    entry.spot.0,
+                    entry.position.0,
                     "a resource without metrics".to_owned(),
                     "list them below metrics",
                 ));
@@ -41,7 +41,7 @@ impl Config {
                     Some((kind, first)) if !kind.eq_ignore_ascii_case(&metric.kind) => {
                         problems.push(Problem::warning(
                             ProblemClass::Contradiction,
-                            metric.spots[1].0,
+                            metric.positions.name.0,
                             format!(
                                 "{name} is of type {} here and of type {kind} in {first}",
                                 metric.kind
@@ -53,13 +53,13 @@ impl Config {
                     None if built_in.contains(name.as_str()) => {
                         problems.push(Problem::warning(
                             ProblemClass::Contradiction,
-                            metric.spots[1].0,
+                            metric.positions.name.0,
                             format!("{name} is the name of a built-in family"),
                             "give it another name, or another metricNamePrefix",
                         ));
                     }
                     None => {
-                        families.insert(name, (&metric.kind, metric.spots[1]));
+                        families.insert(name, (&metric.kind, metric.positions.name));
                     }
                 }
             }
@@ -67,8 +67,8 @@ impl Config {
         problems.extend(self.count_clashes().into_iter().map(|(metric, first)| {
             Problem::error(
                 ProblemClass::Contradiction,
-                metric.spots[1].0,
-                format!("{COUNT_ALONE}, and this is also that of {}", first.spots[1]),
+                metric.positions.name.0,
+                format!("{COUNT_NAME_TAKEN}, and this is also that of {}", first.positions.name),
                 "give one of them another name",
             )
         }));
@@ -95,7 +95,7 @@ fn group_problem(entry: &Entry, problems: &mut Vec<Problem>) {
         ),
         None => return,
     };
-    problems.push(Problem::warning(ProblemClass::InvalidOptions, entry.spot.0, message, hint));
+    problems.push(Problem::warning(ProblemClass::InvalidOptions, entry.position.0, message, hint));
 }
 
 fn metric_problems(entry: &Entry, metric: &Metric, problems: &mut Vec<Problem>) {
@@ -103,34 +103,34 @@ fn metric_problems(entry: &Entry, metric: &Metric, problems: &mut Vec<Problem>) 
     if metric.name.is_empty() || !is_name(&name, true) {
         problems.push(Problem::warning(
             ProblemClass::InvalidMetricName,
-            metric.spots[1].0,
+            metric.positions.name.0,
             format!("{name:?} is no name of a metric, no scrape takes it"),
             "use letters, digits, _ and :, not a digit first",
         ));
     }
     for labels in [&entry.common_labels, &metric.common_labels] {
         for label in labels.keys() {
-            label_name(label, metric.spots[0], problems);
+            label_name(label, metric.positions.metric, problems);
         }
     }
     for paths in [&entry.labels_from_path, &metric.labels_from_path] {
         label_paths(paths, problems);
     }
-    let Some(kind) = Kind::of(&metric.kind) else {
+    let Some(kind) = MetricType::of(&metric.kind) else {
         let hint = match nearest(&metric.kind, TYPES) {
             Some(kind) => format!("write {kind}"),
             None => format!("types are {}", TYPES.join(", ")),
         };
         let message = format!("unknown metric type {:?}", metric.kind);
         let class = ProblemClass::InvalidMetricType;
-        problems.push(Problem::error(class, metric.spots[2].0, message, hint));
+        problems.push(Problem::error(class, metric.positions.kind.0, message, hint));
         return;
     };
     let block_name = kind.block_name();
     let Some(block) = kind.block(metric) else {
         problems.push(Problem::error(
             ProblemClass::InvalidOptions,
-            metric.spots[2].0,
+            metric.positions.kind.0,
             format!("type is {} and each.{block_name} is missing", metric.kind),
             format!("write {block_name}: {{path: [...]}} beside the type"),
         ));
@@ -140,19 +140,19 @@ fn metric_problems(entry: &Entry, metric: &Metric, problems: &mut Vec<Problem>) 
     labels_check::problems(entry, metric, (kind, block), problems);
 }
 
-fn block_problems(kind: Kind, block: &Block, metric: &Metric, problems: &mut Vec<Problem>) {
+fn block_problems(kind: MetricType, block: &Block, metric: &Metric, problems: &mut Vec<Problem>) {
     for path in [&block.path, &block.value_from] {
-        path_problem(&path.segments, path.spot, problems);
+        path_problem(&path.segments, path.position, problems);
     }
     label_paths(&block.labels_from_path, problems);
     if !block.label_from_key.is_empty() {
-        label_name(&block.label_from_key, block.path.spot.or(metric.spots[2]), problems);
+        label_name(&block.label_from_key, block.path.position.or(metric.positions.kind), problems);
     }
     let mut warn = |message: &str, hint: &str| {
         let class = ProblemClass::Suspicious;
-        problems.push(Problem::warning(class, metric.spots[2].0, message.to_owned(), hint));
+        problems.push(Problem::warning(class, metric.positions.kind.0, message.to_owned(), hint));
     };
-    if kind == Kind::StateSet {
+    if kind == MetricType::StateSet {
         if block.list.is_empty() {
             warn("a state set without states has no series", "name the states in list");
         }
@@ -161,58 +161,58 @@ fn block_problems(kind: Kind, block: &Block, metric: &Metric, problems: &mut Vec
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
             warn("a state is listed twice", "keep one of them");
         }
-        label_name(&block.label_name, metric.spots[2], problems);
+        label_name(&block.label_name, metric.positions.kind, problems);
     }
 }
 
 fn label_paths(paths: &LabelPaths, problems: &mut Vec<Problem>) {
     for (label, path) in paths {
-        path_problem(&path.segments, path.spot, problems);
-        // What is copied has names that nobody knows before.
+        path_problem(&path.segments, path.position, problems);
+        // The names of copied labels are not known in advance.
         let copies = label.ends_with('*') || label.starts_with('*');
         if copies || label::can_be_a_name(label) {
             continue;
         }
         let problem = Problem::warning(
             ProblemClass::InvalidLabelName,
-            path.spot.0,
+            path.position.0,
             format!("{label:?} is no name of a label, it becomes {}", label::sanitised(label)),
             "use letters, digits and _, not a digit first",
         );
-        // Those of a resource are met once for each of its metrics.
+        // Problems of a resource occur again for each of its metrics.
         if !problems.contains(&problem) {
             problems.push(problem);
         }
     }
 }
 
-fn path_problem(segments: &[String], spot: Spot, problems: &mut Vec<Problem>) {
+fn path_problem(segments: &[String], position: SourcePosition, problems: &mut Vec<Problem>) {
     if let Err(bad) = Path::compile(segments) {
         let problem = Problem::error(
             ProblemClass::InvalidOptions,
-            spot.0,
+            position.0,
             format!("{bad} is no lookup in a list"),
             "write [key=value], in quotes",
         );
-        // Those of a resource are met once for each of its metrics.
+        // Problems of a resource occur again for each of its metrics.
         if !problems.contains(&problem) {
             problems.push(problem);
         }
     }
 }
 
-fn label_name(label: &str, spot: Spot, problems: &mut Vec<Problem>) {
+fn label_name(label: &str, position: SourcePosition, problems: &mut Vec<Problem>) {
     if !is_name(label, false) {
         problems.push(Problem::warning(
             ProblemClass::InvalidLabelName,
-            spot.0,
+            position.0,
             format!("{label:?} is no name of a label, no scrape takes it"),
             "use letters, digits and _, not a digit first",
         ));
     }
 }
 
-/// Whether Prometheus takes it as a name without quotes.
+/// True if Prometheus accepts the name without quotes.
 fn is_name(name: &str, colons: bool) -> bool {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || colons && c == ':';
     !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(valid)
@@ -233,12 +233,12 @@ mod tests {
         assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
         let problems = loaded.config.problems();
         assert!(problems.iter().all(|problem| !problem.hint.is_empty()), "{problems:?}");
-        let places: Vec<(u64, u64, &str)> = problems
+        let positions: Vec<(u64, u64, &str)> = problems
             .iter()
             .map(|problem| (problem.line, problem.column, problem.class.as_str()))
             .collect();
         assert_eq!(
-            places,
+            positions,
             [
                 (3, 5, "invalid_options"),
                 (5, 13, "invalid_metric_name"),

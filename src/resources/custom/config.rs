@@ -1,45 +1,45 @@
-//! The configuration as it is written: entries for kinds, each with its metrics.
+//! The configuration as written in the file: entries for kinds, each with its metrics.
 
 use std::collections::BTreeMap;
 
-use crate::config_file::Place;
+use crate::config_file::Position;
 
-/// Where something stands in the file. Two configurations that differ in nothing else are the same.
+/// A position in the file that is ignored by comparisons, so that configurations with equal content are equal.
 #[derive(Clone, Copy, Default)]
-pub struct Spot(pub(super) Place);
+pub struct SourcePosition(pub(super) Position);
 
-impl Spot {
-    /// This one, or `other` for what is not in the file.
+impl SourcePosition {
+    /// Returns this position, or `other` if it is not set.
     pub(super) fn or(self, other: Self) -> Self {
         if self.0.line == 0 { other } else { self }
     }
 }
 
-impl PartialEq for Spot {
+impl PartialEq for SourcePosition {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl std::fmt::Debug for Spot {
+impl std::fmt::Debug for SourcePosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("_")
     }
 }
 
-impl std::fmt::Display for Spot {
+impl std::fmt::Display for SourcePosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "line {}, column {}", self.0.line, self.0.column)
     }
 }
 
-/// A list of segments, and where it stands.
+/// A path with its position in the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathText {
-    /// The segments.
+    /// The segments of the path.
     pub segments: Vec<String>,
-    /// Where.
-    pub spot: Spot,
+    /// The position of the path.
+    pub position: SourcePosition,
 }
 
 impl std::fmt::Display for PathText {
@@ -48,20 +48,20 @@ impl std::fmt::Display for PathText {
     }
 }
 
-/// Paths by the label that they give the value of.
+/// Paths by the label whose value they select.
 pub type LabelPaths = BTreeMap<String, PathText>;
 
-/// Fixed texts by label.
+/// Constant label values by label.
 pub type LabelTexts = BTreeMap<String, String>;
 
-/// A whole configuration.
+/// A configuration of custom resource state metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
-    /// What is said about kinds, in the order of the file.
+    /// The entries, in the order of the file.
     pub entries: Vec<Entry>,
 }
 
-/// What is said about one kind, or several by wildcards.
+/// The configuration of one kind, or of several by wildcards.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
     /// Group; never a wildcard.
@@ -70,24 +70,24 @@ pub struct Entry {
     pub version: String,
     /// Kind; empty or `*` for all.
     pub kind: String,
-    /// Labels of all metrics.
+    /// Labels of all metrics, by path.
     pub labels_from_path: LabelPaths,
-    /// Labels of all metrics with a fixed value.
+    /// Labels of all metrics, with constant values.
     pub common_labels: LabelTexts,
-    /// What a label of `labels_from_path` says where its path leads nowhere. kstatd's own.
+    /// Default values of `labels_from_path`, used if a path selects nothing. A kstatd extension.
     pub label_defaults: LabelTexts,
-    /// What names begin with; `None` for the usual prefix.
+    /// The name prefix of the families; `None` for the default.
     pub prefix: Option<String>,
-    /// The log's verbosity from which on value errors are logged.
+    /// The minimum log verbosity that shows value errors.
     pub error_log_v: i32,
-    /// The metrics.
+    /// The metrics of the kind.
     pub metrics: Vec<Metric>,
-    /// Where it stands.
-    pub spot: Spot,
+    /// The position of the entry.
+    pub position: SourcePosition,
 }
 
 impl Entry {
-    /// The name of a family of this entry.
+    /// Returns the full family name of a metric of this entry.
     #[must_use]
     pub fn family_name(&self, metric: &Metric) -> String {
         match self.prefix.as_deref() {
@@ -99,7 +99,7 @@ impl Entry {
 }
 
 impl Config {
-    /// The same with names of families and labels that every format takes: what may not stand in them becomes `_`.
+    /// Replaces invalid characters in the names of families and labels by `_`, so that every format accepts them.
     #[must_use]
     pub fn with_valid_names(mut self) -> Self {
         let valid_keys = |texts: &mut LabelTexts| {
@@ -113,7 +113,7 @@ impl Config {
             let prefix = if begins { String::new() } else { valid_name(prefix, true) };
             for metric in &mut entry.metrics {
                 valid_keys(&mut metric.common_labels);
-                // Behind a prefix a digit may come first.
+                // With a prefix, the first character may be a digit.
                 let name = valid_name(&format!("_{}", metric.name), true).split_off(1);
                 metric.name = if begins { valid_name(&name, true) } else { name };
                 let blocks = [&mut metric.gauge, &mut metric.info, &mut metric.state_set];
@@ -130,11 +130,11 @@ impl Config {
     }
 }
 
-/// A name that Prometheus takes without quotes.
-pub(super) fn valid_name(name: &str, colons: bool) -> String {
+/// Returns a name that Prometheus accepts without quotes.
+pub(crate) fn valid_name(name: &str, colons: bool) -> String {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || colons && c == ':';
     let mut text: String = name.chars().map(|c| if valid(c) { c } else { '_' }).collect();
-    // Labels that begin so are those of Prometheus itself.
+    // Prometheus reserves this prefix for its own labels.
     while !colons && text.starts_with("__") {
         text.remove(0);
     }
@@ -144,55 +144,73 @@ pub(super) fn valid_name(name: &str, colons: bool) -> String {
     text
 }
 
-/// What family names begin with unless the file says something else.
+/// The default name prefix of families.
 pub const DEFAULT_PREFIX: &str = "kube_customresource";
 
-/// One metric.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Metric {
-    /// Name, without prefix.
-    pub name: String,
-    /// HELP text.
-    pub help: String,
-    /// Labels of its own with a fixed value.
-    pub common_labels: LabelTexts,
-    /// Labels of its own.
-    pub labels_from_path: LabelPaths,
-    /// What its labels say where their path leads nowhere. kstatd's own.
-    pub label_defaults: LabelTexts,
-    /// Overrides that of the entry, unless 0.
-    pub error_log_v: i32,
-    /// Its type as written.
-    pub kind: String,
-    /// What a gauge is.
-    pub gauge: Option<Block>,
-    /// What an info is.
-    pub info: Option<Block>,
-    /// What a state set is.
-    pub state_set: Option<Block>,
-    /// What is counted. kstatd's own.
-    pub count: Option<Block>,
-    /// Where it stands, where its name, and where its type.
-    pub spots: [Spot; 3],
+/// The positions of a metric in the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MetricPositions {
+    /// The position of the metric.
+    pub metric: SourcePosition,
+    /// The position of its name, or of the metric if it has none.
+    pub name: SourcePosition,
+    /// The position of its type, or of `each`, or of the metric, whichever exists.
+    pub kind: SourcePosition,
 }
 
-/// What one type of metric is made of; each type reads its own part.
+impl MetricPositions {
+    /// Sets all positions to that of the metric.
+    pub(super) fn all(position: SourcePosition) -> Self {
+        Self { metric: position, name: position, kind: position }
+    }
+}
+
+/// The configuration of one metric.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metric {
+    /// Name of the metric, without prefix.
+    pub name: String,
+    /// HELP text of the metric.
+    pub help: String,
+    /// Labels of this metric, with constant values.
+    pub common_labels: LabelTexts,
+    /// Labels of this metric, by path.
+    pub labels_from_path: LabelPaths,
+    /// Default values of its labels, used if a path selects nothing. A kstatd extension.
+    pub label_defaults: LabelTexts,
+    /// The log verbosity of its value errors; overrides that of the entry, unless 0.
+    pub error_log_v: i32,
+    /// The type as written.
+    pub kind: String,
+    /// The settings of a gauge.
+    pub gauge: Option<Block>,
+    /// The settings of an info.
+    pub info: Option<Block>,
+    /// The settings of a state set.
+    pub state_set: Option<Block>,
+    /// The settings of a count. A kstatd extension.
+    pub count: Option<Block>,
+    /// The positions of the metric, its name and its type.
+    pub positions: MetricPositions,
+}
+
+/// The settings of a metric type; each type uses some of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
-    /// The value, or the collection that has a series for each element.
+    /// The path of the value, or of a collection that has a series for each element.
     pub path: PathText,
-    /// Labels, by paths within an element.
+    /// Labels by paths within an element.
     pub labels_from_path: LabelPaths,
-    /// What those labels say where their path leads nowhere. kstatd's own.
+    /// Default values of those labels, used if a path selects nothing. A kstatd extension.
     pub label_defaults: LabelTexts,
-    /// The label that gets the key of a map's element.
+    /// The label whose value is the key of a map element.
     pub label_from_key: String,
-    /// The value within an element.
+    /// The path of the value within an element.
     pub value_from: PathText,
-    /// Whether no value counts as 0.
+    /// True if a missing value counts as 0.
     pub nil_is_zero: bool,
-    /// The label that names the state.
+    /// The label with the name of the state.
     pub label_name: String,
-    /// All states.
+    /// All states of the state set.
     pub list: Vec<String>,
 }

@@ -1,24 +1,35 @@
-//! A kind of objects, as a cluster serves it.
+//! The definition of a kind that a cluster serves.
 
 /// A kind that a cluster serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Definition {
-    /// Group.
+    /// API group; empty for the core group.
     pub group: String,
-    /// Version.
+    /// API version, such as `v1`.
     pub version: String,
-    /// Kind.
+    /// Kind, such as `CronTab`.
     pub kind: String,
-    /// Plural, lower-case.
+    /// Plural name in lower case, such as `crontabs`.
     pub plural: String,
-    /// Whether objects live in namespaces.
+    /// True if objects are namespaced.
     pub namespaced: bool,
 }
 
 impl Definition {
-    /// The name in the catalog, as kube-state-metrics has it.
+    /// Returns the resource name in the catalog, in kube-state-metrics' format.
     #[must_use]
     pub fn resource_name(&self) -> String {
         format!("{}/{}, Resource={}", self.group, self.version, self.plural)
+    }
+
+    /// Returns the resource name in kstatd's own metrics, such as `widgets.v1.example.io`.
+    #[must_use]
+    pub fn dotted_name(&self) -> String {
+        let Self { group, version, plural, .. } = self;
+        if group.is_empty() {
+            format!("{plural}.{version}")
+        } else {
+            format!("{plural}.{version}.{group}")
+        }
     }
 }

@@ -1,18 +1,19 @@
-//! The part of an object's JSON that a [mask](super::mask) asks for, as a tree that borrows from the input.
+//! A partial JSON parser: reads the parts of an object that a [mask](super::mask) selects, as a tree that borrows from
+//! the input.
 //!
-//! What no path touches is passed over by counting brackets. So text that is skipped is not checked; the objects come
-//! from an API server, which has encoded them itself. Depth is bounded, so that no input exhausts the stack.
+//! Everything else is skipped by counting brackets and is therefore not validated; the objects come from an API server,
+//! which has encoded them itself. Depth is bounded, so that no input overflows the stack.
 
 use std::borrow::Cow;
 
 use super::mask::Mask;
 use super::tree::Json;
 
-/// Deeper values are refused. The API server's own decoder has a bound of its own for what it takes; real resources
-/// stay below 50.
+/// The maximum depth; deeper values are rejected. The API server's own decoder has a limit as well; real resources stay
+/// below 50.
 const MAX_DEPTH: usize = 256;
 
-/// Why a text is no object.
+/// The reason why a text is not a JSON object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {at}")]
 pub(super) struct JsonError {
@@ -21,7 +22,7 @@ pub(super) struct JsonError {
 }
 
 impl<'a> Json<'a> {
-    /// Reads what `mask` asks for.
+    /// Reads the parts that `mask` selects.
     pub(super) fn read(bytes: &'a [u8], mask: &Mask) -> Result<Self, JsonError> {
         let mut reader = Reader { bytes, at: 0 };
         let value = reader.value(mask, 0)?;
@@ -55,7 +56,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads `byte` behind blanks if it comes next.
+    /// Consumes blanks and `byte`, if it comes next.
     #[inline]
     fn eat(&mut self, byte: u8) -> bool {
         self.blank();
@@ -70,10 +71,8 @@ impl<'a> Reader<'a> {
         }
         self.blank();
         match self.peek() {
-            Some(b'{') if mask.is_blind() => self.skip().map(|()| Json::Map(Vec::new())),
-            Some(b'[') if mask.is_blind_to_elements() => {
-                self.skip().map(|()| Json::List(Vec::new()))
-            }
+            Some(b'{') if mask.skips_members() => self.skip().map(|()| Json::Map(Vec::new())),
+            Some(b'[') if mask.skips_elements() => self.skip().map(|()| Json::List(Vec::new())),
             Some(b'{') => self.map(mask, depth),
             Some(b'[') => self.list(mask, depth),
             Some(b'"') => self.text().map(Json::Text),
@@ -116,7 +115,7 @@ impl<'a> Reader<'a> {
             break;
         }
         if !sorted {
-            // Of two members of one name the last counts.
+            // The last of several members with one name counts.
             entries.reverse();
             entries.sort_by(|(a, _), (b, _)| a.cmp(b));
             entries.dedup_by(|(a, _), (b, _)| a == b);
@@ -146,7 +145,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text, which begins here.
+    /// Reads a string, starting at its opening quote.
     fn text(&mut self) -> Result<Cow<'a, str>, JsonError> {
         let start = self.at + 1;
         let rest = self.bytes.get(start..).unwrap_or_default();
@@ -162,7 +161,7 @@ impl<'a> Reader<'a> {
         self.escaped(plain.to_vec()).map(Cow::Owned)
     }
 
-    /// The rest of a text with escapes, of which `text` has been read.
+    /// Reads the rest of a string with escapes; `text` is the part before.
     fn escaped(&mut self, mut text: Vec<u8>) -> Result<String, JsonError> {
         loop {
             match self.peek() {
@@ -202,7 +201,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The character behind `\u`; half a pair becomes U+FFFD, as in Go.
+    /// Reads the character after `\u`; an unpaired surrogate becomes U+FFFD, as in Go.
     fn unicode(&mut self) -> Result<char, JsonError> {
         let first = self.hex()?;
         if !(0xd800..0xdc00).contains(&first) {
@@ -260,7 +259,7 @@ impl<'a> Reader<'a> {
         Err(self.error("no value"))
     }
 
-    /// Passes over a value.
+    /// Skips a value without parsing it.
     fn skip(&mut self) -> Result<(), JsonError> {
         self.blank();
         let mut depth = 0usize;
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_another_reader_reads() {
+    fn agrees_with_serde_json() {
         for text in [
             r#" { "a" : [ 1 , -2.5e3 , "x\n\u00e9\ud83d\ude00\/" , null , true , false , {} , [] ] } "#,
             r#"{"b":{"c":"\\\"","a":12345678901234567},"a":1e400}"#,
@@ -352,7 +351,7 @@ mod tests {
             let own = whole(text);
             match serde_json::from_str::<serde_json::Value>(text) {
                 Ok(want) => assert_eq!(plain(&own.expect(text)), want, "{text}"),
-                // The other one has no infinity.
+                // The other parser has no infinity.
                 Err(_) => assert!(own.is_ok(), "{text}"),
             }
         }

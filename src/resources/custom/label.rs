@@ -1,4 +1,4 @@
-//! Labels of series: where their values come from, and how they are put together.
+//! Labels of series: their sources, and their assembly.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,12 +10,12 @@ use super::mask::Mask;
 use super::path::Path;
 use super::tree::Json;
 
-/// Where labels come from, compiled.
+/// The compiled label sources of a metric.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sources {
-    /// What stands before the keys of maps that are copied, in byte order of how it is written.
+    /// Maps whose entries are all copied, with the prefix of their label names, in byte order of their notation.
     copies: Vec<(String, Path)>,
-    /// Labels by their names, which are valid, and what they say where there is nothing.
+    /// Labels with a path: valid name, path, and default value.
     plain: Vec<(String, Path, Option<String>)>,
 }
 
@@ -23,7 +23,7 @@ impl Sources {
     /// Compiles label paths.
     ///
     /// # Errors
-    /// The label whose path is none, and the segment.
+    /// The label whose path is invalid, and the segment.
     pub(super) fn compile(
         paths: &LabelPaths,
         defaults: &LabelTexts,
@@ -43,16 +43,16 @@ impl Sources {
         Ok(sources)
     }
 
-    /// Whether there may be a label of this name.
+    /// True if a label of this name may be set.
     pub(super) fn may_set(&self, label: &str) -> bool {
         !self.copies.is_empty() || self.plain.iter().any(|(name, ..)| name == label)
     }
 
-    /// Asks for what the paths need.
-    pub(super) fn ask(&self, mask: &mut Mask) {
+    /// Adds the paths to the mask.
+    pub(super) fn extend_mask(&self, mask: &mut Mask) {
         let copies = self.copies.iter().map(|(_, path)| path);
         for path in copies.chain(self.plain.iter().map(|(_, path, _)| path)) {
-            mask.follow(path, &Mask::ask_all);
+            mask.follow(path, &Mask::select_all);
         }
     }
 
@@ -78,8 +78,8 @@ impl Sources {
     }
 }
 
-/// A label name that every scrape takes: what may not stand in one becomes `_`, and one that may not be one as a whole
-/// has a `_` in front. The keys of maps are what anybody writes, and one such name spoils the exposition of all.
+/// Returns a label name that every format accepts: invalid characters become `_`, and a reserved name gets a leading
+/// `_`. The keys of maps are arbitrary, and one invalid name makes the entire exposition invalid.
 pub(super) fn sanitised(name: &str) -> Cow<'_, str> {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let may_be_one = can_be_a_name(name);
@@ -91,17 +91,17 @@ pub(super) fn sanitised(name: &str) -> Cow<'_, str> {
     Cow::Owned(first.into_iter().chain(others).collect())
 }
 
-/// Whether a label can have this name once its characters are valid. `__name__` is the family in Prometheus' data.
+/// True if a label can have this name once its characters are valid. Prometheus stores the family as `__name__`.
 pub(super) fn can_be_a_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name != "__name__"
 }
 
-/// Labels of a series, by their names.
+/// The labels of a series, sorted by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Labels<'v>(Vec<(Cow<'v, str>, Cow<'v, str>)>);
 
 impl<'v> Labels<'v> {
-    /// Adds a label, or changes its value.
+    /// Adds a label or replaces its value.
     pub(super) fn set(&mut self, name: Cow<'v, str>, value: Cow<'v, str>) {
         match self.0.binary_search_by(|(own, _)| own.cmp(&name)) {
             Ok(at) => self.0[at].1 = value,
@@ -109,7 +109,7 @@ impl<'v> Labels<'v> {
         }
     }
 
-    /// Adds fixed labels.
+    /// Adds labels with constant values.
     pub(super) fn set_all(&mut self, texts: &'v LabelTexts) {
         for (name, value) in texts {
             self.set(Cow::Borrowed(name), Cow::Borrowed(value));
@@ -120,12 +120,13 @@ impl<'v> Labels<'v> {
         self.0.is_empty()
     }
 
-    /// Forgets all of them.
+    /// Removes all labels, keeping the allocation.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Writes these labels and those of `over`, which win, in byte order of the names; without brackets.
+    /// Writes these labels merged with those of `over`, which take precedence, in byte order of the names and without
+    /// braces.
     pub(super) fn write(&self, over: &Labels<'_>, out: &mut Vec<u8>) {
         let start = out.len();
         let mut own = self.0.iter().map(|(name, value)| (&**name, &**value)).peekable();
@@ -152,7 +153,7 @@ impl<'v> Labels<'v> {
     }
 }
 
-/// A value as a label has it: what Go prints by default.
+/// Returns a value as label text, in Go's default format.
 fn text<'v>(value: &'v Json<'_>) -> Cow<'v, str> {
     match value {
         Json::Text(text) => Cow::Borrowed(text),

@@ -1,22 +1,22 @@
-//! Labels that have two sources, and labels that make more series than anybody wants.
+//! Validation of labels: duplicate sources, and labels with too many values.
 
 use std::collections::BTreeMap;
 
 use crate::config_file::{Problem, ProblemClass};
 
-use super::config::{Block, Entry, LabelPaths, Metric, PathText, Spot};
+use super::config::{Block, Entry, LabelPaths, Metric, PathText, SourcePosition};
 use super::label::sanitised;
-use super::metric::Kind;
+use super::metric::MetricType;
 
-/// What is against the labels of a metric.
+/// Returns the problems of a metric's labels.
 pub(super) fn problems(
     entry: &Entry,
     metric: &Metric,
-    (kind, block): (Kind, &Block),
+    (kind, block): (MetricType, &Block),
     problems: &mut Vec<Problem>,
 ) {
     let mut labels = Labels { seen: BTreeMap::new(), problems };
-    let spot = metric.spots[1];
+    let position = metric.positions.name;
     for name in ["customresource_group", "customresource_version", "customresource_kind"] {
         labels.seen.insert(name.to_owned(), "kstatd itself");
     }
@@ -25,49 +25,54 @@ pub(super) fn problems(
     fixed.sort_unstable();
     fixed.dedup();
     for name in fixed {
-        labels.add(name, "commonLabels", spot);
+        labels.add(name, "commonLabels", position);
     }
-    // Those of a resource are not those of a Count.
-    let of_entry = entry.labels_from_path.iter().filter(|_| kind != Kind::Count);
+    // A Count does not have the labels of its resource.
+    let of_entry = entry.labels_from_path.iter().filter(|_| kind != MetricType::Count);
     let mut paths: BTreeMap<&String, &PathText> = of_entry.collect();
     paths.extend(&metric.labels_from_path);
     for (name, path) in &paths {
-        labels.add(name, "labelsFromPath", path.spot);
+        labels.add(name, "labelsFromPath", path.position);
     }
     for (name, path) in &block.labels_from_path {
-        labels.add(name, "labelsFromPath of the value", path.spot);
+        // The same path within the whole object gives the same value again, which protects it from a copied map.
+        let is_repeated = block.path.segments.is_empty()
+            && paths.get(name).is_some_and(|other| other.segments == path.segments);
+        if !is_repeated {
+            labels.add(name, "labelsFromPath of the value", path.position);
+        }
     }
     for (name, source) in
         [(&block.label_from_key, "labelFromKey"), (&block.label_name, "labelName")]
     {
         if !name.is_empty() {
-            labels.add(name, source, metric.spots[2]);
+            labels.add(name, source, metric.positions.kind);
         }
     }
-    let is_count = kind == Kind::Count;
+    let is_count = kind == MetricType::Count;
     let all = paths.into_iter().chain(&block.labels_from_path);
     for (label, path) in all {
         if let Some((message, hint)) = cardinality(label, path, is_count) {
             let class = ProblemClass::HighCardinality;
-            labels.say(Problem::warning(class, path.spot.0, message, hint));
+            labels.report(Problem::warning(class, path.position.0, message, hint));
         }
     }
     defaults(entry, metric, block, labels.problems);
 }
 
-/// Defaults of labels that are not there.
+/// Reports defaults of labels that do not exist.
 fn defaults(entry: &Entry, metric: &Metric, block: &Block, problems: &mut Vec<Problem>) {
     let levels: [(_, Vec<&LabelPaths>, _); 3] = [
-        (&entry.label_defaults, vec![&entry.labels_from_path], entry.spot),
+        (&entry.label_defaults, vec![&entry.labels_from_path], entry.position),
         (
             &metric.label_defaults,
             vec![&entry.labels_from_path, &metric.labels_from_path],
-            metric.spots[1],
+            metric.positions.name,
         ),
-        (&block.label_defaults, vec![&block.labels_from_path], metric.spots[2]),
+        (&block.label_defaults, vec![&block.labels_from_path], metric.positions.kind),
     ];
-    for (texts, paths, spot) in levels {
-        // The metrics of an entry may have labels of their own that its defaults are for.
+    for (texts, paths, position) in levels {
+        // The defaults of an entry may be for labels of its metrics.
         let known = |label: &String| {
             paths.iter().any(|paths| paths.contains_key(label))
                 || std::ptr::eq(texts, &entry.label_defaults)
@@ -76,7 +81,7 @@ fn defaults(entry: &Entry, metric: &Metric, block: &Block, problems: &mut Vec<Pr
         for label in texts.keys().filter(|label| !known(label)) {
             let problem = Problem::warning(
                 ProblemClass::Suspicious,
-                spot.0,
+                position.0,
                 format!("labelDefaults: {label} has no effect"),
                 "name a label of labelsFromPath beside it",
             );
@@ -88,37 +93,42 @@ fn defaults(entry: &Entry, metric: &Metric, block: &Block, problems: &mut Vec<Pr
 }
 
 struct Labels<'p> {
-    /// Where each comes from.
+    /// The source of each label seen so far.
     seen: BTreeMap<String, &'static str>,
     problems: &'p mut Vec<Problem>,
 }
 
 impl Labels<'_> {
-    fn add(&mut self, name: &str, source: &'static str, spot: Spot) {
+    fn add(&mut self, name: &str, source: &'static str, position: SourcePosition) {
         if name.ends_with('*') || name.starts_with('*') {
             return;
         }
         let is_path = source.starts_with("labelsFromPath");
         let printed = if is_path { sanitised(name).into_owned() } else { name.to_owned() };
         if let Some(other) = self.seen.insert(printed.clone(), source) {
-            self.say(Problem::warning(
+            self.report(Problem::warning(
                 ProblemClass::DuplicateLabel,
-                spot.0,
+                position.0,
                 format!("label {printed} comes from {other} and from {source}"),
                 "give one of them another name: the later of the two wins where it has a value",
             ));
         }
     }
 
-    /// What is said of a resource's labels is met for each of its metrics.
-    fn say(&mut self, problem: Problem) {
+    /// Adds a problem, once. Those of a resource's labels occur again for each of its metrics.
+    fn report(&mut self, problem: Problem) {
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
     }
 }
 
-/// What the path of a label says about how many values the label has, if that is too many.
+/// True if the path has too many distinct values for a label, such as a timestamp.
+pub(crate) fn too_many_values(path: &PathText) -> bool {
+    cardinality("", path, false).is_some()
+}
+
+/// Warns about a label whose path has too many distinct values.
 pub(super) fn cardinality(
     label: &str,
     path: &PathText,
@@ -143,7 +153,7 @@ pub(super) fn cardinality(
             "is another for each object: a series for each of them"
         }
         last if last.ends_with("Timestamp") || last.ends_with("Time") => {
-            return Some(of_time(label, path));
+            return Some(timestamp_warning(label, path));
         }
         _ => return None,
     };
@@ -156,8 +166,8 @@ pub(super) fn cardinality(
     Some((format!("label {label}: {path} {what}"), hint.to_owned()))
 }
 
-/// The same of a label that says when something happened.
-pub(super) fn of_time(label: &str, path: &PathText) -> (String, String) {
+/// Returns the warning for a label with a timestamp.
+pub(super) fn timestamp_warning(label: &str, path: &PathText) -> (String, String) {
     (
         format!("label {label}: {path} is a time: each one begins a new series"),
         "make it a Gauge of its own, whose value is in seconds".to_owned(),

@@ -1,33 +1,37 @@
-//! From the text of a configuration to its typed form, as strict as kube-state-metrics and no stricter.
+//! Parsing of the configuration, as strict as kube-state-metrics.
 //!
-//! Unknown keys are passed over there and here, where they are worth a warning; a value of the wrong form, a key that
-//! occurs twice, or a text that is no YAML are errors. So is a text without any value. Which notation fits which type
-//! follows Go's YAML library (see also the options file).
+//! Unknown keys are ignored there; here they are warnings. Values of the wrong type, duplicate keys and invalid YAML
+//! are errors, and so is an empty file. The accepted notations of each type follow Go's YAML library (see also the
+//! options file).
 
 use std::collections::BTreeMap;
 
-use crate::config_file::{Document, Node, Place, Problem, ProblemClass, Resolved, Values, nearest};
+use crate::config_file::{
+    Document, Node, Position, Problem, ProblemClass, Resolved, Values, nearest,
+};
 
-use super::config::{Block, Config, Entry, LabelPaths, LabelTexts, Metric, PathText, Spot};
+use super::config::{
+    Block, Config, Entry, LabelPaths, LabelTexts, Metric, MetricPositions, PathText, SourcePosition,
+};
 
-/// What came of a text.
+/// The result of parsing a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// The configuration, as far as there are no errors.
+    /// The configuration, complete if there are no errors.
     pub config: Config,
-    /// Errors and warnings of form, in the order of the file.
+    /// Syntax errors and warnings, in the order of the file.
     pub problems: Vec<Problem>,
 }
 
 impl Loaded {
-    /// The errors among the problems.
+    /// Returns the errors among the problems.
     pub fn errors(&self) -> impl Iterator<Item = &Problem> {
         let is_error = |problem: &&Problem| problem.severity == crate::config_file::Severity::Error;
         self.problems.iter().filter(is_error)
     }
 }
 
-/// Reads a configuration.
+/// Parses the text of a configuration file.
 #[must_use]
 pub fn load(text: &str) -> Loaded {
     let document = match Document::parse(text) {
@@ -39,10 +43,10 @@ pub fn load(text: &str) -> Loaded {
     match document.root() {
         Some(root) => reader.file(root, &mut config),
         None => {
-            let place = Place { line: 1, column: 1 };
+            let position = Position { line: 1, column: 1 };
             reader.values.problems.push(Problem::error(
                 ProblemClass::YamlType,
-                place,
+                position,
                 "there is nothing in it".to_owned(),
                 "write spec: {resources: []} for a configuration without metrics",
             ));
@@ -50,7 +54,7 @@ pub fn load(text: &str) -> Loaded {
     }
     let mut problems = reader.values.problems;
     problems.sort_by_key(|problem| (problem.line, problem.column));
-    // What is merged into several places has its problem once.
+    // A value that is merged into several places is reported once.
     problems.dedup();
     Loaded { config, problems }
 }
@@ -83,7 +87,7 @@ impl<'d> Reader<'d> {
             "errorLogV",
             "metrics",
         ];
-        let mut entry = Entry { spot: Spot(node.place), ..Entry::default() };
+        let mut entry = Entry { position: SourcePosition(node.position), ..Entry::default() };
         for (key, value) in self.entries(node, "a resource", &KEYS, &[]) {
             match key {
                 "groupVersionKind" => {
@@ -126,12 +130,15 @@ impl<'d> Reader<'d> {
             "errorLogV",
             "each",
         ];
-        let mut metric = Metric { spots: [Spot(node.place); 3], ..Metric::default() };
+        let mut metric = Metric {
+            positions: MetricPositions::all(SourcePosition(node.position)),
+            ..Metric::default()
+        };
         for (key, value) in self.entries(node, "a metric", &KEYS, &[]) {
             match key {
                 "name" => {
                     metric.name = self.values.text(value, key).unwrap_or_default();
-                    metric.spots[1] = Spot(value.place);
+                    metric.positions.name = SourcePosition(value.position);
                 }
                 "help" => metric.help = self.values.text(value, key).unwrap_or_default(),
                 "commonLabels" => metric.common_labels = self.label_texts(value, key),
@@ -152,12 +159,12 @@ impl<'d> Reader<'d> {
             ["path", "labelsFromPath", "labelName", "list", "valueFrom", "labelDefaults"];
         const COUNT: [&str; 4] = ["path", "labelsFromPath", "labelFromKey", "labelDefaults"];
         const KEYS: [&str; 5] = ["type", "gauge", "info", "stateSet", "count"];
-        metric.spots[2] = Spot(node.place);
+        metric.positions.kind = SourcePosition(node.position);
         for (key, value) in self.entries(node, "each", &KEYS, &[]) {
             match key {
                 "type" => {
                     metric.kind = self.values.text(value, key).unwrap_or_default();
-                    metric.spots[2] = Spot(value.place);
+                    metric.positions.kind = SourcePosition(value.position);
                 }
                 "gauge" => metric.gauge = self.block(value, key, &GAUGE),
                 "info" => metric.info = self.block(value, key, &INFO),
@@ -186,7 +193,9 @@ impl<'d> Reader<'d> {
                     block.label_from_key = self.values.text(value, key).unwrap_or_default()
                 }
                 "valueFrom" => block.value_from = self.path(value, key),
-                "nilIsZero" => block.nil_is_zero = self.values.flag(value, key).unwrap_or_default(),
+                "nilIsZero" => {
+                    block.nil_is_zero = self.values.boolean(value, key).unwrap_or_default()
+                }
                 "labelName" => block.label_name = self.values.text(value, key).unwrap_or_default(),
                 _ => block.list = self.path(value, key).segments,
             }
@@ -194,9 +203,9 @@ impl<'d> Reader<'d> {
         Some(block)
     }
 
-    /// A list of texts, in which null does not count.
+    /// Reads a list of strings, ignoring null.
     fn path(&mut self, node: &'d Node, what: &str) -> PathText {
-        let mut path = PathText { segments: Vec::new(), spot: Spot(node.place) };
+        let mut path = PathText { segments: Vec::new(), position: SourcePosition(node.position) };
         for item in self.items(node, what) {
             path.segments.extend(self.values.text(item, what));
         }
@@ -221,7 +230,7 @@ impl<'d> Reader<'d> {
         texts
     }
 
-    /// The known keys of a map with their values; what is unknown is worth a warning, unless it is `allowed`.
+    /// Returns the known entries of a map; unknown keys are warnings unless they are `allowed`.
     fn entries(
         &mut self,
         node: &'d Node,
@@ -231,7 +240,7 @@ impl<'d> Reader<'d> {
     ) -> Vec<(&'static str, &'d Node)> {
         let entries = self.values.entries(node, what, "a map of keys and values");
         let mut found = Vec::new();
-        for ((text, place), value) in entries.unwrap_or_default() {
+        for ((text, position), value) in entries.unwrap_or_default() {
             if let Some(name) = known.iter().find(|name| **name == text) {
                 found.push((*name, value));
             } else if !allowed.contains(&text) {
@@ -241,7 +250,7 @@ impl<'d> Reader<'d> {
                 };
                 self.values.problems.push(Problem::warning(
                     ProblemClass::UnknownField,
-                    place,
+                    position,
                     format!("unknown key {text:?} in {what} has no effect"),
                     hint,
                 ));
@@ -255,13 +264,13 @@ impl<'d> Reader<'d> {
         entries.into_iter().map(|((key, _), value)| (key, value)).collect()
     }
 
-    /// The items of a list but for null.
+    /// Returns the items of a list, ignoring null.
     fn items(&mut self, node: &'d Node, what: &str) -> Vec<&'d Node> {
         let items = self.values.items(node, what).unwrap_or_default();
         items.into_iter().filter(|item| !item.is_null()).collect()
     }
 
-    /// An integer of 32 bits, or a number whose fraction is cut off.
+    /// Reads a 32-bit integer; a number's fraction is truncated.
     fn int(&mut self, node: &'d Node, what: &str) -> Option<i32> {
         const WANTED: &str = "an integer of 32 bits, without quotes";
         let number = match self.values.scalar(node, what, WANTED)?.1 {
@@ -270,7 +279,7 @@ impl<'d> Reader<'d> {
             _ => None,
         };
         if number.is_none() {
-            self.values.wrong(node, what, WANTED);
+            self.values.report_type(node, what, WANTED);
         }
         number
     }
@@ -282,9 +291,9 @@ mod tests {
 
     const GAUGE: &str = "spec: {resources: [{groupVersionKind: {group: g, version: 1, kind: K}, metrics: [{name: n, each: {type: Gauge, gauge: {path: [a], @}}}]}]}";
 
-    /// Observed of kube-state-metrics 2.20.0.
+    /// Recorded from kube-state-metrics 2.20.0.
     #[test]
-    fn what_is_refused_and_what_is_not() {
+    fn is_as_strict_as_the_original() {
         let gauge = |text: &str| GAUGE.replace('@', text);
         for (text, good) in [
             (gauge(""), true),

@@ -1,17 +1,17 @@
-//! What of an object has to be read, so that all paths of its metrics can be followed.
+//! Field masks: the parts of an object that the paths of its metrics need.
 
-use super::path::{Path, Rest, Touch};
+use super::path::{Path, PathTail, Visit};
 
-/// A path may be meant for lists or for maps at so many places; behind more of them everything is read.
+/// The maximum number of segments of a path that may refer to both lists and maps; after that, everything is read.
 const MAX_FORKS: usize = 4;
 
-/// So many parts of a mask may be put together from others; beyond that everything is read.
+/// The maximum number of nodes of a merged mask; beyond that, everything is read.
 const MAX_MERGED: usize = 4096;
 
-/// What has to be read of a value. A scalar is read in any case.
+/// The parts of a value to read. Scalars are always read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Mask {
-    /// All of it.
+    /// Read the entire value.
     all: bool,
     /// Members of a map, in byte order.
     members: Vec<(Box<str>, Mask)>,
@@ -19,27 +19,27 @@ pub(super) struct Mask {
     each: Option<Box<Mask>>,
 }
 
-/// What the members of a value are read with that is read as a whole.
+/// The mask of the members of a value that is read entirely.
 static WHOLE: Mask = Mask { all: true, members: Vec::new(), each: None };
 
 impl Mask {
-    /// Everything.
+    /// Returns a mask that selects everything.
     #[cfg(test)]
     pub(super) fn whole() -> Self {
         WHOLE.clone()
     }
 
-    /// Whether nothing of a map is asked for.
-    pub(super) fn is_blind(&self) -> bool {
+    /// True if no member of a map is selected.
+    pub(super) fn skips_members(&self) -> bool {
         !self.all && self.members.is_empty() && self.each.is_none()
     }
 
-    /// Whether nothing of a list is asked for.
-    pub(super) fn is_blind_to_elements(&self) -> bool {
+    /// True if no element of a list is selected.
+    pub(super) fn skips_elements(&self) -> bool {
         !self.all && self.each.is_none()
     }
 
-    /// What is asked for of a map's member; `None` for nothing.
+    /// Returns the mask of a map's member; `None` if it is not selected.
     #[inline]
     pub(super) fn member(&self, key: &str) -> Option<&Mask> {
         if self.all {
@@ -49,23 +49,23 @@ impl Mask {
         own.or(self.each.as_deref())
     }
 
-    /// What is asked for of a list's elements; `None` for nothing.
+    /// Returns the mask of a list's elements; `None` if they are not selected.
     pub(super) fn element(&self) -> Option<&Mask> {
         if self.all { Some(&WHOLE) } else { self.each.as_deref() }
     }
 
-    /// Asks for all of it.
-    pub(super) fn ask_all(&mut self) {
+    /// Selects the entire value.
+    pub(super) fn select_all(&mut self) {
         self.all = true;
     }
 
-    /// Asks for every member or element, which is returned.
-    pub(super) fn ask_each(&mut self) -> &mut Mask {
+    /// Selects every member or element, and returns their mask.
+    pub(super) fn select_each(&mut self) -> &mut Mask {
         self.each.get_or_insert_default()
     }
 
-    /// Asks for a member, which is returned.
-    fn ask(&mut self, key: &str) -> &mut Mask {
+    /// Selects a member, and returns its mask.
+    fn select(&mut self, key: &str) -> &mut Mask {
         let at = match self.members.binary_search_by(|(own, _)| (**own).cmp(key)) {
             Ok(at) => at,
             Err(at) => {
@@ -76,37 +76,36 @@ impl Mask {
         &mut self.members[at].1
     }
 
-    /// Asks for what `path` touches, and lets `ask` say what is needed where it ends.
-    pub(super) fn follow(&mut self, path: &Path, ask: &dyn Fn(&mut Mask)) {
-        self.step(path.touches(), MAX_FORKS, ask);
+    /// Selects everything that `path` visits, and calls `at_end` with the mask at its end.
+    pub(super) fn follow(&mut self, path: &Path, at_end: &dyn Fn(&mut Mask)) {
+        self.step(path.visits(), MAX_FORKS, at_end);
     }
 
     fn step(
         &mut self,
-        step: Option<(Vec<Touch<'_>>, Rest<'_>)>,
+        step: Option<(Vec<Visit<'_>>, PathTail<'_>)>,
         forks: usize,
-        ask: &dyn Fn(&mut Mask),
+        at_end: &dyn Fn(&mut Mask),
     ) {
-        let Some((touches, rest)) = step else { return ask(self) };
-        let forks = if touches.len() > 1 { forks.checked_sub(1) } else { Some(forks) };
-        let Some(forks) = forks else { return self.ask_all() };
-        for touch in touches {
-            let next = match touch {
-                Touch::Key(key) => self.ask(key),
-                Touch::Element => self.ask_each(),
-                Touch::ElementWith(key) => {
-                    let element = self.ask_each();
-                    // A scalar is read anyway, and only scalars are compared.
-                    element.ask(key);
+        let Some((visits, rest)) = step else { return at_end(self) };
+        let forks = if visits.len() > 1 { forks.checked_sub(1) } else { Some(forks) };
+        let Some(forks) = forks else { return self.select_all() };
+        for visit in visits {
+            let next = match visit {
+                Visit::Key(key) => self.select(key),
+                Visit::Element => self.select_each(),
+                Visit::ElementWith(key) => {
+                    let element = self.select_each();
+                    // Scalars are always read, and only scalars are compared.
+                    element.select(key);
                     element
                 }
             };
-            next.step(rest.touches(), forks, ask);
+            next.step(rest.visits(), forks, at_end);
         }
     }
 
-    /// To be called once, when everything has been asked for: what is asked of every member is asked of each that is
-    /// named, too.
+    /// Merges the mask of every member into those of named members. Call it once, after the last path.
     pub(super) fn settle(&mut self) {
         self.settle_within(&mut { MAX_MERGED });
     }
@@ -130,10 +129,10 @@ impl Mask {
             return;
         }
         for (key, mask) in &other.members {
-            self.ask(key).merge(mask, left);
+            self.select(key).merge(mask, left);
         }
         if let Some(each) = &other.each {
-            self.ask_each().merge(each, left);
+            self.select_each().merge(each, left);
         }
     }
 }
@@ -153,9 +152,9 @@ mod tests {
         for at in 0..60 {
             let mut segments = vec!["1=1"; 60];
             segments[at] = "x";
-            mask.follow(&path(&segments), &Mask::ask_all);
+            mask.follow(&path(&segments), &Mask::select_all);
             mask.follow(&path(&["[a=b]"; 40][..at.min(40)]), &|mask| {
-                mask.ask_each().ask("y");
+                mask.select_each().select("y");
             });
         }
         mask.settle();
@@ -163,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn members_are_asked_for_what_every_one_is() {
+    fn the_mask_of_each_member_applies_to_named_members() {
         let mut mask = Mask::default();
-        mask.follow(&path(&["a", "b"]), &Mask::ask_all);
-        mask.ask_each().follow(&path(&["c"]), &Mask::ask_all);
+        mask.follow(&path(&["a", "b"]), &Mask::select_all);
+        mask.select_each().follow(&path(&["c"]), &Mask::select_all);
         mask.settle();
         let named = mask.member("a").expect("asked for");
         assert!(named.member("b").is_some() && named.member("c").is_some());

@@ -1,18 +1,18 @@
-//! One metric: which series an object gives rise to.
+//! A compiled metric, which turns an object into series.
 
 use std::borrow::Cow;
 
 use super::config::{Block, Metric};
 use super::label::{Labels, Sources, sanitised};
 use super::mask::Mask;
-use super::number::{self, NoNumber};
+use super::number::{self, NumberError};
 use super::path::Path;
 use super::tree::Json;
 
-/// What a metric counts or tells, compiled.
+/// A compiled metric: its type and settings.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Each {
-    kind: Kind,
+pub(super) struct Extractor {
+    kind: MetricType,
     path: Path,
     labels: Sources,
     label_from_key: String,
@@ -23,15 +23,15 @@ pub(super) struct Each {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricType {
     Gauge,
     Info,
     StateSet,
     Count,
 }
 
-impl Kind {
-    /// The type that is written so.
+impl MetricType {
+    /// Parses a metric type, ignoring case.
     pub(super) fn of(text: &str) -> Option<Self> {
         match text.to_lowercase().as_str() {
             "gauge" => Some(Self::Gauge),
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// The key of its part of the file.
+    /// Returns the key of the type's settings in the file.
     pub(super) fn block_name(self) -> &'static str {
         match self {
             Self::Gauge => "gauge",
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Its part of the file.
+    /// Returns the type's settings.
     pub(super) fn block(self, metric: &Metric) -> Option<&Block> {
         match self {
             Self::Gauge => metric.gauge.as_ref(),
@@ -64,31 +64,32 @@ impl Kind {
 }
 
 impl Metric {
-    /// Whether it counts objects instead of giving each a series.
+    /// True if it counts objects instead of having a series for each.
     pub(super) fn is_count(&self) -> bool {
-        Kind::of(&self.kind) == Some(Kind::Count)
+        MetricType::of(&self.kind) == Some(MetricType::Count)
     }
 }
 
-/// What comes of an object.
+/// A consumer of the series of an object.
 pub(super) trait Sink {
-    /// A series, with labels that win over those that all series of the metric have. `false` ends the family.
+    /// Takes a series with labels that override those common to all series of the metric. Returns `false` to end the
+    /// family.
     fn series(&mut self, labels: &Labels<'_>, value: f64) -> bool;
 
-    /// Something that is counted, with labels as those of a series. `false` ends the family.
+    /// Takes a counted item with labels as for a series. Returns `false` to end the family.
     fn count(&mut self, labels: &Labels<'_>) -> bool;
 
-    /// A value that is none.
-    fn value_error(&mut self, reason: NoNumber, value: Option<&Json<'_>>);
+    /// Takes a value that is not a number.
+    fn value_error(&mut self, reason: NumberError, value: Option<&Json<'_>>);
 }
 
-impl Each {
+impl Extractor {
     /// Compiles a metric.
     ///
     /// # Errors
-    /// What it lacks, or the path that is none.
+    /// A missing setting, or an invalid path.
     pub(super) fn compile(metric: &Metric) -> Result<Self, String> {
-        let kind = Kind::of(&metric.kind)
+        let kind = MetricType::of(&metric.kind)
             .ok_or_else(|| format!("unknown metric type {:?}", metric.kind.to_lowercase()))?;
         let name = kind.block_name();
         let Some(block) = kind.block(metric) else {
@@ -113,38 +114,38 @@ impl Each {
         })
     }
 
-    /// Whether what it finds may have a label of this name.
+    /// True if its series may have a label of this name.
     pub(super) fn may_set(&self, label: &str) -> bool {
         [&self.label_from_key, &self.label_name].iter().any(|own| sanitised(own) == label)
             || self.labels.may_set(label)
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> MetricType {
         self.kind
     }
 
-    /// Asks for what the metric needs of an object.
-    pub(super) fn ask(&self, mask: &mut Mask) {
+    /// Adds the parts of an object that the metric needs to the mask.
+    pub(super) fn extend_mask(&self, mask: &mut Mask) {
         mask.follow(&self.path, &|found| {
-            let each = found.ask_each();
-            self.labels.ask(each);
+            let each = found.select_each();
+            self.labels.extend_mask(each);
             each.follow(&self.value_from, &|_| {});
-            self.labels.ask(found);
+            self.labels.extend_mask(found);
             found.follow(&self.value_from, &|_| {});
         });
     }
 
-    /// Tells `sink` of every series of the object.
+    /// Writes all series of the object to `sink`.
     pub(super) fn emit(&self, object: &Json<'_>, sink: &mut impl Sink) {
         let found = self.path.get(object);
         match self.kind {
-            Kind::Gauge => self.gauge(found, sink),
-            Kind::Info => {
+            MetricType::Gauge => self.gauge(found, sink),
+            MetricType::Info => {
                 if let Some(found) = found {
                     self.info(found, sink);
                 }
             }
-            Kind::StateSet => match found {
+            MetricType::StateSet => match found {
                 Some(Json::List(items)) => {
                     let _ = items.iter().all(|item| self.states(item, sink));
                 }
@@ -153,7 +154,7 @@ impl Each {
                 }
                 None => {}
             },
-            Kind::Count => {
+            MetricType::Count => {
                 if let Some(found) = found {
                     self.count(found, sink);
                 }
@@ -195,14 +196,14 @@ impl Each {
         }
     }
 
-    /// The number of an element of a map. What is no number is passed over in silence, as a map mostly has members of
-    /// several kinds; unless it is the very one that was asked for.
+    /// Returns the number of a map element. Elements that are not numbers are ignored silently, as maps mostly have
+    /// members of several types, unless the path selects this one.
     fn element_value(&self, key: &str, element: &Json<'_>, sink: &mut impl Sink) -> Option<f64> {
         let zero = self.nil_is_zero.then_some(0.0);
         if self.value_from.single_key() == Some(key) {
             return match number::of(element) {
                 Ok(number) => Some(number),
-                Err(NoNumber::Null) if self.nil_is_zero => zero,
+                Err(NumberError::Null) if self.nil_is_zero => zero,
                 Err(reason) => {
                     sink.value_error(reason, Some(element));
                     None
@@ -215,14 +216,14 @@ impl Each {
         }
     }
 
-    /// A value that is no map's, or an element of a list. `false` ends the family.
+    /// Writes a value that is not a map, or an element of a list. Returns `false` to end the family.
     fn scalar(&self, found: Option<&Json<'_>>, sink: &mut impl Sink) -> bool {
         let mut labels = Labels::default();
         let Some(found) = found.filter(|found| !matches!(found, Json::Null)) else {
             if self.nil_is_zero {
                 return sink.series(&labels, 0.0);
             }
-            sink.value_error(NoNumber::Null, None);
+            sink.value_error(NumberError::Null, None);
             return true;
         };
         let number = match self.value_from.get(found) {
@@ -264,7 +265,7 @@ impl Each {
         }
     }
 
-    /// Each element of a list, each member of a map that has a label for its key, or else the value itself.
+    /// Counts each element of a list, each member of a map if its key becomes a label, or otherwise the value itself.
     fn count(&self, found: &Json<'_>, sink: &mut impl Sink) {
         let mut one = |key: Option<&str>, value: &Json<'_>| {
             let mut labels = Labels::default();
@@ -283,13 +284,13 @@ impl Each {
         };
     }
 
-    /// A series for each state. `false` ends the family.
+    /// Writes a series for each state. Returns `false` to end the family.
     fn states(&self, found: &Json<'_>, sink: &mut impl Sink) -> bool {
         let text = match self.value_from.get(found) {
             None => return true,
             Some(Json::Text(text)) => text,
             Some(other) => {
-                sink.value_error(NoNumber::Collection, Some(other));
+                sink.value_error(NumberError::Collection, Some(other));
                 return true;
             }
         };
@@ -305,7 +306,7 @@ impl Each {
     }
 }
 
-/// What is wrong with a segment in brackets.
+/// Describes the error in a segment in brackets.
 pub(super) fn lookup(segment: &str) -> String {
     format!("{segment} is no lookup in a list, write [key=value]")
 }

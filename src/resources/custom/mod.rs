@@ -1,10 +1,10 @@
-//! Custom resource state metrics: families that people describe in a file instead of in code.
+//! Custom resource state metrics: families that users define in a file instead of in code.
 //!
-//! In goes the text of a configuration ([`load()`]: typed [`Config`], with every problem and its place), together with
-//! the kinds that a cluster serves ([`resolve()`]); out come [renderers](crate::resources::Renderer) like those of the
-//! built-in kinds. Paths are compiled once ([`path`]), and from all of them together a [`mask`] is made of what an
-//! object has to be read for: the rest of its JSON is skipped without being looked at ([`json`]). Numbers follow the
-//! rules of kube-state-metrics ([`number`]). Nothing here asks a server or knows how kinds are found.
+//! The text of a configuration ([`load()`]: a typed [`Config`], with every problem and its position) and the kinds that
+//! a cluster serves ([`resolve()`]) go in; [renderers](crate::resources::Renderer) like those of the built-in kinds
+//! come out. Paths are compiled once ([`path`]), and a [`mask`] is built from all of them: everything else in an
+//! object's JSON is skipped without parsing ([`json`]). Numbers follow the rules of kube-state-metrics ([`number`]).
+//! The module does not connect to a server.
 
 mod against;
 mod built_in;
@@ -28,9 +28,10 @@ mod tree;
 pub use built_in::with_built_in;
 pub use config::Config;
 pub use definition::Definition;
+pub(crate) use labels_check::too_many_values;
 pub use load::{Loaded, load};
 pub use program::CompileError;
 pub(crate) use render::template;
 pub use render::{Reason, ValueError, ValueErrors};
-pub use resolve::{Resolution, Resolved, Twice, resolve};
+pub use resolve::{DuplicatePolicy, Resolution, Resolved, resolve};
 pub use shape::Shape;

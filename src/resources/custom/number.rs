@@ -1,4 +1,4 @@
-//! Numbers from the values of objects, as kube-state-metrics reads them.
+//! Conversion of object values to numbers, by the rules of kube-state-metrics.
 
 use crate::go;
 use crate::resources::values::quantity::Quantity;
@@ -6,32 +6,32 @@ use crate::resources::values::time;
 
 use super::tree::Json;
 
-/// Why a value is no number.
+/// The reason why a value is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoNumber {
-    /// It is null.
+pub(super) enum NumberError {
+    /// The value is null.
     Null,
-    /// A text that none of the notations fits.
+    /// A string in no supported notation.
     Text,
     /// A list or a map.
     Collection,
 }
 
-/// The number that a value stands for.
-pub(super) fn of(value: &Json<'_>) -> Result<f64, NoNumber> {
+/// Converts a value to a number.
+pub(super) fn of(value: &Json<'_>) -> Result<f64, NumberError> {
     match value {
         Json::Bool(on) => Ok(f64::from(u8::from(*on))),
         Json::Int(number) => Ok(*number as f64),
         Json::Float(number) => Ok(*number),
         Json::Text(text) => of_text(text),
-        Json::Null => Err(NoNumber::Null),
-        Json::List(_) | Json::Map(_) => Err(NoNumber::Collection),
+        Json::Null => Err(NumberError::Null),
+        Json::List(_) | Json::Map(_) => Err(NumberError::Collection),
     }
 }
 
-/// The number that a text stands for: a word of truth, a time, a quantity, a percentage or a number, the first that
-/// fits. Quantities come before numbers, so that `5m` is a two-hundredth and `3.14159` not quite what it says.
-pub(super) fn of_text(text: &str) -> Result<f64, NoNumber> {
+/// Converts a string to a number: a boolean, a time, a quantity, a percentage or a number, the first that fits.
+/// Quantities precede numbers, so `5m` is 0.005 and `3.14159` is rounded up.
+pub(super) fn of_text(text: &str) -> Result<f64, NumberError> {
     let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
     if is(&["true", "yes"]) {
         return Ok(1.0);
@@ -52,14 +52,14 @@ pub(super) fn of_text(text: &str) -> Result<f64, NoNumber> {
     {
         return Ok(percent / 100.0);
     }
-    go::float::parse(text.as_bytes()).map_err(|_| NoNumber::Text)
+    go::float::parse(text.as_bytes()).map_err(|_| NumberError::Text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Observed of kube-state-metrics 2.20.0.
+    /// Recorded from kube-state-metrics 2.20.0.
     #[test]
     fn texts() {
         for (text, want) in [
@@ -89,7 +89,7 @@ mod tests {
         }
         assert!(of_text("nan").is_ok_and(f64::is_nan));
         for text in ["1__0", "İ", "+NaN", "+5%", "-5%", "5%%", "%", "12.5%", "", " 5 ", "1K"] {
-            assert_eq!(of_text(text), Err(NoNumber::Text), "{text}");
+            assert_eq!(of_text(text), Err(NumberError::Text), "{text}");
         }
     }
 }

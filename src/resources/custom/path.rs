@@ -1,24 +1,24 @@
-//! Paths: lists of segments that lead from an object to a value.
+//! Paths: lists of segments that select a value in an object.
 
 use super::number;
 use super::tree::Json;
 
-/// One step.
+/// A step of a path: a member, an index or a lookup in a list.
 #[derive(Clone, Debug, PartialEq)]
 enum Segment {
-    /// `[key=value]`: the first object in a list whose member says this.
+    /// `[key=value]`: the first object in a list whose member has this value.
     Lookup(Condition),
     Step {
-        /// A member of an object.
+        /// The member of an object.
         key: String,
-        /// `key=value`: the member, if it is this text.
+        /// `key=value`: the member, if its text is this value.
         equals: Option<(String, String)>,
-        /// A place in a list, from the end if negative.
+        /// The index in a list, from the end if negative.
         index: Option<i64>,
     },
 }
 
-/// What a member has to say.
+/// The required value of a member.
 #[derive(Clone, Debug, PartialEq)]
 struct Condition {
     key: String,
@@ -27,17 +27,17 @@ struct Condition {
     boolean: Option<bool>,
 }
 
-/// A compiled path.
+/// A compiled path: the steps from an object to a value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Path(Vec<Segment>);
 
-/// What a path does at one step, for whoever wants to know what it reads.
-pub(super) enum Touch<'p> {
+/// The part of a value that one step of a path visits.
+pub(super) enum Visit<'p> {
     /// A member of an object.
     Key(&'p str),
     /// An element of a list.
     Element,
-    /// An element of a list, of each of which this member is compared.
+    /// An element of a list, selected by comparing this member.
     ElementWith(&'p str),
 }
 
@@ -45,12 +45,12 @@ impl Path {
     /// Compiles segments.
     ///
     /// # Errors
-    /// The segment in brackets that has no `=`.
+    /// A segment in brackets without `=`.
     pub(super) fn compile(segments: &[String]) -> Result<Self, String> {
         segments.iter().map(|text| Segment::compile(text)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The key that it consists of, if it is a single one.
+    /// Returns the key of a path with a single segment.
     pub(super) fn single_key(&self) -> Option<&str> {
         match self.0.as_slice() {
             [Segment::Step { key, .. }] => Some(key),
@@ -58,7 +58,7 @@ impl Path {
         }
     }
 
-    /// Where it leads; `None` to nothing, or to null.
+    /// Returns the selected value; `None` if there is none, or if it is null.
     pub(super) fn get<'v, 'a>(&self, value: &'v Json<'a>) -> Option<&'v Json<'a>> {
         let mut at = value;
         for segment in &self.0 {
@@ -67,30 +67,30 @@ impl Path {
         (!matches!(at, Json::Null)).then_some(at)
     }
 
-    /// What its first step may touch, and what is left behind that.
-    pub(super) fn touches(&self) -> Option<(Vec<Touch<'_>>, Rest<'_>)> {
-        Rest(&self.0).touches()
+    /// Returns the parts that the first step may visit, and the remaining path.
+    pub(super) fn visits(&self) -> Option<(Vec<Visit<'_>>, PathTail<'_>)> {
+        PathTail(&self.0).visits()
     }
 }
 
-/// The end of a path.
+/// The remaining segments of a path.
 #[derive(Clone, Copy)]
-pub(super) struct Rest<'p>(&'p [Segment]);
+pub(super) struct PathTail<'p>(&'p [Segment]);
 
-impl<'p> Rest<'p> {
-    /// As [`Path::touches`].
-    pub(super) fn touches(self) -> Option<(Vec<Touch<'p>>, Self)> {
+impl<'p> PathTail<'p> {
+    /// Returns the parts that the next step may visit, and the path after it.
+    pub(super) fn visits(self) -> Option<(Vec<Visit<'p>>, Self)> {
         let (first, rest) = self.0.split_first()?;
-        let touches = match first {
-            Segment::Lookup(condition) => vec![Touch::ElementWith(&condition.key)],
+        let visits = match first {
+            Segment::Lookup(condition) => vec![Visit::ElementWith(&condition.key)],
             Segment::Step { key, equals, index } => {
-                let mut touches = vec![Touch::Key(key)];
-                touches.extend(equals.iter().map(|(key, _)| Touch::Key(key)));
-                touches.extend(index.iter().map(|_| Touch::Element));
-                touches
+                let mut visits = vec![Visit::Key(key)];
+                visits.extend(equals.iter().map(|(key, _)| Visit::Key(key)));
+                visits.extend(index.iter().map(|_| Visit::Element));
+                visits
             }
         };
-        Some((touches, Self(rest)))
+        Some((visits, Self(rest)))
     }
 }
 
@@ -143,7 +143,7 @@ impl Condition {
     }
 }
 
-/// The words that Go's `strconv.ParseBool` takes.
+/// Parses the words that Go's `strconv.ParseBool` accepts.
 fn go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),

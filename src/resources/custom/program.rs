@@ -1,4 +1,4 @@
-//! An entry, compiled for one kind: families, what their labels begin with, and what of an object they read.
+//! Entries compiled for one kind: families, common labels, and the field mask.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use crate::cache::{Family, MetricKind};
 use super::config::{Entry, LabelPaths, LabelTexts, Metric};
 use super::label::{Sources, sanitised};
 use super::mask::Mask;
-use super::metric::{Each, Kind, lookup};
+use super::metric::{Extractor, MetricType, lookup};
 use super::path::Path;
 
-/// Why an entry cannot be used.
+/// An error that makes an entry unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: metric {metric}: {reason}")]
 pub struct CompileError {
-    /// The metric's name.
+    /// The name of the metric.
     pub metric: String,
-    /// What is wrong with it.
+    /// The description of the error.
     pub reason: String,
     /// Line in the file, from 1.
     pub line: u64,
@@ -24,69 +24,74 @@ pub struct CompileError {
     pub column: u64,
 }
 
-/// Why a Count is refused whose name another metric of the kind has: its series are of all objects together.
-pub(super) const COUNT_ALONE: &str = "a Count needs a name that no other metric of the kind has";
+/// The error for a Count whose name another metric of the kind has. The series of a Count aggregate all objects, so it
+/// cannot share a family.
+pub(super) const COUNT_NAME_TAKEN: &str =
+    "a Count needs a name that no other metric of the kind has";
 
 impl CompileError {
-    /// About a metric.
+    /// Creates an error about a metric.
     pub(super) fn of(metric: &Metric, reason: String) -> Self {
-        let place = metric.spots[0].0;
-        let (line, column) = (place.line, place.column);
+        let position = metric.positions.metric.0;
+        let (line, column) = (position.line, position.column);
         Self { metric: metric.name.clone(), reason, line, column }
     }
 }
 
-/// The labels that several metrics may have in common.
+/// Labels that several metrics have in common.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Base {
+pub(super) struct BaseLabels {
     pub(super) texts: LabelTexts,
     pub(super) sources: Sources,
 }
 
-/// A metric, compiled.
+/// A compiled metric with its family and labels.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Compiled {
+pub(super) struct CompiledMetric {
     pub(super) name: String,
     help: String,
-    /// Its path, as errors name it.
+    /// The path as shown in errors.
     pub(super) path: String,
-    pub(super) each: Each,
-    /// Which of the bases it has.
+    pub(super) extractor: Extractor,
+    /// The index of its common labels in `Program::bases`.
     pub(super) base: usize,
-    /// The verbosity from which on its value errors are logged.
+    /// The minimum log verbosity that shows its value errors.
     pub(super) error_log_v: i32,
-    /// The labels that say an object's namespace, name and uid.
+    /// The names of the labels with an object's namespace, name and uid.
     pub(super) own: [Option<String>; 3],
 }
 
-/// Everything that is made of the objects of a kind.
+/// All metrics of the objects of one kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Program {
-    pub(super) metrics: Vec<Compiled>,
+    pub(super) metrics: Vec<CompiledMetric>,
     has_count: bool,
-    /// The labels of what is counted beyond the bound of label sets.
+    /// The labels of items counted beyond the limit of label sets.
     pub(super) overflow: LabelTexts,
-    pub(super) bases: Vec<Base>,
+    pub(super) bases: Vec<BaseLabels>,
     pub(super) mask: Mask,
 }
 
 impl Program {
-    /// Adds the metrics of an entry, for the kind `[group, version, kind]`. To be [finished](Program::finish).
+    /// Adds the metrics of an entry, for the kind `[group, version, kind]`. Call [`Program::finish`] after the last
+    /// one.
     ///
     /// # Errors
-    /// The first metric that cannot be compiled.
+    /// The first metric that does not compile.
     pub(super) fn add(&mut self, entry: &Entry, gvk: [&str; 3]) -> Result<(), CompileError> {
         for metric in &entry.metrics {
             let error = |reason: String| CompileError::of(metric, reason);
-            let each = Each::compile(metric).map_err(error)?;
+            let extractor = Extractor::compile(metric).map_err(error)?;
             let name = entry.family_name(metric);
-            let is_count = each.kind() == Kind::Count;
+            let is_count = extractor.kind() == MetricType::Count;
             self.has_count |= is_count;
             let mut others = self.metrics.iter().filter(|other| other.name == name);
-            if self.has_count && others.any(|other| is_count || other.each.kind() == Kind::Count) {
-                return Err(error(COUNT_ALONE.to_owned()));
+            if self.has_count
+                && others.any(|other| is_count || other.extractor.kind() == MetricType::Count)
+            {
+                return Err(error(COUNT_NAME_TAKEN.to_owned()));
             }
-            let base = base(entry, metric, &each, gvk).map_err(error)?;
+            let base = base(entry, metric, &extractor, gvk).map_err(error)?;
             let base = match self.bases.iter().position(|own| *own == base) {
                 Some(at) => at,
                 None => {
@@ -94,21 +99,21 @@ impl Program {
                     self.bases.len() - 1
                 }
             };
-            let block = each.kind().block(metric);
+            let block = extractor.kind().block(metric);
             let error_log_v =
                 if metric.error_log_v == 0 { entry.error_log_v } else { metric.error_log_v };
             let own = ["namespace", "name", "uid"].map(|member| {
                 let mut paths = metric.labels_from_path.iter().chain(&entry.labels_from_path);
                 let found = paths.find(|(_, path)| path.segments == ["metadata", member]);
                 let label = found.map(|(label, _)| sanitised(label).into_owned());
-                label.filter(|label| !each.may_set(label))
+                label.filter(|label| !extractor.may_set(label))
             });
-            self.metrics.push(Compiled {
+            self.metrics.push(CompiledMetric {
                 own,
                 name,
                 help: metric.help.clone(),
                 path: block.map(|block| block.path.to_string()).unwrap_or_default(),
-                each,
+                extractor,
                 base,
                 error_log_v,
             });
@@ -118,7 +123,7 @@ impl Program {
         Ok(())
     }
 
-    /// Puts metrics of one name side by side, so that there is one family of it.
+    /// Groups metrics of the same name, so that they form one family.
     pub(super) fn join_families(&mut self) {
         let mut first: BTreeMap<String, usize> = BTreeMap::new();
         for (number, metric) in self.metrics.iter().enumerate() {
@@ -127,7 +132,7 @@ impl Program {
         self.metrics.sort_by_key(|metric| first.get(&metric.name).copied());
     }
 
-    /// Works out what has to be read of an object.
+    /// Computes the field mask.
     pub(super) fn finish(&mut self) {
         let mut mask = Mask::default();
         let metadata = ["uid", "resourceVersion", "name", "namespace"];
@@ -135,30 +140,30 @@ impl Program {
         for path in paths.iter().filter_map(|path| Path::compile(path).ok()) {
             mask.follow(&path, &|_| {});
         }
-        self.bases.iter().for_each(|base| base.sources.ask(&mut mask));
-        self.metrics.iter().for_each(|metric| metric.each.ask(&mut mask));
+        self.bases.iter().for_each(|base| base.sources.extend_mask(&mut mask));
+        self.metrics.iter().for_each(|metric| metric.extractor.extend_mask(&mut mask));
         mask.settle();
         self.mask = mask;
     }
 }
 
-impl Compiled {
-    /// Whether it counts objects instead of giving each a series.
+impl CompiledMetric {
+    /// True if it counts objects instead of having a series for each.
     pub(super) fn is_count(&self) -> bool {
-        self.each.kind() == Kind::Count
+        self.extractor.kind() == MetricType::Count
     }
 
     pub(super) fn family(&self) -> Family {
-        let kind = match self.each.kind() {
-            Kind::Gauge | Kind::Count => MetricKind::Gauge,
-            Kind::Info => MetricKind::Info,
-            Kind::StateSet => MetricKind::StateSet,
+        let kind = match self.extractor.kind() {
+            MetricType::Gauge | MetricType::Count => MetricKind::Gauge,
+            MetricType::Info => MetricKind::Info,
+            MetricType::StateSet => MetricKind::StateSet,
         };
         Family { name: self.name.clone(), help: self.help.clone(), kind }
     }
 }
 
-/// The label of what is counted beyond the bound of label sets, as OpenTelemetry names it.
+/// The label of items counted beyond the limit of label sets, as in OpenTelemetry.
 const OVERFLOW: &str = "otel_metric_overflow";
 
 fn kind_labels(gvk: [&str; 3]) -> impl Iterator<Item = (String, String)> {
@@ -166,20 +171,28 @@ fn kind_labels(gvk: [&str; 3]) -> impl Iterator<Item = (String, String)> {
     ["group", "version", "kind"].into_iter().zip(gvk).map(label)
 }
 
-fn base(entry: &Entry, metric: &Metric, each: &Each, gvk: [&str; 3]) -> Result<Base, String> {
+fn base(
+    entry: &Entry,
+    metric: &Metric,
+    extractor: &Extractor,
+    gvk: [&str; 3],
+) -> Result<BaseLabels, String> {
     let mut texts = entry.common_labels.clone();
     texts.extend(kind_labels(gvk));
     let own = |texts: &LabelTexts| {
         texts.iter().map(|(name, text)| (name.clone(), text.clone())).collect::<Vec<_>>()
     };
     texts.extend(own(&metric.common_labels));
-    // What all metrics have is mostly a name: counted with it, every object would have a series again.
-    let mut paths =
-        if each.kind() == Kind::Count { LabelPaths::new() } else { entry.labels_from_path.clone() };
+    // Labels of the entry mostly identify the object: counting by them would give every object a series again.
+    let mut paths = if extractor.kind() == MetricType::Count {
+        LabelPaths::new()
+    } else {
+        entry.labels_from_path.clone()
+    };
     paths.extend(metric.labels_from_path.iter().map(|(name, path)| (name.clone(), path.clone())));
     let mut defaults = entry.label_defaults.clone();
     defaults.extend(own(&metric.label_defaults));
     let sources = Sources::compile(&paths, &defaults)
         .map_err(|(label, bad)| format!("labelsFromPath: {label}: {}", lookup(&bad)))?;
-    Ok(Base { texts, sources })
+    Ok(BaseLabels { texts, sources })
 }

@@ -1,40 +1,42 @@
-//! Objects to lines.
+//! Rendering of custom resources.
 //!
-//! Which labels all series of an object begin with is not known before they are written: it depends on names that
-//! people chose. So they are written in full first; what all of them begin with becomes the identity that the
-//! [cache](crate::cache) keeps once.
+//! The common labels of an object's series are not known in advance, because users choose the label names. So the
+//! series are written in full first, and their common prefix becomes the identity that the [cache](crate::cache) stores
+//! once.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde::de::Error as _;
 
-use crate::cache::{Counted, Rendered, Schema};
-use crate::exposition::float;
-use crate::resources::kind::{Open, OpenLabels, Renderer, Settings};
+use crate::cache::{CountedLabels, Rendered, Schema};
+use crate::exposition::{float, labels};
+use crate::resources::kind::{Renderer, Settings, UserLabelFamily, UserLabels};
 use crate::resources::series::MAX_TEXT;
 use crate::wire::view::{DecodeError, ObjectBytes};
 
+use super::definition::Definition;
 use super::label::Labels;
 use super::metric::Sink;
-use super::number::NoNumber;
-use super::program::{Compiled, Program};
+use super::number::NumberError;
+use super::program::{CompiledMetric, Program};
 use super::tree::Json;
 
-/// Why a value gives no series.
+/// The reason why a value has no series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// There is none.
+    /// The value is missing or null.
     Nothing,
-    /// A text that is no number.
+    /// A string that is not a number.
     NotANumber,
-    /// A list or map where a scalar is wanted, or no text where one is.
+    /// A list or map in place of a scalar, or another type in place of a string.
     WrongType,
 }
 
 impl Reason {
-    /// A word for it, for a label.
+    /// Returns the reason as a label value.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,42 +47,44 @@ impl Reason {
     }
 }
 
-/// Values of one object that give no series, for one family and one reason.
+/// The values of one object without a series, for one family and one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueError<'e> {
-    /// The resource's name in the catalog.
+    /// The resource name in kstatd's own metrics, such as `widgets.v1.example.io`.
     pub resource: &'e str,
-    /// The family.
+    /// The name of the family.
     pub family: &'e str,
-    /// Why.
+    /// The reason why the values have no series.
     pub reason: Reason,
     /// The path of the metric.
     pub path: &'e str,
-    /// The object's namespace, empty if it has none.
+    /// The object's namespace, empty for cluster-scoped objects.
     pub namespace: &'e str,
-    /// The object's name.
+    /// The name of the object.
     pub name: &'e str,
-    /// The first value, shortened.
+    /// The first value, truncated.
     pub value: &'e str,
-    /// How many values.
+    /// The number of values.
     pub count: u64,
-    /// The log's verbosity from which on it is worth a line.
+    /// The required log verbosity.
     pub log_v: i32,
 }
 
-/// Whoever wants to know of value errors.
+/// A consumer of value errors.
 pub trait ValueErrors: Send + Sync {
-    /// Takes one.
+    /// Receives the errors of one object, family and reason.
     fn value_error(&self, error: &ValueError<'_>);
 }
 
-/// Renders the objects of one kind.
+/// The renderer of one kind.
 pub(super) struct CustomRenderer {
     schema: Arc<Schema>,
+    /// The resource name in kstatd's own metrics.
+    resource: String,
     program: Program,
-    /// For each metric, those before it that have its name.
+    /// For each metric, the preceding ones with the same name.
     repeats: Vec<Vec<usize>>,
-    /// The labels of what is counted beyond the bound of label sets.
+    /// The labels of items counted beyond the limit of label sets.
     overflow: Vec<u8>,
     keep_duplicates: bool,
     errors: Arc<dyn ValueErrors>,
@@ -89,6 +93,7 @@ pub(super) struct CustomRenderer {
 impl CustomRenderer {
     pub(super) fn new(
         schema: Arc<Schema>,
+        definition: &Definition,
         program: Program,
         keep_duplicates: bool,
         errors: Arc<dyn ValueErrors>,
@@ -102,11 +107,12 @@ impl CustomRenderer {
         labels.set_all(&program.overflow);
         labels.write(&Labels::default(), &mut overflow);
         overflow.push(b'}');
-        Self { schema, program, repeats, overflow, keep_duplicates, errors }
+        let resource = definition.dotted_name();
+        Self { schema, resource, program, repeats, overflow, keep_duplicates, errors }
     }
 }
 
-/// A shortened value for a message.
+/// Returns a truncated value for a message.
 fn excerpt(value: Option<&Json<'_>>) -> String {
     const LONGEST: usize = 80;
     match value {
@@ -126,15 +132,15 @@ fn excerpt(value: Option<&Json<'_>>) -> String {
 /// The series of one object, written in full.
 struct Lines<'b> {
     text: Vec<u8>,
-    /// Labels, and with the value, of each series.
+    /// For each series, the range of its labels and the end of its value.
     lines: Vec<(Range<usize>, usize)>,
-    /// Where each family's lines begin in `lines`.
+    /// The start of the current family in `lines`.
     family: usize,
     base: &'b Labels<'b>,
     errors: BTreeMap<Reason, (u64, String)>,
     full: bool,
-    counted: Counted,
-    /// The number of the family, for what is counted.
+    counted: CountedLabels,
+    /// The index of the family, for counts.
     number: u32,
 }
 
@@ -161,11 +167,11 @@ impl Sink for Lines<'_> {
         !self.full
     }
 
-    fn value_error(&mut self, reason: NoNumber, value: Option<&Json<'_>>) {
+    fn value_error(&mut self, reason: NumberError, value: Option<&Json<'_>>) {
         let reason = match reason {
-            NoNumber::Null => Reason::Nothing,
-            NoNumber::Text => Reason::NotANumber,
-            NoNumber::Collection => Reason::WrongType,
+            NumberError::Null => Reason::Nothing,
+            NumberError::Text => Reason::NotANumber,
+            NumberError::Collection => Reason::WrongType,
         };
         let (count, _) = self.errors.entry(reason).or_insert_with(|| (0, excerpt(value)));
         *count += 1;
@@ -173,18 +179,18 @@ impl Sink for Lines<'_> {
 }
 
 impl Lines<'_> {
-    /// Takes back the lines of the current family.
-    fn take_back(&mut self) {
+    /// Removes the lines of the current family.
+    fn discard_family(&mut self) {
         if let Some((labels, _)) = self.lines.get(self.family) {
             self.text.truncate(labels.start);
         }
         self.lines.truncate(self.family);
-        self.counted.take_back(self.number);
+        self.counted.truncate_family(self.number);
         self.full = false;
     }
 
-    /// Keeps the first of equal label sets among the lines of the current family and those of `earlier` ones, which
-    /// have its name.
+    /// Removes duplicate label sets, ignoring empty labels, from the current family. `earlier` are the ranges of
+    /// families with the same name.
     fn drop_duplicates(&mut self, earlier: &[Range<usize>]) {
         let fresh = self.family;
         let known: usize = earlier.iter().map(ExactSizeIterator::len).sum();
@@ -192,14 +198,14 @@ impl Lines<'_> {
             return;
         }
         let text = &self.text;
-        let mut seen: hashbrown::HashSet<&[u8]> = hashbrown::HashSet::new();
+        let mut seen: hashbrown::HashSet<Cow<'_, [u8]>> = hashbrown::HashSet::new();
         for (labels, _) in earlier.iter().flat_map(|lines| &self.lines[lines.clone()]) {
-            seen.insert(&text[labels.clone()]);
+            seen.insert(labels::without_empty(&text[labels.clone()]));
         }
         let mut at = 0;
         self.lines.retain(|(labels, _)| {
             at += 1;
-            at <= fresh || seen.insert(&text[labels.clone()])
+            at <= fresh || seen.insert(labels::without_empty(&text[labels.clone()]))
         });
     }
 }
@@ -217,11 +223,14 @@ impl Renderer for CustomRenderer {
         }
     }
 
-    fn open(&self) -> Vec<Open> {
+    fn user_labels(&self) -> Vec<UserLabelFamily> {
         let metrics = self.program.metrics.iter().enumerate();
         let shown = metrics.filter(|(_, metric)| !metric.is_count());
         shown
-            .map(|(family, metric)| Open { family, labels: OpenLabels::All(metric.own.clone()) })
+            .map(|(family, metric)| UserLabelFamily {
+                family,
+                labels: UserLabels::All(metric.own.clone()),
+            })
             .collect()
     }
 
@@ -262,15 +271,15 @@ impl Renderer for CustomRenderer {
             number: 0,
         };
         lines.counted.overflow.clone_from(&self.overflow);
-        // Where the lines of each family end.
+        // The end of each family's lines.
         let mut ends: Vec<usize> = Vec::with_capacity(self.program.metrics.len());
         for (number, metric) in self.program.metrics.iter().enumerate() {
             lines.family = lines.lines.len();
             lines.number = u32::try_from(number).unwrap_or(u32::MAX);
             lines.base = bases.get(metric.base).unwrap_or(&nothing);
-            metric.each.emit(&object, &mut lines);
+            metric.extractor.emit(&object, &mut lines);
             if lines.full {
-                lines.take_back();
+                lines.discard_family();
                 out.oversized.get_or_insert(number);
             }
             if !self.keep_duplicates {
@@ -299,13 +308,13 @@ impl CustomRenderer {
     #[cold]
     fn report(
         &self,
-        metric: &Compiled,
+        metric: &CompiledMetric,
         errors: BTreeMap<Reason, (u64, String)>,
         [namespace, name]: [&str; 2],
     ) {
         for (reason, (count, value)) in errors {
             self.errors.value_error(&ValueError {
-                resource: &self.schema.resource,
+                resource: &self.resource,
                 family: &metric.name,
                 reason,
                 path: &metric.path,
@@ -319,11 +328,11 @@ impl CustomRenderer {
     }
 }
 
-/// A line: its labels without brackets, and its value.
+/// A line: its labels without braces, and its value.
 type Line<'t> = (&'t [u8], &'t [u8]);
 
-/// Writes lines as the cache keeps them: what the labels of all begin with is their identity. `ends` says how many lines
-/// there are up to the end of each family.
+/// Writes lines in the form of the cache: the common prefix of all labels is the identity. `ends` has the number of
+/// lines up to the end of each family.
 pub(crate) fn template<'t>(
     line: impl Fn(usize) -> Option<Line<'t>>,
     ends: &[usize],
@@ -359,14 +368,14 @@ pub(crate) fn template<'t>(
     out.series = u32::try_from(count).unwrap_or(u32::MAX);
 }
 
-/// How many bytes of whole labels `first` has in common with all of `others`.
+/// Returns the length of the longest prefix of whole labels that `first` and all `others` share, in bytes.
 fn common<'t>(first: &[u8], others: impl Iterator<Item = &'t [u8]>) -> usize {
     let same = others.fold(first.len(), |same, other| {
         let pairs = first[..same].iter().zip(other);
         pairs.take_while(|(own, other)| own == other).count()
     });
-    // The last label that ends there: behind its quote. A quote within a value has a backslash before it, and names
-    // that people wrote may hold anything, so that only reading from the start tells.
+    // The prefix ends after the closing quote of a label. Quotes inside values are escaped, and label names chosen by
+    // users may contain anything, so it must be parsed from the start.
     let (mut within, mut escaped, mut end) = (false, false, 0);
     for (at, byte) in first[..same].iter().enumerate() {
         match byte {

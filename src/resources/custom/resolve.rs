@@ -1,4 +1,4 @@
-//! Which kinds of a cluster the entries are for, and what renders their objects.
+//! Matching of entries with the kinds of a cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,53 +10,53 @@ use crate::resources::select::filter::FamilyFilter;
 use super::built_in;
 use super::config::{Config, Entry, Metric, valid_name};
 use super::definition::Definition;
-use super::program::{COUNT_ALONE, CompileError, Program};
+use super::program::{COUNT_NAME_TAKEN, CompileError, Program};
 use super::render::{CustomRenderer, ValueErrors};
 
-/// What becomes of a kind that several entries are for.
+/// The policy for a kind that several entries match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Twice {
-    /// It has the metrics of all of them.
-    Both,
-    /// The last one counts, as in kube-state-metrics.
-    Last,
+pub enum DuplicatePolicy {
+    /// The kind has the metrics of all of them.
+    Merge,
+    /// The last entry wins, as in kube-state-metrics.
+    KeepLast,
 }
 
-/// How objects are rendered.
+/// The rendering options of custom resources.
 #[derive(Clone)]
-pub struct Manner {
-    /// Which families there are.
+pub struct ResolveOptions {
+    /// The families to expose.
     pub families: Arc<FamilyFilter>,
-    /// Whether a series is printed as often as an object gives rise to it.
+    /// True if duplicate series are exposed.
     pub keep_duplicates: bool,
-    /// What becomes of a kind with several entries.
-    pub twice: Twice,
-    /// Who is told of value errors.
+    /// The policy for a kind that several entries match.
+    pub duplicates: DuplicatePolicy,
+    /// The consumer of value errors.
     pub errors: Arc<dyn ValueErrors>,
 }
 
 /// A kind with metrics.
 #[derive(Clone)]
 pub struct Resolved {
-    /// The kind.
+    /// The definition of the kind.
     pub definition: Definition,
-    /// What renders its objects.
+    /// The renderer of its objects.
     pub renderer: Arc<dyn Renderer>,
 }
 
-/// What came of a configuration in a cluster.
+/// The result of matching a configuration with a cluster.
 #[derive(Clone, Default)]
 pub struct Resolution {
-    /// Kinds with metrics, by their names in the catalog.
+    /// Kinds with metrics, sorted by resource name.
     pub resources: Vec<Resolved>,
-    /// Kinds of which an entry was replaced by a later one.
+    /// Kinds with an entry that a later one replaced.
     pub replaced: Vec<String>,
-    /// Entries that are for no kind whatever: they name no group.
+    /// Entries that match no kind because they name no group.
     pub groupless: Vec<String>,
 }
 
 impl Entry {
-    /// Whether the entry is for this kind. One that is built in has to be named.
+    /// True if the entry is for this kind. A built-in kind must be named.
     pub(crate) fn is_for(&self, definition: &Definition) -> bool {
         let is_any = |wanted: &str| matches!(wanted, "" | "*");
         self.group == definition.group
@@ -65,7 +65,7 @@ impl Entry {
                 || is_any(&self.kind) && !built_in::is_built_in(definition))
     }
 
-    /// Whether both may be for one kind.
+    /// True if both may match the same kind.
     fn overlaps(&self, other: &Self) -> bool {
         let fits = |one: &str, other: &str| {
             one == other || [one, other].iter().any(|text| matches!(*text, "" | "*"))
@@ -75,27 +75,27 @@ impl Entry {
             && fits(&self.kind, &other.kind)
     }
 
-    /// Whether it names a group, or a kind of the one that has no name, as it has to.
+    /// True if the entry names a group as required, or a kind of the core group.
     pub(crate) fn has_group(&self) -> bool {
         !matches!(self.group.as_str(), "" | "*") || built_in::is_named(self)
     }
 }
 
 impl Config {
-    /// Whether all metrics can be compiled, whatever kinds there are.
+    /// Checks that all metrics compile, independent of the kinds served.
     ///
     /// # Errors
-    /// The first that cannot.
+    /// The first metric that does not compile.
     pub fn compile(&self) -> Result<(), CompileError> {
         let entries = || self.entries.iter().filter(|entry| entry.has_group());
         entries().try_for_each(|entry| Program::default().add(entry, [""; 3]))?;
         match self.count_clashes().first() {
-            Some((metric, _)) => Err(CompileError::of(metric, COUNT_ALONE.to_owned())),
+            Some((metric, _)) => Err(CompileError::of(metric, COUNT_NAME_TAKEN.to_owned())),
             None => Ok(()),
         }
     }
 
-    /// The metrics that have the name of one before them which may be for the same kind, one of the two being a Count.
+    /// Returns pairs of metrics with the same name that may be for the same kind, one of the two being a Count.
     pub(super) fn count_clashes(&self) -> Vec<(&Metric, &Metric)> {
         let mut names: BTreeMap<String, Vec<(&Entry, &Metric)>> = BTreeMap::new();
         let mut clashes = Vec::new();
@@ -113,7 +113,7 @@ impl Config {
         clashes
     }
 
-    /// The names of all families.
+    /// Returns the names of all families.
     pub fn families(&self) -> impl Iterator<Item = String> {
         let names = |entry: &Entry| -> Vec<String> {
             entry.metrics.iter().map(|metric| entry.family_name(metric)).collect()
@@ -122,14 +122,14 @@ impl Config {
     }
 }
 
-/// Finds the kinds that `config` is for among those that are served, and compiles their metrics.
+/// Finds the served kinds that `config` matches, and compiles their metrics.
 ///
 /// # Errors
-/// A metric of one of them that cannot be compiled. None of the configuration is used then.
+/// A metric that does not compile. The entire configuration is rejected then.
 pub fn resolve(
     config: &Config,
     served: &[Definition],
-    manner: &Manner,
+    options: &ResolveOptions,
 ) -> Result<Resolution, CompileError> {
     let mut resolution = Resolution::default();
     let mut programs: BTreeMap<String, (&Definition, Program)> = BTreeMap::new();
@@ -145,10 +145,10 @@ pub fn resolve(
             let Definition { group, version, kind, .. } = definition;
             let mut program = Program::default();
             if let Some((_, earlier)) = programs.remove(&name) {
-                match manner.twice {
-                    Twice::Both => program = earlier,
-                    Twice::Last if resolution.replaced.contains(&name) => {}
-                    Twice::Last => resolution.replaced.push(name.clone()),
+                match options.duplicates {
+                    DuplicatePolicy::Merge => program = earlier,
+                    DuplicatePolicy::KeepLast if resolution.replaced.contains(&name) => {}
+                    DuplicatePolicy::KeepLast => resolution.replaced.push(name.clone()),
                 }
             }
             program.add(entry, [group, version, kind])?;
@@ -156,15 +156,16 @@ pub fn resolve(
         }
     }
     for (resource, (definition, mut program)) in programs {
-        program.metrics.retain(|metric| manner.families.enabled(&metric.name, false));
-        if !manner.keep_duplicates {
+        program.metrics.retain(|metric| options.families.enabled(&metric.name, false));
+        if !options.keep_duplicates {
             program.join_families();
         }
         program.finish();
         let families = program.metrics.iter().map(|metric| metric.family()).collect();
         let schema = Arc::new(Schema { resource, families });
-        let errors = Arc::clone(&manner.errors);
-        let renderer = CustomRenderer::new(schema, program, manner.keep_duplicates, errors);
+        let errors = Arc::clone(&options.errors);
+        let renderer =
+            CustomRenderer::new(schema, definition, program, options.keep_duplicates, errors);
         let definition = definition.clone();
         resolution.resources.push(Resolved { definition, renderer: Arc::new(renderer) });
     }

@@ -1,54 +1,54 @@
-//! What the objects of a kind can look like, from the structural schema of its definition: members that a server would
-//! prune are not there, whatever somebody writes.
+//! The possible content of the objects of a kind, from the structural schema of its definition: unknown members do not
+//! exist, because the API server prunes them.
 //!
-//! Of a schema that leaves something open (`x-kubernetes-preserve-unknown-fields`, no type at all) anything is possible.
+//! Where a schema is open (`x-kubernetes-preserve-unknown-fields`, or no type at all), anything is possible.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::path::{Path, Rest, Touch};
+use super::path::{Path, PathTail, Visit};
 
-/// Deeper schemas are taken to be open; the API server refuses those that come near it.
+/// The maximum depth of a schema; deeper parts are treated as open. The API server rejects schemas near this depth.
 const MAX_DEPTH: usize = 64;
 
-/// The form of a value.
+/// The possible content of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// Anything.
+    /// A value of any type.
     Any,
-    /// A map of named members, and of any other members of one form.
+    /// A map of named members, and optionally of other members with one shape.
     Map(BTreeMap<String, Shape>, Option<Box<Shape>>),
-    /// A list.
+    /// A list whose items have this shape.
     List(Box<Shape>),
-    /// Neither map nor list.
+    /// Neither a map nor a list.
     Scalar(Scalar),
 }
 
-/// The form of a scalar.
+/// The possible content of a scalar.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scalar {
-    /// Whether it can be a text.
+    /// True if it can be a string.
     pub text: bool,
-    /// Whether it is a moment.
+    /// True if it is a timestamp.
     pub time: bool,
-    /// All texts that it can be, if they are listed.
+    /// All possible values of an enumeration; empty if it is not one.
     pub texts: Vec<String>,
 }
 
-/// Where a path ends for good.
+/// The end of a path that can never select a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Dead {
-    /// The number of the segment that leads nowhere.
+pub(super) struct DeadEnd {
+    /// The index of the segment that selects nothing.
     pub(super) segment: usize,
-    /// The members there are in its place, if there is a map.
+    /// The existing members, if the value is a map.
     pub(super) members: Vec<String>,
-    /// What there is.
+    /// The description of the value.
     pub(super) what: &'static str,
 }
 
 impl Shape {
-    /// The form of whole objects with this `openAPIV3Schema`; `None` for a definition without one.
+    /// Returns the shape of objects with this `openAPIV3Schema`; `None` for a definition without one.
     #[must_use]
     pub fn of_objects(schema: Option<&Value>) -> Self {
         let Some(schema) = schema.filter(|schema| schema.is_object()) else { return Self::Any };
@@ -97,7 +97,7 @@ impl Shape {
         }
     }
 
-    /// Adds what every object has, whatever its schema says.
+    /// Adds the members that every object has, independent of its schema.
     fn embed(&mut self) {
         if let Self::Map(members, _) = self {
             for key in ["apiVersion", "kind"] {
@@ -107,7 +107,7 @@ impl Shape {
         }
     }
 
-    /// The values of a map's members, or the items of a list.
+    /// Returns the shapes of a map's values, or of a list's items.
     pub(super) fn elements(&self) -> Vec<&Self> {
         match self {
             Self::Any => vec![self],
@@ -117,13 +117,13 @@ impl Shape {
         }
     }
 
-    fn touch(&self, touch: &Touch<'_>) -> Option<&Self> {
-        match (self, touch) {
+    fn visit(&self, visit: &Visit<'_>) -> Option<&Self> {
+        match (self, visit) {
             (Self::Any, _) => Some(self),
-            (Self::Map(members, rest), Touch::Key(key)) => members.get(*key).or(rest.as_deref()),
-            (Self::List(items), Touch::Element) => Some(items),
-            (Self::List(items), Touch::ElementWith(key)) => {
-                items.touch(&Touch::Key(key)).map(|_| &**items)
+            (Self::Map(members, rest), Visit::Key(key)) => members.get(*key).or(rest.as_deref()),
+            (Self::List(items), Visit::Element) => Some(items),
+            (Self::List(items), Visit::ElementWith(key)) => {
+                items.visit(&Visit::Key(key)).map(|_| &**items)
             }
             _ => None,
         }
@@ -139,17 +139,17 @@ impl Shape {
     }
 }
 
-/// Where `path` may lead from one of `starts`.
+/// Returns the shapes that `path` may select, starting from any of `starts`.
 ///
 /// # Errors
-/// Nowhere, and where it ends.
-pub(super) fn follow<'s>(starts: Vec<&'s Shape>, path: &Path) -> Result<Vec<&'s Shape>, Dead> {
+/// The end of the path, if it can never select a value.
+pub(super) fn follow<'s>(starts: Vec<&'s Shape>, path: &Path) -> Result<Vec<&'s Shape>, DeadEnd> {
     let mut at = starts;
-    let mut step: Option<(Vec<Touch<'_>>, Rest<'_>)> = path.touches();
+    let mut step: Option<(Vec<Visit<'_>>, PathTail<'_>)> = path.visits();
     let mut segment = 0;
-    while let Some((touches, rest)) = step {
+    while let Some((visits, rest)) = step {
         let mut next: Vec<&Shape> = Vec::new();
-        for shape in at.iter().flat_map(|shape| touches.iter().filter_map(|one| shape.touch(one))) {
+        for shape in at.iter().flat_map(|shape| visits.iter().filter_map(|one| shape.visit(one))) {
             if !next.iter().any(|known| std::ptr::eq(*known, shape)) {
                 next.push(shape);
             }
@@ -165,10 +165,10 @@ pub(super) fn follow<'s>(starts: Vec<&'s Shape>, path: &Path) -> Result<Vec<&'s 
             });
             let members = maps.flatten().collect();
             let what = at.first().map_or("nothing", |shape| shape.what());
-            return Err(Dead { segment, members, what });
+            return Err(DeadEnd { segment, members, what });
         }
         at = next;
-        step = rest.touches();
+        step = rest.visits();
         segment += 1;
     }
     Ok(at)
@@ -178,7 +178,7 @@ fn text() -> Shape {
     Shape::Scalar(Scalar { text: true, ..Scalar::default() })
 }
 
-/// ObjectMeta of apimachinery 0.36.
+/// Returns the ObjectMeta of apimachinery 0.36.
 fn metadata() -> Shape {
     let time = || Shape::Scalar(Scalar { text: true, time: true, texts: Vec::new() });
     let number = || Shape::Scalar(Scalar::default());

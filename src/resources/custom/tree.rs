@@ -1,30 +1,30 @@
-//! JSON as a tree that borrows from the text it was read from.
+//! JSON as a tree that borrows from the parsed text.
 
 use std::borrow::Cow;
 
-/// A value.
+/// A JSON value that borrows its text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Json<'a> {
     Null,
     Bool(bool),
-    /// A number without point and exponent that 64 bits hold.
+    /// A number without point and exponent that fits 64 bits.
     Int(i64),
     Float(f64),
     Text(Cow<'a, str>),
     List(Vec<Json<'a>>),
-    /// In byte order of the keys, each once.
+    /// Entries in byte order of unique keys.
     Map(Vec<(Cow<'a, str>, Json<'a>)>),
 }
 
 impl<'a> Json<'a> {
-    /// The member of a map.
+    /// Returns the member of a map.
     pub(super) fn get(&self, key: &str) -> Option<&Json<'a>> {
         let Self::Map(entries) = self else { return None };
-        // Mostly a handful, of which the mask has left fewer.
+        // Mostly a handful, as the mask has removed others.
         entries.iter().find(|(own, _)| own == key).map(|(_, value)| value)
     }
 
-    /// The text.
+    /// Returns the text of a string.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),

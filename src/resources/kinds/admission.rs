@@ -1,4 +1,4 @@
-//! What the kinds of `admissionregistration.k8s.io` have in common: parameters and webhooks.
+//! Types shared by the kinds of `admissionregistration.k8s.io`: parameters and webhooks.
 
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
@@ -36,7 +36,7 @@ view! {
 }
 
 impl ParamRef<'_> {
-    /// The series of a binding's `_info` family.
+    /// Writes the series of a binding's `_info` family.
     pub fn info(&self, policy_name: &str, series: &mut Series<'_>) {
         let labels = [
             ("policy_name", policy_name),
@@ -48,7 +48,7 @@ impl ParamRef<'_> {
     }
 }
 
-/// One series for each webhook with the service it calls, empty for one that calls a URL.
+/// Writes one series for each webhook with the service it calls; the labels are empty for one that calls a URL.
 pub fn services(webhooks: &[Webhook<'_>], series: &mut Series<'_>) {
     for webhook in webhooks {
         let service = &webhook.client_config.service;

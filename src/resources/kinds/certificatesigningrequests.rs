@@ -2,14 +2,14 @@
 
 use super::condition::Condition;
 use crate::resources::kind::{
-    Api, Family, Identity, Kind, Needs, Object, alpha, of_metadata, stable,
+    Api, Family, Identity, Kind, Object, Representation, alpha, of_metadata, stable,
 };
 use crate::resources::metadata::{Metadata, annotations, created, labels};
 use crate::resources::series::Series;
 use crate::wire::view::{ByteLen, Str, view};
 
 view! {
-    /// What metrics read of a CertificateSigningRequest.
+    /// The fields of a CertificateSigningRequest that metrics read.
     pub struct SigningRequest<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: SigningRequestSpec<'a> = 2 "spec",
@@ -34,7 +34,7 @@ impl<'a> Object<'a> for SigningRequest<'a> {
     }
 }
 
-/// The kind.
+/// The CertificateSigningRequest kind.
 pub struct SigningRequests;
 
 impl Kind for SigningRequests {
@@ -50,7 +50,7 @@ impl Kind for SigningRequests {
         ("certificatesigningrequest", |request| &request.metadata.name),
         ("signer_name", |request| &request.spec.signer_name),
     ];
-    const IDENTITY_NEEDS: Needs = Needs::Object;
+    const IDENTITY_REPRESENTATION: Representation = Representation::Object;
     type View<'a> = SigningRequest<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[

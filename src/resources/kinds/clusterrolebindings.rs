@@ -6,7 +6,7 @@ use crate::resources::metadata::{Metadata, annotations, created, labels, resourc
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a ClusterRoleBinding.
+    /// The fields of a ClusterRoleBinding that metrics read.
     pub struct ClusterRoleBinding<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         role_ref: RoleRef<'a> = 3 "roleRef",
@@ -19,7 +19,7 @@ impl<'a> Object<'a> for ClusterRoleBinding<'a> {
     }
 }
 
-/// The kind.
+/// The ClusterRoleBinding kind.
 pub struct ClusterRoleBindings;
 
 impl Kind for ClusterRoleBindings {

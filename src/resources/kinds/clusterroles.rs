@@ -5,7 +5,7 @@ use crate::resources::metadata::{Metadata, annotations, created, labels, one, re
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a ClusterRole.
+    /// The fields of a ClusterRole that metrics read.
     pub struct ClusterRole<'a> {
         metadata: Metadata<'a> = 1 "metadata",
     }
@@ -17,7 +17,7 @@ impl<'a> Object<'a> for ClusterRole<'a> {
     }
 }
 
-/// The kind.
+/// The ClusterRole kind.
 pub struct ClusterRoles;
 
 impl Kind for ClusterRoles {

@@ -1,18 +1,17 @@
-//! Conditions: what an object says of itself as `type`, `status` and reason.
+//! Status conditions: `type`, `status` and reason.
 
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a condition; all kinds have these two fields under the same tags.
+    /// The fields of a condition that metrics read; all kinds have them under the same tags.
     pub struct Condition<'a> {
         kind: Str<'a> = 1 "type",
         status: Str<'a> = 2 "status",
     }
 }
 
-/// Three series for each condition: `condition` is its type, `status` one of `true`, `false` and
-/// `unknown`.
+/// Writes three series for each condition: `condition` is its type, `status` one of `true`, `false` and `unknown`.
 pub fn all(conditions: &[Condition<'_>], series: &mut Series<'_>) {
     for condition in conditions {
         series.condition(&[("condition", &condition.kind)], "status", &condition.status);

@@ -5,7 +5,7 @@ use crate::resources::metadata::{Metadata, annotations, created, labels, one, re
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a ConfigMap.
+    /// The fields of a ConfigMap that metrics read.
     pub struct ConfigMap<'a> {
         metadata: Metadata<'a> = 1 "metadata",
     }
@@ -17,7 +17,7 @@ impl<'a> Object<'a> for ConfigMap<'a> {
     }
 }
 
-/// The kind.
+/// The ConfigMap kind.
 pub struct ConfigMaps;
 
 impl Kind for ConfigMaps {

@@ -8,7 +8,7 @@ use crate::resources::values::cron::{CronError, Schedule};
 use crate::wire::view::{Present, Str, view};
 
 view! {
-    /// What metrics read of a CronJob.
+    /// The fields of a CronJob that metrics read.
     pub struct CronJob<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: CronJobSpec<'a> = 2 "spec",
@@ -40,7 +40,7 @@ impl<'a> Object<'a> for CronJob<'a> {
     }
 }
 
-/// The kind.
+/// The CronJob kind.
 pub struct CronJobs;
 
 impl Kind for CronJobs {
@@ -185,7 +185,7 @@ fn next_schedule_time(cronjob: &CronJob<'_>, s: &mut Series<'_>) {
         && cronjob.spec.suspend != Some(true)
         && let Ok(schedule) = schedule(cronjob)
     {
-        // A schedule that never comes due has Go's zero time as its next.
+        // A schedule without a next run has Go's zero time as the next.
         let next = schedule.next(since.unix()).unwrap_or(Time::ZERO.unix());
         s.value(next as f64);
     }

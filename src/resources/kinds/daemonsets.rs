@@ -5,7 +5,7 @@ use crate::resources::metadata::{Metadata, annotations, created, deleted, genera
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a DaemonSet.
+    /// The fields of a DaemonSet that metrics read.
     pub struct DaemonSet<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         status: DaemonSetStatus<'a> = 3 "status",
@@ -30,7 +30,7 @@ impl<'a> Object<'a> for DaemonSet<'a> {
     }
 }
 
-/// The kind.
+/// The DaemonSet kind.
 pub struct DaemonSets;
 
 impl Kind for DaemonSets {

@@ -7,7 +7,7 @@ use crate::resources::series::{Series, bool_value};
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a Deployment.
+    /// The fields of a Deployment that metrics read.
     pub struct Deployment<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: DeploymentSpec<'a> = 2 "spec",
@@ -58,7 +58,7 @@ impl<'a> Object<'a> for Deployment<'a> {
     }
 }
 
-/// The kind.
+/// The Deployment kind.
 pub struct Deployments;
 
 impl Kind for Deployments {
@@ -202,7 +202,7 @@ impl Kind for Deployments {
     ];
 }
 
-/// As the shared owner family, without `owner_is_controller`.
+/// Writes the shared owner family, without `owner_is_controller`.
 fn owners(deployment: &Deployment<'_>, s: &mut Series<'_>) {
     let owners = &deployment.metadata.owner_references;
     if owners.is_empty() {
@@ -214,7 +214,7 @@ fn owners(deployment: &Deployment<'_>, s: &mut Series<'_>) {
 }
 
 fn conditions(deployment: &Deployment<'_>, s: &mut Series<'_>) {
-    // The reasons that the deployment controller gives; any other would be an unbounded label value.
+    // The reasons that the deployment controller sets; any other would be an unbounded label value.
     const KNOWN: [&str; 11] = [
         "",
         "ReplicaSetUpdated",
@@ -236,8 +236,7 @@ fn conditions(deployment: &Deployment<'_>, s: &mut Series<'_>) {
     }
 }
 
-/// A bound of a rolling update: a number, or a percentage of the desired replicas that `round` makes
-/// whole.
+/// Returns a bound of a rolling update: a number, or a percentage of the desired replicas, rounded by `round`.
 fn rolling_bound(
     deployment: &Deployment<'_>,
     bound: &Option<IntOrString<'_>>,

@@ -8,7 +8,7 @@ use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of an Endpoints object.
+    /// The fields of an Endpoints object that metrics read.
     pub struct Endpoints<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         subsets: Vec<Subset<'a>> = 2 "subsets",
@@ -40,7 +40,7 @@ impl<'a> Object<'a> for Endpoints<'a> {
     }
 }
 
-/// The kind.
+/// The Endpoints kind.
 pub struct EndpointsKind;
 
 impl Kind for EndpointsKind {

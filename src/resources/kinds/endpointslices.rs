@@ -6,7 +6,7 @@ use crate::resources::series::{Series, bool_text};
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of an EndpointSlice.
+    /// The fields of an EndpointSlice that metrics read.
     pub struct EndpointSlice<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         endpoints: Vec<Endpoint<'a>> = 2 "endpoints",
@@ -63,7 +63,7 @@ impl<'a> Object<'a> for EndpointSlice<'a> {
     }
 }
 
-/// The kind.
+/// The EndpointSlice kind.
 pub struct EndpointSlices;
 
 impl Kind for EndpointSlices {

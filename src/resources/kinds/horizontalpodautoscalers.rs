@@ -11,7 +11,7 @@ use crate::resources::values::quantity::Quantity;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a HorizontalPodAutoscaler.
+    /// The fields of a HorizontalPodAutoscaler that metrics read.
     pub struct Autoscaler<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: AutoscalerSpec<'a> = 2 "spec",
@@ -131,7 +131,7 @@ impl<'a> Object<'a> for Autoscaler<'a> {
     }
 }
 
-/// The kind.
+/// The HorizontalPodAutoscaler kind.
 pub struct HorizontalPodAutoscalers;
 
 impl Kind for HorizontalPodAutoscalers {
@@ -176,7 +176,7 @@ impl Kind for HorizontalPodAutoscalers {
             &[],
             "The fewest pods that the autoscaler may ask for.",
             |autoscaler, s| {
-                // What the API server fills in.
+                // The API server's default.
                 s.value(autoscaler.spec.min_replicas.unwrap_or(1).into());
             },
         ),
@@ -267,7 +267,7 @@ fn tolerance(rules: &ScalingRules<'_>, s: &mut Series<'_>) {
     }
 }
 
-/// One figure of a metric, whether steered for or seen.
+/// A target or current value of a metric.
 struct Figure<'v, 'a> {
     metric: &'v str,
     container: &'v str,

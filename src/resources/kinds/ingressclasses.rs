@@ -5,7 +5,7 @@ use crate::resources::metadata::{Metadata, annotations, created, labels};
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of an IngressClass.
+    /// The fields of an IngressClass that metrics read.
     pub struct IngressClass<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: IngressClassSpec<'a> = 2 "spec",
@@ -23,7 +23,7 @@ impl<'a> Object<'a> for IngressClass<'a> {
     }
 }
 
-/// The kind.
+/// The IngressClass kind.
 pub struct IngressClasses;
 
 impl Kind for IngressClasses {

@@ -8,7 +8,7 @@ use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of an Ingress.
+    /// The fields of an Ingress that metrics read.
     pub struct Ingress<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: IngressSpec<'a> = 2 "spec",
@@ -33,7 +33,7 @@ view! {
         host: Str<'a> = 1 "host",
     }
 
-    /// What a rule says of its host.
+    /// The protocol of a rule.
     pub struct RuleValue<'a> {
         http: HttpRule<'a> = 1 "http",
     }
@@ -81,7 +81,7 @@ impl<'a> Object<'a> for Ingress<'a> {
     }
 }
 
-/// The kind.
+/// The Ingress kind.
 pub struct Ingresses;
 
 impl Kind for Ingresses {
@@ -155,7 +155,7 @@ impl Kind for Ingresses {
 }
 
 fn info(ingress: &Ingress<'_>, s: &mut Series<'_>) {
-    // The annotation is how the class was named before the field; controllers still heed it first.
+    // The annotation predates the field; controllers still give it precedence.
     let annotation = ingress.metadata.annotations.get("kubernetes.io/ingress.class");
     let class = annotation.or(ingress.spec.ingress_class_name.as_ref());
     s.with(&[("ingressclass", class.map_or("_default", |class| class))], 1.0);

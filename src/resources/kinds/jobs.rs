@@ -9,7 +9,7 @@ use crate::resources::series::{Series, bool_value};
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a Job.
+    /// The fields of a Job that metrics read.
     pub struct Job<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: JobSpec<'a> = 2 "spec",
@@ -48,7 +48,7 @@ impl<'a> Object<'a> for Job<'a> {
     }
 }
 
-/// The kind.
+/// The Job kind.
 pub struct Jobs;
 
 impl Kind for Jobs {
@@ -199,7 +199,7 @@ fn failed(job: &Job<'_>, s: &mut Series<'_>) {
     }
     let mut known = false;
     for condition in of_kind(job, "Failed") {
-        s.one_of("reason", &KNOWN, &condition.reason);
+        s.state_set("reason", &KNOWN, &condition.reason);
         known |= KNOWN.contains(&&*condition.reason);
     }
     if !known {

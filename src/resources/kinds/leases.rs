@@ -7,7 +7,7 @@ use crate::resources::series::{Series, or_empty};
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a Lease.
+    /// The fields of a Lease that metrics read.
     pub struct Lease<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: LeaseSpec<'a> = 2 "spec",
@@ -26,7 +26,7 @@ impl<'a> Object<'a> for Lease<'a> {
     }
 }
 
-/// The kind.
+/// The Lease kind.
 pub struct Leases;
 
 impl Kind for Leases {
@@ -57,7 +57,7 @@ impl Kind for Leases {
     ];
 }
 
-/// Unlike other owner families, with the namespace and the holder, and without `owner_is_controller`.
+/// Writes the owner family; unlike others, it has the namespace and the holder, and no `owner_is_controller`.
 fn owners(lease: &Lease<'_>, s: &mut Series<'_>) {
     let mut series = |kind, name| {
         let labels = [

@@ -7,7 +7,7 @@ use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a LimitRange.
+    /// The fields of a LimitRange that metrics read.
     pub struct LimitRange<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: LimitRangeSpec<'a> = 2 "spec",
@@ -35,7 +35,7 @@ impl<'a> Object<'a> for LimitRange<'a> {
     }
 }
 
-/// The kind.
+/// The LimitRange kind.
 pub struct LimitRanges;
 
 impl Kind for LimitRanges {

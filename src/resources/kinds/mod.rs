@@ -1,6 +1,6 @@
-//! The kinds themselves: one file for each resource holds a lean [`view`](crate::wire::view) (the fields that are
-//! read) and a table of families in exposition order. What several kinds have in common (conditions, role references,
-//! resource lists) stands beside them.
+//! The supported kinds. Each resource has one file with a lean [`view`](crate::wire::view) (the fields that are read)
+//! and a table of families in exposition order. Types shared by several kinds (conditions, role references, resource
+//! lists) have their own files.
 
 pub(crate) mod admission;
 pub(crate) mod condition;
@@ -49,7 +49,7 @@ pub(crate) mod volumeattachments;
 
 use super::kind::{Handle, Resource};
 
-/// Every resource, in byte order of the names, which is also exposition order.
+/// All resources, sorted by name in byte order, which is also exposition order.
 static RESOURCES: &[&dyn Resource] = &[
     &Handle::<certificatesigningrequests::SigningRequests>::new(),
     &Handle::<clusterrolebindings::ClusterRoleBindings>::new(),
@@ -92,13 +92,13 @@ static RESOURCES: &[&dyn Resource] = &[
     &Handle::<volumeattachments::VolumeAttachments>::new(),
 ];
 
-/// Every resource, in byte order of the names.
+/// Returns all resources, sorted by name in byte order.
 #[must_use]
 pub fn registry() -> &'static [&'static dyn Resource] {
     RESOURCES
 }
 
-/// The resource of this plural name.
+/// Returns the resource with this plural name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static dyn Resource> {
     RESOURCES.iter().copied().find(|resource| resource.name() == name)

@@ -7,7 +7,7 @@ use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a MutatingAdmissionPolicy.
+    /// The fields of a MutatingAdmissionPolicy that metrics read.
     pub struct MutatingAdmissionPolicy<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: PolicySpec<'a> = 2 "spec",
@@ -27,7 +27,7 @@ impl<'a> Object<'a> for MutatingAdmissionPolicy<'a> {
     }
 }
 
-/// The kind.
+/// The MutatingAdmissionPolicy kind.
 pub struct MutatingAdmissionPolicies;
 
 impl Kind for MutatingAdmissionPolicies {

@@ -6,7 +6,7 @@ use crate::resources::metadata::{Metadata, created};
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a MutatingAdmissionPolicyBinding.
+    /// The fields of a MutatingAdmissionPolicyBinding that metrics read.
     pub struct MutatingAdmissionPolicyBinding<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: BindingSpec<'a> = 2 "spec",
@@ -26,7 +26,7 @@ impl<'a> Object<'a> for MutatingAdmissionPolicyBinding<'a> {
     }
 }
 
-/// The kind.
+/// The MutatingAdmissionPolicyBinding kind.
 pub struct MutatingAdmissionPolicyBindings;
 
 impl Kind for MutatingAdmissionPolicyBindings {

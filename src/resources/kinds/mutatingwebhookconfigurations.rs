@@ -6,7 +6,7 @@ use crate::resources::metadata::{Metadata, created, one, resource_version};
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a MutatingWebhookConfiguration.
+    /// The fields of a MutatingWebhookConfiguration that metrics read.
     pub struct MutatingWebhookConfiguration<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         webhooks: Vec<Webhook<'a>> = 2 "webhooks",
@@ -19,7 +19,7 @@ impl<'a> Object<'a> for MutatingWebhookConfiguration<'a> {
     }
 }
 
-/// The kind.
+/// The MutatingWebhookConfiguration kind.
 pub struct MutatingWebhookConfigurations;
 
 impl Kind for MutatingWebhookConfigurations {

@@ -6,7 +6,7 @@ use crate::resources::metadata::{Metadata, annotations, created, labels};
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a Namespace.
+    /// The fields of a Namespace that metrics read.
     pub struct Namespace<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         status: NamespaceStatus<'a> = 3 "status",
@@ -25,7 +25,7 @@ impl<'a> Object<'a> for Namespace<'a> {
     }
 }
 
-/// The kind.
+/// The Namespace kind.
 pub struct Namespaces;
 
 impl Kind for Namespaces {
@@ -65,7 +65,7 @@ impl Kind for Namespaces {
             &["phase"],
             "The phase of the namespace: one series for each, 1 for the present one.",
             |namespace, s| {
-                s.one_of("phase", &["Active", "Terminating"], &namespace.status.phase);
+                s.state_set("phase", &["Active", "Terminating"], &namespace.status.phase);
             },
         ),
         alpha(

@@ -5,7 +5,7 @@ use crate::resources::metadata::{Metadata, annotations, labels};
 use crate::wire::view::{Present, view};
 
 view! {
-    /// What metrics read of a NetworkPolicy.
+    /// The fields of a NetworkPolicy that metrics read.
     pub struct NetworkPolicy<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: NetworkPolicySpec<'a> = 2 "spec",
@@ -24,7 +24,7 @@ impl<'a> Object<'a> for NetworkPolicy<'a> {
     }
 }
 
-/// The kind.
+/// The NetworkPolicy kind.
 pub struct NetworkPolicies;
 
 impl Kind for NetworkPolicies {
@@ -48,7 +48,7 @@ impl Kind for NetworkPolicies {
             &[],
             "Unix time of the network policy's creation.",
             |policy, s| {
-                // Printed even where it is unset, unlike in all other kinds.
+                // Printed even if unset, unlike for all other kinds.
                 s.value(policy.metadata.creation_timestamp.seconds());
             },
         )),

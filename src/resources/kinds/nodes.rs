@@ -8,7 +8,7 @@ use crate::resources::series::{Series, bool_value};
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a Node.
+    /// The fields of a Node that metrics read.
     pub struct Node<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: NodeSpec<'a> = 2 "spec",
@@ -62,7 +62,7 @@ impl<'a> Object<'a> for Node<'a> {
     }
 }
 
-/// The kind.
+/// The Node kind.
 pub struct Nodes;
 
 impl Kind for Nodes {
@@ -159,13 +159,13 @@ impl Kind for Nodes {
             "kube_node_status_allocatable",
             &["resource", "unit"],
             "How much of a resource the node has for pods.",
-            |node, s| resource_list::of_node(&node.status.allocatable, s),
+            |node, s| resource_list::node_series(&node.status.allocatable, s),
         ),
         stable(
             "kube_node_status_capacity",
             &["resource", "unit"],
             "How much of a resource the node has in all.",
-            |node, s| resource_list::of_node(&node.status.capacity, s),
+            |node, s| resource_list::node_series(&node.status.capacity, s),
         ),
         stable(
             "kube_node_status_condition",
@@ -194,7 +194,7 @@ fn info(node: &Node<'_>, s: &mut Series<'_>) {
         ("os_image", &*info.os_image),
         ("container_runtime_version", &*info.container_runtime_version),
         ("kubelet_version", &*info.kubelet_version),
-        // Nodes no longer report it; the label stays for the queries that join on it.
+        // Nodes no longer report it; the label remains for queries that join on it.
         ("kubeproxy_version", "deprecated"),
         ("provider_id", &*node.spec.provider_id),
         ("pod_cidr", &*node.spec.pod_cidr),

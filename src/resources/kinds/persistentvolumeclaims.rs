@@ -9,7 +9,7 @@ use crate::resources::values::quantity::Quantity;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a PersistentVolumeClaim.
+    /// The fields of a PersistentVolumeClaim that metrics read.
     pub struct VolumeClaim<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: VolumeClaimSpec<'a> = 2 "spec",
@@ -43,7 +43,7 @@ impl<'a> Object<'a> for VolumeClaim<'a> {
     }
 }
 
-/// The kind.
+/// The PersistentVolumeClaim kind.
 pub struct PersistentVolumeClaims;
 
 impl Kind for PersistentVolumeClaims {
@@ -86,7 +86,7 @@ impl Kind for PersistentVolumeClaims {
             "The phase of the volume claim: one series for each, 1 for the present one.",
             |claim, s| {
                 if !claim.status.phase.is_empty() {
-                    s.one_of("phase", &["Lost", "Bound", "Pending"], &claim.status.phase);
+                    s.state_set("phase", &["Lost", "Bound", "Pending"], &claim.status.phase);
                 }
             },
         ),
@@ -134,7 +134,7 @@ impl Kind for PersistentVolumeClaims {
 }
 
 fn info(claim: &VolumeClaim<'_>, s: &mut Series<'_>) {
-    // The annotation is how the class was named before the field; the controller still heeds it first.
+    // The annotation predates the field; the controller still gives it precedence.
     let annotation = claim.metadata.annotations.get("volume.beta.kubernetes.io/storage-class");
     let class = annotation.or(claim.spec.storage_class_name.as_ref());
     let labels = [

@@ -10,7 +10,7 @@ use crate::resources::values::quantity::Quantity;
 use crate::wire::view::{Map, Str, view};
 
 view! {
-    /// What metrics read of a PersistentVolume.
+    /// The fields of a PersistentVolume that metrics read.
     pub struct PersistentVolume<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: VolumeSpec<'a> = 2 "spec",
@@ -34,7 +34,7 @@ view! {
         name: Str<'a> = 3 "name",
     }
 
-    /// Where the volume is stored.
+    /// The storage backend of a volume.
     pub struct VolumeSource<'a> {
         gce_persistent_disk: Option<GcePersistentDisk<'a>> = 1 "gcePersistentDisk",
         aws_elastic_block_store: Option<AwsElasticBlockStore<'a>> = 2 "awsElasticBlockStore",
@@ -114,7 +114,7 @@ impl<'a> Object<'a> for PersistentVolume<'a> {
     }
 }
 
-/// The kind.
+/// The PersistentVolume kind.
 pub struct PersistentVolumes;
 
 impl Kind for PersistentVolumes {
@@ -160,7 +160,7 @@ impl Kind for PersistentVolumes {
             |volume, s| {
                 if !volume.status.phase.is_empty() {
                     let all = ["Pending", "Available", "Bound", "Released", "Failed"];
-                    s.one_of("phase", &all, &volume.status.phase);
+                    s.state_set("phase", &all, &volume.status.phase);
                 }
             },
         ),
@@ -281,7 +281,7 @@ fn info(volume: &PersistentVolume<'_>, s: &mut Series<'_>) {
     let source = &volume.spec.source;
     let mut lun = itoa::Buffer::new();
     let (wwids, wwns);
-    // A volume has one source; should an object name several, the first of these counts.
+    // A volume has one source; if an object has several, the first of these counts.
     if let Some(gce) = &source.gce_persistent_disk {
         fill("gce_persistent_disk_name", &gce.name);
     } else if let Some(ebs) = &source.aws_elastic_block_store {
@@ -314,7 +314,7 @@ fn info(volume: &PersistentVolume<'_>, s: &mut Series<'_>) {
     s.with(&labels, 1.0);
 }
 
-/// The items with commas between them, leading empty ones left out.
+/// Joins the items with commas, without leading empty ones.
 fn joined(items: &[Str<'_>]) -> String {
     let mut out = String::new();
     for item in items {

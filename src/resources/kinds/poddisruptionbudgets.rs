@@ -5,7 +5,7 @@ use crate::resources::metadata::{Metadata, annotations, created, deleted, labels
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a PodDisruptionBudget.
+    /// The fields of a PodDisruptionBudget that metrics read.
     pub struct PodDisruptionBudget<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         status: BudgetStatus<'a> = 3 "status",
@@ -27,7 +27,7 @@ impl<'a> Object<'a> for PodDisruptionBudget<'a> {
     }
 }
 
-/// The kind.
+/// The PodDisruptionBudget kind.
 pub struct PodDisruptionBudgets;
 
 impl Kind for PodDisruptionBudgets {

@@ -12,7 +12,7 @@ use crate::resources::values::quantity::Quantity;
 use crate::wire::view::{Map, Present, Str, view};
 
 view! {
-    /// What metrics read of a Pod.
+    /// The fields of a Pod that metrics read.
     pub struct Pod<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: PodSpec<'a> = 2 "spec",
@@ -163,7 +163,7 @@ impl<'a> Object<'a> for Pod<'a> {
     }
 }
 
-/// The kind.
+/// The Pod kind.
 pub struct Pods;
 
 impl Kind for Pods {
@@ -468,7 +468,7 @@ impl Kind for Pods {
             |pod, s| {
                 if !pod.status.phase.is_empty() {
                     let all = ["Pending", "Succeeded", "Failed", "Unknown", "Running"];
-                    s.one_of("phase", &all, &pod.status.phase);
+                    s.state_set("phase", &all, &pod.status.phase);
                 }
             },
         ),
@@ -479,7 +479,7 @@ impl Kind for Pods {
             |pod, s| {
                 if !pod.status.qos_class.is_empty() {
                     let all = ["BestEffort", "Burstable", "Guaranteed"];
-                    s.one_of("qos_class", &all, &pod.status.qos_class);
+                    s.state_set("qos_class", &all, &pod.status.qos_class);
                 }
             },
         ),
@@ -626,7 +626,7 @@ fn resources<'v, 'a>(
 ) {
     for container in containers {
         let labels = [("container", &*container.name), ("node", &*pod.spec.node_name)];
-        resource_list::of_pod(list(container), labels, s);
+        resource_list::pod_series(list(container), labels, s);
     }
 }
 
@@ -840,7 +840,7 @@ fn disruption_reasons(pod: &Pod<'_>, s: &mut Series<'_>) {
 }
 
 fn tolerations(pod: &Pod<'_>, s: &mut Series<'_>) {
-    // A toleration that repeats gives the same labels.
+    // Duplicate tolerations have the same labels.
     s.distinct();
     for toleration in &pod.spec.tolerations {
         let mut digits = itoa::Buffer::new();

@@ -1,4 +1,4 @@
-//! What role bindings and cluster role bindings have in common.
+//! Types shared by role bindings and cluster role bindings.
 
 use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
@@ -12,7 +12,7 @@ view! {
 }
 
 impl RoleRef<'_> {
-    /// The series of a binding's `_info` family.
+    /// Writes the series of a binding's `_info` family.
     pub fn info(&self, series: &mut Series<'_>) {
         series.with(&[("roleref_kind", &self.kind), ("roleref_name", &self.name)], 1.0);
     }

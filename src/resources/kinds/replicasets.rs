@@ -5,7 +5,7 @@ use crate::resources::metadata::{Metadata, annotations, created, generation, lab
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a ReplicaSet.
+    /// The fields of a ReplicaSet that metrics read.
     pub struct ReplicaSet<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: ReplicaSetSpec<'a> = 2 "spec",
@@ -33,7 +33,7 @@ impl<'a> Object<'a> for ReplicaSet<'a> {
     }
 }
 
-/// The kind.
+/// The ReplicaSet kind.
 pub struct ReplicaSets;
 
 impl Kind for ReplicaSets {

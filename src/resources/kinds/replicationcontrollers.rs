@@ -5,7 +5,7 @@ use crate::resources::metadata::{Metadata, created, generation, owners};
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a ReplicationController.
+    /// The fields of a ReplicationController that metrics read.
     pub struct ReplicationController<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: ControllerSpec<'a> = 2 "spec",
@@ -33,7 +33,7 @@ impl<'a> Object<'a> for ReplicationController<'a> {
     }
 }
 
-/// The kind.
+/// The ReplicationController kind.
 pub struct ReplicationControllers;
 
 impl Kind for ReplicationControllers {

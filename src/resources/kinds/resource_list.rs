@@ -10,8 +10,8 @@ use crate::wire::view::Map;
 /// `v1.ResourceList`.
 pub type ResourceList<'a> = Map<'a, QuantityText<'a>>;
 
-/// The series of a container's limits or requests: `labels`, then `resource` and `unit`.
-pub fn of_pod(list: &ResourceList<'_>, labels: [Label<'_>; 2], series: &mut Series<'_>) {
+/// Writes the series of a container's limits or requests: `labels`, then `resource` and `unit`.
+pub fn pod_series(list: &ResourceList<'_>, labels: [Label<'_>; 2], series: &mut Series<'_>) {
     for (name, text) in list.entries().iter() {
         let Ok(quantity) = Quantity::parse(text.text()) else {
             continue;
@@ -29,8 +29,8 @@ pub fn of_pod(list: &ResourceList<'_>, labels: [Label<'_>; 2], series: &mut Seri
     }
 }
 
-/// The series of a node's capacity or allocatable amounts: `resource` and `unit`.
-pub fn of_node(list: &ResourceList<'_>, series: &mut Series<'_>) {
+/// Writes the series of a node's capacity or allocatable amounts: `resource` and `unit`.
+pub fn node_series(list: &ResourceList<'_>, series: &mut Series<'_>) {
     for (name, text) in list.entries().iter() {
         let Ok(quantity) = Quantity::parse(text.text()) else {
             continue;
@@ -42,7 +42,7 @@ pub fn of_node(list: &ResourceList<'_>, series: &mut Series<'_>) {
     }
 }
 
-/// Calls `write` with the name, as it stands, and the converted amount of each resource.
+/// Calls `write` with the unmodified name and the converted amount of each resource.
 pub fn verbatim(
     list: &ResourceList<'_>,
     series: &mut Series<'_>,

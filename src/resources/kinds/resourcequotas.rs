@@ -7,7 +7,7 @@ use crate::resources::series::Series;
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a ResourceQuota.
+    /// The fields of a ResourceQuota that metrics read.
     pub struct ResourceQuota<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         status: ResourceQuotaStatus<'a> = 3 "status",
@@ -26,7 +26,7 @@ impl<'a> Object<'a> for ResourceQuota<'a> {
     }
 }
 
-/// The kind.
+/// The ResourceQuota kind.
 pub struct ResourceQuotas;
 
 impl Kind for ResourceQuotas {

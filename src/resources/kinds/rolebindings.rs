@@ -6,7 +6,7 @@ use crate::resources::metadata::{Metadata, annotations, created, labels, resourc
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a RoleBinding.
+    /// The fields of a RoleBinding that metrics read.
     pub struct RoleBinding<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         role_ref: RoleRef<'a> = 3 "roleRef",
@@ -19,7 +19,7 @@ impl<'a> Object<'a> for RoleBinding<'a> {
     }
 }
 
-/// The kind.
+/// The RoleBinding kind.
 pub struct RoleBindings;
 
 impl Kind for RoleBindings {

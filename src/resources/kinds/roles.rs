@@ -5,7 +5,7 @@ use crate::resources::metadata::{Metadata, annotations, created, labels, one, re
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a Role.
+    /// The fields of a Role that metrics read.
     pub struct Role<'a> {
         metadata: Metadata<'a> = 1 "metadata",
     }
@@ -17,7 +17,7 @@ impl<'a> Object<'a> for Role<'a> {
     }
 }
 
-/// The kind.
+/// The Role kind.
 pub struct Roles;
 
 impl Kind for Roles {

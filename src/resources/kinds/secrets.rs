@@ -9,7 +9,7 @@ use crate::resources::metadata::{
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a Secret; its data is skipped unread.
+    /// The fields of a Secret that metrics read; its data is skipped.
     pub struct Secret<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         kind: Str<'a> = 3 "type",
@@ -22,7 +22,7 @@ impl<'a> Object<'a> for Secret<'a> {
     }
 }
 
-/// The kind.
+/// The Secret kind.
 pub struct Secrets;
 
 impl Kind for Secrets {

@@ -6,7 +6,7 @@ use crate::resources::series::bool_text;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a ServiceAccount.
+    /// The fields of a ServiceAccount that metrics read.
     pub struct ServiceAccount<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         secrets: Vec<SecretReference<'a>> = 2 "secrets",
@@ -31,7 +31,7 @@ impl<'a> Object<'a> for ServiceAccount<'a> {
     }
 }
 
-/// The kind.
+/// The ServiceAccount kind.
 pub struct ServiceAccounts;
 
 impl Kind for ServiceAccounts {

@@ -6,7 +6,7 @@ use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a Service.
+    /// The fields of a Service that metrics read.
     pub struct Service<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: ServiceSpec<'a> = 2 "spec",
@@ -46,7 +46,7 @@ impl<'a> Object<'a> for Service<'a> {
     }
 }
 
-/// The kind.
+/// The Service kind.
 pub struct Services;
 
 impl Kind for Services {

@@ -6,7 +6,7 @@ use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a StatefulSet.
+    /// The fields of a StatefulSet that metrics read.
     pub struct StatefulSet<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: StatefulSetSpec<'a> = 2 "spec",
@@ -50,7 +50,7 @@ impl<'a> Object<'a> for StatefulSet<'a> {
     }
 }
 
-/// The kind.
+/// The StatefulSet kind.
 pub struct StatefulSets;
 
 impl Kind for StatefulSets {

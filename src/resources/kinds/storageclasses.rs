@@ -6,7 +6,7 @@ use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a StorageClass.
+    /// The fields of a StorageClass that metrics read.
     pub struct StorageClass<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         provisioner: Str<'a> = 2 "provisioner",
@@ -21,7 +21,7 @@ impl<'a> Object<'a> for StorageClass<'a> {
     }
 }
 
-/// The kind.
+/// The StorageClass kind.
 pub struct StorageClasses;
 
 impl Kind for StorageClasses {
@@ -65,7 +65,7 @@ impl Kind for StorageClasses {
 }
 
 fn info(class: &StorageClass<'_>, s: &mut Series<'_>) {
-    // What the API server fills in when these are left out.
+    // The API server's defaults.
     let labels = [
         ("provisioner", &*class.provisioner),
         ("reclaim_policy", class.reclaim_policy.as_deref().unwrap_or("Delete")),

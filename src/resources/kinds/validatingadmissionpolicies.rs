@@ -7,7 +7,7 @@ use crate::resources::series::Series;
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a ValidatingAdmissionPolicy.
+    /// The fields of a ValidatingAdmissionPolicy that metrics read.
     pub struct ValidatingAdmissionPolicy<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: PolicySpec<'a> = 2 "spec",
@@ -27,7 +27,7 @@ impl<'a> Object<'a> for ValidatingAdmissionPolicy<'a> {
     }
 }
 
-/// The kind.
+/// The ValidatingAdmissionPolicy kind.
 pub struct ValidatingAdmissionPolicies;
 
 impl Kind for ValidatingAdmissionPolicies {

@@ -6,7 +6,7 @@ use crate::resources::metadata::{Metadata, created};
 use crate::wire::view::{Str, view};
 
 view! {
-    /// What metrics read of a ValidatingAdmissionPolicyBinding.
+    /// The fields of a ValidatingAdmissionPolicyBinding that metrics read.
     pub struct ValidatingAdmissionPolicyBinding<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: BindingSpec<'a> = 2 "spec",
@@ -26,7 +26,7 @@ impl<'a> Object<'a> for ValidatingAdmissionPolicyBinding<'a> {
     }
 }
 
-/// The kind.
+/// The ValidatingAdmissionPolicyBinding kind.
 pub struct ValidatingAdmissionPolicyBindings;
 
 impl Kind for ValidatingAdmissionPolicyBindings {

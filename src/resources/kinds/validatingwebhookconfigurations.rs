@@ -6,7 +6,7 @@ use crate::resources::metadata::{Metadata, created, one, resource_version};
 use crate::wire::view::view;
 
 view! {
-    /// What metrics read of a ValidatingWebhookConfiguration.
+    /// The fields of a ValidatingWebhookConfiguration that metrics read.
     pub struct ValidatingWebhookConfiguration<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         webhooks: Vec<Webhook<'a>> = 2 "webhooks",
@@ -19,7 +19,7 @@ impl<'a> Object<'a> for ValidatingWebhookConfiguration<'a> {
     }
 }
 
-/// The kind.
+/// The ValidatingWebhookConfiguration kind.
 pub struct ValidatingWebhookConfigurations;
 
 impl Kind for ValidatingWebhookConfigurations {

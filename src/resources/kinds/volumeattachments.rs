@@ -6,7 +6,7 @@ use crate::resources::series::{Series, bool_value};
 use crate::wire::view::{Map, Str, view};
 
 view! {
-    /// What metrics read of a VolumeAttachment.
+    /// The fields of a VolumeAttachment that metrics read.
     pub struct VolumeAttachment<'a> {
         metadata: Metadata<'a> = 1 "metadata",
         spec: AttachmentSpec<'a> = 2 "spec",
@@ -38,7 +38,7 @@ impl<'a> Object<'a> for VolumeAttachment<'a> {
     }
 }
 
-/// The kind.
+/// The VolumeAttachment kind.
 pub struct VolumeAttachments;
 
 impl Kind for VolumeAttachments {

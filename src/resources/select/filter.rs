@@ -1,11 +1,9 @@
-//! Which families there are: `--metric-allowlist`, `--metric-denylist` and `--metric-opt-in-list`.
+//! Family selection: `--metric-allowlist`, `--metric-denylist` and `--metric-opt-in-list`.
 //!
-//! In go the patterns of the three lists, out comes a yes or no for a family's name. Nothing here knows
-//! which families exist.
+//! The patterns of the three lists decide about each family by its name; the module does not know the families.
 //!
-//! Allow and deny patterns have the syntax of ECMAScript, look-around and back references included; opt-in
-//! patterns have RE2's. All are unanchored: `kube_pod_info` also matches
-//! `my_kube_pod_info_extra`.
+//! Allow and deny patterns have ECMAScript syntax, including look-around and back-references; opt-in patterns have RE2
+//! syntax. All are unanchored: `kube_pod_info` also matches `my_kube_pod_info_extra`.
 
 mod ecmascript;
 
@@ -13,17 +11,17 @@ use thiserror::Error;
 
 use crate::go;
 
-/// Why the lists cannot be used.
+/// An error in the lists.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FilterError {
-    /// A pattern is no regular expression.
+    /// A pattern is not a regular expression.
     #[error("{list}: pattern {pattern:?}: {reason}")]
     Pattern {
-        /// The list that holds it, named as its flag.
+        /// The flag of the list that contains the pattern.
         list: &'static str,
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The compiler's message.
         reason: String,
     },
     /// Both the allow list and the deny list have entries.
@@ -44,7 +42,7 @@ impl FamilyFilter {
     ///
     /// # Errors
     ///
-    /// A pattern is no regular expression, or neither `allow` nor `deny` is empty.
+    /// A pattern is not a regular expression, or neither `allow` nor `deny` is empty.
     pub fn new(allow: &[String], deny: &[String], opt_in: &[String]) -> Result<Self, FilterError> {
         if !allow.is_empty() && !deny.is_empty() {
             return Err(FilterError::Both);
@@ -56,10 +54,10 @@ impl FamilyFilter {
         })
     }
 
-    /// Whether the family `name` is exposed; `opt_in` tells that it is off unless asked for.
+    /// True if the family `name` is exposed. `opt_in` families are off unless the opt-in list names them.
     #[must_use]
     pub fn enabled(&self, name: &str, opt_in: bool) -> bool {
-        // A pattern that exceeds the engine's bound on backtracking matches nothing.
+        // A pattern that exceeds the engine's backtracking limit matches nothing.
         let any = |list: &[fancy_regex::Regex]| {
             list.iter().any(|pattern| pattern.is_match(name).unwrap_or(false))
         };
@@ -69,7 +67,7 @@ impl FamilyFilter {
     }
 }
 
-/// Limit of one compiled pattern in bytes. Go has no small one; this keeps a pattern from taking all memory.
+/// The size limit of one compiled pattern, in bytes. Go has no small one; this keeps a pattern from using all memory.
 const SIZE_LIMIT: usize = 64 << 20;
 
 fn ecmascript(pattern: &str) -> Result<fancy_regex::Regex, String> {

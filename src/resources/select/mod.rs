@@ -1,4 +1,4 @@
-//! What a user wants of the kinds: which families ([`filter`]), which labels and annotations ([`selection`]).
+//! The user's selection of families ([`filter`]) and of labels and annotations ([`selection`]).
 
 pub mod filter;
 pub mod selection;

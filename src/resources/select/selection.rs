@@ -1,10 +1,9 @@
-//! Which of an object's own labels and annotations become labels of its series:
-//! `--metric-labels-allowlist` and `--metric-annotations-allowlist`.
+//! Selection of the object labels and annotations that become labels of its series: `--metric-labels-allowlist` and
+//! `--metric-annotations-allowlist`.
 //!
-//! [`AllowLists`] is a flag's value, a list of keys for each resource; [`AllowLists::resolve`] checks it
-//! against the resources there are; [`Selection`] is what one resource's list comes to, and is asked for
-//! every key of every object. What the keys turn into is the business of
-//! [`label_name`](crate::resources::values::label_name).
+//! [`AllowLists`] is a flag's value, a list of keys for each resource. [`AllowLists::resolve`] checks it against the
+//! existing resources. [`Selection`] is the compiled list of one resource, and is evaluated for every key of every
+//! object. [`label_name`](crate::resources::values::label_name) turns keys into label names.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -19,16 +18,16 @@ pub struct Selection(Option<Arc<Keys>>);
 #[derive(Debug, PartialEq, Eq)]
 struct Keys {
     all: bool,
-    /// Sorted.
+    /// Keys without a wildcard, sorted.
     exact: Vec<String>,
-    /// What stands before and after the `*`.
+    /// The text before and after the `*`.
     patterns: Vec<(String, String)>,
 }
 
 impl Selection {
-    /// The selection that a list of keys makes. An entry is a key, or a pattern in which one `*` stands
-    /// for any text without a newline. A lone `*` as the first entry selects every key; elsewhere it is
-    /// without effect, as is an entry with several.
+    /// Compiles a list of keys. An entry is a key, or a pattern in which one `*` matches any text without a newline. A
+    /// lone `*` as the first entry selects every key; elsewhere it has no effect, and neither does an entry with
+    /// several.
     #[must_use]
     pub fn new(list: &[String]) -> Self {
         if list.is_empty() {
@@ -53,14 +52,14 @@ impl Selection {
         Self(Some(Arc::new(keys)))
     }
 
-    /// Whether the list was empty, so that the families have no series at all. A list that selects
-    /// nothing in particular still gives one series for each object.
+    /// True if the list was empty, so the families have no series at all. A non-empty list gives one series per object
+    /// even if no key matches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether `key` is selected.
+    /// True if `key` is selected.
     #[inline]
     #[must_use]
     pub fn matches(&self, key: &str) -> bool {
@@ -76,7 +75,7 @@ impl Selection {
     }
 }
 
-/// Why the text of an allow-list flag cannot be used.
+/// An error in the value of an allow-list flag.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AllowListError {
     /// The text does not follow the grammar.
@@ -84,7 +83,7 @@ pub enum AllowListError {
     Format {
         /// The text from the offending character on.
         at: String,
-        /// What is wrong there.
+        /// The syntax error.
         problem: &'static str,
     },
     /// A key has more than one `*`.
@@ -92,22 +91,22 @@ pub enum AllowListError {
     Wildcards(String),
 }
 
-/// A name in a list of resources, or in an allow list, that no resource has.
+/// The name of a resource that does not exist, in a list of resources or an allow list.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("resource {0} does not exist")]
 pub struct UnknownResource(pub String);
 
-/// The keys to expose, for each resource: the value of an allow-list flag or key of the options file.
+/// The keys to expose for each resource: the value of an allow-list flag or of a key of the options file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowLists(BTreeMap<String, Vec<String>>);
 
 impl AllowLists {
-    /// Reads the value of a flag such as `pods=[app,team],nodes=[*]`. An empty text is an empty map; a
-    /// resource given twice has the last list; blanks around names and keys do not count.
+    /// Parses the value of a flag such as `pods=[app,team],nodes=[*]`. An empty text is an empty map; the last list of
+    /// a resource wins; blanks around names and keys are ignored.
     ///
-    /// Sloppy text that kube-state-metrics takes is taken in the same way: a list without its closing
-    /// bracket loses its last key, words between two lists count to the first of them, and trailing text
-    /// without a bracket is without effect.
+    /// Sloppy text that kube-state-metrics accepts has the same effect here: a list without its closing bracket loses
+    /// its last key, words between two lists belong to the first of them, and trailing text without a bracket is
+    /// ignored.
     ///
     /// # Errors
     ///
@@ -162,24 +161,24 @@ impl AllowLists {
         }
     }
 
-    /// The keys of `resource`, if there is a list for it.
+    /// Returns the keys of `resource`, if it has a list.
     #[must_use]
     pub fn keys(&self, resource: &str) -> Option<&[String]> {
         self.0.get(resource).map(Vec::as_slice)
     }
 
-    /// Whether there is no list at all.
+    /// True if there are no lists.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The lists as they apply to the `enabled` resources. A list for `*` replaces all others and applies
-    /// to each of them; otherwise a list may be for a resource that exists and is not enabled.
+    /// Returns the lists that apply to the `enabled` resources. A list for `*` replaces all others and applies to each
+    /// of them; otherwise a list may be for a resource that exists and is not enabled.
     ///
     /// # Errors
     ///
-    /// A list, or an entry of `enabled`, is for a resource of which `exists` knows nothing.
+    /// A list or an entry of `enabled` names a resource for which `exists` is false.
     pub fn resolve<'r>(
         &self,
         enabled: impl IntoIterator<Item = &'r str>,
@@ -203,7 +202,7 @@ impl AllowLists {
         Ok(self.clone())
     }
 
-    /// What `resource` exposes; meant for [resolved](Self::resolve) lists.
+    /// Returns the selection of `resource`; call it on [resolved](Self::resolve) lists.
     #[must_use]
     pub fn selection(&self, resource: &str) -> Selection {
         Selection::new(self.keys(resource).unwrap_or_default())
@@ -224,8 +223,7 @@ impl FromIterator<(String, Vec<String>)> for AllowLists {
     }
 }
 
-/// The items of a comma list such as the value of `--resources`: without blanks around them, empty ones
-/// left out.
+/// Splits a comma-separated list such as the value of `--resources`; trims the items and omits empty ones.
 pub fn comma_list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty())
 }
@@ -252,7 +250,7 @@ mod tests {
         for case in cases("ksm/label_allowlist_flag.json") {
             let values = texts(&case["values"]);
             if !values.concat().is_ascii() {
-                // The original applies byte offsets to characters; see the next test for ours.
+                // The original applies byte offsets to characters; the next test covers our behaviour.
                 continue;
             }
             let parsed: Result<Vec<_>, _> =
@@ -283,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Text beyond the recorded cases, with what the original makes of it.
+    /// Text beyond the recorded cases, with the original's result.
     #[test]
     fn sloppy_flags() {
         let result = |text: &str| {

@@ -1,17 +1,15 @@
-//! The schedules of CronJobs: whether one is valid, and when it is due next.
+//! CronJob schedules: validation, and the next run.
 //!
-//! In go the text of a schedule, a time zone's name and a moment; out comes the next moment. Nothing here
-//! reads the clock or knows an object.
+//! A schedule's text, a time zone name and a time go in; the next run comes out. The module neither reads the clock nor
+//! knows objects.
 //!
-//! A schedule has five fields (minute, hour, day of month, month, day of week) or is a descriptor such as
-//! `@daily` or `@every 1h30m`, and may begin with `TZ=<zone> ` or `CRON_TZ=<zone> `. Unlike in classic
-//! cron, day of month and day of week must both match (`0 0 13 * 5` is Friday the 13th), and ranges wrap
-//! around (`22-2`).
+//! A schedule has five fields (minute, hour, day of month, month, day of week) or is a descriptor such as `@daily` or
+//! `@every 1h30m`, and may begin with `TZ=<zone> ` or `CRON_TZ=<zone> `. Unlike in classic cron, day of month and day
+//! of week must both match (`0 0 13 * 5` is Friday the 13th), and ranges wrap around (`22-2`).
 //!
-//! The search for the next moment walks the zone's local time as the library behind kube-state-metrics
-//! does, because around a change of the clock the result depends on the walk: a schedule inside a skipped
-//! hour is due in the hour after the gap at the same minute, but only where the gap is one hour and the
-//! search begins before it; in a repeated hour it is due twice.
+//! The search steps through the zone's local time like the library behind kube-state-metrics does, because the result
+//! near a change of the clock depends on the steps: a schedule inside a skipped hour runs in the hour after the gap at
+//! the same minute, but only if the gap is one hour and the search begins before it; in a repeated hour it runs twice.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -23,22 +21,22 @@ use thiserror::Error;
 
 use crate::go;
 
-/// Why a schedule is invalid.
+/// The reason why a schedule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CronError {
     /// Schedule and zone together are too long.
     #[error("a schedule has at most {MAX_LEN} bytes, this one has {0}")]
     Length(usize),
-    /// A zone that is not in the time zone database.
+    /// The zone is not in the time zone database.
     #[error("no such time zone: {0:?}")]
     Zone(String),
-    /// A descriptor that does not exist, or an `@every` without a duration of at least a second.
+    /// The descriptor does not exist, or is an `@every` without a duration of at least a second.
     #[error("no such descriptor: {0:?}")]
     Descriptor(String),
-    /// Not five fields.
+    /// The schedule does not have five fields.
     #[error("a schedule has five fields, this one has {0}")]
     Count(usize),
-    /// A field that cannot be read, or is out of its range.
+    /// A field cannot be parsed or is out of range.
     #[error("{field}: {text:?} is not a list of values, ranges and steps from {min} to {max}")]
     Field {
         /// The field's name.
@@ -54,7 +52,7 @@ pub enum CronError {
 
 const MAX_LEN: usize = 1024;
 
-/// How far ahead a match is looked for, in calendar years.
+/// The search limit, in calendar years.
 const YEARS_AHEAD: i16 = 5;
 
 /// A schedule in a time zone.
@@ -67,13 +65,13 @@ pub struct Schedule {
 #[derive(Debug, Clone)]
 enum Times {
     Fields(Fields),
-    /// Seconds between two runs.
+    /// The interval between two runs, in seconds.
     Every(i64),
-    /// Started by hand or by something else.
+    /// Never runs on its own.
     Never,
 }
 
-/// A bit for each value that matches.
+/// The fields of a schedule, with one bit for each value that matches.
 #[derive(Debug, Clone)]
 struct Fields {
     minutes: u64,
@@ -84,14 +82,14 @@ struct Fields {
 }
 
 impl Schedule {
-    /// Parses a schedule. `zone` is that of the CronJob; without one, a zone in the schedule counts, or else that of the
-    /// process.
+    /// Parses a schedule. `zone` is the CronJob's time zone; if absent, the zone in the schedule applies, or else that
+    /// of the process.
     ///
     /// # Errors
     ///
-    /// [`CronError`] when the schedule or the zone is invalid.
+    /// The schedule or the zone is invalid.
     pub fn parse(schedule: &str, zone: Option<&str>) -> Result<Self, CronError> {
-        // A zone of its own is put in front of the text, so a schedule that names one too is invalid.
+        // The CronJob's zone is prepended to the text, so a schedule that also names one is invalid.
         let text = match zone {
             Some(zone) => Cow::Owned(format!("CRON_TZ={zone} {schedule}")),
             None => Cow::Borrowed(schedule),
@@ -108,13 +106,12 @@ impl Schedule {
         Ok(Self { times, zone })
     }
 
-    /// The next moment after `base`, both in unix seconds; `None` when there is none within five calendar
-    /// years.
+    /// Returns the next run after `base`, both in unix seconds; `None` if there is none within five calendar years.
     #[must_use]
     pub fn next(&self, base: i64) -> Option<i64> {
         match &self.times {
             Times::Fields(fields) => {
-                let cycles = cycles_beyond(base);
+                let cycles = calendar_shift(base);
                 let mut search = Search { fields, zone: &self.zone, steps: 0 };
                 search.run(base - cycles)?.checked_add(cycles)
             }
@@ -124,19 +121,19 @@ impl Schedule {
     }
 }
 
-/// Seconds, in whole cycles of the Gregorian calendar, by which `base` has to be moved back so that the years
-/// ahead of it are within the calendar that the walk is done in. A cycle of 400 years is a whole number of
-/// weeks, and the rules of a zone for the far future are the same each year, so nothing else changes.
-fn cycles_beyond(base: i64) -> i64 {
+/// Returns the seconds, in whole cycles of the Gregorian calendar, by which to move `base` back so that the search
+/// limit is within the range of the calendar library. A cycle of 400 years is a whole number of weeks, and the rules of
+/// a zone for the far future are the same each year, so the result is unaffected.
+fn calendar_shift(base: i64) -> i64 {
     /// The first second of year 9900.
     const END: i64 = 250_246_627_200;
     const CYCLE: i64 = 146_097 * 86_400;
     if base < END { 0 } else { ((base - END) / CYCLE + 1) * CYCLE }
 }
 
-/// The zone of this name; quotes around it do not count.
+/// Finds a zone by name, ignoring quotes around it.
 fn find_zone(text: &str) -> Result<TimeZone, CronError> {
-    /// The database in the binary: the same on every host.
+    /// The bundled database, so that the result is the same on every host.
     static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
     let unknown = || CronError::Zone(text.to_owned());
     let quoted = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
@@ -150,7 +147,7 @@ fn find_zone(text: &str) -> Result<TimeZone, CronError> {
         "Local" => Ok(TimeZone::system()),
         _ => {
             let zone = ZONES.get(name).map_err(|_| unknown())?;
-            // The database takes names in any case, and has a name for "unknown"; Go does neither.
+            // The database ignores case and has a name for "unknown"; Go does neither.
             if zone.iana_name() == Some(name) && !zone.is_unknown() {
                 Ok(zone)
             } else {
@@ -197,14 +194,14 @@ fn fields(text: &str) -> Result<Times, CronError> {
     }))
 }
 
-/// The values that a field can have.
+/// The valid values of a field.
 struct Bounds {
     field: &'static str,
     min: u64,
     max: u64,
-    /// Names of the values from `min` on.
+    /// Names of the values, starting at `min`.
     names: &'static [&'static str],
-    /// Characters that no item may have.
+    /// Characters that no item may contain.
     extensions: &'static [char],
 }
 
@@ -233,14 +230,14 @@ const WEEKDAYS: Bounds = Bounds {
 };
 
 impl Bounds {
-    /// The values of a comma list of ranges, as bits. Empty items do not count.
+    /// Parses a comma-separated list of ranges into bits. Empty items are ignored.
     fn parse(&self, text: &str) -> Result<u64, CronError> {
         let items = text.split(',').filter(|item| !item.is_empty());
         items.map(|item| self.range(item)).try_fold(0, |bits, range| Ok(bits | range?))
     }
 
-    /// `*`, `a`, `a-b`, each with `/step` or without. A range whose start is above its end wraps around,
-    /// and its start may then be above the highest value too.
+    /// Parses `*`, `a` or `a-b`, each with an optional `/step`. A range whose start is above its end wraps around, and
+    /// its start may then also be above the highest value.
     fn range(&self, text: &str) -> Result<u64, CronError> {
         let fail = || CronError::Field {
             field: self.field,
@@ -248,7 +245,7 @@ impl Bounds {
             min: self.min,
             max: self.max,
         };
-        // Marks of extensions that are not supported, wherever they stand.
+        // Unsupported extension characters, at any position.
         if text.contains(self.extensions) {
             return Err(fail());
         }
@@ -258,7 +255,7 @@ impl Bounds {
         };
         let mut ends = range.split('-');
         let (start, end) = match (ends.next(), ends.next(), ends.next()) {
-            // Whatever a star is said to range to.
+            // A star ignores any end of its range.
             (Some("*" | "?"), _, _) => (self.min, self.max),
             (Some(start), end, None) => {
                 let start = self.value(start).ok_or_else(fail)?;
@@ -273,8 +270,8 @@ impl Bounds {
         };
         let values = self.max - self.min + 1;
         let wraps = start > end;
-        // A start far above the end leaves no values; the size then wraps around to a huge one, which
-        // admits every step.
+        // A start far above the end leaves no values; the size then wraps around to a huge one, which allows every
+        // step.
         let size = (if wraps { values } else { 0 }).wrapping_sub(start).wrapping_add(end + 1);
         let step = step.unwrap_or(1);
         if start < self.min || end > self.max || step == 0 || step > 1 && step >= size {
@@ -296,12 +293,12 @@ impl Bounds {
     }
 }
 
-/// A decimal number that fits 63 bits; a plus sign may stand before it.
+/// Parses a decimal number that fits 63 bits, with an optional plus sign.
 fn number(text: &str) -> Option<u64> {
     text.parse::<i64>().ok().and_then(|number| u64::try_from(number).ok())
 }
 
-/// The walk to the next match, coarse units first.
+/// The search for the next match, coarse units first.
 struct Search<'s> {
     fields: &'s Fields,
     zone: &'s TimeZone,
@@ -309,8 +306,8 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// More steps than any schedule and zone need: a zone that keeps setting the walk back must not keep
-    /// it going.
+    /// The maximum number of search steps, more than any schedule and zone need. It ends the search in a zone that
+    /// keeps moving it back.
     const MAX_STEPS: u32 = 20_000;
 
     fn run(&mut self, base: i64) -> Option<i64> {
@@ -320,7 +317,7 @@ impl Search<'_> {
         }
         let mut at = base.checked_add(1)?;
         let last_year = self.local(at)?.year().checked_add(YEARS_AHEAD)?;
-        // Once a unit did not match, all smaller ones begin at their least value.
+        // Once a unit did not match, all smaller ones start at their minimum.
         let mut aligned = false;
         'again: loop {
             let mut now = self.local(at)?;
@@ -332,7 +329,7 @@ impl Search<'_> {
                     aligned = true;
                     now = self.local(self.unix(now.date().first_of_month().at(0, 0, 0, 0))?)?;
                 }
-                at = self.unix(a_month_later(now)?)?;
+                at = self.unix(next_month(now)?)?;
                 now = self.local(at)?;
                 if now.month() == 1 {
                     continue 'again;
@@ -385,9 +382,9 @@ impl Search<'_> {
         }
     }
 
-    /// Midnight of the next day, or the hour after it where the zone has no midnight.
+    /// Returns midnight of the next day, or the hour after it if the zone has no midnight.
     fn next_day(&mut self, at: i64, now: DateTime) -> Option<(i64, DateTime)> {
-        // A zone can leave out a day; then the one after that is the next.
+        // A zone can skip a day.
         for days in 1..=2 {
             let mut later = self.unix(now.checked_add(days.days()).ok()?)?;
             let mut then = self.local(later)?;
@@ -403,7 +400,7 @@ impl Search<'_> {
         None
     }
 
-    /// The zone's local time.
+    /// Returns the zone's local time.
     fn local(&mut self, unix: i64) -> Option<DateTime> {
         self.steps += 1;
         if self.steps > Self::MAX_STEPS {
@@ -413,8 +410,8 @@ impl Search<'_> {
         Some(self.zone.to_offset(time).to_datetime(time))
     }
 
-    /// The moment at which the zone has this local time, chosen as Go's `time.Date` does where there are
-    /// two or none: by the offset that holds at the moment that a first guess leads to.
+    /// Returns the unix time of a local time. If there are two or none, it chooses like Go's `time.Date`: by the offset
+    /// in effect at the time of a first guess.
     fn unix(&self, local: DateTime) -> Option<i64> {
         let local = TimeZone::UTC.to_timestamp(local).ok()?.as_second();
         let offset = |unix| {
@@ -426,13 +423,13 @@ impl Search<'_> {
     }
 }
 
-/// Days from Sunday.
+/// Returns the number of days since Sunday.
 fn weekday(now: DateTime) -> i8 {
     now.weekday().to_sunday_zero_offset()
 }
 
-/// The same day and time of the next month; a day that it does not have runs over into the month after.
-fn a_month_later(now: DateTime) -> Option<DateTime> {
+/// Returns the same day and time of the next month; a day past its end carries over into the month after.
+fn next_month(now: DateTime) -> Option<DateTime> {
     let (year, month) = match now.month() {
         12 => (now.year().checked_add(1)?, 1),
         month => (now.year(), month + 1),
@@ -454,8 +451,8 @@ mod tests {
         text.parse::<Timestamp>().unwrap().as_second()
     }
 
-    /// The recorded schedules take the zone of the process to be UTC; here it is whatever the host says,
-    /// so schedules without a zone are given that one.
+    /// The recorded schedules assume that the process runs in UTC. The host's zone may differ, so schedules without a
+    /// zone get UTC.
     fn utc<'s>(schedule: &str, zone: Option<&'s str>) -> Option<&'s str> {
         let named = schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=");
         match zone {
@@ -591,8 +588,8 @@ mod tests {
             );
         }
         assert_eq!(next("0 0 30 2 *", Some("UTC"), 253_402_300_799), Ok(None));
-        assert_eq!(cycles_beyond(unix("9899-12-31T23:59:59Z")), 0);
-        assert_ne!(cycles_beyond(unix("9900-01-01T00:00:00Z")), 0);
+        assert_eq!(calendar_shift(unix("9899-12-31T23:59:59Z")), 0);
+        assert_ne!(calendar_shift(unix("9900-01-01T00:00:00Z")), 0);
     }
 
     #[test]

@@ -1,20 +1,18 @@
-//! The family of an IP address in text, by the rules of Go's `netip.ParseAddr`.
-//!
-//! A pure function; what a pod without a valid address gives is the pod families' business.
+//! The family of an IP address, by the rules of Go's `netip.ParseAddr`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// IPv4 or IPv6.
+/// An IP address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpFamily {
-    /// IPv4, also in an address mapped into IPv6.
+    /// IPv4; IPv4-mapped IPv6 addresses included.
     V4,
     /// IPv6.
     V6,
 }
 
 impl IpFamily {
-    /// The family as a label value: `4` or `6`.
+    /// Returns the family as a label value: `4` or `6`.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -24,8 +22,7 @@ impl IpFamily {
     }
 }
 
-/// The family of `address`, `None` if it is no address. An IPv6 address may have a zone
-/// (`fe80::1%eth0`).
+/// Returns the family of `address`, `None` if it is not an address. An IPv6 address may have a zone (`fe80::1%eth0`).
 #[must_use]
 pub fn family(address: &str) -> Option<IpFamily> {
     let (address, zone) = match address.split_once('%') {

@@ -1,13 +1,11 @@
-//! Label names made from the keys of an object's maps: labels, annotations, node selectors.
+//! Label names derived from the keys of an object's maps: labels, annotations, node selectors.
 //!
-//! In go pairs of key and value, sorted by key; out come the labels as they stand in a series, each with a
-//! comma in front. Which pairs are wanted is decided before ([`selection`](crate::resources::select::selection)),
-//! and which family they stand in is not known here.
+//! Pairs of key and value, sorted by key, go in; rendered labels, each with a leading comma, come out. The caller
+//! chooses the pairs ([`selection`](crate::resources::select::selection)) and the family.
 //!
-//! A key becomes a name in three steps: characters outside `[a-zA-Z0-9_]` become underscores, an
-//! underscore is put between a lower-case letter or digit and an upper-case letter after it, and all is
-//! lower-cased. Different keys can become the same name; such names are told apart by a suffix, see
-//! [`write_labels`].
+//! A key becomes a name in three steps: characters outside `[a-zA-Z0-9_]` become underscores, an underscore is inserted
+//! between a lower-case letter or digit and an upper-case letter after it, and everything is lower-cased. Different
+//! keys can become the same name; a suffix then distinguishes them, see [`write_labels`].
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -31,7 +29,7 @@ pub fn sanitise(out: &mut Vec<u8>, key: &str) {
                 }
                 out.push(byte.to_ascii_lowercase());
             }
-            // A character of several bytes becomes one underscore, for its first byte.
+            // A multi-byte character becomes one underscore, for its first byte.
             0x80..=0xbf => {}
             _ => out.push(b'_'),
         }
@@ -41,12 +39,12 @@ pub fn sanitise(out: &mut Vec<u8>, key: &str) {
 
 /// Appends `,<prefix>_<name>="<escaped value>"` for each pair. Keys must be distinct and sorted.
 ///
-/// Where keys become the same name, the first of them gets the suffix `_conflict1`, the others
-/// `_conflict2` and so on; a suffixed name that is already taken is passed over, and a later key that
-/// becomes a suffixed name is in conflict with it in turn.
+/// If several keys become the same name, the first of them gets the suffix `_conflict1`, the next `_conflict2` and so
+/// on. A suffixed name that is already taken is skipped, and a later key that becomes a suffixed name conflicts with it
+/// in turn.
 ///
-/// Without conflicts there is no allocation for up to 32 pairs, and none but one short list beyond; with
-/// conflicts the work is still proportional to the length of the keys.
+/// Without conflicts it does not allocate for up to 32 pairs, and allocates one short list beyond; with conflicts it is
+/// still linear in the length of the keys.
 #[inline]
 pub fn write_labels<'p>(
     out: &mut Vec<u8>,
@@ -81,8 +79,8 @@ fn write_value(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
 }
 
-/// The hashes of the names so far. Two equal hashes only lead to [`write_conflicting`], which is right for
-/// names without conflict too, so a hash that is cheap and not proof against malice will do.
+/// The hashes of the names so far. Equal hashes only lead to [`write_conflicting`], which is also correct for distinct
+/// names, so a cheap hash without collision resistance suffices.
 struct Names {
     count: usize,
     few: [u32; Self::FEW],
@@ -98,7 +96,7 @@ impl Default for Names {
 impl Names {
     const FEW: usize = 32;
 
-    /// Takes a name; tells whether it may be one of the first [`Self::FEW`].
+    /// Adds a name; returns true if it may equal one of the first [`Self::FEW`].
     fn may_have_seen(&mut self, name: &[u8]) -> bool {
         let hash = hash(name);
         let known = self.count.min(Self::FEW);
@@ -113,14 +111,14 @@ impl Names {
         false
     }
 
-    /// Whether two names beyond the first [`Self::FEW`] may be equal.
+    /// True if two names beyond the first [`Self::FEW`] may be equal.
     fn may_repeat(mut self) -> bool {
         self.many.sort_unstable();
         self.many.windows(2).any(|pair| pair[0] == pair[1])
     }
 }
 
-/// A multiplicative hash over words of eight bytes.
+/// Returns a multiplicative hash over words of eight bytes.
 fn hash(name: &[u8]) -> u32 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut state = name.len() as u64;
@@ -133,7 +131,7 @@ fn hash(name: &[u8]) -> u32 {
     ((state.rotate_left(5) ^ rest).wrapping_mul(ODD) >> 32) as u32
 }
 
-/// [`write_labels`] for pairs of which some may be in conflict.
+/// Implements [`write_labels`] for pairs with potential conflicts.
 #[cold]
 fn write_conflicting<'p>(
     out: &mut Vec<u8>,
@@ -181,13 +179,13 @@ fn write_conflicting<'p>(
 
 /// A name that a label has or had.
 struct Taken {
-    /// The place of the label that has it, if no suffix was given out.
+    /// The index of the label that has it, if no suffix was assigned.
     by: usize,
-    /// The highest suffix given out to labels of this name.
+    /// The highest suffix assigned to labels of this name.
     suffixes: usize,
 }
 
-/// Takes the next suffixed form of `name` for the label at `by`.
+/// Assigns the next free suffix of `name` to the label at `by`.
 fn next_free(
     taken: &mut HashMap<String, Taken>,
     name: &str,
@@ -270,7 +268,7 @@ mod tests {
 
     #[test]
     fn hostile_conflicts_take_linear_work() {
-        // Every key is in conflict with all others, and the first suffixes are taken.
+        // Every key conflicts with all others, and the first suffixes are taken.
         let mut keys: Vec<String> = (0..20_000).map(|n| format!("a_conflict{n}")).collect();
         keys.extend((0..20_000u32).map(|n| {
             let marks = (0..15).map(|bit| if n >> bit & 1 == 0 { '-' } else { '.' });

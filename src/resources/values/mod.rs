@@ -1,7 +1,7 @@
-//! The rules by which Kubernetes values become numbers and label text: one module for each kind of value.
+//! Conversion of Kubernetes values to numbers and label text, one module for each type of value.
 //!
-//! Everything here is a pure function of text and numbers. The modules know no object, no view and no
-//! metric; the resource kinds, the custom resource side and the command line call them.
+//! Everything here is a pure function of text and numbers, used by the resource kinds, the custom resource side and the
+//! command line.
 
 pub mod cron;
 pub mod ip;

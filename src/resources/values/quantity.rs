@@ -1,23 +1,23 @@
-//! Kubernetes resource quantities (`250m`, `1.5Gi`, `12e6`) and the three numbers metrics read from them.
+//! Kubernetes resource quantities (`250m`, `1.5Gi`, `12e6`) and the three numbers that metrics read from them.
 //!
-//! In goes the text of a quantity, out come an integer, a value in thousandths and a rough double; which
-//! one a family prints is the family's choice. Nothing here knows an object or a metric.
+//! The text of a quantity goes in; an integer, a value in thousandths and an approximate double come out. Each family
+//! chooses one of them.
 //!
-//! A quantity of up to 18 digits, which is nearly every quantity that a person or a component writes, is an
-//! integer and a power of ten. Longer ones, and fractions with a binary suffix, are what the API machinery
-//! keeps as a decimal rounded up to nano-units. Its arithmetic is followed to the letter, also where it
-//! leaves the range of an `i64`: decimal quantities wrap around, binary ones are capped, and so a
-//! nonsensical quantity reads the same here as there. Up to 128 bits there is no allocation.
+//! A quantity of up to 18 digits, which includes nearly every real one, is an integer and a power
+//! of ten. Longer ones, and fractions with a binary suffix, are what the API machinery keeps as a decimal rounded up to
+//! nano-units. Its arithmetic is reproduced exactly, even outside the range of an `i64`: decimal quantities wrap around
+//! and binary ones are capped, so a nonsensical quantity has the same value here as there. Up to 128 bits there is no
+//! allocation.
 
 use thiserror::Error;
 
-/// Why a text is not a quantity.
+/// The reason why a text is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum QuantityError {
-    /// There is no number, or something that belongs to neither number nor suffix.
+    /// The number is missing, or the text has characters of neither number nor suffix.
     #[error("a quantity is an optional sign, digits with an optional point, and a suffix")]
     Number,
-    /// The number is followed by something that is no suffix.
+    /// The suffix is unknown.
     #[error(
         "the suffix of a quantity is one of n u m k M G T P E Ki Mi Gi Ti Pi Ei, or e and an exponent"
     )]
@@ -32,15 +32,15 @@ pub struct Quantity(Form);
 enum Form {
     /// `mantissa * 10^scale`, with `scale >= -NANO_PLACES`.
     Short { mantissa: i64, scale: i64 },
-    /// Too many digits, or a binary fraction; the three readings, worked out while the digits were at hand.
+    /// Too many digits, or a binary fraction: the three numbers, computed during parsing.
     Long { integer: i64, milli: i64, approximate: f64 },
 }
 
-/// Digits that always fit an `i64` after the point is taken out.
+/// The number of digits that always fits an `i64` without the point.
 const SHORT_DIGITS: usize = 18;
-/// Quantities have no finer unit than 1n.
+/// The finest unit of a quantity is 1n.
 const NANO_PLACES: i64 = 9;
-/// An integer reading above this has no thousandths in an `i64`.
+/// The largest integer whose thousandths fit an `i64`.
 const MAX_CONVERTIBLE: i64 = i64::MAX / 1000;
 
 const POW10: [i64; 19] = {
@@ -53,7 +53,7 @@ const POW10: [i64; 19] = {
     powers
 };
 
-/// What a suffix multiplies by.
+/// The multiplier of a suffix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Suffix {
     /// `10^n`
@@ -63,13 +63,12 @@ enum Suffix {
 }
 
 impl Quantity {
-    /// Parses the text form of a quantity. Digits may be missing (`.`, `-`, `Ki` are zero, `Pi` is an
-    /// error), as in the API machinery.
+    /// Parses the text form of a quantity. Digits may be missing (`.`, `-`, `Ki` are zero, `Pi` is an error), as in the
+    /// API machinery.
     ///
     /// # Errors
     ///
-    /// [`QuantityError`] when the text is empty, holds anything but one number and one suffix, or has an
-    /// exponent beyond an `i64`.
+    /// The text is empty, is not one number with an optional suffix, or has an exponent that does not fit an `i64`.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Number);
@@ -98,7 +97,7 @@ impl Quantity {
         Ok(Self(long(negative, whole, fraction, suffix)))
     }
 
-    /// The value rounded away from zero to an integer.
+    /// Returns the value rounded away from zero to an integer.
     pub fn integer(&self) -> i64 {
         match self.0 {
             Form::Short { mantissa, scale } => rescale(mantissa, scale),
@@ -106,7 +105,7 @@ impl Quantity {
         }
     }
 
-    /// The value rounded away from zero to thousandths, as a double. Integers above 2^63/1000, whose
+    /// Returns the value rounded away from zero to thousandths, as a double. Integers above 2^63/1000, whose
     /// thousandths do not fit an `i64`, are rounded to whole units instead.
     pub fn converted(&self) -> f64 {
         let integer = self.integer();
@@ -120,7 +119,7 @@ impl Quantity {
         milli as f64 / 1000.0
     }
 
-    /// The digits as a double, times a power of ten as a double: two roundings, so not always the double
+    /// Returns the digits as a double, times a power of ten as a double: two roundings, so not always the double
     /// nearest to the text (`0.3Gi` is 322122547.20000005).
     pub fn approximate(&self) -> f64 {
         match self.0 {
@@ -165,7 +164,7 @@ fn parse_suffix(text: &[u8]) -> Result<Suffix, QuantityError> {
     })
 }
 
-/// Tells a wrong suffix from text that could not be one.
+/// Distinguishes an unknown suffix from text that cannot be one.
 fn suffix_error(text: &[u8]) -> QuantityError {
     let letters = text.iter().take_while(|byte| b"eEinumkKMGTP".contains(byte)).count();
     let rest = match &text[letters..] {
@@ -175,18 +174,18 @@ fn suffix_error(text: &[u8]) -> QuantityError {
     if rest.iter().all(u8::is_ascii_digit) { QuantityError::Suffix } else { QuantityError::Number }
 }
 
-/// The form of a quantity with few digits; `None` when it has too many, or finer ones than nano-units.
-/// `whole` has no leading zeros.
+/// Returns the form of a quantity with few digits; `None` if it has too many, or is finer than nano-units. `whole` has
+/// no leading zeros.
 fn short(negative: bool, whole: &[u8], fraction: &[u8], suffix: Suffix) -> Option<Form> {
     let room = match suffix {
         Suffix::Decimal(_) => SHORT_DIGITS,
-        // Three digits for each factor of 1024, and some to spare.
+        // Three digits for each factor of 1024, with a margin.
         Suffix::Binary(bits) if fraction.is_empty() => {
             14usize.checked_sub(bits as usize / 10 * 3)?
         }
         Suffix::Binary(_) => return None,
     };
-    // A zero counts before the point.
+    // A zero before the point counts as a digit.
     if whole.len().max(1) + fraction.len() > room {
         return None;
     }
@@ -206,8 +205,8 @@ fn short(negative: bool, whole: &[u8], fraction: &[u8], suffix: Suffix) -> Optio
     Some(Form::Short { mantissa: if negative { -mantissa } else { mantissa }, scale })
 }
 
-/// `mantissa * 10^scale`, rounded away from zero. Where the product leaves the range of an `i64` it wraps
-/// around for the scales that the API machinery multiplies by in one step, and is 0 for all others.
+/// Returns `mantissa * 10^scale`, rounded away from zero. If the product exceeds an `i64`, it wraps around for the
+/// scales that the API machinery multiplies by in one step, and is 0 for all others.
 fn rescale(mantissa: i64, scale: i64) -> i64 {
     let power =
         usize::try_from(scale.unsigned_abs()).ok().and_then(|places| POW10.get(places)).copied();
@@ -222,7 +221,7 @@ fn rescale(mantissa: i64, scale: i64) -> i64 {
     }
 }
 
-/// A power of ten as the API machinery has it: exact up to 10^22, beyond that a product of two rounded ones.
+/// Returns a power of ten like the API machinery: exact up to 10^22, beyond that a product of two rounded ones.
 fn pow10(exponent: i64) -> f64 {
     const BY_ONE: [f64; 32] = [
         1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
@@ -239,8 +238,8 @@ fn pow10(exponent: i64) -> f64 {
     }
 }
 
-/// The readings of a quantity that is kept as a count of nano-units. Work and memory are proportional to
-/// the length of the text, whatever the exponent.
+/// Computes the numbers of a quantity that is kept as a count of nano-units. Linear in the length of the text,
+/// independent of the exponent.
 fn long(negative: bool, whole: &[u8], fraction: &[u8], suffix: Suffix) -> Form {
     const CAP: u128 = i64::MAX as u128 * 1_000_000_000;
     match (nano_units(whole, fraction, suffix), suffix) {
@@ -260,7 +259,7 @@ fn long(negative: bool, whole: &[u8], fraction: &[u8], suffix: Suffix) -> Form {
     }
 }
 
-/// The count of nano-units, rounded up, where that and the way to it fit 128 bits.
+/// Returns the count of nano-units, rounded up; `None` if it or an intermediate result exceeds 128 bits.
 fn nano_units(whole: &[u8], fraction: &[u8], suffix: Suffix) -> Option<u128> {
     let mut count = 0u128;
     for digit in whole.iter().chain(fraction) {
@@ -278,38 +277,38 @@ fn nano_units(whole: &[u8], fraction: &[u8], suffix: Suffix) -> Option<u128> {
     if shift >= 0 { count.checked_mul(power) } else { Some(count.div_ceil(power)) }
 }
 
-/// The form of a quantity without a sign, from the low 64 bits of its count of nano-units and of its
-/// integer and milli readings, and the count as a double.
+/// Returns the form of a quantity without a sign, from the low 64 bits of its count of nano-units and of its integer
+/// and milli values, and the count as a double.
 fn readings(negative: bool, units: u64, integer: u64, milli: u64, magnitude: f64) -> Form {
     if !negative {
         let approximate = magnitude * 1e-9;
         return Form::Long { integer: integer as i64, milli: milli as i64, approximate };
     }
-    // Any negative count passes for one that fits 64 bits, and is rounded up, not away from zero.
+    // Any negative count is treated as fitting 64 bits, and is rounded up instead of away from zero.
     let units = (units as i64).wrapping_neg();
     let scaled = |power: i64| units / power + i64::from(units % power != 0);
     let approximate = -magnitude * 1e-9;
     Form::Long { integer: scaled(1_000_000_000), milli: scaled(1_000_000), approximate }
 }
 
-/// The readings of a binary quantity that is too large.
+/// Returns the form of a binary quantity that is too large.
 fn capped(negative: bool) -> Form {
     let integer = if negative { -i64::MAX } else { i64::MAX };
     Form::Long { integer, milli: integer.wrapping_mul(1000), approximate: integer as f64 }
 }
 
-/// `digits * 10^exponent`, a number without a sign, for counts that do not fit 128 bits.
+/// `digits * 10^exponent`, an unsigned number, for counts that do not fit 128 bits.
 struct Decimal {
     digits: Vec<u8>,
     exponent: i64,
 }
 
 impl Decimal {
-    /// Digits after the point that decide a product with 2^60 in nano-units: the least number that rounds
-    /// differently has at most 60 + 9 of them, so further ones only matter by not being zero.
+    /// The number of decimal places that decide a product with 2^60 in nano-units: the smallest number that rounds
+    /// differently has at most 60 + 9 of them, so further ones only matter if they are not zero.
     const FRACTION_DIGITS: usize = 72;
 
-    /// `whole.fraction * 2^bits`; `None` when that is above the cap of an `i64`.
+    /// Returns `whole.fraction * 2^bits`; `None` if it exceeds the cap of an `i64`.
     fn times_power_of_two(whole: &[u8], fraction: &[u8], bits: u32) -> Option<Self> {
         if whole.len() > 19 {
             return None;
@@ -341,8 +340,7 @@ impl Decimal {
         (value < cap || value == cap && exact).then_some(Self { digits, exponent })
     }
 
-    /// The same number rounded up to nano-units: `digits * 10^exponent` is the count of nano-units, and
-    /// `exponent` is not negative.
+    /// Rounds up to nano-units: `digits * 10^exponent` is the count of nano-units, and `exponent` is not negative.
     fn nano_units(&self) -> Self {
         let exponent = self.exponent + NANO_PLACES;
         if exponent >= 0 {
@@ -352,7 +350,7 @@ impl Decimal {
         let (kept, dropped) = self.digits.split_at(self.digits.len() - dropped);
         let mut digits = kept.to_vec();
         if dropped.iter().any(|&digit| digit != 0) {
-            // Nines at the end turn into zeros, the digit before them takes the one.
+            // Trailing nines turn into zeros, with a carry into the digit before them.
             let nines = digits.iter().rev().take_while(|&&digit| digit == 9).count();
             let (head, tail) = digits.split_at_mut(kept.len() - nines);
             tail.fill(0);
@@ -364,7 +362,7 @@ impl Decimal {
         Self { digits, exponent: 0 }
     }
 
-    /// The low 64 bits of `self * 10^places`, rounded up to an integer.
+    /// Returns the low 64 bits of `self * 10^places`, rounded up to an integer.
     fn low_bits(&self, places: i64) -> u64 {
         let exponent = self.exponent + places;
         let dropped = usize::try_from(-exponent).unwrap_or(0).min(self.digits.len());
@@ -380,7 +378,7 @@ impl Decimal {
         kept.wrapping_mul(10u64.wrapping_pow(power))
     }
 
-    /// The three readings, from the count of nano-units.
+    /// Computes the three numbers from the count of nano-units.
     fn readings(&self, negative: bool) -> Form {
         let units = self.nano_units();
         let text: String = units.digits.iter().map(|digit| char::from(b'0' + digit)).collect();
@@ -423,9 +421,9 @@ mod tests {
         }
     }
 
-    /// Quantities that nobody writes, with what the API machinery reads.
+    /// Unusual quantities, with the values that the API machinery reads.
     #[test]
-    fn beyond_the_usual() {
+    fn unusual_quantities() {
         for (input, integer, milli, approximate) in [
             ("123456789012345678e2", -6_101_065_172_474_983_816, 0i64, "1.2345678901234567e+19"),
             ("99999999999e8", 0, 0, "9.9999999999e+18"),

@@ -1,11 +1,11 @@
-//! Names of compute resources (`cpu`, `hugepages-2Mi`, `nvidia.com/gpu`) as the pod and node families read
-//! them: which names are metrics at all, in what unit, and how the name looks in a label.
+//! Names of compute resources (`cpu`, `hugepages-2Mi`, `nvidia.com/gpu`) as the pod and node families read them: which
+//! names become metrics, their unit, and their form as a label.
 //!
-//! A pure function of the name; the amounts belong to [`quantity`](super::quantity).
+//! Amounts belong to [`quantity`](super::quantity).
 
 use std::borrow::Cow;
 
-/// `name` with every character outside `[a-zA-Z0-9_]` replaced by an underscore.
+/// Returns `name` with every character outside `[a-zA-Z0-9_]` replaced by an underscore.
 #[must_use]
 pub fn sanitise(name: &str) -> Cow<'_, str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -15,7 +15,7 @@ pub fn sanitise(name: &str) -> Cow<'_, str> {
     Cow::Owned(name.chars().map(|c| if allowed(c) { c } else { '_' }).collect())
 }
 
-/// Which number of a quantity a family prints.
+/// The number that a family reads from a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// [`Quantity::converted`](super::quantity::Quantity::converted).
@@ -24,17 +24,17 @@ pub enum Reading {
     Integer,
 }
 
-/// A way in which a resource name gives rise to a series.
+/// A class of resource names with separate series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
     /// The `unit` label.
     pub unit: &'static str,
-    /// What the pod families print, if they print it. The node families print
-    /// [`Reading::Converted`] for every class.
+    /// The number that the pod families print, if they print it. The node families print [`Reading::Converted`] for
+    /// every class.
     pub in_pods: Option<Reading>,
 }
 
-/// The classes of `name`, in the order of their series. Most names have one or none; a name such as
+/// Returns the classes of `name`, in the order of their series. Most names have one or none; a name such as
 /// `hugepages-a/b` is both a page size and an extended resource, and has two.
 pub fn classes(name: &str) -> impl Iterator<Item = Class> {
     let class = |unit, in_pods| Some(Class { unit, in_pods });
@@ -58,20 +58,20 @@ pub fn classes(name: &str) -> impl Iterator<Item = Class> {
     classes.into_iter().flatten()
 }
 
-/// Whether `name` is a page size, such as `hugepages-2Mi`.
+/// True for a page size, such as `hugepages-2Mi`.
 #[must_use]
 pub fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Whether `name` counts volumes of a driver, such as `attachable-volumes-aws-ebs`.
+/// True for the volume count of a driver, such as `attachable-volumes-aws-ebs`.
 #[must_use]
 pub fn is_attachable_volume(name: &str) -> bool {
     name.starts_with("attachable-volumes-")
 }
 
-/// Whether `name` is an extended resource, such as `nvidia.com/gpu`: one of a vendor, not of Kubernetes,
-/// that can stand in a quota.
+/// True for an extended resource, such as `nvidia.com/gpu`: one that a vendor defines, outside the Kubernetes domains,
+/// and that a quota can limit.
 #[must_use]
 pub fn is_extended(name: &str) -> bool {
     if name.contains("kubernetes.io/") || name.starts_with("requests.") {
@@ -80,23 +80,23 @@ pub fn is_extended(name: &str) -> bool {
     let Some((prefix, name)) = name.split_once('/') else {
         return false;
     };
-    // In a quota the resource is called `requests.<name>`, and that has to be a qualified name.
+    // A quota names the resource `requests.<name>`, which must be a qualified name.
     is_subdomain(prefix, 253 - "requests.".len()) && is_name_part(name)
 }
 
-/// A lower-case DNS subdomain (RFC 1123) of at most `longest` bytes.
+/// True for a lower-case DNS subdomain (RFC 1123) of at most `longest` bytes.
 fn is_subdomain(text: &str, longest: usize) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     text.len() <= longest && text.split('.').all(|part| framed(part, inner, |byte| byte == b'-'))
 }
 
-/// What follows the slash of a qualified name: 1 to 63 of `[A-Za-z0-9_.-]`, alphanumeric at both ends.
+/// True for the name part of a qualified name: 1 to 63 of `[A-Za-z0-9_.-]`, alphanumeric at both ends.
 fn is_name_part(text: &str) -> bool {
     let between = |byte| matches!(byte, b'-' | b'_' | b'.');
     text.len() <= 63 && framed(text, |byte| byte.is_ascii_alphanumeric(), between)
 }
 
-/// Whether `text` begins and ends with `outer` bytes and has only these and `between` bytes inside.
+/// True if `text` begins and ends with `outer` bytes and has only these and `between` bytes inside.
 fn framed(text: &str, outer: impl Fn(u8) -> bool, between: impl Fn(u8) -> bool) -> bool {
     let (Some(&first), Some(&last)) = (text.as_bytes().first(), text.as_bytes().last()) else {
         return false;

@@ -1,13 +1,13 @@
 //! Times as the API writes them in JSON.
 //!
-//! In goes a text, out come unix seconds and nanoseconds. The readings are those of Go's `time.Parse` for the
-//! two layouts that the API has, because what it takes beyond RFC 3339 (an hour of one digit, a comma before
-//! the fraction, offsets up to 24:60) can stand in objects, and what it refuses cannot. The calendar is worked
-//! out here: the whole range from year 0 to year 9999, offsets included, has to be readable.
+//! A text goes in; unix seconds and nanoseconds come out. Parsing follows Go's `time.Parse` for the API's two layouts,
+//! because objects can contain what it accepts beyond RFC 3339 (an hour of one digit, a comma before the fraction,
+//! offsets up to 24:60), and cannot contain what it rejects. The calendar is implemented here because the whole range
+//! from year 0 to year 9999, offsets included, must be readable.
 
 use thiserror::Error;
 
-/// A text that is no time.
+/// A text that is not a time.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{text:?} is not a time like {layout}")]
 pub struct TimeError {
@@ -15,7 +15,7 @@ pub struct TimeError {
     layout: &'static str,
 }
 
-/// A moment: unix seconds, rounded down, and nanoseconds from there.
+/// A point in time: unix seconds, rounded down, and nanoseconds from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// Unix seconds.
@@ -24,21 +24,21 @@ pub struct Moment {
     pub nanoseconds: u32,
 }
 
-/// Reads a `metav1.Time`: `2006-01-02T15:04:05Z`, with a fraction of any length or none, and `Z` or an offset.
+/// Parses a `metav1.Time`: `2006-01-02T15:04:05Z`, with an optional fraction of any length, and `Z` or an offset.
 ///
 /// # Errors
 ///
-/// [`TimeError`] when the text is anything else.
+/// The text has another form.
 pub fn parse(text: &str) -> Result<Moment, TimeError> {
     let layout = "2006-01-02T15:04:05Z";
     read(text, Fraction::Any).ok_or_else(|| TimeError { text: text.to_owned(), layout })
 }
 
-/// Reads a `metav1.MicroTime`, whose fraction always has six digits.
+/// Parses a `metav1.MicroTime`, whose fraction always has six digits.
 ///
 /// # Errors
 ///
-/// [`TimeError`] when the text is anything else.
+/// The text has another form.
 pub fn parse_micro(text: &str) -> Result<Moment, TimeError> {
     let layout = "2006-01-02T15:04:05.000000Z";
     read(text, Fraction::Micro).ok_or_else(|| TimeError { text: text.to_owned(), layout })
@@ -72,11 +72,11 @@ fn read(text: &str, fraction: Fraction) -> Option<Moment> {
     Some(Moment { seconds, nanoseconds })
 }
 
-/// What has not been read yet. Methods that return `None` took nothing.
+/// The unparsed rest of a text. Methods that return `None` consume nothing.
 struct Rest<'t>(&'t [u8]);
 
 impl Rest<'_> {
-    /// A number of exactly `count` digits.
+    /// Parses a number of exactly `count` digits.
     fn digits(&mut self, count: usize) -> Option<i64> {
         let (digits, rest) = self.0.split_at_checked(count)?;
         let number = digits.iter().try_fold(0, |number, digit| {
@@ -91,7 +91,7 @@ impl Rest<'_> {
         Some(())
     }
 
-    /// Nanoseconds; digits beyond the ninth do not count.
+    /// Parses a fraction into nanoseconds; digits beyond the ninth are ignored.
     fn fraction(&mut self, form: Fraction) -> Option<u32> {
         let length = match self.0 {
             [b'.' | b',', digits @ ..] => digits.iter().take_while(|b| b.is_ascii_digit()).count(),
@@ -108,7 +108,7 @@ impl Rest<'_> {
         Some(padded.fold(0, |nanos, digit| nanos * 10 + u32::from(digit - b'0')))
     }
 
-    /// Seconds east of Greenwich.
+    /// Parses an offset into seconds east of UTC.
     fn offset(&mut self) -> Option<i64> {
         if self.byte(b'Z').is_some() {
             return Some(0);
@@ -137,11 +137,10 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days since 1970 of a day in the Gregorian calendar, carried on before its introduction.
+/// Returns the days since 1970 of a day in the proleptic Gregorian calendar.
 ///
-/// Years are taken to begin in March, so that the leap day is the last one; the lengths of the months before
-/// it then follow 153 days for each five months (Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms").
+/// Years begin in March, so that the leap day is the last one; the months before it then follow a pattern of 153 days
+/// for each five months (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken() {
+    fn accepted_texts() {
         for (text, want) in [
             ("1970-01-01T00:00:00Z", 0),
             ("9999-12-31T23:59:59Z", 253_402_300_799),
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn rejected_texts() {
         for text in [
             "",
             "2024-01-01T05:00:00z",

@@ -1,14 +1,14 @@
-//! Names of functions from the symbol table of an ELF file.
+//! Reads function names from the symbol table of an ELF file.
 //!
-//! Only what is asked for is read: the table passes through a small buffer, names are fetched for the
-//! symbols that were hit. Debug information is never looked at; a file without it has the same names.
-//! What this cannot do: lines of source, and functions that the compiler put into their callers.
+//! It reads only what is needed: the table passes through a small buffer, and names are read for
+//! matching symbols only. Debug information is ignored, so it cannot provide source lines or
+//! inlined functions.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of the symbol table that are read at a time; a multiple of [`SYMBOL`].
+/// The number of bytes of the symbol table read at a time; a multiple of [`SYMBOL`].
 const CHUNK: usize = 2_048 * SYMBOL;
 
 /// Sizes of the 64-bit records.
@@ -17,13 +17,13 @@ const SEGMENT: usize = 56;
 const SECTION: usize = 64;
 const SYMBOL: usize = 24;
 
-/// Most segments, sections or bytes of notes that a file is believed to have.
+/// The maximum number of segments, sections or note bytes accepted in a file.
 const MANY: usize = 4_096;
 
-/// Longest name; those of generic Rust functions have a few hundred bytes.
+/// The maximum length of a name; those of generic Rust functions have a few hundred bytes.
 const LONGEST_NAME: usize = 16 << 10;
 
-/// `p_type`, `sh_type` and the types of symbols that are functions.
+/// `p_type`, `sh_type` and the types of function symbols.
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const SHT_SYMTAB: u32 = 2;
@@ -32,7 +32,7 @@ const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// An ELF file of this machine's kind.
+/// An ELF file for this machine.
 #[derive(Debug)]
 pub(super) struct Elf {
     file: File,
@@ -56,7 +56,7 @@ struct Table {
     names_size: u64,
 }
 
-/// The record at `index` of a table of records, as far as it is there.
+/// Returns the field at offset `at` of a record, zero-padded if the record is too short.
 fn field<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
     let bytes = record.get(at..at + N).and_then(|bytes| bytes.try_into().ok());
     bytes.unwrap_or([0; N])
@@ -83,13 +83,13 @@ impl Elf {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or is no ELF file of 64 bits in this machine's byte order.
+    /// When the file cannot be read or is not a 64-bit ELF file in this machine's byte order.
     pub(super) fn open(file: File) -> io::Result<Self> {
         let order = if cfg!(target_endian = "little") { 1 } else { 2 };
         let mut header = [0; HEADER];
         file.read_exact_at(&mut header, 0)?;
         if header[..6] != [0x7f, b'E', b'L', b'F', 2, order] {
-            return Err(wrong("no ELF file of this machine's kind"));
+            return Err(wrong("not an ELF file for this architecture"));
         }
         let segments = Self::records(
             &file,
@@ -119,12 +119,12 @@ impl Elf {
                 names_size: u64_at(names, 32),
             })
         };
-        // A shared library that was stripped still names what it exports.
+        // A stripped shared library still has its dynamic symbols.
         let symbols = of_kind(SHT_SYMTAB).or_else(|| of_kind(SHT_DYNSYM));
         Ok(Self { file, segments, symbols })
     }
 
-    /// The records of a table with this offset, count and size of a record.
+    /// Reads a table of records with this offset, count and record size.
     fn records(file: &File, table: (u64, u16, u16), size: usize) -> io::Result<Vec<u8>> {
         let (offset, count, each) = table;
         if count == 0 {
@@ -138,7 +138,7 @@ impl Elf {
         Ok(records)
     }
 
-    /// The address that the file gives to what lies at an offset of it.
+    /// Converts a file offset to a virtual address.
     pub(super) fn address(&self, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| {
             segment.kind == PT_LOAD
@@ -149,7 +149,7 @@ impl Elf {
         Some(segment.address.wrapping_add(offset - segment.offset))
     }
 
-    /// The identity that the linker gave the file, in hexadecimal.
+    /// Returns the linker's build ID in hexadecimal.
     pub(super) fn build_id(&self) -> Option<String> {
         self.segments.iter().filter(|segment| segment.kind == PT_NOTE).find_map(|segment| {
             let size = usize::try_from(segment.size).ok()?.min(MANY);
@@ -159,7 +159,7 @@ impl Elf {
         })
     }
 
-    /// The symbols' names for addresses of the file, in the order of `addresses`, which must ascend.
+    /// Returns the symbol names for file addresses, which must be in ascending order.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl Elf {
                 let from = addresses.partition_point(|address| *address < start);
                 let inside = addresses[from..].iter().zip(&mut hits[from..]);
                 for (_, hit) in inside.take_while(|(address, _)| **address - start < size) {
-                    // The innermost symbol says most.
+                    // The smallest enclosing symbol is the most specific.
                     if hit.is_none_or(|(known, _)| size < known) {
                         *hit = Some((size, u32_at(symbol, 0)));
                     }
@@ -213,7 +213,7 @@ impl Elf {
     }
 }
 
-/// Looks for the build ID in a segment of notes.
+/// Finds the build ID in a note segment.
 fn gnu_build_id(mut notes: &[u8]) -> Option<String> {
     let aligned = |size: u32| (size as usize).checked_next_multiple_of(4);
     while notes.len() >= 12 {
@@ -239,14 +239,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_elf_is_refused() {
+    fn other_files_are_rejected() {
         for file in ["/proc/self/cmdline", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")] {
             assert!(Elf::open(File::open(file).expect("file")).is_err(), "{file}");
         }
     }
 
     #[test]
-    fn what_lies_in_no_function_has_no_name() {
+    fn addresses_outside_functions_have_no_name() {
         let elf = this_program();
         assert_eq!(elf.names(&[0, u64::MAX]).expect("names"), [None, None]);
         assert_eq!(elf.address(u64::MAX), None);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_end_early_have_no_build_id() {
+    fn truncated_notes_have_no_build_id() {
         let mut notes = Vec::new();
         for number in [4_u32, 2, 1] {
             notes.extend(number.to_ne_bytes());

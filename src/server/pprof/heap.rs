@@ -1,6 +1,6 @@
-//! What is in memory, by the call stacks that allocated it, as jemalloc samples it.
+//! Heap profiles by allocating call stack, as sampled by jemalloc.
 //!
-//! jemalloc writes its samples to a path. A file in memory has one that needs no writable folder.
+//! jemalloc writes its samples to a path. An in-memory file has one that needs no writable folder.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -13,43 +13,43 @@ use std::os::unix::fs::OpenOptionsExt;
 use super::profile::{Profile, Sample};
 use super::symbols::Symbols;
 
-/// Names of jemalloc's controls.
+/// The names of jemalloc's controls.
 const ENABLED: &[u8] = b"opt.prof\0";
 const DUMP: &[u8] = b"prof.dump\0";
 
-/// Whether this process samples its heap.
+/// Returns whether heap sampling is enabled.
 pub(super) fn is_sampled() -> bool {
     // SAFETY: this control is a bool.
     unsafe { tikv_jemalloc_ctl::raw::read(ENABLED) }.unwrap_or(false)
 }
 
-/// The live heap in the sampler's own format, `heap_v2`.
+/// Returns the live heap in the sampler's own format, `heap_v2`.
 ///
 /// # Errors
 ///
-/// When the system has no room for the text or the sampler cannot write it.
+/// When there is no memory for the text or the sampler cannot write it.
 pub(super) fn dump() -> io::Result<String> {
     let mut file = file_in_memory()?;
     let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    // SAFETY: this control takes the address of a C string and is done with it when the call returns.
+    // SAFETY: this control takes the address of a C string and no longer needs it after the call.
     unsafe { tikv_jemalloc_ctl::raw::write(DUMP, path.as_ptr()) }
         .map_err(|error| io::Error::other(format!("the sampler cannot write: {error}")))?;
-    // The sampler wrote through a handle of its own, so that this one is still at the beginning.
+    // The sampler used its own handle, so this one is still at the beginning.
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// A file without a folder.
+/// Creates an in-memory file.
 fn file_in_memory() -> io::Result<File> {
-    // SAFETY: the name is a C string; a descriptor that is no error belongs to nobody else.
+    // SAFETY: the name is a C string; a valid descriptor has no other owner.
     let file = unsafe {
         match libc::memfd_create(c"kstatd-heap".as_ptr(), libc::MFD_CLOEXEC) {
             -1 => Err(io::Error::last_os_error()),
             descriptor => Ok(File::from_raw_fd(descriptor)),
         }
     };
-    // Some sandboxes know no memfd.
+    // Some sandboxes do not support memfd.
     file.or_else(|error| {
         OpenOptions::new()
             .read(true)
@@ -64,11 +64,11 @@ fn file_in_memory() -> io::Result<File> {
 /// Objects and bytes by stack, the innermost address first.
 pub(super) type Stacks = HashMap<Vec<u64>, [f64; 2]>;
 
-/// Reads what [`dump`] wrote: the mean number of bytes between samples, and what the samples stand for.
+/// Parses the output of [`dump`]: the mean number of bytes between samples, and the estimated heap.
 ///
 /// # Errors
 ///
-/// When the text has another form; the text of the error names the line.
+/// When the format is unknown; the text contains the line.
 pub(super) fn parse(dump: &str) -> Result<(f64, Stacks), String> {
     let mut lines = dump.lines();
     let first = lines.next().unwrap_or_default();
@@ -76,7 +76,7 @@ pub(super) fn parse(dump: &str) -> Result<(f64, Stacks), String> {
         .strip_prefix("heap_v2/")
         .and_then(|number| number.parse().ok())
         .filter(|interval| *interval > 0.0)
-        .ok_or_else(|| format!("{first:?} is not the head of a heap_v2 file"))?;
+        .ok_or_else(|| format!("{first:?} is not a heap_v2 header"))?;
     let mut stacks = Stacks::new();
     let mut stack: Option<Vec<u64>> = None;
     for line in lines {
@@ -88,7 +88,7 @@ pub(super) fn parse(dump: &str) -> Result<(f64, Stacks), String> {
         if let Some(addresses) = line.strip_prefix('@') {
             let address = |text: &str| {
                 let digits = text.trim_start_matches("0x");
-                // Return addresses lie behind their calls.
+                // Return addresses are behind their calls.
                 u64::from_str_radix(digits, 16).ok().map(|address| address.saturating_sub(1))
             };
             let addresses: Option<_> = addresses.split_ascii_whitespace().map(address).collect();
@@ -109,8 +109,8 @@ pub(super) fn parse(dump: &str) -> Result<(f64, Stacks), String> {
     Ok((interval, stacks))
 }
 
-/// What samples stand for. An object of `s` bytes is sampled with the probability `1 - e^(-s/interval)`;
-/// the sampler writes numbers for which this holds with the mean size.
+/// Scales samples to the estimated total. An object of `s` bytes is sampled with the probability
+/// `1 - e^(-s/interval)`; this applies it to the mean size of the sampled objects.
 fn unbiased(objects: f64, bytes: f64, interval: f64) -> [f64; 2] {
     if objects <= 0.0 {
         return [0.0; 2];
@@ -119,7 +119,7 @@ fn unbiased(objects: f64, bytes: f64, interval: f64) -> [f64; 2] {
     if scale.is_finite() { [objects * scale, bytes * scale] } else { [objects, bytes] }
 }
 
-/// `after` without `before`.
+/// Subtracts `before` from `after`.
 pub(super) fn difference(mut after: Stacks, before: Stacks) -> Stacks {
     for (stack, [objects, bytes]) in before {
         let sum = after.entry(stack).or_default();
@@ -130,18 +130,20 @@ pub(super) fn difference(mut after: Stacks, before: Stacks) -> Stacks {
     after
 }
 
-/// The profile, with the values at those who asked for the memory: the allocator's own frames are left out.
+/// Builds the profile, attributing allocations to the callers of the allocator, whose own frames
+/// are removed.
 pub(super) fn profile(interval: f64, stacks: Stacks) -> (Profile, Symbols) {
     let sample = |(stack, values): (Vec<u64>, [f64; 2])| Sample {
         stack,
         values: values.map(|value| value.round() as i64),
         thread: None,
+        of_base: false,
     };
     let mut profile = Profile {
         kinds: [("inuse_objects", "count"), ("inuse_space", "bytes")],
         period: ("space", "bytes", interval as i64),
         duration: None,
-        comments: vec![format!("about one sample for each {interval} bytes allocated")],
+        comments: vec![format!("about one sample per {interval} bytes allocated")],
         samples: stacks.into_iter().map(sample).collect(),
     };
     let symbols = Symbols::of(&profile.addresses());
@@ -156,20 +158,21 @@ pub(super) fn profile(interval: f64, stacks: Stacks) -> (Profile, Symbols) {
     (profile, symbols)
 }
 
-/// How many frames from the innermost are the allocator's and the containers' that grow by it.
+/// Returns the number of innermost frames that belong to the allocator or to containers growing
+/// through it.
 fn frames_of_the_allocator<'a>(names: impl Iterator<Item = &'a str>) -> usize {
     let mut in_allocator = true;
     names
         .take_while(|name| {
-            // The allocator is the only C code that allocates here, and it calls nobody back. Its inner
-            // functions have names without a prefix, and what is tail-called hides its caller.
+            // The allocator is the only C code that allocates here, and it has no callbacks. Its
+            // internal functions have names without a prefix, and tail calls hide their callers.
             in_allocator &= !name.contains("::");
             in_allocator || is_shim(name)
         })
         .count()
 }
 
-/// Whether a function only passes on what its caller asks of the allocator.
+/// Returns whether a function only forwards allocations of its caller.
 fn is_shim(name: &str) -> bool {
     const SHIMS: [&str; 6] =
         ["__rust", "__rg_", "__rdl_", "alloc::", "hashbrown::raw::", "tikv_jemallocator::"];
@@ -198,11 +201,11 @@ MAPPED_LIBRARIES:
 ";
 
     #[test]
-    fn samples_stand_for_more_than_themselves() {
+    fn samples_are_scaled() {
         let (interval, stacks) = parse(DUMP).expect("profile");
         assert_eq!((interval, stacks.len()), (524_288.0, 2));
         let small = stacks[&vec![0x0f, 0x1f, 0x2f]];
-        // One object of 20 bytes was met; every byte is met once in half a MiB.
+        // One object of 20 bytes was sampled; every byte is sampled once per half MiB.
         assert!((small[1] - 524_298.0).abs() < 1.0, "{small:?}");
         assert!((small[0] * 20.0 - small[1]).abs() < 1e-6, "{small:?}");
         let large = stacks[&vec![0x0f, 0x3f]];
@@ -210,7 +213,7 @@ MAPPED_LIBRARIES:
     }
 
     #[test]
-    fn a_dump_of_nothing_is_a_profile() {
+    fn an_empty_dump_is_a_profile() {
         let (_, stacks) =
             parse("heap_v2/1024\n  t*: 0: 0 [0: 0]\n\nMAPPED_LIBRARIES:\n").expect("");
         assert!(stacks.is_empty());
@@ -218,7 +221,7 @@ MAPPED_LIBRARIES:
     }
 
     #[test]
-    fn what_is_no_dump_is_named() {
+    fn invalid_dumps_are_rejected() {
         for (text, part) in [
             ("", "\"\""),
             ("heap_v2/x\n", "heap_v2/x"),
@@ -240,7 +243,7 @@ MAPPED_LIBRARIES:
     }
 
     #[test]
-    fn only_the_innermost_run_is_the_allocators() {
+    fn only_the_innermost_allocator_frames_are_removed() {
         for (stack, expected) in [
             (&["prof_backtrace_impl", "_rjem_je_prof_tctx_create", "_rjem_malloc", "a::b"][..], 3),
             (&["_rjem_mallocx", "__rustc::__rust_alloc", "alloc::raw_vec::grow", "a::b"], 3),

@@ -1,43 +1,52 @@
-//! A profile in the forms that it is looked at: pprof's protobuf for tools, an SVG for people.
+//! Encodes a profile: pprof's protobuf for tools, an SVG for people.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::flame_graph::{self, Caption, DrawError, Extent, Folded};
 use super::symbols::{Name, Symbols};
 use crate::exposition::protobuf;
 use crate::status::words::{bytes, count};
 use crate::telemetry::VERSION;
 
-/// What was counted at one call stack.
+/// The counts of one call stack.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sample {
-    /// Addresses inside the calls, the innermost first.
+    /// The addresses of the calls, the innermost first.
     pub stack: Vec<u64>,
     /// One value for each kind of the profile.
     pub values: [i64; 2],
-    /// The thread's name, where threads are told apart.
+    /// The thread's name, if threads are distinguished.
     pub thread: Option<Arc<str>>,
+    /// True if the sample is of the profile that this one is compared with. Its values are negative.
+    pub of_base: bool,
 }
 
-/// Samples and what they mean.
-#[derive(Debug)]
+/// The key of the label with the thread's name.
+pub(super) const THREAD: &str = "thread";
+
+/// The key of the label that `go tool pprof -diff_base` gives to the samples of the base, and reads from merged profiles.
+const BASE: &str = "pprof::base";
+
+/// Samples and their meaning.
+#[derive(Clone, Debug)]
 pub(super) struct Profile {
-    /// Name and unit of each value; the last is what is looked at first.
+    /// Name and unit of each value; the last is the default for display.
     pub kinds: [(&'static str, &'static str); 2],
-    /// Name, unit and length of the interval between samples.
+    /// Name, unit and length of the sampling interval.
     pub period: (&'static str, &'static str, i64),
-    /// How long samples were taken.
+    /// The duration of sampling.
     pub duration: Option<Duration>,
-    /// What a reader should know besides.
+    /// Remarks for the reader.
     pub comments: Vec<String>,
     /// The samples.
     pub samples: Vec<Sample>,
 }
 
 /// Field numbers of pprof's `profile.proto`.
-mod tag {
-    pub(super) mod profile {
+pub(super) mod tag {
+    pub(crate) mod profile {
         pub(crate) const SAMPLE_TYPE: u32 = 1;
         pub(crate) const SAMPLE: u32 = 2;
         pub(crate) const MAPPING: u32 = 3;
@@ -51,20 +60,20 @@ mod tag {
         pub(crate) const COMMENT: u32 = 13;
         pub(crate) const DEFAULT_SAMPLE_TYPE: u32 = 14;
     }
-    pub(super) mod value_type {
+    pub(crate) mod value_type {
         pub(crate) const TYPE: u32 = 1;
         pub(crate) const UNIT: u32 = 2;
     }
-    pub(super) mod sample {
+    pub(crate) mod sample {
         pub(crate) const LOCATION_ID: u32 = 1;
         pub(crate) const VALUE: u32 = 2;
         pub(crate) const LABEL: u32 = 3;
     }
-    pub(super) mod label {
+    pub(crate) mod label {
         pub(crate) const KEY: u32 = 1;
         pub(crate) const STR: u32 = 2;
     }
-    pub(super) mod mapping {
+    pub(crate) mod mapping {
         pub(crate) const ID: u32 = 1;
         pub(crate) const MEMORY_START: u32 = 2;
         pub(crate) const MEMORY_LIMIT: u32 = 3;
@@ -73,16 +82,16 @@ mod tag {
         pub(crate) const BUILD_ID: u32 = 6;
         pub(crate) const HAS_FUNCTIONS: u32 = 7;
     }
-    pub(super) mod location {
+    pub(crate) mod location {
         pub(crate) const ID: u32 = 1;
         pub(crate) const MAPPING_ID: u32 = 2;
         pub(crate) const ADDRESS: u32 = 3;
         pub(crate) const LINE: u32 = 4;
     }
-    pub(super) mod line {
+    pub(crate) mod line {
         pub(crate) const FUNCTION_ID: u32 = 1;
     }
-    pub(super) mod function {
+    pub(crate) mod function {
         pub(crate) const ID: u32 = 1;
         pub(crate) const NAME: u32 = 2;
         pub(crate) const SYSTEM_NAME: u32 = 3;
@@ -98,7 +107,7 @@ impl Message {
         protobuf::varint(&mut self.0, number);
     }
 
-    /// A number; 0 is what a reader takes an absent one for.
+    /// Appends a number; 0 is the default and omitted.
     fn number(mut self, tag: u32, number: u64) -> Self {
         if number != 0 {
             self.varint(u64::from(tag) << 3);
@@ -125,7 +134,7 @@ impl Message {
     }
 }
 
-/// Texts by number; number 0 is the empty one.
+/// The string table; number 0 is the empty string.
 struct Strings(HashMap<String, u64>);
 
 impl Strings {
@@ -151,12 +160,17 @@ impl Strings {
 }
 
 impl Profile {
-    /// Every address of every sample.
+    /// Returns whether the values are CPU time.
+    pub(super) fn is_cpu(&self) -> bool {
+        self.kinds[1].1 == "nanoseconds"
+    }
+
+    /// Returns all addresses of all samples.
     pub(super) fn addresses(&self) -> BTreeSet<u64> {
         self.samples.iter().flat_map(|sample| &sample.stack).copied().collect()
     }
 
-    /// The message `perftools.profiles.Profile`, not compressed.
+    /// Encodes the message `perftools.profiles.Profile`, uncompressed.
     pub(super) fn encode(&self, symbols: &Symbols) -> Vec<u8> {
         let mut strings = Strings([(String::new(), 0)].into());
         let mut out = Message::default();
@@ -176,10 +190,12 @@ impl Profile {
             let mut message = Message::default()
                 .numbers(tag::sample::LOCATION_ID, ids)
                 .numbers(tag::sample::VALUE, values);
-            if let Some(thread) = &sample.thread {
-                let (key, name) = (strings.number("thread"), strings.number(thread));
+            let thread = sample.thread.as_deref().map(|name| (THREAD, name));
+            let base = sample.of_base.then_some((BASE, "true"));
+            for (key, text) in thread.into_iter().chain(base) {
+                let (key, text) = (strings.number(key), strings.number(text));
                 let label = Message::default();
-                let label = label.number(tag::label::KEY, key).number(tag::label::STR, name);
+                let label = label.number(tag::label::KEY, key).number(tag::label::STR, text);
                 message = message.message(tag::sample::LABEL, label);
             }
             out = out.message(tag::profile::SAMPLE, message);
@@ -241,12 +257,37 @@ impl Profile {
         out.0
     }
 
-    /// How long was watched, how much was seen, and by which version.
-    fn about(&self) -> String {
-        let sum = |at: usize| -> i64 {
-            self.samples.iter().filter_map(|sample| sample.values.get(at)).sum()
+    /// Subtracts the samples of `base`, made comparable as [`Extent::scale`] describes.
+    pub(super) fn subtract(&mut self, base: &Self, normalize: bool) {
+        let scale = self.extent().scale(base.extent(), self.kinds[1].1, normalize);
+        let negated = |value: i64| -(value as f64 * scale).round() as i64;
+        let sample = |sample: &Sample| Sample {
+            values: sample.values.map(negated),
+            of_base: true,
+            ..sample.clone()
         };
-        let (samples, value) = (sum(0), sum(1));
+        self.samples.extend(base.samples.iter().map(sample));
+    }
+
+    /// Returns the memory that the profile takes, in bytes.
+    pub(super) fn size(&self) -> usize {
+        let of_stacks = |sample: &Sample| size_of::<Sample>() + size_of_val(&*sample.stack);
+        size_of::<Self>() + self.samples.iter().map(of_stacks).sum::<usize>()
+    }
+
+    fn extent(&self) -> Extent {
+        Extent { total: self.sum(1), duration: self.duration }
+    }
+
+    /// Returns the sum of a value over the samples, without those of the base.
+    fn sum(&self, at: usize) -> i64 {
+        let own = self.samples.iter().filter(|sample| !sample.of_base);
+        own.filter_map(|sample| sample.values.get(at)).sum()
+    }
+
+    /// Returns the duration, the number of samples and the version.
+    fn about(&self) -> String {
+        let (samples, value) = (self.sum(0), self.sum(1));
         let watched = self.duration.map(|duration| duration.as_secs_f64());
         let text = match (watched, self.kinds[1].1) {
             (Some(watched), "nanoseconds") => {
@@ -260,44 +301,39 @@ impl Profile {
             (watched, _) => {
                 let over = watched.map_or(String::new(), |watched| format!("{watched:.0} s, "));
                 let (samples, size) = (count(samples.unsigned_abs()), bytes(value as f64));
-                format!("{over}{} stacks, {samples} objects, {size}", self.samples.len())
+                let stacks = self.samples.iter().filter(|sample| !sample.of_base).count();
+                format!("{over}{stacks} stacks, {samples} objects, {size}")
             }
         };
         format!("{text}; kstatd {VERSION}")
     }
 
-    /// A flame graph of the last value as SVG.
+    /// Draws a flame graph of the last value as SVG; a differential one if a base has been subtracted.
     ///
     /// # Errors
     ///
-    /// When the graph cannot be drawn; the text says why.
+    /// When the graph cannot be drawn.
     pub(super) fn flame_graph(
         &self,
         symbols: &Symbols,
-        title: &str,
-        empty: &str,
-    ) -> Result<Vec<u8>, String> {
-        let mut stacks: BTreeMap<String, i64> = BTreeMap::new();
+        (title, empty): (&str, &str),
+        is_compared: bool,
+    ) -> Result<Vec<u8>, DrawError> {
+        let (mut now, mut base) = (Folded::new(), Folded::new());
         for sample in &self.samples {
             let frames = sample.stack.iter().rev().map(|address| frame(symbols, *address));
-            let thread = sample.thread.iter().map(|name| name.replace(';', ":"));
+            let thread = sample.thread.iter().map(|name| flame_graph::frame(name));
             let stack: Vec<String> = thread.chain(frames).collect();
-            *stacks.entry(stack.join(";")).or_default() += sample.values[1];
+            let (stacks, sign) = if sample.of_base { (&mut base, -1) } else { (&mut now, 1) };
+            *stacks.entry(stack.join(";")).or_default() += sign * sample.values[1];
         }
-        stacks.retain(|_, value| *value > 0);
-        if stacks.is_empty() {
-            return Ok(sentence(&[title, empty, &self.about()]));
+        let (unit, mut subtitle) = (self.kinds[1].1, self.about());
+        let base = is_compared.then_some(base);
+        let total = base.as_ref().and_then(flame_graph::sum);
+        if let Some((base, now)) = total.zip(flame_graph::sum(&now)) {
+            subtitle = format!("{}; {subtitle}", flame_graph::change(base, now, unit));
         }
-        let lines: Vec<String> =
-            stacks.iter().map(|(stack, value)| format!("{stack} {value}")).collect();
-        let mut options = inferno::flamegraph::Options::default();
-        options.title = title.to_owned();
-        options.subtitle = Some(self.about());
-        options.count_name = self.kinds[1].1.to_owned();
-        let mut svg = Vec::new();
-        inferno::flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
-            .map_err(|error| error.to_string())?;
-        Ok(svg)
+        Caption { title, subtitle, unit, empty }.draw(&now, base.as_ref())
     }
 }
 
@@ -305,10 +341,10 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a frame is called in a flame graph.
+/// Returns the label of a frame in a flame graph.
 fn frame(symbols: &Symbols, address: u64) -> String {
     if let Some(name) = symbols.name(address) {
-        return name.readable.replace(';', ":");
+        return flame_graph::frame(&name.readable);
     }
     match symbols.mapping(address).and_then(|index| symbols.mappings.get(index)) {
         Some(mapping) => format!("[{}]", mapping.short().trim_matches(['[', ']'])),
@@ -316,26 +352,12 @@ fn frame(symbols: &Symbols, address: u64) -> String {
     }
 }
 
-/// A picture that says why there is none.
-fn sentence(lines: &[&str]) -> Vec<u8> {
-    let mut svg = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-                   <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\" height=\"110\">\n"
-        .to_owned();
-    for (at, line) in lines.iter().enumerate() {
-        let (y, line) = (30 * (at + 1), super::super::response::escape_html(line));
-        svg.push_str(&format!(
-            "<text x=\"600\" y=\"{y}\" text-anchor=\"middle\" font-family=\"monospace\">{line}</text>\n"
-        ));
-    }
-    svg.push_str("</svg>\n");
-    svg.into_bytes()
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn profile(samples: Vec<Sample>) -> Profile {
+    /// Returns a profile of CPU time.
+    pub(in crate::server::pprof) fn profile(samples: Vec<Sample>) -> Profile {
         Profile {
             kinds: [("samples", "count"), ("cpu", "nanoseconds")],
             period: ("cpu", "nanoseconds", 10),
@@ -353,8 +375,8 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_of_nothing_says_so() {
-        let svg = profile(Vec::new()).flame_graph(&Symbols::default(), "CPU", "a < b");
+    fn an_empty_graph_has_a_notice() {
+        let svg = profile(Vec::new()).flame_graph(&Symbols::default(), ("CPU", "a < b"), false);
         let svg = String::from_utf8(svg.expect("picture")).expect("UTF-8");
         assert!(svg.contains("<svg") && svg.contains("a &lt; b"), "{svg}");
         assert!(svg.contains("0 samples") && svg.contains(VERSION), "{svg}");
@@ -364,14 +386,46 @@ mod tests {
     fn a_graph_names_threads_and_functions() {
         let function = Symbols::of as *const () as u64;
         let thread = Some(Arc::from("worker;1"));
-        let profile = profile(vec![Sample { stack: vec![function, 1], values: [1, 10], thread }]);
+        let profile = profile(vec![Sample {
+            stack: vec![function, 1],
+            values: [1, 10],
+            thread,
+            of_base: false,
+        }]);
         let symbols = Symbols::of(&profile.addresses());
-        let svg = profile.flame_graph(&symbols, "CPU", "").expect("picture");
+        let svg = profile.flame_graph(&symbols, ("CPU", ""), false).expect("picture");
         let svg = String::from_utf8(svg).expect("UTF-8");
         let about = "1.0 s watched, 1 samples, 0.00 s of CPU time: 0.0% of one core. Idle time is not drawn";
         for part in ["worker:1", "[unknown]", "kstatd::server::pprof::symbols::Symbols::of", about]
         {
             assert!(svg.contains(part), "{part} in {svg}");
         }
+    }
+
+    #[test]
+    fn a_base_is_subtracted_for_tools_and_drawn_for_people() {
+        let function = Symbols::of as *const () as u64;
+        let sample = |stack: Vec<u64>, value| Sample {
+            stack,
+            values: [value / 10, value],
+            thread: None,
+            of_base: false,
+        };
+        let mut now = profile(vec![sample(vec![function, 1], 40), sample(vec![1], 10)]);
+        // Three times as long, so a third of it counts.
+        let base = profile(vec![sample(vec![1], 30), sample(vec![2], 3)]);
+        let base = Profile { duration: Some(Duration::from_secs(3)), ..base };
+        now.subtract(&base, false);
+        let values: Vec<_> = now.samples.iter().map(|s| (s.values, s.of_base)).collect();
+        let expected = [([4, 40], false), ([1, 10], false), ([-1, -10], true), ([0, -1], true)];
+        assert_eq!(values, expected);
+        let symbols = Symbols::of(&now.addresses());
+        let svg = now.flame_graph(&symbols, ("CPU", ""), true).expect("picture");
+        let svg = String::from_utf8(svg).expect("UTF-8");
+        for part in ["Symbols::of (40 nanoseconds, 80.00%; +80.00%)", "now 0.00 s (+354.5%)"] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
+        let message = now.encode(&symbols);
+        assert_eq!(message.windows(BASE.len()).filter(|part| *part == BASE.as_bytes()).count(), 1);
     }
 }

@@ -1,39 +1,40 @@
-//! From addresses in this process to names of functions.
+//! Resolves addresses of this process to function names.
 //!
-//! `/proc/self/maps` says which file an address is from, the file's own symbol table says which function.
-//! Everything is read for one profile and dropped with it, so that profiles leave no memory behind.
+//! `/proc/self/maps` gives the file of an address, and the symbol table of the file gives the
+//! function. Everything is read for one profile and dropped with it, so that profiles leave no
+//! memory behind.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 
 use super::elf::Elf;
 
-/// What the kernel adds to the path of a file that is gone, or was replaced.
+/// The suffix that the kernel appends to the path of a deleted or replaced file.
 const DELETED: &str = " (deleted)";
 
-/// A piece of the address space that can be executed.
+/// An executable mapping of the address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
-    /// First address.
+    /// The first address.
     pub start: u64,
-    /// First address behind it.
+    /// The end address (exclusive).
     pub end: u64,
-    /// Offset of the first address in the file.
+    /// The offset of the first address in the file.
     pub offset: u64,
-    /// Path of the file, or the kernel's name for what is no file (`[vdso]`).
+    /// The path of the file, or the kernel's name for other mappings (`[vdso]`).
     pub path: String,
-    /// Identity of the file, if it has one.
+    /// The build ID of the file, if it has one.
     pub build_id: Option<String>,
 }
 
 impl Mapping {
-    /// The last part of the path.
+    /// Returns the last component of the path.
     pub(super) fn short(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 }
 
-/// What is known of a set of addresses.
+/// Resolved names and mappings of a set of addresses.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
     /// The program's own mapping first.
@@ -41,17 +42,17 @@ pub(super) struct Symbols {
     names: HashMap<u64, Name>,
 }
 
-/// A function's name.
+/// The name of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name {
-    /// As people write it, with the path of its module.
+    /// The demangled name, with its module path.
     pub readable: String,
-    /// As it stands in the symbol table.
+    /// The name in the symbol table.
     pub linked: String,
 }
 
 impl Symbols {
-    /// Looks up `addresses` of this process. What cannot be found out is left out.
+    /// Resolves `addresses` of this process. Unknown ones are omitted.
     pub(super) fn of(addresses: &BTreeSet<u64>) -> Self {
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let program = fs::read_link("/proc/self/exe").unwrap_or_default();
@@ -74,7 +75,7 @@ impl Symbols {
             let found = elf.names(&wanted).unwrap_or_default();
             for ((_, address), linked) in pairs.into_iter().zip(found) {
                 if let Some(linked) = linked {
-                    // Without the hash that tells versions of a crate apart.
+                    // Without the hash that distinguishes crate versions.
                     let readable = format!("{:#}", rustc_demangle::demangle(&linked));
                     names.insert(address, Name { readable, linked });
                 }
@@ -84,18 +85,18 @@ impl Symbols {
         Self { mappings, names }
     }
 
-    /// The function at an address.
+    /// Returns the function at an address.
     pub(super) fn name(&self, address: u64) -> Option<&Name> {
         self.names.get(&address)
     }
 
-    /// The index of the mapping that holds an address.
+    /// Returns the index of the mapping that contains an address.
     pub(super) fn mapping(&self, address: u64) -> Option<usize> {
         self.mappings.iter().position(|mapping| (mapping.start..mapping.end).contains(&address))
     }
 }
 
-/// `start-end perms offset device inode path`, if it can be executed and has a name.
+/// Parses `start-end perms offset device inode path`, if it is executable and has a name.
 fn mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;

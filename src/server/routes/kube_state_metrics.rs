@@ -1,4 +1,4 @@
-//! kube-state-metrics' main listener.
+//! The main listener of kube-state-metrics.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::exposition::Source;
 use crate::exposition::negotiate::Dialect;
 use crate::server::cardinality;
 use crate::server::health::{self, Check, Checks};
-use crate::server::landing::{self, Link};
+use crate::server::landing_page::{self, Link};
 use crate::server::query::Filters;
 use crate::server::response::{self, Response};
 use crate::server::router::{Call, Methods, Router};
@@ -17,7 +17,8 @@ use crate::status::Board;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::{HttpMetrics, VERSION};
 
-/// The routes. `livez` asks the API server; of `series` there are reports.
+/// Returns the routes. `livez` queries the API server; `series` are the sides with cardinality
+/// reports.
 pub(crate) fn router(
     sources: Vec<Arc<dyn Source>>,
     series: &[Arc<dyn Countable>],
@@ -34,25 +35,25 @@ pub(crate) fn router(
         filters: Filters::Resources,
         gzip: if gzip { Gzip::ByItem } else { Gzip::Off },
     };
-    let page = landing::page(
+    let page = landing_page::page(
         "kube-state-metrics",
         "Metrics for the state of Kubernetes objects. Profiles are on the telemetry port.",
         &format!("kstatd version {VERSION}"),
         &[
-            Link::new("/metrics", "metrics", "the state of the objects"),
-            Link::new("/healthz", "healthz", "the process answers"),
-            Link::new("/livez", "livez", "the API server answers too"),
-            Link::new(status::PATH_BESIDE, "status", "how it is doing, and why"),
+            Link::new("/metrics", "metrics", "metrics of Kubernetes objects"),
+            Link::new("/healthz", "healthz", "liveness of the process"),
+            Link::new("/livez", "livez", "liveness, including the API server"),
+            Link::new(status::PREFIXED_PATH, "status", "health, with reasons"),
             Link::new(
                 "/kstatd/api/v1/status/tsdb",
                 "series",
-                "which metrics and labels bring the series",
+                "metrics and labels with the most series",
             ),
         ],
     );
     let router = metrics(Router::default(), "/metrics", scrape, http);
-    let router = router.merge(cardinality::routes(series, cardinality::BESIDE));
-    status::add(router, board, status::PATH_BESIDE, false)
+    let router = router.merge(cardinality::routes(series, cardinality::KSTATD_PREFIX));
+    status::add(router, board, status::PREFIXED_PATH, false)
         .at("/healthz", Methods::Any, |_| response::text(200, "OK"))
         .at_async("/livez", Methods::Any, move |call| {
             forward_livez(call, livez.clone(), checks.clone())

@@ -16,14 +16,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::noted::Noted;
+use super::logged_scrape::LoggedScrape;
 use super::response::Response;
 use super::router::{Call, Methods, Router};
 use super::scrape::Scrape;
-use crate::allocator::Busy;
 use crate::telemetry::HttpMetrics;
+use crate::util::allocator::PurgeGuard;
 
-/// Asks what is followed whether it lives; the error is for the log.
+/// Checks the liveness of the API server connection; the error is for the log.
 pub type LivenessProbe =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
@@ -36,10 +36,13 @@ fn metrics(router: Router, path: &str, scrape: Scrape, http: &HttpMetrics) -> Ro
 fn timed(scrape: Scrape, http: &HttpMetrics) -> impl Fn(&Call) -> Response + Send + Sync + 'static {
     let http = http.clone();
     move |call| {
+        if call.is_from_command() {
+            return scrape.respond(call).map(|body| body.hold(PurgeGuard::new()));
+        }
         let timer = http.start("metrics", call.head.method.as_str());
-        let noted = Noted::new(call, http.log());
+        let logged_scrape = LoggedScrape::new(call, http.log());
         let answer = scrape.respond(call);
         let timer = timer.answered(answer.status().as_u16());
-        noted.follow(answer).map(|body| body.hold((timer, Busy::new())))
+        logged_scrape.follow(answer).map(|body| body.hold((timer, PurgeGuard::new())))
     }
 }

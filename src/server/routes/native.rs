@@ -8,7 +8,7 @@ use crate::exposition::negotiate::Dialect;
 use crate::server::cardinality::{self, TSDB_PATH};
 use crate::server::explain;
 use crate::server::health::{self, Checks};
-use crate::server::landing::{self, Link};
+use crate::server::landing_page::{self, Link};
 use crate::server::query::Filters;
 use crate::server::readiness::Readiness;
 use crate::server::response::{self, Response};
@@ -19,23 +19,23 @@ use crate::status::Board;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::{HttpMetrics, VERSION};
 
-/// A part of `/metrics` that can be had by itself.
+/// A part of `/metrics` that is also served separately.
 #[derive(Clone)]
-pub(crate) struct Part {
-    /// Where.
+pub(crate) struct MetricsEndpoint {
+    /// The path.
     pub(crate) path: &'static str,
-    /// What is to be seen there, for the landing page.
+    /// The description for the landing page.
     pub(crate) about: &'static str,
-    /// What is served.
+    /// The source.
     pub(crate) source: Arc<dyn Source>,
-    /// Whether it has a protobuf form.
+    /// True if it supports protobuf.
     pub(crate) protobuf: bool,
 }
 
-/// The routes. `/metrics` has the `parts` one after the other, in protobuf if all of them have such a form. Of `series`
-/// there are reports.
+/// Returns the routes. `/metrics` serves the `endpoints` in order, in protobuf if all of them support
+/// it. `series` are the sides with cardinality reports.
 pub(crate) fn router(
-    parts: &[Part],
+    endpoints: &[MetricsEndpoint],
     series: &[Arc<dyn Countable>],
     gzip: bool,
     readiness: Readiness,
@@ -51,25 +51,25 @@ pub(crate) fn router(
         gzip,
     };
     let mut links = vec![Link::new("/metrics", "/metrics", "everything")];
-    let all = parts.iter().map(|part| Arc::clone(&part.source)).collect();
-    let protobuf = parts.iter().all(|part| part.protobuf);
+    let all = endpoints.iter().map(|part| Arc::clone(&part.source)).collect();
+    let protobuf = endpoints.iter().all(|part| part.protobuf);
     let mut router = metrics(Router::default(), "/metrics", scrape(all, protobuf), http);
-    for Part { path, about, source, protobuf } in parts {
+    for MetricsEndpoint { path, about, source, protobuf } in endpoints {
         router = metrics(router, path, scrape(vec![Arc::clone(source)], *protobuf), http);
         links.push(Link::new(path, path, about));
     }
-    links.push(Link::new(status::PATH, status::PATH, "how it is doing, and why"));
+    links.push(Link::new(status::PATH, status::PATH, "health, with reasons"));
     if !series.is_empty() {
         router = router.merge(cardinality::routes(series, "")).merge(explain::routes(board));
-        links.push(Link::new(TSDB_PATH, TSDB_PATH, "which metrics and labels bring the series"));
+        links.push(Link::new(TSDB_PATH, TSDB_PATH, "metrics and labels with the most series"));
     }
-    links.push(Link::new("/healthz", "/healthz", "the process answers"));
+    links.push(Link::new("/healthz", "/healthz", "liveness of the process"));
     links.push(Link::new("/livez", "/livez", "the same"));
-    links.push(Link::new("/readyz", "/readyz", "the first lists are complete"));
-    links.push(Link::new("/readyz?verbose", "/readyz?verbose", "how each kind is doing"));
+    links.push(Link::new("/readyz", "/readyz", "readiness: the initial lists are complete"));
+    links.push(Link::new("/readyz?verbose", "/readyz?verbose", "health checks of each kind"));
     let summary = Arc::clone(board);
     let page = move || {
-        landing::page(
+        landing_page::page(
             "kstatd",
             &format!(
                 "State of Kubernetes objects and metrics sent over StatsD, for Prometheus.\n{}",
@@ -87,7 +87,7 @@ pub(crate) fn router(
         .at("/", Methods::Any, move |_| response::html(page()))
 }
 
-/// That the process answers; asked in detail, whether all of it runs.
+/// Answers that the process is alive or, for verbose requests, whether all components are.
 pub(super) fn lives(call: &Call, checks: &Checks) -> Response {
     if health::is_about_checks(call.query()) {
         return health::report("livez", call.query(), &checks.live());

@@ -1,4 +1,4 @@
-//! statsd_exporter's one listener.
+//! The single listener of statsd_exporter.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::exposition::negotiate::Dialect;
 use crate::server::body::Body;
 use crate::server::cardinality::{self, CARDINALITY_PATH, TSDB_PATH};
 use crate::server::explain;
-use crate::server::landing::{self, Link};
+use crate::server::landing_page::{self, Link};
 use crate::server::pprof;
 use crate::server::query::{Filters, percent_decode};
 use crate::server::response::{self, Response};
@@ -22,21 +22,33 @@ use crate::status::Board;
 use crate::telemetry::countable::Countable;
 use crate::telemetry::{HttpMetrics, VERSION};
 
-/// Where statsd_exporter's listener has the metrics that the original does not have.
+/// The path of metrics that the original does not have.
 pub(crate) const ABOUT_PATH: &str = "/kstatd/metrics";
 
-/// What the lifecycle paths of statsd_exporter do.
+/// The actions of statsd_exporter's lifecycle paths.
 #[derive(Clone)]
 pub(crate) struct Lifecycle {
-    /// Reads the mapping file again; the outcome goes to the log and the counters.
+    /// Reloads the mapping file; the outcome is logged and counted.
     pub(crate) reload: Arc<dyn Fn() + Send + Sync>,
-    /// Ends the process.
+    /// Stops the process.
     pub(crate) quit: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// The routes. `telemetry_path` begins with a slash, or with `GET ` and a slash. It has
-/// exactly what the original's has; what kstatd knows beyond it, `about`, is at [`ABOUT_PATH`], and there are reports of
-/// `series`.
+impl Lifecycle {
+    /// Adds the lifecycle routes.
+    pub(crate) fn routes(self, router: Router) -> Router {
+        let Self { reload, quit } = self;
+        router
+            .at("/-/reload", Methods::Any, move |call| act(call, "Requesting reload", &*reload))
+            .at("/-/quit", Methods::Any, move |call| {
+                act(call, "Requesting termination... Goodbye!", &*quit)
+            })
+    }
+}
+
+/// Returns the routes. `telemetry_path` begins with a slash, or with `GET ` and a slash, and serves
+/// exactly the original's metrics. kstatd's own, `about`, are at [`ABOUT_PATH`]; `series` are the
+/// sides with cardinality reports.
 pub(crate) fn router(
     sources: Vec<Arc<dyn Source>>,
     about: Arc<dyn Source>,
@@ -52,16 +64,16 @@ pub(crate) fn router(
         filters: Filters::Names,
         gzip: Gzip::ByWeight,
     };
-    // The original has nothing here, so that every format can be had.
+    // The original has nothing here, so every format is available.
     let about = Scrape { dialect: Dialect::Native { protobuf: true }, ..scrape(vec![about]) };
     let (methods, telemetry_path) = match telemetry_path.strip_prefix("GET ") {
         Some(path) => (Methods::Read, path.trim_start()),
         None => (Methods::Any, telemetry_path),
     };
-    // Requests are compared with it after their escapes are decoded.
+    // Requests are compared with it after decoding.
     let telemetry_path = &*percent_decode(telemetry_path).unwrap_or(Cow::Borrowed(telemetry_path));
     let requests = http.clone();
-    let mut router = status::add(Router::default(), board, status::PATH_BESIDE, true)
+    let mut router = status::add(Router::default(), board, status::PREFIXED_PATH, true)
         .at("/-/healthy", Methods::Any, |call| get_only(call, HEALTHY))
         .at("/-/ready", Methods::Any, |call| get_only(call, "Statsd Exporter is Ready.\n"))
         .at(ABOUT_PATH, Methods::Any, move |call| about.respond(call))
@@ -69,14 +81,9 @@ pub(crate) fn router(
         .at("/debug/requests", Methods::Any, move |_| answered(&requests))
         .merge(pprof::routes(Methods::Read));
     if let Some(lifecycle) = lifecycle {
-        let Lifecycle { reload, quit } = lifecycle;
-        router = router
-            .at("/-/reload", Methods::Any, move |call| act(call, "Requesting reload", &*reload))
-            .at("/-/quit", Methods::Any, move |call| {
-                act(call, "Requesting termination... Goodbye!", &*quit)
-            });
+        router = lifecycle.routes(router);
     }
-    // The original's path goes first, wherever it is.
+    // The original's path takes precedence.
     if ![TSDB_PATH, CARDINALITY_PATH].contains(&telemetry_path) {
         router = router.merge(cardinality::routes(series, ""));
     }
@@ -86,20 +93,20 @@ pub(crate) fn router(
     if telemetry_path == "/" {
         return router.all(timed(scrape(sources), http));
     }
-    let page = landing::page(
+    let page = landing_page::page(
         "StatsD Exporter",
         "Metrics sent over StatsD, for Prometheus.",
         &format!("kstatd version {VERSION}"),
         &[
-            Link::new(telemetry_path, "Metrics", "what StatsD clients sent"),
-            Link::new(ABOUT_PATH, "More metrics", "what kstatd knows beyond the original"),
-            Link::new(status::PATH_BESIDE, "Status", "how it is doing, and why"),
-            Link::new(TSDB_PATH, "Series", "which metrics and labels bring them"),
+            Link::new(telemetry_path, "Metrics", "metrics sent over StatsD"),
+            Link::new(ABOUT_PATH, "More metrics", "metrics that statsd_exporter does not have"),
+            Link::new(status::PREFIXED_PATH, "Status", "health, with reasons"),
+            Link::new(TSDB_PATH, "Series", "metrics and labels with the most series"),
             Link::new("/debug/pprof/heap", "Heap profile", "pprof format"),
             Link::new("/debug/pprof/profile?seconds=60", "CPU profile", "60 seconds, pprof format"),
         ],
     );
-    // The community chart's probes ask for it, although the original answers 404.
+    // The community chart's probes request it, although the original answers 404.
     if telemetry_path != "/health" {
         router = router.at("/health", Methods::Any, |call| get_only(call, HEALTHY));
     }
@@ -129,7 +136,7 @@ fn act(call: &Call, message: &'static str, action: &(dyn Fn() + Send + Sync)) ->
     }
 }
 
-/// `/debug/requests`: how many scrapes were answered and are being answered.
+/// `/debug/requests`: the numbers of answered scrapes and of those in flight.
 fn answered(http: &HttpMetrics) -> Response {
     let (answered, in_flight) = http.scrapes();
     let page = format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::native::lives;
 use crate::exposition::negotiate::Dialect;
 use crate::server::health::{self, Check, Checks};
-use crate::server::landing::{self, Link};
+use crate::server::landing_page::{self, Link};
 use crate::server::pprof;
 use crate::server::query::Filters;
 use crate::server::response;
@@ -15,7 +15,7 @@ use crate::server::status;
 use crate::status::Board;
 use crate::telemetry::{OwnMetrics, VERSION};
 
-/// The routes. kube-state-metrics has no `/healthz` and `/livez` here; kstatd has.
+/// Returns the routes. kstatd serves `/healthz` and `/livez` here; kube-state-metrics does not.
 pub(crate) fn router(
     own: &OwnMetrics,
     name: &str,
@@ -24,7 +24,7 @@ pub(crate) fn router(
     board: &Arc<Board>,
 ) -> Router {
     let (probe, ready) = (own.clone(), checks.clone());
-    // What the original knows nothing of is left alone there.
+    // Queries that the original does not know are ignored there.
     let about_checks = if with_health { health::is_about_checks } else { health::is_verbose };
     let scrape = Scrape {
         sources: vec![Arc::new(own.clone())],
@@ -32,17 +32,17 @@ pub(crate) fn router(
         filters: Filters::NamesAndNamespaces,
         gzip: Gzip::ByWeight,
     };
-    // Among the paths of kube-state-metrics it has a name that cannot be another one's.
-    let place = if with_health { status::PATH } else { status::PATH_BESIDE };
-    let page = landing::page(
+    // Under the name kube-state-metrics, use a path that cannot conflict.
+    let place = if with_health { status::PATH } else { status::PREFIXED_PATH };
+    let page = landing_page::page(
         &format!("{name} telemetry"),
-        "What this process says about itself.",
+        "Metrics of this process.",
         &format!("kstatd version {VERSION}"),
         &[
             Link::new("/metrics", "metrics", "own metrics"),
-            Link::new(place, "status", "how it is doing, and why"),
-            Link::new("/readyz", "readyz", "own metrics can be read"),
-            Link::new("/readyz?verbose", "readyz?verbose", "how each kind is doing"),
+            Link::new(place, "status", "health, with reasons"),
+            Link::new("/readyz", "readyz", "own metrics are readable"),
+            Link::new("/readyz?verbose", "readyz?verbose", "health checks of each kind"),
             Link::new("/debug/pprof/", "debug/pprof", "profiles"),
         ],
     );

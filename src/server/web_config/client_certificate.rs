@@ -1,6 +1,7 @@
-//! Certificates of clients: whether one is asked for, who must have signed it, and whom it must name.
+//! Client certificates: whether one is requested, who must have signed it, and which names it must
+//! have.
 //!
-//! The modes are Go's. Whatever the mode, a client proves that it has the key of the certificate that it shows.
+//! The modes are Go's. In every mode, a client must prove possession of the certificate's key.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -36,7 +37,7 @@ pub(super) enum ClientAuth {
 impl ClientAuth {
     /// # Errors
     ///
-    /// When the word is none of them.
+    /// When the word is not a known mode.
     pub(super) fn named(word: &str) -> Result<Self, String> {
         match word {
             "" | "NoClientCert" => Ok(Self::No),
@@ -55,17 +56,17 @@ impl ClientAuth {
         matches!(self, Self::RequireAny | Self::RequireAndVerify)
     }
 
-    fn verifies(self) -> bool {
+    pub(super) fn verifies(self) -> bool {
         matches!(self, Self::VerifyIfGiven | Self::RequireAndVerify)
     }
 }
 
-/// Looks at the certificates of clients.
+/// Verifies client certificates.
 pub(super) struct ClientCertificates {
     mode: ClientAuth,
-    /// Who may have signed; nobody, where there are no CAs.
+    /// The verifier of signatures; `None` without CAs.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
-    /// Of which a certificate must have one.
+    /// The accepted names. A certificate must have one of them.
     names: Option<Vec<String>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -78,7 +79,7 @@ impl fmt::Debug for ClientCertificates {
 }
 
 impl ClientCertificates {
-    /// `authorities` are certificates in PEM; those that cannot be read do not count.
+    /// Creates a verifier. `authorities` are certificates in PEM; unreadable ones are ignored.
     ///
     /// # Errors
     ///
@@ -125,12 +126,14 @@ impl ClientCertificates {
     }
 }
 
-/// The errors for which the original has alerts of their own; all others are `bad_certificate`, as `BadEncoding` is.
+/// Maps errors to those for which the original has specific alerts; all others become
+/// `bad_certificate`, like `BadEncoding`.
 fn as_the_original(error: Error) -> CertificateError {
-    tracing::debug!(%error, "the certificate of a client was refused");
+    tracing::debug!(%error, "a client certificate was rejected");
     match error {
         Error::InvalidCertificate(error) => match error {
-            // A signature that is not that of the authority of this name is one of somebody unknown.
+            // A signature that does not match the authority of this name counts as an unknown
+            // authority.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 CertificateError::UnknownIssuer
             }
@@ -144,7 +147,7 @@ fn as_the_original(error: Error) -> CertificateError {
     }
 }
 
-/// Whether one of the certificate's alternative names is, letter by letter, one of `names`.
+/// Returns whether one of the certificate's alternative names exactly equals one of `names`.
 fn has_one_of(certificate: &CertificateDer<'_>, names: &[String]) -> bool {
     let Ok(certificate) = Certificate::from_der(certificate) else { return false };
     let extension = certificate.tbs_certificate().get_extension::<SubjectAltName>();

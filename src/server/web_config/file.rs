@@ -1,8 +1,8 @@
-//! The file: what its keys mean, and what is wrong with it.
+//! Parses the file and validates its keys and values.
 //!
-//! The format is that of the Prometheus exporter toolkit, which kube-state-metrics takes as `--tls-config`. Text goes
-//! in, [`File`] or all its problems come out. Certificates, keys and password hashes are not looked at here: whether
-//! they can be used is a question of their own, asked at other times.
+//! The format is that of the Prometheus exporter toolkit, which kube-state-metrics accepts as
+//! `--tls-config`. The result is a [`File`] or all problems. Certificates, keys and password hashes
+//! are not validated here, because that happens at other times.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,36 +12,36 @@ use hyper::header::{HeaderName, HeaderValue};
 
 use super::names;
 use crate::config_file::{
-    Document, Entry, Node, Place, Problem, ProblemClass, Resolved, Values, nearest,
+    Document, Entry, Node, Position, Problem, ProblemClass, Resolved, Values, nearest,
 };
 use crate::go;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Debug)]
 pub(super) struct File {
-    /// How to speak TLS, if at all.
+    /// The TLS settings, if any.
     pub(super) tls: TlsSection,
-    /// Whether HTTP/2 is offered, where there is TLS.
+    /// Offers HTTP/2 with TLS.
     pub(super) http2: bool,
-    /// Headers of every answer.
+    /// Headers to add to every response.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     /// Users and the hashes of their passwords.
     pub(super) users: BTreeMap<String, String>,
-    /// How many requests are let through.
+    /// The rate limit.
     pub(super) rate: Rate,
 }
 
-/// Something that is in a file of its own, or written out.
+/// A value given inline or in a separate file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Material {
-    /// Where it is; what is written out does not count then.
+    /// The file, which takes precedence.
     pub(super) file: Option<PathBuf>,
-    /// The text itself.
+    /// The inline text.
     pub(super) text: Option<String>,
 }
 
 impl Material {
-    /// Whether there is any.
+    /// Returns whether it is set.
     pub(super) fn is_some(&self) -> bool {
         self.file.is_some() || self.text.is_some()
     }
@@ -53,21 +53,21 @@ pub(super) struct TlsSection {
     pub(super) certificate: Material,
     pub(super) key: Material,
     pub(super) client_ca: Material,
-    /// The word, which may be none that is known.
+    /// The mode, which may be unknown.
     pub(super) client_auth: String,
-    /// Names of which the certificate of a client must have one.
+    /// The accepted names of client certificates.
     pub(super) client_names: Option<Vec<String>>,
     /// From 10 for TLS 1.0 to 13.
     pub(super) min_version: Option<u8>,
     pub(super) max_version: Option<u8>,
-    /// IANA names; none stands for all.
+    /// IANA names; an empty list means all.
     pub(super) suites: Vec<String>,
-    /// Go's names; none stands for all.
+    /// Go's names; an empty list means all.
     pub(super) curves: Vec<String>,
 }
 
 impl TlsSection {
-    /// Whether anything here asks for TLS. What only shapes it does not.
+    /// Returns whether any setting requires TLS. Those that only adjust it do not.
     pub(super) fn is_wanted(&self) -> bool {
         self.certificate.is_some()
             || self.key.is_some()
@@ -79,13 +79,13 @@ impl TlsSection {
 /// `rate_limit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rate {
-    /// One request more each such time; none, no limit.
+    /// The interval per request; `None` for no limit.
     pub(super) interval: Option<Duration>,
-    /// Requests that may come at once.
+    /// The number of requests allowed at once.
     pub(super) burst: u32,
 }
 
-/// The headers that may be set, with the values that they may have; none, any.
+/// The headers that may be set, with the allowed values; an empty list allows any.
 const HEADERS: [(&str, &[&str]); 5] = [
     ("Content-Security-Policy", &[]),
     ("X-Frame-Options", &["deny", "sameorigin"]),
@@ -114,11 +114,11 @@ const TLS_KEYS: [&str; 13] = [
 ];
 
 impl File {
-    /// Reads the text of a file in `directory`, from where its paths lead.
+    /// Parses the text of a file in `directory`, to which its paths are relative.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it.
+    /// All problems of the file.
     pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, Vec<Problem>> {
         let document = Document::parse(text).map_err(|problem| vec![problem])?;
         let mut reader = Reader { values: Values::new(&document), directory };
@@ -143,13 +143,13 @@ impl<'d> Reader<'d> {
             rate: Rate::default(),
         };
         let entries = root.and_then(|root| self.entries(root, "the file"));
-        for ((key, place), value) in entries.unwrap_or_default() {
+        for ((key, position), value) in entries.unwrap_or_default() {
             match key {
                 "tls_server_config" => file.tls = self.tls(value),
                 "http_server_config" => (file.http2, file.headers) = self.http(value),
                 "basic_auth_users" => file.users = self.users(value),
                 "rate_limit" => file.rate = self.rate(value),
-                _ => self.unknown(key, place, &SECTIONS),
+                _ => self.unknown(key, position, &SECTIONS),
             }
         }
         file
@@ -157,7 +157,8 @@ impl<'d> Reader<'d> {
 
     fn tls(&mut self, node: &'d Node) -> TlsSection {
         let mut tls = TlsSection::default();
-        for ((key, place), value) in self.entries(node, "tls_server_config").unwrap_or_default() {
+        for ((key, position), value) in self.entries(node, "tls_server_config").unwrap_or_default()
+        {
             match key {
                 "cert_file" => tls.certificate.file = self.path(value, key),
                 "cert" => tls.certificate.text = self.some_text(value, key),
@@ -177,21 +178,23 @@ impl<'d> Reader<'d> {
                 "curve_preferences" => {
                     tls.curves = self.words(value, key, "curve", &names::CURVES);
                 }
-                "prefer_server_cipher_suites" => drop(self.values.flag(value, key)),
-                _ => self.unknown(key, place, &TLS_KEYS),
+                "prefer_server_cipher_suites" => drop(self.values.boolean(value, key)),
+                _ => self.unknown(key, position, &TLS_KEYS),
             }
         }
         tls
     }
 
-    /// Whether HTTP/2 is on, and the headers. A section that is there and null has nothing on.
+    /// Returns whether HTTP/2 is on, and the headers. A section that is present but null turns
+    /// everything off.
     fn http(&mut self, node: &'d Node) -> (bool, Vec<(HeaderName, HeaderValue)>) {
         let (mut http2, mut headers) = (!node.is_null(), Vec::new());
-        for ((key, place), value) in self.entries(node, "http_server_config").unwrap_or_default() {
+        for ((key, position), value) in self.entries(node, "http_server_config").unwrap_or_default()
+        {
             match key {
-                "http2" => http2 = self.values.flag(value, key).unwrap_or(false),
+                "http2" => http2 = self.values.boolean(value, key).unwrap_or(false),
                 "headers" => headers = self.headers(value),
-                _ => self.unknown(key, place, &["http2", "headers"]),
+                _ => self.unknown(key, position, &["http2", "headers"]),
             }
         }
         (http2, headers)
@@ -199,7 +202,7 @@ impl<'d> Reader<'d> {
 
     fn headers(&mut self, node: &'d Node) -> Vec<(HeaderName, HeaderValue)> {
         let mut headers = Vec::new();
-        for ((key, place), node) in self.entries(node, "headers").unwrap_or_default() {
+        for ((key, position), node) in self.entries(node, "headers").unwrap_or_default() {
             let before = self.values.problems.len();
             let value = self.values.text(node, key).unwrap_or_default();
             if self.values.problems.len() > before {
@@ -207,12 +210,12 @@ impl<'d> Reader<'d> {
             }
             let Some((_, allowed)) = HEADERS.iter().find(|(name, _)| *name == key) else {
                 let names = HEADERS.map(|(name, _)| name);
-                self.bad(place, format!("header {key:?} cannot be set"), one_of(&names));
+                self.bad(position, format!("header {key:?} cannot be set"), one_of(&names));
                 continue;
             };
             if !allowed.is_empty() && !allowed.contains(&value.as_str()) {
                 let message = format!("{key} is {value:?}");
-                self.bad(node.place, message, one_of(allowed));
+                self.bad(node.position, message, one_of(allowed));
                 continue;
             }
             // A header is one line.
@@ -235,9 +238,9 @@ impl<'d> Reader<'d> {
 
     fn rate(&mut self, node: &'d Node) -> Rate {
         let mut rate = Rate::default();
-        for ((key, place), value) in self.entries(node, "rate_limit").unwrap_or_default() {
+        for ((key, position), value) in self.entries(node, "rate_limit").unwrap_or_default() {
             match key {
-                // Less than nothing is no limit either.
+                // A negative interval means no limit, too.
                 "interval" => {
                     let nanos = self.duration(value, key).unwrap_or(0);
                     let nanos = u64::try_from(nanos).ok().filter(|nanos| *nanos > 0);
@@ -247,13 +250,13 @@ impl<'d> Reader<'d> {
                     let burst = self.int(value, key).unwrap_or(0).clamp(0, u32::MAX.into());
                     rate.burst = u32::try_from(burst).unwrap_or(0);
                 }
-                _ => self.unknown(key, place, &["interval", "burst"]),
+                _ => self.unknown(key, position, &["interval", "burst"]),
             }
         }
         rate
     }
 
-    /// The keys of a section; none of one that is null.
+    /// Returns the entries of a section; `None` if it is null.
     fn entries(&mut self, node: &'d Node, what: &str) -> Option<Vec<Entry<'d>>> {
         self.values.entries(node, what, "keys with values")
     }
@@ -271,13 +274,13 @@ impl<'d> Reader<'d> {
         Some(items.iter().map(|item| self.values.text(item, what).unwrap_or_default()).collect())
     }
 
-    /// A list of words that have to be known. A null among them names nothing, and is no way to say all.
+    /// Parses a list of known words. A null item names nothing, and does not mean all.
     fn words(&mut self, node: &Node, key: &str, what: &str, known: &[&str]) -> Vec<String> {
         let texts = self.texts(node, key).unwrap_or_default();
         for text in texts.iter().filter(|text| !text.is_empty()) {
             if !known.contains(&text.as_str()) {
                 let message = format!("unknown {what}: {text}");
-                self.bad(node.place, message, meant(text, known));
+                self.bad(node.position, message, suggestion(text, known));
             }
         }
         texts
@@ -288,7 +291,7 @@ impl<'d> Reader<'d> {
         let text = self.values.text(node, what)?;
         let version = VERSIONS.iter().zip(10_u8..).find(|(name, _)| **name == text);
         if version.is_none() {
-            self.bad(node.place, format!("unknown TLS version: {text}"), one_of(&VERSIONS));
+            self.bad(node.position, format!("unknown TLS version: {text}"), one_of(&VERSIONS));
         }
         version.map(|(_, number)| number)
     }
@@ -301,12 +304,12 @@ impl<'d> Reader<'d> {
             _ => None,
         };
         if number.is_none() {
-            self.values.wrong(node, what, WANTED);
+            self.values.report_type(node, what, WANTED);
         }
         number
     }
 
-    /// In nanoseconds, which a bare number says too.
+    /// Parses a duration to nanoseconds, which is also the unit of a bare number.
     fn duration(&mut self, node: &Node, what: &str) -> Option<i64> {
         const WANTED: &str = "a time such as 1s, 500ms or 1m30s";
         let nanos = match self.values.scalar(node, what, WANTED)? {
@@ -316,30 +319,31 @@ impl<'d> Reader<'d> {
             _ => None,
         };
         if nanos.is_none() {
-            self.values.wrong(node, what, WANTED);
+            self.values.report_type(node, what, WANTED);
         }
         nanos
     }
 
-    fn bad(&mut self, place: Place, message: String, hint: String) {
+    fn bad(&mut self, position: Position, message: String, hint: String) {
         self.values.problems.push(Problem::error(
             ProblemClass::InvalidOptions,
-            place,
+            position,
             message,
             hint,
         ));
     }
 
-    fn unknown(&mut self, key: &str, place: Place, known: &[&str]) {
+    fn unknown(&mut self, key: &str, position: Position, known: &[&str]) {
         let message = format!("unknown key {key:?}");
-        let problem = Problem::error(ProblemClass::UnknownField, place, message, meant(key, known));
+        let problem =
+            Problem::error(ProblemClass::UnknownField, position, message, suggestion(key, known));
         self.values.problems.push(problem);
     }
 }
 
-/// A number without its fraction, if that fits.
+/// Truncates a number to an integer, if it fits.
 fn whole(number: f64) -> Option<i64> {
-    // The bounds are powers of two, which a float has exactly.
+    // The bounds are powers of two, which a float represents exactly.
     let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number);
     #[expect(clippy::cast_possible_truncation, reason = "the fraction is to go, and the rest fits")]
     fits.then_some(number as i64)
@@ -349,7 +353,7 @@ fn one_of(words: &[&str]) -> String {
     format!("use one of: {}", words.join(", "))
 }
 
-fn meant(word: &str, known: &[&str]) -> String {
+fn suggestion(word: &str, known: &[&str]) -> String {
     match nearest(word, known.iter().copied()) {
         Some(near) => format!("did you mean {near}?"),
         None => one_of(known),
@@ -367,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_from_the_file_and_shaping_alone_is_no_tls() {
+    fn paths_are_relative_to_the_file() {
         let file = parse("tls_server_config: {cert_file: a/b, key_file: /k}\n").expect("valid");
         assert_eq!(file.tls.certificate.file, Some(PathBuf::from("/etc/web/a/b")));
         assert_eq!(file.tls.key.file, Some(PathBuf::from("/k")));
@@ -381,20 +385,20 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_has_its_place() {
+    fn every_problem_has_a_position() {
         let text = "tls_server_config:\n  min_version: TLS14\n  cipher_suites: [TLS_NOPE]\n\
                     http_server_config:\n  headers: {X-A: b, X-Frame-Options: DENY}\nnope: 1\n\
                     rate_limit: {burst: x, interval: often}\nnope: 2\n";
-        let mut places = parse(text).expect_err("invalid");
-        places.sort_unstable();
+        let mut positions = parse(text).expect_err("invalid");
+        positions.sort_unstable();
         assert_eq!(
-            places,
+            positions,
             [(2, 16), (3, 18), (5, 13), (5, 38), (6, 1), (7, 21), (7, 34), (8, 1), (8, 1)]
         );
     }
 
     #[test]
-    fn values_are_read_as_the_original_reads_them() {
+    fn values_are_parsed_like_in_the_original() {
         for (text, http2) in [
             ("{}", true),
             ("http_server_config:", false),

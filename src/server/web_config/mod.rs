@@ -1,22 +1,22 @@
-//! The web configuration: TLS, users, headers, HTTP/2 and a limit of requests, from a file of the exporter toolkit's
-//! format, for every listener of a process.
+//! The web configuration: TLS, users, headers, HTTP/2 and a rate limit for all listeners of a process, from a file in
+//! the exporter toolkit's format.
 //!
-//! The file and those that it names are looked at for every request and every handshake, so that what they say holds
-//! at once; they are read when they are not what they were. A file that cannot be used answers requests with 500 and
-//! handshakes with an alert until it can be. Whether there is TLS and HTTP/2, and the limit of requests, is settled at
-//! the start. This knows the heads of requests and nothing of routes.
+//! The file and those that it refers to are checked on every request and handshake, so that changes apply at once; they
+//! are read again only when they have changed. While the file is invalid, requests are answered with 500 and handshakes
+//! with an alert. TLS, HTTP/2 and the rate limit are fixed at start-up. This module only knows the heads of requests,
+//! not the routes.
 //!
-//! | Part | For |
+//! | Module | Purpose |
 //! |---|---|
-//! | [`file`](mod@file) | the keys and values |
+//! | [`file`](mod@file) | keys and values |
 //! | [`tls`], [`client_certificate`] | handshakes |
 //! | [`users`] | passwords |
-//! | [`rate_limit`] | how many requests |
-//! | [`fresh`] | files as they are now |
+//! | [`rate_limit`] | rate limit |
+//! | [`file_cache`] | reloading changed files |
 
 mod client_certificate;
 mod file;
-mod fresh;
+mod file_cache;
 mod names;
 mod rate_limit;
 mod tls;
@@ -30,11 +30,11 @@ use std::time::Instant;
 use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 
-use self::client_certificate::ClientAuth;
 use self::file::{File, Rate};
-use self::fresh::{Contents, Fresh};
+use self::file_cache::{Contents, FileCache};
 use self::rate_limit::Limiter;
 use self::users::{Checker, Verdict};
+use super::connection::Peer;
 use super::response::{self, Response};
 use crate::config_file::{self, Problem};
 
@@ -45,19 +45,20 @@ pub struct WebConfig {
     path: PathBuf,
     tls: bool,
     http2: bool,
+    had_users: bool,
     rate: Rate,
     checker: Checker,
-    file: Mutex<Fresh<Result<Arc<File>, String>>>,
-    settings: Mutex<Fresh<Result<Arc<Settings>, String>>>,
+    file: Mutex<FileCache<Result<Arc<File>, String>>>,
+    settings: Mutex<FileCache<Result<Arc<Settings>, String>>>,
 }
 
-/// A web configuration that cannot be used.
+/// An unusable web configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("web configuration {path}: {reason}")]
 pub struct WebConfigError {
     /// The path of the file.
     pub path: String,
-    /// What is wrong, with the place.
+    /// The error with its position.
     pub reason: String,
 }
 
@@ -69,11 +70,11 @@ impl fmt::Debug for WebConfig {
 }
 
 impl WebConfig {
-    /// Reads a file for the first time.
+    /// Loads a file at start-up.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or used, or one that it names.
+    /// When the file, or one it refers to, is unreadable or invalid.
     pub fn load(path: &Path) -> Result<Self, WebConfigError> {
         Self::try_load(path)
             .map_err(|reason| WebConfigError { path: path.display().to_string(), reason })
@@ -84,6 +85,7 @@ impl WebConfig {
             path: path.to_owned(),
             tls: false,
             http2: false,
+            had_users: false,
             rate: Rate::default(),
             checker: Checker::new()?,
             file: Mutex::default(),
@@ -96,11 +98,12 @@ impl WebConfig {
             config.settings_now()?;
             tls::check_http2(&file.tls, file.http2)?;
         }
+        config.had_users = !file.users.is_empty();
         config.rate = file.rate;
         Ok(config)
     }
 
-    /// The files that one names with certificates and keys, as far as it can be read.
+    /// Returns the certificate and key files that a readable configuration refers to.
     pub fn files(path: &Path) -> Vec<PathBuf> {
         let directory = path.parent().unwrap_or(Path::new(""));
         let text = config_file::read(path).unwrap_or_default();
@@ -109,26 +112,31 @@ impl WebConfig {
         file.map(named).unwrap_or_default()
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether connections are to be encrypted.
+    /// Returns whether connections are encrypted.
     pub fn is_tls(&self) -> bool {
         self.tls
     }
 
-    /// Whether HTTP/2 is offered.
+    /// Returns whether HTTP/2 is offered.
     pub fn is_http2(&self) -> bool {
         self.http2
     }
 
-    /// What the next handshake needs.
+    /// Returns whether there were users when the file was first read.
+    pub(crate) fn had_users(&self) -> bool {
+        self.had_users
+    }
+
+    /// Returns the settings of the next handshake.
     ///
     /// # Errors
     ///
-    /// Why there can be none now.
+    /// The reason why there are none at present.
     pub(crate) async fn settings(self: &Arc<Self>) -> Result<Arc<Settings>, String> {
         let this = Arc::clone(self);
         aside(move || this.settings_now()).await
@@ -152,7 +160,7 @@ impl WebConfig {
     fn settings_now(&self) -> Result<Arc<Settings>, String> {
         let file = self.file_now()?;
         if !file.tls.is_wanted() {
-            return Err("the TLS section is gone; TLS is turned off at the start only".to_owned());
+            return Err("the TLS section was removed; disabling TLS requires a restart".to_owned());
         }
         let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         let named = tls::files(&file.tls).into_iter().map(Path::to_owned);
@@ -165,7 +173,7 @@ impl WebConfig {
         })
     }
 
-    /// Says in the log what a changed file leads to.
+    /// Logs the effect of a changed file.
     fn note(&self, error: Option<&String>) {
         if let Some(error) = error {
             tracing::error!(file = %self.path.display(), error, "Unable to use the web configuration");
@@ -175,15 +183,11 @@ impl WebConfig {
 
 fn parse(contents: &Contents, path: &Path, directory: &Path) -> Result<Arc<File>, String> {
     let bytes = contents.of(path)?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let valid = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
-        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("line {line}: not UTF-8")
-    })?;
+    let text = config_file::text(bytes)?;
     File::parse(&text, directory).map(Arc::new).map_err(|problems| Problem::list(&problems))
 }
 
-/// Runs what may wait for a disk where nobody else has to.
+/// Runs blocking work on the blocking pool.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
@@ -196,11 +200,15 @@ pub(crate) struct Guard {
     limiter: Option<Limiter>,
 }
 
-/// The headers that an answer is to have.
-pub(crate) struct Headers(Arc<File>);
+/// A request that may proceed.
+pub(crate) struct Admitted {
+    file: Arc<File>,
+    /// True if users are configured, so that the request has presented a valid password.
+    pub(crate) has_password: bool,
+}
 
 impl Guard {
-    /// A listener that begins now.
+    /// Creates the guard of a listener.
     pub(crate) fn new(config: Arc<WebConfig>) -> Self {
         let limiter = Limiter::new(config.rate, Instant::now());
         Self { config, limiter }
@@ -210,12 +218,12 @@ impl Guard {
         &self.config
     }
 
-    /// Whether a request may go on, and with which headers it is to be answered.
+    /// Decides whether a request may proceed.
     ///
     /// # Errors
     ///
-    /// The answer, if it may not.
-    pub(crate) async fn admit(&self, head: &Parts) -> Result<Headers, Box<Response>> {
+    /// The response to a request that may not.
+    pub(crate) async fn admit(&self, head: &Parts) -> Result<Admitted, Box<Response>> {
         let refuse =
             |status: u16, text: &str| Box::new(response::error(status, format!("{text}\n")));
         let Ok(file) = self.config.file().await else {
@@ -224,40 +232,35 @@ impl Guard {
         if self.limiter.as_ref().is_some_and(|limiter| !limiter.allows(Instant::now())) {
             return Err(refuse(429, "Too Many Requests"));
         }
-        let headers = Headers(file);
-        let users = &headers.0.users;
-        if users.is_empty() {
-            return Ok(headers);
+        let admitted = Admitted { has_password: !file.users.is_empty(), file };
+        if !admitted.has_password {
+            return Ok(admitted);
         }
         let authorization = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        match self.config.checker.check(users, authorization).await {
-            Verdict::Known => Ok(headers),
+        let client = head.extensions.get::<Peer>().and_then(Peer::address);
+        match self.config.checker.check(&admitted.file.users, authorization, client).await {
+            Verdict::Known => Ok(admitted),
             Verdict::Unknown => {
                 let refusal = *refuse(401, "Unauthorized");
                 let basic = HeaderValue::from_static("Basic");
                 let refusal = response::header(refusal, WWW_AUTHENTICATE, basic);
-                Err(Box::new(headers.put(refusal)))
+                Err(Box::new(admitted.put_headers(refusal)))
             }
             Verdict::Busy => {
-                Err(Box::new(headers.put(*refuse(503, "Too many passwords are being checked"))))
+                let refusal = *refuse(503, "Too many passwords are being checked");
+                Err(Box::new(admitted.put_headers(refusal)))
             }
         }
     }
 }
 
-impl Headers {
-    /// Whether the answer is for somebody who had to show who it is, by a password or a certificate.
-    pub(crate) fn are_for_known(&self) -> bool {
-        let certificates = ClientAuth::named(&self.0.tls.client_auth);
-        !self.0.users.is_empty() || certificates == Ok(ClientAuth::RequireAndVerify)
-    }
-
-    /// Adds them to an answer, which keeps those that it has.
-    pub(crate) fn put(&self, mut response: Response) -> Response {
+impl Admitted {
+    /// Adds the configured headers to a response, which keeps its own.
+    pub(crate) fn put_headers(&self, mut response: Response) -> Response {
         let add = |(name, value): &(HeaderName, HeaderValue)| {
             response.headers_mut().entry(name).or_insert_with(|| value.clone());
         };
-        self.0.headers.iter().for_each(add);
+        self.file.headers.iter().for_each(add);
         response
     }
 }

@@ -1,6 +1,6 @@
 //! Names of cipher suites and curves in the file.
 
-/// Those that the original knows; those of TLS 1.3 are always on.
+/// The suites known to the original; those of TLS 1.3 are always enabled.
 pub(super) const SUITES: [&str; 13] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",

@@ -1,29 +1,29 @@
-//! A bucket that fills with one permission each interval: how many requests a listener answers.
+//! A token bucket that limits the requests of a listener.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::file::Rate;
 
-/// The bucket of one listener.
+/// The token bucket of one listener.
 #[derive(Debug)]
 pub(super) struct Limiter {
-    /// Permissions a second.
+    /// Tokens per second.
     speed: f64,
-    /// Permissions that fit.
+    /// The capacity.
     burst: f64,
     level: Mutex<(f64, Instant)>,
 }
 
 impl Limiter {
-    /// Full at `now`; `None` where there is no limit.
+    /// Creates a full bucket; `None` if there is no limit.
     pub(super) fn new(rate: Rate, now: Instant) -> Option<Self> {
         let burst = f64::from(rate.burst);
         let speed = rate.interval?.as_secs_f64().recip();
         Some(Self { speed, burst, level: Mutex::new((burst, now)) })
     }
 
-    /// Takes a permission, if there is one.
+    /// Takes a token, if there is one.
     pub(super) fn allows(&self, now: Instant) -> bool {
         let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, at) = *level;
@@ -41,7 +41,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn it_fills_again_up_to_its_burst() {
+    fn the_bucket_refills_up_to_the_burst() {
         let start = Instant::now();
         let rate = Rate { interval: Some(Duration::from_millis(500)), burst: 2 };
         let limiter = Limiter::new(rate, start).expect("a limit");

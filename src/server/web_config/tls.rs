@@ -1,8 +1,9 @@
-//! From the TLS section of the file to what a handshake needs.
+//! Converts the TLS section of the file to handshake settings.
 //!
-//! The file may ask for what rustls refuses on purpose: TLS 1.0 and 1.1, suites with CBC, the curve P-521. It is taken
-//! as the original takes it, and what cannot be had is left out: a client that has nothing else is refused with the
-//! alert that it would get where nothing is left.
+//! The file may request features that rustls deliberately lacks: TLS 1.0 and 1.1, CBC suites, the
+//! curve P-521. The section is interpreted like in the original, and unsupported features are left
+//! out: a client that supports nothing else is refused with the alert it would get if nothing
+//! matched.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,12 +21,12 @@ use tokio_rustls::rustls::{
 use super::client_certificate::{ClientAuth, ClientCertificates};
 use super::file::{Material, TlsSection};
 
-/// What HTTP/2 wants to have, unless there is nothing below TLS 1.3.
+/// The suites required by HTTP/2, unless only TLS 1.3 is enabled.
 const HTTP2_SUITES: [&str; 2] =
     ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"];
 
-/// Suites in the order in which they are preferred: the fastest first on processors that know AES, which all servers'
-/// do, unless the client says that its own does not.
+/// Suites in order of preference: the fastest first on processors with AES instructions, which all
+/// servers have, unless the client indicates that its own does not.
 const SUITES: [SupportedCipherSuite; 9] = [
     ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
     ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
@@ -44,38 +45,41 @@ const CHACHA: [CipherSuite; 3] = [
     CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 ];
 
-/// What a handshake needs.
+/// The settings of a handshake.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    ways: Result<Ways, AlertDescription>,
-    /// Whether TLS 1.2 is on and none of its suites is.
+    configs: Result<ServerConfigs, AlertDescription>,
+    /// True if TLS 1.2 is enabled without any of its suites.
     old_without_suites: bool,
-    /// Whether a client without certificate is let in by its mode and kept out by the names that are asked for.
+    /// True if names are required although the mode admits clients without a certificate.
     pub(crate) names_wanted: bool,
-    /// Certificate and key that are shown.
+    /// True if client certificates are verified.
+    pub(crate) verifies_clients: bool,
+    /// The server certificate and key.
     pub(crate) identity: Arc<CertifiedKey>,
 }
 
 #[derive(Debug)]
-struct Ways {
+struct ServerConfigs {
     aes_first: Arc<ServerConfig>,
     chacha_first: Arc<ServerConfig>,
 }
 
 impl Settings {
-    /// The configuration for a client, or the alert for all of them.
+    /// Returns the configuration for a client, or the alert for all clients.
     pub(crate) fn choose(
         &self,
         client: &ClientHello<'_>,
     ) -> Result<Arc<ServerConfig>, AlertDescription> {
-        let ways = self.ways.as_ref().map_err(|alert| *alert)?;
+        let configs = self.configs.as_ref().map_err(|alert| *alert)?;
         let known = |suite: &&CipherSuite| SUITES.iter().any(|ours| ours.suite() == **suite);
         let first = client.cipher_suites().iter().find(known);
         let slow = first.is_some_and(|suite| CHACHA.contains(suite));
-        Ok(Arc::clone(if slow { &ways.chacha_first } else { &ways.aes_first }))
+        Ok(Arc::clone(if slow { &configs.chacha_first } else { &configs.aes_first }))
     }
 
-    /// Alerts that mean something else here than rustls says before the connection is encrypted: (its, ours).
+    /// Returns alerts with another meaning here than in rustls before the connection is encrypted:
+    /// (rustls', ours).
     pub(crate) fn alerts(&self) -> Vec<(u8, u8)> {
         let refused = u8::from(AlertDescription::HandshakeFailure);
         let mut alerts = vec![(AlertDescription::CertificateRequired.into(), refused)];
@@ -86,7 +90,7 @@ impl Settings {
     }
 }
 
-/// The files that a section names, to be read for [`build`].
+/// Returns the files that a section refers to, to be read for [`build`].
 pub(super) fn files(section: &TlsSection) -> Vec<&Path> {
     [&section.certificate, &section.key, &section.client_ca]
         .into_iter()
@@ -94,11 +98,11 @@ pub(super) fn files(section: &TlsSection) -> Vec<&Path> {
         .collect()
 }
 
-/// Makes what a handshake needs. `read` has the files of the section.
+/// Builds the settings. `read` provides the files of the section.
 ///
 /// # Errors
 ///
-/// Why nobody can be served with this section, with the place.
+/// The reason why no client can be served with this section, with the position.
 pub(super) fn build(
     section: &TlsSection,
     http2: bool,
@@ -150,6 +154,7 @@ pub(super) fn build(
     let usable = |suite: &SupportedCipherSuite| versions.contains(&suite.version());
     let old_without_suites = old && !suites.iter().any(|suite| *suite.version() == version::TLS12);
     let names_wanted = mode != ClientAuth::No && section.client_names.is_some();
+    let verifies_clients = mode.verifies();
     let refused = if versions.is_empty() {
         Some(AlertDescription::ProtocolVersion)
     } else if groups.is_empty() || !suites.iter().any(usable) {
@@ -158,7 +163,14 @@ pub(super) fn build(
         None
     };
     if let Some(alert) = refused {
-        return Ok(Settings { ways: Err(alert), old_without_suites, names_wanted, identity });
+        let configs = Err(alert);
+        return Ok(Settings {
+            configs,
+            old_without_suites,
+            names_wanted,
+            verifies_clients,
+            identity,
+        });
     }
     let provider = |suites: Vec<SupportedCipherSuite>| {
         let base = ring::default_provider();
@@ -190,15 +202,16 @@ pub(super) fn build(
     let (chacha, aes): (Vec<_>, Vec<_>) =
         suites.iter().copied().partition(|suite| CHACHA.contains(&suite.suite()));
     let chacha_first = chacha.into_iter().chain(aes).collect();
-    let ways = Ways { aes_first: config(suites)?, chacha_first: config(chacha_first)? };
-    Ok(Settings { ways: Ok(ways), old_without_suites, names_wanted, identity })
+    let configs = ServerConfigs { aes_first: config(suites)?, chacha_first: config(chacha_first)? };
+    let configs = Ok(configs);
+    Ok(Settings { configs, old_without_suites, names_wanted, verifies_clients, identity })
 }
 
-/// What the original refuses at its start, but not later.
+/// Checks what the original rejects only at start-up.
 ///
 /// # Errors
 ///
-/// When HTTP/2 is on without a suite that it must have.
+/// When HTTP/2 is enabled without a suite that it requires.
 pub(super) fn check_http2(section: &TlsSection, http2: bool) -> Result<(), String> {
     let has = |name: &str| section.suites.iter().any(|suite| suite == name);
     let old = section.min_version.unwrap_or(12) < 13;
@@ -232,7 +245,7 @@ fn identity(
     match identity.keys_match() {
         Ok(()) => Ok(identity),
         Err(Error::InconsistentKeys(_)) => Err(format!(
-            "{key_place}: the private key does not fit the certificate of {chain_place}"
+            "{key_place}: the private key does not match the certificate of {chain_place}"
         )),
         Err(error) => Err(format!("{chain_place}: malformed certificate: {error}")),
     }

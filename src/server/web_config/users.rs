@@ -1,12 +1,15 @@
-//! Users and passwords: HTTP's basic authentication against bcrypt hashes.
+//! Users and passwords: HTTP basic authentication with bcrypt hashes.
 //!
-//! A hash is slow on purpose. So it is computed on threads that serve nothing else, few at once and few waiting, and
-//! what came of it is remembered. Somebody who is not known costs as much as somebody who is, and what is compared is
-//! compared to its end. Passwords are kept nowhere: what is remembered goes by a keyed digest of them.
+//! bcrypt is slow by design. Hashes are computed on separate threads, few at once, with a bounded
+//! queue that is fair between client addresses, and results are cached. The correct password of
+//! each user has its own cache entry: however many wrong ones arrive, a user whose password was
+//! verified once does not wait. An unknown user costs as much as a known one, and comparisons take
+//! constant time. Passwords are never stored: results are keyed by a keyed digest of them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hint::black_box;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -14,25 +17,23 @@ use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use ring::hmac;
 use ring::rand::SystemRandom;
-use tokio::sync::Semaphore;
 
-/// Hashes computed at once.
-const AT_ONCE: usize = 2;
+use crate::server::fair_queue::FairQueue;
 
-/// Requests that may wait for one.
-const WAITING: usize = 128;
+/// The maximum number of hashes computed concurrently.
+const MAX_CONCURRENT: usize = 2;
 
-/// Answers that are remembered.
-const REMEMBERED: usize = 1024;
+/// The cache size for wrong credentials.
+const MAX_CACHED: usize = 1024;
 
-/// The shortest hash that the original takes.
-const SHORTEST: usize = 59;
+/// The minimum length of a hash that the original accepts.
+const MIN_HASH_LENGTH: usize = 59;
 
-/// Characters that a salt is written in, and the digest behind it.
+/// The length of the encoded salt, which is followed by the digest.
 const SALT: usize = 22;
 const DIGEST: usize = 31;
 
-/// The cost at which somebody unknown is looked up where nobody is known.
+/// The cost of the hash for an unknown user if there are no users.
 const USUAL_COST: u32 = 10;
 
 /// bcrypt's own base64.
@@ -44,23 +45,23 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Why a text is no bcrypt hash.
+/// The reason why a text is not a bcrypt hash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HashError {
-    #[error("too short for a bcrypt hash: {0} bytes, at least {SHORTEST} are needed")]
+    #[error("too short for a bcrypt hash: {0} bytes, at least {MIN_HASH_LENGTH} are needed")]
     Short(usize),
-    #[error("a bcrypt hash begins with $")]
+    #[error("a bcrypt hash must begin with $")]
     Prefix,
     #[error("bcrypt version {0:?} is newer than 2")]
     Version(char),
-    #[error("{0:?} is no cost")]
+    #[error("invalid cost {0:?}")]
     NoCost(String),
     #[error("the cost {0} is outside 4 to 31")]
     Cost(i32),
 }
 
-/// A hash as the original reads it: of version 2 or older, whatever the letter behind it, and without regard for
-/// anything behind the digest.
+/// A hash as parsed by the original: version 2 or older, with any minor version, ignoring
+/// everything after the digest.
 #[derive(Debug, PartialEq, Eq)]
 struct Hash<'t> {
     cost: u32,
@@ -71,7 +72,7 @@ struct Hash<'t> {
 impl<'t> Hash<'t> {
     fn parse(text: &'t str) -> Result<Self, HashError> {
         let bytes = text.as_bytes();
-        if bytes.len() < SHORTEST {
+        if bytes.len() < MIN_HASH_LENGTH {
             return Err(HashError::Short(bytes.len()));
         }
         let at = |index: usize| bytes.get(index).copied().unwrap_or_default();
@@ -92,39 +93,39 @@ impl<'t> Hash<'t> {
         Ok(Self { cost, salt, digest: digest.get(..DIGEST).unwrap_or(digest) })
     }
 
-    /// Whether it is that of a password. Slow.
+    /// Verifies a password. Slow.
     fn fits(&self, password: &[u8]) -> bool {
         let salt = ENGINE.decode(self.salt).ok().and_then(|salt| <[u8; 16]>::try_from(salt).ok());
         let digest = digest(self.cost, salt.unwrap_or_default(), password);
-        // The digest that would belong to a salt that is none does not count.
+        // With an invalid salt, the digest does not count.
         same(digest.as_bytes(), self.digest) & salt.is_some()
     }
 }
 
-/// What stands behind the salt in a hash.
+/// Computes the encoded digest of a password.
 fn digest(cost: u32, salt: [u8; 16], password: &[u8]) -> String {
-    // The end of the password counts as a byte of it, and nothing beyond the 72nd byte.
+    // bcrypt includes the terminating NUL, and ignores everything beyond the 72nd byte.
     let mut password: Vec<u8> = password.iter().copied().take(72).collect();
     if password.len() < 72 {
         password.push(0);
     }
     let raw = bcrypt::bcrypt(cost, salt, &password);
-    // The last byte is never written.
+    // The last byte is not encoded.
     ENGINE.encode(raw.get(..23).unwrap_or_default())
 }
 
-/// Compares to the end whatever differs.
+/// Compares in constant time.
 fn same(one: &[u8], other: &[u8]) -> bool {
     let differences =
         one.iter().zip(other).fold(0, |all, (one, other)| black_box(all | (one ^ other)));
     differences == 0 && one.len() == other.len()
 }
 
-/// Why a password hash of the file cannot be used.
+/// Validates the password hashes of the file.
 ///
 /// # Errors
 ///
-/// What is wrong with the first such hash.
+/// The error of the first invalid hash.
 pub(super) fn check(users: &BTreeMap<String, String>) -> Result<(), String> {
     for (name, hash) in users {
         Hash::parse(hash).map_err(|error| format!("the hash of user {name:?}: {error}"))?;
@@ -132,30 +133,35 @@ pub(super) fn check(users: &BTreeMap<String, String>) -> Result<(), String> {
     Ok(())
 }
 
-/// What came of looking at a request.
+/// The result of checking a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// One of the users.
+    /// A user with the correct password.
     Known,
-    /// Nobody, or not with this password.
+    /// An unknown user or a wrong password.
     Unknown,
-    /// Too many passwords are being looked at.
+    /// Too many passwords are being checked.
     Busy,
 }
 
-/// Looks passwords up, and remembers what came of it.
+/// Checks passwords and caches the results.
 pub(super) struct Checker {
     key: hmac::Key,
-    seen: Mutex<Seen>,
-    threads: Arc<Semaphore>,
-    waiting: Semaphore,
+    seen: Mutex<PasswordCache>,
+    queue: FairQueue,
 }
 
+/// A digest of credentials and of the hash that they were checked against.
+type Digest = [u8; 32];
+
 #[derive(Default)]
-struct Seen {
-    verdicts: BTreeMap<[u8; 32], bool>,
-    /// In the order in which they came.
-    order: VecDeque<[u8; 32]>,
+struct PasswordCache {
+    /// The correct credentials by user; at most one entry per user.
+    right: BTreeMap<String, Digest>,
+    /// The wrong credentials.
+    wrong: BTreeSet<Digest>,
+    /// The wrong credentials, oldest first.
+    order: VecDeque<Digest>,
 }
 
 impl Checker {
@@ -165,60 +171,59 @@ impl Checker {
     pub(super) fn new() -> Result<Self, String> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         Ok(Self {
-            key: key.map_err(|_| "the system gives no random bytes".to_owned())?,
+            key: key.map_err(|_| "no random bytes available".to_owned())?,
             seen: Mutex::default(),
-            threads: Arc::new(Semaphore::new(AT_ONCE)),
-            waiting: Semaphore::new(WAITING),
+            queue: FairQueue::new(MAX_CONCURRENT, MAX_CONCURRENT),
         })
     }
 
-    /// Whether the value of an `Authorization` header is that of one of the users.
+    /// Checks the value of an `Authorization` header, sent by `client`, against the users.
     pub(super) async fn check(
         &self,
         users: &BTreeMap<String, String>,
         authorization: Option<&[u8]>,
+        client: Option<IpAddr>,
     ) -> Verdict {
         let Some(credentials) = authorization.and_then(credentials) else {
             return Verdict::Unknown;
         };
-        let hash = users
-            .iter()
-            .find(|(name, _)| name.as_bytes() == credentials.user)
-            .map(|(_, hash)| hash.as_str());
+        let user = users.iter().find(|(name, _)| name.as_bytes() == credentials.user);
+        let hash = user.map(|(_, hash)| hash.as_str());
         let digest = self.digest(hash, &credentials);
-        if let Some(known) = self.seen().verdicts.get(&digest) {
-            return verdict(*known);
+        if let Some(verdict) = self.seen().verdict(&digest) {
+            return verdict;
         }
-        let Ok(_waiting) = self.waiting.try_acquire() else { return Verdict::Busy };
-        let Ok(thread) = Arc::clone(&self.threads).acquire_owned().await else {
-            return Verdict::Busy;
-        };
-        // Somebody may have asked the same meanwhile.
-        if let Some(known) = self.seen().verdicts.get(&digest) {
-            return verdict(*known);
+        let Some(permit) = self.queue.acquire(client).await else { return Verdict::Busy };
+        // Another request may have checked the same credentials meanwhile.
+        if let Some(verdict) = self.seen().verdict(&digest) {
+            return verdict;
         }
         let hash = hash.map(str::to_owned);
         let cost = users.values().filter_map(|hash| Hash::parse(hash).ok()).map(|hash| hash.cost);
         let cost = cost.max().unwrap_or(USUAL_COST);
         let password = credentials.password.clone();
-        let known = tokio::task::spawn_blocking(move || {
-            let _thread = thread;
+        let is_right = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
             match hash.as_deref().map(Hash::parse) {
                 Some(Ok(hash)) => hash.fits(&password),
-                // As slow as for somebody who is known.
-                _ => black_box(digest_of_nobody(cost, &password)),
+                // As slow as for a user that exists.
+                _ => black_box(dummy_digest(cost, &password)),
             }
         });
-        let known = known.await.unwrap_or(false);
-        self.seen().remember(digest, known);
-        verdict(known)
+        let is_right = is_right.await.unwrap_or(false);
+        let mut seen = self.seen();
+        match user {
+            Some((name, _)) if is_right => seen.cache_valid(users, name, digest),
+            _ => seen.cache_invalid(digest),
+        }
+        if is_right { Verdict::Known } else { Verdict::Unknown }
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn seen(&self) -> std::sync::MutexGuard<'_, PasswordCache> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn digest(&self, hash: Option<&str>, credentials: &Credentials) -> [u8; 32] {
+    fn digest(&self, hash: Option<&str>, credentials: &Credentials) -> Digest {
         let mut context = hmac::Context::with_key(&self.key);
         let hash = hash.unwrap_or_default().as_bytes();
         for part in [hash, &credentials.user, &credentials.password] {
@@ -229,24 +234,32 @@ impl Checker {
     }
 }
 
-impl Seen {
-    fn remember(&mut self, digest: [u8; 32], known: bool) {
-        if self.verdicts.insert(digest, known).is_none() {
+impl PasswordCache {
+    fn verdict(&self, digest: &Digest) -> Option<Verdict> {
+        if self.right.values().any(|right| right == digest) {
+            return Some(Verdict::Known);
+        }
+        self.wrong.contains(digest).then_some(Verdict::Unknown)
+    }
+
+    fn cache_valid(&mut self, users: &BTreeMap<String, String>, user: &str, digest: Digest) {
+        self.right.retain(|name, _| users.contains_key(name));
+        self.right.insert(user.to_owned(), digest);
+    }
+
+    fn cache_invalid(&mut self, digest: Digest) {
+        if self.wrong.insert(digest) {
             self.order.push_back(digest);
         }
-        while self.order.len() > REMEMBERED {
+        while self.order.len() > MAX_CACHED {
             if let Some(oldest) = self.order.pop_front() {
-                self.verdicts.remove(&oldest);
+                self.wrong.remove(&oldest);
             }
         }
     }
 }
 
-fn verdict(known: bool) -> Verdict {
-    if known { Verdict::Known } else { Verdict::Unknown }
-}
-
-fn digest_of_nobody(cost: u32, password: &[u8]) -> bool {
+fn dummy_digest(cost: u32, password: &[u8]) -> bool {
     digest(cost, [0; 16], password).is_empty()
 }
 
@@ -256,7 +269,7 @@ struct Credentials {
     password: Vec<u8>,
 }
 
-/// User and password of the value of an `Authorization` header, as Go's server reads it.
+/// Parses user and password from the value of an `Authorization` header, like Go's server.
 fn credentials(value: &[u8]) -> Option<Credentials> {
     let (scheme, rest) = value.split_at_checked(6)?;
     if !scheme.eq_ignore_ascii_case(b"Basic ") {
@@ -280,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_of_all_notations() {
+    fn all_bcrypt_prefixes_are_accepted() {
         let rest = &HASH[7..];
         for hash in [
             HASH.to_owned(),
@@ -312,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn passwords_are_checked_once_and_a_new_hash_anew() {
+    async fn passwords_are_checked_once_per_hash() {
         let checker = Checker::new().expect("random bytes");
         let mut users = BTreeMap::from([("alice".to_owned(), HASH.to_owned())]);
         for (user, password, want) in [
@@ -323,32 +336,52 @@ mod tests {
         ] {
             for _ in 0..2 {
                 let value = basic(user, password);
-                assert_eq!(checker.check(&users, Some(&value)).await, want, "{user}:{password}");
+                assert_eq!(
+                    checker.check(&users, Some(&value), None).await,
+                    want,
+                    "{user}:{password}"
+                );
             }
         }
-        assert_eq!(checker.seen().order.len(), 4);
-        assert_eq!(checker.check(&users, None).await, Verdict::Unknown);
+        assert_eq!(checker.seen().right.len(), 1);
+        assert_eq!(checker.seen().order.len(), 3);
+        assert_eq!(checker.check(&users, None, None).await, Verdict::Unknown);
+        let pw = basic("alice", "pw");
         users.insert("alice".to_owned(), "secret".to_owned());
-        assert_eq!(checker.check(&users, Some(&basic("alice", "pw"))).await, Verdict::Unknown);
+        assert_eq!(checker.check(&users, Some(&pw), None).await, Verdict::Unknown);
+        users.clear();
+        assert_eq!(checker.check(&users, Some(&pw), None).await, Verdict::Unknown);
+        users.insert("bob".to_owned(), HASH.to_owned());
+        assert_eq!(checker.check(&users, Some(&basic("bob", "pw")), None).await, Verdict::Known);
+        assert_eq!(Vec::from_iter(checker.seen().right.keys()), ["bob"]);
     }
 
+    /// However many wrong passwords arrive, and even while all permits are in use.
     #[tokio::test]
-    async fn those_who_wait_are_bounded() {
+    async fn a_cached_password_needs_no_permit() {
         let checker = Checker::new().expect("random bytes");
         let users = BTreeMap::from([("alice".to_owned(), HASH.to_owned())]);
-        let _all = checker.waiting.acquire_many(WAITING as u32).await.expect("open");
-        assert_eq!(checker.check(&users, Some(&basic("alice", "pw"))).await, Verdict::Busy);
+        let right = basic("alice", "pw");
+        assert_eq!(checker.check(&users, Some(&right), None).await, Verdict::Known);
+        let permits = [checker.queue.acquire(None).await, checker.queue.acquire(None).await];
+        assert!(permits.iter().all(Option::is_some));
+        for number in 0..2 * MAX_CACHED as u64 {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&number.to_le_bytes());
+            checker.seen().cache_invalid(digest);
+        }
+        assert_eq!(checker.check(&users, Some(&right), None).await, Verdict::Known);
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let mut seen = Seen::default();
-        for number in 0..=REMEMBERED as u64 {
+    fn the_cache_is_bounded() {
+        let mut seen = PasswordCache::default();
+        for number in 0..=MAX_CACHED as u64 {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&number.to_le_bytes());
-            seen.remember(digest, true);
+            seen.cache_invalid(digest);
         }
-        assert_eq!((seen.order.len(), seen.verdicts.len()), (REMEMBERED, REMEMBERED));
-        assert!(!seen.verdicts.contains_key(&[0; 32]));
+        assert_eq!((seen.order.len(), seen.wrong.len()), (MAX_CACHED, MAX_CACHED));
+        assert!(!seen.wrong.contains(&[0; 32]));
     }
 }

@@ -1,60 +1,87 @@
-//! From an event to a changed series: mapping, labels, look-up, change.
+//! Applies an event to its series: maps the name, renders the labels, finds the series and changes it.
 
 use std::sync::Arc;
 
-use super::shared::{Loaded, Op, Shared, Treatment};
+use super::shared::{LoadedMapping, Op, Shared, UpdatePlan};
 use crate::exposition::budget::RuleBudget;
 use crate::exposition::labels;
+use crate::mapper::name;
+use crate::mapper::{self, Action, DEFAULT_HELP, Mapped, Mapper, MetricType, ObserverType, Rule};
 use crate::statsd::clock::{Moment, ticks};
 use crate::statsd::line::{Event, EventKind, Label};
-use crate::statsd::mapcache::{MapCache, Mapping};
-use crate::statsd::mapper::{self, Action, DEFAULT_HELP, Mapper, MetricType, ObserverType, Rule};
 use crate::statsd::metrics::{Count, EventType, Listener, SampleOutcome, Tally, rule_number};
-use crate::statsd::name;
 use crate::statsd::relay::RelayBatch;
+use crate::statsd::series::budget_violations::truncated;
 use crate::statsd::series::cell;
-use crate::statsd::series::cell::{Handle, Life, ObserverCell, Scalar};
-use crate::statsd::series::keys::Known;
+use crate::statsd::series::cell::{Handle, Lifetime, ObserverCell, Scalar};
+use crate::statsd::series::key_cache::CachedLine;
 use crate::statsd::series::observer::Observer;
+use crate::statsd::series::placement::{ExceededBudget, RejectedSeries};
 use crate::statsd::series::registry::{Aggregation, NewSeries, Registry, Rejection, Resolved};
 use crate::statsd::series::senders::Origin;
 use crate::statsd::series::tree::Key;
+use crate::util::work_counter;
+
+/// The result of mapping a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    /// The index of the rule; `None` if none matched.
+    pub(crate) rule: Option<usize>,
+    /// The escaped metric name.
+    pub(crate) name: Box<str>,
+    /// The labels set by the rule, sorted by name.
+    pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
+}
+
+impl Mapping {
+    /// Copies the result of the mapper.
+    pub(crate) fn of(mapped: &Mapped<'_>) -> Self {
+        Self {
+            rule: Some(mapped.rule.index),
+            name: mapped.name.into(),
+            labels: mapped.labels().map(|(name, value)| (name.into(), value.into())).collect(),
+        }
+    }
+}
 
 /// A change of one series.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
     Add(f64),
     Set(f64),
-    Move(f64),
-    Observe(f64, u64),
-    Member(&'a [u8]),
+    AddSigned(f64),
+    Observe { value: f64, weight: u64 },
+    InsertMember(&'a [u8]),
 }
 
-/// Where events of one type, name and set of tags lead. Made for the first of them on a line and used for those that
-/// follow it, so that neither the name nor the tags are read once for each value.
+/// The series for all events of one type on a line. Those events have the same name and labels, so name and
+/// tags are read only for the first of them.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) kind: EventType,
-    pub(super) mapping: Arc<Mapping>,
-    /// Of the first event; the others may differ in their weight.
-    pub(super) treatment: Treatment,
+    pub(super) mapping: Mapping,
+    /// The plan of the first event; other events may differ in weight.
+    pub(super) plan: UpdatePlan,
     pub(super) target: Target,
-    /// Number of the labels in [`Core::text`], once they are there.
-    pub(super) label_count: Option<u16>,
-    /// The family knows that it holds a NaN.
+    /// True if a rejected event of this line has been logged.
+    pub(super) is_logged: bool,
+    /// True if the family is already marked as containing NaN.
     pub(super) nan_marked: bool,
-    /// Weight of the events refused because the metric clashes with another one.
+    /// The budgets that reject the events, and the number of rejections after the first.
+    pub(super) exceeded: Vec<ExceededBudget>,
+    pub(super) rejected_again: u64,
+    /// The weight of the events rejected because the metric conflicts with another one.
     pub(super) conflicts: u64,
 }
 
-/// The end of a [`Route`].
+/// The destination of a [`Route`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
-    /// A rule drops the events.
+    /// The rule drops the events.
     Dropped,
-    /// The rule leaves no name.
+    /// The rule produces an empty name.
     Nameless,
-    /// Not looked up yet, or expired since.
+    /// The series has not been looked up yet or has expired since.
     Unresolved,
     Series(Handle),
     Refused(Rejection),
@@ -62,34 +89,28 @@ pub(super) enum Target {
 
 /// The part of a worker that applies events.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct Applier {
     pub(super) shared: Arc<Shared>,
     pub(super) listener: Listener,
     pub(super) tally: Tally,
-    pub(super) cache: Option<MapCache>,
-    pub(super) cache_length: i64,
-    pub(super) loaded: Arc<Loaded>,
+    pub(super) loaded: Arc<LoadedMapping>,
     pub(super) scalars: cell::View<Scalar>,
     pub(super) observers: cell::View<ObserverCell>,
     pub(super) now: Moment,
     pub(super) buffer: mapper::Buffer,
     pub(super) text: Vec<u8>,
-    /// Of the line that is being applied.
+    /// The origin of the current line.
     pub(super) origin: Origin,
     pub(super) relayed: RelayBatch,
-    /// Lines of this batch are logged.
+    /// True if the lines of this batch are logged.
     pub(super) verbose: bool,
 }
 
-impl Core {
+impl Applier {
     pub(super) fn new(shared: &Arc<Shared>, listener: Listener) -> Self {
-        let cache =
-            (shared.cache_size > 0).then(|| MapCache::new(shared.cache_size, shared.cache_kind));
         Self {
             listener,
             tally: Tally::default(),
-            cache,
-            cache_length: 0,
             loaded: shared.mapping.load_full(),
             scalars: shared.registry.scalars(),
             observers: shared.registry.observers(),
@@ -103,11 +124,11 @@ impl Core {
         }
     }
 
-    pub(super) fn is_alive(&self, known: Known) -> bool {
+    pub(super) fn is_alive(&self, known: CachedLine) -> bool {
         known.handle.is_none_or(|handle| handle.is_alive(&self.scalars, &self.observers))
     }
 
-    /// Changes a series and prolongs its life; `false` if the series is gone.
+    /// Changes a series and extends its lifetime. Returns false if the series has expired.
     #[inline]
     pub(super) fn change(&mut self, handle: Handle, change: Change<'_>, ttl: u32) -> bool {
         if handle.slot.is_observer() {
@@ -124,15 +145,15 @@ impl Core {
         match change {
             Change::Add(value) => cell.add(value),
             Change::Set(value) => cell.set(value),
-            Change::Move(value) => cell.add_fraction(value),
-            Change::Observe(..) | Change::Member(_) => {}
+            Change::AddSigned(value) => cell.add_fraction(value),
+            Change::Observe { .. } | Change::InsertMember(_) => {}
         }
         let life = cell.life();
         if ttl > 0 || life.deadline > 0 {
-            let (life, bucket) = Registry::prolong(life, self.now.tick(), ttl);
+            let (life, bucket) = Registry::extend_life(life, self.now.tick(), ttl);
             cell.set_life(life);
             drop(cell);
-            self.arm(handle, bucket);
+            self.schedule(handle, bucket);
         }
         true
     }
@@ -147,84 +168,60 @@ impl Core {
             return false;
         };
         match (cell.observer.as_deref_mut(), change) {
-            (Some(Observer::Distinct(set)), Change::Member(member)) => set.insert(member, self.now),
-            (Some(observer), Change::Observe(value, weight)) => {
+            (Some(Observer::Distinct(set)), Change::InsertMember(member)) => {
+                set.insert(member, self.now)
+            }
+            (Some(observer), Change::Observe { value, weight }) => {
                 observer.observe(value, weight, self.now)
             }
             _ => {}
         }
         if ttl > 0 || cell.life.deadline > 0 {
-            let (life, bucket): (Life, _) = Registry::prolong(cell.life, self.now.tick(), ttl);
+            let (life, bucket): (Lifetime, _) =
+                Registry::extend_life(cell.life, self.now.tick(), ttl);
             cell.life = life;
             drop(cell);
-            self.arm(handle, bucket);
+            self.schedule(handle, bucket);
         }
         true
     }
 
-    fn arm(&self, handle: Handle, bucket: Option<u32>) {
+    fn schedule(&self, handle: Handle, bucket: Option<u32>) {
         if let Some(second) = bucket {
-            self.shared.registry.arm(handle, second);
+            self.shared.registry.schedule(handle, second);
         }
     }
 
-    /// What `name` maps to, from the cache or from the mapper.
-    fn mapping(&mut self, kind: EventType, name: &str, weight: u64) -> Arc<Mapping> {
+    /// Maps a name.
+    fn mapping(&mut self, kind: EventType, name: &str, weight: u64) -> Mapping {
         let metric_type = match kind {
             EventType::Counter => MetricType::Counter,
             EventType::Gauge | EventType::Set => MetricType::Gauge,
             EventType::Observer => MetricType::Observer,
         };
-        if let Some(cache) = &mut self.cache {
-            self.tally.add(Count::CacheGets, weight);
-            if let Some(mapping) = cache.get(kind, name) {
-                self.tally.add(Count::CacheHits, weight);
-                if mapping.rule.is_none()
-                    && let Some(events) = self.tally.unmapped.choose(weight)
-                {
-                    self.shared.metrics.examples.unmapped(name.as_bytes(), events);
-                }
-                return mapping;
-            }
-            // An event of weight n stands for n look-ups, of which the first missed.
-            self.tally.add(Count::CacheHits, weight - 1);
+        self.tally.add(Count::CacheMisses, 1);
+        work_counter::add(name.len());
+        if let Some(mapped) = self.loaded.mapper.map(name, metric_type, &mut self.buffer) {
+            return Mapping::of(&mapped);
         }
-        let mapping = Arc::new(match self.loaded.mapper.map(name, metric_type, &mut self.buffer) {
-            Some(mapped) => Mapping::of(&mapped),
-            None => {
-                let examples = &self.shared.metrics.examples;
-                let events = if examples.has_room() {
-                    Some(weight)
-                } else {
-                    self.tally.unmapped.choose(weight)
-                };
-                if let Some(events) = events {
-                    examples.unmapped(name.as_bytes(), events);
-                }
-                Mapping { rule: None, name: name::escape(name).into(), labels: Box::default() }
-            }
-        });
-        if let Some(cache) = &mut self.cache {
-            cache.insert(kind, name, Arc::clone(&mapping));
+        let examples = &self.shared.metrics.examples;
+        let events = if examples.has_room() {
+            Some(weight)
+        } else {
+            self.tally.unmapped_sampler.sample(weight)
+        };
+        if let Some(events) = events {
+            examples.record_unmapped(name.as_bytes(), events);
         }
-        mapping
+        Mapping { rule: None, name: name::escape(name).into(), labels: Box::default() }
     }
 
-    /// Counts the look-up of a name that has just been looked up.
-    pub(super) fn same_mapping(&mut self, weight: u64) {
-        if self.cache.is_some() {
-            self.tally.add(Count::CacheGets, weight);
-            self.tally.add(Count::CacheHits, weight);
-        }
-    }
-
-    /// Maps an event.
-    pub(super) fn route(&mut self, event: &Event<'_>) -> Route {
-        let (kind, op) = match event.kind {
-            EventKind::Counter => (EventType::Counter, Op::Add),
-            EventKind::Gauge { .. } => (EventType::Gauge, Op::Level),
-            EventKind::Observer => (EventType::Observer, Op::Observe),
-            EventKind::Set(_) => (EventType::Set, Op::Observe),
+    /// Maps the name of an event.
+    pub(super) fn route(&mut self, kind: EventType, event: &Event<'_>) -> Route {
+        let op = match kind {
+            EventType::Counter => Op::Add,
+            EventType::Gauge => Op::SetOrAdd,
+            EventType::Observer | EventType::Set => Op::Observe,
         };
         let mapping = self.mapping(kind, event.name, event.weight);
         let mapper = &self.loaded.mapper;
@@ -234,7 +231,7 @@ impl Core {
             Some(_) if mapping.name.is_empty() => Target::Nameless,
             _ => Target::Unresolved,
         };
-        let treatment = Treatment {
+        let plan = UpdatePlan {
             op,
             divisor: 1.0f64.to_bits(),
             scale: rule.and_then(|rule| rule.scale).map(f64::to_bits),
@@ -247,18 +244,21 @@ impl Core {
         Route {
             kind,
             mapping,
-            treatment,
+            plan,
             target,
-            label_count: None,
+            is_logged: false,
             nan_marked: false,
+            exceeded: Vec::new(),
+            rejected_again: 0,
             conflicts: 0,
         }
     }
 
-    /// Resolves a route if need be and applies an event that takes it.
+    /// Applies an event to the series of its route, which is resolved first if necessary.
     pub(super) fn apply(&mut self, route: &mut Route, event: &Event<'_>) -> SampleOutcome {
         let weight = event.weight;
-        if let Some(rule) = route.treatment.rule {
+        work_counter::add(1);
+        if let Some(rule) = route.plan.rule {
             self.tally.rule(rule, weight);
         }
         match route.target {
@@ -267,27 +267,33 @@ impl Core {
                 return SampleOutcome::DroppedByRule;
             }
             Target::Nameless => return self.reject(Rejection::EmptyName, route, weight),
-            _ if route.treatment.rule.is_some() => self.tally.add(Count::ActionMap, weight),
-            _ => self.tally.add(Count::Unmapped, weight),
+            Target::Refused(_) => route.rejected_again += 1,
+            _ => {}
         }
-        let value = route.treatment.series_value(event.value);
+        match route.plan.rule {
+            Some(_) => self.tally.add(Count::ActionMap, weight),
+            None => self.tally.add(Count::Unmapped, weight),
+        }
+        let value = route.plan.series_value(event.value);
         if route.kind == EventType::Counter && value < 0.0 {
-            tracing::debug!(
-                metric = &*route.mapping.name,
-                event_value = value,
-                "counter must be non-negative value"
-            );
+            if !std::mem::replace(&mut route.is_logged, true) {
+                tracing::debug!(
+                    metric = truncated(&route.mapping.name),
+                    event_value = value,
+                    "counter must be non-negative value"
+                );
+            }
             self.tally.add(Count::NegativeCounter, weight);
             return SampleOutcome::NegativeCounter;
         }
         let change = match event.kind {
             EventKind::Counter => Change::Add(value),
-            EventKind::Gauge { relative: true } => Change::Move(value),
+            EventKind::Gauge { relative: true } => Change::AddSigned(value),
             EventKind::Gauge { relative: false } => Change::Set(value),
-            EventKind::Observer => Change::Observe(value, weight),
-            EventKind::Set(member) => Change::Member(member.as_bytes()),
+            EventKind::Observer => Change::Observe { value, weight },
+            EventKind::Set(member) => Change::InsertMember(member.as_bytes()),
         };
-        // A series that expires between the look-up and the change is made anew.
+        // A series that expires between the look-up and the change is created again.
         loop {
             let handle = match route.target {
                 Target::Series(handle) => handle,
@@ -295,15 +301,18 @@ impl Core {
                 _ => {
                     route.target = match self.resolve(route, event) {
                         Ok(resolved) => {
-                            route.treatment.ttl = resolved.ttl;
+                            route.plan.ttl = resolved.ttl;
                             Target::Series(resolved.handle)
                         }
-                        Err(rejection) => Target::Refused(rejection),
+                        Err(RejectedSeries { rejection, exceeded }) => {
+                            route.exceeded = exceeded;
+                            Target::Refused(rejection)
+                        }
                     };
                     continue;
                 }
             };
-            if self.change(handle, change, route.treatment.ttl) {
+            if self.change(handle, change, route.plan.ttl) {
                 if route.kind == EventType::Counter && value.is_nan() && !route.nan_marked {
                     self.shared.registry.mark_nan(&route.mapping.name);
                     route.nan_marked = true;
@@ -315,26 +324,27 @@ impl Core {
         }
     }
 
-    /// Finds or makes the series of a route.
-    fn resolve(&mut self, route: &mut Route, event: &Event<'_>) -> Result<Resolved, Rejection> {
+    /// Finds or creates the series of a route.
+    fn resolve(&mut self, route: &Route, event: &Event<'_>) -> Result<Resolved, RejectedSeries> {
         let loaded = Arc::clone(&self.loaded);
         let mapper = &loaded.mapper;
         let rule = route.mapping.rule.and_then(|index| mapper.rules().get(index));
-        let label_count = match route.label_count {
-            Some(count) => count,
-            None => render_labels(&mut self.text, event.labels, &route.mapping, mapper),
-        };
-        route.label_count = Some(label_count);
+        let keep_empty = self.shared.registry.keeps_empty_labels;
+        let label_count =
+            render_labels(&mut self.text, event.labels, &route.mapping, mapper, keep_empty);
+        work_counter::add(route.mapping.name.len() + self.text.len());
         let key = Key { name: &route.mapping.name, labels: &self.text, label_count };
         self.shared.registry.resolve(&new_series(&loaded, rule, route.kind, key, &self.origin))
     }
 
     fn reject(&mut self, rejection: Rejection, route: &mut Route, weight: u64) -> SampleOutcome {
-        tracing::debug!(
-            metric = &*route.mapping.name,
-            reason = ?rejection,
-            "Failed to update metric"
-        );
+        if !std::mem::replace(&mut route.is_logged, true) {
+            tracing::debug!(
+                metric = truncated(&route.mapping.name),
+                reason = ?rejection,
+                "Failed to update metric"
+            );
+        }
         match rejection {
             Rejection::EmptyName => self.tally.add(Count::EmptyName, weight),
             Rejection::InvalidName => self.tally.add(Count::InvalidName, weight),
@@ -352,13 +362,16 @@ impl Core {
     }
 }
 
-/// Renders the labels of an event into `text`: its tags and the labels of the rule that it is mapped by, sorted by name, their values normalised.
-/// Of equal names the rule's label wins unless the rule honours tags.
+/// Renders the labels of an event into `text`: its tags and the labels of the matching rule, sorted by name,
+/// with normalised values. If both define a label, the rule wins unless it has `honor_labels`. A label whose
+/// value is normalised to the empty string is omitted; without `keep_empty`, so is any label with an empty
+/// value. Returns the number of labels.
 pub(crate) fn render_labels(
     text: &mut Vec<u8>,
     tags: &[Label<'_>],
     mapping: &Mapping,
     mapper: &Mapper,
+    keep_empty: bool,
 ) -> u16 {
     let rule = mapping.rule.and_then(|index| mapper.rules().get(index));
     let normalise = rule.map_or(&mapper.defaults().normalise, |rule| &rule.normalise);
@@ -398,14 +411,19 @@ pub(crate) fn render_labels(
                 (name, value)
             }
         };
-        labels::push(text, name, &normalise.value(name, value));
+        work_counter::add(name.len() + value.len());
+        let value = normalise.value(name, value);
+        if value.is_empty() && (!keep_empty || normalise.changes(name)) {
+            continue;
+        }
+        labels::push(text, name, &value);
         count = count.saturating_add(1);
     }
 }
 
-/// The series that an event of this kind asks for, which was mapped by `rule`, if by any.
+/// Describes the series for an event of this type that `rule`, if any, has mapped.
 pub(crate) fn new_series<'a>(
-    loaded: &'a Loaded,
+    loaded: &'a LoadedMapping,
     rule: Option<&'a Rule>,
     kind: EventType,
     key: Key<'a>,

@@ -1,28 +1,28 @@
-//! What workers share, and what a known line does.
+//! The state that all workers share, and the cached plan of a known line.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::mapper::{Mapper, Rule};
+use crate::statsd::datagram_senders::DatagramSenders;
 use crate::statsd::line::ParserFlags;
-use crate::statsd::mapcache::CacheKind;
-use crate::statsd::mapper::{Mapper, Rule};
 use crate::statsd::metrics::{EventType, Metrics, RuleHits};
 use crate::statsd::relay::Relay;
 use crate::statsd::series::registry::Registry;
 
 /// A mapping in use.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedMapping {
     pub(crate) mapper: Arc<Mapper>,
-    /// Differs for every load.
+    /// A number that differs for every load.
     pub(crate) generation: u64,
-    /// Events by rule.
+    /// The number of events per rule.
     pub(crate) hits: RuleHits,
 }
 
-impl Loaded {
-    /// The mapping that takes the place of the one `before`.
+impl LoadedMapping {
+    /// Creates the replacement of the mapping `before`. Rules in both keep their counts.
     pub(crate) fn new(mapper: Arc<Mapper>, generation: u64, before: Option<&Self>) -> Self {
         let none = RuleHits::default();
         let before = before.map_or(&none, |before| &before.hits);
@@ -31,7 +31,8 @@ impl Loaded {
     }
 }
 
-/// How the metrics name a rule: by what it matches.
+/// Returns the label value that identifies a rule in metrics: its pattern, and the metric type if it is
+/// restricted to one.
 fn name(rule: &Rule) -> String {
     match rule.match_metric_type {
         Some(only) => format!("{} ({})", rule.pattern, only.as_str()),
@@ -39,19 +40,18 @@ fn name(rule: &Rule) -> String {
     }
 }
 
-/// What all workers of a pipeline share. [`Shared::new`] has the defaults of the original.
+/// The state that all workers of a pipeline share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) metrics: Metrics,
-    pub(crate) mapping: ArcSwap<Loaded>,
+    pub(crate) mapping: ArcSwap<LoadedMapping>,
     pub(crate) flags: ParserFlags,
-    /// Names in the mapping cache, 0 for none.
-    pub(crate) cache_size: usize,
-    pub(crate) cache_kind: CacheKind,
-    /// Keys a worker remembers.
+    /// The number of keys that a worker caches.
     pub(crate) key_cache_size: usize,
     pub(crate) relay: Option<Relay>,
+    /// The load of each sender of datagrams.
+    pub(crate) datagram_senders: DatagramSenders,
 }
 
 impl Shared {
@@ -63,47 +63,47 @@ impl Shared {
         Self {
             registry,
             metrics: Metrics::default(),
-            mapping: ArcSwap::from_pointee(Loaded::new(mapper.into(), 0, None)),
+            mapping: ArcSwap::from_pointee(LoadedMapping::new(mapper.into(), 0, None)),
             flags,
-            cache_size: 1_000,
-            cache_kind: CacheKind::Lru,
             key_cache_size: 4 << 20,
             relay: None,
+            datagram_senders: DatagramSenders::default(),
         }
     }
 }
 
-/// What a value does to its series.
+/// The effect of a value on its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Add,
-    /// Set or change, by the sign of the text.
-    Level,
+    /// Sets the gauge, or adds to it if the text has a sign.
+    SetOrAdd,
     Observe,
 }
 
-/// Everything about a known line but its series and its value. Floats are kept as bits to be comparable.
+/// Everything about a known line except its series and its value. Floats are stored as bits so that they can
+/// be compared and hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Treatment {
+pub(crate) struct UpdatePlan {
     pub(crate) op: Op,
     pub(crate) divisor: u64,
     pub(crate) scale: Option<u64>,
     pub(crate) weight: u64,
-    /// Time to live in ticks.
+    /// The time to live in ticks.
     pub(crate) ttl: u32,
     pub(crate) tag_errors: u32,
     pub(crate) has_tags: bool,
-    /// The [number](crate::statsd::metrics::rule_number) of the rule that matched.
+    /// The [number](crate::statsd::metrics::rule_number) of the matching rule.
     pub(crate) rule: Option<u32>,
 }
 
-impl Treatment {
-    /// The value of an event, from the number in the line.
+impl UpdatePlan {
+    /// Computes the value of an event from the number in the line.
     pub(crate) fn event_value(&self, number: f64) -> f64 {
         number / f64::from_bits(self.divisor)
     }
 
-    /// The value for the series, from that of the event.
+    /// Computes the value for the series from the value of the event.
     pub(crate) fn series_value(&self, value: f64) -> f64 {
         match self.scale {
             Some(scale) => value * f64::from_bits(scale),
@@ -114,7 +114,7 @@ impl Treatment {
     pub(crate) const fn event_type(&self) -> EventType {
         match self.op {
             Op::Add => EventType::Counter,
-            Op::Level => EventType::Gauge,
+            Op::SetOrAdd => EventType::Gauge,
             Op::Observe => EventType::Observer,
         }
     }

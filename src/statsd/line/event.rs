@@ -1,19 +1,19 @@
-//! What a line comes to: events, or why there is none.
+//! The events and errors that the parser reports.
 
 use std::borrow::Cow;
 
-/// Which parts of the grammar are switched on.
+/// The optional parts of the grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParserFlags {
-    /// Tags behind `|#` become labels; when off they are skipped.
+    /// Tags after `|#` become labels. If false, they are skipped.
     pub dogstatsd: bool,
-    /// `name,key=value` is a tag list.
+    /// `name,key=value` has tags.
     pub influxdb: bool,
-    /// `name#key=value` is a tag list.
+    /// `name#key=value` has tags.
     pub librato: bool,
-    /// `name[key=value]` is a tag list.
+    /// `name[key=value]` has tags.
     pub signalfx: bool,
-    /// Type `s` gives [`EventKind::Set`]; when off it is an illegal event, as in statsd_exporter.
+    /// Type `s` produces [`EventKind::Set`]. If false, it is an illegal event, as in statsd_exporter.
     pub sets: bool,
 }
 
@@ -24,81 +24,85 @@ impl Default for ParserFlags {
     }
 }
 
-/// What an event does to its series.
+/// The effect of an event on its series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EventKind<'a> {
-    /// Add the value.
+    /// Adds the value.
     Counter,
-    /// Set the value, or add it when `relative` (the text had a sign).
+    /// Sets the value, or adds it if `relative`.
     Gauge {
-        /// The value is a change, not a level.
+        /// True if the text of the value has a sign.
         relative: bool,
     },
-    /// Observe the value (timers in seconds, histograms and distributions as sent).
+    /// Observes the value: timers in seconds, histograms and distributions as sent.
     Observer,
-    /// A member of a set, as sent; only with [`ParserFlags::sets`].
+    /// Adds a member to a set, as sent. Only with [`ParserFlags::sets`].
     Set(&'a str),
 }
 
-/// A label that came with the line, as a tag.
+/// A label from a tag of the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label<'a> {
-    /// Escaped name: borrowed unless escaping changed it.
+    /// The escaped name; borrowed unless escaping changed it.
     pub name: Cow<'a, str>,
-    /// Value, verbatim.
+    /// The value, verbatim.
     pub value: &'a str,
 }
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event<'a> {
-    /// What to do with the value.
+    /// The effect of the value.
     pub kind: EventKind<'a>,
-    /// StatsD name without its tags, unescaped; may be empty (`,a=b:1|c`).
+    /// The StatsD name without its tags, unescaped. May be empty (`,a=b:1|c`).
     pub name: &'a str,
-    /// Value; a counter's is divided by its sample rate, a timer's is in seconds, a set's is 0.
+    /// The value. A counter's is divided by its sample rate, a timer's is in seconds, a set's is 0.
     pub value: f64,
-    /// How many equal observations this event stands for: 1 unless a sampled observer, at most [`MAX_WEIGHT`].
+    /// The number of equal observations: 1 except for sampled observers, at most [`MAX_WEIGHT`].
     pub weight: u64,
-    /// Labels of this event alone, sorted by name, each name once.
+    /// The labels, sorted by name without duplicates.
     pub labels: &'a [Label<'a>],
-    /// The event before this one came from the same line and had the same type, name and labels, so that a sink may
-    /// use the series it found for that one. It keeps the cost of a line with many values and many tags linear.
-    pub same_series: bool,
 }
 
-/// The largest weight of a sampled observer, 10⁹; a smaller rate than 10⁻⁹ counts as that.
+/// The maximum number of tags of a line, including malformed ones.
 ///
-/// statsd_exporter observes `1/rate` times and so hangs on a tiny rate. One weighted observation costs the same for
-/// any weight; the cap keeps one absurd rate from drowning what a series has counted so far.
+/// It is ten times what clients send, and bounds the memory and comparisons that one line can cause.
+pub const MAX_TAGS: usize = 1_000;
+
+/// The maximum weight of a sampled observer, 10⁹. A rate below 10⁻⁹ is treated as 10⁻⁹.
+///
+/// statsd_exporter observes `1/rate` times, so a tiny rate makes it hang. Here a weighted observation costs
+/// the same for any weight. The limit keeps one absurd rate from outweighing everything else in the series.
 pub const MAX_WEIGHT: u64 = 1_000_000_000;
 
-/// Why a sample or a line was refused: the label `reason` of `statsd_exporter_sample_errors_total`.
+/// The reason for rejecting a sample or a line: the label `reason` of `statsd_exporter_sample_errors_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SampleError {
-    /// No colon, no name, or not UTF-8.
+    /// The line has no colon, has no name or is not UTF-8.
     MalformedLine,
-    /// Name tags and a DogStatsD tag section on one line.
+    /// The line has tags in the name and a DogStatsD tag section.
     MixedTaggingStyles,
-    /// No `|` behind the colon.
+    /// There is no `|` after the colon.
     NotEnoughPartsAfterColon,
-    /// Several values, but not of type `ms`, `h` or `d`.
+    /// There are several values, but the type is not `ms`, `h` or `d`.
     InvalidExtendedAggregateType,
-    /// Too few, too many or empty sections.
+    /// There are too few, too many or empty sections.
     MalformedComponent,
-    /// The value is no number.
+    /// The value is not a number.
     MalformedValue,
-    /// A sample rate that is no number, or an unknown section.
+    /// The sample rate is not a number, or a section is unknown.
     InvalidSampleFactor,
-    /// A `c` section that is not `c:` and an id.
+    /// A section begins with `c` but is not `c:` and an ID.
     MalformedContainerId,
-    /// Unknown metric type.
+    /// The metric type is unknown.
     IllegalEvent,
+    /// There are more than [`MAX_TAGS`] tags.
+    TooManyTags,
 }
 
 impl SampleError {
-    /// All reasons, in the order of their discriminants: `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 9] = [
+    /// All reasons in the order of their discriminants: `ALL[reason as usize] == reason`.
+    pub const ALL: [Self; 10] = [
         Self::MalformedLine,
         Self::MixedTaggingStyles,
         Self::NotEnoughPartsAfterColon,
@@ -108,9 +112,10 @@ impl SampleError {
         Self::InvalidSampleFactor,
         Self::MalformedContainerId,
         Self::IllegalEvent,
+        Self::TooManyTags,
     ];
 
-    /// The value of the label `reason`.
+    /// Returns the value of the label `reason`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -123,24 +128,28 @@ impl SampleError {
             Self::InvalidSampleFactor => "invalid_sample_factor",
             Self::MalformedContainerId => "malformed_container_id",
             Self::IllegalEvent => "illegal_event",
+            Self::TooManyTags => "too_many_tags",
         }
     }
 }
 
-/// What a line turns into. Calls come in the order of the line.
+/// A receiver of the events and errors of a line, in the order of the line.
 pub trait Sink {
-    /// An event.
+    /// Reports an event. All events of a line have the same name and labels, so a sink can keep the series
+    /// for each event type and resolve a line with many values once per type.
     fn event(&mut self, event: &Event<'_>);
-    /// A sample was begun, good or bad (`statsd_exporter_samples_total`).
+    /// Reports the beginning of a sample, valid or not (`statsd_exporter_samples_total`).
     fn sample(&mut self);
-    /// `count` errors of one kind (`statsd_exporter_sample_errors_total`).
+    /// Reports `count` errors with one reason (`statsd_exporter_sample_errors_total`).
     fn sample_error(&mut self, reason: SampleError, count: u64);
-    /// `count` tags were refused (`statsd_exporter_tag_errors_total`).
+    /// Reports `count` rejected tags (`statsd_exporter_tag_errors_total`).
     fn tag_errors(&mut self, count: u64);
-    /// A sample had at least one label (`statsd_exporter_tags_total`).
+    /// Reports that a sample has at least one label (`statsd_exporter_tags_total`).
     fn tags(&mut self);
-    /// The line looks like a DogStatsD event (`_e{`), and no sample of it is an event here. It comes behind the errors of the line.
+    /// Reports that the line looks like a DogStatsD event (`_e{`) and contains no valid sample. Called after
+    /// the errors of the line.
     fn dogstatsd_event(&mut self);
-    /// The line looks like a DogStatsD service check (`_sc|`), likewise.
+    /// Reports that the line looks like a DogStatsD service check (`_sc|`) and contains no valid sample.
+    /// Called after the errors of the line.
     fn dogstatsd_service_check(&mut self);
 }

@@ -1,7 +1,7 @@
-//! The grammar of a line, from left to right.
+//! The grammar of a line, parsed from left to right.
 //!
-//! Work is linear in the length of the line: the sections of an extended aggregation, which belong to each of its
-//! values, are evaluated once.
+//! The work is linear in the length of the line: the sections of an extended aggregation, which apply to each
+//! of its values, are evaluated once. [`work_counter`] counts the work; a test and a fuzz target check it.
 
 use memchr::memchr_iter;
 
@@ -9,38 +9,60 @@ use super::event::{Event, EventKind, MAX_WEIGHT, ParserFlags, SampleError, Sink}
 use super::labels::Labels;
 use crate::go;
 use crate::go::float::GoFloatError;
+use crate::util::work_counter;
 
-/// A sample has a value, a type and at most this many sections.
+/// The maximum number of sections after value and type.
 const MAX_SECTIONS: usize = 4;
 
-/// Parses one line (without its line feed) and tells `sink` what it says.
+/// Parses one line, without its line feed, and reports its events and errors to `sink`.
 ///
-/// An empty line says nothing. A bad sample does not keep the other samples of its line from being events.
+/// Nothing is reported for an empty line. An invalid sample does not affect the other samples of its line.
 pub fn parse(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
-    let of_dogstatsd = [line.starts_with(b"_e{"), line.starts_with(b"_sc|")];
     if line.is_empty() {
         return;
-    } else if of_dogstatsd == [false, false] {
+    }
+    let Some(message) = DogstatsdMessage::of(line) else {
         return samples(line, flags, sink);
+    };
+    let mut detector = EventDetector { sink, has_event: false };
+    samples(line, flags, &mut detector);
+    if detector.has_event {
+        return;
     }
-    let mut seen = Seen { sink, an_event: false };
-    samples(line, flags, &mut seen);
-    match of_dogstatsd {
-        _ if seen.an_event => (),
-        [true, _] => sink.dogstatsd_event(),
-        [false, _] => sink.dogstatsd_service_check(),
+    match message {
+        DogstatsdMessage::Event => sink.dogstatsd_event(),
+        DogstatsdMessage::ServiceCheck => sink.dogstatsd_service_check(),
     }
 }
 
-/// Hands on what it is told, and notes whether that was an event.
-struct Seen<'s> {
+/// A DogStatsD message that is not a metric.
+enum DogstatsdMessage {
+    Event,
+    ServiceCheck,
+}
+
+impl DogstatsdMessage {
+    /// Returns the message that a line looks like.
+    fn of(line: &[u8]) -> Option<Self> {
+        if line.starts_with(b"_e{") {
+            Some(Self::Event)
+        } else if line.starts_with(b"_sc|") {
+            Some(Self::ServiceCheck)
+        } else {
+            None
+        }
+    }
+}
+
+/// A sink that forwards all calls and records whether there was an event.
+struct EventDetector<'s> {
     sink: &'s mut dyn Sink,
-    an_event: bool,
+    has_event: bool,
 }
 
-impl Sink for Seen<'_> {
+impl Sink for EventDetector<'_> {
     fn event(&mut self, event: &Event<'_>) {
-        self.an_event = true;
+        self.has_event = true;
         self.sink.event(event);
     }
 
@@ -71,12 +93,16 @@ impl Sink for Seen<'_> {
 
 /// Parses the samples of a line.
 fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
+    work_counter::add(line.len());
     let parts = str::from_utf8(line).ok().and_then(|line| line.split_once(':'));
     let Some((name, rest)) = parts.filter(|(name, _)| !name.is_empty()) else {
         return sink.sample_error(SampleError::MalformedLine, 1);
     };
     let mut labels = Labels::default();
     let name = labels.take_from_name(name, flags);
+    if labels.is_full() {
+        return sink.sample_error(SampleError::TooManyTags, 1);
+    }
     report_tag_errors(labels.take_errors(), sink);
     let bytes = rest.as_bytes();
     let tagged = memchr_iter(b'|', bytes).any(|bar| bytes.get(bar + 1) == Some(&b'#'));
@@ -86,26 +112,22 @@ fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
     let Some((first, tail)) = rest.split_once('|') else {
         return sink.sample_error(SampleError::NotEnoughPartsAfterColon, 1);
     };
-    let mut line = Line { name: &name, flags, labels, previous: None, sink };
-    let (kind, sections) = split_type(tail);
+    let mut line = Line { name: &name, flags, labels, sink };
+    let mut tail = Tail::of(tail);
     let colon = rest.find(':').unwrap_or(usize::MAX);
     if colon < first.len() {
-        if !matches!(kind, "ms" | "h" | "d") {
+        if !matches!(tail.kind, "ms" | "h" | "d") {
             return line.sink.sample_error(SampleError::InvalidExtendedAggregateType, 1);
         }
-        let mut evaluated = None;
         for value in first.split(':') {
-            line.sample(value, kind, sections, &mut evaluated);
+            line.sample(value, &mut tail);
         }
     } else if colon == usize::MAX || tagged || has_container_id(rest) {
-        line.sample(first, kind, sections, &mut None);
+        line.sample(first, &mut tail);
     } else {
         for sample in rest.split(':') {
             match sample.split_once('|') {
-                Some((value, tail)) => {
-                    let (kind, sections) = split_type(tail);
-                    line.sample(value, kind, sections, &mut None);
-                }
+                Some((value, tail)) => line.sample(value, &mut Tail::of(tail)),
                 None => {
                     line.sink.sample();
                     line.sink.sample_error(SampleError::MalformedComponent, 1);
@@ -115,17 +137,34 @@ fn samples(line: &[u8], flags: ParserFlags, sink: &mut impl Sink) {
     }
 }
 
-fn split_type(tail: &str) -> (&str, Option<&str>) {
-    match tail.split_once('|') {
-        Some((kind, sections)) => (kind, Some(sections)),
-        None => (tail, None),
+/// The text after a value, or after the values of an extended aggregation.
+struct Tail<'a> {
+    kind: &'a str,
+    sections: Option<&'a str>,
+    /// True if there are more than [`MAX_SECTIONS`] sections.
+    is_too_long: bool,
+    /// The sections, evaluated when the first value needs them.
+    evaluated: Option<Sections>,
+}
+
+impl<'a> Tail<'a> {
+    fn of(text: &'a str) -> Self {
+        work_counter::add(text.len());
+        let (kind, sections) = match text.split_once('|') {
+            Some((kind, sections)) => (kind, Some(sections)),
+            None => (text, None),
+        };
+        let is_too_long = sections.is_some_and(|sections| {
+            memchr_iter(b'|', sections.as_bytes()).nth(MAX_SECTIONS - 1).is_some()
+        });
+        Self { kind, sections, is_too_long, evaluated: None }
     }
 }
 
-/// Whether a line without a tag section is one sample with a container id (`1|c|c:abc|T5`).
+/// Returns true if a line without a tag section is one sample with a container ID (`1|c|c:abc|T5`).
 ///
-/// statsd_exporter splits such a line at the colon of the id. What could be a classic multi-value line
-/// (`1|c|c:2|c`) is still read as one: behind the id only sections may follow, and a type is none.
+/// statsd_exporter splits such a line at the colon of the ID. A line that could be a classic multi-value line
+/// (`1|c|c:2|c`) is still parsed as one: after the ID only sections may follow, and a type is not a section.
 fn has_container_id(rest: &str) -> bool {
     let Some((before, after)) = rest.split_once(':') else {
         return false;
@@ -145,7 +184,7 @@ fn report_tag_errors(count: u64, sink: &mut impl Sink) {
     }
 }
 
-/// What the sections of a sample come to, apart from the labels.
+/// The evaluated sections of a sample, except the labels.
 struct Sections {
     rates: [f64; MAX_SECTIONS],
     rate_count: usize,
@@ -155,30 +194,23 @@ struct Sections {
     failure: Option<SampleError>,
 }
 
-/// The state of a line while its samples are read.
+/// The state of the parser while it reads the samples of a line.
 struct Line<'a, 's, S> {
     name: &'a str,
     flags: ParserFlags,
     labels: Labels<'a>,
-    previous: Option<&'a str>,
     sink: &'s mut S,
 }
 
 impl<'a, S: Sink> Line<'a, '_, S> {
-    /// One sample. `evaluated` carries the sections from one value to the next where values share them.
-    fn sample(
-        &mut self,
-        value: &'a str,
-        kind: &'a str,
-        sections: Option<&'a str>,
-        evaluated: &mut Option<Sections>,
-    ) {
+    /// Parses one sample.
+    fn sample(&mut self, value: &'a str, tail: &mut Tail<'a>) {
         self.sink.sample();
-        if sections.is_some_and(|sections| {
-            sections.bytes().filter(|&byte| byte == b'|').count() >= MAX_SECTIONS
-        }) {
+        work_counter::add(value.len() + 1);
+        if tail.is_too_long {
             return self.sink.sample_error(SampleError::MalformedComponent, 1);
         }
+        let kind = tail.kind;
         let set = self.flags.sets && kind == "s";
         let number = if set {
             (!value.is_empty()).then_some(0.0)
@@ -188,7 +220,7 @@ impl<'a, S: Sink> Line<'a, '_, S> {
         let Some(number) = number else {
             return self.sink.sample_error(SampleError::MalformedValue, 1);
         };
-        let sections = evaluated.get_or_insert_with(|| self.evaluate(kind, sections));
+        let sections = tail.evaluated.get_or_insert_with(|| self.evaluate(kind, tail.sections));
         report_tag_errors(sections.tag_errors, self.sink);
         if sections.bad_rates > 0 {
             self.sink.sample_error(SampleError::InvalidSampleFactor, sections.bad_rates);
@@ -213,33 +245,18 @@ impl<'a, S: Sink> Line<'a, '_, S> {
         if weight == 0 {
             return;
         }
-        // Samples of a line differ in their labels only where there is one sample, or where all share them.
-        let same_series = self.previous == Some(kind);
-        self.previous = Some(kind);
+        // All samples of a line have the same labels: either there is only one sample, or they share them.
         let labels = self.labels.sorted();
-        self.sink.event(&Event {
-            kind: event_kind,
-            name: self.name,
-            value,
-            weight,
-            labels,
-            same_series,
-        });
+        self.sink.event(&Event { kind: event_kind, name: self.name, value, weight, labels });
     }
 
-    /// Reads sections from left to right; labels stay even when a later section is bad.
+    /// Evaluates sections from left to right. Labels are kept even if a later section is invalid.
     fn evaluate(&mut self, kind: &str, sections: Option<&'a str>) -> Sections {
-        let mut result = Sections {
-            rates: [1.0; MAX_SECTIONS],
-            rate_count: 0,
-            weight: 1,
-            bad_rates: 0,
-            tag_errors: 0,
-            failure: None,
-        };
+        let mut result = Sections::new();
         let Some(sections) = sections else {
             return result;
         };
+        work_counter::add(sections.len());
         if sections.split('|').any(str::is_empty) {
             result.failure = Some(SampleError::MalformedComponent);
             return result;
@@ -250,6 +267,10 @@ impl<'a, S: Sink> Line<'a, '_, S> {
             } else if let Some(tags) = section.strip_prefix('#') {
                 if self.flags.dogstatsd {
                     self.labels.push_dogstatsd(tags);
+                    if self.labels.is_full() {
+                        result.failure = Some(SampleError::TooManyTags);
+                        break;
+                    }
                     result.tag_errors += self.labels.take_errors();
                 }
             } else if section.starts_with('c') {
@@ -269,7 +290,18 @@ impl<'a, S: Sink> Line<'a, '_, S> {
 }
 
 impl Sections {
-    /// A rate that is no number counts as 1, one that is too large as infinite.
+    const fn new() -> Self {
+        Self {
+            rates: [1.0; MAX_SECTIONS],
+            rate_count: 0,
+            weight: 1,
+            bad_rates: 0,
+            tag_errors: 0,
+            failure: None,
+        }
+    }
+
+    /// Parses a sample rate. A rate that is not a number counts as 1; one out of range counts as infinite.
     fn push_rate(&mut self, text: &str, kind: &str) {
         let mut rate = match go::float::parse(text.as_bytes()) {
             Ok(rate) => rate,
@@ -291,11 +323,11 @@ impl Sections {
         }
         if matches!(kind, "ms" | "h" | "d") {
             if rate.is_nan() {
-                // No count of observations follows from it; statsd_exporter's is whatever the CPU makes of it.
+                // NaN gives no number of observations. In statsd_exporter the result depends on the CPU.
                 self.bad_rates += 1;
                 rate = 1.0;
             }
-            // Truncates toward zero; a negative rate stands for no observation at all.
+            // The conversion truncates toward zero; a negative rate yields no observation.
             self.weight = ((1.0 / rate) as u64).min(MAX_WEIGHT);
         }
     }

@@ -1,10 +1,9 @@
-//! The dominant shape of a line, taken apart without looking at its contents.
+//! A fast splitter for the most common form of a line.
 //!
-//! A caller that remembers what a key and its tags led to (a series table) needs no more than this: it hashes `key`,
-//! `tags` and `kind`, and on a hit only reads the numbers. On a miss, or when this returns `None`, [`super::parse`]
-//! decides.
+//! A caller that caches the result for each key and its tags hashes `key`, `tags` and `kind`, and parses only
+//! the numbers on a hit. On a miss, or if this returns `None`, it calls [`super::parse`].
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
 /// The metric type of a simple line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,7 +12,7 @@ pub enum SimpleKind {
     Counter,
     /// `g`
     Gauge,
-    /// `ms`: the value is in milliseconds, observed in seconds.
+    /// `ms`; the value is in milliseconds and observed in seconds.
     Timer,
     /// `h`
     Histogram,
@@ -21,26 +20,27 @@ pub enum SimpleKind {
     Distribution,
 }
 
-/// `name:value|type[|@rate][|#tags]`.
+/// A line of the form `name:value|type[|@rate][|#tags[|c:container]]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimpleLine<'a> {
-    /// Everything before the first colon: the name with its name tags. Not empty; not checked to be UTF-8.
+    /// Everything before the first colon: the name and its name tags. Not empty, not validated as UTF-8.
     pub key: &'a [u8],
-    /// Text of the value: not empty, without `:` and `|`, but not checked to be a number.
+    /// The text of the value. Not empty, without `:` and `|`, not validated as a number.
     pub value: &'a [u8],
-    /// Metric type.
+    /// The metric type.
     pub kind: SimpleKind,
-    /// Text behind `@`, not checked to be a number.
+    /// The text after `@`, not validated as a number.
     pub rate: Option<&'a [u8]>,
-    /// What follows `|#`: without `|`, may be empty. Not checked to be UTF-8.
+    /// Everything after `|#`: tags, which may be empty, and container ID sections. Not validated as UTF-8.
     pub tags: Option<&'a [u8]>,
 }
 
-/// Takes a line of the dominant shape apart; `None` for everything else, which says nothing about its validity.
+/// Splits a line of the most common form. Returns `None` for any other line, valid or not.
 ///
-/// Guarantees on `Some`: [`super::parse`] sees one sample whose sections are exactly these, so two lines with equal
-/// `key`, `tags` and `kind` lead to the same labels and the same tag errors, whatever value and rate are. What is not
-/// checked: UTF-8 and numbers. A number that does not parse must be handed to [`super::parse`] to be counted.
+/// If it returns `Some`, [`super::parse`] finds one sample with exactly these sections. Two lines with equal
+/// `key`, `tags` and `kind` therefore have the same labels and the same tag errors for any value and rate.
+/// UTF-8 and numbers are not validated: if a number does not parse, [`super::parse`] must be called to count
+/// the error.
 #[must_use]
 pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
     let colon = memchr(b':', line)?;
@@ -71,8 +71,14 @@ pub fn split_simple(line: &[u8]) -> Option<SimpleLine<'_>> {
     };
     let tags = match rest {
         [] => None,
-        [b'|', b'#', tags @ ..] if memchr(b'|', tags).is_none() => Some(tags),
+        [b'|', b'#', tags @ ..] if is_tail(tags) => Some(tags),
         _ => return None,
     };
     Some(SimpleLine { key, value, kind, rate, tags })
+}
+
+/// Returns true if only container IDs follow the tags. Any other section could affect the value.
+fn is_tail(tags: &[u8]) -> bool {
+    memchr_iter(b'|', tags)
+        .all(|bar| tags.get(bar + 1..).is_some_and(|section| section.starts_with(b"c:")))
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::recorded::number;
 use serde_json::{Map, Value, json};
 
-/// Records what a line says, with runs of equal events joined.
+/// A sink that records everything, with runs of equal events joined.
 #[derive(Debug, Default, PartialEq)]
 struct Recorder {
     events: Vec<(Value, u64)>,
@@ -14,7 +14,7 @@ struct Recorder {
     tags: u64,
     dogstatsd_events: u64,
     service_checks: u64,
-    same_series: Vec<bool>,
+    event_count: u64,
 }
 
 impl Recorder {
@@ -47,7 +47,7 @@ impl Sink for Recorder {
         let value = number(event.value);
         let recorded = json!({"type": kind, "name": event.name, "value": value, "relative": relative, "labels": labels});
         self.push(recorded, event.weight);
-        self.same_series.push(event.same_series);
+        self.event_count += 1;
     }
 
     fn sample(&mut self) {
@@ -88,7 +88,7 @@ fn record_default(line: &str) -> Recorder {
 }
 
 #[test]
-fn every_switch_decides_how_some_line_is_read() {
+fn every_flag_changes_the_parsing_of_some_line() {
     let off = ParserFlags {
         dogstatsd: false,
         influxdb: false,
@@ -111,7 +111,7 @@ fn every_switch_decides_how_some_line_is_read() {
     }
 }
 
-/// Decodes standard base64; the corpus uses it for lines that are not UTF-8.
+/// Decodes standard base64, in which the corpus has lines that are not UTF-8.
 fn base64(text: &str) -> Vec<u8> {
     const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut out, mut bits, mut count) = (Vec::new(), 0_u32, 0);
@@ -127,12 +127,12 @@ fn base64(text: &str) -> Vec<u8> {
     out
 }
 
-/// Lines whose container id stands without a tag section: refused by the original, accepted here.
+/// Lines with a container ID but no tag section: rejected by statsd_exporter, accepted here.
 const CONTAINER_ID_ALONE: [&str; 2] = ["a:1|c|c:x|T5", "m,a=b:1|c|c:x"];
 
 #[test]
 fn conformance() {
-    // As text, because serde_json's own reading of decimals may be off in the last bit.
+    // Values are read as text because serde_json may round the last bit of a decimal.
     let text = include_str!("../../../tests/conformance/statsd/line.json");
     let values = regex::Regex::new(r#""value":(-?[0-9][^,}]*)"#).expect("pattern");
     let text = values.replace_all(text, r#""value":"$1""#);
@@ -153,7 +153,7 @@ fn conformance() {
         };
         let got = record(&line, flags);
         if case["crash"] == json!(true) {
-            // `]` before `[`: one tag error, and the name as it stands.
+            // `]` before `[`: one tag error, and the name is unchanged.
             assert_eq!(got.tag_errors, 1, "{}", case["name"]);
             crashes += 1;
             continue;
@@ -205,7 +205,7 @@ fn a_comma_alone_is_an_empty_tag() {
 }
 
 #[test]
-fn a_closing_bracket_before_an_opening_one_costs_its_tags_only() {
+fn a_bracket_closed_before_it_opens_loses_only_the_tags() {
     let got = record_default("a][:1|c|#x:y");
     assert_eq!(got.events.len(), 1);
     assert_eq!(got.events[0].0["name"], "a][");
@@ -223,7 +223,7 @@ fn a_container_id_needs_no_tag_section() {
         assert_eq!(got.events[0].0["labels"], json!({"container_id": id}), "{line}");
         assert!(got.sample_errors.is_empty(), "{line}");
     }
-    // What can be read as several samples is.
+    // Lines that can be read as several samples are.
     assert_eq!(record_default("a:1|c|c:2|c").samples, 2);
     assert_eq!(record_default("a:1|c:2|c").samples, 2);
     assert_eq!(record_default("a:1|c|c:").samples, 2);
@@ -238,7 +238,7 @@ fn a_tiny_rate_is_one_event_with_a_capped_weight() {
         ("t:1|ms|@0.3", 3),
     ] {
         let got = record_default(line);
-        assert_eq!(got.same_series.len(), 1, "{line}");
+        assert_eq!(got.event_count, 1, "{line}");
         assert_eq!(got.events[0].1, weight, "{line}");
     }
 }
@@ -254,7 +254,7 @@ fn a_rate_that_is_nan_is_invalid_for_observers() {
 }
 
 #[test]
-fn sets_are_events_when_asked_for() {
+fn sets_are_events_if_enabled() {
     let line = b"users:anna|s|#a:b";
     assert_eq!(
         record(line, ParserFlags::default()).sample_errors,
@@ -272,7 +272,7 @@ fn events_and_service_checks_are_recognised() {
     let event = record_default("_e{5,4}:title|text|t:warning|#env:prod");
     assert_eq!((event.dogstatsd_events, event.service_checks), (1, 0));
     assert_eq!(event.sample_errors, BTreeMap::from([("malformed_value", 1)]));
-    // What the original takes for a metric is one.
+    // Lines that statsd_exporter reads as metrics are metrics here.
     for line in ["_e{a:1|c", "_sc|a:1|c", "_e{a:x|c:2|c"] {
         let metric = record_default(line);
         assert_eq!((metric.dogstatsd_events, metric.service_checks), (0, 0), "{line}");
@@ -284,19 +284,24 @@ fn events_and_service_checks_are_recognised() {
 }
 
 #[test]
-fn samples_tell_when_the_series_stays_the_same() {
-    assert_eq!(record_default("a,t=v:1|c:2|c:3|g:4|c").same_series, [false, true, false, false]);
-    assert_eq!(record_default("a:1:2:3|ms|#x:y").same_series, [false, true, true]);
-}
-
-#[test]
-fn many_values_with_many_tags_are_not_quadratic() {
-    let values = "1:".repeat(2_000);
-    let tags = "k:v,".repeat(2_000);
-    let got = record_default(&format!("a:{values}1|ms|#{tags}"));
-    assert_eq!(got.samples, 2_001);
-    assert_eq!(got.events, [(got.events[0].0.clone(), 2_001)]);
-    assert_eq!(got.same_series.iter().filter(|&&same| !same).count(), 1);
+fn a_line_may_have_a_thousand_tags() {
+    let tags = |count: usize| (0..count).map(|n| format!("k{n}:v,")).collect::<String>();
+    for (count, events) in [(MAX_TAGS, 2), (MAX_TAGS + 1, 0)] {
+        let got = record_default(&format!("a:1:2|ms|#{}", tags(count)));
+        assert_eq!((got.samples, got.event_count), (2, events), "{count} tags");
+        let refused = BTreeMap::from([("too_many_tags", 2)]);
+        assert_eq!(got.sample_errors, if events > 0 { BTreeMap::new() } else { refused });
+        let named = record_default(&format!("a,{}:1|c:2|g", tags(count).replace(':', "=")));
+        assert_eq!((named.samples, named.event_count), (events, events), "{count} name tags");
+        let refused = BTreeMap::from([("too_many_tags", 1)]);
+        assert_eq!(named.sample_errors, if events > 0 { BTreeMap::new() } else { refused });
+    }
+    // All tag sections of a line share the limit, and malformed tags count.
+    let half = tags(MAX_TAGS / 2);
+    assert!(record_default(&format!("a:1|c|#{half}|#{half}")).sample_errors.is_empty());
+    let refused = BTreeMap::from([("too_many_tags", 1)]);
+    assert_eq!(record_default(&format!("a:1|c|#{half}|#{half}x:y,")).sample_errors, refused);
+    assert_eq!(record_default(&format!("a:1|c|#{}", ",".repeat(1_002))).sample_errors, refused);
 }
 
 #[test]
@@ -317,10 +322,16 @@ fn simple_lines() {
         split_simple(b"a:1|g").map(|line| (line.kind, line.tags)),
         Some((SimpleKind::Gauge, None))
     );
+    for line in ["a:1|c|#x:y|c:id", "a:1|c|#|c:", "a:1|c|#x|c:1|c:2"] {
+        assert!(split_simple(line.as_bytes()).is_some(), "{line:?}");
+    }
     for line in [
         "",
         "a",
         "a:",
+        "a:1|c|#x:y|@0.5",
+        "a:1|c|#x:y|c:id|T1",
+        "a:1|c|#x:y|c",
         "a:1",
         ":1|c",
         "a:|c",
@@ -394,9 +405,10 @@ mod properties {
     }
 
     proptest! {
-        /// Two lines that differ in value only have equal labels and counters: what a series table relies on.
+        /// Two lines that differ only in their value have equal labels and counters. The key cache relies on
+        /// this.
         #[test]
-        fn simple_lines_depend_on_key_and_tags_alone(line in pieces(), flags in flags()) {
+        fn simple_lines_depend_on_key_and_tags_only(line in pieces(), flags in flags()) {
             if let Some(simple) = split_simple(line.as_bytes()) {
                 prop_assert!(!simple.value.is_empty());
                 let mut other = simple.key.to_vec();
@@ -414,17 +426,17 @@ mod properties {
             }
         }
 
-        /// Whatever comes, parsing ends, and every sample is an event, an error, or asks for no observation.
+        /// Every sample is an event, an error, or has a weight of 0.
         #[test]
         fn every_sample_is_accounted_for(line in pieces(), flags in flags()) {
             let got = record(line.as_bytes(), flags);
             let errors: u64 = got.sample_errors.values().sum();
-            prop_assert!(got.same_series.len() as u64 <= got.samples);
+            prop_assert!(got.event_count <= got.samples);
             prop_assert!(line.is_empty() || got.samples > 0 || errors > 0);
         }
 
         #[test]
-        fn any_bytes_are_survived(line in prop::collection::vec(any::<u8>(), 0..64), flags in flags()) {
+        fn any_bytes_are_parsed_without_panic(line in prop::collection::vec(any::<u8>(), 0..64), flags in flags()) {
             let got = record(&line, flags);
             prop_assert!(line.is_empty() || got.samples > 0 || !got.sample_errors.is_empty());
         }

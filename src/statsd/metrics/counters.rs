@@ -1,26 +1,26 @@
-//! The counters, and who counts what.
+//! The counters of the StatsD pipeline.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::examples::{Chooser, Examples};
-use super::queue::EventQueue;
-use super::rule_hits::Hits;
-use crate::statsd::line::SampleError;
+use super::examples::{EventSampler, Examples};
+use super::rule_hits::HitTally;
+use crate::statsd::line::{EventKind, SampleError};
 use crate::statsd::series::registry::Rejection;
 
-/// Different (type, name) pairs kept in `events_conflict_total`; names beyond are counted together.
+/// The maximum number of (type, name) pairs in `events_conflict_total`. Further names are counted together.
 pub(crate) const MAX_CONFLICT_NAMES: usize = 10_000;
-/// Bytes of such a name that are kept; longer ones end in [`CUT`] and share their count with others that begin like them.
+/// The maximum number of bytes kept of such a name. Longer ones end in [`ELLIPSIS`] and share a count with others
+/// that have the same beginning.
 pub(crate) const MAX_CONFLICT_NAME: usize = 256;
-/// What stands for the rest of a name. No metric has it in its name.
-pub(crate) const CUT: &str = "...";
-/// The name under which conflicts beyond the limit are counted.
+/// The replacement for the rest of a long name. A valid metric name does not contain it.
+pub(crate) const ELLIPSIS: &str = "...";
+/// The name under which further conflicts are counted.
 pub(crate) const OTHER_NAMES: &str = "_other";
 
-/// Where lines come from.
+/// The source of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Listener {
     /// UDP datagrams.
@@ -29,14 +29,14 @@ pub enum Listener {
     Tcp,
     /// Unix datagrams.
     Unixgram,
-    /// Lines handed over in the process.
+    /// Lines passed in by a function call.
     Direct,
 }
 
 impl Listener {
     pub(crate) const ALL: [Self; 4] = [Self::Udp, Self::Tcp, Self::Unixgram, Self::Direct];
 
-    /// Value of the label `listener`.
+    /// Returns the value of the label `listener`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Listener {
     }
 }
 
-/// The type of an event, as in the label `type`.
+/// The type of an event: the label `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum EventType {
     Counter,
@@ -60,6 +60,15 @@ pub(crate) enum EventType {
 impl EventType {
     pub(crate) const ALL: [Self; 4] = [Self::Counter, Self::Gauge, Self::Observer, Self::Set];
 
+    pub(crate) const fn of(event: EventKind<'_>) -> Self {
+        match event {
+            EventKind::Counter => Self::Counter,
+            EventKind::Gauge { .. } => Self::Gauge,
+            EventKind::Observer => Self::Observer,
+            EventKind::Set(_) => Self::Set,
+        }
+    }
+
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -70,49 +79,49 @@ impl EventType {
     }
 }
 
-/// How a line ended.
+/// The outcome of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineOutcome {
-    /// Nothing between two line feeds.
+    /// The line is empty.
     Empty,
-    /// At least one sample was begun.
+    /// The line has at least one sample.
     Sampled,
-    /// Refused before any sample.
-    Refused,
+    /// The line was rejected before its first sample.
+    Rejected,
 }
 
 impl LineOutcome {
-    pub(crate) const ALL: [Self; 3] = [Self::Empty, Self::Sampled, Self::Refused];
+    pub(crate) const ALL: [Self; 3] = [Self::Empty, Self::Sampled, Self::Rejected];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Empty => "empty",
             Self::Sampled => "sampled",
-            Self::Refused => "refused",
+            Self::Rejected => "refused",
         }
     }
 }
 
-/// How a sample ended.
+/// The outcome of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SampleOutcome {
     /// It changed a series.
     Accepted,
-    /// A rule with action `drop` took it.
+    /// A rule with action `drop` matched.
     DroppedByRule,
-    /// It stands for no event: a sampled observer whose rate rounds to none.
+    /// It yields no observation: a sampled observer whose weight rounds to 0.
     NoEvent,
-    /// A negative counter.
+    /// A counter with a negative value.
     NegativeCounter,
-    /// It was not understood.
+    /// The parser rejected it.
     Malformed(SampleError),
-    /// It found no series.
+    /// The registry rejected its series.
     Rejected(Rejection),
 }
 
 impl SampleOutcome {
-    /// Whether it is the fault of who sent it.
-    pub(crate) const fn is_refused(self) -> bool {
+    /// Returns true if the sample was rejected.
+    pub(crate) const fn is_rejected(self) -> bool {
         !matches!(self, Self::Accepted | Self::DroppedByRule | Self::NoEvent)
     }
 
@@ -148,7 +157,7 @@ impl SampleOutcome {
     }
 }
 
-/// One number of a [`Tally`].
+/// A counter in a [`Tally`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Count {
     Samples,
@@ -162,8 +171,10 @@ pub(crate) enum Count {
     InvalidName,
     InvalidLabel,
     SeriesLimit,
+    /// The number of events that needed the mapping of their name.
     CacheGets,
-    CacheHits,
+    /// The number of events for which the mapper ran.
+    CacheMisses,
     DogstatsdEvents,
     DogstatsdServiceChecks,
     UdpPackets,
@@ -173,7 +184,7 @@ pub(crate) enum Count {
 
 pub(crate) const COUNTS: usize = Count::RelayLongLines as usize + 1;
 
-/// What one ingest thread counted since it was last added to the [`Metrics`].
+/// The counts of one ingest thread since they were last added to [`Metrics`].
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) counts: [u64; COUNTS],
@@ -181,10 +192,12 @@ pub(crate) struct Tally {
     pub(crate) errors: [u64; SampleError::ALL.len()],
     pub(crate) lines: [u64; LineOutcome::ALL.len()],
     pub(crate) samples: [u64; SampleOutcome::COUNT],
-    /// Events by rule, of the mapping that the thread has.
-    pub(crate) rules: Hits,
-    /// Chooses events that no rule took to be told of.
-    pub(crate) unmapped: Chooser,
+    /// The number of events per rule, for the thread's mapping.
+    pub(crate) rules: HitTally,
+    /// Samples the events that no rule matched.
+    pub(crate) unmapped_sampler: EventSampler,
+    /// Chooses datagrams whose sender is counted.
+    pub(crate) datagrams: EventSampler,
 }
 
 impl Tally {
@@ -196,14 +209,6 @@ impl Tally {
     #[inline]
     pub(crate) fn event(&mut self, kind: EventType, by: u64) {
         self.events[kind as usize] += by;
-    }
-
-    /// Events that went through the mapping.
-    pub(crate) fn mapped_events(&self) -> u64 {
-        [Count::ActionMap, Count::ActionDrop, Count::Unmapped, Count::EmptyName]
-            .map(|count| self.counts[count as usize])
-            .iter()
-            .sum()
     }
 
     pub(crate) fn sample_error(&mut self, reason: SampleError, by: u64) {
@@ -220,7 +225,7 @@ impl Tally {
         self.samples[outcome.index()] += 1;
     }
 
-    /// Events that matched the rule of this number.
+    /// Adds events that matched a rule.
     #[inline]
     pub(crate) fn rule(&mut self, rule: u32, by: u64) {
         self.rules.add(rule, by);
@@ -233,7 +238,7 @@ pub(crate) const fn counters<const N: usize>() -> Counters<N> {
     [const { AtomicU64::new(0) }; N]
 }
 
-/// Everything counted, for all threads.
+/// The counters of all threads.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) counts: Counters<COUNTS>,
@@ -242,29 +247,31 @@ pub(crate) struct Metrics {
     pub(crate) lines: [Counters<{ LineOutcome::ALL.len() }>; Listener::ALL.len()],
     pub(crate) samples: Counters<{ SampleOutcome::COUNT }>,
     pub(crate) conflicts: Mutex<BTreeMap<(EventType, Box<str>), u64>>,
-    /// What can be shown of some of that.
+    /// Examples for some of the counters.
     pub(crate) examples: Examples,
-    /// What the event queue of the original would have done.
-    pub(crate) queue: EventQueue,
     pub(crate) tcp_connections: AtomicU64,
     pub(crate) tcp_connection_errors: AtomicU64,
     pub(crate) tcp_too_long_lines: AtomicU64,
     pub(crate) tcp_open: AtomicI64,
-    /// Connections closed because their descriptors were needed.
+    /// The number of connections closed because their descriptors were needed.
     pub(crate) tcp_displaced: AtomicU64,
-    /// Connections closed because they were silent for too long.
+    /// The number of connections closed because they were idle for too long.
     pub(crate) tcp_idle: AtomicU64,
-    /// Panics of the threads that take lines, and of the one that removes expired series.
-    pub(crate) intake_restarts: AtomicU64,
+    /// The number of panics of receiving threads and of the expiry thread.
+    pub(crate) receiver_restarts: AtomicU64,
     pub(crate) expiry_restarts: AtomicU64,
     pub(crate) accept_errors: AtomicU64,
     pub(crate) reloads_ok: AtomicU64,
     pub(crate) reloads_failed: AtomicU64,
     pub(crate) loaded_mappings: AtomicU64,
-    /// Whether the last load of the mapping file succeeded, and when the last one did that did, in Unix milliseconds.
+    /// True if the last load of the mapping file succeeded, and the time of the last successful load in Unix
+    /// milliseconds.
     pub(crate) mapping_loaded: AtomicBool,
     pub(crate) mapping_loaded_at: AtomicU64,
-    pub(crate) cache_length: AtomicI64,
+    /// The first problem of the mapping file if its last load failed.
+    pub(crate) mapping_error: Mutex<Option<String>>,
+    /// The number of cached keys of all threads.
+    pub(crate) cached_keys: AtomicI64,
     pub(crate) key_evictions: AtomicU64,
     pub(crate) read_errors: Counters<{ Listener::ALL.len() }>,
     pub(crate) truncated: Counters<{ Listener::ALL.len() }>,
@@ -280,14 +287,13 @@ impl Default for Metrics {
             samples: counters(),
             conflicts: Mutex::default(),
             examples: Examples::default(),
-            queue: EventQueue::default(),
             tcp_connections: AtomicU64::new(0),
             tcp_connection_errors: AtomicU64::new(0),
             tcp_too_long_lines: AtomicU64::new(0),
             tcp_open: AtomicI64::new(0),
             tcp_displaced: AtomicU64::new(0),
             tcp_idle: AtomicU64::new(0),
-            intake_restarts: AtomicU64::new(0),
+            receiver_restarts: AtomicU64::new(0),
             expiry_restarts: AtomicU64::new(0),
             accept_errors: AtomicU64::new(0),
             reloads_ok: AtomicU64::new(0),
@@ -295,7 +301,8 @@ impl Default for Metrics {
             loaded_mappings: AtomicU64::new(0),
             mapping_loaded: AtomicBool::new(false),
             mapping_loaded_at: AtomicU64::new(0),
-            cache_length: AtomicI64::new(0),
+            mapping_error: Mutex::default(),
+            cached_keys: AtomicI64::new(0),
             key_evictions: AtomicU64::new(0),
             read_errors: counters(),
             truncated: counters(),
@@ -317,12 +324,7 @@ pub(crate) fn drain<const N: usize>(from: &mut [u64; N], into: &Counters<N>) {
 }
 
 impl Metrics {
-    /// Nothing counted, with an event queue that would be handed on like this.
-    pub(crate) fn new(queue: EventQueue) -> Self {
-        Self { queue, ..Self::default() }
-    }
-
-    /// Adds what a thread counted.
+    /// Adds the counts of a thread and resets them.
     pub(crate) fn drain(&self, tally: &mut Tally, listener: Listener) {
         drain(&mut tally.counts, &self.counts);
         drain(&mut tally.events, &self.events);
@@ -333,25 +335,27 @@ impl Metrics {
         }
     }
 
-    /// A mapping with so many rules is in use from now on.
+    /// Records that a mapping was loaded, with its number of rules.
     pub(crate) fn mapping_loaded(&self, rules: usize) {
         self.loaded_mappings.store(rules as u64, Ordering::Relaxed);
+        *self.mapping_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.mapping_loaded.store(true, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.mapping_loaded_at.store(now.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// A mapping file could not be used.
-    pub(crate) fn mapping_failed(&self) {
+    /// Records that loading the mapping file failed.
+    pub(crate) fn mapping_failed(&self, error: &str) {
+        *self.mapping_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_owned());
         self.mapping_loaded.store(false, Ordering::Relaxed);
     }
 
-    /// The present value of a count, without what threads have not added yet.
+    /// Returns a counter, without what threads have not added yet.
     pub(crate) fn count(&self, count: Count) -> u64 {
         self.counts[count as usize].load(Ordering::Relaxed)
     }
 
-    /// Lines seen, of one listener or of all.
+    /// Returns the number of lines of one listener, or of all.
     pub(crate) fn lines(&self, listener: Option<Listener>) -> u64 {
         Listener::ALL
             .into_iter()
@@ -362,14 +366,14 @@ impl Metrics {
             .sum()
     }
 
-    /// Why lines and samples had no effect, by the word of the ledger: how often, so far.
-    pub(crate) fn refusals(&self) -> Vec<(&'static str, u64)> {
+    /// Returns the number of rejections by reason.
+    pub(crate) fn rejections(&self) -> Vec<(&'static str, u64)> {
         let outcomes = SampleOutcome::all()
             .filter(|outcome| {
                 !matches!(outcome, SampleOutcome::Accepted | SampleOutcome::DroppedByRule)
             })
             .filter_map(|outcome| Some((outcome.as_str(), self.samples.get(outcome.index())?)));
-        // A line that is refused as a whole has its reason among these.
+        // The reason for rejecting a whole line is only in `errors`.
         let lines = SampleError::ALL.into_iter().zip(&self.errors);
         let lines = lines.map(|(error, count)| (error.as_str(), count));
         let others = [
@@ -387,11 +391,11 @@ impl Metrics {
             .collect()
     }
 
-    /// Counts a conflict of an event of `kind` about the metric `name`.
+    /// Counts a conflict between an event of `kind` and the metric `name`.
     pub(crate) fn conflict(&self, kind: EventType, name: &str, by: u64) {
         let name: Box<str> = if name.len() > MAX_CONFLICT_NAME {
             let kept = name.floor_char_boundary(MAX_CONFLICT_NAME);
-            format!("{}{CUT}", name.get(..kept).unwrap_or_default()).into()
+            format!("{}{ELLIPSIS}", name.get(..kept).unwrap_or_default()).into()
         } else {
             name.into()
         };
@@ -409,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_have_one_place_each() {
+    fn outcomes_have_distinct_indexes() {
         let places: Vec<_> = SampleOutcome::all().map(SampleOutcome::index).collect();
         assert_eq!(places, (0..SampleOutcome::COUNT).collect::<Vec<_>>());
     }

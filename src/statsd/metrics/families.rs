@@ -1,17 +1,17 @@
-//! The families in which the StatsD side writes what it has counted: those of the original, with its names and meaning,
-//! and ours, among them the loss ledger. What is counted, and when, is the business of the module above.
+//! The metric families that the StatsD pipeline exposes about itself: those of statsd_exporter, with its
+//! names and meaning, and our own.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::counters::{Count, Counters, EventType, LineOutcome, Listener, Metrics, SampleOutcome};
+use super::largest_families::series_by_family;
 use super::rule_hits::RuleHits;
 use crate::exposition::family::{Family, Kind, Series};
-use crate::statsd::clock::Moment;
 use crate::statsd::line::SampleError;
 use crate::statsd::relay::Relay;
+use crate::statsd::series::budget_violations::{Violation, ViolationLog};
 use crate::statsd::series::family::Kind as Aggregate;
-use crate::statsd::series::over::{Ledger, Over};
 use crate::statsd::series::registry::{RegistryCounts, Rejection};
 use crate::statsd::series::tree::Snapshot;
 use crate::telemetry::build;
@@ -20,57 +20,55 @@ fn get(counter: &AtomicU64) -> f64 {
     counter.load(Ordering::Relaxed) as f64
 }
 
-/// A datagram socket.
+/// The state of a datagram socket.
 #[derive(Clone, Debug)]
-pub(crate) struct SocketFacts {
+pub(crate) struct SocketStats {
     pub(crate) listener: Listener,
-    /// Number of the socket among those of its listener.
+    /// The index among the sockets of the listener.
     pub(crate) socket: usize,
-    /// Datagrams that the kernel dropped.
+    /// The number of datagrams that the kernel dropped.
     pub(crate) dropped: u64,
-    /// Bytes that the kernel gives to what waits, its own records included; `None` while the socket is closed.
+    /// The size of the receive buffer in bytes, including the kernel's bookkeeping; `None` while the socket
+    /// is closed.
     pub(crate) receive_buffer: Option<usize>,
 }
 
-/// What the families say that is not counted here.
+/// Inputs for families that are not counted in [`Metrics`].
 #[derive(Debug)]
-pub(crate) struct Context<'a> {
+pub(crate) struct FamilyInputs<'a> {
     pub(crate) registry: &'a RegistryCounts,
     pub(crate) relay: Option<&'a Relay>,
-    /// Whether there is a mapping cache.
-    pub(crate) has_cache: bool,
-    pub(crate) sockets: Vec<SocketFacts>,
-    /// The families there are.
+    pub(crate) sockets: Vec<SocketStats>,
+    /// The families in the registry.
     pub(crate) families: &'a Snapshot,
-    /// Events by rule.
+    /// The number of events per rule.
     pub(crate) rules: &'a RuleHits,
-    /// The mapping file, if there is one.
+    /// The path of the mapping file, if there is one.
     pub(crate) mapping_file: Option<&'a str>,
-    /// What went beyond a budget.
-    pub(crate) over: &'a Ledger,
-    pub(crate) now: Moment,
+    /// The violations of budgets.
+    pub(crate) violations: &'a ViolationLog,
 }
 
-fn over_budget(over: &[Over]) -> Family {
-    let series = over.iter().map(|over| {
+fn budget_violations(violations: &[Violation]) -> Family {
+    let series = violations.iter().map(|violation| {
         let labels = [
-            ("action", over.action.as_str()),
-            ("label", &*over.label),
-            ("limit", over.limit.as_str()),
-            ("metric_name", &*over.metric),
+            ("action", violation.action.as_str()),
+            ("label", &*violation.label),
+            ("limit", violation.limit.as_str()),
+            ("metric_name", &*violation.metric),
         ];
-        Series::new(&labels, over.times as f64)
+        Series::new(&labels, violation.times as f64)
     });
     Family {
         name: "kstatd_statsd_over_budget_total",
-        help: "Label sets that came without being known and went beyond a budget, and what became of them.",
+        help: "Label sets over a budget, by the action taken. Counted when a line with an unknown key arrives.",
         kind: Kind::Counter,
         series: series.collect(),
     }
     .sorted()
 }
 
-/// Names of the families of [`Metrics::original`] and [`Metrics::ours`], sorted.
+/// The sorted names of the families of [`Metrics::original`] and [`Metrics::additional`].
 const OWN_NAMES: &[&str] = &[
     "kstatd_statsd_accept_errors_total",
     "kstatd_statsd_dogstatsd_events_total",
@@ -78,6 +76,7 @@ const OWN_NAMES: &[&str] = &[
     "kstatd_statsd_expired_series_total",
     "kstatd_statsd_family_series",
     "kstatd_statsd_help_mismatches_total",
+    "kstatd_statsd_hidden_families_total",
     "kstatd_statsd_kernel_drops_total",
     "kstatd_statsd_key_evictions_total",
     "kstatd_statsd_lines_total",
@@ -125,7 +124,7 @@ const OWN_NAMES: &[&str] = &[
     "statsd_metric_mapper_cache_length",
 ];
 
-/// Whether `name` is the name of one of the metrics the StatsD side writes about itself.
+/// Returns true if `name` is one of the StatsD pipeline's own metrics.
 #[must_use]
 pub fn is_own_name(name: &str) -> bool {
     OWN_NAMES.binary_search(&name).is_ok()
@@ -160,28 +159,25 @@ impl Metrics {
             .collect();
         Family {
             name: "statsd_exporter_events_conflict_total",
-            help: "Events refused because their metric clashes with one that exists.",
+            help: "Events rejected because their metric conflicts with an existing one.",
             kind: Kind::Counter,
             series,
         }
         .sorted()
     }
 
-    /// The families of the original, with its names, labels and meaning.
-    pub(crate) fn original(&self, context: &Context<'_>) -> Vec<Family> {
+    /// Returns the families of statsd_exporter, with its names, labels and meaning.
+    pub(crate) fn original(&self, context: &FamilyInputs<'_>) -> Vec<Family> {
         use Kind::{Counter, Gauge};
         let count = |count| self.count(count) as f64;
         let one = Family::one;
         let mut families = vec![
-            build::info(
-                "statsd_exporter_build_info",
-                "What this program was built from; always 1.",
-            ),
+            build::info("statsd_exporter_build_info", "Build information; always 1."),
             self.errors_by_reason(),
             self.conflicts_by_name(),
             Family::by(
                 "statsd_exporter_config_reloads_total",
-                "Times the mapping was loaded again, by outcome.",
+                "Reloads of the mapping file, by outcome.",
                 Counter,
                 "outcome",
                 [("success", get(&self.reloads_ok)), ("failure", get(&self.reloads_failed))],
@@ -189,9 +185,9 @@ impl Metrics {
             .nonzero(),
             one(
                 "statsd_exporter_event_queue_flushed_total",
-                "Times the buffer of events was full or its interval over.",
+                "Always 0: events are applied as they arrive, without a queue.",
                 Counter,
-                self.queue.flushed(context.now) as f64,
+                0.0,
             ),
             Family::by(
                 "statsd_exporter_events_actions_total",
@@ -220,7 +216,7 @@ impl Metrics {
             ),
             one(
                 "statsd_exporter_lines_total",
-                "Lines received, empty ones included.",
+                "Lines received, including empty ones.",
                 Counter,
                 self.lines(None) as f64,
             ),
@@ -232,7 +228,7 @@ impl Metrics {
             ),
             Family::by(
                 "statsd_exporter_metrics_total",
-                "Combinations of metric name and label names made since the start, by type.",
+                "Combinations of metric name and label names created since the start, by type.",
                 Gauge,
                 "type",
                 Aggregate::ALL
@@ -243,7 +239,7 @@ impl Metrics {
             .nonzero(),
             Family::by(
                 "statsd_exporter_sample_errors_total",
-                "Lines and samples refused by the parser, by reason.",
+                "Lines and samples rejected by the parser, by reason.",
                 Counter,
                 "reason",
                 SampleError::ALL
@@ -254,22 +250,17 @@ impl Metrics {
             .nonzero(),
             one(
                 "statsd_exporter_samples_total",
-                "Samples found in lines, bad ones included.",
+                "Samples found in lines, including invalid ones.",
                 Counter,
                 count(Count::Samples),
             ),
             one(
                 "statsd_exporter_tag_errors_total",
-                "Tags refused by the parser.",
+                "Tags rejected by the parser.",
                 Counter,
                 count(Count::TagErrors),
             ),
-            one(
-                "statsd_exporter_tags_total",
-                "Samples that came with labels.",
-                Counter,
-                count(Count::Tags),
-            ),
+            one("statsd_exporter_tags_total", "Samples with labels.", Counter, count(Count::Tags)),
             one(
                 "statsd_exporter_tcp_connection_errors_total",
                 "TCP connections that ended in a read error.",
@@ -315,28 +306,29 @@ impl Metrics {
         if let Some(relay) = context.relay {
             families.extend(self.relay(relay));
         }
-        if context.has_cache {
-            families.extend([
-                one(
-                    "statsd_metric_mapper_cache_gets_total",
-                    "Look-ups of a name in the mapping cache.",
-                    Counter,
-                    count(Count::CacheGets),
-                ),
-                one(
-                    "statsd_metric_mapper_cache_hits_total",
-                    "Look-ups that the mapping cache answered.",
-                    Counter,
-                    count(Count::CacheHits),
-                ),
-                one(
-                    "statsd_metric_mapper_cache_length",
-                    "Names in the mapping cache.",
-                    Gauge,
-                    self.cache_length.load(Ordering::Relaxed).max(0) as f64,
-                ),
-            ]);
-        }
+        // Misses are read first, so that they never exceed gets.
+        let misses = count(Count::CacheMisses);
+        let gets = count(Count::CacheGets);
+        families.extend([
+            one(
+                "statsd_metric_mapper_cache_gets_total",
+                "Events that needed the mapping of their name.",
+                Counter,
+                gets,
+            ),
+            one(
+                "statsd_metric_mapper_cache_hits_total",
+                "Events whose mapping was cached from an earlier line or value.",
+                Counter,
+                gets - misses,
+            ),
+            one(
+                "statsd_metric_mapper_cache_length",
+                "Entries of the key cache, which finds the series of a line without the mapper.",
+                Gauge,
+                self.cached_keys.load(Ordering::Relaxed).max(0) as f64,
+            ),
+        ]);
         families
     }
 
@@ -357,14 +349,14 @@ impl Metrics {
             ),
             by(
                 "statsd_exporter_relay_packets_total",
-                "Datagrams sent by the relay, failed ones included.",
+                "Datagrams sent by the relay, including failed ones.",
                 get(&relay.counts.packets),
             ),
         ]
     }
 
-    /// Families the original does not have.
-    pub(crate) fn ours(&self, context: &Context<'_>) -> Vec<Family> {
+    /// Returns the families that statsd_exporter does not have.
+    pub(crate) fn additional(&self, context: &FamilyInputs<'_>) -> Vec<Family> {
         use Kind::{Counter, Gauge};
         let one = Family::one;
         let by_kind = |counters: &[AtomicU64; Aggregate::ALL.len()]| {
@@ -384,25 +376,25 @@ impl Metrics {
         let mut families = vec![
             one(
                 "kstatd_statsd_accept_errors_total",
-                "Times a TCP connection could not be accepted; accepting goes on after a pause.",
+                "Failed accepts of TCP connections.",
                 Counter,
                 get(&self.accept_errors),
             ),
             one(
                 "kstatd_statsd_dogstatsd_events_total",
-                "Lines that look like DogStatsD events, which have no place in metrics.",
+                "Lines that are DogStatsD events, which are not metrics.",
                 Counter,
                 self.count(Count::DogstatsdEvents) as f64,
             ),
             one(
                 "kstatd_statsd_dogstatsd_service_checks_total",
-                "Lines that look like DogStatsD service checks, which have no place in metrics.",
+                "Lines that are DogStatsD service checks, which are not metrics.",
                 Counter,
                 self.count(Count::DogstatsdServiceChecks) as f64,
             ),
             Family::by(
                 "kstatd_statsd_expired_series_total",
-                "Series removed because their time to live was over, by type.",
+                "Series that have expired, by type.",
                 Counter,
                 "type",
                 by_kind(&context.registry.expired),
@@ -410,28 +402,34 @@ impl Metrics {
             series_by_family(context.families),
             one(
                 "kstatd_statsd_help_mismatches_total",
-                "Series that joined a family with another help text; the family keeps its first.",
+                "Series added to a family with a different help text; the family keeps its first one.",
                 Counter,
-                get(&context.registry.other_help),
+                get(&context.registry.help_mismatches),
+            ),
+            one(
+                "kstatd_statsd_hidden_families_total",
+                "Families hidden because a reload gave their name to another metric of the exposition.",
+                Counter,
+                get(&context.registry.hidden),
             ),
             by_socket(
                 context,
                 "kstatd_statsd_kernel_drops_total",
-                "Datagrams the kernel dropped because a socket's buffer was full.",
+                "Datagrams that the kernel dropped because the receive buffer was full.",
                 Counter,
                 |socket| Some(socket.dropped as f64),
             ),
             one(
                 "kstatd_statsd_key_evictions_total",
-                "Keys that left the table of known lines to make room for others.",
+                "Live entries evicted from the key cache.",
                 Counter,
                 get(&self.key_evictions),
             ),
-            self.line_ledger(),
-            over_budget(&context.over.all()),
+            self.lines_by_outcome(),
+            budget_violations(&context.violations.all()),
             Family::by(
                 "kstatd_statsd_read_errors_total",
-                "Failed reads from a socket; the listener comes back.",
+                "Failed reads from a socket, which is then reopened.",
                 Counter,
                 "listener",
                 by_listener(&self.read_errors),
@@ -439,13 +437,13 @@ impl Metrics {
             by_socket(
                 context,
                 "kstatd_statsd_receive_buffer_bytes",
-                "Receive buffer that the kernel gives a socket, its own records included.",
+                "Receive buffer of a socket as granted by the kernel, including its bookkeeping.",
                 Gauge,
                 |socket| socket.receive_buffer.map(|bytes| bytes as f64),
             ),
             Family::by(
                 "kstatd_statsd_rejected_samples_total",
-                "Samples that found no series, by reason.",
+                "Samples rejected by the registry, by reason.",
                 Counter,
                 "reason",
                 Rejection::ALL.map(|rejection| {
@@ -457,7 +455,7 @@ impl Metrics {
             ),
             Family::by(
                 "kstatd_statsd_rule_hits_total",
-                "Events that matched a rule of the mapping, by the rule; those that it dropped are among them.",
+                "Events that matched a mapping rule, including dropped events.",
                 Counter,
                 "rule",
                 context.rules.iter().map(|(rule, events)| (rule, events as f64)),
@@ -472,32 +470,32 @@ impl Metrics {
             ),
             Family::by(
                 "kstatd_statsd_series",
-                "Series alive, by type.",
+                "Live series, by type.",
                 Gauge,
                 "type",
                 by_kind(&context.registry.live),
             ),
             Family::by(
                 "kstatd_statsd_tcp_closed_connections_total",
-                "TCP connections closed from this side: their descriptors were needed, or they were idle.",
+                "TCP connections closed because their file descriptors were needed or because they were idle.",
                 Counter,
                 "reason",
                 [("displaced", get(&self.tcp_displaced)), ("idle", get(&self.tcp_idle))],
             ),
             one(
                 "kstatd_statsd_tcp_open_connections",
-                "TCP connections open now.",
+                "Open TCP connections.",
                 Gauge,
                 self.tcp_open.load(Ordering::Relaxed).max(0) as f64,
             ),
             Family::by(
                 "kstatd_statsd_thread_restarts_total",
-                "Times a thread panicked and was started again.",
+                "Threads restarted after a panic.",
                 Counter,
                 "thread",
                 [
                     ("expiry", Some(&self.expiry_restarts)),
-                    ("intake", Some(&self.intake_restarts)),
+                    ("intake", Some(&self.receiver_restarts)),
                     ("relay", context.relay.map(|relay| &relay.counts.restarts)),
                 ]
                 .into_iter()
@@ -505,7 +503,7 @@ impl Metrics {
             ),
             Family::by(
                 "kstatd_statsd_truncated_datagrams_total",
-                "Datagrams longer than the receive buffer; their tail was lost.",
+                "Datagrams truncated because they were too long.",
                 Counter,
                 "listener",
                 by_listener(&self.truncated),
@@ -521,7 +519,7 @@ impl Metrics {
                 ),
                 by(
                     "kstatd_statsd_mapping_last_reload_successful",
-                    "Whether the last load of the mapping file succeeded.",
+                    "1 if the last load of the mapping file succeeded.",
                     f64::from(self.mapping_loaded.load(Ordering::Relaxed)),
                 ),
             ]);
@@ -533,12 +531,12 @@ impl Metrics {
             families.extend([
                 by(
                     "kstatd_statsd_relay_dropped_lines_total",
-                    "Lines not relayed: the queue was full, their datagram could not be sent or was refused.",
+                    "Lines not relayed because the queue was full or their datagram was not sent or was refused.",
                     get(&relay.counts.dropped_lines),
                 ),
                 by(
                     "kstatd_statsd_relay_errors_total",
-                    "Relay datagrams that could not be sent or were refused, and look-ups that failed.",
+                    "Relay datagrams not sent or refused, and failed look-ups of the target.",
                     get(&relay.counts.errors),
                 ),
             ]);
@@ -546,7 +544,7 @@ impl Metrics {
         families
     }
 
-    fn line_ledger(&self) -> Family {
+    fn lines_by_outcome(&self) -> Family {
         let mut series = Vec::new();
         for (listener, lines) in Listener::ALL.into_iter().zip(&self.lines) {
             for (outcome, number) in LineOutcome::ALL.into_iter().zip(lines) {
@@ -564,13 +562,13 @@ impl Metrics {
     }
 }
 
-/// One series for each datagram socket of which `value` knows something.
+/// Returns a family with one series per datagram socket for which `value` returns a value.
 fn by_socket(
-    context: &Context<'_>,
+    context: &FamilyInputs<'_>,
     name: &'static str,
     help: &'static str,
     kind: Kind,
-    value: impl Fn(&SocketFacts) -> Option<f64>,
+    value: impl Fn(&SocketStats) -> Option<f64>,
 ) -> Family {
     let series = context.sockets.iter().filter_map(|socket| {
         let number = socket.socket.to_string();
@@ -578,42 +576,6 @@ fn by_socket(
         Some(Series::new(&labels, value(socket)?))
     });
     Family { name, help, kind, series: series.collect() }.sorted()
-}
-
-/// Families that are named with their series. Clients choose how many there are.
-const LARGEST: usize = 50;
-/// What stands for all others, and for a family of that name.
-const OTHERS: &str = "other";
-
-fn series_by_family(families: &Snapshot) -> Family {
-    let mut largest: Vec<(&str, u64)> = Vec::new();
-    let mut others = 0;
-    for (family, series) in families.families() {
-        if &*family.name == OTHERS {
-            others += series;
-            continue;
-        }
-        largest.push((&family.name, series));
-        // Sorted now and then, so that a million families need neither much memory nor much time.
-        if largest.len() >= 64 * LARGEST {
-            others += keep_largest(&mut largest);
-        }
-    }
-    others += keep_largest(&mut largest);
-    largest.push((OTHERS, others));
-    Family::by(
-        "kstatd_statsd_family_series",
-        "Series alive of the 50 largest families; those of all others together are \"other\".",
-        Kind::Gauge,
-        "family",
-        largest.into_iter().map(|(name, series)| (name, series as f64)),
-    )
-}
-
-/// Takes all but the largest out; tells how many series these have.
-fn keep_largest(families: &mut Vec<(&str, u64)>) -> u64 {
-    families.sort_unstable_by_key(|(name, series)| (std::cmp::Reverse(*series), *name));
-    families.drain(LARGEST.min(families.len())..).map(|(_, series)| series).sum()
 }
 
 #[cfg(test)]
@@ -629,18 +591,16 @@ mod tests {
         relay: &'a Relay,
         families: &'a Snapshot,
         rules: &'a RuleHits,
-    ) -> Context<'a> {
+    ) -> FamilyInputs<'a> {
         let (listener, receive_buffer) = (Listener::Udp, Some(4_096));
-        Context {
+        FamilyInputs {
             registry,
             relay: Some(relay),
-            has_cache: true,
-            sockets: vec![SocketFacts { listener, socket: 0, dropped: 3, receive_buffer }],
+            sockets: vec![SocketStats { listener, socket: 0, dropped: 3, receive_buffer }],
             families,
             rules,
             mapping_file: Some("/mapping.yml"),
-            over: Box::leak(Box::default()),
-            now: Moment::default(),
+            violations: Box::leak(Box::default()),
         }
     }
 
@@ -652,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_has_an_own_name_and_a_help_text() {
+    fn every_family_is_listed_and_has_a_help_text() {
         let registry = RegistryCounts::default();
         let metrics = Metrics::default();
         let relay = Relay::start(&RelayConfig {
@@ -664,7 +624,7 @@ mod tests {
         let (none, rules) = (Snapshot::default(), RuleHits::default());
         let context = context(&registry, &relay, &none, &rules);
         let mut families = metrics.original(&context);
-        families.extend(metrics.ours(&context));
+        families.extend(metrics.additional(&context));
         let mut names: Vec<_> = families.iter().map(|family| family.name).collect();
         names.sort_unstable();
         let all = names.len();
@@ -686,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_of_conflicts_are_cut() {
+    fn long_conflict_names_are_truncated() {
         let metrics = Metrics::default();
         for number in 0..3_000 {
             let name = format!("{}{number}", "n".repeat(60_000));

@@ -1,30 +1,30 @@
-//! How many events each rule of the mapping has matched.
+//! The number of events that each mapping rule has matched.
 //!
-//! An ingest thread counts in a [`Hits`] of its own and adds it up once for each batch, as it does with all it counts.
-//! The sums are those of one mapping; the next one goes on with those of the rules that it still has.
+//! An ingest thread counts into its own [`HitTally`] and adds them once per batch. The sums belong to one
+//! mapping; the next mapping takes over the sums of the rules it still has.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Rules that are counted by themselves. Those behind them in the file are counted together: the numbers of rules
-/// multiply what a thread knows of lines.
-const MOST: usize = 10_000;
-/// Bytes of a rule's text that its name has.
-const LONGEST: usize = 200;
-/// What those behind the [`MOST`] are called.
+/// The maximum number of rules counted individually. Further rules in the file are counted together, because
+/// each rule number multiplies the plans in the key cache.
+const MAX_RULES: usize = 10_000;
+/// The maximum number of bytes of a rule's text in its name.
+const MAX_NAME: usize = 200;
+/// The name for the rules after the first [`MAX_RULES`].
 const OTHERS: &str = "other";
 
-/// What one thread has counted since it was last added to [`RuleHits`].
+/// The counts of one thread since they were last added to [`RuleHits`].
 #[derive(Debug, Default)]
-pub(crate) struct Hits {
+pub(crate) struct HitTally {
     counts: Vec<u64>,
-    /// The rules whose count is not 0.
+    /// The rules with a count above 0.
     touched: Vec<u32>,
 }
 
-impl Hits {
-    /// So many events have matched the rule of this number.
+impl HitTally {
+    /// Adds events that matched a rule.
     #[inline]
     pub(crate) fn add(&mut self, rule: u32, events: u64) {
         match self.counts.get_mut(rule as usize) {
@@ -44,27 +44,27 @@ impl Hits {
     }
 }
 
-/// The number under which a rule is counted, from its place in the file.
+/// Returns the number under which a rule is counted, from its index in the file.
 pub(crate) fn number(index: usize) -> u32 {
-    index.min(MOST) as u32
+    index.min(MAX_RULES) as u32
 }
 
-/// The sums of all threads.
+/// The sums over all threads.
 #[derive(Debug, Default)]
 pub(crate) struct RuleHits {
-    /// The name of each rule, in the order of the file, and how many events it has matched.
+    /// The name of each rule, in the order of the file, and its number of events.
     rules: Vec<(Arc<str>, Arc<AtomicU64>)>,
 }
 
 impl RuleHits {
-    /// Of a mapping with rules of these names, that takes the place of the one `before`.
+    /// Creates the sums for a mapping with these rules, which replaces the mapping of `before`.
     pub(crate) fn new(names: impl Iterator<Item = String>, before: &Self) -> Self {
         let known: HashMap<&str, &Arc<AtomicU64>> =
             before.rules.iter().map(|(name, count)| (&**name, count)).collect();
         let mut taken = HashSet::new();
         let mut rules = Vec::new();
-        let mut names = names.map(cut);
-        let first: Vec<String> = names.by_ref().take(MOST).collect();
+        let mut names = names.map(truncate_name);
+        let first: Vec<String> = names.by_ref().take(MAX_RULES).collect();
         let others = names.next().map(|_| OTHERS.to_owned());
         for name in first.into_iter().chain(others) {
             let again = (2..).map(|time| format!("{name} #{time}"));
@@ -77,8 +77,8 @@ impl RuleHits {
         Self { rules }
     }
 
-    /// Adds what a thread has counted.
-    pub(crate) fn drain(&self, hits: &mut Hits) {
+    /// Adds the counts of a thread and resets them.
+    pub(crate) fn drain(&self, hits: &mut HitTally) {
         for rule in hits.touched.drain(..) {
             let Some(count) = hits.counts.get_mut(rule as usize) else { continue };
             let events = std::mem::take(count);
@@ -88,16 +88,16 @@ impl RuleHits {
         }
     }
 
-    /// Names and sums.
+    /// Returns the names and sums.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.rules.iter().map(|(name, count)| (&**name, count.load(Ordering::Relaxed)))
     }
 }
 
-/// A name that a label may have: regular expressions can be pages long.
-fn cut(mut name: String) -> String {
-    if name.len() > LONGEST {
-        name.truncate(name.floor_char_boundary(LONGEST));
+/// Truncates a name, because regular expressions can be very long.
+fn truncate_name(mut name: String) -> String {
+    if name.len() > MAX_NAME {
+        name.truncate(name.floor_char_boundary(MAX_NAME));
         name.push_str("...");
     }
     name
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_reload_keeps_the_sums_of_the_rules_that_stay() {
         let first = rules(&["a.*", "b", "a.*"], &RuleHits::default());
-        let mut hits = Hits::default();
+        let mut hits = HitTally::default();
         for (rule, events) in [(2, 3), (0, 1), (2, 4)] {
             hits.add(rule, events);
         }
@@ -133,14 +133,15 @@ mod tests {
 
     #[test]
     fn many_rules_and_long_ones_are_bounded() {
-        let many = RuleHits::new((0..MOST + 500).map(|n| format!("r{n}")), &RuleHits::default());
-        let mut hits = Hits::default();
-        for index in [MOST - 1, MOST, MOST + 499] {
+        let many =
+            RuleHits::new((0..MAX_RULES + 500).map(|n| format!("r{n}")), &RuleHits::default());
+        let mut hits = HitTally::default();
+        for index in [MAX_RULES - 1, MAX_RULES, MAX_RULES + 499] {
             hits.add(number(index), 1);
         }
         many.drain(&mut hits);
-        assert_eq!(sums(&many).len(), MOST + 1);
-        assert_eq!(sums(&many)[MOST - 1..], [("r9999", 1), (OTHERS, 2)]);
+        assert_eq!(sums(&many).len(), MAX_RULES + 1);
+        assert_eq!(sums(&many)[MAX_RULES - 1..], [("r9999", 1), (OTHERS, 2)]);
         let long = format!("é{}", "é".repeat(5_000));
         let long = rules(&[&long], &RuleHits::default());
         let [(name, 0)] = sums(&long)[..] else { panic!("one") };

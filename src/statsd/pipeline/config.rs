@@ -1,4 +1,4 @@
-//! What a pipeline is started with, and why it does not start.
+//! The configuration of a pipeline and the errors of its start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,59 +10,55 @@ use crate::exposition::budget::Budget;
 use crate::exposition::family::Collect;
 use crate::statsd::clock::Clock;
 use crate::statsd::line::ParserFlags;
-use crate::statsd::mapcache::CacheKind;
 use crate::statsd::mapping::MappingError;
 use crate::statsd::relay::RelayConfig;
 use crate::statsd::series::registry::Reserved;
 
-/// What a pipeline listens to and how it reads.
+/// The configuration of a pipeline.
 #[derive(Clone)]
 pub struct PipelineConfig {
-    /// UDP address, `None` for no UDP.
+    /// The UDP address; `None` for no UDP.
     pub udp: Option<SocketAddr>,
-    /// UDP sockets (and threads) that share the address by `SO_REUSEPORT`; senders are spread by the kernel. 0 is 1.
-    /// With one, lines take effect in the order in which they reach this host; with more there is no order between two
-    /// of them.
+    /// The number of UDP sockets, each with a thread, that share the address with `SO_REUSEPORT`. The kernel
+    /// distributes senders among them. 0 means 1. With one socket, lines take effect in the order in which
+    /// they reach the host; with more there is no order between sockets.
     pub udp_sockets: usize,
-    /// TCP address, `None` for no TCP.
+    /// The TCP address; `None` for no TCP.
     pub tcp: Option<SocketAddr>,
-    /// How long a TCP connection may be silent before it is closed; `None` for any time.
+    /// The time after which an idle TCP connection is closed; `None` for never.
     pub tcp_idle: Option<Duration>,
-    /// Path of a Unix datagram socket, or `@` and an abstract name.
+    /// The path of a Unix datagram socket, or `@` and an abstract name.
     pub unixgram: Option<String>,
-    /// Mode of that socket's file; `None` leaves what the umask gives.
+    /// The mode of the socket file; `None` leaves it to the umask.
     pub unixgram_mode: Option<u32>,
-    /// Receive buffer of datagram sockets in bytes, 0 for as much as the system allows up to 16 MiB.
+    /// The receive buffer of datagram sockets in bytes. 0 requests as much as the system allows, up to 16
+    /// MiB.
     pub read_buffer: usize,
-    /// Mapping file; read at the start and at each reload.
+    /// The mapping file, read at startup and at each reload.
     pub mapping_file: Option<PathBuf>,
-    /// Which parts of the line grammar are on.
+    /// The optional parts of the line grammar.
     pub flags: ParserFlags,
-    /// Names in the mapping cache, 0 for no cache.
-    pub cache_size: usize,
-    /// Which name leaves a full mapping cache.
-    pub cache_kind: CacheKind,
-    /// Keys of known lines that each listening thread remembers, at 25 to 50 bytes each; 0 for none.
+    /// The number of keys that each receiving thread caches, at 25 to 50 bytes each. 0 disables the cache.
     pub key_cache_size: usize,
-    /// Events after which the original's queue would be handed on, and the interval at which it would be in any case:
-    /// what `statsd_exporter_event_queue_flushed_total` counts. There is no such queue here.
-    pub event_flush: (u64, Duration),
-    /// How many series there may be, and what happens beyond.
+    /// The limits on series, and the action when one is exceeded.
     pub budget: Budget,
-    /// Relay, if any.
+    /// True if a label with an empty value is kept, as in statsd_exporter. Prometheus treats `m{a=""}` and
+    /// `m` as one series.
+    pub keep_empty_labels: bool,
+    /// The relay, if any.
     pub relay: Option<RelayConfig>,
-    /// Names that StatsD clients may not use, because something else in the exposition has them.
+    /// Names that StatsD metrics may not use because they are used elsewhere in the exposition.
     pub reserved: Reserved,
-    /// Which metrics about itself the pipeline adds to the users' series.
+    /// The own metrics to add to the users' series.
     pub self_metrics: SelfMetrics,
-    /// Families of others that stand among the users' in the same body; `reserved` has their names.
-    pub beside: Option<Arc<dyn Collect>>,
-    /// Time; a manual clock for tests.
+    /// Further families to merge into the same body. `reserved` must contain their names.
+    pub additional: Option<Arc<dyn Collect>>,
+    /// The clock; manual in tests.
     pub clock: Clock,
 }
 
 impl Default for PipelineConfig {
-    /// No listeners, no mapping, the defaults of the original for everything else.
+    /// No listeners and no mapping; otherwise the defaults of statsd_exporter.
     fn default() -> Self {
         Self {
             udp: None,
@@ -74,15 +70,13 @@ impl Default for PipelineConfig {
             read_buffer: 0,
             mapping_file: None,
             flags: ParserFlags::default(),
-            cache_size: 1_000,
-            cache_kind: CacheKind::Lru,
             key_cache_size: 4 << 20,
-            event_flush: (1_000, Duration::from_millis(200)),
             budget: Budget::default(),
+            keep_empty_labels: true,
             relay: None,
             reserved: Arc::new(|_| false),
             self_metrics: SelfMetrics::Original,
-            beside: None,
+            additional: None,
             clock: Clock::system(),
         }
     }
@@ -100,18 +94,18 @@ impl std::fmt::Debug for PipelineConfig {
     }
 }
 
-/// Why a pipeline did not start.
+/// The reason why a pipeline did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The mapping file could not be loaded.
     #[error(transparent)]
     Mapping(#[from] MappingError),
-    /// The relay's target could not be looked up.
+    /// The relay's target could not be resolved.
     #[error("relay target {address:?}: {source}")]
     Relay {
         /// The target as configured.
         address: String,
-        /// What went wrong.
+        /// The error of the look-up.
         source: io::Error,
     },
     /// A listener could not be opened.
@@ -121,7 +115,7 @@ pub enum StartError {
         listener: &'static str,
         /// The address as configured.
         address: String,
-        /// What went wrong.
+        /// The error of the system.
         source: io::Error,
     },
     /// A thread could not be started.
@@ -129,25 +123,25 @@ pub enum StartError {
     Thread(io::Error),
 }
 
-/// Which metrics about itself a pipeline adds to the users' series.
+/// The own metrics that a pipeline adds to the users' series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SelfMetrics {
-    /// None; they are to be had from `Pipeline::about`.
+    /// None. They are available from `Pipeline::own_metrics`.
     None,
-    /// Those of the original, with its names.
+    /// The metrics of statsd_exporter, with its names.
     #[default]
     Original,
-    /// Those of the original and ours.
+    /// The metrics of statsd_exporter and our own.
     All,
 }
 
-/// Why a mapping was not taken up. The one in use stays.
+/// The reason why a reload failed. The current mapping stays in use.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// There is no mapping file to load.
+    /// No mapping file is configured.
     #[error("no mapping file is configured")]
     NoFile,
-    /// The file cannot be used.
+    /// The file cannot be read or is invalid.
     #[error(transparent)]
     File(#[from] MappingError),
 }

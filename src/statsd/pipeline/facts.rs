@@ -1,24 +1,25 @@
-//! What the status page tells of the StatsD side.
+//! The facts about the StatsD pipeline for the status page.
 
 use std::path::Path;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
 use super::Pipeline;
 use crate::exposition::labels;
-use crate::statsd::metrics::{Count, Listener, SampleOutcome};
-use crate::statsd::receive::intake::Intake;
-use crate::statsd::series::over::beginning;
+use crate::statsd::metrics::{Count, Listener, NameCount, SampleOutcome};
+use crate::statsd::receive::receiver::Receiver;
+use crate::statsd::series::budget_violations::truncated;
 use crate::statsd::series::tree::Snapshot;
 use crate::status::{
     self, ConfigFile, LARGEST, Largest, OverBudget, Refused, Rule, SHOWN, Sample, Statsd, Unmapped,
 };
 
-/// What the kernel gives to a socket at most.
+/// The file with the maximum receive buffer of a socket.
 const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
 
 impl Pipeline {
-    /// What is known of it now.
+    /// Returns the current facts.
     pub(crate) fn facts(&self) -> Statsd {
         let metrics = &self.shared.metrics;
         let mapping = self.shared.mapping.load();
@@ -33,7 +34,7 @@ impl Pipeline {
         let rule =
             |(pattern, hits): &(&str, u64)| Rule { pattern: (*pattern).to_owned(), hits: *hits };
         let count = |count| metrics.count(count);
-        let names = metrics.examples.names();
+        let names = metrics.examples.unmapped_names();
         let registry = &self.shared.registry;
         let pages = registry.view().pages;
         Statsd {
@@ -54,31 +55,32 @@ impl Pipeline {
             unmapped_names: names
                 .into_iter()
                 .take(SHOWN)
-                .map(|(name, events)| Unmapped { name, events })
+                .map(|NameCount { name, events }| Unmapped { name: name.into(), events })
                 .collect(),
             refused: self.refused(),
             new_in_an_hour: registry.growth().iter().sum(),
             largest: largest(&pages),
             over_budget: self.over_budget(),
+            senders: self.shared.datagram_senders.report(registry.clock.now()),
         }
     }
 
     fn over_budget(&self) -> Vec<OverBudget> {
         let clock = &self.shared.registry.clock;
-        let mut all = self.shared.registry.over.all();
-        all.sort_by_key(|over| std::cmp::Reverse(over.times));
-        let shown = all.into_iter().take(SHOWN).map(|over| OverBudget {
-            metric: over.metric,
-            label: over.label,
-            limit: over.limit.as_str(),
-            action: over.action.as_str(),
-            label_sets: over.times,
-            at: clock.wall(over.last).as_secs_f64(),
+        let mut all = self.shared.registry.violations.all();
+        all.sort_by_key(|violation| std::cmp::Reverse(violation.times));
+        let shown = all.into_iter().take(SHOWN).map(|violation| OverBudget {
+            metric: violation.metric,
+            label: violation.label,
+            limit: violation.limit.as_str(),
+            action: violation.action.as_str(),
+            label_sets: violation.times,
+            at: clock.wall(violation.last).as_secs_f64(),
         });
         shown.collect()
     }
 
-    /// The mapping file, if there is one.
+    /// Returns the state of the mapping file, if there is one.
     pub(crate) fn mapping(&self) -> Option<ConfigFile> {
         let metrics = &self.shared.metrics;
         let at = metrics.mapping_loaded_at.load(Ordering::Relaxed);
@@ -87,13 +89,15 @@ impl Pipeline {
             path: self.mapping_path()?,
             in_force: metrics.mapping_loaded.load(Ordering::Relaxed),
             loaded: (at > 0).then_some(at as f64 / 1000.0),
+            error: metrics.mapping_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            unanswered_since: None,
         })
     }
 
-    /// Enters what is drawn.
+    /// Adds the values that the status page plots.
     pub(crate) fn sample(&self, sample: &mut Sample) {
         let dropped: u64 =
-            self.threads.intakes.iter().flat_map(Intake::sockets).map(|s| s.dropped).sum();
+            self.threads.receivers.iter().flat_map(Receiver::sockets).map(|s| s.dropped).sum();
         sample.total("lines", "", self.lines(None) as f64);
         sample.total("drops", "", dropped as f64);
         sample.level("series", "", self.series() as f64);
@@ -105,7 +109,7 @@ impl Pipeline {
 
     fn listening(&self) -> Vec<status::Listener> {
         let lines = |listener| self.lines(Some(listener));
-        let sockets = self.threads.intakes.iter().flat_map(Intake::sockets);
+        let sockets = self.threads.receivers.iter().flat_map(Receiver::sockets);
         let mut listeners: Vec<status::Listener> = sockets
             .map(|socket| status::Listener {
                 protocol: socket.listener.as_str(),
@@ -130,7 +134,7 @@ impl Pipeline {
 
     fn refused(&self) -> Vec<Refused> {
         let metrics = &self.shared.metrics;
-        let mut lines = metrics.examples.refused();
+        let mut lines = metrics.examples.rejected();
         let mut refused: Vec<Refused> = SampleOutcome::all()
             .filter_map(|outcome| {
                 let example = lines.remove(outcome.as_str())?;
@@ -145,7 +149,7 @@ impl Pipeline {
     }
 }
 
-/// The families with the most series.
+/// Returns the families with the most series.
 fn largest(pages: &Snapshot) -> Vec<Largest> {
     let mut families: Vec<_> = pages.families().collect();
     families.sort_by_key(|(_, series)| std::cmp::Reverse(*series));
@@ -154,10 +158,10 @@ fn largest(pages: &Snapshot) -> Vec<Largest> {
         let names: Vec<_> =
             labels::iter(&text).map(|(name, _)| String::from_utf8_lossy(name)).collect();
         Largest {
-            name: beginning(&family.name).to_owned(),
-            kind: family.kind.shown().word(),
+            name: truncated(&family.name).to_owned(),
+            kind: family.kind.exposed_kind().word(),
             label_sets: *series,
-            labels: beginning(&names.join(", ")).to_owned(),
+            labels: truncated(&names.join(", ")).to_owned(),
         }
     });
     shown.collect()

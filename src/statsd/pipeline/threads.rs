@@ -1,5 +1,5 @@
-//! The threads of a pipeline: those that take lines and the one that removes expired series. Which listeners there are
-//! comes in with the configuration; they are opened here and closed at the stop.
+//! The threads of a pipeline: receiving threads and the expiry thread. Opens the configured listeners and
+//! closes them at the end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,43 +10,45 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::config::{PipelineConfig, StartError};
-use crate::descriptors;
-use crate::statsd::clock::{TICK_NANOS, TICKS_PER_SECOND};
 use crate::statsd::ingest::Shared;
 use crate::statsd::metrics::{Listener, bump};
-use crate::statsd::receive::intake::{Intake, Preparation};
 use crate::statsd::receive::net;
+use crate::statsd::receive::receiver::{Receiver, ReceiverBuilder};
 use crate::statsd::supervise;
+use crate::util::descriptors;
 
-/// What runs. Dropping it stops it.
+/// The addresses in use, with the actual port if 0 was configured.
+pub(super) struct Addresses {
+    pub(super) udp: Option<SocketAddr>,
+    pub(super) tcp: Option<SocketAddr>,
+}
+
+/// The running threads. Dropping this stops them.
 pub(super) struct Threads {
     pub(super) shared: Arc<Shared>,
-    /// The first takes from all listeners but the UDP sockets beyond the first.
-    pub(super) intakes: Vec<Intake>,
-    /// File of the Unix socket, to be removed at the end.
+    /// The receiving threads. The first one serves all listeners except additional UDP sockets.
+    pub(super) receivers: Vec<Receiver>,
+    /// The file of the Unix socket, to be removed at the end.
     pub(super) unix_file: Option<Arc<SocketFile>>,
     pub(super) expiry: Option<Expiry>,
 }
 
 impl Threads {
-    /// Opens the listeners and begins to receive; the UDP and the TCP address in use.
-    pub(super) fn listen(
-        &mut self,
-        config: &PipelineConfig,
-    ) -> Result<(Option<SocketAddr>, Option<SocketAddr>), StartError> {
+    /// Opens the listeners and starts receiving. Returns the addresses in use.
+    pub(super) fn listen(&mut self, config: &PipelineConfig) -> Result<Addresses, StartError> {
         let failed = |listener: Listener, address: &dyn ToString| {
             let (listener, address) = (listener.as_str(), address.to_string());
             move |source| StartError::Listen { listener, address, source }
         };
         let mut prepared = Vec::new();
-        let mut first = Preparation::new(&self.shared).map_err(StartError::Thread)?;
+        let mut first = ReceiverBuilder::new(&self.shared).map_err(StartError::Thread)?;
         let (buffer, several) = (config.read_buffer, config.udp_sockets > 1);
         let mut udp = config.udp;
         for number in 0..config.udp_sockets.max(1) {
             let Some(address) = udp else { break };
             let socket =
                 net::bind_udp(address, buffer, several).map_err(failed(Listener::Udp, &address))?;
-            // With port 0 the first socket decides for the others.
+            // With port 0 the first socket determines the port of the others.
             let bound = socket.local_addr().ok().and_then(|bound| bound.as_socket());
             let address = bound.unwrap_or(address);
             udp = Some(address);
@@ -54,7 +56,7 @@ impl Threads {
             let more = if number == 0 {
                 None
             } else {
-                Some(Preparation::new(&self.shared).map_err(StartError::Thread)?)
+                Some(ReceiverBuilder::new(&self.shared).map_err(StartError::Thread)?)
             };
             let extra = prepared.len();
             prepared.extend(more);
@@ -66,7 +68,7 @@ impl Threads {
         }
         let mut tcp = None;
         if let Some(address) = config.tcp {
-            let listen = |first: &mut Preparation| {
+            let listen = |first: &mut ReceiverBuilder| {
                 let listener = net::bind_tcp(address)?;
                 let bound = listener.local_addr()?;
                 first.tcp(listener, config.tcp_idle, descriptors::of_process())?;
@@ -78,27 +80,27 @@ impl Threads {
             self.listen_unix(name, config, &mut first).map_err(failed(Listener::Unixgram, name))?;
         }
         prepared.insert(0, first);
-        for (number, preparation) in prepared.into_iter().enumerate() {
-            self.intakes.push(preparation.start(number).map_err(StartError::Thread)?);
+        for (number, builder) in prepared.into_iter().enumerate() {
+            self.receivers.push(builder.start(number).map_err(StartError::Thread)?);
         }
-        Ok((udp, tcp))
+        Ok(Addresses { udp, tcp })
     }
 
     fn listen_unix(
         &mut self,
         name: &str,
         config: &PipelineConfig,
-        preparation: &mut Preparation,
+        builder: &mut ReceiverBuilder,
     ) -> io::Result<()> {
         let file = (!name.starts_with('@')).then(|| Arc::new(SocketFile::new(name)));
-        // Before it is there, so that it goes whatever fails from here on.
+        // Stored before the file exists, so that it is removed after any failure.
         self.unix_file.clone_from(&file);
         let (buffer, mode) = (config.read_buffer, config.unixgram_mode);
-        let (made, name) = (file.clone(), name.to_owned());
+        let (created, name) = (file.clone(), name.to_owned());
         let open = move || {
             let socket = net::bind_unixgram(&name, buffer)?;
-            if let Some(file) = &made {
-                file.is_made();
+            if let Some(file) = &created {
+                file.record_created();
                 mode.map_or(Ok(()), |mode| set_mode(&file.path, mode))?;
             }
             Ok(socket)
@@ -106,23 +108,24 @@ impl Threads {
         let socket = open()?;
         let reopen = move || {
             if let Some(file) = &file {
-                // A new socket cannot be bound while that of the old one is there.
+                // A new socket cannot be bound while the file of the old one exists.
                 file.remove()?;
             }
             open()
         };
-        preparation.datagrams(Listener::Unixgram, 0, socket, Box::new(reopen))
+        builder.datagrams(Listener::Unixgram, 0, socket, Box::new(reopen))
     }
 
-    /// Stops the listeners after they have taken what they had received, then the relay after it has sent it.
+    /// Stops the listeners after they have processed what they had received, then the relay after it has sent
+    /// everything.
     pub(super) fn stop(&self) {
         if let Some(file) = &self.unix_file
             && let Err(error) = file.remove()
         {
-            tracing::warn!(file = %file.path.display(), %error, "the socket file stays behind");
+            tracing::warn!(file = %file.path.display(), %error, "cannot remove the socket file");
         }
-        for intake in &self.intakes {
-            intake.shutdown();
+        for receiver in &self.receivers {
+            receiver.shutdown();
         }
         if let Some(relay) = &self.shared.relay {
             relay.shutdown();
@@ -139,38 +142,46 @@ impl Drop for Threads {
     }
 }
 
-/// The file of the Unix socket. Only one that was made here is removed, never one that has taken its place since.
+/// The identity of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// The file of the Unix socket. It is removed only if it is still the file that this process created.
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Device and inode of what was made, which nothing else has as long as the socket is open.
-    made: Mutex<Option<(u64, u64)>>,
+    /// The created file. Its ID is unique as long as the socket is open.
+    created: Mutex<Option<FileId>>,
 }
 
 impl SocketFile {
     fn new(path: &str) -> Self {
-        Self { path: PathBuf::from(path), made: Mutex::default() }
+        Self { path: PathBuf::from(path), created: Mutex::default() }
     }
 
-    fn made(&self) -> MutexGuard<'_, Option<(u64, u64)>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn created(&self) -> MutexGuard<'_, Option<FileId>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn there_is(&self) -> io::Result<(u64, u64)> {
-        self.path.symlink_metadata().map(|metadata| (metadata.dev(), metadata.ino()))
+    fn current(&self) -> io::Result<FileId> {
+        let metadata = self.path.symlink_metadata()?;
+        Ok(FileId { device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// A socket has just been bound to it.
-    fn is_made(&self) {
-        *self.made() = self.there_is().ok();
+    /// Records the file of a socket that was just bound.
+    fn record_created(&self) {
+        *self.created() = self.current().ok();
     }
 
-    /// Removes it, if it is still ours.
+    /// Removes the file if it is still ours.
     fn remove(&self) -> io::Result<()> {
-        let mut made = self.made();
-        if made.is_some() && self.there_is().ok() == *made {
+        let mut created = self.created();
+        if created.is_some() && self.current().ok() == *created {
             std::fs::remove_file(&self.path)?;
         }
-        *made = None;
+        *created = None;
         Ok(())
     }
 }
@@ -203,7 +214,7 @@ impl Signal {
         self.set(|state| state.woken = true);
     }
 
-    /// Waits until woken or for `timeout`; returns whether to stop.
+    /// Waits until woken or for `timeout`. Returns true if the thread must stop.
     fn wait(&self, timeout: Option<Duration>) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let idle = |state: &mut SignalState| !state.woken && !state.stopping;
@@ -219,7 +230,7 @@ impl Signal {
     }
 }
 
-/// The thread that removes expired series. It sleeps while nothing can expire.
+/// The thread that removes expired series and logs violations of budgets. It sleeps while nothing is due.
 pub(super) struct Expiry {
     signal: Arc<Signal>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -233,15 +244,15 @@ impl Expiry {
             move || bump(&counted.metrics.expiry_restarts),
             move || {
                 loop {
-                    let timeout = shared.registry.next_expiry().map(|second| {
-                        let due = u64::from(second) * u64::from(TICKS_PER_SECOND) * TICK_NANOS;
-                        let now = shared.registry.clock.now().nanos();
-                        Duration::from_nanos(due.saturating_sub(now))
+                    let registry = &shared.registry;
+                    let timeout = registry.next_wakeup().map(|due| {
+                        Duration::from_nanos(due.saturating_sub(registry.clock.now().nanos()))
                     });
                     if mine.wait(timeout) {
-                        return;
+                        // The listeners have stopped, so there will be no further violations.
+                        return registry.violations.report(registry.clock.now());
                     }
-                    shared.registry.expire();
+                    registry.run_due();
                 }
             },
         )?;

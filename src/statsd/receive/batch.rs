@@ -1,7 +1,7 @@
-//! Many datagrams with one system call.
+//! Receives many datagrams with one system call.
 //!
-//! Unsafe code is for `recvmmsg`, of which there is no safe form, and for the memory that the kernel is pointed at from call
-//! to call. `tests/pointers` runs this file under Miri with another `kernel`.
+//! Unsafe code is needed for `recvmmsg`, which has no safe wrapper, and for the buffers that the kernel
+//! writes to in each call. `tests/pointers` runs this file under Miri with a substitute for `kernel`.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -11,19 +11,21 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 
 use super::kernel;
-use super::stamp::{CONTROL_WORDS, Stamp, control_messages, control_stamp};
 
-/// Datagrams taken with one call.
+/// The number of datagrams per call.
 const BATCH: usize = 64;
-/// The longest datagram is 65,507 bytes over UDP; the original reads 65,535.
+/// The size of a buffer. A UDP datagram has at most 65,507 bytes; statsd_exporter reads up to 65,535.
 const DATAGRAM: usize = 65_535;
-/// Distance of buffers. Not a power of two, or the beginnings of all of them would compete for the same cache lines.
+/// The distance between buffers. It is not a power of two, so that their first bytes do not compete for the
+/// same cache lines.
 const STRIDE: usize = DATAGRAM + 1 + 1_408;
-/// Bytes of a sender's name: of the longer one of both IP families.
+/// The words of control data per datagram: a `cmsghdr` and a 32-bit counter.
+const CONTROL_WORDS: usize = 3;
+/// The length of a sender's address: that of the longer IP family.
 const NAME: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
 
-/// A slice that the kernel writes into, through pointers that are kept from call to call. All who read it go by the pointer
-/// that those come from too: a reference of another origin would end what they may do.
+/// A slice that the kernel writes to through pointers kept between calls. Readers use the same pointer,
+/// because a reference with another provenance would invalidate those pointers.
 struct Shared<T>(*mut [T]);
 
 impl<T> Shared<T> {
@@ -31,7 +33,7 @@ impl<T> Shared<T> {
         Self(Box::into_raw(items.into_boxed_slice()))
     }
 
-    /// A pointer to an item, and to those behind it.
+    /// Returns a pointer to an item and those after it.
     fn at(&mut self, index: usize) -> *mut T {
         assert!(index < self.0.len(), "beyond the end");
         // SAFETY: the item is within the slice.
@@ -39,34 +41,34 @@ impl<T> Shared<T> {
     }
 
     fn read(&self) -> &[T] {
-        // SAFETY: the slice is there until the drop. It is written within `Batch::receive` alone, which nobody who holds
-        // this reference can call: it borrows the batch exclusively.
+        // SAFETY: the slice lives until the drop. It is written only within `Batch::receive`, which borrows
+        // the batch exclusively and so cannot run while this reference exists.
         unsafe { &*self.0 }
     }
 }
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // SAFETY: it came from a box, and is given back once.
+        // SAFETY: the pointer came from a box and is freed once.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
 
-/// Buffers for one batch of datagrams, which are taken one after the other.
+/// The buffers for one batch of datagrams.
 pub(crate) struct Batch {
     buffers: Shared<u8>,
-    /// What the kernel is pointed at; their pointers lead into the others.
+    /// The headers passed to the kernel. Their pointers point into the other fields.
     headers: Vec<libc::mmsghdr>,
     _vectors: Shared<libc::iovec>,
-    /// Where each came from.
+    /// The sender of each datagram.
     names: Shared<libc::sockaddr_in6>,
     control: Shared<u64>,
     filled: usize,
-    /// Number of the next datagram to be taken.
+    /// The index of the next datagram.
     next: usize,
 }
 
-// SAFETY: the pointers lead into memory that the batch owns and nobody else knows, and go where it goes.
+// SAFETY: the pointers point to memory that only the batch owns, and move with it.
 unsafe impl Send for Batch {}
 
 impl std::fmt::Debug for Batch {
@@ -77,7 +79,8 @@ impl std::fmt::Debug for Batch {
 
 impl Batch {
     pub(crate) fn new() -> Self {
-        // Untouched pages of these 4 MB cost nothing: a short datagram uses the first page of its buffer.
+        // Untouched pages of these 4 MB use no memory: a short datagram touches only the first page of its
+        // buffer.
         let mut buffers = Shared::new(vec![0u8; BATCH * STRIDE]);
         let mut control = Shared::new(vec![0u64; BATCH * CONTROL_WORDS]);
         // SAFETY: all fields of `sockaddr_in6` are integers, for which zero is a valid value.
@@ -100,13 +103,14 @@ impl Batch {
         Self { buffers, headers, _vectors: vectors, names, control, filled: 0, next: 0 }
     }
 
-    /// Reads all datagrams that are there, up to a batch, without waiting. Those of the batch before are gone.
+    /// Receives all available datagrams, up to a batch, without blocking. Discards the previous batch.
     ///
     /// # Errors
-    /// What the system call says, `WouldBlock` if there is none; interrupted calls are repeated.
+    /// Returns the error of the system call, `WouldBlock` if there is no datagram. Interrupted calls are
+    /// repeated.
     pub(crate) fn receive(&mut self, socket: &impl AsRawFd) -> io::Result<usize> {
         let descriptor = socket.as_raw_fd();
-        // The kernel wrote into those alone.
+        // Only the headers of the previous batch were modified by the kernel.
         for header in self.headers.iter_mut().take(self.filled) {
             header.msg_hdr.msg_flags = 0;
             header.msg_hdr.msg_namelen = NAME;
@@ -114,9 +118,10 @@ impl Batch {
         }
         (self.filled, self.next) = (0, 0);
         loop {
-            // SAFETY: each of the `BATCH` headers points to an `iovec` over its own part of `buffers`, to its own of
-            // `names` and to its own part of `control`, with their true lengths, which stay where they are; no reference into them
-            // exists during the call as `self` is borrowed exclusively. The descriptor is open.
+            // SAFETY: each of the `BATCH` headers points to its own `iovec`, its own element of `names` and
+            // its own parts of `buffers` and `control`, with their true lengths; none of them moves. No
+            // reference into them exists during the call, because `self` is borrowed exclusively. The
+            // descriptor is open.
             let received = unsafe {
                 kernel::recvmmsg(
                     descriptor,
@@ -137,23 +142,16 @@ impl Batch {
         }
     }
 
-    /// Whether every datagram has been taken.
+    /// Returns true if every datagram has been taken.
     pub(crate) fn is_done(&self) -> bool {
         self.next >= self.filled
     }
 
-    /// When the next datagram came, if there is one and the kernel says so.
-    pub(crate) fn next_stamp(&self) -> Option<Stamp> {
-        let header = self.headers.get(..self.filled)?.get(self.next)?;
-        let words = self.control.read().chunks_exact(CONTROL_WORDS).nth(self.next)?;
-        control_stamp(words, header.msg_hdr.msg_controllen)
-    }
-
-    /// Takes the next datagram, with the address of its sender if that has one.
+    /// Returns the next datagram and the address of its sender, if it has one.
     pub(crate) fn take(&mut self) -> Option<(&[u8], Option<IpAddr>)> {
         let header = self.headers.get(..self.filled)?.get(self.next)?;
         let address = self.names.read().get(self.next).and_then(|name| {
-            // The kernel writes no name for who has none, which is shorter than a family then.
+            // For a sender without an address the kernel writes fewer bytes than the address family.
             if header.msg_hdr.msg_namelen < 2 { None } else { address(name) }
         });
         let length = (header.msg_len as usize).min(DATAGRAM);
@@ -162,17 +160,17 @@ impl Batch {
         Some((self.buffers.read().get(start..start + length)?, address))
     }
 
-    /// The sum of the lengths of all datagrams of the batch.
+    /// Returns the total length of the datagrams in the batch.
     pub(crate) fn bytes(&self) -> usize {
         self.headers.iter().take(self.filled).map(|header| header.msg_len as usize).sum()
     }
 
-    /// Whether the batch has no room for another datagram, so that the socket may hold more.
+    /// Returns true if the batch is full, so the socket may contain more.
     pub(crate) fn is_full(&self) -> bool {
         self.filled == BATCH
     }
 
-    /// How many of those datagrams did not fit into their buffer.
+    /// Returns the number of datagrams that did not fit into their buffer.
     pub(crate) fn truncated(&self) -> usize {
         self.headers
             .iter()
@@ -181,21 +179,28 @@ impl Batch {
             .count()
     }
 
-    /// The kernel's drop counter that came with the last of those datagrams; it comes once there were drops.
+    /// Returns the kernel's drop counter from the last datagram. It is present only after drops.
     pub(crate) fn drops(&self) -> Option<u32> {
         let last = self.filled.checked_sub(1)?;
         let header = self.headers.get(last)?;
         let words = self.control.read().chunks_exact(CONTROL_WORDS).nth(last)?;
-        control_messages(words, header.msg_hdr.msg_controllen)
-            .find(|(option, _)| *option == libc::SO_RXQ_OVFL)
-            .and_then(|(_, data)| Some(*data.first()? as u32))
+        let written = header.msg_hdr.msg_controllen.div_ceil(size_of::<u64>());
+        drop_counter(words.get(..written)?)
     }
 }
 
-/// The IP address in a name that the kernel wrote; IPv4 is in it as such, whatever the socket's family.
+/// Parses control data: a `cmsghdr` (length, level, type) and the drop counter. No other control data is
+/// requested.
+fn drop_counter(words: &[u64]) -> Option<u32> {
+    let [_, kind, counter] = words else { return None };
+    let (level, option) = (*kind as u32 as i32, (kind >> 32) as u32 as i32);
+    ((level, option) == (libc::SOL_SOCKET, libc::SO_RXQ_OVFL)).then_some(*counter as u32)
+}
+
+/// Returns the IP address of a sender. IPv4 addresses mapped to IPv6 are converted back.
 fn address(name: &libc::sockaddr_in6) -> Option<IpAddr> {
     match i32::from(name.sin6_family) {
-        // `sockaddr_in` has its address where `sockaddr_in6` has the flow.
+        // `sockaddr_in` has its address at the offset of the flow information in `sockaddr_in6`.
         libc::AF_INET => Some(IpAddr::from(name.sin6_flowinfo.to_ne_bytes())),
         libc::AF_INET6 => Some(IpAddr::from(name.sin6_addr.s6_addr).to_canonical()),
         _ => None,

@@ -1,8 +1,7 @@
-//! A socket for datagrams (UDP or Unix): what it holds, batch by batch, and what the kernel dropped.
+//! A UDP or Unix datagram socket, its batches and its drop counter.
 //!
-//! There is no queue: datagrams lie where the kernel put them until they are applied. A read error costs the socket, not
-//! the listener: it is counted, what can still be read is, and the socket is closed and opened again. When to read and
-//! what becomes of a datagram is the business of [`super::intake`].
+//! There is no queue: datagrams stay in the receive buffer until they are applied. After a read error, which
+//! is counted, the socket is read until it is empty, then closed and opened again. The listener survives.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,28 +16,27 @@ use socket2::Socket;
 
 use super::batch::Batch;
 use super::net::kernel_drops;
-use super::pace::Pace;
-use super::stamp::Stamp;
-use crate::statsd::metrics::{Listener, Metrics, SocketFacts, bump};
+use super::wakeup_batcher::WakeupBatcher;
+use crate::statsd::metrics::{Listener, Metrics, SocketStats, bump};
 
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
-/// Opens the socket, at the start and after a read error.
-pub(crate) type Open = Box<dyn Fn() -> io::Result<Socket> + Send>;
+/// Opens the socket, at startup and after a read error.
+pub(crate) type OpenSocket = Box<dyn Fn() -> io::Result<Socket> + Send>;
 
-/// What scrapes see of a socket.
+/// The state of a socket that is visible to scrapes.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct SocketState {
     listener: Listener,
-    /// Number among the sockets of this listener.
+    /// The index among the sockets of this listener.
     number: usize,
-    /// None between a read error and the next socket.
+    /// `None` after a read error until a new socket is open.
     socket: Mutex<Option<Arc<Socket>>>,
     drops: Mutex<Drops>,
 }
 
-/// The kernel's 32-bit counter of the present socket, and the sum over all sockets so far.
+/// The kernel's 32-bit counter of the current socket, and the sum over all sockets so far.
 #[derive(Debug, Default)]
 struct Drops {
     seen: u32,
@@ -46,7 +44,7 @@ struct Drops {
 }
 
 impl Drops {
-    /// Takes a counter value; one that is older than the last is ignored.
+    /// Updates the sum with a counter value. Ignores a value older than the last one.
     fn update(&mut self, counter: u32) {
         let more = counter.wrapping_sub(self.seen);
         if more < 1 << 31 {
@@ -56,15 +54,15 @@ impl Drops {
     }
 }
 
-impl Port {
-    /// The socket as it is, and what the kernel dropped for it, and those before it, so far.
-    pub(crate) fn facts(&self) -> SocketFacts {
+impl SocketState {
+    /// Returns the state of the socket and the drops of this and earlier sockets.
+    pub(crate) fn facts(&self) -> SocketStats {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut drops = self.drops.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(counter) = socket.as_deref().and_then(kernel_drops) {
             drops.update(counter);
         }
-        SocketFacts {
+        SocketStats {
             listener: self.listener,
             socket: self.number,
             dropped: drops.total,
@@ -79,7 +77,7 @@ impl Port {
     fn set(&self, socket: Option<Arc<Socket>>) {
         let mut present = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let mut drops = self.drops.lock().unwrap_or_else(PoisonError::into_inner);
-        // The last count of the old one, which the new one begins anew.
+        // Reads the final count of the old socket. The counter of the new one starts at 0.
         if let Some(counter) = present.as_deref().and_then(kernel_drops) {
             drops.update(counter);
         }
@@ -88,107 +86,105 @@ impl Port {
     }
 }
 
-/// A socket as the thread sees it that reads from it.
+/// The state of a socket in its receiving thread.
 pub(crate) struct DatagramSource {
-    port: Arc<Port>,
+    state: Arc<SocketState>,
     token: Token,
     socket: Option<Arc<Socket>>,
-    open: Open,
+    open: OpenSocket,
     batch: Batch,
-    pace: Option<Pace>,
-    /// The socket may hold more than has been read.
-    pub(crate) unread: bool,
-    /// A read failed: the socket is done with once it is empty.
-    broken: bool,
+    batcher: Option<WakeupBatcher>,
+    /// True if the socket may contain unread datagrams.
+    pub(crate) has_more: bool,
+    /// True after a read error. The socket is closed once it is empty.
+    is_broken: bool,
     retry_at: Option<Instant>,
     pause: Duration,
 }
 
 impl std::fmt::Debug for DatagramSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DatagramSource").field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("DatagramSource").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
 impl DatagramSource {
-    /// Takes an open socket that is known to the poll by `token` from here on.
+    /// Registers an open socket with `token`.
     ///
     /// # Errors
-    /// When the poll refuses it.
+    /// Fails if the socket cannot be registered.
     pub(crate) fn new(
         listener: Listener,
         number: usize,
         socket: Socket,
-        open: Open,
+        open: OpenSocket,
         registry: &Registry,
         token: Token,
     ) -> io::Result<Self> {
-        let port = Port { listener, number, socket: Mutex::new(None), drops: Mutex::default() };
+        let state =
+            SocketState { listener, number, socket: Mutex::new(None), drops: Mutex::default() };
         let mut source = Self {
-            port: Arc::new(port),
+            state: Arc::new(state),
             token,
             socket: None,
             open,
             batch: Batch::new(),
-            pace: None,
-            unread: false,
-            broken: false,
+            batcher: None,
+            has_more: false,
+            is_broken: false,
             retry_at: None,
             pause: FIRST_RETRY,
         };
-        source.adopt(socket, registry)?;
+        source.register_socket(socket, registry)?;
         Ok(source)
     }
 
-    fn adopt(&mut self, socket: Socket, registry: &Registry) -> io::Result<()> {
+    fn register_socket(&mut self, socket: Socket, registry: &Registry) -> io::Result<()> {
         registry.register(&mut SourceFd(&socket.as_raw_fd()), self.token, Interest::READABLE)?;
         let socket = Arc::new(socket);
-        // None for a Unix socket: its queue is a few datagrams, and its senders wait or fail while it is full.
+        // A Unix socket is not delayed: its queue holds a few datagrams, and its senders block or fail while
+        // it is full.
         let buffer = socket.recv_buffer_size().ok().filter(|_| self.listener() == Listener::Udp);
-        self.pace = buffer.map(|buffer| Pace::new(buffer, Instant::now()));
-        self.port.set(Some(Arc::clone(&socket)));
+        self.batcher = buffer.map(|buffer| WakeupBatcher::new(buffer, Instant::now()));
+        self.state.set(Some(Arc::clone(&socket)));
         self.socket = Some(socket);
-        self.unread = true;
+        self.has_more = true;
         Ok(())
     }
 
-    /// What scrapes see of it.
-    pub(crate) fn port(&self) -> Arc<Port> {
-        Arc::clone(&self.port)
+    /// Returns the state for scrapes.
+    pub(crate) fn state(&self) -> Arc<SocketState> {
+        Arc::clone(&self.state)
     }
 
     pub(crate) fn listener(&self) -> Listener {
-        self.port.listener
+        self.state.listener
     }
 
     pub(crate) fn token(&self) -> Token {
         self.token
     }
 
-    /// When the next datagram that has been read came.
-    pub(crate) fn next_stamp(&self) -> Option<Stamp> {
-        self.batch.next_stamp()
-    }
-
-    /// Whether every datagram that has been read is taken.
+    /// Returns true if every received datagram has been taken.
     pub(crate) fn is_done(&self) -> bool {
         self.batch.is_done()
     }
 
-    /// Takes the next datagram that has been read, with the address of its sender if that has one.
+    /// Returns the next received datagram and the address of its sender, if it has one.
     pub(crate) fn take(&mut self) -> Option<(&[u8], Option<IpAddr>)> {
         self.batch.take()
     }
 
-    /// When a socket that failed is to be opened again.
+    /// Returns the time at which a failed socket will be opened again.
     pub(crate) fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// Reads the next batch; every datagram of the one before must have been taken. Afterwards [`Self::unread`] tells
-    /// whether there may be another. What comes back is how long to stay away from the socket, once it is empty.
+    /// Receives the next batch. Every datagram of the previous one must have been taken. Sets
+    /// [`Self::has_more`] if there may be more. If the socket is empty, returns the pause before the
+    /// next read.
     pub(crate) fn read(&mut self, metrics: &Metrics, registry: &Registry) -> Option<Duration> {
-        self.unread = false;
+        self.has_more = false;
         if self.retry_at.is_some_and(|at| at <= Instant::now()) {
             self.retry_at = None;
             self.reopen(registry);
@@ -197,59 +193,60 @@ impl DatagramSource {
         match self.batch.receive(socket) {
             Ok(count) => {
                 self.pause = FIRST_RETRY;
-                // Less than fits is all there was.
-                self.unread = self.batch.is_full() || self.broken;
+                // A batch that is not full contained everything.
+                self.has_more = self.batch.is_full() || self.is_broken;
                 if let Some(counter) = self.batch.drops() {
-                    self.port.update(counter);
+                    self.state.update(counter);
                 }
                 let truncated = self.batch.truncated() as u64;
                 if let Some(counter) = metrics.truncated.get(self.listener() as usize) {
                     counter.fetch_add(truncated, Ordering::Relaxed);
                 }
-                let (bytes, more) = (self.batch.bytes(), self.unread);
-                self.pace.as_mut()?.after(count, bytes, more, Instant::now())
+                let (bytes, more) = (self.batch.bytes(), self.has_more);
+                self.batcher.as_mut()?.record_read(count, bytes, more, Instant::now())
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if self.broken {
+                if self.is_broken {
                     self.close(registry);
                 }
-                self.pace.as_mut()?.empty(Instant::now())
+                self.batcher.as_mut()?.record_empty(Instant::now())
             }
             Err(error) => {
                 if let Some(counter) = metrics.read_errors.get(self.listener() as usize) {
                     bump(counter);
                 }
-                tracing::error!(listener = self.listener().as_str(), %error, "reading failed, opening the socket again");
-                if self.broken {
+                tracing::error!(listener = self.listener().as_str(), %error, "read failed, reopening the socket");
+                if self.is_broken {
                     self.close(registry);
                 } else {
-                    // What it holds is read first.
-                    (self.broken, self.unread) = (true, true);
+                    // Datagrams in the receive buffer are read first.
+                    (self.is_broken, self.has_more) = (true, true);
                 }
                 None
             }
         }
     }
 
-    /// Closes the socket, since a new one cannot be bound beside it, and has it opened after a pause.
+    /// Closes the socket and schedules a new one. A new one cannot be bound while the old one is open.
     fn close(&mut self, registry: &Registry) {
         if let Some(socket) = self.socket.take() {
             let _ = registry.deregister(&mut SourceFd(&socket.as_raw_fd()));
         }
-        self.port.set(None);
-        self.broken = false;
+        self.state.set(None);
+        self.is_broken = false;
         self.retry();
     }
 
     fn retry(&mut self) {
-        // A socket that fails at once must not make the thread spin.
+        // Avoids a busy loop if the socket fails immediately.
         self.retry_at = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LAST_RETRY);
     }
 
     fn reopen(&mut self, registry: &Registry) {
-        if let Err(error) = (self.open)().and_then(|socket| self.adopt(socket, registry)) {
-            tracing::error!(listener = self.listener().as_str(), %error, "the socket cannot be opened, trying again");
+        if let Err(error) = (self.open)().and_then(|socket| self.register_socket(socket, registry))
+        {
+            tracing::error!(listener = self.listener().as_str(), %error, "cannot open the socket, retrying");
             self.retry();
         }
     }
@@ -260,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_counter_may_wrap_and_may_come_late() {
+    fn the_drop_counter_may_wrap_and_arrive_late() {
         let mut drops = Drops::default();
         drops.update(5);
         drops.update(3);

@@ -1,3 +1,4 @@
-//! What [`batch`](super::batch) asks of the kernel, in one place, so that `tests/pointers` can put something else there.
+//! The system calls used by [`batch`](super::batch), in a module of their own so that `tests/pointers` can
+//! substitute them.
 
 pub(super) use libc::recvmmsg;

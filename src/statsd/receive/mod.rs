@@ -1,13 +1,12 @@
-//! From the sockets to lines, in the order in which they came.
+//! Receives lines from sockets.
 //!
-//! `intake` is the thread that takes what the sockets hold (`datagram`, `tcp`, with `net` and `batch` below them) and says in
-//! which order it is applied, by what the kernel notes (`stamp`); `pace` makes it rest when much comes. Nothing here knows what a line means.
+//! `receiver` is the thread that reads from the sockets (`datagram` and `tcp`, based on `net` and `batch`) and
+//! applies the lines. `wakeup_batcher` makes it sleep between single datagrams that arrive quickly.
 
 mod batch;
 pub(crate) mod datagram;
-pub(crate) mod intake;
 mod kernel;
 pub(crate) mod net;
-pub(crate) mod pace;
-mod stamp;
+pub(crate) mod receiver;
 pub(crate) mod tcp;
+pub(crate) mod wakeup_batcher;

@@ -1,18 +1,20 @@
-//! From the registry to exposition bytes: text 0.0.4, OpenMetrics and the protobuf forms, in pieces.
+//! Writes the series of the registry as text 0.0.4, OpenMetrics or protobuf, in pieces.
 //!
-//! A [`Scrape`] takes one snapshot of the membership and then writes as it is read, holding no lock: families by name
-//! (the user's and our own merged), within a family by number of labels and label values. A series is coherent in
-//! itself; its numbers are read when its frame is written, so two series of one body may be as far apart in time as
-//! their bytes, as with Prometheus' own client library, which also collects metric by metric.
+//! A [`Scrape`] takes one snapshot of the membership and then writes without a lock: families by name (the
+//! user's and our own merged), within a family by number of labels and label values. Each series is
+//! consistent in itself. Its values are read when its frame is written, so two series of one body may be as
+//! far apart in time as their bytes. Prometheus' own client library, which collects metric by metric, does
+//! the same.
 //!
-//! Whoever asks for the next piece waits for a bounded amount of work, however many series a family has: a piece is a
-//! frame of bytes, or what could be done of one, or empty where the work has no bytes yet. Formats that must know more
-//! of a family before they begin than its first series tells go through its series in several [passes](Writer::begin).
+//! Each call for the next piece does a bounded amount of work, regardless of the size of a family. A piece is
+//! a frame, a part of one, or empty if the work has produced no bytes yet. A format that needs information
+//! about all series of a family before it writes the first one reads the family in several
+//! [passes](Writer::begin).
 
-mod names;
+mod openmetrics_names;
 mod protobuf;
-mod recording;
 mod text;
+mod value_buffer;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -23,64 +25,64 @@ use std::vec::IntoIter;
 
 use bytes::Bytes;
 
-use self::recording::Recording;
-use self::writer::{Numbers, Passes, Reading, Series, Writer};
+use self::value_buffer::ValueBuffer;
+use self::writer::{Distribution, ObserverSample, Passes, Reading, ScalarSample, Series, Writer};
 use super::clock::{Clock, Moment};
 use super::series::cell::Handle;
 use super::series::family::{Family, Kind};
 use super::series::observer::Observer;
 use super::series::registry::View;
-use super::series::tree::{Assembly, Entry, Page};
+use super::series::tree::{Entry, LabelAssembler, Page};
 use crate::exposition::Format;
 use crate::exposition::family::Family as OwnFamily;
 use crate::exposition::prototext::Layout;
 
-/// A frame is handed on once it has this many bytes.
+/// The minimum size of a frame, except for the last one.
 const FRAME: usize = 48 * 1024;
-/// Room for the series that crosses the line.
+/// Spare capacity for the series that exceeds the frame size.
 const SLACK: usize = 8 * 1024;
-/// Pages of the registry that one piece goes through at most.
-const PAGES: usize = 16;
-/// Work on one piece ends with the series that crosses this.
-const PIECE: Duration = Duration::from_millis(1);
+/// The maximum number of registry pages per piece.
+const MAX_PAGES: usize = 16;
+/// The time limit of a piece. It ends with the first series after this.
+const PIECE_TIME: Duration = Duration::from_millis(1);
 
-/// One body being written.
+/// A response body being written.
 pub(crate) struct Scrape {
     view: View,
     own: Peekable<IntoIter<OwnFamily>>,
-    /// Families to write, `None` for all.
+    /// The families to write; `None` for all.
     wanted: Option<BTreeSet<String>>,
     clock: Clock,
-    at: Place,
-    /// The family whose series are being written, by its address: the view keeps all families of its pages.
+    at: SeriesPosition,
+    /// The address of the current family. The view keeps all families alive.
     family: usize,
-    /// Where its series begin.
-    start: Place,
+    /// The position of its first series.
+    start: SeriesPosition,
     passes: Passes,
-    /// The present pass.
+    /// The current pass.
     pass: u8,
-    /// The numbers of that family, if all passes must see the same.
-    recording: Recording,
+    /// The values of that family, if all passes must use the same values.
+    buffer: ValueBuffer,
     scratch: Scratch,
 }
 
-/// A series of the snapshot.
+/// The position of a series in the snapshot.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct SeriesPosition {
     page: usize,
     entry: usize,
 }
 
-/// Buffers kept from series to series.
+/// Buffers reused for each series.
 #[derive(Default)]
 struct Scratch {
     values: Vec<Option<f64>>,
-    numbers: Numbers,
-    labels: Assembly,
+    distribution: Distribution,
+    labels: LabelAssembler,
 }
 
 impl Scrape {
-    /// Starts a body. `own` are our own families in any order; empty ones are left out.
+    /// Starts a body. `own` are our own families in any order; empty ones are omitted.
     pub(crate) fn new(
         view: View,
         mut own: Vec<OwnFamily>,
@@ -97,28 +99,28 @@ impl Scrape {
             own: own.into_iter().peekable(),
             wanted,
             clock,
-            at: Place::default(),
+            at: SeriesPosition::default(),
             family: 0,
-            start: Place::default(),
+            start: SeriesPosition::default(),
             passes: Passes::NONE,
             pass: 0,
-            recording: Recording::default(),
+            buffer: ValueBuffer::default(),
             scratch: Scratch::default(),
         }
     }
 
-    /// The body as text.
+    /// Writes the body as text.
     pub(crate) fn text(self, format: Format) -> impl Iterator<Item = Bytes> + Send {
         self.frames(text::TextWriter::new(format))
     }
 
-    /// The body as length-delimited protobuf messages.
+    /// Writes the body as length-delimited protobuf messages.
     pub(crate) fn protobuf(self) -> impl Iterator<Item = Bytes> + Send {
         let writer = protobuf::DelimitedWriter::new(self.clock.clone());
         self.frames(writer)
     }
 
-    /// The body as protobuf text.
+    /// Writes the body as protobuf text.
     pub(crate) fn prototext(self, layout: Layout) -> impl Iterator<Item = Bytes> + Send {
         let writer = protobuf::ProtoTextWriter::new(self.clock.clone(), layout);
         self.frames(writer)
@@ -128,19 +130,19 @@ impl Scrape {
         Frames { scrape: self, writer, out: Vec::new(), rest: Bytes::new(), more: true }
     }
 
-    /// Writes a piece; returns whether there may be more.
+    /// Writes a piece. Returns true if there may be more.
     fn piece(&mut self, writer: &mut impl Writer, out: &mut Vec<u8>) -> bool {
         let view = self.view.clone();
         let started = Instant::now();
-        for _ in 0..PAGES {
-            if out.len() >= FRAME || started.elapsed() >= PIECE {
+        for _ in 0..MAX_PAGES {
+            if out.len() >= FRAME || started.elapsed() >= PIECE_TIME {
                 return true;
             }
             match view.pages.page(self.at.page) {
                 Some(page) => self.page(&view, page, writer, out, started),
                 None if self.end_pass(&view, writer, out) => {}
                 None => {
-                    self.own_before(None, &view, writer, out);
+                    self.write_own_before(None, &view, writer, out);
                     return false;
                 }
             }
@@ -148,8 +150,8 @@ impl Scrape {
         true
     }
 
-    /// Writes the rest of a page, or as much of it as belongs to this piece or as there is before an earlier page has to
-    /// be gone through again.
+    /// Writes the rest of a page. Stops early at the end of the piece, and if an earlier page must be read
+    /// again for the next pass.
     fn page<W: Writer>(
         &mut self,
         view: &View,
@@ -175,7 +177,7 @@ impl Scrape {
                     }
                     continue;
                 }
-                self.own_before(Some(&entry.family.name), view, writer, out);
+                self.write_own_before(Some(&entry.family.name), view, writer, out);
                 self.begin_family(view, &entry.family, writer);
             }
             let index = self.at.entry;
@@ -185,48 +187,49 @@ impl Scrape {
             }
             let family = &*entry.family;
             let labels = scratch.labels.labels(rest);
-            let replays = self.passes.same && self.pass > 0;
+            let replays = self.passes.reuses_values && self.pass > 0;
             if entry.handle.slot.is_observer() {
-                let numbers = &mut scratch.numbers;
+                let distribution = &mut scratch.distribution;
                 let read = if replays {
-                    self.recording.observer(numbers)
+                    self.buffer.pop_observer(distribution)
                 } else {
-                    let read = read(view, entry, now, writer.needs_numbers(), numbers);
-                    if self.passes.same {
-                        self.recording.keep_observer(read.as_ref(), numbers);
+                    let read = read(view, entry, now, writer.needs_distribution(), distribution);
+                    if self.passes.reuses_values {
+                        self.buffer.push_observer(read.as_ref(), distribution);
                     }
                     read
                 };
-                if let Some((reading, created)) = &read {
-                    let series = Series { labels, reading, numbers, created: *created };
+                if let Some(ObserverSample { reading, created }) = &read {
+                    let series = Series { labels, reading, distribution, created: *created };
                     writer.observer(family, &series, out);
                 }
-                if started.elapsed() >= PIECE {
+                if started.elapsed() >= PIECE_TIME {
                     break;
                 }
             } else {
                 let read = if replays {
-                    self.recording.scalar()
+                    self.buffer.pop_scalar()
                 } else {
                     if !are_read {
                         prefetch(view, page, first, &mut scratch.values);
                         are_read = true;
                     }
                     let value = scratch.values.get(index - first).copied().flatten();
-                    let read = value.map(|value| (value, created(view, entry)));
-                    if self.passes.same {
-                        self.recording.keep_scalar(read);
+                    let read =
+                        value.map(|value| ScalarSample { value, created: created(view, entry) });
+                    if self.passes.reuses_values {
+                        self.buffer.push_scalar(read);
                     }
                     read
                 };
-                if let Some((value, created)) = read {
+                if let Some(ScalarSample { value, created }) = read {
                     writer.scalar(family, labels, value, created, out);
                 }
             }
         }
         self.scratch = scratch;
         if self.at.page == here && page.get(self.at.entry).is_none() {
-            self.at = Place { page: here + 1, entry: 0 };
+            self.at = SeriesPosition { page: here + 1, entry: 0 };
         }
     }
 
@@ -234,17 +237,17 @@ impl Scrape {
         self.family = address(family);
         self.start = self.at;
         self.pass = 0;
-        let selected = self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&*family.name));
+        let selected = self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&*family.name))
+            && !view.is_hidden(family);
         self.passes =
             if selected { writer.passes(view, self.at.page, family) } else { Passes::NONE };
         if self.passes.count > 0 {
-            self.recording.clear();
+            self.buffer.clear();
             writer.begin(view, family, 0);
         }
     }
 
-    /// Ends the present pass, if there is one; returns whether the family's series have to be gone through again, for
-    /// which they are begun anew.
+    /// Ends the current pass, if any. Returns true if another pass over the family has begun.
     fn end_pass(&mut self, view: &View, writer: &mut impl Writer, out: &mut Vec<u8>) -> bool {
         if self.passes.count == 0 {
             return false;
@@ -264,7 +267,7 @@ impl Scrape {
     }
 
     /// Writes our own families that come before `name`, or all that are left.
-    fn own_before(
+    fn write_own_before(
         &mut self,
         name: Option<&str>,
         view: &View,
@@ -283,8 +286,8 @@ fn address(family: &Arc<Family>) -> usize {
 
 /// Reads the counters and gauges of a page from entry `first` on.
 ///
-/// Cells and families lie scattered. Touching those of a page in one go lets the processor wait for many of them at once;
-/// one after the other they would cost several times the rest of the work.
+/// Cells and families are scattered in memory. Reading those of a page in one loop lets the processor overlap
+/// the cache misses; one at a time they would take several times as long as the rest of the work.
 fn prefetch(view: &View, page: &Page, first: usize, values: &mut Vec<Option<f64>>) {
     let mut family = 0;
     let mut touched = 0u8;
@@ -304,7 +307,8 @@ fn prefetch(view: &View, page: &Page, first: usize, values: &mut Vec<Option<f64>
     std::hint::black_box(touched);
 }
 
-/// Tick in which a counter was created; 0 for a gauge, which has no such time, and for what has just gone.
+/// Returns the tick in which a counter was created; 0 for a gauge, which has no creation time, and for an
+/// expired series.
 fn created(view: &View, entry: &Entry) -> u32 {
     let Handle { slot, generation } = entry.handle;
     match entry.family.kind {
@@ -316,24 +320,24 @@ fn created(view: &View, entry: &Entry) -> u32 {
     }
 }
 
-/// Takes the numbers of an observer: count and sum, and the others if they are needed.
+/// Reads an observer under its lock: count and sum, and quantiles or buckets if they are needed.
 fn read(
     view: &View,
     entry: &Entry,
     now: Moment,
-    needs_numbers: bool,
-    numbers: &mut Numbers,
-) -> Option<(Reading, u32)> {
+    needs_distribution: bool,
+    distribution: &mut Distribution,
+) -> Option<ObserverSample> {
     let handle = entry.handle;
     let mut cell = view.observers.get(handle.slot)?.lock(handle.generation)?;
     let created = cell.created;
-    numbers.quantiles.clear();
-    numbers.counts.clear();
+    distribution.quantiles.clear();
+    distribution.counts.clear();
     let reading = match &mut **cell.observer.as_mut()? {
         Observer::Distinct(set) => Reading::Value(set.estimate(now)),
         Observer::Summary(summary) => {
-            if needs_numbers {
-                summary.quantiles(now, &mut numbers.quantiles);
+            if needs_distribution {
+                summary.quantiles(now, &mut distribution.quantiles);
             }
             Reading::Summary {
                 spec: Arc::clone(summary.spec()),
@@ -342,26 +346,26 @@ fn read(
             }
         }
         Observer::Histogram(histogram) => {
-            if needs_numbers {
-                histogram.cumulative(&mut numbers.counts);
+            if needs_distribution {
+                histogram.cumulative(&mut distribution.counts);
             }
             Reading::Histogram {
                 spec: Arc::clone(histogram.spec()),
                 count: histogram.count(),
                 sum: histogram.sum(),
-                native: histogram.native().filter(|_| needs_numbers),
+                native: histogram.native().filter(|_| needs_distribution),
             }
         }
     };
-    Some((reading, created))
+    Some(ObserverSample { reading, created })
 }
 
 struct Frames<W> {
     scrape: Scrape,
     writer: W,
-    /// Where the next frame is written.
+    /// The buffer for the next frame.
     out: Vec<u8>,
-    /// Written, but too much for one frame.
+    /// Bytes already written that did not fit into one frame.
     rest: Bytes,
     more: bool,
 }

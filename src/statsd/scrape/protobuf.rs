@@ -1,25 +1,26 @@
-//! `io.prometheus.client.MetricFamily` messages: length-delimited, or as protobuf text.
+//! `io.prometheus.client.MetricFamily` messages, length-delimited or as protobuf text.
 //!
-//! A delimited message begins with its length, so the series of a family are gone through twice: first they are read,
-//! measured and [recorded](super::recording), then written. Text has no length and is written as it is read.
+//! A delimited message begins with its length, so the series of a family are read twice: the first pass
+//! measures and [buffers](super::value_buffer) the values, the second writes them. The text form has no length
+//! and needs one pass.
 
-use super::writer::{Numbers, Passes, Reading, Series, Writer};
+use super::writer::{Distribution, Passes, Reading, Series, Writer};
 use crate::exposition::family::{Family as OwnFamily, head, label_pairs};
 use crate::exposition::protobuf::{Binary, Field, Length, Sink, fields, varint};
-use crate::exposition::prototext::{BucketTexts, Cursor, Layout, Text};
+use crate::exposition::prototext::{BucketTemplate, Cursor, Layout, Text};
 use crate::statsd::clock::Clock;
 use crate::statsd::series::family::{Family, Kind};
-use crate::statsd::series::observer::{NativeView, ZERO_THRESHOLD};
+use crate::statsd::series::observer::{NativeBucket, NativeView, ZERO_THRESHOLD};
 use crate::statsd::series::registry::View;
 
-/// Writes binary messages, each after its length.
+/// Writes binary messages, each preceded by its length.
 pub(super) struct DelimitedWriter {
     clock: Clock,
-    /// Length of the series of the present family.
+    /// The encoded length of the series of the current family.
     series: Length,
-    /// It is known.
+    /// True if the length is known, so the current pass writes.
     is_measured: bool,
-    /// Fields of the present family that come before its series, until the first of them comes.
+    /// The encoded fields before the first series, until that is written.
     head: Vec<u8>,
 }
 
@@ -29,7 +30,7 @@ impl DelimitedWriter {
     }
 
     #[inline]
-    fn announce(&mut self, out: &mut Vec<u8>) {
+    fn write_head(&mut self, out: &mut Vec<u8>) {
         if !self.head.is_empty() {
             varint(out, (self.head.len() + self.series.0) as u64);
             out.append(&mut self.head);
@@ -39,7 +40,7 @@ impl DelimitedWriter {
 
 impl Writer for DelimitedWriter {
     fn passes(&mut self, _view: &View, _near: usize, _family: &Family) -> Passes {
-        Passes { count: 2, same: true }
+        Passes { count: 2, reuses_values: true }
     }
 
     fn begin(&mut self, view: &View, family: &Family, pass: u8) {
@@ -48,7 +49,7 @@ impl Writer for DelimitedWriter {
             self.series = Length::default();
             let help = view.helps.get(family.help as usize).map_or("", |help| help);
             self.head.clear();
-            head(&mut Binary(&mut self.head), &family.name, help, family.kind.shown());
+            head(&mut Binary(&mut self.head), &family.name, help, family.kind.exposed_kind());
         }
     }
 
@@ -61,7 +62,7 @@ impl Writer for DelimitedWriter {
         out: &mut Vec<u8>,
     ) {
         if self.is_measured {
-            self.announce(out);
+            self.write_head(out);
             scalar(&mut Binary(out), &self.clock, family.kind, labels, value, created);
         } else {
             scalar(&mut self.series, &self.clock, family.kind, labels, value, created);
@@ -70,7 +71,7 @@ impl Writer for DelimitedWriter {
 
     fn observer(&mut self, _family: &Family, series: &Series<'_>, out: &mut Vec<u8>) {
         if self.is_measured {
-            self.announce(out);
+            self.write_head(out);
             observer(&mut Binary(out), &self.clock, series);
         } else {
             observer(&mut self.series, &self.clock, series);
@@ -84,19 +85,19 @@ impl Writer for DelimitedWriter {
     }
 }
 
-/// Writes messages as text.
+/// Writes messages as protobuf text.
 pub(super) struct ProtoTextWriter {
     clock: Clock,
     layout: Layout,
-    /// Fields of the present family that come before its series, until the first of them comes.
+    /// The encoded fields before the first series, until that is written.
     head: Vec<u8>,
     cursor: Cursor,
-    buckets: BucketTexts,
+    buckets: BucketTemplate,
 }
 
 impl ProtoTextWriter {
     pub(super) fn new(clock: Clock, layout: Layout) -> Self {
-        let (head, buckets) = (Vec::new(), BucketTexts::default());
+        let (head, buckets) = (Vec::new(), BucketTemplate::default());
         Self { clock, layout, head, cursor: Cursor::new(layout), buckets }
     }
 }
@@ -110,7 +111,7 @@ impl Writer for ProtoTextWriter {
         let help = view.helps.get(family.help as usize).map_or("", |help| help);
         self.head.clear();
         let mut text = Text::new(&mut self.head, Cursor::new(self.layout));
-        head(&mut text, &family.name, help, family.kind.shown());
+        head(&mut text, &family.name, help, family.kind.exposed_kind());
         self.cursor = text.cursor();
     }
 
@@ -134,7 +135,7 @@ impl Writer for ProtoTextWriter {
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
-        // A family whose series are all gone has not begun.
+        // If the head has not been written, all series have expired and the message was never begun.
         if self.head.is_empty() {
             Text::new(out, self.cursor).end();
         }
@@ -146,7 +147,7 @@ impl Writer for ProtoTextWriter {
     }
 }
 
-/// A counter or gauge; `created` 0 is unknown.
+/// Writes a counter or gauge. `created` 0 means unknown.
 #[inline]
 fn scalar<S: Sink>(
     sink: &mut S,
@@ -172,7 +173,8 @@ fn scalar<S: Sink>(
 }
 
 fn observer<S: Sink>(sink: &mut S, clock: &Clock, series: &Series<'_>) {
-    let &Series { labels, reading, numbers: Numbers { quantiles, counts }, created } = series;
+    let &Series { labels, reading, distribution: Distribution { quantiles, counts }, created } =
+        series;
     sink.message(fields::FAMILY_METRIC, |metric| {
         label_pairs(metric, labels);
         match reading {
@@ -209,19 +211,37 @@ fn native_buckets(histogram: &mut impl Sink, native: &NativeView) {
     histogram.signed(fields::SCHEMA, i64::from(native.schema));
     histogram.double(fields::ZERO_THRESHOLD, ZERO_THRESHOLD);
     histogram.unsigned(fields::ZERO_COUNT, native.zero);
-    buckets(histogram, [fields::NEGATIVE_SPAN, fields::NEGATIVE_DELTA], &native.negative);
-    buckets(histogram, [fields::POSITIVE_SPAN, fields::POSITIVE_DELTA], &native.positive);
+    buckets(histogram, NEGATIVE, &native.negative);
+    buckets(histogram, POSITIVE, &native.positive);
 }
 
-/// Gaps of up to this many empty buckets are written as zeros, which is shorter than another span.
+/// The maximum number of consecutive empty buckets written as zeros, which is shorter than another span.
 const FILLED_GAP: i32 = 2;
 
-fn buckets(histogram: &mut impl Sink, [span, delta]: [Field; 2], buckets: &[(i32, u64)]) {
-    let mut spans: Vec<(i32, u32)> = Vec::new();
+/// The fields for the buckets of one sign.
+#[derive(Clone, Copy)]
+struct BucketFields {
+    span: Field,
+    delta: Field,
+}
+
+const NEGATIVE: BucketFields =
+    BucketFields { span: fields::NEGATIVE_SPAN, delta: fields::NEGATIVE_DELTA };
+const POSITIVE: BucketFields =
+    BucketFields { span: fields::POSITIVE_SPAN, delta: fields::POSITIVE_DELTA };
+
+/// A run of consecutive buckets, `offset` buckets after the previous run.
+struct BucketSpan {
+    offset: i32,
+    length: u32,
+}
+
+fn buckets(histogram: &mut impl Sink, to: BucketFields, buckets: &[NativeBucket]) {
+    let mut spans: Vec<BucketSpan> = Vec::new();
     let mut deltas: Vec<i64> = Vec::with_capacity(buckets.len());
     let mut previous = 0i64;
     let mut next = 0i32;
-    for &(index, count) in buckets {
+    for &NativeBucket { index, count } in buckets {
         let gap = index - next;
         match spans.last_mut() {
             Some(span) if gap <= FILLED_GAP => {
@@ -229,23 +249,23 @@ fn buckets(histogram: &mut impl Sink, [span, delta]: [Field; 2], buckets: &[(i32
                     deltas.push(-previous);
                     previous = 0;
                 }
-                span.1 += gap as u32 + 1;
+                span.length += gap as u32 + 1;
             }
-            _ => spans.push((gap, 1)),
+            _ => spans.push(BucketSpan { offset: gap, length: 1 }),
         }
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         deltas.push(count - previous);
         previous = count;
         next = index + 1;
     }
-    for (offset, length) in spans {
-        histogram.message(span, |span| {
+    for BucketSpan { offset, length } in spans {
+        histogram.message(to.span, |span| {
             span.signed(fields::OFFSET, i64::from(offset));
             span.unsigned(fields::LENGTH, u64::from(length));
         });
     }
     for value in deltas {
-        histogram.signed(delta, value);
+        histogram.signed(to.delta, value);
     }
 }
 
@@ -265,18 +285,19 @@ mod tests {
     #[test]
     fn small_gaps_are_filled_and_large_ones_start_a_span() {
         let mut out = Vec::new();
-        let fields = [fields::POSITIVE_SPAN, fields::POSITIVE_DELTA];
-        buckets(&mut Binary(&mut out), fields, &[(-3, 2), (-1, 5), (0, 5), (4, 1)]);
+        let found =
+            [(-3, 2), (-1, 5), (0, 5), (4, 1)].map(|(index, count)| NativeBucket { index, count });
+        buckets(&mut Binary(&mut out), POSITIVE, &found);
         let mut want = Vec::new();
         let mut sink = Binary(&mut want);
         for (offset, length) in [(-3, 4), (3, 1)] {
-            sink.message(fields[0], |span| {
-                span.signed(super::fields::OFFSET, offset);
-                span.unsigned(super::fields::LENGTH, length);
+            sink.message(POSITIVE.span, |span| {
+                span.signed(fields::OFFSET, offset);
+                span.unsigned(fields::LENGTH, length);
             });
         }
         for delta in [2, -2, 5, 0, -4] {
-            sink.signed(fields[1], delta);
+            sink.signed(POSITIVE.delta, delta);
         }
         assert_eq!(out, want);
     }

@@ -1,10 +1,10 @@
-//! What one piece of a body may cost, whatever the family it is of.
+//! Tests of the size and cost of pieces.
 
 use super::*;
 use crate::exposition::ScrapeQuery;
-use crate::exposition::prototext::Texts;
+use crate::exposition::prototext::TextConverter;
+use crate::mapper::Mapper;
 use crate::statsd::line::ParserFlags;
-use crate::statsd::mapper::Mapper;
 use crate::statsd::{Offline, OfflineConfig};
 
 const SERIES: usize = 12_000;
@@ -29,7 +29,7 @@ fn offline(lines: impl Iterator<Item = String>) -> Offline {
 
 type Body = Box<dyn Iterator<Item = Bytes> + Send>;
 
-/// A body in every format.
+/// Returns a body in every format.
 fn bodies(offline: &Offline, query: &ScrapeQuery) -> Vec<(&'static str, Body)> {
     let lines = offline.prototext_frames(Layout::Lines, query);
     let compact = offline.prototext_frames(Layout::Compact, query);
@@ -42,8 +42,8 @@ fn bodies(offline: &Offline, query: &ScrapeQuery) -> Vec<(&'static str, Body)> {
     ]
 }
 
-/// Pages hold at least half of what they may, but for the last.
-const LEAST_IN_A_PAGE: usize = 40;
+/// A lower bound on the number of series per page, except for the last one.
+const MIN_SERIES_PER_PAGE: usize = 40;
 
 #[test]
 fn pieces_of_a_large_family_are_bounded() {
@@ -64,30 +64,30 @@ fn pieces_of_a_large_family_are_bounded() {
             let pieces: Vec<usize> = body.map(|piece| piece.len()).collect();
             let longest = pieces.iter().max().copied().unwrap_or_default();
             assert!(longest <= 2 * FRAME, "{longest} bytes of {name} in {format}");
-            // Neither bytes nor work without bytes come in one piece.
-            let least = SERIES / (PAGES * 160);
+            // A piece is limited in bytes and in work.
+            let least = SERIES / (MAX_PAGES * 160);
             assert!(pieces.len() >= least, "{} pieces of {name} in {format}", pieces.len());
         }
     }
 }
 
 #[test]
-fn work_without_bytes_is_done_in_pieces() {
+fn work_without_output_is_split_into_pieces() {
     let offline = offline((0..SERIES).map(|id| format!("counter:3|c|#id:{id:06}")));
     let empty = |body: Body| body.take_while(|piece| piece.is_empty()).count();
-    let least = SERIES / (PAGES * 160);
+    let least = SERIES / (MAX_PAGES * 160);
     // A message begins with its length.
     assert!(empty(Box::new(offline.protobuf_frames(&ScrapeQuery::default()))) >= least);
-    // Nobody asked for any of it.
+    // No family is selected.
     let other = ScrapeQuery { names: Some(["other".to_owned()].into()), ..ScrapeQuery::default() };
     for (format, body) in bodies(&offline, &other) {
         let pieces = empty(body);
-        assert!((least..=SERIES / LEAST_IN_A_PAGE).contains(&pieces), "{pieces} in {format}");
+        assert!((least..=SERIES / MIN_SERIES_PER_PAGE).contains(&pieces), "{pieces} in {format}");
     }
 }
 
 #[test]
-fn every_form_of_a_message_says_the_same() {
+fn all_protobuf_formats_agree() {
     let kinds = [
         "counter:3|c",
         "gauge:-1.5|g",
@@ -105,14 +105,14 @@ fn every_form_of_a_message_says_the_same() {
     for layout in [Layout::Lines, Layout::Compact] {
         let direct: Vec<u8> = offline.prototext_frames(layout, &query).flatten().collect();
         let binary = offline.protobuf_frames(&query);
-        let converted: Vec<u8> = Texts::new(binary, layout).flatten().collect();
+        let converted: Vec<u8> = TextConverter::new(binary, layout).flatten().collect();
         assert_eq!(String::from_utf8(direct), String::from_utf8(converted));
     }
 }
 
-/// What is written must be as long as was measured, whatever happens to the series between.
+/// The written message is as long as the measured one, even if its series change in between.
 #[test]
-fn a_message_is_as_long_as_it_says_while_its_series_change() {
+fn a_message_matches_its_length_while_series_change() {
     let mapping = "defaults: {observer_type: histogram, ttl: 10s}\n";
     let clock = Clock::manual();
     let config = OfflineConfig { clock: clock.clone(), ..OfflineConfig::default() };
@@ -134,7 +134,7 @@ fn a_message_is_as_long_as_it_says_while_its_series_change() {
             clock.advance(Duration::from_secs(60));
             offline.expire();
         }
-        // New series take the places of those that went.
+        // New series reuse the slots of the expired ones.
         send(&mut offline, 1 << 40);
         bytes.extend(body.flatten());
         let mut rest = bytes.as_slice();
@@ -145,7 +145,7 @@ fn a_message_is_as_long_as_it_says_while_its_series_change() {
             families += 1;
         }
         assert!(rest.is_empty());
-        // Nothing is left of the second when it is measured.
+        // In the second round the other family has expired before it is measured.
         assert_eq!(families, if gone { 1 } else { 2 });
     }
 }

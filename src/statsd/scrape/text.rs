@@ -1,7 +1,7 @@
 //! Text 0.0.4 and OpenMetrics text.
 
-use super::names;
-use super::writer::{Numbers, Passes, Reading, Series, Writer};
+use super::openmetrics_names;
+use super::writer::{Distribution, Passes, Reading, Series, Writer};
 use crate::exposition::family::{Family as OwnFamily, sample};
 use crate::exposition::{Format, float, header};
 use crate::statsd::series::family::{Family, Kind};
@@ -11,20 +11,20 @@ use crate::statsd::series::registry::View;
 /// Writes either text format.
 pub(super) struct TextWriter {
     format: Format,
-    /// What the present pass writes of an observer.
-    part: Part,
-    /// The lines before the first series of the present pass, until that comes.
+    /// The part of an observer that the current pass writes.
+    part: ObserverPart,
+    /// The header lines, until the first series of the pass is written.
     head: Vec<u8>,
-    /// The present family is a counter by its type.
+    /// True if the current family has the type counter.
     is_counter: bool,
-    /// The page on which its series begin.
+    /// The page on which the series of the family begin.
     near: usize,
 }
 
-/// Samples of an observer that one pass writes.
+/// The samples of an observer that one pass writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    /// All of them, under one type.
+enum ObserverPart {
+    /// All samples, under one type.
     Whole,
     Quantiles,
     Buckets,
@@ -32,9 +32,9 @@ enum Part {
     Count,
 }
 
-impl Part {
-    /// The part that has a family to itself in pass `pass`, and what its name ends in.
-    const fn apart(kind: Kind, pass: u8) -> (Self, &'static str) {
+impl ObserverPart {
+    /// Returns the part written in pass `pass` when each sample name is a separate family, and its suffix.
+    const fn split(kind: Kind, pass: u8) -> (Self, &'static str) {
         match (pass, kind) {
             (0, Kind::Histogram) => (Self::Buckets, "_bucket"),
             (0, _) => (Self::Quantiles, ""),
@@ -50,10 +50,10 @@ impl Part {
 
 impl TextWriter {
     pub(super) fn new(format: Format) -> Self {
-        Self { format, part: Part::Whole, head: Vec::new(), is_counter: false, near: 0 }
+        Self { format, part: ObserverPart::Whole, head: Vec::new(), is_counter: false, near: 0 }
     }
 
-    /// Appends the text of a `le` or `quantile`; OpenMetrics wants whole numbers with a point.
+    /// Appends the value of a `le` or `quantile` label. OpenMetrics requires a decimal point.
     fn bound(&self, out: &mut Vec<u8>, text: &[u8]) {
         out.extend_from_slice(text);
         let is_whole = || text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-');
@@ -62,14 +62,14 @@ impl TextWriter {
         }
     }
 
-    /// Whether the present type forbids a value below 0 or NaN. A family in which such a value has just turned up, after
-    /// its type was written, lacks it in this one body.
+    /// Returns true if the current type forbids a negative value or NaN. If such a value appears only after
+    /// the type has been written, this one body omits the sample.
     fn forbids(&self, value: f64) -> bool {
-        self.format == Format::OpenMetrics && self.part == Part::Whole && !(value >= 0.0)
+        self.format == Format::OpenMetrics && self.part == ObserverPart::Whole && !(value >= 0.0)
     }
 
     #[inline]
-    fn announce(&mut self, out: &mut Vec<u8>) {
+    fn write_head(&mut self, out: &mut Vec<u8>) {
         if !self.head.is_empty() {
             out.append(&mut self.head);
         }
@@ -84,7 +84,7 @@ impl TextWriter {
         out: &mut Vec<u8>,
     ) {
         for ((_, label), &value) in spec.quantiles().zip(quantiles) {
-            // An empty window is NaN, which a quantile may be.
+            // The quantile of an empty window is NaN, which is allowed.
             if self.forbids(value) && !value.is_nan() {
                 continue;
             }
@@ -118,7 +118,7 @@ impl TextWriter {
     }
 }
 
-/// `name{labels`, with `more` as an additional last label still to be closed by the caller.
+/// Appends `name{labels`. The caller closes the brace.
 #[inline]
 fn begin(out: &mut Vec<u8>, name: &str, suffix: &str, labels: &[u8]) {
     out.extend_from_slice(name.as_bytes());
@@ -138,12 +138,12 @@ fn last_label(out: &mut Vec<u8>, labels: &[u8], name: &str) {
 impl Writer for TextWriter {
     fn passes(&mut self, view: &View, near: usize, family: &Family) -> Passes {
         let is_observer = family.kind.is_observer();
-        let apart = self.format == Format::OpenMetrics
+        let split = self.format == Format::OpenMetrics
             && is_observer
-            && !names::is_typed(view, near, family);
+            && !openmetrics_names::is_typed(view, near, family);
         self.near = near;
-        self.part = if apart { Part::Quantiles } else { Part::Whole };
-        Passes { count: if apart { 3 } else { 1 }, ..Passes::ONE }
+        self.part = if split { ObserverPart::Quantiles } else { ObserverPart::Whole };
+        Passes { count: if split { 3 } else { 1 }, ..Passes::ONE }
     }
 
     fn begin(&mut self, view: &View, family: &Family, pass: u8) {
@@ -151,24 +151,24 @@ impl Writer for TextWriter {
         let (head, format) = (&mut self.head, self.format);
         head.clear();
         self.is_counter = false;
-        if self.part != Part::Whole {
-            let (part, suffix) = Part::apart(family.kind, pass);
+        if self.part != ObserverPart::Whole {
+            let (part, suffix) = ObserverPart::split(family.kind, pass);
             self.part = part;
             let name = format!("{}{suffix}", family.name);
-            return header::write(head, format, &name, names::UNKNOWN, help);
+            return header::write(head, format, &name, openmetrics_names::UNKNOWN, help);
         }
         match format {
             Format::OpenMetrics if !family.kind.is_observer() => {
-                let name = names::of_scalar(view, self.near, family);
+                let name = openmetrics_names::of_scalar(view, self.near, family);
                 self.is_counter = name.kind == "counter";
                 header::write(head, format, name.family, name.kind, help);
             }
-            _ => header::write(head, format, &family.name, family.kind.shown().word(), help),
+            _ => header::write(head, format, &family.name, family.kind.exposed_kind().word(), help),
         }
     }
 
-    fn needs_numbers(&self) -> bool {
-        !matches!(self.part, Part::Sum | Part::Count)
+    fn needs_distribution(&self) -> bool {
+        !matches!(self.part, ObserverPart::Sum | ObserverPart::Count)
     }
 
     #[inline]
@@ -183,30 +183,30 @@ impl Writer for TextWriter {
         if self.is_counter && self.forbids(value) {
             return;
         }
-        self.announce(out);
+        self.write_head(out);
         sample(out, (&family.name, ""), labels, value);
     }
 
     fn observer(&mut self, family: &Family, series: &Series<'_>, out: &mut Vec<u8>) {
         let name = &*family.name;
-        let &Series { labels, numbers: Numbers { quantiles, counts }, .. } = series;
+        let &Series { labels, distribution: Distribution { quantiles, counts }, .. } = series;
         let (count, sum) = match series.reading {
             Reading::Value(value) => {
-                self.announce(out);
+                self.write_head(out);
                 return sample(out, (name, ""), labels, *value);
             }
             Reading::Summary { spec, count, sum } => {
-                if self.part.has(Part::Quantiles) && !quantiles.is_empty() {
-                    self.announce(out);
+                if self.part.has(ObserverPart::Quantiles) && !quantiles.is_empty() {
+                    self.write_head(out);
                     self.summary(name, labels, spec, quantiles, out);
                 }
                 (*count, *sum)
             }
             Reading::Histogram { spec, count, sum, .. } => {
-                if self.part.has(Part::Buckets) {
-                    self.announce(out);
+                if self.part.has(ObserverPart::Buckets) {
+                    self.write_head(out);
                     self.buckets(name, labels, spec, (counts, *count), out);
-                    // A histogram has both or neither.
+                    // A histogram without a sum must not have a count.
                     if self.forbids(*sum) {
                         return;
                     }
@@ -214,12 +214,12 @@ impl Writer for TextWriter {
                 (*count, *sum)
             }
         };
-        if self.part.has(Part::Sum) && !self.forbids(sum) {
-            self.announce(out);
+        if self.part.has(ObserverPart::Sum) && !self.forbids(sum) {
+            self.write_head(out);
             sample(out, (name, "_sum"), labels, sum);
         }
-        if self.part.has(Part::Count) {
-            self.announce(out);
+        if self.part.has(ObserverPart::Count) {
+            self.write_head(out);
             sample(out, (name, "_count"), labels, count as f64);
         }
     }
@@ -232,7 +232,7 @@ impl Writer for TextWriter {
         match self.format {
             Format::Text => family.text(out, Format::Text),
             Format::OpenMetrics => {
-                let name = names::of_own(view, family);
+                let name = openmetrics_names::of_own(view, family);
                 family.text_as(out, Format::OpenMetrics, name.family, name.kind);
             }
         }

@@ -1,4 +1,4 @@
-//! What a format is given of a series, and what it has to do with it.
+//! The interface between a scrape and the writer of a format.
 
 use std::sync::Arc;
 
@@ -7,54 +7,68 @@ use crate::statsd::series::family::Family;
 use crate::statsd::series::observer::{HistogramSpec, NativeView, SummarySpec};
 use crate::statsd::series::registry::View;
 
-/// How a writer goes through the series of a family.
+/// The number and kind of passes over the series of a family.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passes {
-    /// How often; 0 leaves the family out.
+    /// The number of passes; 0 omits the family.
     pub(crate) count: u8,
-    /// Every pass sees the numbers that the first one read.
-    pub(crate) same: bool,
+    /// True if later passes must use the values that the first one read.
+    pub(crate) reuses_values: bool,
 }
 
 impl Passes {
-    pub(crate) const NONE: Self = Self { count: 0, same: false };
-    pub(crate) const ONE: Self = Self { count: 1, same: false };
+    pub(crate) const NONE: Self = Self { count: 0, reuses_values: false };
+    pub(crate) const ONE: Self = Self { count: 1, reuses_values: false };
 }
 
-/// The numbers of an observer that go with its spec.
+/// The quantiles or buckets of an observer, as described by its spec.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Numbers {
+pub(crate) struct Distribution {
     pub(crate) quantiles: Vec<f64>,
-    /// Cumulative.
+    /// Cumulative bucket counts.
     pub(crate) counts: Vec<u64>,
 }
 
-/// The numbers of one observer, taken under its lock.
+/// The values of one observer, read under its lock.
 pub(crate) enum Reading {
     Value(f64),
     Summary { spec: Arc<SummarySpec>, count: u64, sum: f64 },
     Histogram { spec: Arc<HistogramSpec>, count: u64, sum: f64, native: Option<NativeView> },
 }
 
-/// A series of an observer.
-pub(crate) struct Series<'a> {
-    pub(crate) labels: &'a [u8],
-    pub(crate) reading: &'a Reading,
-    pub(crate) numbers: &'a Numbers,
+/// The value of a counter or gauge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScalarSample {
+    pub(crate) value: f64,
+    /// The tick of creation; 0 if unknown.
     pub(crate) created: u32,
 }
 
-/// Receives what a scrape meets, in exposition order.
+/// The values of an observer and the tick of its creation.
+pub(crate) struct ObserverSample {
+    pub(crate) reading: Reading,
+    pub(crate) created: u32,
+}
+
+/// One series of an observer.
+pub(crate) struct Series<'a> {
+    pub(crate) labels: &'a [u8],
+    pub(crate) reading: &'a Reading,
+    pub(crate) distribution: &'a Distribution,
+    pub(crate) created: u32,
+}
+
+/// Writes families and series, called in exposition order.
 pub(crate) trait Writer {
-    /// Says how often the series of a family, which begin on page `near`, are gone through.
+    /// Returns the passes for a family whose series begin on page `near`.
     fn passes(&mut self, view: &View, near: usize, family: &Family) -> Passes;
-    /// A pass through the series of a family begins; all may turn out to be gone.
+    /// Begins a pass over a family. All of its series may turn out to have expired.
     fn begin(&mut self, view: &View, family: &Family, pass: u8);
-    /// Whether this pass needs quantiles and buckets.
-    fn needs_numbers(&self) -> bool {
+    /// Returns true if this pass needs quantiles and buckets.
+    fn needs_distribution(&self) -> bool {
         true
     }
-    /// A counter or gauge of that family.
+    /// Writes a counter or gauge of the family.
     fn scalar(
         &mut self,
         family: &Family,
@@ -63,10 +77,10 @@ pub(crate) trait Writer {
         created: u32,
         out: &mut Vec<u8>,
     );
-    /// Any other series of that family.
+    /// Writes any other series of the family.
     fn observer(&mut self, family: &Family, series: &Series<'_>, out: &mut Vec<u8>);
-    /// The pass ends.
+    /// Ends the pass.
     fn end(&mut self, out: &mut Vec<u8>);
-    /// One of our own families.
+    /// Writes one of our own families.
     fn own(&mut self, view: &View, family: &OwnFamily, out: &mut Vec<u8>);
 }

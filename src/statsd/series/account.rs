@@ -1,6 +1,6 @@
-//! What there is of everything that has a budget, and what a series counts with.
+//! The usage of all budgets, and the cost of a series.
 //!
-//! Plain numbers, kept by the registry under its lock.
+//! The registry updates these numbers under its lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,55 +11,57 @@ use super::observer::Observer;
 use super::tree::Entry;
 use super::values::LabelValues;
 
-/// The labels of the series that stands for all label sets beyond the budget of its metric, as the SDKs of
-/// OpenTelemetry have it.
+/// The labels of the series that receives all label sets over the budget of its metric, as in the
+/// OpenTelemetry SDKs.
 pub(crate) const OVERFLOW: &[u8] = b"otel_metric_overflow=\"true\"";
-/// Label sets whose folding is remembered.
+/// The maximum number of folded label sets to remember.
 pub(crate) const MAX_FOLDED: usize = 1 << 17;
 
-/// What there is, by the account that budgets are held against.
+/// The current usage of the budgets.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// Lines of the text format.
+    /// The number of samples of all series (lines of the text format).
     pub(crate) samples: u64,
-    /// Those that are kept for overflow series.
+    /// The number of samples reserved for overflow series.
     pub(crate) reserved: u64,
     pub(crate) bytes: u64,
     pub(crate) reserved_bytes: u64,
-    /// By family; only of those that have as many label sets as a label may have values.
+    /// Label values by family ID; only for families with at least as many label sets as a label may have
+    /// values.
     pub(crate) values: HashMap<u32, LabelValues>,
-    /// Where label sets were folded into, with its time to live in ticks.
+    /// The series into which each label set was folded, with its time to live in ticks.
     pub(crate) folded: HashMap<u64, (Handle, u32), foldhash::fast::FixedState>,
-    /// A series has left since the folded ones were looked through.
-    pub(crate) left: bool,
-    /// Label sets that found no room among the folded ones since then. Looking through all costs as much as there are,
-    /// so that many have to come before it is done again.
-    pub(crate) unremembered: usize,
+    /// True if a series has been removed since `folded` was last purged.
+    pub(crate) has_removed: bool,
+    /// The number of label sets that did not fit into `folded` since then. A purge costs time in proportion
+    /// to the size of `folded`, so it waits until many have failed to fit.
+    pub(crate) missed_folds: usize,
 }
 
-/// What is known of a series that has left.
-pub(crate) struct Gone {
+/// A series that has been removed.
+pub(crate) struct RemovedSeries {
     pub(crate) family: Arc<Family>,
     pub(crate) slot: SlotId,
-    /// Hash of its label names.
+    /// The hash of its label names.
     pub(crate) names: u64,
     pub(crate) label_bytes: usize,
     pub(crate) is_overflow: bool,
 }
 
 impl Account {
-    /// Takes the values of a series out of those of its family. `names` is the hash of its label names.
-    pub(crate) fn gone(
+    /// Subtracts the label values of a series from those of its family. `names` is the hash of its label
+    /// names.
+    pub(crate) fn remove(
         &mut self,
         family: &Arc<Family>,
         slot: SlotId,
         (text, names): (&[u8], u64),
         fold: &[u8],
-    ) -> Gone {
+    ) -> RemovedSeries {
         if let Some(values) = self.values.get_mut(&family.id) {
-            values.leave(text, fold);
+            values.remove(text, fold);
         }
-        Gone {
+        RemovedSeries {
             family: Arc::clone(family),
             slot,
             names,
@@ -69,13 +71,14 @@ impl Account {
     }
 }
 
-/// Whether series of this kind add up.
+/// Returns true if series of this kind can be added up.
 pub(crate) const fn folds(kind: Kind) -> bool {
     matches!(kind, Kind::Counter | Kind::Summary | Kind::Histogram)
 }
 
-/// Memory that a series counts with: text and places, and for an observer what it comes to when it is busy.
-pub(crate) fn cost(label_bytes: usize, kind: Kind, width: u64) -> u64 {
+/// Returns the bytes that a series counts for: its text, its entries and, for an observer, an estimate of its
+/// size under load. `samples` is its number of samples.
+pub(crate) fn cost(label_bytes: usize, kind: Kind, samples: u64) -> u64 {
     let cell = match kind {
         Kind::Counter | Kind::Gauge => size_of::<Scalar>(),
         _ => size_of::<ObserverCell>() + size_of::<Observer>(),
@@ -87,15 +90,20 @@ pub(crate) fn cost(label_bytes: usize, kind: Kind, width: u64) -> u64 {
         Kind::Set => 20 << 10,
     };
     let fixed = size_of::<Entry>() + size_of::<u32>() + cell + busy;
-    (label_bytes + fixed) as u64 + size_of::<u64>() as u64 * width
+    (label_bytes + fixed) as u64 + size_of::<u64>() as u64 * samples
 }
 
-/// Memory that is kept with so many lines for an overflow series.
-pub(crate) fn kept_bytes(kind: Kind, width: u64) -> u64 {
-    if width == 0 { 0 } else { cost(OVERFLOW.len(), kind, width) }
+/// Returns the bytes reserved for an overflow series of this many samples.
+pub(crate) fn kept_bytes(kind: Kind, samples: u64) -> u64 {
+    if samples == 0 { 0 } else { cost(OVERFLOW.len(), kind, samples) }
 }
 
-/// Memory that a family counts with beside its series.
+/// Returns the number of samples that an overflow series of this kind may have within `bytes`.
+pub(crate) fn affordable(kind: Kind, bytes: u64) -> u64 {
+    bytes.saturating_sub(cost(OVERFLOW.len(), kind, 0)) / size_of::<u64>() as u64
+}
+
+/// Returns the bytes that a family counts for, without its series.
 pub(crate) fn family_cost(name: &str) -> u64 {
     (size_of::<Family>() + 4 * size_of::<usize>() + name.len()) as u64
 }

@@ -1,58 +1,58 @@
-//! Where the numbers of a series live, and how several ingest threads and scrapes share them.
+//! The cells that hold the values of series, shared by ingest threads and scrapes.
 //!
-//! A series is a slot in a slab. Slabs only grow, slots are reused; a generation number in each slot tells a reference
-//! to the present series from one to its predecessor. Counters and gauges are [`Scalar`]s; everything larger sits behind
-//! a mutex in an [`ObserverCell`]. Which name a slot belongs to is the registry's business.
+//! A series occupies a slot in a slab. Slabs only grow and slots are reused; a generation number in each slot
+//! tells a reference to the current series from a stale one. Counters and gauges are [`Scalar`]s. Larger
+//! values are behind a mutex in an [`ObserverCell`]. The registry knows which slot belongs to which series.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 
 use super::observer::Observer;
-pub(crate) use super::scalar::{Life, Scalar};
+pub(crate) use super::scalar::{Lifetime, Scalar};
 
-/// Slots in a chunk of a slab: 128 KiB, of which what the allocator adds for its size classes is little.
+/// The number of slots per chunk. A chunk has 128 KiB, which fits a size class of the allocator well.
 const CHUNK: usize = 4096;
-/// Marks a slot of the observer slab.
+/// The bit that marks a slot of the observer slab.
 const OBSERVER_BIT: u32 = 1 << 31;
 
-/// A slot of one of the two slabs.
+/// A slot in one of the two slabs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SlotId(u32);
 
 impl SlotId {
-    /// Slot `index` of the scalar slab.
+    /// Returns slot `index` of the scalar slab.
     pub(crate) const fn scalar(index: u32) -> Self {
         Self(index & !OBSERVER_BIT)
     }
 
-    /// Slot `index` of the observer slab.
+    /// Returns slot `index` of the observer slab.
     pub(crate) const fn observer(index: u32) -> Self {
         Self(index | OBSERVER_BIT)
     }
 
-    /// Whether this is a slot of the observer slab.
+    /// Returns true if this is a slot of the observer slab.
     pub(crate) const fn is_observer(self) -> bool {
         self.0 & OBSERVER_BIT != 0
     }
 
-    /// The number of this slot among those of both slabs.
+    /// Returns the slot as a number that is unique across both slabs.
     pub(crate) const fn bits(self) -> u32 {
         self.0
     }
 
-    /// The slot with this number.
+    /// Returns the slot with this number.
     pub(crate) const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
-    /// Index within its slab.
+    /// Returns the index within the slab.
     pub(crate) const fn index(self) -> usize {
         (self.0 & !OBSERVER_BIT) as usize
     }
 }
 
-/// A reference to a series: its slot and the generation the slot had then.
+/// A reference to a series: its slot and the generation of the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
     pub(crate) slot: SlotId,
@@ -60,7 +60,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Whether the series is there still.
+    /// Returns true if the series still exists.
     pub(crate) fn is_alive(self, scalars: &View<Scalar>, observers: &View<ObserverCell>) -> bool {
         let Self { slot, generation } = self;
         if slot.is_observer() {
@@ -71,27 +71,27 @@ impl Handle {
     }
 }
 
-/// A summary, a histogram or a set.
+/// A cell for a summary, a histogram or a set.
 #[derive(Debug, Default)]
 pub(crate) struct ObserverCell(Mutex<ObserverSlot>);
 
-/// What an [`ObserverCell`] holds.
+/// The content of an [`ObserverCell`].
 #[derive(Debug, Default)]
 pub(crate) struct ObserverSlot {
     pub(crate) generation: u32,
     pub(crate) created: u32,
-    pub(crate) life: Life,
+    pub(crate) life: Lifetime,
     pub(crate) observer: Option<Box<Observer>>,
 }
 
 impl ObserverCell {
-    /// Locks the cell whatever its generation.
+    /// Locks the cell regardless of its generation.
     pub(crate) fn lock_any(&self) -> MutexGuard<'_, ObserverSlot> {
-        // No code that can panic runs under this lock but the observer's own arithmetic; its numbers stay usable.
+        // Only the observer's arithmetic can panic under this lock, and its numbers stay usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the cell if it still is of `generation`.
+    /// Locks the cell if it still has this generation.
     pub(crate) fn lock(&self, generation: u32) -> Option<MutexGuard<'_, ObserverSlot>> {
         let guard = self.lock_any();
         (guard.generation == generation).then_some(guard)
@@ -103,7 +103,7 @@ impl ObserverSlot {
     pub(crate) fn retire(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         self.observer = None;
-        self.life = Life::default();
+        self.life = Lifetime::default();
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct Slab<T> {
     view: ArcSwap<Vec<Arc<[T]>>>,
 }
 
-/// The chunks of a slab at some moment. Slots allocated later may lie beyond it.
+/// The chunks of a slab at one moment. It does not contain slots that were allocated later.
 #[derive(Debug)]
 pub(crate) struct View<T>(Arc<Vec<Arc<[T]>>>);
 
@@ -124,7 +124,7 @@ impl<T> Clone for View<T> {
 }
 
 impl<T> View<T> {
-    /// The cell of a slot, `None` if it was allocated after this view was taken.
+    /// Returns the cell of a slot; `None` if it was allocated after this view was taken.
     #[inline]
     pub(crate) fn get(&self, slot: SlotId) -> Option<&T> {
         let index = slot.index();
@@ -137,12 +137,13 @@ impl<T: Default> Slab<T> {
         Self { view: ArcSwap::from_pointee(Vec::new()) }
     }
 
-    /// The present chunks.
+    /// Returns the current chunks.
     pub(crate) fn view(&self) -> View<T> {
         View(self.view.load_full())
     }
 
-    /// Makes sure that slot `index` exists. Only one caller at a time: the registry's writer.
+    /// Grows the slab until slot `index` exists. Must not be called concurrently; only the registry's writer
+    /// calls it.
     pub(crate) fn grow_to(&self, index: usize) {
         let view = self.view.load_full();
         if index / CHUNK < view.len() {
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_beyond_64_bits_goes_on_as_a_float() {
+    fn a_counter_over_64_bits_becomes_a_float() {
         let cell = Scalar::default();
         for _ in 0..3 {
             cell.lock(0).expect("fresh").add(9_223_372_036_854_775_808.0);

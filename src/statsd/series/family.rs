@@ -1,28 +1,28 @@
-//! A metric family: what all series of one name share.
+//! A metric family: everything that the series of one name share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::observer::Falls;
+use super::observer::DecreaseFlag;
 use crate::exposition::family as exposition;
 
-/// What the series of a family are.
+/// The kind of the series of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Counter,
     Gauge,
     Summary,
     Histogram,
-    /// A count of distinct members, exposed as a gauge.
+    /// The number of distinct members, exposed as a gauge.
     Set,
 }
 
 impl Kind {
-    /// All kinds; `ALL[kind as usize] == kind`.
+    /// All kinds: `ALL[kind as usize] == kind`.
     pub(crate) const ALL: [Self; 5] =
         [Self::Counter, Self::Gauge, Self::Summary, Self::Histogram, Self::Set];
 
-    /// The label `type` of `statsd_exporter_metrics_total`.
+    /// Returns the value of the label `type` of `statsd_exporter_metrics_total`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -33,8 +33,8 @@ impl Kind {
         }
     }
 
-    /// The type that an exposition shows.
-    pub(crate) const fn shown(self) -> exposition::Kind {
+    /// Returns the type shown in the exposition.
+    pub(crate) const fn exposed_kind(self) -> exposition::Kind {
         match self {
             Self::Counter => exposition::Kind::Counter,
             Self::Gauge | Self::Set => exposition::Kind::Gauge,
@@ -43,34 +43,35 @@ impl Kind {
         }
     }
 
-    /// Whether one series of this kind has several samples with derived names.
+    /// Returns true if a series of this kind has several samples with derived names.
     pub(crate) const fn is_observer(self) -> bool {
         matches!(self, Self::Summary | Self::Histogram)
     }
 }
 
-/// What all series of one name share.
+/// A metric family.
 #[derive(Debug)]
 pub(crate) struct Family {
-    /// Metric name.
+    /// The metric name.
     pub(crate) name: Box<str>,
-    /// Hash of the label names of its first series. Only if others join, sets of label names are counted one by one.
+    /// The hash of the label names of its first series. Series are counted per set of label names only once a
+    /// second set exists.
     pub(crate) first_set: u64,
     pub(crate) id: u32,
-    /// Number of its help text in the registry.
+    /// The index of its help text in the registry.
     pub(crate) help: u32,
     live: AtomicU32,
-    /// Lines of the text format of all its series, and of the widest that it has had.
+    /// The number of samples of all series, and of the widest series so far.
     samples: AtomicU64,
-    widest: AtomicU32,
-    /// Lines for which a place is kept.
-    kept: AtomicU32,
+    max_samples: AtomicU32,
+    /// The number of samples reserved for the overflow series.
+    reserved: AtomicU32,
     pub(crate) kind: Kind,
     has_nan: AtomicBool,
-    /// It has the series for label sets beyond a budget.
+    /// True if the family has an overflow series.
     has_overflow: AtomicBool,
-    /// Told by its observers; no other kind has it.
-    falls: Option<Arc<Falls>>,
+    /// Set by its observers; `None` for other kinds.
+    decrease_flag: Option<Arc<DecreaseFlag>>,
 }
 
 impl Family {
@@ -82,89 +83,90 @@ impl Family {
             help,
             live: AtomicU32::new(0),
             samples: AtomicU64::new(0),
-            widest: AtomicU32::new(0),
-            kept: AtomicU32::new(0),
+            max_samples: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
             kind,
             has_nan: AtomicBool::new(false),
             has_overflow: AtomicBool::new(false),
-            falls: kind.is_observer().then(Arc::default),
+            decrease_flag: kind.is_observer().then(Arc::default),
         }
     }
 
-    /// Series alive. Changed by the registry's writer alone.
+    /// Returns the number of live series. Only the registry's writer changes it.
     pub(crate) fn live(&self) -> u32 {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// Counts one series more; returns how many there are now.
-    pub(crate) fn born(&self) -> u32 {
+    /// Adds a series and returns the new number of live series.
+    pub(crate) fn add_series(&self) -> u32 {
         self.live.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Counts one series less; returns how many there are now.
-    pub(crate) fn died(&self) -> u32 {
+    /// Removes a series and returns the new number of live series.
+    pub(crate) fn remove_series(&self) -> u32 {
         self.live.fetch_sub(1, Ordering::Relaxed) - 1
     }
 
-    /// Lines of the text format of all its series. As what follows, changed by the registry's writer alone.
+    /// Returns the number of samples of all series. Only the registry's writer changes this and the following
+    /// numbers.
     pub(crate) fn samples(&self) -> u64 {
         self.samples.load(Ordering::Relaxed)
     }
 
-    /// Lines of the widest series that it has had.
-    pub(crate) fn widest(&self) -> u64 {
-        u64::from(self.widest.load(Ordering::Relaxed))
+    /// Returns the number of samples of the widest series so far.
+    pub(crate) fn max_samples(&self) -> u64 {
+        u64::from(self.max_samples.load(Ordering::Relaxed))
     }
 
-    /// Counts the lines of a new series.
-    pub(crate) fn widen(&self, width: u64, is_overflow: bool) {
-        self.samples.fetch_add(width, Ordering::Relaxed);
-        self.widest.fetch_max(u32::try_from(width).unwrap_or(u32::MAX), Ordering::Relaxed);
+    /// Adds the samples of a new series.
+    pub(crate) fn add_samples(&self, samples: u64, is_overflow: bool) {
+        self.samples.fetch_add(samples, Ordering::Relaxed);
+        self.max_samples.fetch_max(u32::try_from(samples).unwrap_or(u32::MAX), Ordering::Relaxed);
         if is_overflow {
             self.has_overflow.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Counts out the lines of a series that has gone.
-    pub(crate) fn narrow(&self, width: u64, is_overflow: bool) {
-        self.samples.fetch_sub(width, Ordering::Relaxed);
+    /// Subtracts the samples of a removed series.
+    pub(crate) fn remove_samples(&self, samples: u64, is_overflow: bool) {
+        self.samples.fetch_sub(samples, Ordering::Relaxed);
         if is_overflow {
             self.has_overflow.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Whether it has the series for label sets beyond a budget.
+    /// Returns true if the family has an overflow series.
     pub(crate) fn has_overflow(&self) -> bool {
         self.has_overflow.load(Ordering::Relaxed)
     }
 
-    /// Lines for which a place is kept.
-    pub(crate) fn kept(&self) -> u64 {
-        u64::from(self.kept.load(Ordering::Relaxed))
+    /// Returns the number of samples reserved for the overflow series.
+    pub(crate) fn reserved(&self) -> u64 {
+        u64::from(self.reserved.load(Ordering::Relaxed))
     }
 
-    /// Keeps a place for so many lines from now on.
-    pub(crate) fn keep(&self, width: u64) {
-        self.kept.store(u32::try_from(width).unwrap_or(u32::MAX), Ordering::Relaxed);
+    /// Sets the number of samples reserved for the overflow series.
+    pub(crate) fn set_reserved(&self, samples: u64) {
+        self.reserved.store(u32::try_from(samples).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
-    /// Remembers that a counter of this family became NaN, which OpenMetrics does not allow a counter to be.
+    /// Records that a counter of this family became NaN, which OpenMetrics forbids.
     pub(crate) fn mark_nan(&self) {
         self.has_nan.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a counter of this family may be NaN.
+    /// Returns true if a counter of this family may be NaN.
     pub(crate) fn has_nan(&self) -> bool {
         self.has_nan.load(Ordering::Relaxed)
     }
 
-    /// What its observers tell whether their sums may fall.
-    pub(crate) fn falls(&self) -> Arc<Falls> {
-        self.falls.as_ref().map_or_else(Arc::default, Arc::clone)
+    /// Returns the flag that its observers set when their sums may decrease.
+    pub(crate) fn decrease_flag(&self) -> Arc<DecreaseFlag> {
+        self.decrease_flag.as_ref().map_or_else(Arc::default, Arc::clone)
     }
 
-    /// Whether a sum of this family may fall, so that it is no counter.
-    pub(crate) fn may_fall(&self) -> bool {
-        self.falls.as_ref().is_some_and(|falls| falls.get())
+    /// Returns true if a sum of this family may decrease, so that it is not a valid counter.
+    pub(crate) fn may_decrease(&self) -> bool {
+        self.decrease_flag.as_ref().is_some_and(|decrease_flag| decrease_flag.get())
     }
 }

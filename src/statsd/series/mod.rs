@@ -1,16 +1,17 @@
-//! The series: their families, label sets and numbers.
+//! The series: families, label sets and values.
 //!
-//! The `registry` has the families, sorted for a scrape in a `tree`; a series' numbers are in a `cell` or an
-//! `observer`, and `keys` leads a known line straight to them. Nothing here knows sockets or lines.
+//! `registry` owns the families and keeps their series sorted for scrapes in a `tree`. The value of a series
+//! is in a `cell` or an `observer`. `key_cache` finds the cell of a known line. Nothing here depends on sockets or
+//! on the line format.
 
 pub(crate) mod account;
 mod atomics;
+pub(crate) mod budget_violations;
 pub(crate) mod cell;
 pub(crate) mod family;
-pub(crate) mod keys;
-pub(crate) mod landing;
+pub(crate) mod key_cache;
 pub(crate) mod observer;
-pub(crate) mod over;
+pub(crate) mod placement;
 pub(crate) mod registry;
 pub(crate) mod rejection;
 mod scalar;

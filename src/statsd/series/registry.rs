@@ -1,44 +1,47 @@
-//! All series: which exist, what may join them, and when they go.
+//! The registry of all series: creates, finds and removes them.
 //!
-//! A [`NewSeries`] goes in, a [`Handle`] or the [`Rejection`] of the offender comes out; whoever holds a handle updates
-//! its cell without asking here again. Membership (the [`Tree`], the families) is behind one lock that only a new or an
-//! expiring series takes for writing; numbers are in the slabs and need no lock of the registry. A scrape takes a
-//! [`View`], after which neither waits for the other. The registry knows neither lines nor mapping rules nor formats.
+//! [`Registry::resolve`] takes a [`NewSeries`] and returns a [`Handle`] or a [`Rejection`]. The owner of a
+//! handle updates the cell without calling the registry again. Membership (the [`Tree`] and the families) is
+//! behind one lock, which is taken for writing only when series are created or expire. Values are in the
+//! slabs and need no lock of the registry. A scrape takes a [`View`], after which neither blocks the other.
+//! The registry does not know lines, mapping rules or formats.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use arc_swap::ArcSwap;
 use hashbrown::HashTable;
 
 use super::account::Account;
-use super::cell::{self, Handle, Life, ObserverCell, Scalar, Slab, SlotId};
+use super::budget_violations::ViolationLog;
+use super::cell::{self, Handle, Lifetime, ObserverCell, Scalar, Slab, SlotId};
 use super::family::{Family, Kind};
 use super::observer::{
     Distinct, Histogram, HistogramSpec, Observer, SetSpec, Summary, SummarySpec,
 };
-use super::over::Ledger;
+use super::placement::RejectedSeries;
 use super::senders::{Origin, Outcome, Senders};
-use super::tree::{Key, Position, Snapshot, Tenant, Tree};
+use super::tree::{Key, Position, SeriesRef, Snapshot, Tree};
 use crate::exposition::budget::{Budget, RuleBudget};
 use crate::exposition::{escape, labels};
-use crate::growth::{Growth, MINUTES};
+use crate::mapper::SummaryOptions;
 use crate::statsd::clock::{Clock, Moment};
-use crate::statsd::expiry::Calendar;
-use crate::statsd::mapper::SummaryOptions;
+use crate::statsd::timer_wheel::{DueBucket, TimerWheel};
+use crate::util::per_minute::{MINUTES, PerMinuteCounter};
 
 mod admission;
 mod budget;
-mod leave;
+mod expiry;
 mod preview;
 
 pub(crate) use super::rejection::Rejection;
 
-/// Says whether a metric name belongs to somebody else.
+/// Returns true for metric names that are used elsewhere in the exposition.
 pub type Reserved = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// How a new series aggregates.
+/// The aggregation of a new series.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Aggregation<'a> {
     Counter,
@@ -49,21 +52,31 @@ pub(crate) enum Aggregation<'a> {
         native_factor: f64,
         native_max_buckets: u32,
     },
-    /// The options give the window.
+    /// The options define the window.
     Set(&'a SummaryOptions),
 }
 
 impl Aggregation<'_> {
-    /// Lines of the text format that a series has, at most.
+    /// Returns the maximum number of samples of a series.
     pub(crate) fn samples(&self) -> u64 {
+        let more = match self {
+            Self::Counter | Self::Gauge | Self::Set(_) => 0,
+            Self::Summary(options) => options.quantiles.len(),
+            Self::Histogram { bounds, .. } => bounds.len(),
+        };
+        self.fewest_samples() + more as u64
+    }
+
+    /// Returns the number of samples of a series without quantiles, or with the bucket `+Inf` only.
+    pub(crate) const fn fewest_samples(&self) -> u64 {
         match self {
             Self::Counter | Self::Gauge | Self::Set(_) => 1,
-            Self::Summary(options) => options.quantiles.len() as u64 + 2,
-            Self::Histogram { bounds, .. } => bounds.len() as u64 + 3,
+            Self::Summary(_) => 2,
+            Self::Histogram { .. } => 3,
         }
     }
 
-    /// The kind of the family.
+    /// Returns the kind of the family.
     pub(crate) const fn kind(&self) -> Kind {
         match self {
             Self::Counter => Kind::Counter,
@@ -75,32 +88,32 @@ impl Aggregation<'_> {
     }
 }
 
-/// A series as an event wants it.
+/// The series that an event requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewSeries<'a> {
     pub(crate) key: Key<'a>,
     pub(crate) aggregation: Aggregation<'a>,
-    /// Help text, if this is the first series of its family.
+    /// The help text, used if this is the first series of its family.
     pub(crate) help: &'a str,
-    /// Time to live in ticks, 0 for ever, if the series is made now.
+    /// The time to live in ticks, used if the series is created. 0 is forever.
     pub(crate) ttl: u32,
-    /// Differs for every mapping that was loaded.
+    /// The generation of the mapping.
     pub(crate) generation: u32,
-    /// What its rule says instead of the budget for everything.
+    /// The limits set by the rule, which replace the global ones.
     pub(crate) budget: RuleBudget,
-    /// Who wants it.
+    /// The origin of the line.
     pub(crate) origin: &'a Origin,
 }
 
-/// A series that was found or made.
+/// A series that was found or created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolved {
     pub(crate) handle: Handle,
-    /// Its time to live in ticks: the one that it was made with, whatever the mapping says by now.
+    /// The time to live in ticks that the series was created with.
     pub(crate) ttl: u32,
 }
 
-/// What the series of one set of label names share.
+/// The settings shared by the series with the same label names.
 #[derive(Clone, Debug)]
 enum Spec {
     Scalar,
@@ -110,7 +123,7 @@ enum Spec {
 }
 
 impl Spec {
-    /// Lines of the text format that a series has.
+    /// Returns the number of samples of a series.
     fn samples(&self) -> u64 {
         match self {
             Self::Scalar | Self::Set(_) => 1,
@@ -119,15 +132,28 @@ impl Spec {
         }
     }
 
+    /// Returns settings with as many quantiles or buckets as fit into `room` samples.
+    fn limited_to(self, room: u64) -> Self {
+        match self {
+            Self::Summary(spec) if spec.samples() > room => {
+                Self::Summary(Arc::new(spec.with_fewer(spec.samples() - room)))
+            }
+            Self::Histogram(spec) if spec.samples() > room => {
+                Self::Histogram(Arc::new(spec.with_fewer(spec.samples() - room)))
+            }
+            spec => spec,
+        }
+    }
+
     fn new(aggregation: &Aggregation<'_>, family: &Family) -> Self {
         match aggregation {
             Aggregation::Counter | Aggregation::Gauge => Self::Scalar,
-            Aggregation::Summary(options) => {
-                Self::Summary(Arc::new(SummarySpec::new(options).telling(family.falls())))
-            }
+            Aggregation::Summary(options) => Self::Summary(Arc::new(
+                SummarySpec::new(options).with_decrease_flag(family.decrease_flag()),
+            )),
             Aggregation::Histogram { bounds, native_factor, native_max_buckets } => {
                 let spec = HistogramSpec::new(bounds, *native_factor, *native_max_buckets);
-                Self::Histogram(Arc::new(spec.telling(family.falls())))
+                Self::Histogram(Arc::new(spec.with_decrease_flag(family.decrease_flag())))
             }
             Aggregation::Set(options) => {
                 Self::Set(Arc::new(SetSpec::new(&SummarySpec::new(options))))
@@ -140,24 +166,24 @@ impl Spec {
 #[derive(Debug)]
 struct LabelSet {
     live: u32,
-    /// The mapping that the spec is from.
+    /// The generation of the mapping that `spec` is from.
     generation: u32,
-    /// What the next series of this set gets.
+    /// The settings of the next series.
     spec: Spec,
 }
 
-/// Slots of one slab.
+/// The slots of one slab.
 #[derive(Debug, Default)]
 struct Slots {
     free: Vec<u32>,
-    /// Page of each slot ever used.
+    /// The page ID of each slot ever used.
     pages: Vec<u32>,
-    /// Lines of the text format of the series in each slot; empty where all have one.
-    widths: Vec<u32>,
+    /// The number of samples of the series in each slot; empty if every series has one.
+    sample_counts: Vec<u32>,
 }
 
 impl Slots {
-    fn take(&mut self) -> u32 {
+    fn allocate(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.pages.push(0);
             self.pages.len() as u32 - 1
@@ -170,20 +196,24 @@ struct Members {
     tree: Tree,
     families: HashTable<Arc<Family>>,
     next_family: u32,
-    /// Families with observers or with more than one set of label names: their sets, by the hash of the names. A sender
-    /// may give a metric as many of them as it has series.
+    /// The sets of label names of a family, by the hash of the names, for families with observers or with
+    /// several sets. A sender may give a metric a different set for each series.
     sets: HashMap<u32, HashMap<u64, LabelSet, foldhash::fast::FixedState>>,
-    departed: HashSet<u64>,
+    expired_pairs: HashSet<u64>,
     helps: Arc<Vec<Arc<str>>>,
     help_numbers: HashMap<Arc<str>, u32>,
-    /// The different times to live, and their positions in this list.
+    /// The distinct times to live, and their indexes in this list.
     ttls: Vec<u32>,
     ttl_numbers: HashMap<u32, u16>,
     scalars: Slots,
     observers: Slots,
     live: u64,
-    growth: Growth,
+    growth: PerMinuteCounter,
     account: Account,
+    /// Series that have ended but are not removed yet. Empty unless a panic interrupted the removal.
+    ended: Vec<Handle>,
+    /// The IDs of families whose names are used elsewhere in the exposition.
+    hidden: Arc<HashSet<u32>>,
 }
 
 impl Members {
@@ -191,20 +221,24 @@ impl Members {
         if slot.is_observer() { &mut self.observers } else { &mut self.scalars }
     }
 
-    /// Notes how many lines the series in a slot has.
-    fn set_width(&mut self, slot: SlotId, width: u64) {
+    /// Stores the number of samples of the series in a slot.
+    fn set_samples(&mut self, slot: SlotId, samples: u64) {
         if slot.is_observer() {
-            let widths = &mut self.observers.widths;
-            widths.resize(widths.len().max(slot.index() + 1), 1);
-            if let Some(known) = widths.get_mut(slot.index()) {
-                *known = u32::try_from(width).unwrap_or(u32::MAX);
+            let sample_counts = &mut self.observers.sample_counts;
+            sample_counts.resize(sample_counts.len().max(slot.index() + 1), 1);
+            if let Some(known) = sample_counts.get_mut(slot.index()) {
+                *known = u32::try_from(samples).unwrap_or(u32::MAX);
             }
         }
     }
 
-    fn width_of(&self, slot: SlotId) -> u64 {
-        let widths = if slot.is_observer() { &self.observers.widths } else { &self.scalars.widths };
-        widths.get(slot.index()).copied().map_or(1, u64::from)
+    fn samples_of(&self, slot: SlotId) -> u64 {
+        let sample_counts = if slot.is_observer() {
+            &self.observers.sample_counts
+        } else {
+            &self.scalars.sample_counts
+        };
+        sample_counts.get(slot.index()).copied().map_or(1, u64::from)
     }
 
     fn help(&mut self, text: &str) -> u32 {
@@ -218,10 +252,10 @@ impl Members {
         number
     }
 
-    /// The number of a time to live. There are numbers for 65535 of them; series with any other take the one of the
-    /// rule that maps to them.
+    /// Returns the index of a time to live. There are 65535 of them; series with any other use the time to
+    /// live of the rule that maps them.
     fn ttl_number(&mut self, ttl: u32) -> u16 {
-        // Most mapping files have a few of them at most.
+        // Most mapping files have only a few.
         if let Some(number) = self.ttls.iter().take(4).position(|known| *known == ttl) {
             return number as u16;
         }
@@ -235,47 +269,60 @@ impl Members {
         })
     }
 
-    fn resolved(&self, tenant: Tenant, asked: u32) -> Resolved {
-        let ttl = self.ttls.get(usize::from(tenant.ttl)).copied().unwrap_or(asked);
-        Resolved { handle: tenant.handle, ttl }
+    fn resolved(&self, series_ref: SeriesRef, asked: u32) -> Resolved {
+        let ttl = self.ttls.get(usize::from(series_ref.ttl)).copied().unwrap_or(asked);
+        Resolved { handle: series_ref.handle, ttl }
     }
 }
 
-/// Numbers of the registry for its metrics.
+/// The counters of the registry for its own metrics.
 #[derive(Debug, Default)]
 pub(crate) struct RegistryCounts {
-    /// (name, label names) pairs ever made, by [`Kind`].
+    /// The number of distinct pairs of name and label names ever created, by [`Kind`].
     pub(crate) pairs: [AtomicU64; Kind::ALL.len()],
-    /// Series alive, by [`Kind`].
+    /// The number of live series, by [`Kind`].
     pub(crate) live: [AtomicU64; Kind::ALL.len()],
-    /// Series expired, by [`Kind`].
+    /// The number of expired series, by [`Kind`].
     pub(crate) expired: [AtomicU64; Kind::ALL.len()],
-    /// Series that joined a family with another help text than their own.
-    pub(crate) other_help: AtomicU64,
+    /// The number of series that joined a family with a different help text.
+    pub(crate) help_mismatches: AtomicU64,
+    /// The number of times that a family was hidden because its name is used elsewhere.
+    pub(crate) hidden: AtomicU64,
 }
 
 fn count(counters: &[AtomicU64], kind: Kind) -> Option<&AtomicU64> {
     counters.get(kind as usize)
 }
 
-/// All series.
+/// The families hidden because their names are used elsewhere now, and those shown again.
+#[derive(Debug, Default)]
+pub(crate) struct NameChanges {
+    pub(crate) hidden: BTreeSet<String>,
+    pub(crate) shown: BTreeSet<String>,
+}
+
+/// The registry of all series.
 pub(crate) struct Registry {
     members: RwLock<Members>,
     scalars: Slab<Scalar>,
     observers: Slab<ObserverCell>,
-    calendar: Mutex<Calendar>,
-    /// Told when an earlier bucket appears in the calendar.
-    on_earlier: Box<dyn Fn() + Send + Sync>,
-    reserved: Reserved,
+    timer_wheel: Mutex<TimerWheel>,
+    /// The bucket of the timer wheel that is being processed.
+    due: Mutex<DueBucket>,
+    /// Called when something is due earlier than [`Registry::next_wakeup`] returned.
+    on_earlier_deadline: Box<dyn Fn() + Send + Sync>,
+    reserved: ArcSwap<Reserved>,
     pub(crate) budget: Budget,
-    /// The fold value, rendered.
+    /// True if labels with empty values are kept, as in statsd_exporter. Prometheus treats them as absent.
+    pub(crate) keeps_empty_labels: bool,
+    /// The rendered fold value.
     fold: Box<[u8]>,
-    /// What went beyond a budget.
-    pub(crate) over: Ledger,
-    /// Who brings new series.
+    /// The violations of budgets.
+    pub(crate) violations: ViolationLog,
+    /// The senders of new series.
     pub(crate) senders: Senders,
     hasher: foldhash::fast::RandomState,
-    /// For whole label sets.
+    /// The hasher for whole label sets.
     set_hasher: foldhash::quality::RandomState,
     pub(crate) clock: Clock,
     pub(crate) counts: RegistryCounts,
@@ -287,7 +334,7 @@ impl std::fmt::Debug for Registry {
     }
 }
 
-/// What a scrape needs: the membership of one moment and access to the cells.
+/// A snapshot for a scrape: the membership at one moment and access to the cells.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) pages: Snapshot,
@@ -295,16 +342,24 @@ pub(crate) struct View {
     pub(crate) scalars: cell::View<Scalar>,
     pub(crate) observers: cell::View<ObserverCell>,
     pub(crate) reserved: Reserved,
+    hidden: Arc<HashSet<u32>>,
+}
+
+impl View {
+    /// Returns true if the family is hidden because its name is used elsewhere in the exposition.
+    pub(crate) fn is_hidden(&self, family: &Family) -> bool {
+        !self.hidden.is_empty() && self.hidden.contains(&family.id)
+    }
 }
 
 impl Registry {
-    /// An empty registry. `on_earlier` is called when something will expire earlier than
-    /// [`Registry::next_expiry`] said before.
+    /// Creates an empty registry that keeps labels with empty values. `on_earlier_deadline` is called when something
+    /// is due earlier than [`Registry::next_wakeup`] returned.
     pub(crate) fn new(
         clock: Clock,
         reserved: Reserved,
         budget: Budget,
-        on_earlier: Box<dyn Fn() + Send + Sync>,
+        on_earlier_deadline: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
         let mut fold = Vec::new();
         escape::label_value(&mut fold, &budget.fold_value);
@@ -312,12 +367,14 @@ impl Registry {
             members: RwLock::default(),
             scalars: Slab::new(),
             observers: Slab::new(),
-            calendar: Mutex::default(),
-            on_earlier,
-            reserved,
+            timer_wheel: Mutex::default(),
+            due: Mutex::default(),
+            on_earlier_deadline,
+            reserved: ArcSwap::from_pointee(reserved),
             budget,
+            keeps_empty_labels: true,
             fold: fold.into_boxed_slice(),
-            over: Ledger::default(),
+            violations: ViolationLog::default(),
             senders: Senders::default(),
             hasher: foldhash::fast::RandomState::default(),
             set_hasher: foldhash::quality::RandomState::default(),
@@ -331,20 +388,24 @@ impl Registry {
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Members> {
-        self.members.write().unwrap_or_else(PoisonError::into_inner)
+        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        if !members.ended.is_empty() {
+            self.remove_ended(&mut members);
+        }
+        members
     }
 
-    /// The cells of counters and gauges.
+    /// Returns the cells of counters and gauges.
     pub(crate) fn scalars(&self) -> cell::View<Scalar> {
         self.scalars.view()
     }
 
-    /// The cells of all other series.
+    /// Returns the cells of all other series.
     pub(crate) fn observers(&self) -> cell::View<ObserverCell> {
         self.observers.view()
     }
 
-    /// What a scrape needs, as of now.
+    /// Returns a snapshot for a scrape.
     pub(crate) fn view(&self) -> View {
         let members = self.read();
         View {
@@ -352,21 +413,22 @@ impl Registry {
             helps: Arc::clone(&members.helps),
             scalars: self.scalars.view(),
             observers: self.observers.view(),
-            reserved: Arc::clone(&self.reserved),
+            reserved: self.reserved(),
+            hidden: Arc::clone(&members.hidden),
         }
     }
 
-    /// Says which names belong to somebody else.
+    /// Returns the predicate for names that are used elsewhere.
     pub(crate) fn reserved(&self) -> Reserved {
-        Arc::clone(&self.reserved)
+        Reserved::clone(&self.reserved.load())
     }
 
-    /// Series made in each of the last minutes, the present one first.
+    /// Returns the number of series created in each of the last minutes, the current one first.
     pub(crate) fn growth(&self) -> [u64; MINUTES] {
         self.read().growth.by_minute(self.clock.now().minute())
     }
 
-    /// Remembers that a counter of family `name` became NaN.
+    /// Records that a counter of family `name` became NaN.
     pub(crate) fn mark_nan(&self, name: &str) {
         if let Some(family) = self.family(&self.read(), name) {
             family.mark_nan();
@@ -378,13 +440,13 @@ impl Registry {
         members.families.find(hash, |family| *family.name == *name)
     }
 
-    /// Finds the series, or makes it.
+    /// Finds or creates a series.
     ///
     /// # Errors
-    /// The reason why this series cannot exist beside those that do.
-    pub(crate) fn resolve(&self, series: &NewSeries<'_>) -> Result<Resolved, Rejection> {
+    /// Returns the reason why the series cannot be created.
+    pub(crate) fn resolve(&self, series: &NewSeries<'_>) -> Result<Resolved, RejectedSeries> {
         if series.key.name.is_empty() {
-            return Err(Rejection::EmptyName);
+            return Err(Rejection::EmptyName.into());
         }
         let (version, found) = {
             let members = self.read();
@@ -399,7 +461,7 @@ impl Registry {
             Found::Absent(absent) => absent,
         };
         let mut members = self.write();
-        // What was found holds if nobody was faster.
+        // The result of the look-up is still valid if no other thread has changed the tree.
         let absent = if members.tree.version() == version {
             absent
         } else {
@@ -412,28 +474,28 @@ impl Registry {
             return Ok(folded);
         }
         self.admit(&members, series, absent.family.is_some())?;
-        self.within(&mut members, series, absent)
+        self.create_within_budget(&mut members, series, absent)
     }
 
-    /// Looks a series up; a name of another kind is its rejection.
+    /// Looks a series up. Rejects it if the metric exists with another kind.
     fn find(&self, members: &Members, series: &NewSeries<'_>) -> Result<Found, Rejection> {
         let family = self.family(members, series.key.name);
         if family.is_some_and(|family| family.kind != series.aggregation.kind()) {
             return Err(Rejection::OtherKind);
         }
         let position = match members.tree.find(&series.key) {
-            // A series that has just expired may still have its entry; it is replaced, not revived.
-            Ok(at) => match members.tree.tenant(at) {
-                Some(tenant)
-                    if tenant.handle.is_alive(&self.scalars.view(), &self.observers.view()) =>
+            Ok(at) => match members.tree.series_ref(at) {
+                Some(series_ref)
+                    if series_ref.handle.is_alive(&self.scalars.view(), &self.observers.view()) =>
                 {
-                    return Ok(Found::Alive(members.resolved(tenant, series.ttl)));
+                    return Ok(Found::Alive(members.resolved(series_ref, series.ttl)));
                 }
-                stale => Err(stale.map(|tenant| tenant.handle)),
+                // The series has ended. The next write lock removes it.
+                _ => None,
             },
-            Err(at) => Ok(at),
+            Err(at) => Some(at),
         };
-        Ok(Found::Absent(Absent { family: family.cloned(), position }))
+        Ok(Found::Absent(Absent { family: family.cloned(), position, room: u64::MAX }))
     }
 
     fn create(&self, members: &mut Members, series: &NewSeries<'_>, absent: Absent) -> Handle {
@@ -446,7 +508,7 @@ impl Registry {
                     .get(family.help as usize)
                     .is_some_and(|help| **help != *series.help);
                 if other {
-                    self.counts.other_help.fetch_add(1, Ordering::Relaxed);
+                    self.counts.help_mismatches.fetch_add(1, Ordering::Relaxed);
                 }
                 family
             }
@@ -462,37 +524,30 @@ impl Registry {
                 family
             }
         };
-        let spec = self.join_set(members, &family, names, series);
-        family.born();
+        let spec = self.join_set(members, &family, names, series).limited_to(absent.room);
+        family.add_series();
         let now = self.clock.now();
-        let handle = self.occupy(members, &spec, now);
+        let handle = self.allocate(members, &spec, now);
         if self.has_budget() {
-            self.enter(members, &family, series.key.labels, handle, &spec);
+            self.add_to_budgets(members, &family, series.key.labels, handle, &spec);
         }
-        let position = match absent.position {
-            Ok(position) => Ok(position),
-            Err(stale) => {
-                self.evict(members, stale.into_iter().collect());
-                members.tree.find(&series.key).map_or_else(Ok, Err)
-            }
-        };
-        let tenant = Tenant { handle, ttl: members.ttl_number(series.ttl) };
+        let series_ref = SeriesRef { handle, ttl: members.ttl_number(series.ttl) };
         let Members { tree, scalars, observers, .. } = members;
-        if let Ok(position) = position {
-            tree.insert(position, &family, tenant, &series.key, |slot, page| {
+        if let Some(position) = absent.position {
+            tree.insert(position, &family, series_ref, &series.key, |slot, page| {
                 place(scalars, observers, slot, page);
             });
         }
         members.live += 1;
-        members.growth.note(now.minute(), 1);
-        self.senders.note(series.origin, series.key.name, Outcome::Made, now);
+        members.growth.add(now.minute(), 1);
+        self.senders.record(series.origin, series.key.name, Outcome::Created, now);
         if let Some(live) = count(&self.counts.live, kind) {
             live.fetch_add(1, Ordering::Relaxed);
         }
         handle
     }
 
-    /// Counts the new series in its set of label names and returns what that set shares.
+    /// Adds the new series to its set of label names and returns the settings of that set.
     fn join_set(
         &self,
         members: &mut Members,
@@ -506,7 +561,7 @@ impl Registry {
         let alone = !members.sets.contains_key(&family.id);
         if alone && matches!(aggregation, Aggregation::Counter | Aggregation::Gauge) {
             if first {
-                self.pair_made(members, family, names);
+                self.count_pair(members, family, names);
             }
             if names == family.first_set {
                 return Spec::Scalar;
@@ -517,8 +572,8 @@ impl Registry {
         let sets = members.sets.entry(family.id).or_default();
         if let Some(set) = sets.get_mut(&names) {
             set.live += 1;
-            // Rules of one mapping that share a set share what the first of them says; a reload makes it anew for the
-            // series to come.
+            // Rules of one mapping with the same set use the settings of the first. A reload replaces them
+            // for new series.
             if set.generation != generation {
                 (set.generation, set.spec) = (generation, Spec::new(aggregation, family));
             }
@@ -527,12 +582,12 @@ impl Registry {
         let spec = Spec::new(aggregation, family);
         sets.insert(names, LabelSet { live: 1, generation, spec: spec.clone() });
         debug_assert_eq!(kind, aggregation.kind());
-        self.pair_made(members, family, names);
+        self.count_pair(members, family, names);
         spec
     }
 
-    fn pair_made(&self, members: &mut Members, family: &Family, names: u64) {
-        if !members.departed.remove(&self.pair_hash(family, names))
+    fn count_pair(&self, members: &mut Members, family: &Family, names: u64) {
+        if !members.expired_pairs.remove(&self.pair_hash(family, names))
             && let Some(pairs) = count(&self.counts.pairs, family.kind)
         {
             pairs.fetch_add(1, Ordering::Relaxed);
@@ -547,11 +602,11 @@ impl Registry {
         hasher.finish()
     }
 
-    /// Takes a free slot and starts it.
-    fn occupy(&self, members: &mut Members, spec: &Spec, now: Moment) -> Handle {
+    /// Takes a free slot and initialises its cell.
+    fn allocate(&self, members: &mut Members, spec: &Spec, now: Moment) -> Handle {
         let observer = match spec {
             Spec::Scalar => {
-                let index = members.scalars.take();
+                let index = members.scalars.allocate();
                 self.scalars.grow_to(index as usize);
                 let slot = SlotId::scalar(index);
                 let view = self.scalars.view();
@@ -565,14 +620,14 @@ impl Registry {
             Spec::Histogram(spec) => Observer::Histogram(Histogram::new(Arc::clone(spec))),
             Spec::Set(spec) => Observer::Distinct(Distinct::new(Arc::clone(spec), now)),
         };
-        let index = members.observers.take();
+        let index = members.observers.allocate();
         self.observers.grow_to(index as usize);
         let slot = SlotId::observer(index);
         let view = self.observers.view();
         let generation = view.get(slot).map_or(0, |cell| {
             let mut cell = cell.lock_any();
             cell.created = now.tick();
-            cell.life = Life::default();
+            cell.life = Lifetime::default();
             cell.observer = Some(Box::new(observer));
             cell.generation
         });
@@ -580,17 +635,19 @@ impl Registry {
     }
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 enum Found {
     Alive(Resolved),
     Absent(Absent),
 }
 
-/// What is there of a series that does not exist.
+/// The context of a series that does not exist.
 struct Absent {
     family: Option<Arc<Family>>,
-    /// Where it belongs, or what is there still of an expired series of its name and labels.
-    position: Result<Position, Option<Handle>>,
+    /// The position to insert it at; `None` if an ended series with its name and labels is still there.
+    position: Option<Position>,
+    /// The maximum number of samples.
+    room: u64,
 }
 
 fn place(scalars: &mut Slots, observers: &mut Slots, slot: SlotId, page: u32) {
@@ -600,7 +657,8 @@ fn place(scalars: &mut Slots, observers: &mut Slots, slot: SlotId, page: u32) {
     }
 }
 
-/// Hash of the label names of a rendered set. The key is fixed: sets are only compared within one family.
+/// Hashes the label names of a rendered set. The seed is fixed because sets are only compared within one
+/// family.
 fn names_hash(text: &[u8]) -> u64 {
     let mut hasher = foldhash::quality::FixedState::default().build_hasher();
     for (name, _) in labels::iter(text) {
@@ -623,8 +681,8 @@ mod tests {
         let numbers: Vec<u16> = (0..most + 10).map(|ttl| members.ttl_number(ttl * 3)).collect();
         for (ttl, number) in (0..most + 10).zip(numbers) {
             assert_eq!(members.ttl_number(ttl * 3), number);
-            let found = members.resolved(Tenant { handle, ttl: number }, 7).ttl;
-            // Beyond what can be numbered it is what the rule says now.
+            let found = members.resolved(SeriesRef { handle, ttl: number }, 7).ttl;
+            // Beyond the numbered ones, the time to live of the current rule applies.
             assert_eq!(found, if ttl < most { ttl * 3 } else { 7 });
         }
         assert_eq!(members.ttls.len(), usize::from(u16::MAX));

@@ -1,34 +1,34 @@
-//! Why a sample gets no series.
+//! The reasons why an event gets no series.
 
-/// Why an event found no series.
+/// The reason why an event gets no series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Rejection {
-    /// The name is known with another kind.
+    /// The metric exists with another kind.
     OtherKind,
-    /// A derived name (`_sum`, `_count`, `_bucket`) of this or another family is the same.
+    /// The name equals a derived name (`_sum`, `_count`, `_bucket`) of another family, or the reverse.
     DerivedName,
-    /// The name belongs to the process's own metrics or to another part of the exposition.
+    /// The name is used by another part of the exposition, such as the process's own metrics.
     ReservedName,
-    /// A label that this kind writes itself: `quantile` on a summary, `le` on a histogram.
+    /// The kind writes this label itself: `quantile` of a summary, `le` of a histogram.
     ReservedLabel,
-    /// No name is left.
+    /// The metric name is empty.
     EmptyName,
-    /// A name Prometheus does not accept.
+    /// The metric name is invalid in Prometheus.
     InvalidName,
-    /// A label name Prometheus does not accept or that begins with `__`.
+    /// The label name is invalid in Prometheus or begins with `__`.
     InvalidLabel,
-    /// There are as many series as allowed.
+    /// The maximum number of series is reached.
     SeriesLimit,
-    /// A label has a value that is too long or one too many, and the metric does not add up.
+    /// A label value is too long, or the label would have too many values, and the metric cannot be folded.
     LabelLimit,
     /// A name is too long.
     NameLimit,
-    /// The series need as much memory as allowed.
+    /// The maximum memory of series is reached.
     MemoryLimit,
 }
 
 impl Rejection {
-    /// All rejections; `ALL[r as usize] == r`.
+    /// All rejections: `ALL[r as usize] == r`.
     pub(crate) const ALL: [Self; 11] = [
         Self::OtherKind,
         Self::DerivedName,
@@ -43,7 +43,7 @@ impl Rejection {
         Self::MemoryLimit,
     ];
 
-    /// Value of a label `reason`.
+    /// Returns the value of the label `reason`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::OtherKind => "other_kind",
@@ -60,7 +60,8 @@ impl Rejection {
         }
     }
 
-    /// Whether it counts in `events_conflict_total`, as the original counts clashes between metrics.
+    /// Returns true if it counts in `events_conflict_total`, as conflicts between metrics do in
+    /// statsd_exporter.
     pub(crate) const fn is_conflict(self) -> bool {
         matches!(
             self,

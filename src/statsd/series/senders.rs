@@ -1,39 +1,44 @@
-//! Who brings new series: by address, and by container where lines say it.
+//! Counts new series by sender: by address, and by container ID if lines have one.
 //!
-//! Counts are those of the Space-Saving algorithm (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and
-//! Top-k Elements in Data Streams", ICDT 2005) with [`PLACES`] places: whoever brings more than one of [`PLACES`] is
-//! among them, and each count is too great by at most what is said beside it.
+//! Uses the Space-Saving algorithm (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and
+//! Top-k Elements in Data Streams", ICDT 2005) with [`MAX_SENDERS`] counters. Every sender of more than
+//! 1/[`MAX_SENDERS`] of the new series is listed, and each count is too large by at most `inherited`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use super::over::beginning;
-use crate::growth::Growth;
+use super::budget_violations::truncated;
 use crate::statsd::clock::Moment;
 use crate::telemetry::countable::Sender;
+use crate::util::per_minute::PerMinuteCounter;
 
-/// Senders that are told apart.
-const PLACES: usize = 256;
-/// Bytes of a container id that are kept.
+/// The number of counters.
+const MAX_SENDERS: usize = 256;
+/// The maximum number of bytes kept of a container ID.
 const MAX_CONTAINER: usize = 128;
 
-/// Where a line comes from, as far as it is known.
+/// The origin of a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
-    /// Of the datagram or connection; none for a Unix socket.
+    /// The address of the datagram or connection; `None` for a Unix socket.
     address: Option<IpAddr>,
-    /// What the line says of its container, empty if nothing.
+    /// The container ID in the line; empty if there is none.
     container: String,
 }
 
 impl Origin {
-    /// Lines come from this address from here on.
+    /// Sets the address for the following lines.
     pub(crate) fn set_address(&mut self, address: Option<IpAddr>) {
         self.address = address;
     }
 
-    /// Takes the container's id out of a line: `|c:ID`, as DogStatsD's protocol 1.2 has it.
+    /// Returns the address.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    /// Extracts the container ID from a line: `|c:ID`, as in DogStatsD protocol 1.2.
     pub(crate) fn read_container(&mut self, line: &[u8]) {
         self.container.clear();
         let mut sections = memchr::memchr_iter(b'|', line).filter_map(|at| line.get(at + 1..));
@@ -44,36 +49,36 @@ impl Origin {
     }
 }
 
-/// What became of a label set that was not known.
+/// The result for a label set without a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A series of its own.
-    Made,
-    /// It went beyond a budget.
-    Beyond,
+    /// A series was created for it.
+    Created,
+    /// It exceeded a budget.
+    OverBudget,
 }
 
 #[derive(Default)]
 struct Counts {
-    made: u64,
-    beyond: u64,
-    /// What those had together that were here before.
+    created: u64,
+    over_budget: u64,
+    /// The total of the evicted counter that this one replaced.
     inherited: u64,
-    growth: Growth,
-    /// Of the last of them.
+    growth: PerMinuteCounter,
+    /// The metric of the last label set.
     metric: String,
 }
 
 impl Counts {
-    fn note(&mut self, metric: &str, outcome: Outcome, now: Moment) {
+    fn record(&mut self, metric: &str, outcome: Outcome, now: Moment) {
         match outcome {
-            Outcome::Made => {
-                self.made += 1;
-                self.growth.note(now.minute(), 1);
+            Outcome::Created => {
+                self.created += 1;
+                self.growth.add(now.minute(), 1);
             }
-            Outcome::Beyond => self.beyond += 1,
+            Outcome::OverBudget => self.over_budget += 1,
         }
-        let metric = beginning(metric);
+        let metric = truncated(metric);
         if self.metric != metric {
             self.metric.clear();
             self.metric.push_str(metric);
@@ -81,7 +86,7 @@ impl Counts {
     }
 
     fn total(&self) -> u64 {
-        self.made + self.beyond + self.inherited
+        self.created + self.over_budget + self.inherited
     }
 }
 
@@ -90,37 +95,37 @@ impl Counts {
 pub(crate) struct Senders(Mutex<HashMap<Origin, Counts, foldhash::quality::RandomState>>);
 
 impl Senders {
-    /// Counts a label set that was not known.
-    pub(crate) fn note(&self, origin: &Origin, metric: &str, outcome: Outcome, now: Moment) {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counts) = places.get_mut(origin) {
-            return counts.note(metric, outcome, now);
+    /// Counts a label set without a series.
+    pub(crate) fn record(&self, origin: &Origin, metric: &str, outcome: Outcome, now: Moment) {
+        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counts) = counters.get_mut(origin) {
+            return counts.record(metric, outcome, now);
         }
         let mut inherited = 0;
-        if places.len() >= PLACES {
-            let least = places.iter().min_by_key(|(_, counts)| counts.total());
+        if counters.len() >= MAX_SENDERS {
+            let least = counters.iter().min_by_key(|(_, counts)| counts.total());
             if let Some(least) = least.map(|(origin, _)| origin.clone()) {
-                inherited = places.remove(&least).map_or(0, |counts| counts.total());
+                inherited = counters.remove(&least).map_or(0, |counts| counts.total());
             }
         }
         let mut counts = Counts { inherited, ..Counts::default() };
-        counts.note(metric, outcome, now);
-        places.insert(origin.clone(), counts);
+        counts.record(metric, outcome, now);
+        counters.insert(origin.clone(), counts);
     }
 
-    /// All that are told apart.
+    /// Returns all counted senders.
     pub(crate) fn all(&self, now: Moment) -> Vec<Sender> {
-        let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = |(origin, counts): (&Origin, &Counts)| Sender {
             address: origin.address.map(|address| address.to_string()),
             container: origin.container.clone(),
-            new_series: counts.made,
-            beyond_budget: counts.beyond,
+            new_series: counts.created,
+            beyond_budget: counts.over_budget,
             missed: counts.inherited,
             new_by_minute: counts.growth.by_minute(now.minute()).to_vec(),
             last_metric: counts.metric.clone(),
         };
-        places.iter().map(sender).collect()
+        counters.iter().map(sender).collect()
     }
 }
 
@@ -134,18 +139,18 @@ mod tests {
     }
 
     #[test]
-    fn whoever_brings_much_is_told_among_many_who_bring_little() {
+    fn a_frequent_sender_is_counted_among_many_rare_ones() {
         let senders = Senders::default();
         let now = Moment::default();
         for round in 0..10_000u16 {
-            senders.note(&origin(round), "few", Outcome::Made, now);
+            senders.record(&origin(round), "few", Outcome::Created, now);
             if round % 4 == 0 {
-                senders.note(&origin(65_535), "many", Outcome::Made, now);
-                senders.note(&origin(65_535), "many", Outcome::Beyond, now);
+                senders.record(&origin(65_535), "many", Outcome::Created, now);
+                senders.record(&origin(65_535), "many", Outcome::OverBudget, now);
             }
         }
         let all = senders.all(now);
-        assert_eq!(all.len(), PLACES);
+        assert_eq!(all.len(), MAX_SENDERS);
         let many = all.iter().find(|sender| sender.address.as_deref() == Some("10.0.255.255"));
         let many = many.expect("among them");
         assert_eq!(
@@ -153,7 +158,7 @@ mod tests {
             (2_500, 2_500, "many")
         );
         assert_eq!(many.missed, 0);
-        // No count is too low, and all together are what came.
+        // No count is too low, and the total is exact.
         let total: u64 =
             all.iter().map(|each| each.new_series + each.beyond_budget + each.missed).sum();
         assert_eq!(total, 15_000);

@@ -1,10 +1,10 @@
-//! The membership of the registry in exposition order: a sorted run of pages.
+//! The series in exposition order, in a sorted sequence of pages.
 //!
-//! A page holds up to [`MAX_ENTRIES`] neighbouring series: their label text in one piece, whose beginning that all of
-//! them share is there once, and for each the family and the slot of its numbers. That is the index by which a series is found, the order in which it is written and the
-//! store of its text, all at once; a scrape copies text from front to back. Pages are shared with scrapes through
-//! `Arc`s: a [`Snapshot`] costs one reference count, and a page is copied only if it changes while a scrape holds it.
-//! Values, locks and conflicts are the business of others.
+//! A page holds up to [`MAX_ENTRIES`] adjacent series: the text of their labels in one buffer, with their
+//! common prefix stored once, and the family and slot of each. The pages are the index, the exposition order
+//! and the storage of the text at once, and a scrape copies text from front to back. Scrapes share pages
+//! through `Arc`s: a [`Snapshot`] costs one reference count, and a page is copied only if it changes while a
+//! scrape holds it.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -12,13 +12,15 @@ use std::sync::Arc;
 
 use super::cell::{Handle, SlotId};
 use super::family::Family;
-use crate::exposition::labels::{self, Split};
+use crate::exposition::labels::{self, SplitLabels};
 
-/// Series in a page. An insertion moves half a page of text, a look-up compares with a few entries of it.
+/// The maximum number of series per page. An insertion moves half a page of text; a look-up compares with a
+/// few entries.
 const MAX_ENTRIES: usize = 160;
-/// A page with more text than this is split early. It is a size class of the allocator, so that a full page has no slack.
+/// The size of the text above which a page is split early. It is a size class of the allocator, so a full
+/// page has no slack.
 const MAX_TEXT: usize = 10 * 1024;
-/// Longest text that the series of a page share. It bounds what a page grows by when they share less from now on.
+/// The maximum length of the common prefix. It bounds how much a page grows when the prefix becomes shorter.
 const MAX_PREFIX: usize = 128;
 
 /// One series of a page.
@@ -26,31 +28,31 @@ const MAX_PREFIX: usize = 128;
 pub(crate) struct Entry {
     pub(crate) family: Arc<Family>,
     pub(crate) handle: Handle,
-    /// End of its part in the text of the page.
+    /// The end of its text in the page.
     end: u32,
     label_count: u16,
-    /// What the registry numbers times to live with.
+    /// The registry's index of the time to live.
     pub(crate) ttl: u16,
 }
 
-/// Neighbouring series.
+/// A page of adjacent series.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Page {
     entries: Vec<Entry>,
-    /// What all label texts begin with, then for each its rest.
+    /// The common prefix of all label texts, followed by the rest of each.
     text: Vec<u8>,
-    /// Bytes of the first.
+    /// The length of the common prefix.
     prefix: usize,
 }
 
-/// Puts the label texts of a page together, one after the other.
+/// Reassembles the label texts of a page.
 #[derive(Debug, Default)]
-pub(crate) struct Assembly {
+pub(crate) struct LabelAssembler {
     text: Vec<u8>,
     prefix: usize,
 }
 
-impl Assembly {
+impl LabelAssembler {
     /// Begins a page.
     pub(crate) fn begin(&mut self, page: &Page) {
         self.text.clear();
@@ -58,7 +60,7 @@ impl Assembly {
         self.prefix = self.text.len();
     }
 
-    /// The label text of a series of the page, from its rest.
+    /// Returns the label text of a series of the page, from its rest.
     #[inline]
     pub(crate) fn labels(&mut self, rest: &[u8]) -> &[u8] {
         self.text.truncate(self.prefix);
@@ -67,25 +69,25 @@ impl Assembly {
     }
 }
 
-/// What a series is found by.
+/// The key of a series.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'a> {
-    /// Family name.
+    /// The family name.
     pub(crate) name: &'a str,
-    /// Rendered labels.
+    /// The rendered labels.
     pub(crate) labels: &'a [u8],
     pub(crate) label_count: u16,
 }
 
-/// Who lives at a position.
+/// The series at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tenant {
+pub(crate) struct SeriesRef {
     pub(crate) handle: Handle,
-    /// What the registry numbers times to live with.
+    /// The registry's index of the time to live.
     pub(crate) ttl: u16,
 }
 
-/// Where a series is, or would be.
+/// The position of a series, existing or to be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     page: usize,
@@ -93,12 +95,13 @@ pub(crate) struct Position {
 }
 
 impl Page {
-    /// What the label texts of all its series begin with.
+    /// Returns the common prefix of all label texts.
     fn prefix(&self) -> &[u8] {
         self.text.get(..self.prefix).unwrap_or_default()
     }
 
-    /// The series of this page in order, with the rests of their label texts, of which an [`Assembly`] makes whole ones.
+    /// Returns the series in order, each with the rest of its label text. A [`LabelAssembler`] restores the full
+    /// text.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Entry, &[u8])> {
         let mut start = self.prefix;
         self.entries.iter().map(move |entry| {
@@ -109,7 +112,7 @@ impl Page {
         })
     }
 
-    /// One series of this page, with the rest of its label text.
+    /// Returns one series with the rest of its label text.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<(&Entry, &[u8])> {
         let entry = self.entries.get(index)?;
@@ -127,7 +130,7 @@ impl Page {
         }
     }
 
-    /// Writes the text anew, with `length` bytes at its beginning that all series share.
+    /// Rewrites the text with a common prefix of `length` bytes.
     fn set_prefix(&mut self, length: usize) {
         if length == self.prefix {
             return;
@@ -137,7 +140,7 @@ impl Page {
         let rests = self.text.len() - self.prefix + self.entries.len() * returned.len();
         let size = length + rests - self.entries.len() * taken;
         let mut text = Vec::with_capacity(size);
-        // The rest of the first series follows the prefix, so a longer one is there in one piece.
+        // The rest of the first series follows the prefix, so a longer prefix is contiguous here.
         text.extend_from_slice(self.text.get(..length).unwrap_or_default());
         let mut start = self.prefix;
         for entry in &mut self.entries {
@@ -151,8 +154,8 @@ impl Page {
         self.prefix = length;
     }
 
-    /// Lets the series share what they can.
-    fn share(&mut self) {
+    /// Extends the common prefix as far as possible.
+    fn extend_prefix(&mut self) {
         let first = self.iter().next().map(|(_, rest)| rest).unwrap_or_default();
         let common = self.iter().fold(first.len(), |common, (_, rest)| {
             labels::first_difference(first.get(..common).unwrap_or_default(), rest)
@@ -173,7 +176,7 @@ impl Page {
             .then_with(|| entry.label_count.cmp(&key.label_count))
             .then_with(|| {
                 let rest = self.text.get(self.start_of(index)..entry.end as usize);
-                let text = Split { prefix: self.prefix(), rest: rest.unwrap_or_default() };
+                let text = SplitLabels { prefix: self.prefix(), rest: rest.unwrap_or_default() };
                 labels::compare_split(key.labels, text).reverse()
             })
     }
@@ -191,7 +194,7 @@ impl Page {
         Err(low)
     }
 
-    fn insert(&mut self, index: usize, family: Arc<Family>, tenant: Tenant, key: &Key<'_>) {
+    fn insert(&mut self, index: usize, family: Arc<Family>, series_ref: SeriesRef, key: &Key<'_>) {
         if self.entries.is_empty() {
             self.text.clear();
             self.text.extend(key.labels.iter().take(MAX_PREFIX));
@@ -201,7 +204,7 @@ impl Page {
         }
         let rest = key.labels.get(self.prefix..).unwrap_or_default();
         let start = self.start_of(index);
-        // Small steps: a page is long-lived and its slack is paid for every series.
+        // Grows in small steps, because pages live long and their slack costs memory for every series.
         let count = self.entries.len();
         if count == self.entries.capacity() {
             let room = MAX_ENTRIES.saturating_sub(count);
@@ -220,15 +223,15 @@ impl Page {
             index,
             Entry {
                 family,
-                handle: tenant.handle,
-                ttl: tenant.ttl,
+                handle: series_ref.handle,
+                ttl: series_ref.ttl,
                 end: (start + rest.len()) as u32,
                 label_count: key.label_count,
             },
         );
     }
 
-    /// Takes the entries from `index` on into a page of their own.
+    /// Moves the entries from `index` on into a new page.
     fn split_off(&mut self, index: usize) -> Page {
         let start = self.start_of(index);
         let mut entries = self.entries.split_off(index);
@@ -238,8 +241,8 @@ impl Page {
         let rests = self.text.split_off(start);
         let mut tail =
             Page { entries, text: [self.prefix(), rests.as_slice()].concat(), prefix: self.prefix };
-        tail.share();
-        self.share();
+        tail.extend_prefix();
+        self.extend_prefix();
         self.shrink();
         tail
     }
@@ -262,34 +265,34 @@ impl Page {
 }
 
 #[derive(Clone, Debug)]
-struct Numbered {
+struct NumberedPage {
     id: u32,
     page: Arc<Page>,
 }
 
-/// All pages of one moment.
+/// All pages at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot(Arc<Vec<Numbered>>);
+pub(crate) struct Snapshot(Arc<Vec<NumberedPage>>);
 
 impl Snapshot {
-    /// Number of pages.
+    /// Returns the number of pages.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// A page, counted from the front.
+    /// Returns the page at an index.
     pub(crate) fn page(&self, index: usize) -> Option<&Page> {
         self.0.get(index).map(|numbered| &*numbered.page)
     }
 
-    /// Every family, with its number of series.
+    /// Returns every family with its number of series.
     pub(crate) fn families(&self) -> impl Iterator<Item = (&Family, u64)> {
         let mut last: Option<&Arc<Family>> = None;
         let entries = self.0.iter().flat_map(move |numbered| {
             let entries = &numbered.page.entries;
             let ends = (entries.first(), entries.last());
-            // A page of one family, as most are where there are many series, is told by its first entry.
+            // A page with a single family, as most are in large registries, needs only its first entry.
             let is_one = matches!(ends, (Some(first), Some(last)) if Arc::ptr_eq(&first.family, &last.family));
             entries.iter().take(if is_one { 1 } else { usize::MAX })
         });
@@ -300,15 +303,15 @@ impl Snapshot {
         })
     }
 
-    /// Index of the page in which series of family `name` begin.
+    /// Returns the index of the page where the series of family `name` begin.
     pub(crate) fn page_of(&self, name: &str) -> usize {
         let key = Key { name, labels: b"", label_count: 0 };
         page_before(&self.0, &key)
     }
 
-    /// The label text of the first series of a family.
+    /// Returns the label text of the first series of a family.
     pub(crate) fn first_labels(&self, family: &Family) -> Option<Vec<u8>> {
-        // It may begin with the page behind the one in which it would.
+        // The family may begin on the page after the expected one.
         let pages = self.0.iter().skip(self.page_of(&family.name)).take(2);
         pages.map(|numbered| &numbered.page).find_map(|page| {
             let (_, rest) = page.iter().find(|(entry, _)| entry.family.id == family.id)?;
@@ -316,12 +319,12 @@ impl Snapshot {
         })
     }
 
-    /// The family called `name`, if it has series.
+    /// Returns the family called `name`, if it has series.
     pub(crate) fn family(&self, name: &str) -> Option<&Arc<Family>> {
         self.family_near(name, self.page_of(name))
     }
 
-    /// The same, found faster if its series begin on page `near`.
+    /// Returns the family called `name`; faster if its series begin on page `near`.
     pub(crate) fn family_near(&self, name: &str, near: usize) -> Option<&Arc<Family>> {
         let key = Key { name, labels: b"", label_count: 0 };
         let begins_before = |page: &&Page| page.compare(0, &key).is_le();
@@ -335,7 +338,7 @@ impl Snapshot {
         let (Ok(at) | Err(at)) = page.search(&key);
         let entry = match page.entries.get(at) {
             Some(entry) => entry,
-            // It may begin with any page from here on, of which `near` may be far before the right one.
+            // The family may begin on a later page, and `near` may be far before the right one.
             None => {
                 let next = self.page_of(name).max(index);
                 let page = self.page(next)?;
@@ -348,27 +351,27 @@ impl Snapshot {
     }
 }
 
-/// Index of the last page that begins at or before `key`, or the first page.
-fn page_before(pages: &[Numbered], key: &Key<'_>) -> usize {
+/// Returns the index of the last page that begins at or before `key`, or 0.
+fn page_before(pages: &[NumberedPage], key: &Key<'_>) -> usize {
     pages.partition_point(|numbered| numbered.page.compare(0, key).is_le()).saturating_sub(1)
 }
 
-/// The sorted run of pages. One writer; readers take a [`Snapshot`].
+/// The sorted sequence of pages. There is one writer; readers take a [`Snapshot`].
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     pages: Snapshot,
     next_id: u32,
-    /// Changes with every change of the membership.
+    /// Incremented by every change.
     version: u64,
 }
 
 impl Tree {
-    /// The present pages.
+    /// Returns a snapshot of the current pages.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.pages.clone()
     }
 
-    /// Where `key` is, or as an error where it belongs.
+    /// Returns the position of `key`; as an error, the position to insert it at.
     pub(crate) fn find(&self, key: &Key<'_>) -> Result<Position, Position> {
         let page = page_before(&self.pages.0, key);
         match self.pages.page(page).map(|page| page.search(key)) {
@@ -378,15 +381,15 @@ impl Tree {
         }
     }
 
-    /// Shows the label text of every series of a family.
-    pub(crate) fn each_of(&self, family: &Family, mut show: impl FnMut(&[u8])) {
-        let mut assembly = Assembly::default();
+    /// Calls `show` with the label text of every series of a family.
+    pub(crate) fn for_each_labels(&self, family: &Family, mut show: impl FnMut(&[u8])) {
+        let mut assembler = LabelAssembler::default();
         let from = self.pages.page_of(&family.name);
         for page in self.pages.0.iter().skip(from).map(|numbered| &numbered.page) {
-            assembly.begin(page);
+            assembler.begin(page);
             for (entry, rest) in page.iter() {
                 if entry.family.id == family.id {
-                    show(assembly.labels(rest));
+                    show(assembler.labels(rest));
                 }
             }
             let ends = page.entries.last().is_some_and(|last| *last.family.name > *family.name);
@@ -396,13 +399,13 @@ impl Tree {
         }
     }
 
-    /// The series at a position that [`Tree::find`] gave.
-    pub(crate) fn tenant(&self, at: Position) -> Option<Tenant> {
+    /// Returns the series at a position returned by [`Tree::find`].
+    pub(crate) fn series_ref(&self, at: Position) -> Option<SeriesRef> {
         let entry = self.pages.page(at.page)?.entries.get(at.entry)?;
-        Some(Tenant { handle: entry.handle, ttl: entry.ttl })
+        Some(SeriesRef { handle: entry.handle, ttl: entry.ttl })
     }
 
-    /// A number that stays the same as long as positions hold.
+    /// Returns a number that stays the same as long as positions are valid.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
@@ -413,14 +416,15 @@ impl Tree {
         id
     }
 
-    /// Inserts a series where [`Tree::find`] said it belongs. `placed` is told the page of this and every moved series.
+    /// Inserts a series at a position returned by [`Tree::find`]. Calls `on_move` with the page of this and
+    /// every moved series.
     pub(crate) fn insert(
         &mut self,
         at: Position,
         family: &Arc<Family>,
-        tenant: Tenant,
+        series_ref: SeriesRef,
         key: &Key<'_>,
-        mut placed: impl FnMut(SlotId, u32),
+        mut on_move: impl FnMut(SlotId, u32),
     ) {
         self.version += 1;
         let Position { mut page, mut entry } = at;
@@ -431,27 +435,27 @@ impl Tree {
         let new_id = self.new_id();
         let pages = Arc::make_mut(&mut self.pages.0);
         match pages.get(page) {
-            None => pages.push(Numbered { id: new_id, page: Arc::default() }),
+            None => pages.push(NumberedPage { id: new_id, page: Arc::default() }),
             Some(here) if full(&here.page) => {
                 let at_end = entry == here.page.len();
                 if at_end && pages.get(page + 1).is_some_and(|next| !full(&next.page)) {
                     (page, entry) = (page + 1, 0);
                 } else if at_end {
-                    // Ascending arrivals leave full pages behind them. One that a scrape holds keeps its slack.
+                    // Ascending insertions leave full pages behind. A page held by a scrape keeps its slack.
                     if let Some(full) =
                         pages.get_mut(page).and_then(|here| Arc::get_mut(&mut here.page))
                     {
                         full.shrink();
                     }
                     (page, entry) = (page + 1, 0);
-                    pages.insert(page, Numbered { id: new_id, page: Arc::default() });
+                    pages.insert(page, NumberedPage { id: new_id, page: Arc::default() });
                 } else if let Some(here) = pages.get_mut(page) {
                     let half = here.page.len() / 2;
                     let tail = Arc::make_mut(&mut here.page).split_off(half);
                     for moved in &tail.entries {
-                        placed(moved.handle.slot, new_id);
+                        on_move(moved.handle.slot, new_id);
                     }
-                    pages.insert(page + 1, Numbered { id: new_id, page: Arc::new(tail) });
+                    pages.insert(page + 1, NumberedPage { id: new_id, page: Arc::new(tail) });
                     if entry > half {
                         (page, entry) = (page + 1, entry - half);
                     }
@@ -460,24 +464,24 @@ impl Tree {
             Some(_) => {}
         }
         if let Some(here) = pages.get_mut(page) {
-            Arc::make_mut(&mut here.page).insert(entry, Arc::clone(family), tenant, key);
-            placed(tenant.handle.slot, here.id);
+            Arc::make_mut(&mut here.page).insert(entry, Arc::clone(family), series_ref, key);
+            on_move(series_ref.handle.slot, here.id);
         }
     }
 
-    /// Removes from the pages in `ids` what is not `alive`, telling `removed` of each, and joins pages that became
-    /// small. `placed` is told the new page of every moved series.
+    /// Removes the series that are not `alive` from the pages in `ids`, calling `removed` for each, and
+    /// merges small pages. Calls `on_move` with the new page of every moved series.
     pub(crate) fn compact(
         &mut self,
         ids: &HashSet<u32>,
         alive: impl Fn(&Entry) -> bool,
         mut removed: impl FnMut(&Entry, &[u8]),
-        mut placed: impl FnMut(SlotId, u32),
+        mut on_move: impl FnMut(SlotId, u32),
     ) {
         self.version += 1;
         let old = std::mem::take(Arc::make_mut(&mut self.pages.0));
-        let mut pages: Vec<Numbered> = Vec::with_capacity(old.len());
-        let mut assembly = Assembly::default();
+        let mut pages: Vec<NumberedPage> = Vec::with_capacity(old.len());
+        let mut assembler = LabelAssembler::default();
         for numbered in old {
             if !ids.contains(&numbered.id) {
                 pages.push(numbered);
@@ -485,19 +489,19 @@ impl Tree {
             }
             let prefix = numbered.page.prefix();
             let mut kept = Page { text: prefix.to_vec(), prefix: prefix.len(), ..Page::default() };
-            assembly.begin(&numbered.page);
+            assembler.begin(&numbered.page);
             for (entry, rest) in numbered.page.iter() {
                 if alive(entry) {
                     kept.text.extend_from_slice(rest);
                     kept.entries.push(Entry { end: kept.text.len() as u32, ..entry.clone() });
                 } else {
-                    removed(entry, assembly.labels(rest));
+                    removed(entry, assembler.labels(rest));
                 }
             }
             if kept.entries.is_empty() {
                 continue;
             }
-            kept.share();
+            kept.extend_prefix();
             kept.shrink();
             match pages.last_mut() {
                 Some(before)
@@ -505,11 +509,11 @@ impl Tree {
                         && before.page.text.len() + kept.text.len() <= MAX_TEXT / 2 =>
                 {
                     for moved in &kept.entries {
-                        placed(moved.handle.slot, before.id);
+                        on_move(moved.handle.slot, before.id);
                     }
                     Arc::make_mut(&mut before.page).append(&kept);
                 }
-                _ => pages.push(Numbered { id: numbered.id, page: Arc::new(kept) }),
+                _ => pages.push(NumberedPage { id: numbered.id, page: Arc::new(kept) }),
             }
         }
         self.pages.0 = Arc::new(pages);
@@ -541,8 +545,8 @@ mod tests {
         let key = Key { name, labels: &text, label_count: u16::from(value.is_some()) };
         if let Err(at) = tree.find(&key) {
             let family = Arc::new(Family::new(name, slot, Kind::Counter, 0, 0));
-            let tenant = Tenant { handle: handle(slot), ttl: 0 };
-            tree.insert(at, &family, tenant, &key, |slot, page| {
+            let series_ref = SeriesRef { handle: handle(slot), ttl: 0 };
+            tree.insert(at, &family, series_ref, &key, |slot, page| {
                 places.insert(slot.index(), page);
             });
         }
@@ -553,13 +557,13 @@ mod tests {
         (0..snapshot.len())
             .filter_map(|index| snapshot.page(index))
             .flat_map(|page| {
-                let mut assembly = Assembly::default();
-                assembly.begin(page);
+                let mut assembler = LabelAssembler::default();
+                assembler.begin(page);
                 page.iter()
                     .map(|(entry, rest)| {
                         (
                             entry.family.name.to_string(),
-                            String::from_utf8_lossy(assembly.labels(rest)).into_owned(),
+                            String::from_utf8_lossy(assembler.labels(rest)).into_owned(),
                             entry.handle.slot.index(),
                         )
                     })
@@ -572,7 +576,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn the_order_and_the_places_are_right_after_any_history(
+        fn order_and_pages_are_correct_after_any_history(
             keys in prop::collection::vec(("[a-c]{1,2}", prop::option::of("[a-c]{0,12}")), 1..1_200),
             gone in prop::collection::vec(any::<bool>(), 1_200),
         ) {
@@ -617,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_shares_is_there_once() {
+    fn a_common_prefix_is_stored_once() {
         let mut tree = Tree::default();
         let mut places = HashMap::new();
         let shared = "s".repeat(100);
@@ -652,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_stays_as_it_was() {
+    fn a_snapshot_does_not_change() {
         let mut tree = Tree::default();
         let mut places = HashMap::new();
         insert(&mut tree, &mut places, "a", None, 1);

@@ -1,7 +1,8 @@
-//! Where series come from: lines as clients send them, or the exposition of a running process.
+//! Input of the cardinality analysis: captured StatsD lines, or the exposition of a running
+//! process.
 //!
-//! Either is gone through several times, so that nothing of it has to be kept in memory. What can be read only once (a
-//! pipe, the answer of a server) lies meanwhile in a file without a name.
+//! The input is read several times, so it is never held in memory. Input that can be read only once
+//! (a pipe, a response) is spooled to an unnamed temporary file.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -12,57 +13,61 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::CONTENT_TYPE;
-use http_body_util::BodyExt;
-use tokio::time::timeout;
+use http_body_util::{BodyExt, Limited};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::exposition::labels;
 use crate::exposition::reader::{Line, Reader, Sample};
 use crate::kube::client::endpoint::{Access, Endpoint};
+use crate::mapper::MetricType;
 use crate::statsd::line::{self, Event, EventKind, ParserFlags, SampleError};
-use crate::statsd::mapper::MetricType;
+use crate::tools::process_client::MAX_EXPOSITION;
 
-/// The series of the StatsD side alone, where a process has other ones too.
+/// The time within which a response must begin.
+const BEGIN: Duration = Duration::from_secs(10);
+
+/// The path of the StatsD series alone, on processes with both sides.
 const STATSD_ALONE: &str = "/metrics/statsd";
 const METRICS: &str = "/metrics";
-/// What is sent as `Accept`.
+/// The `Accept` header.
 const TEXT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
-/// How the names of metrics begin that an exporter has of itself, and no mapping changes.
+/// Prefixes of an exporter's own metrics, which no mapping affects.
 const OWN: [&str; 6] =
     ["go_", "process_", "promhttp_", "kstatd_", "statsd_exporter_", "statsd_metric_mapper_"];
-/// How long a server may be silent.
+/// The time without data after which a server counts as unresponsive.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest line that is read: far more than a datagram holds.
+/// The maximum length of a line, far above that of a datagram.
 const MAX_LINE: u64 = 1 << 20;
-/// What is read of a file at once.
+/// The read buffer size of a file.
 const PIECE: usize = 128 * 1024;
 
-/// Something that leads to a series.
+/// A sample that leads to a series.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen<'a> {
-    /// A StatsD name, or that of a family.
+pub(super) struct CapturedSample<'a> {
+    /// The StatsD name, or the name of a family.
     pub name: &'a str,
-    /// Which rules are for it.
+    /// The type that selects the rules.
     pub kind: MetricType,
-    /// Whether it is a member of a set, which is a gauge for rules.
+    /// True if it is a member of a set, which rules treat as a gauge.
     pub is_set: bool,
-    /// Of a counter that cannot fall.
+    /// True if it is a counter decrement, which is rejected.
     pub is_negative: bool,
-    /// Tags, or the labels of a series without those that its type has; names as they are shown.
+    /// The tags, or the labels of a series without `le` and `quantile`; with names as exposed.
     pub labels: &'a [(&'a str, &'a str)],
-    /// Which of the series of a label set it is: of an exposition alone.
+    /// The suffix and bound that distinguish the series of a label set; expositions only.
     pub part: Option<&'a str>,
 }
 
-/// What is held against the mapping.
+/// The format of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Lines as they are sent.
+    /// StatsD lines.
     Lines(ParserFlags),
-    /// Series as they are shown.
+    /// An exposition.
     Exposition,
 }
 
-/// Series to go through.
+/// The captured input.
 #[derive(Debug)]
 pub(super) struct Captured {
     file: File,
@@ -71,10 +76,10 @@ pub(super) struct Captured {
 }
 
 impl Captured {
-    /// Lines of a file; `-` is standard input.
+    /// Opens a file of lines; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or what comes through a pipe cannot be kept.
+    /// When it cannot be read, or a pipe cannot be spooled.
     pub(super) fn lines(path: &Path, flags: ParserFlags) -> Result<Self, String> {
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         let mut file = if path == Path::new("-") {
@@ -92,10 +97,11 @@ impl Captured {
         Ok(Self { file: kept, start: 0, form })
     }
 
-    /// The series of a running process. An address without a path is asked for those of the StatsD side first.
+    /// Fetches the series of a running process. For an address without a path, those of the StatsD
+    /// side are preferred.
     ///
     /// # Errors
-    /// There is no exposition, or it cannot be kept.
+    /// When the response is not an exposition, or cannot be spooled.
     pub(super) async fn exposition(
         address: &str,
         access: Access,
@@ -106,23 +112,28 @@ impl Captured {
         let host = url.find("://").map_or(0, |at| at + 3);
         let path = url.get(host..).and_then(|rest| rest.split_once('/')).map(|(_, path)| path);
         let server = Endpoint::new(&url, access, user_agent)?;
+        // Both requests share one timeout.
+        let end = Instant::now() + BEGIN;
         let file = if path.is_some_and(|path| !path.is_empty()) {
-            fetched(server.get(TEXT, "identity")).await?
+            fetched(server.get(TEXT, "identity"), end).await?
         } else {
-            match fetched(server.get_at(STATSD_ALONE, TEXT, "identity")).await {
+            match fetched(server.get_at(STATSD_ALONE, TEXT, "identity"), end).await {
                 Ok(file) => file,
-                // The originals have another page there, or none.
-                Err(_) => fetched(server.get_at(METRICS, TEXT, "identity")).await?,
+                // The originals have a different page there, or none.
+                Err(_) => fetched(server.get_at(METRICS, TEXT, "identity"), end).await?,
             }
         };
         Ok(Self { file, start: 0, form: Form::Exposition })
     }
 
-    /// Shows everything, in order. Says how many lines or samples there were.
+    /// Passes all samples to `each`, in order, and returns the number of lines or samples.
     ///
     /// # Errors
-    /// It cannot be read, or is no exposition.
-    pub(super) fn replay(&mut self, each: &mut dyn FnMut(&Seen<'_>)) -> Result<u64, String> {
+    /// When the input cannot be read, or is not an exposition.
+    pub(super) fn replay(
+        &mut self,
+        each: &mut dyn FnMut(&CapturedSample<'_>),
+    ) -> Result<u64, String> {
         self.file.seek(SeekFrom::Start(self.start)).map_err(|error| error.to_string())?;
         match self.form {
             Form::Lines(flags) => self.replay_lines(flags, each).map_err(|error| error.to_string()),
@@ -133,7 +144,7 @@ impl Captured {
     fn replay_lines(
         &mut self,
         flags: ParserFlags,
-        each: &mut dyn FnMut(&Seen<'_>),
+        each: &mut dyn FnMut(&CapturedSample<'_>),
     ) -> io::Result<u64> {
         let mut input = BufReader::with_capacity(PIECE, &mut self.file);
         let mut sink = Lines { each };
@@ -147,13 +158,16 @@ impl Captured {
             match buffer.strip_suffix(b"\n") {
                 Some(text) => line::parse(text, flags, &mut sink),
                 None if (buffer.len() as u64) < MAX_LINE => line::parse(&buffer, flags, &mut sink),
-                // No client sends that; what is left of it is no line either.
+                // No client sends lines that long, and the remainder is not a line either.
                 None => drop(input.skip_until(b'\n')?),
             }
         }
     }
 
-    fn replay_exposition(&mut self, each: &mut dyn FnMut(&Seen<'_>)) -> Result<u64, String> {
+    fn replay_exposition(
+        &mut self,
+        each: &mut dyn FnMut(&CapturedSample<'_>),
+    ) -> Result<u64, String> {
         let mut reader = Reader::default();
         let mut families = Families { each, name: String::new(), kind: String::new(), samples: 0 };
         let mut buffer = vec![0; PIECE];
@@ -170,7 +184,7 @@ impl Captured {
     }
 }
 
-/// A file that nobody else sees and that goes with the process.
+/// Creates an unnamed temporary file, which vanishes with the process.
 fn without_name() -> Result<File, String> {
     let folder = std::env::temp_dir();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -180,40 +194,42 @@ fn without_name() -> Result<File, String> {
     let file = made.and_then(|file| std::fs::remove_file(&path).map(|()| file));
     file.map_err(|error| {
         let folder = folder.display();
-        format!("cannot keep the input in {folder}: {error}; set TMPDIR, or name a file of lines")
+        format!("cannot save the input to {folder}: {error}; set TMPDIR or give a file")
     })
 }
 
-/// The answer, if it is an exposition.
+/// Returns the response, if it is an exposition and begins before `end`.
 async fn fetched(
     answer: impl Future<Output = Result<http::Response<crate::kube::client::connection::Body>, String>>,
+    end: Instant,
 ) -> Result<File, String> {
-    let late = |_| format!("no answer within {} s", PATIENCE.as_secs());
-    let answer = timeout(PATIENCE, answer).await.map_err(late)??;
+    let late = |patience: Duration| format!("no answer within {} s", patience.as_secs());
+    let answer = timeout_at(end, answer).await.map_err(|_| late(BEGIN))??;
     let status = answer.status();
     if status != 200 {
         let reason = status.canonical_reason().unwrap_or_default();
-        return Err(format!("the answer is {} {reason}", status.as_u16()));
+        return Err(format!("the server returned {} {reason}", status.as_u16()));
     }
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     if !kind.is_some_and(|kind| kind.starts_with("text/plain") && kind.contains("version=")) {
         let kind = kind.unwrap_or_default();
-        return Err(format!("the answer is no exposition: its Content-Type is {kind:?}"));
+        return Err(format!("the response is not an exposition: its Content-Type is {kind:?}"));
     }
     let mut file = without_name()?;
-    let mut body = answer.into_body();
-    while let Some(frame) = timeout(PATIENCE, body.frame()).await.map_err(late)? {
-        let frame = frame.map_err(|error| format!("the answer breaks off: {error}"))?;
+    let mut body =
+        Limited::new(answer.into_body(), usize::try_from(MAX_EXPOSITION).unwrap_or(usize::MAX));
+    while let Some(frame) = timeout(PATIENCE, body.frame()).await.map_err(|_| late(PATIENCE))? {
+        let frame = frame.map_err(|error| format!("the response is truncated: {error}"))?;
         if let Ok(data) = frame.into_data() {
-            file.write_all(&data).map_err(|error| format!("cannot keep the answer: {error}"))?;
+            file.write_all(&data).map_err(|error| format!("cannot save the response: {error}"))?;
         }
     }
     Ok(file)
 }
 
-/// Takes events of lines.
+/// Receives the events of StatsD lines.
 struct Lines<'e> {
-    each: &'e mut dyn FnMut(&Seen<'_>),
+    each: &'e mut dyn FnMut(&CapturedSample<'_>),
 }
 
 impl line::Sink for Lines<'_> {
@@ -227,7 +243,7 @@ impl line::Sink for Lines<'_> {
             EventKind::Observer => MetricType::Observer,
         };
         let labels: Vec<_> = event.labels.iter().map(|tag| (&*tag.name, tag.value)).collect();
-        (self.each)(&Seen {
+        (self.each)(&CapturedSample {
             name: event.name,
             kind,
             is_set: matches!(event.kind, EventKind::Set(_)),
@@ -250,10 +266,10 @@ impl line::Sink for Lines<'_> {
     fn dogstatsd_service_check(&mut self) {}
 }
 
-/// Takes lines of an exposition.
+/// Receives the lines of an exposition.
 struct Families<'e> {
-    each: &'e mut dyn FnMut(&Seen<'_>),
-    /// The family whose samples come, and its type.
+    each: &'e mut dyn FnMut(&CapturedSample<'_>),
+    /// The current family and its type.
     name: String,
     kind: String,
     samples: u64,
@@ -300,7 +316,7 @@ impl Families<'_> {
         let bound = sample.labels.iter().find(|(name, _)| *name == own).map(|(_, value)| *value);
         let part = format!("{}\0{}", sample.name, bound.unwrap_or_default());
         let part = if own.is_empty() { "" } else { part.as_str() };
-        (self.each)(&Seen {
+        (self.each)(&CapturedSample {
             name,
             kind,
             is_set: false,

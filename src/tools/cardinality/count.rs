@@ -1,45 +1,45 @@
-//! What series come to, in bounded memory: how many there are, of which metrics, and how many values each label has.
+//! Counts series, metrics and label values in bounded memory.
 //!
-//! Counts are exact as long as all of them together have room for a hash of each thing; the one that finds no room
-//! goes on as an estimate.
+//! Counts are exact while the hashes of all counted items fit into the budget; a count that no
+//! longer fits continues as an estimate.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
 use std::rc::Rc;
 
-use super::placing::Placed;
-use crate::sketch::Distinct;
-use crate::statsd::mapper::MetricType;
+use super::mapped_sample::MappedSample;
+use crate::mapper::MetricType;
 use crate::status::words;
+use crate::util::hyper_log_log::HyperLogLog;
 
-/// Hashes that are kept, of all counts of a ledger together: up to 40 MB.
+/// The maximum number of hashes of all counts of a ledger together: up to 40 MB.
 const EXACT: usize = 1 << 21;
-/// Metrics that are told apart.
+/// The maximum number of metrics that are counted separately.
 pub(super) const METRICS: usize = 8_192;
-/// Labels of metrics whose values are counted.
+/// The maximum number of labels of metrics whose values are counted.
 const LABELS: usize = 16_384;
 
-/// Made without a key from outside, so that the same input has the same answer.
+/// Hashes without a random key, so that the same input gives the same output.
 pub(super) fn hash(thing: impl Hash) -> u64 {
     foldhash::quality::FixedState::default().hash_one(thing)
 }
 
-/// How many different things there were.
+/// A count of distinct items.
 #[derive(Debug)]
 pub(super) struct Count {
     exact: Option<HashSet<u64, foldhash::fast::FixedState>>,
-    estimate: Distinct,
+    estimate: HyperLogLog,
     room: Rc<Cell<usize>>,
 }
 
 impl Count {
     fn new(room: &Rc<Cell<usize>>) -> Self {
-        let (exact, estimate) = (Some(HashSet::default()), Distinct::default());
+        let (exact, estimate) = (Some(HashSet::default()), HyperLogLog::default());
         Self { exact, estimate, room: Rc::clone(room) }
     }
 
-    /// Takes one in; whether it may be a new one.
+    /// Adds an item; returns whether it may be a new one.
     fn insert(&mut self, hash: u64) -> bool {
         let Some(exact) = &mut self.exact else {
             self.estimate.insert(hash);
@@ -68,7 +68,7 @@ impl Count {
     }
 }
 
-/// How many there are, perhaps about so many.
+/// A count, exact or estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Number {
     pub value: u64,
@@ -90,7 +90,7 @@ impl Number {
         Self { value: self.value + other.value, is_exact: self.is_exact && other.is_exact }
     }
 
-    /// With the word for these things, of which one has no s at its end.
+    /// Formats the number with the plural of `things`, which ends in s.
     pub(super) fn of(self, things: &str) -> String {
         let one = things.strip_suffix('s').filter(|_| self.value == 1 && things != "series");
         format!("{self} {}", one.unwrap_or(things))
@@ -109,12 +109,12 @@ impl std::fmt::Display for Number {
 pub(super) struct Metric {
     pub kind: MetricType,
     is_set: bool,
-    /// The name that it came from first, and whether there were others.
+    /// The first source name, and whether there were others.
     pub from: String,
     pub from_others: bool,
-    /// The rule that it came by first, by its place among the rules.
+    /// The index of the first rule that led to it.
     pub rule: Option<usize>,
-    /// Series of one label set.
+    /// The number of series per label set.
     weight: u64,
     sets: Count,
     labels: Vec<(String, Count)>,
@@ -125,7 +125,7 @@ impl Metric {
         self.sets.number().times(self.weight)
     }
 
-    /// How many values each label has.
+    /// Returns the number of values of each label.
     pub(super) fn labels(&self) -> impl Iterator<Item = (&str, Number)> {
         self.labels.iter().map(|(name, count)| (name.as_str(), count.number()))
     }
@@ -136,23 +136,23 @@ impl Metric {
     }
 }
 
-/// All series under some mapping.
+/// The series under one mapping.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct SeriesCounts {
     pub metrics: BTreeMap<String, Metric>,
-    /// Label sets of metrics beyond those that are told apart, by how many series each is.
+    /// Label sets of metrics beyond [`METRICS`], by series per label set.
     rest: BTreeMap<u64, Count>,
-    /// Names of metrics beyond.
+    /// Names of metrics beyond [`METRICS`].
     rest_names: Count,
     labels: usize,
-    /// Samples that would find their metric with another type, or without a label that is allowed.
+    /// Samples rejected because their metric has another type or a label is not allowed.
     pub refused: u64,
-    /// Metrics that each rule leads to, where its name is not the same for all.
+    /// The metrics of each rule whose metric name varies.
     pub by_rule: HashMap<usize, Count>,
     room: Rc<Cell<usize>>,
 }
 
-impl Ledger {
+impl SeriesCounts {
     pub(super) fn new() -> Self {
         let room = Rc::new(Cell::new(EXACT));
         Self {
@@ -166,8 +166,8 @@ impl Ledger {
         }
     }
 
-    /// Takes in something that leads to a series. `source` is its name before any rule.
-    pub(super) fn note(&mut self, source: &str, placed: &Placed<'_>) {
+    /// Adds a sample. `source` is its name before mapping.
+    pub(super) fn note(&mut self, source: &str, placed: &MappedSample<'_>) {
         if !self.metrics.contains_key(placed.metric) {
             if let Some(rule) = placed.rule.filter(|_| placed.names_vary) {
                 let count = self.by_rule.entry(rule).or_insert_with(|| Count::new(&self.room));
@@ -221,19 +221,19 @@ impl Ledger {
         }
     }
 
-    /// All series.
+    /// Returns the number of series.
     pub(super) fn series(&self) -> Number {
         let all = self.metrics.values().map(Metric::series);
         all.fold(self.series_of_rest(), Number::plus)
     }
 
-    /// Series of metrics that are not told apart.
+    /// Returns the number of series beyond [`METRICS`].
     pub(super) fn series_of_rest(&self) -> Number {
         let all = self.rest.iter().map(|(weight, count)| count.number().times(*weight));
         all.fold(Number::default(), Number::plus)
     }
 
-    /// Names of metrics.
+    /// Returns the number of metric names.
     pub(super) fn names(&self) -> Number {
         let told_apart = Number { value: self.metrics.len() as u64, is_exact: true };
         told_apart.plus(self.rest_names.number())

@@ -1,14 +1,14 @@
-//! `kstatd cardinality suggest`: rules for labels and names that explode, each with what it saves, and what rules would
-//! change.
+//! `kstatd cardinality suggest`: suggests mapping rules against high-cardinality labels and names,
+//! with the series each saves, or tries given rules.
 //!
-//! Captured lines or the series of a process are gone through a few times: counted, sampled where there are many values, and
-//! counted again with the rules, so that what is promised is what was seen to come of them. Nothing is kept but counts and
-//! samples, and nothing is changed anywhere.
+//! Captured lines or the series of a process are replayed several times: counted, sampled where
+//! there are many values, and counted again with the new rules, so that the savings are measured.
+//! Only counts and samples are kept in memory, and nothing is changed.
 
 mod captured;
 mod count;
+mod mapped_sample;
 mod names;
-mod placing;
 mod session;
 mod steps;
 mod suggestion;
@@ -25,30 +25,30 @@ use crate::statsd::line::ParserFlags;
 use captured::Captured;
 use session::Session;
 
-/// Where series come from.
+/// The origin of the series.
 pub(crate) enum Origin {
-    /// Lines of a file, `-` for standard input, and which dialects they are in.
+    /// Lines of a file (`-` for standard input), and the enabled dialects.
     Lines(PathBuf, ParserFlags),
-    /// A running process: its address, how it is reached, and what it is told of us.
+    /// A running process: address, access settings and user agent.
     Process(String, Access, String),
 }
 
-/// What is asked for.
+/// The settings of an analysis.
 pub(crate) struct Options {
-    /// Where series come from.
+    /// The origin of the series.
     pub origin: Origin,
-    /// The text of the mapping in use.
+    /// The text of the current mapping.
     pub mapping: String,
-    /// The text of rules to try, instead of looking for some.
+    /// The text of rules to try instead of suggesting some.
     pub rules: Option<String>,
-    /// Values of a label, and metrics with names alike, from which on they are too many.
+    /// The minimum number of label values, or of similar names, worth a rule.
     pub least: u32,
 }
 
-/// Looks for rules, or tries some. The text is to be printed; of rules it is a mapping file.
+/// Suggests rules as a mapping file, or reports the effect of given ones.
 ///
 /// # Errors
-/// The input cannot be read, or something is no mapping.
+/// When the input cannot be read, or a mapping is invalid.
 pub(crate) async fn run(options: Options) -> Result<String, String> {
     let captured = match options.origin {
         Origin::Lines(path, flags) => Captured::lines(&path, flags)?,

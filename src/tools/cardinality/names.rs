@@ -1,27 +1,28 @@
-//! Rules for names with an id in them: what gives way in a template of names is left out of the metric's name.
+//! Rules for metric names that contain IDs: the variable parts of a name template are left out of
+//! the metric name.
 
 use std::collections::BTreeSet;
 
 use super::captured::Form;
-use super::template::{self, Part, Template, mine};
+use super::template::{self, Template, TemplatePart, mine};
 use super::yaml::{self, Rule};
-use crate::statsd::mapper::MetricType;
+use crate::mapper::MetricType;
 
-/// Rules for one type of metric.
+/// The maximum number of rules per metric type.
 const MAX_RULES: usize = 8;
 
-/// What `_` of a name that is shown may have been.
+/// The pattern for `_` in an exposed name, which may have replaced any other character.
 const SEPARATOR: &str = "[^0-9A-Za-z]+";
 
-/// A rule, and what it is for.
+/// A rule for names and its description.
 #[derive(Clone, Debug)]
 pub(super) struct NameRule {
     pub rule: Rule,
-    /// What the names have in common.
+    /// The template of the names.
     pub shown: String,
 }
 
-/// Rules for these names, all of one type. What `taken` says yes to is the name of another metric already.
+/// Returns rules for names of one type. `taken` returns whether a metric name is in use.
 pub(super) fn rules(
     names: &BTreeSet<String>,
     kind: MetricType,
@@ -39,7 +40,7 @@ pub(super) fn rules(
             },
             Form::Exposition => (as_shown(&template), true, metric(&template)),
         };
-        // Names of other metrics are no place for these.
+        // The names of other metrics are not available.
         let own = [name.clone(), format!("{name}_all"), format!("{name}_{}", kind.as_str())];
         let Some(name) = own.into_iter().find(|name| !taken(name)) else { continue };
         let rule = Rule { pattern, is_regex, kind: Some(kind), name, normalise: None };
@@ -48,13 +49,13 @@ pub(super) fn rules(
     rules
 }
 
-/// The name for what a regular expression of the template matches.
+/// Returns the metric name for matches of a template.
 fn metric(template: &Template) -> String {
     let mut groups = 0;
     let pieces = template.parts().iter().map(|part| match part {
-        Part::Literal(text) => text.clone(),
-        Part::Many(_) => "_".to_owned(),
-        Part::Few(_) => {
+        TemplatePart::Literal(text) => text.clone(),
+        TemplatePart::Many(_) => "_".to_owned(),
+        TemplatePart::Few(_) => {
             groups += 1;
             format!("${{{groups}}}")
         }
@@ -62,12 +63,12 @@ fn metric(template: &Template) -> String {
     joined(&pieces.collect::<String>())
 }
 
-/// A template of names with everything else between its words as one `_`.
+/// Collapses everything between the words of a template to one `_`.
 fn joined(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text.chars().peekable();
     while let Some(character) = rest.next() {
-        // A reference stays as it is.
+        // Keep references unchanged.
         if character == '$' && rest.peek() == Some(&'{') {
             out.push('$');
             out.extend(rest.by_ref().take_while(|c| *c != '}'));
@@ -83,21 +84,21 @@ fn joined(text: &str) -> String {
     if is_name { name.to_owned() } else { format!("_{name}") }
 }
 
-/// For names that are shown: each `_` may have been sent as something else.
+/// Returns the pattern for exposed names, in which each `_` may have been another character.
 fn as_shown(template: &Template) -> String {
     let mut out = "^".to_owned();
     for part in template.parts() {
         match part {
-            Part::Literal(text) => any_separator(&mut out, text),
-            Part::Few(class) => out.extend(["(", class.regex(), ")"]),
-            Part::Many(class) => out.push_str(class.regex()),
+            TemplatePart::Literal(text) => any_separator(&mut out, text),
+            TemplatePart::Few(class) => out.extend(["(", class.regex(), ")"]),
+            TemplatePart::Many(class) => out.push_str(class.regex()),
         }
     }
     out.push('$');
     out
 }
 
-/// A name that is shown, or a part of one, with something between its words where there is `_`.
+/// Appends an exposed name, or a part of one, with the separator pattern in place of `_`.
 fn any_separator(out: &mut String, text: &str) {
     for (at, words) in text.split('_').enumerate() {
         if at > 0 && !(words.is_empty() && out.ends_with(SEPARATOR)) {
@@ -107,7 +108,7 @@ fn any_separator(out: &mut String, text: &str) {
     }
 }
 
-/// The template as a glob with the name that belongs to it, if that is no wider than the template.
+/// Returns the template as a glob with the metric name, if that matches no other names.
 fn glob(template: &Template, names: &BTreeSet<String>) -> Option<(String, String)> {
     #[derive(Default)]
     struct Segment {
@@ -118,7 +119,7 @@ fn glob(template: &Template, names: &BTreeSet<String>) -> Option<(String, String
     let mut segments = vec![Segment::default()];
     for part in template.parts() {
         match part {
-            Part::Literal(text) => {
+            TemplatePart::Literal(text) => {
                 for (at, piece) in text.split('.').enumerate() {
                     if at > 0 {
                         segments.push(Segment::default());
@@ -126,8 +127,8 @@ fn glob(template: &Template, names: &BTreeSet<String>) -> Option<(String, String
                     segments.last_mut()?.text.push_str(piece);
                 }
             }
-            Part::Few(_) => segments.last_mut()?.few += 1,
-            Part::Many(_) => segments.last_mut()?.many += 1,
+            TemplatePart::Few(_) => segments.last_mut()?.few += 1,
+            TemplatePart::Many(_) => segments.last_mut()?.many += 1,
         }
     }
     let (mut pattern, mut name, mut stars) = (Vec::new(), Vec::new(), 0);
@@ -164,7 +165,7 @@ fn glob(template: &Template, names: &BTreeSet<String>) -> Option<(String, String
         .then(|| (pattern.join("."), joined(&name.join("_"))))
 }
 
-/// A rule for one metric without a rule, that changes values of its labels alone.
+/// Returns a rule for a single unmapped metric that only normalises labels.
 pub(super) fn of_metric(
     metric: &str,
     from: Option<&str>,
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_way_is_left_out_of_the_name() {
+    fn replaced_segments_are_omitted_from_the_name() {
         let lines = Form::Lines(ParserFlags::default());
         let pair = |a: &str, b: &str| vec![(a.to_owned(), b.to_owned())];
         assert_eq!(

@@ -1,23 +1,23 @@
-//! One run of the command: what is gone through, under the mapping as it is or with rules in it.
+//! A session of the command: the input, under the current mapping or with additional rules.
 
 use super::captured::{Captured, Form};
-use super::count::Ledger;
-use super::placing::Mapping;
+use super::count::SeriesCounts;
+use super::mapped_sample::Mapping;
 use crate::config_file::Problem;
-use crate::statsd::mapper::Mapper;
+use crate::mapper::Mapper;
 
-/// What is gone through, and the mapping in use.
+/// The input and the current mapping.
 pub(super) struct Session {
     pub captured: Captured,
-    /// Its text.
+    /// The text of the current mapping.
     pub mapping: String,
 }
 
 impl Session {
-    /// The mapping as it is. An exposition has been through it.
+    /// Returns the current mapping, which an exposition has passed already.
     ///
     /// # Errors
-    /// It is none.
+    /// When it is invalid.
     pub(super) fn before(&self) -> Result<Mapping, String> {
         let in_use = match self.captured.form {
             Form::Lines(_) => &self.mapping,
@@ -27,23 +27,23 @@ impl Session {
         Ok(Mapping::new(mapper, Mapper::default(), self.captured.form))
     }
 
-    /// The mapping with these rules in it.
+    /// Returns the mapping with these rules added.
     ///
     /// # Errors
-    /// It would be none.
+    /// When the result is invalid.
     pub(super) fn after(&self, rules: &str) -> Result<Mapping, String> {
         let said = |problems: Vec<Problem>| Problem::list(&problems);
-        let all = Mapper::pasted(rules, &self.mapping).map_err(said)?;
+        let all = Mapper::combined(rules, &self.mapping).map_err(said)?;
         let tried = Mapper::from_yaml(rules).map_err(said)?;
         Ok(Mapping::new(all, tried, self.captured.form))
     }
 
-    /// All series under a mapping, and how many lines or samples lead to them.
+    /// Counts the series under a mapping; also returns the number of lines or samples.
     ///
     /// # Errors
-    /// They cannot be read.
-    pub(super) fn count(&mut self, mapping: &mut Mapping) -> Result<(Ledger, u64), String> {
-        let mut ledger = Ledger::new();
+    /// When the input cannot be read.
+    pub(super) fn count(&mut self, mapping: &mut Mapping) -> Result<(SeriesCounts, u64), String> {
+        let mut ledger = SeriesCounts::new();
         let seen = self.captured.replay(&mut |seen| {
             mapping.place(seen, &mut |placed| ledger.note(seen.name, placed));
         })?;

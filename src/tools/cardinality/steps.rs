@@ -1,42 +1,43 @@
-//! Steps for the values of a label: the fewest of the built-in ones that explain a sample, and where those do not do,
-//! regular expressions for templates that the values have in common.
+//! Chooses normalisation steps for a label: the minimal set of built-in steps that explains a
+//! sample of its values or, if that is not enough, regular expressions for templates that the
+//! values share.
 
 use std::collections::BTreeMap;
 
 use super::template::mine;
 use super::yaml;
-use crate::statsd::mapper::Step;
+use crate::mapper::Step;
 
-/// The built-in steps that replace what they know, in the order in which they are taken.
+/// The built-in replacement steps, in the order they are applied.
 const WORDS: [Step; 7] =
     [Step::Uuid, Step::Ip, Step::Email, Step::Timestamp, Step::Base64, Step::Hex, Step::Number];
-/// The same, those first that are given up most readily.
+/// The same steps, the most dispensable first.
 const GIVEN_UP: [Step; 7] =
     [Step::Base64, Step::Hex, Step::Number, Step::Timestamp, Step::Email, Step::Ip, Step::Uuid];
-/// What values are shown as. Unlike in a rule a number is a number, however long.
+/// Masks that show the structure of a value. Unlike in rules, a number of any length is a number.
 const MASKS: [Step; 7] =
     [Step::Uuid, Step::Ip, Step::Email, Step::Timestamp, Step::Base64, Step::Number, Step::Hex];
-/// So many values are few.
+/// The maximum number of values that counts as few.
 const FEW: usize = 32;
-/// Values of a sample that may have come once where there are few: more, and there are others behind them.
+/// The number of values seen only once up to which a small set is considered complete.
 const ONCE: usize = 4;
-/// Regular expressions for one label.
+/// The maximum number of regular expressions per label.
 const MAX_REGEXES: usize = 8;
-/// Lengths to cut values at.
+/// Lengths to truncate values to.
 const LENGTHS: [usize; 9] = [256, 128, 96, 64, 48, 32, 24, 16, 8];
 
-/// What is done with the values of a label.
+/// The chosen steps for a label.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
-    /// As text of a mapping file.
+    /// The steps in the syntax of a mapping file.
     pub steps: Vec<String>,
-    /// What most values are.
+    /// The most common template of the values.
     pub shown: String,
-    /// Which part of the sample that is.
+    /// The fraction of the sample that has this template.
     pub share: f64,
 }
 
-/// What values become, and how many become it.
+/// Applies the steps and counts the resulting values.
 fn after(values: &[String], steps: &[Step]) -> BTreeMap<String, usize> {
     let mut out = BTreeMap::new();
     for value in values {
@@ -53,7 +54,7 @@ fn once(values: &BTreeMap<String, usize>) -> usize {
     values.values().filter(|count| **count == 1).count()
 }
 
-/// The steps that make fewest of these different values; nothing if none make a tenth less.
+/// Returns the steps that leave the fewest distinct values; `None` if none saves at least a tenth.
 pub(super) fn choose(values: &[String]) -> Option<Choice> {
     let helps = |left: usize, of: usize| left * 10 <= of * 9;
     let mut steps = of_words(values);
@@ -85,7 +86,7 @@ pub(super) fn choose(values: &[String]) -> Option<Choice> {
         }
     }
     if left.len() > FEW {
-        // What begins alike and goes on in many ways has no template, or too many.
+        // Values with a common prefix and many continuations have no template, or too many.
         let cut = LENGTHS.into_iter().map(Step::Truncate).find(|step| {
             let cut = after(values, &[&built_in[..], std::slice::from_ref(step)].concat());
             let has_word = |text: &String| text.chars().filter(|c| c.is_alphabetic()).count() > 3;
@@ -104,7 +105,7 @@ pub(super) fn choose(values: &[String]) -> Option<Choice> {
         let top = values.into_iter().max_by_key(|(_, count)| *count);
         top.unwrap_or_default()
     };
-    // A query that the steps cut off tells most.
+    // If the steps remove a query, the masked query tells most.
     let masked = after(values, &MASKS);
     let mut ids = BTreeMap::new();
     for (value, count) in &masked {
@@ -116,16 +117,19 @@ pub(super) fn choose(values: &[String]) -> Option<Choice> {
     Some(Choice { steps: texts, shown, share: count as f64 / values.len().max(1) as f64 })
 }
 
-/// Ids of all sorts as one.
+/// Replaces all kinds of IDs by one placeholder.
 fn with_ids(masked: &str) -> String {
     let words = ["<uuid>", "<number>", "<hex>", "<base64>"];
     words.iter().fold(masked.to_owned(), |text, word| text.replace(word, "<id>"))
 }
 
-/// As few of the built-in steps as do what all of them do.
+/// Returns a minimal subset of the built-in steps with the effect of all of them.
 fn of_words(values: &[String]) -> Vec<Step> {
     let is_url = |value: &&String| value.starts_with('/') || value.contains("://");
-    let are_urls = values.iter().filter(is_url).count() * 2 >= values.len();
+    // A value that is only a query would become empty, and the series would lose the label.
+    let is_query = |value: &String| !value.is_empty() && Step::Url.apply(value).is_empty();
+    let are_urls =
+        values.iter().filter(is_url).count() * 2 >= values.len() && !values.iter().any(is_query);
     let mut steps: Vec<Step> = WORDS.to_vec();
     if are_urls {
         steps.insert(0, Step::Url);

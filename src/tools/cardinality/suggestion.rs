@@ -1,31 +1,31 @@
-//! Rules for what explodes: found, tried, and written down with what came of them.
+//! Finds rules against high cardinality, tries them, and formats them with their measured effect.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::captured::Form;
-use super::count::{Ledger, Number, hash};
+use super::count::{Number, SeriesCounts, hash};
+use super::mapped_sample::Mapping;
 use super::names::{self, NameRule};
-use super::placing::Mapping;
 use super::session::Session;
 use super::steps::{self, Choice};
-use super::yaml::{Fragment, comment, step};
-use crate::statsd::mapper::{Mapper, MetricType};
+use super::yaml::{self, Fragment, comment, step};
+use crate::mapper::{Mapper, MetricType};
 use crate::status::words::printable;
 
-/// Values of a label that are looked at, chosen by their hashes.
+/// The sample size of label values, chosen by hash.
 const SAMPLE: usize = 2_000;
-/// Names that are looked at, of each type.
+/// The sample size of names, for each type.
 const NAMES: usize = 4_000;
-/// Bytes of a value that are looked at.
+/// The maximum bytes of a sampled value.
 const VALUE: usize = 512;
-/// Labels of metrics that are looked at: those with most values.
+/// The maximum number of labels to analyse, those with the most values first.
 const LABELS: usize = 64;
-/// Characters of a value that are shown.
+/// The maximum characters of a value in the output.
 const SHOWN: usize = 100;
-/// Metrics that are named in one remark.
+/// The maximum number of metrics named in one comment.
 const NAMED: usize = 5;
 
-/// A number of different texts, the same ones whatever their order.
+/// A bounded sample of distinct strings that does not depend on their order.
 #[derive(Debug, Default)]
 struct Sample(BTreeMap<u64, String>);
 
@@ -45,23 +45,23 @@ impl Sample {
     }
 }
 
-/// Rules for a label of some metrics.
+/// The rules for a label of some metrics.
 struct Labelled {
     label: String,
     metrics: Vec<String>,
     choice: Choice,
-    /// All steps of the label as text: those that the defaults have, and the new ones.
+    /// All steps of the label as text: those of the defaults, and the new ones.
     steps: Vec<String>,
-    /// Whether the metrics get rules of their own.
+    /// True if the metrics get rules of their own.
     by_rules: bool,
     /// Other metrics that would have fewer values too.
     beside: Vec<String>,
 }
 
-/// Looks for rules. The text is a mapping file.
+/// Suggests rules and returns them as a mapping file.
 ///
 /// # Errors
-/// The input cannot be read, or the mapping in use is none.
+/// When the input cannot be read, or the current mapping is invalid.
 pub(super) fn run(session: &mut Session, least: usize) -> Result<String, String> {
     let mut mapping = session.before()?;
     let (before, seen) = session.count(&mut mapping)?;
@@ -72,8 +72,8 @@ pub(super) fn run(session: &mut Session, least: usize) -> Result<String, String>
 struct Finding<'s> {
     session: &'s mut Session,
     least: usize,
-    before: Ledger,
-    /// Lines or samples.
+    before: SeriesCounts,
+    /// The number of lines or samples.
     seen: u64,
 }
 
@@ -98,10 +98,15 @@ impl Finding<'_> {
         let exploding = exploding(&middle, self.least);
         let mut labels = self.labels(&mut named, &exploding)?;
         let text = fragment(&names, &labels, &middle).text();
-        let (mut after, _) = self.session.count(&mut self.session.after(&text)?)?;
-        let fewer = |after: &Ledger, metric: &str, label: &str| {
-            let of =
-                |ledger: &Ledger| ledger.metrics.get(metric).map(|metric| metric.values(label));
+        let mut with = self.session.after(&text)?;
+        let (mut after, _) = self.session.count(&mut with)?;
+        // A rule that removes a label from some series would merge them with others.
+        let takes = |label: &String| with.emptied.contains(label) && !named.emptied.contains(label);
+        labels.retain(|labelled| !takes(&labelled.label));
+        let fewer = |after: &SeriesCounts, metric: &str, label: &str| {
+            let of = |ledger: &SeriesCounts| {
+                ledger.metrics.get(metric).map(|metric| metric.values(label))
+            };
             let (was, is) = (of(&middle).unwrap_or_default(), of(after).unwrap_or_default());
             is.value * 10 <= was.value * 9
         };
@@ -127,7 +132,7 @@ impl Finding<'_> {
             labelled.metrics.retain(|metric| fewer(&after, metric, &labelled.label));
         }
         labels.retain(|labelled| !labelled.metrics.is_empty());
-        // Worse than nothing is no rule at all.
+        // A rule that makes things worse is not suggested.
         if after.series() > self.before.series() || after.refused > self.before.refused {
             (names, labels) = (Vec::new(), Vec::new());
             (after, _) = self.session.count(&mut self.session.before()?)?;
@@ -135,7 +140,7 @@ impl Finding<'_> {
         self.text(&names, &labels, &middle, &after)
     }
 
-    /// Rules for metrics without one.
+    /// Finds rules for unmapped metrics.
     fn names(&mut self, mapping: &mut Mapping) -> Result<Vec<NameRule>, String> {
         if self.before.names().value < self.least as u64 {
             return Ok(Vec::new());
@@ -153,7 +158,7 @@ impl Finding<'_> {
         let mut rules = Vec::new();
         for (kind, Sample(sample)) in samples {
             let names: BTreeSet<String> = sample.into_values().collect();
-            // Of a sample, as many as would be too many of all.
+            // Scale the threshold to the sample.
             let share = NAMES.min(names.len()) as u64 * self.least as u64;
             let least = (share / self.before.names().value.max(1)).max(5).min(self.least as u64);
             let found =
@@ -164,7 +169,7 @@ impl Finding<'_> {
         Ok(rules)
     }
 
-    /// Steps for labels with too many values.
+    /// Finds steps for labels with too many values.
     fn labels(
         &mut self,
         mapping: &mut Mapping,
@@ -223,13 +228,13 @@ impl Finding<'_> {
         Ok(found)
     }
 
-    /// What there is to say, with the rules.
+    /// Formats the rules with comments.
     fn text(
         &mut self,
         names: &[NameRule],
         labels: &[Labelled],
-        middle: &Ledger,
-        after: &Ledger,
+        middle: &SeriesCounts,
+        after: &SeriesCounts,
     ) -> Result<String, String> {
         let mut fragment = fragment(names, labels, middle);
         let mut head = Vec::new();
@@ -242,18 +247,18 @@ impl Finding<'_> {
         let metrics = self.before.names().of("metrics");
         let all = format!("{} of {metrics} in {seen}", self.before.series().of("series"));
         if fragment.is_empty() {
-            head.push(format!("{all}; there is no rule to suggest."));
+            head.push(format!("{all}; no rules to suggest."));
         } else {
             head.push(format!("{all}; with these rules {}.", after.series().of("series")));
             head.push(
-                "To paste into the mapping file: defaults beside its own, rules before its own. \
-                 --dry-run shows what comes of a file of rules."
+                "Paste into the mapping file: merge the defaults, and insert the rules before existing ones. \
+                 Use --dry-run to see the effect of a file of rules."
                     .to_owned(),
             );
             if form == Form::Exposition {
                 head.push(
-                    "The names that clients send are not known here: a metric that a rule of the mapping file leads to \
-                     keeps that rule, and takes from these the defaults alone."
+                    "The names that clients send are unknown here: a metric produced by an existing rule \
+                     keeps that rule, and only the defaults apply to it."
                         .to_owned(),
                 );
             }
@@ -264,7 +269,7 @@ impl Finding<'_> {
             );
         }
         if !labels.is_empty() {
-            head.push(format!("Shares are of at most {SAMPLE} values of each label."));
+            head.push(format!("Percentages are based on at most {SAMPLE} values per label."));
         }
         for (at, rule) in names.iter().enumerate() {
             let lines = vec![format!(
@@ -281,7 +286,7 @@ impl Finding<'_> {
             comment(&mut out, "", line);
         }
         for labelled in labels {
-            let lines = said_of_label(labelled, middle, after);
+            let lines = label_remark(labelled, middle, after);
             let entry = fragment.defaults.iter_mut().find(|(label, ..)| *label == labelled.label);
             if let Some((_, _, said)) = entry {
                 said.extend(lines);
@@ -300,12 +305,12 @@ impl Finding<'_> {
         Ok(out)
     }
 
-    /// What came of a rule for names.
-    fn saved(&self, names: &[NameRule], at: usize, after: &Ledger) -> String {
+    /// Describes the measured effect of a rule for names.
+    fn saved(&self, names: &[NameRule], at: usize, after: &SeriesCounts) -> String {
         let of_rule = after.metrics.values().filter(|metric| metric.rule == Some(at)).count();
         let all = (self.before.names(), after.names());
         match names {
-            [_] => format!("of {} there are {} left", all.0.of("metrics"), all.1),
+            [_] => format!("{} become {}", all.0.of("metrics"), all.1),
             _ if of_rule > 0 => {
                 let left = Number { value: of_rule as u64, is_exact: true }.of("metrics");
                 format!("become {left}")
@@ -314,8 +319,8 @@ impl Finding<'_> {
         }
     }
 
-    /// What still has many values, and rules that make many metrics.
-    fn without_rule(&mut self, after: &Ledger) -> Result<Vec<String>, String> {
+    /// Describes labels that still have many values, and rules with many metrics.
+    fn without_rule(&mut self, after: &SeriesCounts) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
         let mapper = Mapper::from_yaml(&self.session.mapping).unwrap_or_default();
         let mut varying: Vec<_> = self.before.by_rule.iter().collect();
@@ -324,8 +329,8 @@ impl Finding<'_> {
             let Some(rule) = mapper.rules().get(*index) else { continue };
             if count.number().value >= self.least as u64 {
                 lines.push(format!(
-                    "The rule in line {} of the mapping file ({}) leads to {}: its name has a part of the StatsD name. \
-                     As a label that part could be normalised.",
+                    "The rule in line {} of the mapping file ({}) leads to {}: its name contains a part of the StatsD name. \
+                     As a label, that part could be normalised.",
                     rule.line,
                     shown(&rule.pattern),
                     count.number().of("metrics")
@@ -334,7 +339,7 @@ impl Finding<'_> {
         }
         if after.names().value >= self.least as u64 * 10 {
             lines.push(format!(
-                "There are {}; a budget holds them all: --limit.series.",
+                "There are {}; the budget for all of them is --limit.series.",
                 after.names().of("metrics")
             ));
         }
@@ -350,14 +355,20 @@ impl Finding<'_> {
             });
             let remark = match rule.filter(|_| own) {
                 Some(rule) => format!(
-                    "the rule in line {} of the mapping file has steps of its own for it, which defaults do not reach",
+                    "the rule in line {} of the mapping file has its own steps for it, which override the defaults",
                     rule.line
                 ),
-                None => format!(
-                    "no rule helps against them. A budget does: --limit.values-per-label, or limits: \
-                     {{values_per_label: {}}} in a rule of the metric",
-                    self.least
-                ),
+                None => {
+                    let honors = rule.is_some_and(|rule| rule.honor_labels);
+                    let without = if honors { ", without honor_labels," } else { "" };
+                    format!(
+                        "normalisation does not reduce them. To drop the label, replace it in a rule of the metric{without} \
+                         with labels: {{{}: all}}. To keep most values, use a budget: --limit.values-per-label, or limits: \
+                         {{values_per_label: {}}} in such a rule",
+                        yaml::quoted(&label),
+                        self.least
+                    )
+                }
             };
             lines.push(format!(
                 "label {} of {}: {}; {remark}.",
@@ -370,8 +381,8 @@ impl Finding<'_> {
     }
 }
 
-/// Labels of metrics with at least so many values, those with most first.
-fn exploding(ledger: &Ledger, least: usize) -> Vec<(String, String)> {
+/// Returns labels of metrics with at least `least` values, those with the most first.
+fn exploding(ledger: &SeriesCounts, least: usize) -> Vec<(String, String)> {
     let mut found: Vec<(u64, &str, &str)> = ledger
         .metrics
         .iter()
@@ -385,8 +396,8 @@ fn exploding(ledger: &Ledger, least: usize) -> Vec<(String, String)> {
     found.into_iter().map(|(_, metric, label)| (metric.to_owned(), label.to_owned())).collect()
 }
 
-/// The rules without a word about them: those for names, defaults, and those of metrics.
-fn fragment(names: &[NameRule], labels: &[Labelled], ledger: &Ledger) -> Fragment {
+/// Returns the rules without comments: rules for names, defaults, and rules for single metrics.
+fn fragment(names: &[NameRule], labels: &[Labelled], ledger: &SeriesCounts) -> Fragment {
     let mut fragment = Fragment::default();
     fragment.rules.extend(names.iter().map(|rule| (rule.rule.clone(), Vec::new())));
     let mut of_metrics: BTreeMap<&str, Vec<(String, Vec<String>)>> = BTreeMap::new();
@@ -411,8 +422,8 @@ fn fragment(names: &[NameRule], labels: &[Labelled], ledger: &Ledger) -> Fragmen
     fragment
 }
 
-/// What was found of a label, and what the rule makes of it.
-fn said_of_label(labelled: &Labelled, middle: &Ledger, after: &Ledger) -> Vec<String> {
+/// Describes the values of a label, and the effect of the rule.
+fn label_remark(labelled: &Labelled, middle: &SeriesCounts, after: &SeriesCounts) -> Vec<String> {
     let Labelled { label, metrics, choice, .. } = labelled;
     let mut lines = Vec::new();
     let mut gauges = Vec::new();
@@ -438,7 +449,7 @@ fn said_of_label(labelled: &Labelled, middle: &Ledger, after: &Ledger) -> Vec<St
     }
     if !gauges.is_empty() {
         lines.push(format!(
-            "a gauge shows what came last of all that become one: {}",
+            "gauges that are merged show the last value received: {}",
             gauges.join(", ")
         ));
     }
@@ -448,7 +459,7 @@ fn said_of_label(labelled: &Labelled, middle: &Ledger, after: &Ledger) -> Vec<St
         let more = labelled.beside.len() - named.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         lines.push(format!(
-            "it takes values from other metrics too: {}{more}; a rule with normalise: {{{}: []}} leaves them alone",
+            "it also affects other metrics: {}{more}; a rule with normalise: {{{}: []}} excludes them",
             named.join(", "),
             shown(label)
         ));
@@ -456,7 +467,7 @@ fn said_of_label(labelled: &Labelled, middle: &Ledger, after: &Ledger) -> Vec<St
     lines
 }
 
-/// A text of somebody else's in one line, cut.
+/// Truncates foreign text and escapes it for one line.
 fn shown(text: &str) -> String {
     let text = printable(text);
     match text.char_indices().nth(SHOWN) {

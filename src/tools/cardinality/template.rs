@@ -1,27 +1,28 @@
-//! Templates that many texts have in common, mined with a tree of fixed depth.
+//! Mines templates shared by many strings, with a parse tree of fixed depth.
 //!
-//! Source: P. He, J. Zhu, Z. Zheng, M. R. Lyu, "Drain: An Online Log Parsing Approach with Fixed Depth Tree" (ICWS 2017).
-//! A text goes down by its shape (what stands between its words, and so how many there are), then by its first word, to a
-//! leaf with a few groups, and joins the group that it has most words in common with. Two things differ, since the texts
-//! are a sample that lies there as a whole: a shape with more first words than a node may have children does without that
-//! level, and a place in a template with few different words keeps them.
+//! Source: P. He, J. Zhu, Z. Zheng, M. R. Lyu, "Drain: An Online Log Parsing Approach with Fixed
+//! Depth Tree" (ICWS 2017). A string descends by its shape (the separators between its words, which
+//! also fixes their number) and then by its first word to a leaf with a few groups, and joins the
+//! most similar group. There are two differences, because the sample is complete in advance: a
+//! shape with too many distinct first words skips that level, and a template position with few
+//! distinct words keeps them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Words of a text beyond which it has no template.
+/// The number of words above which a string has no template.
 const MAX_WORDS: usize = 64;
-/// First words that a shape may have before it does without that level.
+/// The number of distinct first words above which a shape skips that level.
 const MAX_CHILDREN: usize = 16;
-/// Groups of a leaf.
+/// The maximum number of groups per leaf.
 const MAX_GROUPS: usize = 64;
-/// Least share of its words that a text has in common with its group.
+/// The minimum similarity between a string and its group.
 const SIMILAR: f64 = 0.4;
-/// Words of one place that a template may keep apart.
+/// The maximum number of distinct words that a template position keeps.
 const KEPT: usize = 16;
-/// Least texts for each word that is kept.
+/// The minimum number of strings per kept word.
 const TEXTS_A_WORD: usize = 8;
 
-/// What a word that gives way consists of.
+/// The character class of a variable word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
     Digits,
@@ -48,7 +49,7 @@ impl Class {
         }
     }
 
-    /// What stands for it.
+    /// Returns the placeholder for the class.
     fn word(self) -> &'static str {
         match self {
             Self::Digits => "<number>",
@@ -57,41 +58,41 @@ impl Class {
     }
 }
 
-/// A piece of a template.
+/// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// The same in each text.
+pub(super) enum TemplatePart {
+    /// A constant.
     Literal(String),
     /// One of a few words.
     Few(Class),
-    /// A word that gives way.
+    /// A variable word.
     Many(Class),
 }
 
-/// What texts have in common.
+/// The template of a group of strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Template {
-    parts: Vec<Part>,
-    /// How many of the texts it was made of.
+    parts: Vec<TemplatePart>,
+    /// The number of strings it was made from.
     pub texts: usize,
 }
 
 impl Template {
-    /// A regular expression for all of a text, in which the words that stay are groups.
+    /// Returns a regular expression that matches entire strings and captures the kept words.
     pub(super) fn regex(&self) -> String {
         let mut out = "^".to_owned();
         for part in &self.parts {
             match part {
-                Part::Literal(text) => quote(&mut out, text),
-                Part::Few(class) => out.extend(["(", class.regex(), ")"]),
-                Part::Many(class) => out.push_str(class.regex()),
+                TemplatePart::Literal(text) => quote(&mut out, text),
+                TemplatePart::Few(class) => out.extend(["(", class.regex(), ")"]),
+                TemplatePart::Many(class) => out.push_str(class.regex()),
             }
         }
         out.push('$');
         out
     }
 
-    /// What a text becomes, as the replacement of [`Template::regex`].
+    /// Returns the replacement for [`Template::regex`].
     pub(super) fn replacement(&self) -> String {
         self.written(|text| text.replace('$', "$$"), |group| format!("${{{group}}}"), Class::word)
     }
@@ -105,29 +106,29 @@ impl Template {
         let (mut out, mut group) = (String::new(), 0);
         for part in &self.parts {
             match part {
-                Part::Literal(text) => out.push_str(&literal(text)),
-                Part::Few(_) => {
+                TemplatePart::Literal(text) => out.push_str(&literal(text)),
+                TemplatePart::Few(_) => {
                     group += 1;
                     out.push_str(&few(group));
                 }
-                Part::Many(class) => out.push_str(many(*class)),
+                TemplatePart::Many(class) => out.push_str(many(*class)),
             }
         }
         out
     }
 
-    /// For people: `user/<id>/login`.
+    /// Formats the template for people: `user/<id>/login`.
     pub(super) fn shown(&self) -> String {
         self.written(str::to_owned, |_| "<word>".to_owned(), Class::word)
     }
 
-    /// What it consists of, in order.
-    pub(super) fn parts(&self) -> &[Part] {
+    /// Returns the parts in order.
+    pub(super) fn parts(&self) -> &[TemplatePart] {
         &self.parts
     }
 }
 
-/// A literal in Go's dialect.
+/// Appends a literal in Go's regular expression syntax.
 pub(super) fn quote(out: &mut String, text: &str) {
     for character in text.chars() {
         if r"\.+*?()|[]{}^$".contains(character) {
@@ -137,7 +138,7 @@ pub(super) fn quote(out: &mut String, text: &str) {
     }
 }
 
-/// A text as the words in it and what stands between them, which has one piece more.
+/// Splits a string into `n` words and the `n + 1` separators around them.
 fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
     let (mut words, mut between) = (Vec::new(), Vec::new());
     let mut rest = text;
@@ -150,7 +151,7 @@ fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
         }
         let end = from.find(|c: char| !c.is_alphanumeric()).unwrap_or(from.len());
         let (word, behind) = from.split_at(end);
-        // A number behind a word is a word of its own.
+        // A number after letters is a word of its own.
         let letters = word.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(word.len());
         let (name, number) = word.split_at(letters);
         if name.len() > 1 && !number.is_empty() && Class::of(number) == Class::Digits {
@@ -163,7 +164,7 @@ fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
     }
 }
 
-/// Whether the word says nothing of which group a text belongs to.
+/// Returns whether the word is an ID and therefore does not help to choose a group.
 fn is_masked(word: &str) -> bool {
     word.bytes().all(|byte| byte.is_ascii_digit())
         || word.len() >= 8
@@ -172,14 +173,14 @@ fn is_masked(word: &str) -> bool {
 }
 
 struct Group<'t> {
-    /// The words; none where they differ.
+    /// The common words; `None` where they differ.
     template: Vec<Option<&'t str>>,
     members: Vec<Vec<&'t str>>,
 }
 
 impl<'t> Group<'t> {
-    /// Which part of the words that say something is the same. A number among words is something else, as a word among
-    /// numbers is: `user.all` beside `user.1` may be the sum of all.
+    /// Returns the fraction of the significant words that are equal. A number never matches a word:
+    /// `user.all` beside `user.1` may be the sum of all.
     fn similarity(&self, words: &[&str]) -> f64 {
         let first = self.members.first().into_iter().flatten();
         if first.zip(words).any(|(known, word)| is_masked(known) != is_masked(word)) {
@@ -204,7 +205,8 @@ impl<'t> Group<'t> {
     }
 }
 
-/// The templates that at least `least` of these different texts have, the one with most texts first.
+/// Returns the templates shared by at least `least` of these distinct strings, the most common
+/// first.
 pub(super) fn mine<'t>(texts: impl Iterator<Item = &'t str>, least: usize) -> Vec<Template> {
     let mut shapes: BTreeMap<Vec<&str>, Vec<Vec<&str>>> = BTreeMap::new();
     for text in texts {
@@ -236,7 +238,7 @@ pub(super) fn mine<'t>(texts: impl Iterator<Item = &'t str>, least: usize) -> Ve
     templates
 }
 
-/// Puts a text into the group that it is most like, or into one of its own.
+/// Adds a string to the most similar group, or to a new one.
 fn place<'t>(leaf: &mut Vec<Group<'t>>, words: Vec<&'t str>) {
     let mut best: Option<(f64, usize)> = None;
     for (at, group) in leaf.iter().enumerate() {
@@ -255,25 +257,27 @@ fn place<'t>(leaf: &mut Vec<Group<'t>>, words: Vec<&'t str>) {
     }
 }
 
-/// What a group has in common, if that is something, and if something gives way.
+/// Returns the template of a group, if it has both constant and variable parts.
 fn template(between: &[&str], group: &Group<'_>, least: usize) -> Option<Template> {
     let texts = group.members.len();
     if texts < least {
         return None;
     }
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<TemplatePart> = Vec::new();
     let (mut has_word, mut has_many) = (false, false);
-    let mut push = |part: Part| match (parts.last_mut(), part) {
-        (Some(Part::Literal(before)), Part::Literal(text)) => before.push_str(&text),
-        (_, Part::Literal(text)) if text.is_empty() => {}
+    let mut push = |part: TemplatePart| match (parts.last_mut(), part) {
+        (Some(TemplatePart::Literal(before)), TemplatePart::Literal(text)) => {
+            before.push_str(&text)
+        }
+        (_, TemplatePart::Literal(text)) if text.is_empty() => {}
         (_, part) => parts.push(part),
     };
     let mut marks = between.iter();
-    push(Part::Literal(marks.next().copied().unwrap_or_default().to_owned()));
+    push(TemplatePart::Literal(marks.next().copied().unwrap_or_default().to_owned()));
     for (at, known) in group.template.iter().enumerate() {
         if let Some(word) = known {
             has_word |= word.len() > 1 && word.contains(char::is_alphabetic);
-            push(Part::Literal((*word).to_owned()));
+            push(TemplatePart::Literal((*word).to_owned()));
         } else {
             let mut words: HashMap<&str, usize> = HashMap::new();
             for member in &group.members {
@@ -282,9 +286,9 @@ fn template(between: &[&str], group: &Group<'_>, least: usize) -> Option<Templat
             let class = words.keys().map(|word| Class::of(word)).max().unwrap_or(Class::Any);
             let is_few = words.len() <= KEPT && words.len() * TEXTS_A_WORD <= texts;
             has_many |= !is_few;
-            push(if is_few { Part::Few(class) } else { Part::Many(class) });
+            push(if is_few { TemplatePart::Few(class) } else { TemplatePart::Many(class) });
         }
-        push(Part::Literal(marks.next().copied().unwrap_or_default().to_owned()));
+        push(TemplatePart::Literal(marks.next().copied().unwrap_or_default().to_owned()));
     }
     (has_word && has_many).then_some(Template { parts, texts })
 }
@@ -301,7 +305,7 @@ mod tests {
     }
 
     fn word(number: usize) -> String {
-        // Letters alone, each another word.
+        // Only letters, each word different.
         let mut rest = number * 7_919 % 456_976;
         (0..4)
             .map(|_| {
@@ -313,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_differ_give_way_and_few_stay() {
+    fn frequent_words_stay_and_others_become_placeholders() {
         let regions = ["eu", "us", "asia"];
         let texts: Vec<String> = (0..300)
             .map(|n| format!("/api/{}/orders[{}]/$x", regions[n % 3], word(n)))
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn random_words_have_nothing_in_common() {
+    fn random_words_form_no_template() {
         let texts: Vec<String> = (0..300)
             .map(word)
             .chain((0..300).map(|n| format!("{}-{}", word(n), word(n + 500))))

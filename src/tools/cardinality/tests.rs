@@ -1,4 +1,5 @@
-//! Whatever the lines: rules that are suggested can be used, never make more series, and make as many as was said.
+//! Property tests: for any input, suggested rules are valid, never add series, and produce the
+//! announced number.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -11,8 +12,8 @@ use super::captured::Captured;
 use super::session::Session;
 use super::suggestion;
 use crate::exposition::{Format, ScrapeQuery};
+use crate::mapper::Mapper;
 use crate::statsd::line::ParserFlags;
-use crate::statsd::mapper::Mapper;
 use crate::statsd::{Offline, OfflineConfig};
 
 const MAPPING: &str = "defaults: {normalise: {id: uuid}}\n\
@@ -21,9 +22,9 @@ const MAPPING: &str = "defaults: {normalise: {id: uuid}}\n\
     - {match: '^part\\.([^.]*)$', match_type: regex, name: part_$1, labels: {id: $1}}\n\
     - {match: own.*, name: own, labels: {id: $1}, normalise: {id: {truncate: 3}}}\n";
 
-/// What the pipeline makes of lines: its series, and whether it took all of them.
+/// Returns the series that the pipeline makes of lines.
 fn series(mapping: &str, base: &str, lines: &[u8]) -> BTreeSet<String> {
-    let mapper = Mapper::pasted(mapping, base).expect("a mapping");
+    let mapper = Mapper::combined(mapping, base).expect("a mapping");
     let reserved = std::sync::Arc::new(crate::statsd::is_own_name);
     let config = OfflineConfig { reserved, ..OfflineConfig::default() };
     let mut offline = Offline::new(mapper, config);
@@ -47,7 +48,7 @@ fn word() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A form of values: words that are the same each time, and places for others.
+/// Generates the form of a value: constant words and placeholders.
 fn form() -> impl Strategy<Value = Vec<Option<String>>> {
     let part = prop_oneof![
         2 => proptest::sample::select(vec!["/", "?a=", "-", " ", ".", "user", "api", "$1", "'"]).prop_map(|text| Some(text.to_owned())),
@@ -84,7 +85,7 @@ fn lines() -> impl Strategy<Value = String> {
     })
 }
 
-/// The number behind this in what is said.
+/// Returns the number after this prefix in a text.
 fn number(text: &str, before: &str) -> Option<usize> {
     let (_, rest) = text.lines().next()?.split_once(before)?;
     let digits = rest.chars().take_while(|c| c.is_ascii_digit() || *c == ',');
@@ -92,7 +93,7 @@ fn number(text: &str, before: &str) -> Option<usize> {
 }
 
 #[test]
-fn what_is_suggested_keeps_its_promise() {
+fn suggested_rules_save_the_announced_series() {
     let mut runner = TestRunner::new(ProptestConfig::with_cases(300));
     let with_rules = Cell::new(0);
     let outcome = runner.run(&(lines(), any::<bool>()), |(lines, mapped)| {

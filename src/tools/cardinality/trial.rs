@@ -1,19 +1,19 @@
-//! What rules would change: series before and after, by metric.
+//! The effect of given rules: series before and after, by metric.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::count::{Ledger, METRICS, Metric, Number};
+use super::count::{METRICS, Metric, Number, SeriesCounts};
 use super::session::Session;
 use crate::status::words::printable;
 
-/// Metrics that are shown by name.
+/// The maximum number of metrics listed by name.
 const SHOWN: usize = 100;
 
-/// Series with the rules and without them.
+/// Reports the series with and without the rules.
 ///
 /// # Errors
-/// The input cannot be read, or the rules are no mapping.
+/// When the input cannot be read, or the rules are invalid.
 pub(super) fn run(session: &mut Session, rules: &str) -> Result<String, String> {
     let (mut before, mut after) = (session.before()?, session.after(rules)?);
     let (before, _) = session.count(&mut before)?;
@@ -21,11 +21,11 @@ pub(super) fn run(session: &mut Session, rules: &str) -> Result<String, String> 
     Ok(table(&before, &after))
 }
 
-fn series(ledger: &Ledger, metric: &str) -> Number {
+fn series(ledger: &SeriesCounts, metric: &str) -> Number {
     ledger.metrics.get(metric).map(Metric::series).unwrap_or_default()
 }
 
-fn table(before: &Ledger, after: &Ledger) -> String {
+fn table(before: &SeriesCounts, after: &SeriesCounts) -> String {
     let names: BTreeSet<&String> = before.metrics.keys().chain(after.metrics.keys()).collect();
     let mut rows: Vec<(&str, Number, Number)> = names
         .into_iter()
@@ -54,17 +54,17 @@ fn table(before: &Ledger, after: &Ledger) -> String {
             writeln!(out, "{name:<0$}  {before:>1$}  {after:>2$}", widths[0], widths[1], widths[2]);
     }
     if changed > rows.len() {
-        let _ = writeln!(out, "and {} metrics more that change", changed - rows.len());
+        let _ = writeln!(out, "and {} more metrics that change", changed - rows.len());
     }
     if same > 0 {
-        let _ = writeln!(out, "metrics that stay as they are: {same}");
+        let _ = writeln!(out, "unchanged metrics: {same}");
     }
     for (ledger, when) in [(before, "before"), (after, "after")] {
         let rest = ledger.series_of_rest();
         if rest.value > 0 {
             let _ = writeln!(
                 out,
-                "{when}, {} are of metrics beyond the first {METRICS}, which are not told apart",
+                "{when}, {} belong to metrics beyond the first {METRICS}, which are not listed separately",
                 rest.of("series")
             );
         }
@@ -72,7 +72,7 @@ fn table(before: &Ledger, after: &Ledger) -> String {
     if after.refused > before.refused {
         let _ = writeln!(
             out,
-            "warning: {} samples more would be refused, as their metric has another type by then",
+            "warning: {} more samples would be rejected because their metric has another type",
             after.refused - before.refused
         );
     }

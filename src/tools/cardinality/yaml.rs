@@ -1,7 +1,7 @@
-//! Rules as text of a mapping file.
+//! Formats rules as a mapping file.
 
 use crate::config_file::{Resolved, resolve};
-use crate::statsd::mapper::{MetricType, Step};
+use crate::mapper::{MetricType, Step};
 use crate::status::words::printable;
 
 /// A rule of the mapping file.
@@ -15,12 +15,12 @@ pub(super) struct Rule {
     pub normalise: Option<Vec<(String, Vec<String>)>>,
 }
 
-/// What is to be pasted: each piece below what is said of it.
+/// A mapping fragment, each part with its comments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fragment {
-    /// Labels with their steps as text, and lines about them.
+    /// Labels with their steps as text, and comments.
     pub defaults: Vec<(String, Vec<String>, Vec<String>)>,
-    /// Rules, and lines about them.
+    /// Rules and their comments.
     pub rules: Vec<(Rule, Vec<String>)>,
 }
 
@@ -29,7 +29,7 @@ impl Fragment {
         self.defaults.is_empty() && self.rules.is_empty()
     }
 
-    /// The text, in which everything that is said is a comment.
+    /// Formats the fragment; remarks become YAML comments.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         let say = |out: &mut String, indent: &str, lines: &[String]| {
@@ -72,7 +72,7 @@ pub(super) fn comment(out: &mut String, indent: &str, line: &str) {
     out.push_str(&format!("{indent}#{space}{line}\n"));
 }
 
-/// A scalar that is read as this text.
+/// Quotes a string as a YAML scalar.
 pub(super) fn quoted(text: &str) -> String {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -99,15 +99,15 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// A step as it is written in a mapping file; nothing if it cannot be told any more what was written.
+/// Formats a step for a mapping file; `None` if its original notation is unknown.
 pub(super) fn step(step: &Step) -> Option<String> {
-    if let Some((word, _)) = Step::WORDS.iter().find(|(_, known)| known == step) {
+    if let Some((word, _)) = Step::KEYWORDS.iter().find(|(_, known)| known == step) {
         return Some((*word).to_owned());
     }
     match step {
         Step::Truncate(bytes) => Some(format!("{{truncate: {bytes}}}")),
         Step::Replace(regex, replacement) => {
-            // Go's dialect was translated: where that changed something, the text is another one.
+            // Go's dialect was translated; if that changed the expression, the original is lost.
             let again = Step::replace(regex.as_str()).ok()?;
             (again.as_str() == regex.as_str()).then(|| replace(regex.as_str(), replacement))
         }
@@ -115,12 +115,12 @@ pub(super) fn step(step: &Step) -> Option<String> {
     }
 }
 
-/// A step with a regular expression.
+/// Formats a step with a regular expression.
 pub(super) fn replace(regex: &str, replacement: &str) -> String {
     format!("{{regex: {}, replacement: {}}}", quoted(regex), quoted(replacement))
 }
 
-/// Whether a name can be the `match` of a glob as it is.
+/// Returns whether a name can be used unchanged as the `match` of a glob.
 pub(super) fn is_plain_glob(name: &str) -> bool {
     name.split('.').enumerate().all(|(at, segment)| {
         let first = |c: char| c.is_ascii_alphabetic() || c == '_' || at > 0 && c.is_ascii_digit();
@@ -132,7 +132,7 @@ pub(super) fn is_plain_glob(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statsd::mapper::Mapper;
+    use crate::mapper::Mapper;
     use proptest::prelude::*;
 
     fn text() -> impl Strategy<Value = String> {

@@ -1,4 +1,4 @@
-//! The smallest HTTP client that can ask ourselves: one request on one connection.
+//! A minimal HTTP client for local requests, one per connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,18 +10,18 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// The status of an answer whose body is not wanted.
+/// Requests a path and returns the status.
 ///
 /// # Errors
-/// There is no answer.
+/// When there is no response.
 pub(super) async fn status(address: SocketAddr, path: &str) -> io::Result<u16> {
     get(address, path, |_| {}).await
 }
 
-/// Sends a request and hands over the body piece by piece; returns the status.
+/// Requests a path, passes the body on in chunks and returns the status.
 ///
 /// # Errors
-/// There is no answer, or it breaks off.
+/// When there is no response, or it is incomplete.
 pub(super) async fn get(
     address: SocketAddr,
     path: &str,
@@ -43,7 +43,7 @@ pub(super) async fn get(
         drop(requests);
         Ok(status)
     };
-    // The connection has to be driven while the answer is read; its own errors come out there.
+    // The connection must be polled while the response is read; its errors surface in the response.
     let (answer, _) = tokio::join!(answer, connection);
     answer
 }

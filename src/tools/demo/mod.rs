@@ -1,8 +1,9 @@
-//! `kstatd demo`: something to look at without a cluster.
+//! `kstatd demo`: kstatd without a cluster.
 //!
-//! An API double ([`kstatd_double`]) with a synthetic cluster and a StatsD client feed an ordinary run of
-//! the exporter, which the caller starts with [`Demo::api_server`] as its API server. What is shown comes
-//! from real scrapes over HTTP, as Prometheus would see it; nothing here looks into the pipelines.
+//! An API server double ([`kstatd_double`]) with a synthetic cluster and a StatsD client feed an
+//! ordinary run of the exporter, which the caller starts with [`Demo::api_server`] as its API
+//! server. All displayed figures come from real scrapes over HTTP, as Prometheus would make them;
+//! nothing here accesses the pipelines directly.
 
 mod client;
 mod sender;
@@ -19,39 +20,39 @@ use crate::resources::registry;
 pub use summary::Addresses;
 use summary::Summary;
 
-/// How large the demonstration is.
+/// The size of the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DemoOptions {
-    /// Pods of the cluster.
+    /// The number of pods.
     pub pods: u32,
-    /// Changes of the cluster per second.
+    /// Object changes per second.
     pub events_per_second: f64,
     /// StatsD lines sent per second.
     pub lines_per_second: f64,
 }
 
-/// A running cluster for the exporter to read.
+/// A running simulated cluster.
 pub struct Demo {
     double: Double,
     options: DemoOptions,
 }
 
-/// Time between two looks at the first list.
+/// The interval of progress checks during the first list.
 const LOADING_INTERVAL: Duration = Duration::from_millis(100);
-/// Time from the first look at the counters to the first summary: rates need two looks.
+/// The time from the first reading of the counters to the first summary; rates need two readings.
 const FIRST_SUMMARY: Duration = Duration::from_secs(1);
-/// Time between two lines when nobody watches.
+/// The interval between summaries if the output is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
-/// Time between two summaries on a terminal.
+/// The interval between summaries on a terminal.
 const TERMINAL_INTERVAL: Duration = Duration::from_secs(2);
-/// Scrapes take at most one part in so many of the time.
+/// Scrapes take at most 1/10 of the time.
 const SCRAPE_SHARE: u32 = 10;
 
 impl Demo {
-    /// Starts the cluster.
+    /// Starts the simulated cluster.
     ///
     /// # Errors
-    /// The system gives no port.
+    /// When no port is available.
     pub async fn start(options: DemoOptions) -> io::Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let double = Options {
@@ -63,16 +64,16 @@ impl Demo {
         Ok(Self { double: Double::start(&double).await?, options })
     }
 
-    /// URL of the cluster.
+    /// Returns the URL of the simulated API server.
     #[must_use]
     pub fn api_server(&self) -> String {
         self.double.url()
     }
 
-    /// Shows what the exporter at `addresses` does, and sends it StatsD lines, until it is dropped.
+    /// Sends StatsD lines to the exporter at `addresses` and displays its state until dropped.
     ///
     /// # Errors
-    /// The system gives no socket to send from.
+    /// When no socket is available.
     pub async fn show(&self, addresses: Addresses) -> io::Result<()> {
         let screen = Screen::new();
         self.load(addresses, &screen).await;
@@ -84,7 +85,7 @@ impl Demo {
         }
     }
 
-    /// Waits until the exporter is ready, showing how much of the cluster it has fetched.
+    /// Waits until the exporter is ready, displaying its progress.
     async fn load(&self, addresses: Addresses, screen: &Screen) {
         let watched = registry().iter().filter(|resource| resource.api().default_enabled);
         let objects =
@@ -142,7 +143,7 @@ impl Demo {
     }
 }
 
-/// Standard output: a bar that is redrawn on a terminal, plain lines elsewhere.
+/// Standard output: a redrawn status line on a terminal, plain lines elsewhere.
 struct Screen {
     bar: ProgressBar,
     terminal: bool,
@@ -160,12 +161,12 @@ impl Screen {
         if self.terminal { TERMINAL_INTERVAL } else { LINE_INTERVAL }
     }
 
-    /// Prints text that stays.
+    /// Prints permanent text.
     fn say(&self, text: &str) {
         if self.terminal {
             self.bar.println(text);
         } else {
-            // Nobody is left to be told when this fails.
+            // There is nowhere to report a failure.
             let _ = writeln!(io::stdout().lock(), "{text}");
         }
     }
@@ -191,7 +192,7 @@ impl Screen {
         }
     }
 
-    /// Shows the newest state.
+    /// Replaces the status line.
     fn show(&self, line: &str) {
         if self.terminal {
             self.bar.set_message(line.to_owned());

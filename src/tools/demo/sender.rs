@@ -1,4 +1,4 @@
-//! The StatsD client: what a small shop's services would send.
+//! A StatsD client that simulates the services of a small shop.
 
 use std::fmt::Write as _;
 use std::io;
@@ -9,16 +9,17 @@ use fastrand::Rng;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep_until};
 
-/// Largest datagram: fits an Ethernet frame, as StatsD clients keep to.
+/// The maximum datagram size: fits an Ethernet frame, like that of common StatsD clients.
 const DATAGRAM: usize = 1_400;
-/// Time between two wake-ups.
+/// The interval between bursts.
 const TICK: Duration = Duration::from_millis(50);
 const SERVICES: [&str; 5] = ["cart", "checkout", "login", "search", "shipping"];
 
-/// Sends `rate` lines per second to `target`, for good.
+/// Sends `rate` lines per second to `target` forever.
 ///
 /// # Errors
-/// There is no socket to send from. That nobody listens is none: UDP does not promise it.
+/// When no socket is available. A missing receiver is not an error, because UDP does not report it
+/// reliably.
 pub async fn run(target: SocketAddr, rate: f64) -> io::Result<()> {
     if rate <= 0.0 {
         return std::future::pending().await;

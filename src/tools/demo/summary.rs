@@ -1,4 +1,4 @@
-//! One line about how the exporter is doing, from scrapes of its listeners.
+//! Summarises the exporter's state in one line, from scrapes of its listeners.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use super::client;
 
-/// Where the exporter under demonstration listens.
+/// The addresses of the exporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// `/metrics` of both sides.
@@ -21,7 +21,7 @@ pub struct Addresses {
     pub statsd: SocketAddr,
 }
 
-/// What was seen last.
+/// The state of the last scrapes.
 pub struct Summary {
     addresses: Addresses,
     last_scrape: Duration,
@@ -29,20 +29,20 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Nothing seen yet.
+    /// Creates a summary before the first scrape.
     pub fn new(addresses: Addresses) -> Self {
         Self { addresses, last_scrape: Duration::ZERO, lines: None }
     }
 
-    /// Time that the last scrape took.
+    /// Returns the duration of the last scrape.
     pub fn last_scrape(&self) -> Duration {
         self.last_scrape
     }
 
-    /// Reads the counters, so that the first summary can tell rates.
+    /// Reads the counters, so that the first summary can show rates.
     ///
     /// # Errors
-    /// The listener does not answer.
+    /// When the listener does not respond.
     pub async fn begin(&mut self) -> io::Result<()> {
         let own = self.own_metrics().await?;
         self.line_rate(&own);
@@ -56,10 +56,10 @@ impl Summary {
         Ok(String::from_utf8_lossy(&own).into_owned())
     }
 
-    /// Scrapes, and says what came of it; `objects` is the number of objects in the cluster.
+    /// Scrapes and returns the summary; `objects` is the number of objects in the cluster.
     ///
     /// # Errors
-    /// A listener does not answer.
+    /// When a listener does not respond.
     pub async fn take(&mut self, objects: usize) -> io::Result<String> {
         let mut counter = SeriesCounter::default();
         let start = Instant::now();
@@ -81,7 +81,7 @@ impl Summary {
         ))
     }
 
-    /// Lines per second since the last call, from the exporter's own counter.
+    /// Returns the lines per second since the last call, from the exporter's own counter.
     fn line_rate(&mut self, own: &str) -> Option<f64> {
         let value = own.lines().find_map(|line| {
             line.strip_prefix("statsd_exporter_lines_total ")?.trim().parse::<f64>().ok()
@@ -92,7 +92,7 @@ impl Summary {
     }
 }
 
-/// Counts the series of a body that comes in pieces.
+/// Counts the series of a body that arrives in chunks.
 #[derive(Default)]
 struct SeriesCounter {
     bytes: u64,
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_are_counted_across_pieces() {
+    fn series_are_counted_across_chunks() {
         let body = b"# HELP a\n# TYPE a gauge\na 1\na{b=\"#\"} 2\nc 3\n";
         for size in 1..body.len() {
             let mut counter = SeriesCounter::default();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rates_need_two_looks() {
+    async fn rates_need_two_samples() {
         let any = "127.0.0.1:1".parse().unwrap();
         let mut summary = Summary::new(Addresses { metrics: any, telemetry: any, statsd: any });
         assert_eq!(summary.line_rate("x 1\n"), None);

@@ -1,49 +1,55 @@
-//! Differences between an original and kstatd that have a reason: the table of `docs/compatibility.md`, as a value.
+//! Known differences between the originals and kstatd: the table of `docs/compatibility.md` as a
+//! value.
 
-use super::what::What;
+use super::difference_kind::DifferenceKind;
 
-/// Families that differ, in what, and why.
+/// A known difference of some families.
 #[derive(Debug)]
-pub struct Known {
-    /// Names, with one `*` at most.
+pub struct ExplainedDifference {
+    /// Family names, with at most one `*`.
     pub families: &'static [&'static str],
-    /// In what they differ.
-    pub what: &'static [What],
-    /// Why.
+    /// The kinds of difference.
+    pub what: &'static [DifferenceKind],
+    /// The reason.
     pub why: &'static str,
 }
 
-const PRESENCE: &[What] = &[What::OnlyInA, What::OnlyInB];
-const VALUES: &[What] = &[What::Value, What::Increase];
+const PRESENCE: &[DifferenceKind] = &[DifferenceKind::OnlyInA, DifferenceKind::OnlyInB];
+const VALUES: &[DifferenceKind] = &[DifferenceKind::Value, DifferenceKind::Increase];
 
-/// All rows. The first that fits is the reason.
-pub const KNOWN: &[Known] = &[
-    Known { families: &["go_*"], what: PRESENCE, why: "there is no Go runtime" },
-    Known {
+/// All known differences. The first match applies.
+pub const KNOWN: &[ExplainedDifference] = &[
+    ExplainedDifference { families: &["go_*"], what: PRESENCE, why: "there is no Go runtime" },
+    ExplainedDifference {
         families: &["kstatd_*"],
         what: PRESENCE,
         why: "what kstatd counts beyond the originals",
     },
-    Known {
+    ExplainedDifference {
         families: &["kube_state_metrics_build_info", "statsd_exporter_build_info"],
         what: PRESENCE,
         why: "each program has its own version",
     },
-    Known {
+    ExplainedDifference {
         families: &["process_*", "promhttp_*", "http_request_duration_seconds"],
-        what: &[What::OnlyInA, What::OnlyInB, What::Value, What::Increase],
+        what: &[
+            DifferenceKind::OnlyInA,
+            DifferenceKind::OnlyInB,
+            DifferenceKind::Value,
+            DifferenceKind::Increase,
+        ],
         why: "each process has its own",
     },
-    Known {
+    ExplainedDifference {
         families: &[
             "kube_state_metrics_list_total",
             "kube_state_metrics_watch_total",
             "kube_state_metrics_last_config_reload_success_timestamp_seconds",
         ],
         what: VALUES,
-        why: "each process asks the API server and reads its files at times of its own",
+        why: "each process queries the API server and reads its files at different times",
     },
-    Known {
+    ExplainedDifference {
         families: &[
             "statsd_exporter_event_queue_flushed_total",
             "statsd_exporter_udp_packet_drops_total",
@@ -53,31 +59,31 @@ pub const KNOWN: &[Known] = &[
         what: VALUES,
         why: "there is no queue, and lines are remembered with their series",
     },
-    Known {
+    ExplainedDifference {
         families: &["statsd_exporter_events_error_total", "statsd_exporter_events_conflict_total"],
-        what: &[What::OnlyInB],
+        what: &[DifferenceKind::OnlyInB],
         why: "what would cost the original every scrape is refused by reason",
     },
-    Known {
+    ExplainedDifference {
         families: &["kube_*"],
-        what: &[What::Repeated],
-        why: "a series that an object gives rise to twice is printed once",
+        what: &[DifferenceKind::Repeated],
+        why: "a series that an object produces twice is printed once",
     },
-    Known {
+    ExplainedDifference {
         families: &["kube_*", "http_*", "statsd_*", "promhttp_*", "process_*"],
-        what: &[What::Help],
+        what: &[DifferenceKind::Help],
         why: "sentences are kstatd's own; stability and deprecation are the same",
     },
-    Known {
+    ExplainedDifference {
         families: &["*_total"],
-        what: &[What::Name],
+        what: &[DifferenceKind::Name],
         why: "in OpenMetrics a counter's family has no `_total`",
     },
 ];
 
-/// Why a family differs in this, if that is known.
-pub(super) fn reason(family: &str, what: What) -> Option<&'static str> {
-    let fits = |known: &&Known| {
+/// Returns the reason for this difference of a family, if it is known.
+pub(super) fn reason(family: &str, what: DifferenceKind) -> Option<&'static str> {
+    let fits = |known: &&ExplainedDifference| {
         known.what.contains(&what) && known.families.iter().any(|pattern| matches(pattern, family))
     };
     KNOWN.iter().find(fits).map(|known| known.why)
@@ -94,7 +100,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The rows under the heading, as cells.
+    /// Returns the cells of the table under the heading.
     fn documented() -> Vec<Vec<String>> {
         let text = include_str!("../../../docs/compatibility.md");
         let part = text.split("\n## What `kstatd diff` explains\n").nth(1).expect("a section");
@@ -108,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_the_same_rows() {
+    fn the_document_lists_the_same_differences() {
         let listed = |words: Vec<String>| words.join(", ");
         let program: Vec<Vec<String>> = KNOWN
             .iter()
@@ -125,8 +131,8 @@ mod tests {
     fn patterns() {
         assert!(matches("go_*", "go_threads") && matches("*_total", "a_total"));
         assert!(matches("a", "a") && !matches("a", "ab") && !matches("ab*b", "ab"));
-        assert_eq!(reason("go_threads", What::OnlyInA), Some("there is no Go runtime"));
-        assert_eq!(reason("go_threads", What::Value), None);
-        assert_eq!(reason("kube_pod_info", What::OnlyInA), None);
+        assert_eq!(reason("go_threads", DifferenceKind::OnlyInA), Some("there is no Go runtime"));
+        assert_eq!(reason("go_threads", DifferenceKind::Value), None);
+        assert_eq!(reason("kube_pod_info", DifferenceKind::OnlyInA), None);
     }
 }

@@ -1,15 +1,16 @@
-//! `kstatd diff`: two expositions by family, series, value, type, help and labels.
+//! `kstatd diff`: compares two expositions by family, series, value, type, help and labels.
 //!
-//! The two sides are read in turn, each twice and, if they seem to differ, a third time: A, B, a moment, A, B. A series differs
-//! where it did so in two comparisons of two samples each, so that neither what comes and goes nor what moves is taken for a
-//! difference ([`movement`]). What is never read twice is a file. Everything is in one [`table`].
+//! The two sides are read in turn, twice each (A, B, pause, A, B) and a third time if they seem to
+//! differ. A series differs if it does so in two consecutive comparisons of two samples each, so
+//! that neither short-lived series nor changing values count as differences ([`movement`]). A file
+//! is read only once. All samples are stored in one [`table`].
 
+mod difference_kind;
 mod known;
 mod movement;
 mod report;
 mod source;
 mod table;
-mod what;
 
 use std::time::{Duration, Instant};
 
@@ -18,48 +19,48 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, sleep_until};
 
 use crate::kube::client::endpoint::Access;
-pub(crate) use movement::Manner;
+use difference_kind::{DifferenceKind, Side};
+pub(crate) use movement::ComparisonRules;
 use report::Compared;
 pub(crate) use report::Report;
 use source::{Form, Source};
-use table::{About, Family, Seen, Table};
-use what::{Side, What};
+use table::{About, Family, Table, TableSummary};
 
-/// In how many comparisons in a row something has to differ.
+/// The number of consecutive comparisons in which a difference must occur.
 const STREAK: u8 = 2;
 
-/// What is compared, and how.
+/// The settings of a comparison.
 pub(crate) struct Options {
     /// URLs, files, or `-` for standard input.
     pub sides: [String; 2],
-    /// For both, as far as they are URLs.
+    /// Access settings for both sides, as far as they are URLs.
     pub access: Access,
-    /// What servers are told of us.
+    /// The user agent.
     pub user_agent: String,
-    /// Whether servers are asked for OpenMetrics.
+    /// Requests OpenMetrics.
     pub open_metrics: bool,
-    /// How long an answer may take.
+    /// The request timeout.
     pub timeout: Duration,
-    /// Between two samples.
+    /// The interval between samples.
     pub interval: Duration,
-    /// How long it goes on; just as long as it needs otherwise.
+    /// The total duration; `None` for as short as possible.
     pub watch: Option<Duration>,
-    /// Names of families that are not looked at.
+    /// Patterns of family names to ignore.
     pub ignore: Vec<Regex>,
-    /// How values are compared.
-    pub manner: Manner,
-    /// Series shown for each difference.
+    /// The comparison of values.
+    pub rules: ComparisonRules,
+    /// The maximum number of example series per difference.
     pub examples: usize,
 }
 
-/// Compares. `say` is told what happens while it goes on.
+/// Runs the comparison. `say` receives progress messages.
 ///
 /// # Errors
-/// A side cannot be read.
+/// When a side cannot be read.
 pub(crate) async fn run(options: Options, say: impl Fn(&str)) -> Result<Report, String> {
     let [a, b] = &options.sides;
     if a == "-" && b == "-" {
-        return Err("standard input can be one side alone".to_owned());
+        return Err("only one side can be standard input".to_owned());
     }
     let source = |word: &String| {
         let source = Source::new(word, &options.access, &options.user_agent);
@@ -85,16 +86,16 @@ struct Comparison<'o> {
     table: Table,
     sources: [Source; 2],
     options: &'o Options,
-    /// What each side was in.
+    /// The format of each side.
     forms: [Option<Form>; 2],
-    /// How often each was read.
+    /// The number of samples of each side.
     samples: [u32; 2],
-    /// Families and series of each, when it was last read to its end.
+    /// Families and series of each side, from its last complete sample.
     sizes: [(usize, u64); 2],
 }
 
 impl Comparison<'_> {
-    /// Compares until it is sure.
+    /// Compares until the result is certain.
     async fn once(mut self, fixed: bool) -> Result<Report, String> {
         self.sample().await?;
         let mut streak = 0;
@@ -103,7 +104,7 @@ impl Comparison<'_> {
                 sleep(self.options.interval).await;
             }
             self.sample().await?;
-            let seen = self.table.compare(self.options.manner);
+            let seen = self.table.compare(self.options.rules);
             streak += 1;
             if seen.suspects == 0 || fixed || streak == STREAK {
                 break seen;
@@ -114,11 +115,11 @@ impl Comparison<'_> {
         Ok(self.report(seen))
     }
 
-    /// Compares for so long, and keeps all that was found. Who is away meanwhile is waited for.
+    /// Compares for a fixed time and collects all differences, waiting while a side is unavailable.
     async fn watch(mut self, time: Duration, say: impl Fn(&str)) -> Result<Report, String> {
         let end = Instant::now() + time;
         let mut seen = None;
-        // Samples in a row that both sides gave.
+        // Consecutive samples that succeeded on both sides.
         let mut good = 0_u8;
         let mut last_error = None;
         let mut stop = stop().map_err(|error| format!("cannot handle signals: {error}"))?;
@@ -130,7 +131,7 @@ impl Comparison<'_> {
             match sampled {
                 Ok(()) => {
                     if last_error.take().is_some() {
-                        say("both sides answer again");
+                        say("both sides respond again");
                     }
                     good = good.saturating_add(1);
                 }
@@ -143,7 +144,7 @@ impl Comparison<'_> {
                 }
             }
             if good >= 2 {
-                seen = Some(self.table.compare(self.options.manner));
+                seen = Some(self.table.compare(self.options.rules));
                 let before = self.table.has_found();
                 self.table.settle(STREAK);
                 self.compare_families();
@@ -157,7 +158,7 @@ impl Comparison<'_> {
                 () = sleep_until(next.into()) => {}
                 _ = stop.recv() => break,
             }
-            // However short the time is, what differs has to have done so often enough.
+            // Even a short run needs enough comparisons to confirm a difference.
             if Instant::now() >= end && !(1..=STREAK).contains(&good) {
                 break;
             }
@@ -168,7 +169,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Takes a sample of each side, one after the other.
+    /// Samples both sides, one after the other.
     async fn sample(&mut self) -> Result<(), String> {
         let Self { table, sources, options, forms, samples, sizes } = self;
         for side in Side::BOTH {
@@ -186,7 +187,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Notes in what families differ beside their series.
+    /// Records differences of family metadata.
     fn compare_families(&mut self) {
         let one_form = self.forms[0] == self.forms[1];
         for family in self.table.families.iter_mut().filter(|family| !family.ignored) {
@@ -198,7 +199,7 @@ impl Comparison<'_> {
         }
     }
 
-    fn report(self, seen: Seen) -> Report {
+    fn report(self, seen: TableSummary) -> Report {
         let compared = |side: Side| {
             let (families, series) = self.sizes[side.index()];
             Compared {
@@ -213,48 +214,48 @@ impl Comparison<'_> {
     }
 }
 
-/// What asks for an early end, from now on: an interrupt ends the watching, not the report.
+/// Returns the signal that ends a watch early; the report is still printed.
 fn stop() -> std::io::Result<Signal> {
     signal(SignalKind::interrupt())
 }
 
-/// In what a family differs beside its series.
-fn differences(family: &Family, one_form: bool) -> Vec<(What, String, String)> {
+/// Returns the differences of a family's metadata.
+fn differences(family: &Family, one_form: bool) -> Vec<(DifferenceKind, String, String)> {
     let [a, b] = &family.about;
     let mut found = Vec::new();
-    let mut add = |what: What, a: &str, b: &str| {
+    let mut add = |what: DifferenceKind, a: &str, b: &str| {
         if a != b {
             found.push((what, a.to_owned(), b.to_owned()));
         }
     };
     match (a.is_there(), b.is_there()) {
-        // Its series say so, if it has any.
-        (true, false) if a.series == 0 => add(What::OnlyInA, "no series", ""),
-        (false, true) if b.series == 0 => add(What::OnlyInB, "", "no series"),
+        // If the family has series, they are reported instead.
+        (true, false) if a.series == 0 => add(DifferenceKind::OnlyInA, "no series", ""),
+        (false, true) if b.series == 0 => add(DifferenceKind::OnlyInB, "", "no series"),
         (true, true) => {
             let [kind_a, kind_b] =
                 [a, b].map(|about| kind(about.kind.as_deref().unwrap_or("untyped"), one_form));
-            add(What::Type, kind_a, kind_b);
+            add(DifferenceKind::Type, kind_a, kind_b);
             let [(mark_a, help_a), (mark_b, help_b)] =
                 [a, b].map(|about| marked(about.help.as_deref().unwrap_or_default()));
-            add(What::Stability, mark_a, mark_b);
-            add(What::Help, help_a, help_b);
+            add(DifferenceKind::Stability, mark_a, mark_b);
+            add(DifferenceKind::Help, help_a, help_b);
             if one_form {
                 let name = |about: &About| about.announced.clone().unwrap_or_default();
-                add(What::Name, &name(a), &name(b));
+                add(DifferenceKind::Name, &name(a), &name(b));
                 let bounds = |about: &About| if about.decimal { "1.0" } else { "1" };
                 if a.series > 0 && b.series > 0 {
-                    add(What::Bounds, bounds(a), bounds(b));
+                    add(DifferenceKind::Bounds, bounds(a), bounds(b));
                 }
             }
-            add(What::Repeated, &a.repeated.to_string(), &b.repeated.to_string());
+            add(DifferenceKind::Repeated, &a.repeated.to_string(), &b.repeated.to_string());
         }
         _ => {}
     }
     found
 }
 
-/// A type; in one format where the sides are in two, as text 0.0.4 has fewer.
+/// Normalises a type: if the sides use different formats, to those that text 0.0.4 has.
 fn kind(kind: &str, one_form: bool) -> &str {
     match kind {
         "unknown" | "untyped" => "untyped",
@@ -263,7 +264,7 @@ fn kind(kind: &str, one_form: bool) -> &str {
     }
 }
 
-/// A HELP as its marks of stability and deprecation, and the sentence.
+/// Splits a HELP text into its stability and deprecation markers, and the sentence.
 fn marked(help: &str) -> (&str, &str) {
     let mut rest = help.strip_prefix("[STABLE] ").unwrap_or(help);
     if rest.starts_with("(Deprecated since ")
@@ -275,7 +276,7 @@ fn marked(help: &str) -> (&str, &str) {
     (mark.trim_end(), sentence)
 }
 
-/// A side as it may be shown: without a password.
+/// Formats a side without its password.
 fn shown(word: &str) -> String {
     let Some((scheme, rest)) = word.split_once("://") else {
         return if word == "-" { "standard input".to_owned() } else { word.to_owned() };
@@ -292,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_stand_before_the_sentence() {
+    fn difference_markers_precede_the_text() {
         assert_eq!(marked("Words."), ("", "Words."));
         assert_eq!(marked("[STABLE] Words."), ("[STABLE]", "Words."));
         let both = "[STABLE] (Deprecated since 2.1) Words.";
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_not_shown() {
+    fn passwords_are_hidden() {
         assert_eq!(shown("http://u:p@x@h:1/m?a@b"), "http://h:1/m?a@b");
         assert_eq!(shown("http://h/m@n"), "http://h/m@n");
         assert_eq!(shown("-"), "standard input");

@@ -1,49 +1,49 @@
-//! What a comparison comes to, as text and as JSON.
+//! The result of a comparison, as text and as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
 
+use super::difference_kind::{DifferenceKind, Side};
 use super::known;
 use super::source::Form;
-use super::table::{Found, Seen, Table};
-use super::what::{Side, What};
+use super::table::{Found, Table, TableSummary};
+use crate::status::words::printable;
 
-/// Families that a reason names before it says how many more there are.
+/// The maximum number of families listed per reason.
 const NAMED: usize = 5;
 
 /// One side of a comparison.
 #[derive(Debug, Serialize)]
 pub(super) struct Compared {
-    /// The URL without a password, or the file.
+    /// The URL without its password, or the file.
     pub from: String,
     pub format: Form,
     pub families: usize,
     pub series: u64,
-    /// How often it was read.
+    /// The number of samples.
     pub samples: u32,
 }
 
-/// In what a family differs.
+/// A difference of a family.
 #[derive(Debug, Serialize)]
 struct Difference {
-    what: What,
-    /// Series that do.
+    what: DifferenceKind,
+    /// The number of differing series.
     #[serde(skip_serializing_if = "Option::is_none")]
     series: Option<u64>,
-    /// What each side says.
+    /// The value of each side.
     #[serde(skip_serializing_if = "Option::is_none")]
     a: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     b: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     examples: Vec<Example>,
-    /// Why, where `docs/compatibility.md` says so.
+    /// The reason, if `docs/compatibility.md` has one.
     explained: Option<&'static str>,
 }
 
-/// A series that differs.
+/// A differing series.
 #[derive(Debug, Serialize)]
 struct Example {
     series: String,
@@ -51,7 +51,7 @@ struct Example {
     b: Number,
 }
 
-/// A value as it is written in an exposition; JSON has neither NaN nor infinities.
+/// A value in exposition syntax; JSON has neither NaN nor infinities.
 #[derive(Debug)]
 struct Number(Option<f64>);
 
@@ -75,32 +75,37 @@ impl Number {
     }
 }
 
-/// A family that differs.
+/// A differing family.
 #[derive(Debug, Serialize)]
 struct Family {
     family: String,
     differences: Vec<Difference>,
 }
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Whether nothing differs but what is explained.
+    /// True if all differences are explained.
     same: bool,
     a: Compared,
     b: Compared,
-    /// Series that both have, and that moved meanwhile.
+    /// Series present on both sides, and those of them that changed.
     series_of_both: u64,
     series_that_moved: u64,
-    /// Families that differ without a known reason.
+    /// Families with unexplained differences.
     differing_families: usize,
     families: Vec<Family>,
 }
 
 impl Report {
-    /// Of what a table has found, with so many examples for each difference.
-    pub(super) fn new(table: &Table, [a, b]: [Compared; 2], seen: Seen, examples: usize) -> Self {
-        let mut found: BTreeMap<&str, BTreeMap<What, Difference>> = BTreeMap::new();
+    /// Builds the report of a table with up to `examples` examples per difference.
+    pub(super) fn new(
+        table: &Table,
+        [a, b]: [Compared; 2],
+        seen: TableSummary,
+        examples: usize,
+    ) -> Self {
+        let mut found: BTreeMap<&str, BTreeMap<DifferenceKind, Difference>> = BTreeMap::new();
         let mut torn = BTreeMap::<usize, u8>::new();
         for Found { family: number, what, series, values } in table.found() {
             let name = table.families[number].name.as_str();
@@ -119,12 +124,12 @@ impl Report {
                 difference.examples.push(Example { series: series.to_owned(), a, b });
             }
             match what {
-                What::OnlyInA => *torn.entry(number).or_default() |= 1,
-                What::OnlyInB => *torn.entry(number).or_default() |= 2,
+                DifferenceKind::OnlyInA => *torn.entry(number).or_default() |= 1,
+                DifferenceKind::OnlyInB => *torn.entry(number).or_default() |= 2,
                 _ => {}
             }
         }
-        // Where both sides have series that the other has not, labels are the likely cause.
+        // If both sides have series that the other lacks, differing labels are the likely cause.
         torn.retain(|_, sides| *sides == 3);
         let labels = Side::BOTH.map(|side| label_names(table, side, &torn));
         for &number in torn.keys() {
@@ -135,7 +140,7 @@ impl Report {
                     one.difference(other).copied().collect::<Vec<_>>().join(", ")
                 };
                 let name = table.families[number].name.as_str();
-                let said = (What::Labels, alone(a, b), alone(b, a));
+                let said = (DifferenceKind::Labels, alone(a, b), alone(b, a));
                 add(found.entry(name).or_default(), name, &said);
             }
         }
@@ -164,18 +169,18 @@ impl Report {
         }
     }
 
-    /// Whether nothing differs, but for what is explained unless that counts too.
+    /// Returns whether there are no differences; with `strict`, explained ones count too.
     pub(crate) fn is_same(&self, strict: bool) -> bool {
         if strict { self.families.is_empty() } else { self.same }
     }
 
-    /// As one JSON object on a line.
+    /// Formats the report as one line of JSON.
     pub(crate) fn json(&self) -> String {
-        // Text and numbers alone: there is nothing that could not be written.
+        // Serialising strings and numbers cannot fail.
         serde_json::to_string(self).unwrap_or_default() + "\n"
     }
 
-    /// For people.
+    /// Formats the report for people.
     pub(crate) fn text(&self, strict: bool) -> String {
         let mut out = String::new();
         for (name, side) in [("A", &self.a), ("B", &self.b)] {
@@ -189,7 +194,7 @@ impl Report {
                 ),
             );
         }
-        let mut reasons: BTreeMap<(&str, What), Vec<&str>> = BTreeMap::new();
+        let mut reasons: BTreeMap<(&str, DifferenceKind), Vec<&str>> = BTreeMap::new();
         for Family { family, differences } in &self.families {
             let mut headed = false;
             for difference in differences {
@@ -250,7 +255,9 @@ impl Difference {
         }
         for Example { series, a, b } in &self.examples {
             let values = match (self.what, a, b) {
-                (What::OnlyInA, value, _) | (What::OnlyInB, _, value) => value.text(),
+                (DifferenceKind::OnlyInA, value, _) | (DifferenceKind::OnlyInB, _, value) => {
+                    value.text()
+                }
                 (_, a, b) => format!("A: {}, B: {}", a.text(), b.text()),
             };
             put(out, format_args!("    {series} {values}"));
@@ -268,12 +275,19 @@ fn is_unexplained(difference: &Difference) -> bool {
     difference.explained.is_none()
 }
 
-fn put(out: &mut String, line: std::fmt::Arguments<'_>) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(out, "{line}");
+/// Appends lines. Label values come from servers, so control characters are escaped.
+fn put(out: &mut String, lines: std::fmt::Arguments<'_>) {
+    for line in lines.to_string().split('\n') {
+        out.push_str(&printable(line));
+        out.push('\n');
+    }
 }
 
-fn add(to: &mut BTreeMap<What, Difference>, family: &str, (what, a, b): &(What, String, String)) {
+fn add(
+    to: &mut BTreeMap<DifferenceKind, Difference>,
+    family: &str,
+    (what, a, b): &(DifferenceKind, String, String),
+) {
     let said = |text: &str| if text.is_empty() { "nothing".to_owned() } else { text.to_owned() };
     to.entry(*what).or_insert_with(|| Difference {
         what: *what,
@@ -285,7 +299,7 @@ fn add(to: &mut BTreeMap<What, Difference>, family: &str, (what, a, b): &(What, 
     });
 }
 
-/// The names of labels that the series of some families have.
+/// Returns the label names of the series of some families.
 fn label_names<'t>(
     table: &'t Table,
     side: Side,
@@ -303,7 +317,7 @@ fn label_names<'t>(
     names
 }
 
-/// The names of the labels in the text of a series.
+/// Returns the label names in the text of a series.
 fn labels(series: &str) -> impl Iterator<Item = &str> {
     let mut rest = series.split_once('{').map_or("", |(_, labels)| labels);
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Where an exposition comes from: a server, a file or standard input, compressed or not.
+//! Sources of expositions: a server, a file or standard input, optionally compressed.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -10,23 +10,24 @@ use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::time::timeout;
 
+use super::difference_kind::Side;
 use super::table::{Reading, Table};
-use super::what::Side;
 use crate::exposition::reader::Reader;
 use crate::kube::client::endpoint::{Access, Endpoint};
+use crate::tools::process_client::MAX_EXPOSITION;
 
-/// What is sent as `Accept`.
+/// The `Accept` header.
 const TEXT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
 const OPEN_METRICS: &str =
     "application/openmetrics-text;version=1.0.0;q=1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
 
-/// What is read at once of a file.
+/// The read buffer size of a file.
 const PIECE: usize = 128 * 1024;
 
-/// How a gzip file begins.
+/// The magic number of gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// A text format.
+/// An exposition format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum Form {
     /// 0.0.4
@@ -45,7 +46,7 @@ impl Form {
     }
 }
 
-/// A place that expositions come from.
+/// A source of expositions.
 pub(super) enum Source {
     Server(Endpoint),
     File(PathBuf),
@@ -53,10 +54,10 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// What a word of the command line means: a URL, `-`, or a file.
+    /// Parses a command line argument: a URL, `-`, or a file.
     ///
     /// # Errors
-    /// What of it, or of `access`, cannot be used.
+    /// When the argument or `access` is invalid.
     pub(super) fn new(word: &str, access: &Access, user_agent: &str) -> Result<Self, String> {
         if word == "-" {
             return Ok(Self::Stdin);
@@ -71,15 +72,15 @@ impl Source {
         Ok(Self::File(path))
     }
 
-    /// Whether it says the same each time.
+    /// Returns whether it always has the same content.
     pub(super) fn is_fixed(&self) -> bool {
         !matches!(self, Self::Server(_))
     }
 
-    /// Takes a sample of it within `limit`.
+    /// Reads a sample within `limit`.
     ///
     /// # Errors
-    /// What went wrong, in words.
+    /// A description of the failure.
     pub(super) async fn read(
         &self,
         table: &mut Table,
@@ -87,8 +88,9 @@ impl Source {
         open_metrics: bool,
         limit: Duration,
     ) -> Result<Form, String> {
-        let mut intake =
-            Intake { reader: Reader::default(), reading: table.read(side), fault: None };
+        let room = if self.is_fixed() { u64::MAX } else { MAX_EXPOSITION };
+        let reading = table.read(side);
+        let mut intake = ParsingWriter { reader: Reader::default(), reading, room, fault: None };
         match self {
             Self::Server(server) => {
                 let answer = of_server(server, intake, open_metrics);
@@ -107,17 +109,24 @@ impl Source {
     }
 }
 
-/// Bytes on their way into the table.
-struct Intake<'t> {
+/// Feeds bytes into the table.
+struct ParsingWriter<'t> {
     reader: Reader,
     reading: Reading<'t>,
-    /// Why they are no exposition.
+    /// The number of bytes that may still follow.
+    room: u64,
+    /// The reason why the input is not an exposition.
     fault: Option<String>,
 }
 
-impl Write for Intake<'_> {
+impl Write for ParsingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Self { reader, reading, fault } = self;
+        let Self { reader, reading, room, fault } = self;
+        let Some(left) = room.checked_sub(bytes.len() as u64) else {
+            *fault = Some(format!("longer than {} GiB", MAX_EXPOSITION >> 30));
+            return Err(io::ErrorKind::FileTooLarge.into());
+        };
+        *room = left;
         match reader.feed(bytes, &mut |line| reading.line(line)) {
             Ok(()) => Ok(bytes.len()),
             Err(error) => {
@@ -132,8 +141,8 @@ impl Write for Intake<'_> {
     }
 }
 
-impl Intake<'_> {
-    /// Everything has come, or not.
+impl ParsingWriter<'_> {
+    /// Finishes after the last byte or a read error.
     fn end(self, read: io::Result<()>) -> Result<Form, String> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -145,8 +154,8 @@ impl Intake<'_> {
     }
 }
 
-/// Reads all of a file, which may be compressed.
-fn of_file(mut file: impl Read, intake: &mut Intake<'_>) -> io::Result<()> {
+/// Reads a file, which may be compressed.
+fn of_file(mut file: impl Read, intake: &mut ParsingWriter<'_>) -> io::Result<()> {
     let mut buffer = vec![0; PIECE];
     let mut read = 0;
     while read < GZIP.len() {
@@ -177,7 +186,7 @@ fn copy(mut from: impl Read, buffer: &mut [u8], to: &mut impl Write) -> io::Resu
 
 async fn of_server(
     server: &Endpoint,
-    mut intake: Intake<'_>,
+    mut intake: ParsingWriter<'_>,
     open_metrics: bool,
 ) -> Result<Form, String> {
     let accept = if open_metrics { OPEN_METRICS } else { TEXT };
@@ -193,22 +202,22 @@ async fn of_server(
             place if place.is_empty() => String::new(),
             place => format!(", and points to {place}"),
         };
-        return Err(format!("the answer is {} {reason}{elsewhere}", status.as_u16()));
+        return Err(format!("the server returned {} {reason}{elsewhere}", status.as_u16()));
     }
     let kind = header(CONTENT_TYPE).to_ascii_lowercase();
     let open = kind.starts_with("application/openmetrics-text");
     if !open && !kind.starts_with("text/plain") {
-        return Err(format!("the answer is no exposition: its Content-Type is {kind:?}"));
+        return Err(format!("the response is not an exposition: its Content-Type is {kind:?}"));
     }
     let coding = header(CONTENT_ENCODING).to_ascii_lowercase();
     if !matches!(coding.as_str(), "" | "identity") {
-        return Err(format!("the answer is in {coding}, which was not asked for"));
+        return Err(format!("the response is encoded as {coding}, which was not requested"));
     }
     let mut body = answer.into_body();
     let form = loop {
         match body.frame().await {
             None => break intake.end(Ok(()))?,
-            Some(Err(error)) => return Err(format!("the answer breaks off: {error}")),
+            Some(Err(error)) => return Err(format!("the response is truncated: {error}")),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data()
                     && let Err(error) = intake.write_all(&data)
@@ -219,7 +228,7 @@ async fn of_server(
         }
     };
     if open && form == Form::Text {
-        return Err("the answer breaks off: there is no # EOF at its end".to_owned());
+        return Err("the response is truncated: # EOF is missing".to_owned());
     }
     Ok(form)
 }

@@ -1,7 +1,8 @@
 //! The series of both sides in one table.
 //!
-//! Lines flow in, of one side at a time; what is kept is the text of each series once, whoever has it, with the last two
-//! values of each side. So memory follows the series that there are, not the samples that are taken of them.
+//! Samples are added one side at a time. The table holds the text of each series once, regardless
+//! of the side, with the last two values of each side, so memory depends on the number of series
+//! and not on the number of samples.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -9,19 +10,19 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use regex::Regex;
 
+use super::difference_kind::{DifferenceKind, Side};
 use super::known;
-use super::movement::{self, Manner, Part};
-use super::what::{Side, What};
+use super::movement::{self, ComparisonRules, SampleKind};
 use crate::exposition::reader::{Line, Sample};
 
-/// Bytes of text that are asked for at once: nothing moves when there is more.
+/// The chunk size of the string arena, which grows without moving strings.
 const CHUNK: usize = 4 * 1024 * 1024;
 
-/// Texts one behind the other.
+/// A string arena.
 #[derive(Default)]
 struct Texts(Vec<String>);
 
-/// Where a text lies.
+/// The position of a string in the arena.
 #[derive(Clone, Copy)]
 struct Text {
     chunk: u32,
@@ -39,7 +40,7 @@ impl Texts {
         let last = &mut self.0[chunk];
         let start = last.len();
         last.push_str(text);
-        // A line is 16 MiB at most, and a chunk holds whole lines.
+        // A line is at most 16 MiB, and a chunk holds entire lines.
         Text { chunk: chunk as u32, start: start as u32, length: text.len() as u32 }
     }
 
@@ -49,7 +50,7 @@ impl Texts {
     }
 }
 
-/// Which of the four values of a series are there: a bit for each side, before and now.
+/// Bits for the values of a series that are present: one for each side, previous and current.
 mod seen {
     pub(super) const BEFORE: [u8; 2] = [1, 2];
     pub(super) const NOW: [u8; 2] = [4, 8];
@@ -59,14 +60,14 @@ mod seen {
 struct Series {
     text: Text,
     family: u32,
-    part: Part,
+    part: SampleKind,
     /// Bits of [`seen`].
     seen: u8,
-    /// In how many comparisons in a row it differed in this.
+    /// The current difference and the number of consecutive comparisons that had it.
     streak: u8,
-    differs: Option<What>,
-    /// In what it turned out to differ.
-    found: Option<What>,
+    differs: Option<DifferenceKind>,
+    /// The confirmed difference.
+    found: Option<DifferenceKind>,
     before: [f64; 2],
     now: [f64; 2],
 }
@@ -76,8 +77,9 @@ impl Series {
         self.seen & bit != 0
     }
 
-    /// What two samples of each side say. What comes or goes meanwhile says nothing.
-    fn compare(&self, manner: Manner) -> Option<What> {
+    /// Compares two samples of each side. A series that appears or disappears meanwhile is not
+    /// compared.
+    fn compare(&self, rules: ComparisonRules) -> Option<DifferenceKind> {
         let steady = |side: usize| {
             let (before, now) = (self.has(seen::BEFORE[side]), self.has(seen::NOW[side]));
             (before == now).then_some(now)
@@ -85,10 +87,10 @@ impl Series {
         match (steady(0)?, steady(1)?) {
             (true, true) => {
                 let values = |side: usize| [self.before[side], self.now[side]];
-                movement::differ(self.part, values(0), values(1), manner)
+                movement::differ(self.part, values(0), values(1), rules)
             }
-            (true, false) => Some(What::OnlyInA),
-            (false, true) => Some(What::OnlyInB),
+            (true, false) => Some(DifferenceKind::OnlyInA),
+            (false, true) => Some(DifferenceKind::OnlyInB),
             (false, false) => None,
         }
     }
@@ -101,23 +103,23 @@ impl Series {
     }
 }
 
-/// What one side says of a family beside its series.
+/// The metadata of a family on one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct About {
-    /// The name of TYPE or HELP.
+    /// The name in TYPE or HELP.
     pub announced: Option<String>,
     pub kind: Option<String>,
     pub help: Option<String>,
-    /// Its series.
+    /// The number of series.
     pub series: u64,
-    /// Series that came once more.
+    /// The number of duplicate series.
     pub repeated: u64,
-    /// Whether a bound is written `1.0` rather than `1`.
+    /// True if a bound is written `1.0` rather than `1`.
     pub decimal: bool,
 }
 
 impl About {
-    /// Whether the side has the family at all.
+    /// Returns whether the side has the family at all.
     pub(super) fn is_there(&self) -> bool {
         self.announced.is_some() || self.series > 0
     }
@@ -126,35 +128,35 @@ impl About {
 /// A family of one side or both.
 pub(super) struct Family {
     pub name: String,
-    /// By side.
+    /// The metadata by side.
     pub about: [About; 2],
-    /// It is not looked at.
+    /// True if the family is ignored.
     pub ignored: bool,
-    /// In what it differs beside its series, and what each side says.
-    pub found: Vec<(What, String, String)>,
+    /// The metadata differences, with the value of each side.
+    pub found: Vec<(DifferenceKind, String, String)>,
 }
 
-/// A series that differs.
+/// A differing series.
 pub(super) struct Found<'t> {
     pub family: usize,
-    pub what: What,
+    pub what: DifferenceKind,
     pub series: &'t str,
-    /// The last value of each side that has one.
+    /// The last value of each side, if any.
     pub values: [Option<f64>; 2],
 }
 
-/// How far the table is apart.
+/// The result of one comparison.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    /// Series that both sides have.
+pub(super) struct TableSummary {
+    /// Series present on both sides.
     pub both: u64,
-    /// Series that moved.
+    /// Series whose value changed.
     pub moved: u64,
-    /// Series that differ without a known reason, so far as one comparison tells.
+    /// Series with unexplained differences in this comparison.
     pub suspects: u64,
 }
 
-/// All series.
+/// All series of both sides.
 pub(super) struct Table {
     pub families: Vec<Family>,
     names: HashMap<String, u32>,
@@ -166,7 +168,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// An empty one. Families that one of the patterns is the name of are not looked at.
+    /// Creates an empty table. Families that match one of the patterns are ignored.
     pub(super) fn new(ignore: Vec<Regex>) -> Self {
         Self {
             families: Vec::new(),
@@ -179,7 +181,7 @@ impl Table {
         }
     }
 
-    /// Begins a sample of a side: what was there now was there before.
+    /// Starts a sample of a side; current values become previous ones.
     pub(super) fn read(&mut self, side: Side) -> Reading<'_> {
         self.pass(side, false);
         for family in &mut self.families {
@@ -188,7 +190,7 @@ impl Table {
         Reading { table: self, side, family: None, series: String::new() }
     }
 
-    /// A sample of a side that says what the last one said.
+    /// Repeats the last sample of a side.
     pub(super) fn repeat(&mut self, side: Side) {
         self.pass(side, true);
     }
@@ -206,8 +208,8 @@ impl Table {
     }
 
     /// Compares the last two samples of each side.
-    pub(super) fn compare(&mut self, manner: Manner) -> Seen {
-        let mut out = Seen::default();
+    pub(super) fn compare(&mut self, rules: ComparisonRules) -> TableSummary {
+        let mut out = TableSummary::default();
         for series in &mut self.series {
             let family = &self.families[series.family as usize];
             if family.ignored {
@@ -216,7 +218,7 @@ impl Table {
             let both = seen::NOW[0] | seen::NOW[1];
             out.both += u64::from(series.seen & both == both);
             out.moved += u64::from(series.moves());
-            let differs = series.compare(manner);
+            let differs = series.compare(rules);
             series.streak = match differs {
                 None => 0,
                 Some(_) if differs == series.differs => series.streak.saturating_add(1),
@@ -232,7 +234,8 @@ impl Table {
         out
     }
 
-    /// Takes for true what was so in this many comparisons in a row; what is known to differ, in one.
+    /// Confirms differences that occurred in `streak` consecutive comparisons; known ones need only
+    /// one.
     pub(super) fn settle(&mut self, streak: u8) {
         for series in &mut self.series {
             let Some(what) = series.differs else { continue };
@@ -243,7 +246,7 @@ impl Table {
         }
     }
 
-    /// Forgets series that nobody has any more, if they are many.
+    /// Removes series that no side has any more, if there are many.
     pub(super) fn tidy(&mut self) {
         let is_kept = |series: &Series| series.seen != 0 || series.found.is_some();
         let kept = self.series.iter().filter(|series| is_kept(series)).count();
@@ -265,12 +268,12 @@ impl Table {
         }
     }
 
-    /// Whether some series was found to differ.
+    /// Returns whether a series has a confirmed difference.
     pub(super) fn has_found(&self) -> bool {
         self.series.iter().any(|series| series.found.is_some())
     }
 
-    /// The series that were found to differ, in the order in which they came.
+    /// Returns the series with confirmed differences, in the order they appeared.
     pub(super) fn found(&self) -> impl Iterator<Item = Found<'_>> {
         self.series.iter().filter_map(|series| {
             let value = |side: usize| {
@@ -290,7 +293,7 @@ impl Table {
         })
     }
 
-    /// How many families and series a side has.
+    /// Returns the numbers of families and series of a side.
     pub(super) fn size(&self, side: Side) -> (usize, u64) {
         let about = self.families.iter().map(|family| &family.about[side.index()]);
         about
@@ -298,7 +301,7 @@ impl Table {
             .fold((0, 0), |(families, series), one| (families + 1, series + one.series))
     }
 
-    /// The series that a side has or had, with their families.
+    /// Returns the series that a side has or had, with their families.
     pub(super) fn of(&self, side: Side) -> impl Iterator<Item = (usize, &str)> {
         let any = seen::BEFORE[side.index()] | seen::NOW[side.index()];
         let has = move |series: &&Series| series.has(any);
@@ -318,8 +321,8 @@ impl Table {
         number
     }
 
-    /// The series of this text, which is made if there is none.
-    fn series(&mut self, text: &str, family: u32, part: Part) -> &mut Series {
+    /// Returns the series with this text, creating it if needed.
+    fn series(&mut self, text: &str, family: u32, part: SampleKind) -> &mut Series {
         let hash = self.hasher.hash_one(text);
         let (series, texts, hasher) = (&mut self.series, &mut self.texts, &self.hasher);
         let found = self.index.find(hash, |one| texts.get(series[*one as usize].text) == text);
@@ -348,17 +351,17 @@ impl Table {
     }
 }
 
-/// The family whose lines come.
+/// The family being read.
 #[derive(Default)]
 struct Current {
     name: String,
     kind: Option<String>,
     help: Option<String>,
-    /// Its place in the table, known with its first series.
+    /// The index in the table, assigned with the first series.
     number: Option<u32>,
 }
 
-/// A sample of one side that is being taken.
+/// A sample of one side being read.
 pub(super) struct Reading<'t> {
     table: &'t mut Table,
     side: Side,
@@ -367,7 +370,7 @@ pub(super) struct Reading<'t> {
 }
 
 impl Reading<'_> {
-    /// Takes the next line.
+    /// Processes the next line.
     pub(super) fn line(&mut self, line: Line<'_>) {
         match line {
             Line::Help { name, text } => self.announced(name).help = Some(unescaped(text)),
@@ -377,12 +380,12 @@ impl Reading<'_> {
         }
     }
 
-    /// Says that this was all.
+    /// Completes the sample.
     pub(super) fn finish(mut self) {
         self.leave();
     }
 
-    /// The family that a comment is about.
+    /// Returns the family named by a comment.
     fn announced(&mut self, name: &str) -> &mut Current {
         let goes_on =
             self.family.as_ref().is_some_and(|one| one.name == name && one.number.is_none());
@@ -392,7 +395,7 @@ impl Reading<'_> {
         self.family.get_or_insert_with(|| Current { name: name.to_owned(), ..Current::default() })
     }
 
-    /// A family without series is one all the same.
+    /// Completes the current family, which may have no series.
     fn leave(&mut self) {
         if let Some(family) = self.family.take()
             && family.number.is_none()
@@ -402,7 +405,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Notes what is said of a family under the name that its series have.
+    /// Stores the metadata of a family under the name of its series.
     fn enter(&mut self, family: Current, name: &str) -> u32 {
         let number = self.table.family(name);
         let about = &mut self.table.families[number as usize].about[self.side.index()];
@@ -419,13 +422,13 @@ impl Reading<'_> {
             name.strip_prefix(family.name.as_str()).filter(|rest| belongs(kind, rest))
         });
         let Some(suffix) = suffix else {
-            // Nothing was said of it, or of another family in between.
+            // A new family without metadata.
             self.leave();
             let number = self.table.family(name);
             let family =
                 Current { number: Some(number), name: name.to_owned(), ..Current::default() };
             self.family = Some(family);
-            self.put(number, Part::Gauge, name, &mut labels, value);
+            self.put(number, SampleKind::Gauge, name, &mut labels, value);
             return;
         };
         let Some(mut family) = self.family.take() else { return };
@@ -433,7 +436,7 @@ impl Reading<'_> {
         let number = match family.number {
             Some(number) => number,
             None => {
-                // OpenMetrics leaves the suffix of counters and infos out of the name of their family.
+                // OpenMetrics omits the suffix of counters and infos from the family name.
                 let shown = match (kind.as_str(), suffix) {
                     ("counter", "_total") | ("info", "_info") => name.to_owned(),
                     ("counter", "_created") => format!("{}_total", family.name),
@@ -458,7 +461,7 @@ impl Reading<'_> {
     fn put(
         &mut self,
         family: u32,
-        part: Part,
+        part: SampleKind,
         name: &str,
         labels: &mut Vec<(&str, &str)>,
         value: f64,
@@ -468,7 +471,7 @@ impl Reading<'_> {
             return;
         }
         for (label, value) in labels.iter_mut() {
-            // The formats write bounds differently: they are the same series.
+            // The formats write bounds differently; normalise them.
             if matches!(*label, "le" | "quantile")
                 && let Some(short) = value.strip_suffix(".0")
             {
@@ -505,7 +508,7 @@ impl Reading<'_> {
     }
 }
 
-/// Whether a sample of this suffix is of a family of this type.
+/// Returns whether a sample with this suffix belongs to a family of this type.
 fn belongs(kind: &str, suffix: &str) -> bool {
     let more: &[&str] = match kind {
         "counter" => &["_total", "_created"],
@@ -518,15 +521,17 @@ fn belongs(kind: &str, suffix: &str) -> bool {
     suffix.is_empty() || more.contains(&suffix)
 }
 
-fn part(kind: &str, suffix: &str) -> Part {
+fn part(kind: &str, suffix: &str) -> SampleKind {
     match (kind, suffix) {
-        (_, "_created") => Part::Created,
-        ("counter", _) | ("histogram" | "summary", "_sum" | "_count" | "_bucket") => Part::Counter,
-        _ => Part::Gauge,
+        (_, "_created") => SampleKind::Created,
+        ("counter", _) | ("histogram" | "summary", "_sum" | "_count" | "_bucket") => {
+            SampleKind::Counter
+        }
+        _ => SampleKind::Gauge,
     }
 }
 
-/// The text of a HELP; both formats escape the line feed and the backslash, one of them quotes too.
+/// Unescapes a HELP text: line feed and backslash in both formats, quotes in one of them.
 fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars();

@@ -1,61 +1,61 @@
-//! What the kernel has counted so far, read from procfs and cgroup v2.
+//! Reads the kernel's resource counters from procfs and cgroup v2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which processes.
+/// The processes to measure.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subject {
-    /// By number.
+    /// Process IDs.
     pub(crate) pids: Vec<u32>,
-    /// By name, as in `/proc/PID/comm`.
+    /// Process names, as in `/proc/PID/comm`.
     pub(crate) comms: Vec<String>,
-    /// All in a cgroup: its path, or that below the mount of cgroups.
+    /// Cgroups, as a path or relative to the cgroup mount.
     pub(crate) cgroups: Vec<PathBuf>,
 }
 
-/// What one thread, process or cgroup has used since it is there.
+/// The cumulative usage of a thread, process or cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Used {
-    /// Seconds of CPU.
+    /// CPU time in seconds.
     pub(super) cpu: f64,
-    /// Times that it left the CPU.
+    /// Context switches.
     pub(super) switches: f64,
-    /// Of these, those when it went to sleep: it was woken as often.
+    /// Voluntary context switches; each was followed by a wake-up.
     pub(super) wakes: f64,
-    /// Bytes from and to disks.
+    /// Bytes read from and written to disks.
     pub(super) read: f64,
     pub(super) written: f64,
 }
 
-/// Everything at one moment.
+/// The counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reading {
-    /// Seconds that all CPUs were busy, and all seconds.
+    /// Busy and total seconds of all CPUs.
     pub(super) busy: f64,
     pub(super) all: f64,
-    /// Switches of all CPUs.
+    /// Context switches of all CPUs.
     pub(super) switches: f64,
-    /// By thread, process or cgroup: each has a part of the numbers.
+    /// The usage by thread, process or cgroup; each contributes some of the counters.
     pub(super) used: BTreeMap<String, Used>,
-    /// Bytes in RAM.
+    /// Resident memory in bytes.
     pub(super) memory: f64,
     pub(super) processes: usize,
 }
 
-/// Where cgroups are mounted.
+/// The mount point of cgroup v2.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Ticks a second in `/proc`: the same on every architecture that the program is built for.
+/// Ticks per second in `/proc` (`USER_HZ`), 100 on every supported architecture.
 const TICKS: f64 = 100.0;
 
 impl Subject {
-    /// Reads everything.
+    /// Reads all counters.
     ///
     /// # Errors
     ///
-    /// The host's numbers, or those of a cgroup, cannot be read.
+    /// When the counters of the host or of a cgroup cannot be read.
     pub(super) fn read(&self) -> Result<Reading, String> {
         let mut reading = Reading::default();
         host(&mut reading)?;
@@ -64,7 +64,7 @@ impl Subject {
             apart.extend(self.cgroup(cgroup, &mut reading)?);
         }
         for pid in self.processes() {
-            // Those of a cgroup count there.
+            // Processes of a measured cgroup are counted there.
             if !apart.contains(&pid) {
                 process(pid, true, &mut reading);
             }
@@ -72,7 +72,7 @@ impl Subject {
         Ok(reading)
     }
 
-    /// The processes that are named, as they are now.
+    /// Returns the IDs of the processes that currently match.
     fn processes(&self) -> BTreeSet<u32> {
         let mut found: BTreeSet<u32> = self.pids.iter().copied().collect();
         if self.comms.is_empty() {
@@ -102,7 +102,7 @@ impl Subject {
         let stat = read("cpu.stat")?;
         let mut used =
             Used { cpu: field(&stat, "usage_usec ").unwrap_or(0.0) / 1e6, ..Used::default() };
-        // Without the controller there is no such file.
+        // The file exists only if the IO controller is enabled.
         for device in read("io.stat").unwrap_or_default().lines() {
             let of = |key: &str| {
                 let value = device.split(' ').find_map(|part| part.strip_prefix(key));
@@ -123,7 +123,7 @@ impl Subject {
     }
 }
 
-/// The processes of a cgroup and of those in it.
+/// Collects the processes of a cgroup and its descendants.
 fn members(folder: &Path, found: &mut Vec<u32>) {
     let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
     found.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
@@ -134,7 +134,7 @@ fn members(folder: &Path, found: &mut Vec<u32>) {
     }
 }
 
-/// The number behind the key that a line begins with.
+/// Returns the number after a key at the start of a line.
 fn field(text: &str, key: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse().ok()
@@ -143,7 +143,7 @@ fn field(text: &str, key: &str) -> Option<f64> {
 fn host(reading: &mut Reading) -> Result<(), String> {
     let stat = fs::read_to_string("/proc/stat").map_err(|error| format!("/proc/stat: {error}"))?;
     let line = stat.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
-    // Time of guests stands in that of users already.
+    // Guest time is included in user time.
     let ticks: Vec<f64> =
         line.split_whitespace().take(8).filter_map(|part| part.parse().ok()).collect();
     let idle: f64 = ticks.iter().skip(3).take(2).sum();
@@ -153,7 +153,8 @@ fn host(reading: &mut Reading) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds a process; with `whole`, also what a cgroup has counted already where it is of one. One that has gone adds nothing.
+/// Adds a process; `whole` includes the counters that its cgroup already covers. A process that has
+/// exited adds nothing.
 fn process(pid: u32, whole: bool, reading: &mut Reading) {
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let Ok(tasks) = fs::read_dir(folder.join("task")) else { return };
@@ -178,7 +179,8 @@ fn process(pid: u32, whole: bool, reading: &mut Reading) {
     }
 }
 
-/// Seconds of CPU of a thread: in nanoseconds where the scheduler tells, else in ticks.
+/// Returns the CPU seconds of a thread, from the scheduler's nanoseconds if available, else from
+/// ticks.
 fn cpu(schedstat: &str, stat: impl Fn() -> String) -> f64 {
     let nanoseconds = schedstat.split(' ').next().and_then(|of| of.parse::<f64>().ok());
     nanoseconds.map_or_else(

@@ -1,9 +1,9 @@
-//! The resources that the double answers for, whether its cluster has objects of them or not.
+//! The resources that the double serves, with or without objects in its cluster.
 //!
-//! A table of its own: who stands in for an API server must not ask its client where things are. That kstatd
-//! knows the same is tested over there.
+//! This is a separate table, because a test double must not take API locations from the client under test. A test of
+//! kstatd compares both tables.
 
-/// Where a resource is served, and what its objects are called.
+/// The API location of a resource and the name of its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Api {
     /// Plural lower-case name, as in API paths.
@@ -14,7 +14,7 @@ pub struct Api {
     pub version: &'static str,
     /// Kind.
     pub kind: &'static str,
-    /// Whether objects live in namespaces.
+    /// True if objects are namespaced.
     pub namespaced: bool,
 }
 
@@ -36,7 +36,7 @@ const fn cluster_wide(
     Api { name, group, version, kind, namespaced: false }
 }
 
-/// All of them, in byte order of the names.
+/// All resources, in byte order of the names.
 pub static APIS: &[Api] = &[
     cluster_wide(
         "certificatesigningrequests",

@@ -17,22 +17,22 @@ use super::layout::Item;
 use super::query::{ListOptions, Selector, VersionMatch};
 use super::world::{Change, ChangeKind, Collection, World, api_version};
 
-/// Bytes that are gathered before they are handed to the connection.
+/// Bytes collected before they are passed to the connection.
 const FRAME: usize = 64 * 1024;
-/// Changes that are taken out of the log at once.
+/// Changes taken from the log at once.
 const BATCH: usize = 256;
 
 /// A response body.
-pub enum Answer {
-    /// Bytes that are there.
+pub enum ResponseBody {
+    /// Available bytes.
     Whole(Option<Bytes>),
     /// A list.
     List(Box<List>),
-    /// A watch, whose task sends frames.
+    /// A watch; a task sends its frames.
     Watch(mpsc::Receiver<Bytes>),
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -49,19 +49,19 @@ impl Body for Answer {
     }
 }
 
-/// What a request is about.
+/// The collection and selection of a request.
 pub struct Scope {
     /// The cluster.
     pub world: Arc<World>,
     /// The resource.
     pub collection: Arc<Collection>,
-    /// The objects of it.
+    /// The selected objects.
     pub selector: Selector,
-    /// How they are written.
+    /// The encoding.
     pub encoding: Encoding,
 }
 
-/// A list in the course of being sent.
+/// A list that is being sent.
 pub struct List {
     scope: Scope,
     items: std::vec::IntoIter<Item>,
@@ -72,15 +72,16 @@ pub struct List {
 }
 
 impl List {
-    /// Finds what `options` ask for. With protobuf this encodes every object once to learn the length
-    /// that stands at the beginning, and thus takes microseconds for each.
+    /// Finds the objects for `options`. With protobuf this encodes every object once to determine the length prefix,
+    /// which takes microseconds for each.
     ///
     /// # Errors
-    /// The token is malformed, or the version is gone or not there yet.
+    ///
+    /// The token is malformed, or the version has expired or does not exist yet.
     pub fn new(scope: Scope, options: &ListOptions) -> Result<Self, Failure> {
         let (world, collection) = (&scope.world, &scope.collection);
         let layout = &world.layout;
-        // A snapshot that is shared is older than the world, which has not changed in it since.
+        // A shared snapshot may be older than the world, but nothing in it has changed since.
         let present = world.version();
         let (snapshot, after) = match &options.next {
             Some(token) => {
@@ -114,7 +115,7 @@ impl List {
             .iter()
             .skip(start)
             .filter(|item| scope.selector.takes(layout, collection, item));
-        // The watch cache, which answers version 0, does not page.
+        // The watch cache, which answers version 0, ignores the limit.
         let limit = match (options.limit, options.version, after) {
             (0, _, _) | (_, Some(0), None) => usize::MAX,
             (limit, _, _) => limit,
@@ -189,7 +190,7 @@ fn snapshot_for(
     let exact = match options.version_match {
         Some(VersionMatch::Exact) => true,
         Some(VersionMatch::NotOlderThan) => false,
-        // Without a match, a page is taken at the version, a whole list from it on.
+        // Without a match rule, a page is read exactly at the version, a whole list at the version or later.
         None => options.limit > 0,
     };
     if !exact {
@@ -204,17 +205,17 @@ fn snapshot_for(
     })
 }
 
-/// Seconds after which a watch ends that does not say itself: the API server's least.
+/// Default duration of a watch in seconds: the minimum of the API server.
 const DEFAULT_TIMEOUT: u64 = 1800;
 
-/// Sends the events of a watch until it times out or the client goes.
+/// Sends the events of a watch until it times out or the client disconnects.
 pub async fn watch(
     scope: Scope,
     options: ListOptions,
     bookmark_interval: Duration,
     frames: mpsc::Sender<Bytes>,
 ) {
-    // The client going away, which `send` and `closed` notice, is an ordinary end.
+    // A disconnected client, which `send` and `closed` report, is an ordinary end.
     let _ = Watch { scope, options, frames }.run(bookmark_interval).await;
 }
 
@@ -224,7 +225,7 @@ struct Watch {
     frames: mpsc::Sender<Bytes>,
 }
 
-/// The client is gone.
+/// The client has disconnected.
 struct Gone;
 
 impl Watch {
@@ -248,7 +249,7 @@ impl Watch {
         };
         loop {
             changed.borrow_and_update();
-            // Read before the log is: whatever has a version up to here is in the log by then.
+            // Read before the log: every version up to this one is in the log by then.
             let version = world.version();
             let Some(changes) = collection.changes_after(position, BATCH) else {
                 let message = format!("too old resource version: {position} ({version})");
@@ -287,7 +288,7 @@ impl Watch {
         self.send(out).await
     }
 
-    /// Sends every object as an ADDED event and returns the version they are of.
+    /// Sends every object as an ADDED event and returns their version.
     async fn initial_events(&self) -> Result<u64, Gone> {
         let Scope { world, collection, selector, encoding } = &self.scope;
         let layout = &world.layout;
@@ -333,8 +334,8 @@ impl Watch {
         if out.is_empty() { Ok(()) } else { self.send(out).await }
     }
 
-    /// What a change looks like to somebody who sees only the selected objects: one that comes into
-    /// the selection was added, one that leaves it was deleted.
+    /// Returns the change as a watcher with a selector sees it: an object that enters the selection was added, one
+    /// that leaves it was deleted.
     fn seen_through_selector(&self, change: &Change) -> Option<ChangeKind> {
         let Scope { world, collection, selector, .. } = &self.scope;
         let takes = |item: &Item| selector.takes(&world.layout, collection, item);

@@ -1,8 +1,8 @@
-//! Changes of the cluster: a stream of steps, each of which is exactly one watch event.
+//! Changes of the cluster: a sequence of steps, each of which is exactly one watch event.
 //!
-//! Nine of ten steps report the status of a pod, as kubelets do; the rest renew leases, move
-//! deployments and endpoint slices, and replace pods, which then start up over a few events. The stream
-//! is determined by the seed; only its pace is real time.
+//! Nine of ten steps report the status of a pod, as kubelets do. The others renew leases, change deployments and
+//! endpoint slices, and replace pods, which then start up over several events. The seed determines the sequence; only
+//! its rate is real time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::layout::{Controller, Item, Phase};
 use super::random::Random;
 use super::world::{Collection, World};
 
-/// How the clock of the cluster goes: this many steps are a second, whatever their real pace.
+/// Steps per second of the cluster's clock, regardless of the actual rate.
 const STEPS_PER_SECOND: u64 = 100;
 
 /// The source of changes.
@@ -25,9 +25,9 @@ pub struct Churn {
     others: Vec<Arc<Collection>>,
     random: Random,
     steps: u64,
-    /// The pod in each place, as it was last written.
+    /// The current pod of each slot.
     places: Vec<Item>,
-    /// Places whose pod was deleted and waits for its successor, or whose pod is starting.
+    /// Slots whose pod was deleted and waits for its successor, or whose pod is starting.
     starting: VecDeque<(u32, Next)>,
     other_items: Vec<Vec<Item>>,
 }
@@ -40,7 +40,7 @@ enum Next {
 }
 
 impl Churn {
-    /// The changes of `world`, `None` when it has no pods.
+    /// Creates the changes of `world`; `None` if it has no pods.
     pub fn new(world: &Arc<World>) -> Option<Self> {
         let pods = Arc::clone(world.named("pods")?);
         let mut places = pods.items();
@@ -75,7 +75,7 @@ impl Churn {
         }
     }
 
-    /// Deletes a pod of a deployment, whose replica set then makes another.
+    /// Deletes a pod of a deployment; its replica set then creates another.
     fn replace(&mut self, now: i64) {
         let place = self.random.below(self.places.len() as u32);
         let item = self.places[place as usize];
@@ -88,7 +88,7 @@ impl Churn {
         self.starting.push_back((place, Next::Create));
     }
 
-    /// Takes the pod that has waited longest one step further.
+    /// Advances the pod that has waited longest by one step.
     fn advance(&mut self, now: i64) {
         let Some((place, next)) = self.starting.pop_front() else {
             return;
@@ -118,10 +118,10 @@ impl Churn {
         self.world.put(&self.pods, item);
     }
 
-    /// A kubelet reports a pod: its readiness has changed, or a container was started again.
+    /// Reports the status of a pod: a changed readiness or a restarted container.
     fn report(&mut self, now: i64) {
         let mut place = self.random.below(self.places.len() as u32);
-        // Pods that are being replaced have a life of their own.
+        // Skips pods that are being replaced.
         while self.starting.iter().any(|(starting, _)| *starting == place) {
             if self.starting.len() >= self.places.len() {
                 return self.advance(now);
@@ -144,7 +144,7 @@ impl Churn {
         self.world.put(&self.pods, *item);
     }
 
-    /// Something that is no pod is written again.
+    /// Updates an object that is not a pod.
     fn touch_other(&mut self, now: i64) {
         // Leases are renewed most often.
         let which = match self.random.below(8) {
@@ -162,7 +162,7 @@ impl Churn {
         self.world.put(collection, *item);
     }
 
-    /// Steps at the pace that `rate` has (events per second), until its sender is gone.
+    /// Makes steps at the rate of `rate` (events per second) until its sender is dropped.
     pub async fn run(mut self, mut rate: watch::Receiver<f64>) {
         loop {
             let pace = *rate.borrow_and_update();
@@ -176,7 +176,7 @@ impl Churn {
                         done += 1;
                     }
                 }
-                // A pace of zero is looked at again when it changes.
+                // With a rate of zero, waits until it changes.
                 let next = if pace > 0.0 { (done + 1) as f64 / pace } else { 1e6 };
                 tokio::select! {
                     changed = rate.changed() => match changed {

@@ -1,12 +1,12 @@
 //! Writes API objects in both encodings of the Kubernetes API from one description.
 //!
-//! A description calls one method for each field with its protobuf tag and its JSON name, after the
-//! published `.proto` files. What is left out follows Go's encoders: protobuf writes every plain field,
-//! empty or not, JSON leaves out empty ones unless they are required. Knows nothing of particular kinds.
+//! A description calls one method for each field with its protobuf tag and its JSON name, as in the published
+//! `.proto` files. Omission follows Go's encoders: protobuf writes every plain field, empty or not; JSON omits empty
+//! ones unless they are required. Independent of particular kinds.
 
 use std::io::Write as _;
 
-/// How an object is written.
+/// The encoding of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// The protobuf message, without the `k8s\0` envelope.
@@ -15,7 +15,7 @@ pub enum Encoding {
     Json,
 }
 
-/// One message that is being written.
+/// A message that is being written.
 pub struct Message<'a> {
     out: &'a mut Vec<u8>,
     encoding: Encoding,
@@ -23,8 +23,8 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Writes a whole object at the end of `out`. JSON objects begin with `kind` and `apiVersion` when
-    /// `type_meta` has them, as objects of a watch do and items of a list do not.
+    /// Appends a whole object to `out`. JSON objects begin with `kind` and `apiVersion` if `type_meta` has them, as
+    /// in watches and unlike in lists.
     pub fn object(
         out: &'a mut Vec<u8>,
         encoding: Encoding,
@@ -70,7 +70,7 @@ impl<'a> Message<'a> {
         varint(self.out, value);
     }
 
-    /// A string that is left out of JSON when empty.
+    /// Writes a string, omitted from JSON if empty.
     pub fn text(&mut self, tag: u32, name: &str, value: &str) {
         match self.encoding {
             Encoding::Protobuf => bytes_field(self.out, tag, value.as_bytes()),
@@ -82,7 +82,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// An integer that is left out of JSON when zero.
+    /// Writes an integer, omitted from JSON if zero.
     pub fn int(&mut self, tag: u32, name: &str, value: i64) {
         match self.encoding {
             Encoding::Protobuf => self.varint_field(tag, value.cast_unsigned()),
@@ -91,7 +91,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// An integer that JSON always has.
+    /// Writes an integer that is always in JSON.
     pub fn required_int(&mut self, tag: u32, name: &str, value: i64) {
         match self.encoding {
             Encoding::Protobuf => self.varint_field(tag, value.cast_unsigned()),
@@ -99,7 +99,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// A boolean that is left out of JSON when false.
+    /// Writes a boolean, omitted from JSON if false.
     pub fn flag(&mut self, tag: u32, name: &str, value: bool) {
         match self.encoding {
             Encoding::Protobuf => self.varint_field(tag, u64::from(value)),
@@ -108,7 +108,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// A boolean that JSON always has.
+    /// Writes a boolean that is always in JSON.
     pub fn required_flag(&mut self, tag: u32, name: &str, value: bool) {
         match self.encoding {
             Encoding::Protobuf => self.varint_field(tag, u64::from(value)),
@@ -116,7 +116,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// A nested message.
+    /// Writes a nested message.
     pub fn message(&mut self, tag: u32, name: &str, write: impl FnOnce(&mut Message<'_>)) {
         if self.encoding == Encoding::Json {
             self.key(name);
@@ -124,7 +124,7 @@ impl<'a> Message<'a> {
         self.element(tag, write);
     }
 
-    /// A repeated message.
+    /// Writes a repeated message.
     pub fn messages<T>(
         &mut self,
         tag: u32,
@@ -135,7 +135,7 @@ impl<'a> Message<'a> {
         self.repeated(name, values, |this, value| this.element(tag, |m| write(m, value)));
     }
 
-    /// A repeated string.
+    /// Writes a repeated string.
     pub fn texts<T: AsRef<str>>(
         &mut self,
         tag: u32,
@@ -148,7 +148,7 @@ impl<'a> Message<'a> {
         });
     }
 
-    /// A map of strings, in the order given, which has to be the byte order of the keys.
+    /// Writes a map of strings in the given order, which must be the byte order of the keys.
     pub fn text_map<K: AsRef<str>, V: AsRef<str>>(
         &mut self,
         tag: u32,
@@ -158,7 +158,7 @@ impl<'a> Message<'a> {
         self.map(tag, name, entries, |entry, value| bytes_field(entry, 2, value.as_bytes()));
     }
 
-    /// A map of quantities, in the order given.
+    /// Writes a map of quantities in the given order.
     pub fn quantity_map<K: AsRef<str>, V: AsRef<str>>(
         &mut self,
         tag: u32,
@@ -170,7 +170,7 @@ impl<'a> Message<'a> {
         });
     }
 
-    /// A map of byte strings, in the order given.
+    /// Writes a map of byte strings in the given order.
     pub fn data_map<K: AsRef<str>, V: AsRef<[u8]>>(
         &mut self,
         tag: u32,
@@ -196,7 +196,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// A quantity with presence.
+    /// Writes a quantity with presence.
     pub fn quantity(&mut self, tag: u32, name: &str, value: &str) {
         match self.encoding {
             Encoding::Protobuf => {
@@ -206,19 +206,19 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// A time in unix seconds.
+    /// Writes a time in Unix seconds.
     pub fn time(&mut self, tag: u32, name: &str, unix: i64) {
         self.timestamp(tag, name, unix, "");
     }
 
-    /// A time that is not set but that protobuf writes, as an empty message.
+    /// Writes an unset time, which is an empty message in protobuf.
     pub fn unset_time(&mut self, tag: u32) {
         if self.encoding == Encoding::Protobuf {
             bytes_field(self.out, tag, b"");
         }
     }
 
-    /// A time with a place for microseconds, as leases have.
+    /// Writes a time with microseconds, as leases have.
     pub fn micro_time(&mut self, tag: u32, name: &str, unix: i64) {
         self.timestamp(tag, name, unix, ".000000");
     }
@@ -249,7 +249,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// A port or an amount: `IntOrString` holding a number.
+    /// Writes an `IntOrString` with a number.
     pub fn number_or_text(&mut self, tag: u32, name: &str, value: i64) {
         match self.encoding {
             Encoding::Protobuf => nested(self.out, tag, |value_message| {
@@ -261,7 +261,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// `IntOrString` holding text, such as `25%`.
+    /// Writes an `IntOrString` with text, such as `25%`.
     pub fn text_or_number(&mut self, tag: u32, name: &str, value: &str) {
         match self.encoding {
             Encoding::Protobuf => nested(self.out, tag, |value_message| {
@@ -272,7 +272,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// `FieldsV1`: a message with JSON text in it, which JSON has verbatim.
+    /// Writes `FieldsV1`: in protobuf a message with JSON text, in JSON the text itself.
     pub fn fields_v1(&mut self, tag: u32, name: &str, json: &str) {
         match self.encoding {
             Encoding::Protobuf => {
@@ -285,7 +285,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Fields that protobuf nests in a message of their own and JSON has inline.
+    /// Writes fields that protobuf nests in a message and JSON has inline.
     pub fn inline(&mut self, tag: u32, write: impl FnOnce(&mut Message<'_>)) {
         match self.encoding {
             Encoding::Protobuf => self.element(tag, write),
@@ -367,7 +367,7 @@ pub fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Bytes that [`varint`] takes for `value`.
+/// Returns the length of the varint for `value`.
 pub fn varint_len(value: usize) -> usize {
     (usize::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
@@ -378,14 +378,13 @@ pub fn bytes_field(out: &mut Vec<u8>, tag: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Appends what stands before the `len` bytes of a length-delimited field.
+/// Appends the prefix of a length-delimited field of `len` bytes.
 pub fn prefix(out: &mut Vec<u8>, tag: u32, len: usize) {
     varint(out, u64::from(tag) << 3 | 2);
     varint(out, len as u64);
 }
 
-/// Appends a nested message. Its length is known only afterwards: one byte is kept free for it, and the
-/// message moves up when it needs more.
+/// Appends a nested message. One byte is reserved for its length; the message is moved if the length needs more.
 pub fn nested(out: &mut Vec<u8>, tag: u32, write: impl FnOnce(&mut Vec<u8>)) {
     varint(out, u64::from(tag) << 3 | 2);
     let start = out.len();
@@ -430,8 +429,8 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Year, month and day of a day counted from 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level
-/// Date Algorithms", `civil_from_days`).
+/// Returns year, month and day of a day counted from 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms", `civil_from_days`).
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

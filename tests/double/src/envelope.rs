@@ -1,16 +1,16 @@
-//! What the API puts around objects: lists, watch events, bookmarks, and failures.
+//! The envelopes of objects: lists, watch events, bookmarks, and failures.
 //!
-//! Protobuf lists are `k8s\0` and an `Unknown` message that holds the list; a protobuf watch is a
-//! sequence of lengths (four bytes, big-endian), each before a `WatchEvent` whose object has such an
-//! envelope again. JSON watches have one event on each line.
+//! Protobuf lists are `k8s\0` and an `Unknown` message that contains the list. A protobuf watch is a sequence of
+//! lengths (four bytes, big-endian), each before a `WatchEvent` whose object has such an envelope again. JSON watches
+//! have one event per line.
 
 use super::encode::{Encoding, Message, bytes_field, nested, prefix, varint_len};
 
 const MAGIC: &[u8] = b"k8s\0";
-/// `Unknown.contentEncoding` and `Unknown.contentType`, always there and always empty.
+/// `Unknown.contentEncoding` and `Unknown.contentType`, which are always present and empty.
 const TRAILER: &[u8] = &[3 << 3 | 2, 0, 4 << 3 | 2, 0];
 
-/// What stands before and after the items of a list.
+/// The bytes before and after the items of a list.
 pub struct ListEnds {
     /// Before the first item.
     pub head: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct ListMeta<'a> {
     pub version: u64,
     /// Token of the next page, empty on the last one.
     pub next: &'a str,
-    /// Items after this page, where they are counted.
+    /// Number of items after this page, if counted.
     pub remaining: Option<usize>,
 }
 
@@ -39,8 +39,8 @@ impl ListMeta<'_> {
     }
 }
 
-/// The frame of a list of `kind` whose items, with what stands before each, take `items_len` bytes
-/// (which only protobuf needs to know).
+/// Returns the envelope of a list of `kind`. `items_len` is the length of the items with their prefixes, which only
+/// protobuf needs.
 pub fn list(
     encoding: Encoding,
     api_version: &str,
@@ -73,7 +73,7 @@ pub fn list(
     }
 }
 
-/// Appends what stands before an item of `len` bytes in a list.
+/// Appends the prefix of a list item of `len` bytes.
 pub fn before_item(out: &mut Vec<u8>, encoding: Encoding, first: bool, len: usize) {
     match encoding {
         Encoding::Protobuf => prefix(out, 2, len),
@@ -113,7 +113,7 @@ pub fn event(
     }
     let mut types = Vec::new();
     type_meta(&mut types, api_version, kind);
-    // Lengths from the inside out, so that a large object is copied once.
+    // Lengths are computed from the inside out, so that a large object is copied once.
     let unknown = MAGIC.len() + types.len() + 1 + varint_len(raw.len()) + raw.len() + TRAILER.len();
     let extension = 1 + varint_len(unknown) + unknown;
     let whole = 2 + event.len() + 1 + varint_len(extension) + extension;
@@ -162,36 +162,36 @@ fn type_meta(out: &mut Vec<u8>, api_version: &str, kind: &str) {
     });
 }
 
-/// A failed request, as the API tells it (`v1.Status`).
+/// A failed request, as the API reports it (`v1.Status`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
     /// HTTP status.
     pub code: u16,
-    /// Reason for programs.
+    /// Machine-readable reason.
     pub reason: &'static str,
-    /// Reason for people.
+    /// Human-readable reason.
     pub message: String,
-    /// Reason and message of the cause, where there is one.
+    /// Reason and message of the cause, if any.
     pub cause: Option<(&'static str, &'static str)>,
-    /// Seconds after which trying again makes sense.
+    /// Seconds to wait before a retry.
     pub retry_after: Option<u32>,
-    /// Token with which a list can be continued at the newest version.
+    /// Token that continues a list at the newest version.
     pub next: String,
 }
 
 impl Failure {
-    /// The request makes no sense.
+    /// An invalid request.
     pub fn bad_request(message: String) -> Self {
         Self { code: 400, reason: "BadRequest", message, ..Self::default() }
     }
 
-    /// There is nothing at this path.
+    /// An unknown path.
     pub fn not_found() -> Self {
         let message = "the server could not find the requested resource".to_owned();
         Self { code: 404, reason: "NotFound", message, ..Self::default() }
     }
 
-    /// The resource may not be had, with this status.
+    /// Access to a resource is refused with this status.
     pub fn refused(code: u16, resource: &str) -> Self {
         let (reason, what) = match code {
             401 => ("Unauthorized", "asked for by nobody that is known"),
@@ -203,7 +203,7 @@ impl Failure {
         Self { code, reason, message: format!("{resource} is {what}"), ..Self::default() }
     }
 
-    /// Nothing the client accepts can be written.
+    /// The client accepts no supported encoding.
     pub fn not_acceptable() -> Self {
         let message = concat!(
             "only the following media types are accepted: application/json, ",
@@ -213,12 +213,12 @@ impl Failure {
         Self { code: 406, reason: "NotAcceptable", message, ..Self::default() }
     }
 
-    /// The version or token is too old.
+    /// The version or token has expired.
     pub fn expired(message: String) -> Self {
         Self { code: 410, reason: "Expired", message, ..Self::default() }
     }
 
-    /// The combination of options is not allowed.
+    /// An invalid combination of options.
     pub fn invalid(message: &'static str) -> Self {
         Self {
             code: 422,
@@ -229,7 +229,7 @@ impl Failure {
         }
     }
 
-    /// The version is newer than anything there is.
+    /// The version is newer than the newest one.
     pub fn too_large_version(asked: u64, current: u64) -> Self {
         Self {
             code: 504,
@@ -266,14 +266,14 @@ impl Failure {
         raw
     }
 
-    /// The body of the answer.
+    /// Returns the body of the response.
     pub fn body(&self, encoding: Encoding) -> Vec<u8> {
         let mut out = Vec::new();
         object(&mut out, encoding, "v1", "Status", &self.raw(encoding));
         out
     }
 
-    /// The ERROR event that ends a watch.
+    /// Returns the ERROR event that ends a watch.
     pub fn event(&self, encoding: Encoding) -> Vec<u8> {
         let mut out = Vec::new();
         event(&mut out, encoding, "ERROR", "v1", "Status", &self.raw(encoding));

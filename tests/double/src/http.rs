@@ -1,4 +1,4 @@
-//! The HTTP server: connections, routes, and the answers that are no list or watch.
+//! The HTTP server: connections, routes, and responses other than lists and watches.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,24 +14,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::body::{self, Answer, List, Scope};
+use super::body::{self, List, ResponseBody, Scope};
 use super::encode::Encoding;
 use super::envelope::Failure;
 use super::query::{ListOptions, Path, Selector, negotiate};
 use super::world::World;
 
-/// Frames of a watch that wait for the connection.
+/// Frames of a watch that are queued for the connection.
 const QUEUE: usize = 4;
 
-/// What answers requests.
+/// The state that requests are answered from.
 pub struct Service {
     /// The cluster.
     pub world: Arc<World>,
-    /// Whether `sendInitialEvents` is understood.
+    /// True if `sendInitialEvents` is supported.
     pub watch_list: bool,
-    /// Time between the bookmarks of a watch.
+    /// Interval between the bookmarks of a watch.
     pub bookmark_interval: Duration,
-    /// Resources that nobody may list or watch, and the status that says so.
+    /// Resources that may not be listed or watched, with the status of the refusal.
     pub refused: Mutex<BTreeMap<String, u16>>,
 }
 
@@ -44,7 +44,7 @@ pub async fn serve(listener: TcpListener, service: Arc<Service>) {
                 Ok((stream, _)) => {
                     connections.spawn(connection(stream, Arc::clone(&service)));
                 }
-                // Out of descriptors, or the peer is gone already: neither is worth a busy loop.
+                // Out of descriptors, or the peer has disconnected: wait instead of a busy loop.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -53,13 +53,13 @@ pub async fn serve(listener: TcpListener, service: Arc<Service>) {
 }
 
 async fn connection(stream: TcpStream, service: Arc<Service>) {
-    // Small events must not wait for acknowledgements of the ones before.
+    // Small events must not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let handler = service_fn(move |request| {
         let service = Arc::clone(&service);
         async move { Ok::<_, Infallible>(service.answer(request).await) }
     });
-    // A connection that breaks is the client's affair.
+    // A broken connection is not an error of the server.
     let _ = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .serve_connection(TokioIo::new(stream), handler)
@@ -67,7 +67,7 @@ async fn connection(stream: TcpStream, service: Arc<Service>) {
 }
 
 impl Service {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
         let encoding = negotiate(accept);
         let path = request.uri().path();
@@ -103,7 +103,7 @@ impl Service {
         path: &str,
         query: &str,
         encoding: Encoding,
-    ) -> Result<Response<Answer>, Failure> {
+    ) -> Result<Response<ResponseBody>, Failure> {
         let path = Path::parse(path).ok_or_else(Failure::not_found)?;
         let collection = self
             .world
@@ -129,9 +129,9 @@ impl Service {
                 Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
                 Encoding::Json => "application/json",
             };
-            return Ok(respond(StatusCode::OK, kind, Answer::Watch(frames)));
+            return Ok(respond(StatusCode::OK, kind, ResponseBody::Watch(frames)));
         }
-        // Finding the length of a long list takes a while.
+        // Determining the length of a long list takes time.
         let list = tokio::task::spawn_blocking(move || List::new(scope, &options));
         let list = list.await.map_err(|error| Failure {
             code: 500,
@@ -139,11 +139,11 @@ impl Service {
             message: error.to_string(),
             ..Failure::default()
         })??;
-        Ok(respond(StatusCode::OK, media_type(encoding), Answer::List(Box::new(list))))
+        Ok(respond(StatusCode::OK, media_type(encoding), ResponseBody::List(Box::new(list))))
     }
 }
 
-/// The version that the double says it has: the release whose behaviour it was compared with.
+/// The reported version: the release that the double was compared with.
 const VERSION: &str = concat!(
     r#"{"major":"1","minor":"36","gitVersion":"v1.36.3","gitCommit":"","gitTreeState":"","#,
     r#""buildDate":"1970-01-01T00:00:00Z","goVersion":"","compiler":"","platform":"linux/amd64"}"#,
@@ -156,7 +156,7 @@ fn media_type(encoding: Encoding) -> &'static str {
     }
 }
 
-fn respond(status: StatusCode, kind: &'static str, answer: Answer) -> Response<Answer> {
+fn respond(status: StatusCode, kind: &'static str, answer: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(answer);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -166,11 +166,11 @@ fn respond(status: StatusCode, kind: &'static str, answer: Answer) -> Response<A
     response
 }
 
-fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Answer> {
-    respond(status, kind, Answer::Whole(Some(body.into())))
+fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<ResponseBody> {
+    respond(status, kind, ResponseBody::Whole(Some(body.into())))
 }
 
-fn failed(failure: &Failure, encoding: Encoding) -> Response<Answer> {
+fn failed(failure: &Failure, encoding: Encoding) -> Response<ResponseBody> {
     let status = StatusCode::from_u16(failure.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = whole(status, media_type(encoding), failure.body(encoding));
     if let Some(seconds) = failure.retry_after {

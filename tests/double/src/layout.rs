@@ -1,5 +1,5 @@
-//! The shape of the synthetic cluster: which workloads there are, and which pods, nodes and namespaces
-//! belong to them. Made once from a seed and never changed; what changes is in [`Item`].
+//! The layout of the synthetic cluster: its workloads, and their pods, nodes and namespaces. Generated once from a
+//! seed and never changed; mutable state is in [`Item`].
 
 use super::random::{Random, hex, mix, suffix, uuid};
 
@@ -48,17 +48,17 @@ const CPU: &[(&str, &str)] = &[("50m", "200m"), ("100m", "500m"), ("250m", "1"),
 const MEMORY: &[(&str, &str)] =
     &[("64Mi", "128Mi"), ("128Mi", "256Mi"), ("256Mi", "512Mi"), ("512Mi", "1Gi")];
 
-/// Deployments keep this many replica sets: the current one and those of earlier rollouts.
+/// Replica sets of a deployment: the current one and those of earlier rollouts.
 pub const REVISIONS: u32 = 3;
-/// Jobs that are kept of each cron job.
+/// Jobs kept of each cron job.
 const JOBS_KEPT: u32 = 3;
 
-/// What creates the pods of a workload.
+/// The controller of a workload's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
     /// A Deployment and its ReplicaSets.
     Deployment,
-    /// A StatefulSet, each of its pods with a claim.
+    /// A StatefulSet; each of its pods has a claim.
     StatefulSet,
     /// A DaemonSet.
     DaemonSet,
@@ -69,10 +69,10 @@ pub enum Controller {
     },
 }
 
-/// A group of like pods.
+/// A group of identical pods.
 #[derive(Debug)]
 pub struct Workload {
-    /// What creates its pods.
+    /// The controller of its pods.
     pub controller: Controller,
     /// Index of its namespace.
     pub namespace: u32,
@@ -84,7 +84,7 @@ pub struct Workload {
     pub team: &'static str,
     /// Pods wanted.
     pub replicas: u32,
-    /// Number of its first pod, counted over all pods of the cluster.
+    /// The slot of its first pod, counted over all pods of the cluster.
     pub first_slot: u32,
     /// Seconds since 1970 of its creation.
     pub created: i64,
@@ -94,7 +94,7 @@ pub struct Workload {
     pub checksum: String,
     /// Its containers.
     pub containers: Vec<Container>,
-    /// Fields that the controller manager owns in its pods, as `managedFields` has them.
+    /// Fields in its pods owned by the controller manager, as in `managedFields`.
     pub spec_fields: String,
 }
 
@@ -111,18 +111,18 @@ pub struct Container {
     pub cpu: (&'static str, &'static str),
     /// Request and limit of memory.
     pub memory: (&'static str, &'static str),
-    /// Port that it serves.
+    /// Its port.
     pub port: u32,
     /// Environment.
     pub environment: Vec<(&'static str, String)>,
 }
 
-/// The whole cluster's shape.
+/// The layout of the whole cluster.
 #[derive(Debug)]
 pub struct Layout {
-    /// Where everything comes from.
+    /// The seed.
     pub seed: u64,
-    /// Seconds since 1970 at which the cluster is taken over.
+    /// Unix time of the initial state, in seconds.
     pub epoch: i64,
     /// Number of nodes.
     pub nodes: u32,
@@ -134,24 +134,24 @@ pub struct Layout {
     pub cron_jobs: Vec<(u32, String)>,
     /// Number of pods.
     pub pods: u32,
-    /// Fields that the kubelet owns in every pod.
+    /// Fields in every pod owned by the kubelet.
     pub status_fields: String,
 }
 
-/// How one object stands: which it is, and what has changed about it.
+/// The state of one object: its identity, and its changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Which object of its kind.
+    /// Index of the object within its kind.
     pub index: u32,
-    /// Which workload it belongs to, where kinds have one.
+    /// Index of its workload, for kinds that have one.
     pub workload: u32,
-    /// How many objects had this place before.
+    /// Number of earlier objects in this slot.
     pub incarnation: u32,
     /// Restarts of a pod's containers.
     pub restarts: u32,
-    /// How far a pod is.
+    /// The phase of a pod.
     pub phase: Phase,
-    /// Times that it was changed.
+    /// Number of changes.
     pub revision: u32,
     /// Resource version.
     pub resource_version: u64,
@@ -161,7 +161,7 @@ pub struct Item {
     pub changed: i64,
 }
 
-/// How far a pod is in its life.
+/// The phase in a pod's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Not bound to a node yet.
@@ -172,16 +172,16 @@ pub enum Phase {
     Running,
     /// Running, a readiness probe fails.
     NotReady,
-    /// A container waits for its next start.
+    /// A container waits for its next restart.
     CrashLoop,
-    /// All containers ended well.
+    /// All containers succeeded.
     Succeeded,
     /// Evicted from its node.
     Failed,
 }
 
 impl Layout {
-    /// The cluster of this seed with exactly `pods` pods, taken over at `epoch` (unix seconds).
+    /// Creates the layout of a seed with exactly `pods` pods and the initial state at `epoch` (Unix seconds).
     pub fn new(pods: u32, seed: u64, epoch: i64) -> Self {
         let nodes = (pods / 30).max(3);
         let mut namespaces: Vec<String> =
@@ -268,17 +268,17 @@ impl Layout {
         self.pods += replicas;
     }
 
-    /// The workload of this index.
+    /// Returns the workload with this index.
     pub fn workload(&self, index: u32) -> &Workload {
         &self.workloads[index as usize]
     }
 
-    /// The namespace of this index.
+    /// Returns the namespace with this index.
     pub fn namespace(&self, index: u32) -> &str {
         &self.namespaces[index as usize]
     }
 
-    /// Indices of the workloads that pass `keep`, with the workload.
+    /// Returns the workloads that pass `keep`, with their indices.
     pub fn workloads_of(
         &self,
         keep: impl Fn(&Workload) -> bool,
@@ -299,12 +299,12 @@ impl Layout {
         format!("10.{}.{}.{}", 16 + (node >> 16), node >> 8 & 255, node & 255)
     }
 
-    /// Address of the pod in this place.
+    /// Address of the pod in this slot.
     pub fn pod_ip(&self, slot: u32) -> String {
         format!("10.{}.{}.{}", 64 + (slot >> 16 & 127), slot >> 8 & 255, slot & 255)
     }
 
-    /// The node that the pod in this place runs on.
+    /// The node of the pod in this slot.
     pub fn node_of(&self, workload: &Workload, slot: u32) -> u32 {
         match workload.controller {
             Controller::DaemonSet => slot - workload.first_slot,
@@ -312,9 +312,9 @@ impl Layout {
         }
     }
 
-    /// 64 bits that stand for one object.
+    /// Returns 64 bits that identify one object.
     pub fn identity(&self, resource: &str, index: u32, incarnation: u32) -> u64 {
-        // FNV-1a over the name keeps kinds apart.
+        // FNV-1a over the name distinguishes kinds.
         let kind = resource.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
@@ -328,7 +328,7 @@ impl Layout {
 }
 
 impl Item {
-    /// An object as it stands when the cluster is taken over; its version is set by the world.
+    /// Creates an object in its initial state; the world sets its version.
     pub fn new(index: u32, workload: u32, created: i64) -> Self {
         Self {
             index,
@@ -344,7 +344,7 @@ impl Item {
     }
 }
 
-/// The word at this place of an endless repetition, and the number of the repetition.
+/// Returns the word at this index of an endless repetition, and the number of the repetition.
 fn cycle(at: u32, words: &'static [&'static str]) -> (&'static str, u32) {
     let len = words.len() as u32;
     (words[(at % len) as usize], at / len)
@@ -415,7 +415,7 @@ fn environment(random: &mut Random, workload: &str) -> Vec<(&'static str, String
     ]
 }
 
-/// What a controller manager sets in a pod, in the notation of server-side apply.
+/// The fields of a pod set by a controller manager, in the notation of server-side apply.
 fn spec_fields(containers: &[Container]) -> String {
     let mut text = concat!(
         r#"{"f:metadata":{"f:annotations":{".":{},"f:checksum/config":{},"f:logs.example.com/pipeline":{},"f:prometheus.io/port":{},"#,
@@ -461,7 +461,7 @@ fn spec_fields(containers: &[Container]) -> String {
     text
 }
 
-/// What a kubelet sets in a pod.
+/// The fields of a pod set by a kubelet.
 fn status_fields() -> String {
     let mut text = r#"{"f:status":{"f:conditions":{"#.to_owned();
     for kind in ["PodReadyToStartContainers", "ContainersReady", "Initialized", "Ready"] {

@@ -1,13 +1,13 @@
-//! A stand-in for the Kubernetes API with a synthetic cluster, for demonstrations, benches and tests.
+//! A test double of the Kubernetes API with a synthetic cluster, for demonstrations, benchmarks and tests.
 //!
-//! It is a real HTTP/1.1 server on loopback that answers LIST (paged, with the API's rules for resource
-//! versions and 410 for what has expired), WATCH and WatchList (initial events, bookmarks, timeouts) in
-//! protobuf and JSON for every resource of [`APIS`], checked against the bytes of kube-apiserver. The cluster has a given number of pods and, in the proportions of
-//! clusters in use, what belongs to them; the same seed gives the same cluster and the same changes.
-//! Objects are kept as a few numbers and encoded when they are read: 100,000 pods take about 20 MB.
+//! It is an HTTP/1.1 server on loopback. It answers LIST (paged, with the API's rules for resource versions and 410
+//! for expired ones), WATCH and WatchList (initial events, bookmarks, timeouts) in protobuf and JSON for every
+//! resource of [`APIS`]; the bytes were compared with kube-apiserver. The cluster has a given number of pods and, in
+//! realistic proportions, their related objects; the same seed yields the same cluster and the same changes. Objects
+//! are stored as a few numbers and encoded when they are read: 100,000 pods take about 20 MB.
 //!
-//! It serves anybody on loopback without authentication, and it is read-only. It knows nothing of kstatd, which is
-//! tried with it.
+//! It serves every client on loopback without authentication, and it is read-only. It does not depend on kstatd,
+//! which is tested with it.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -42,7 +42,7 @@ use encode::Encoding;
 use layout::Layout;
 use world::World;
 
-/// What the double serves, and how.
+/// The options of a double.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Port on 127.0.0.1, 0 for any free one.
@@ -51,16 +51,16 @@ pub struct Options {
     pub pods: u32,
     /// Changes per second, each of which is one watch event.
     pub events_per_second: f64,
-    /// Decides about everything random.
+    /// The seed of all random decisions.
     pub seed: u64,
-    /// Seconds since 1970 at which the cluster is taken over; everything in it is older.
+    /// Unix time of the initial state; all objects are older.
     pub epoch: i64,
-    /// Whether watches may ask for initial events; without it they are refused with 422, as API servers
-    /// before 1.27 do.
+    /// True if watches may request initial events. Otherwise such requests fail with 422, as in API servers before
+    /// 1.27.
     pub watch_list: bool,
-    /// Time between two bookmarks of a watch.
+    /// Interval between the bookmarks of a watch.
     pub bookmark_interval: Duration,
-    /// Changes of each resource that a watch can start from.
+    /// Number of changes of each resource that a watch can start from.
     pub history: usize,
 }
 
@@ -79,8 +79,8 @@ impl Default for Options {
     }
 }
 
-/// The objects of one resource after so many changes of the cluster, as a list has them: protobuf
-/// messages without their envelope, or JSON. For benches that need objects without a server.
+/// Returns the objects of one resource after a number of changes of the cluster, as in a list: protobuf messages
+/// without their envelope, or JSON. For benchmarks that need objects without a server.
 #[must_use]
 pub fn objects(options: &Options, resource: &str, json: bool, changes: u32) -> Vec<Vec<u8>> {
     let layout = Layout::new(options.pods, options.seed, options.epoch);
@@ -111,9 +111,10 @@ pub struct Double {
 }
 
 impl Double {
-    /// Makes the cluster and serves it from tasks of the current runtime.
+    /// Creates the cluster and serves it from tasks of the current runtime.
     ///
     /// # Errors
+    ///
     /// The port cannot be bound.
     pub async fn start(options: &Options) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).await?;
@@ -136,49 +137,49 @@ impl Double {
         Ok(Self { address, world, pace, service, serving, _churn: churning })
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL to give to a client.
+    /// Returns the URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Number of objects of all resources.
+    /// Returns the number of objects of all resources.
     #[must_use]
     pub fn objects(&self) -> usize {
         self.world.objects()
     }
 
-    /// Number of objects of one resource, 0 for unknown ones.
+    /// Returns the number of objects of one resource, 0 for unknown ones.
     #[must_use]
     pub fn objects_of(&self, resource: &str) -> usize {
         self.world.named(resource).map_or(0, |collection| collection.items().len())
     }
 
-    /// Objects sent in lists and as initial events since the start.
+    /// Returns the number of objects sent in lists and as initial events since the start.
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.world.delivered()
     }
 
-    /// Changes since the start.
+    /// Returns the number of changes since the start.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.world.changes()
     }
 
-    /// Changes the pace of the changes; 0 stops them.
+    /// Sets the rate of changes; 0 stops them.
     pub fn set_events_per_second(&self, rate: f64) {
         self.pace.send_replace(rate);
     }
 
-    /// Answers lists and watches of a resource with this status from now on, or again as it should. Watches that are open
-    /// go on.
+    /// Refuses lists and watches of a resource with this status from now on, or serves them again with `None`. Open
+    /// watches continue.
     pub fn refuse(&self, resource: &str, code: Option<u16>) {
         let mut refused = self.service.refused.lock().unwrap_or_else(PoisonError::into_inner);
         match code {
@@ -187,8 +188,8 @@ impl Double {
         };
     }
 
-    /// Makes every continue token and every version so far too old: lists that go on and watches that
-    /// start from them are answered with 410.
+    /// Expires every continue token and every version: continued lists and watches that start from them are answered
+    /// with 410.
     pub fn forget_history(&self) {
         self.world.forget();
     }
@@ -198,16 +199,16 @@ impl Double {
         self.close().await;
     }
 
-    /// The same, for as long as it is not opened again: what a server does that is started anew. The cluster goes on
-    /// meanwhile.
+    /// The same until it is reopened, like a restart of a server. The cluster keeps changing meanwhile.
     pub async fn close(&mut self) {
         self.serving.shutdown().await;
     }
 
-    /// Serves again where it did.
+    /// Serves again on the same port.
     ///
     /// # Errors
-    /// Somebody has taken the port.
+    ///
+    /// The port is in use.
     pub async fn open(&mut self) -> io::Result<()> {
         let listener = TcpListener::bind(self.address).await?;
         self.serving.spawn(http::serve(listener, Arc::clone(&self.service)));

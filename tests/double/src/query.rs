@@ -1,4 +1,4 @@
-//! What a request for a collection asks for: the path, the list options and the selector.
+//! The parts of a request for a collection: path, list options and selector.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use super::kinds;
 use super::layout::{Item, Layout};
 use super::world::Collection;
 
-/// The collection that a path names.
+/// The collection in a path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Path<'a> {
     /// API group, empty for the core group.
@@ -22,7 +22,7 @@ pub struct Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// Reads `/api/v1/…` and `/apis/group/version/…`.
+    /// Parses `/api/v1/…` and `/apis/group/version/…`.
     pub fn parse(path: &'a str) -> Option<Self> {
         let parts: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
         let (group, version, rest) = match parts.as_slice() {
@@ -48,34 +48,35 @@ pub enum VersionMatch {
     NotOlderThan,
 }
 
-/// `ListOptions`, checked as the API server checks them.
+/// `ListOptions`, validated like in the API server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Whether changes are asked for.
+    /// True for a watch.
     pub watch: bool,
-    /// Whether bookmarks are welcome.
+    /// True if bookmarks are accepted.
     pub bookmarks: bool,
-    /// Whether a watch begins with the objects there are (WatchList).
+    /// True if a watch begins with the existing objects (WatchList).
     pub initial_events: bool,
     /// The version; `None` is the newest, 0 is any.
     pub version: Option<u64>,
-    /// How the version is to be understood.
+    /// The match rule of the version.
     pub version_match: Option<VersionMatch>,
-    /// Objects in one page, 0 for all.
+    /// Objects per page, 0 for all.
     pub limit: usize,
     /// Token of an earlier page.
     pub next: Option<String>,
     /// Seconds after which a watch ends.
     pub timeout: Option<u64>,
-    /// What `fieldSelector` says.
+    /// The text of `fieldSelector`.
     pub fields: String,
 }
 
 impl ListOptions {
-    /// Reads a query string.
+    /// Parses a query string.
     ///
     /// # Errors
-    /// A value cannot be read, or the options exclude each other.
+    ///
+    /// A value is invalid, or the options exclude each other.
     pub fn parse(query: &str) -> Result<Self, Failure> {
         let mut options = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -160,12 +161,12 @@ fn number(value: &str) -> Result<i64, Failure> {
     value.parse().map_err(|_| Failure::bad_request(message()))
 }
 
-/// Any value but these two switches an option on.
+/// Any value except these two enables an option.
 fn truth(value: &str) -> bool {
     !matches!(value, "false" | "0")
 }
 
-/// Undoes the escapes of a query string; `None` for a malformed one.
+/// Decodes the escapes of a query string; `None` if malformed.
 fn unescape(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains(['%', '+']) {
         return Some(Cow::Borrowed(text));
@@ -185,7 +186,7 @@ fn unescape(text: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(out).ok().map(Cow::Owned)
 }
 
-/// Which objects of a collection are asked for.
+/// A selection of the objects of a collection.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     terms: Vec<Term>,
@@ -206,10 +207,11 @@ enum Field {
 }
 
 impl Selector {
-    /// The objects of `namespace` that a field selector takes.
+    /// Selects the objects of `namespace` that match a field selector.
     ///
     /// # Errors
-    /// The selector is malformed or has a field that cannot be selected by.
+    ///
+    /// The selector is malformed or has an unsupported field.
     pub fn new(namespace: Option<&str>, fields: &str, resource: &str) -> Result<Self, Failure> {
         let mut terms = Vec::new();
         if let Some(value) = namespace {
@@ -242,17 +244,17 @@ impl Selector {
         Ok(Self { terms })
     }
 
-    /// Whether it takes every object.
+    /// Returns whether it selects every object.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether it only restricts the namespace, so that what it takes can be counted cheaply.
+    /// Returns whether it only restricts the namespace, so that the selected objects can be counted cheaply.
     pub fn only_namespace(&self) -> bool {
         self.terms.iter().all(|term| term.field == Field::Namespace && term.equal)
     }
 
-    /// Whether it takes this object.
+    /// Returns whether it selects this object.
     pub fn takes(&self, layout: &Layout, collection: &Collection, item: &Item) -> bool {
         if self.terms.is_empty() {
             return true;
@@ -271,8 +273,8 @@ impl Selector {
     }
 }
 
-/// The encoding that an `Accept` header prefers among those that can be written; JSON without a header.
-/// Representations under another name (`as=Table`) are passed over.
+/// Returns the preferred supported encoding of an `Accept` header; JSON without a header. Other representations
+/// (`as=Table`) are skipped.
 pub fn negotiate(accept: Option<&str>) -> Option<Encoding> {
     let Some(accept) = accept.filter(|accept| !accept.trim().is_empty()) else {
         return Some(Encoding::Json);

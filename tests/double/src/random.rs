@@ -1,5 +1,5 @@
-//! Reproducible pseudo-random numbers: the same seed gives the same cluster on every platform and with
-//! every version of every crate.
+//! Reproducible pseudo-random numbers: the same seed yields the same cluster on every platform and with every version
+//! of every crate.
 
 /// Mixes 64 bits (the output function of SplitMix64: Steele, Lea, Flood, "Fast Splittable Pseudorandom
 /// Number Generators").
@@ -10,40 +10,40 @@ pub fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A stream of numbers (SplitMix64).
+/// A sequence of numbers (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The stream of this seed.
+    /// Creates the sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Self(mix(seed))
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// A number below `end`, 0 when `end` is 0.
+    /// Returns a number below `end`, 0 if `end` is 0.
     pub fn below(&mut self, end: u32) -> u32 {
         // Multiplying maps the upper half onto the range; its bias is below 2⁻³² × end.
         (((self.next() >> 32) * u64::from(end)) >> 32) as u32
     }
 
-    /// A number in `start..=end`.
+    /// Returns a number in `start..=end`.
     pub fn between(&mut self, start: u32, end: u32) -> u32 {
         start + self.below(end - start + 1)
     }
 
-    /// One of `values`, which must not be empty.
+    /// Returns one of `values`, which must not be empty.
     pub fn pick<'a>(&mut self, values: &[&'a str]) -> &'a str {
         values[self.below(values.len() as u32) as usize]
     }
 }
 
-/// `len` characters of the alphabet that Kubernetes makes name suffixes of.
+/// Returns `len` characters of the alphabet of Kubernetes' name suffixes.
 pub fn suffix(mut bits: u64, len: usize) -> String {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut text = String::with_capacity(len);
@@ -54,7 +54,7 @@ pub fn suffix(mut bits: u64, len: usize) -> String {
     text
 }
 
-/// `len` (up to 64) hexadecimal digits that `bits` stand for.
+/// Formats `bits` as `len` (up to 64) hexadecimal digits.
 pub fn hex(bits: u64, len: usize) -> String {
     let mut text = String::with_capacity(64);
     for part in 0..4 {
@@ -64,7 +64,7 @@ pub fn hex(bits: u64, len: usize) -> String {
     text
 }
 
-/// A version 4 UUID that `bits` stand for.
+/// Formats `bits` as a version 4 UUID.
 pub fn uuid(bits: u64) -> String {
     let (high, low) = (mix(bits), mix(!bits));
     let mut text = String::with_capacity(36);

@@ -1,4 +1,4 @@
-//! The double against the published definitions of its objects, and over HTTP.
+//! The double compared with the published definitions of its objects, and over HTTP.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Double, Options};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The objects of a resource as the published definitions read them.
+/// Decodes the objects of a resource with the published definitions.
 fn decodes<T: prost::Message + Default>(world: &World, resource: &str) -> Vec<T> {
     let collection = world.named(resource).unwrap();
     let mut objects = Vec::new();
@@ -160,7 +160,7 @@ async fn selectors_and_paths() {
     assert_eq!(open(&double, "/api/v1/pods", "text/html").await.status(), 406);
 }
 
-/// Events of a protobuf watch: type and version of each.
+/// The events of a protobuf watch: type and version of each.
 struct Events {
     body: hyper::body::Incoming,
     buffer: BytesMut,

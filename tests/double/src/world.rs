@@ -1,7 +1,7 @@
-//! The objects as they stand, the log of their changes, and the snapshots that lists page through.
+//! The current objects, the log of their changes, and the snapshots for paged lists.
 //!
-//! An object is kept as a few numbers ([`Item`]) and encoded whenever it is read, so that 100,000 pods
-//! take megabytes. Versions are handed out over all kinds alike, as etcd does. Knows nothing of HTTP.
+//! An object is stored as a few numbers ([`Item`]) and encoded whenever it is read, so that 100,000 pods take
+//! megabytes. Versions are shared by all kinds, as in etcd. Independent of HTTP.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,14 @@ use super::kinds::{self, Kind};
 use super::layout::{Item, Layout};
 use crate::api::{APIS, Api};
 
-/// The version before the first object's, with as many digits as that of a cluster in use.
+/// The version before the first object's, with as many digits as in a real cluster.
 const FIRST_VERSION: u64 = 100_000_000;
-/// Snapshots that paged lists can continue from, for each kind.
+/// Snapshots for continued lists, for each kind.
 const SNAPSHOTS: usize = 8;
 
 /// The whole cluster.
 pub struct World {
-    /// Its shape.
+    /// Its layout.
     pub layout: Layout,
     version: AtomicU64,
     changes: AtomicU64,
@@ -34,7 +34,7 @@ pub struct World {
 
 /// The objects of one resource.
 pub struct Collection {
-    /// Where they are served.
+    /// Their API location.
     pub api: &'static Api,
     kind: Option<&'static Kind>,
     state: Mutex<State>,
@@ -58,7 +58,7 @@ pub struct Snapshot {
     pub items: Vec<Item>,
 }
 
-/// What happened to an object.
+/// The type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// It was created.
@@ -70,7 +70,7 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    /// The `type` of a watch event.
+    /// Returns the `type` of the watch event.
     pub fn name(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -80,21 +80,21 @@ impl ChangeKind {
     }
 }
 
-/// One change, as watches tell it.
+/// One change of an object.
 pub struct Change {
     /// Its version.
     pub version: u64,
-    /// What happened.
+    /// The type.
     pub kind: ChangeKind,
-    /// The object after it, or as it was last when it was deleted.
+    /// The object after the change, or its last state if it was deleted.
     pub item: Item,
-    /// The object before it.
+    /// The object before the change.
     pub before: Option<Item>,
     frames: [OnceLock<Bytes>; 2],
 }
 
 impl World {
-    /// The cluster of this shape; `history` changes of each resource can be watched from.
+    /// Creates the cluster of this layout; watches can start from the last `history` changes of each resource.
     pub fn new(layout: Layout, history: usize) -> Self {
         let mut version = FIRST_VERSION;
         let collections: Vec<Arc<Collection>> =
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// The objects of a resource.
+    /// Returns the objects of a resource.
     pub fn collection(
         &self,
         group: &str,
@@ -126,27 +126,27 @@ impl World {
         })
     }
 
-    /// The objects of a resource in whatever group.
+    /// Returns the objects of a resource in any group.
     pub fn named(&self, resource: &str) -> Option<&Arc<Collection>> {
         self.collections.iter().find(|collection| collection.api.name == resource)
     }
 
-    /// The newest version.
+    /// Returns the newest version.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Number of objects of all kinds.
+    /// Returns the number of objects of all kinds.
     pub fn objects(&self) -> usize {
         self.collections.iter().map(|collection| collection.lock().items.len()).sum()
     }
 
-    /// Number of changes so far.
+    /// Returns the number of changes so far.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Number of objects sent in lists and as initial events.
+    /// Returns the number of objects sent in lists and as initial events.
     pub fn delivered(&self) -> u64 {
         self.delivered.load(Ordering::Relaxed)
     }
@@ -156,7 +156,7 @@ impl World {
         self.delivered.fetch_add(objects, Ordering::Relaxed);
     }
 
-    /// Creates an object, or changes the one of that name.
+    /// Creates an object, or updates the one of that name.
     pub fn put(&self, collection: &Collection, mut item: Item) {
         let Some(kind) = collection.kind else {
             return;
@@ -168,7 +168,7 @@ impl World {
         self.log(collection, state, change, item, before);
     }
 
-    /// Deletes the object that is called like `item`, if there is one.
+    /// Deletes the object with the name of `item`, if it exists.
     pub fn delete(&self, collection: &Collection, item: &Item) {
         let Some(kind) = collection.kind else {
             return;
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// The object that is called like `item`.
+    /// Returns the object with the name of `item`.
     pub fn get(&self, collection: &Collection, item: &Item) -> Option<Item> {
         let name = key(collection.kind?, &self.layout, item);
         collection.lock().items.get(&name).copied()
@@ -197,8 +197,8 @@ impl World {
         }
     }
 
-    /// Versions rise under the lock of the collection they are for, so a snapshot of a collection at
-    /// the newest version has every change of it up to there.
+    /// Versions increase under the lock of their collection, so a snapshot of a collection at the newest version
+    /// contains every change up to it.
     fn next_version(&self) -> u64 {
         self.version.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -224,7 +224,7 @@ impl World {
         collection.newest.send_replace(version);
     }
 
-    /// Everything there is now. Calls without a change between them share one snapshot.
+    /// Returns a snapshot of all objects. Calls without a change in between share one snapshot.
     pub fn snapshot(&self, collection: &Collection) -> Arc<Snapshot> {
         let mut state = collection.lock();
         let version = self.version();
@@ -261,7 +261,7 @@ impl Collection {
             item.resource_version = *version;
             if let Some(kind) = kind {
                 let mut name = key(kind, layout, &item);
-                // Two random suffixes may be the same.
+                // Two random suffixes may be equal.
                 while items.contains_key(&name) {
                     item.incarnation += 1;
                     name = key(kind, layout, &item);
@@ -277,17 +277,17 @@ impl Collection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The items, in the order of their names.
+    /// Returns the items in the order of their names.
     pub fn items(&self) -> Vec<Item> {
         self.lock().items.values().copied().collect()
     }
 
-    /// The snapshot of this version, if it is still kept.
+    /// Returns the snapshot of this version, if it is still kept.
     pub fn snapshot_at(&self, version: u64) -> Option<Arc<Snapshot>> {
         self.lock().snapshots.iter().find(|snapshot| snapshot.version == version).cloned()
     }
 
-    /// Up to `limit` changes after `version`, `None` when some of them are forgotten.
+    /// Returns up to `limit` changes after `version`; `None` if some of them are forgotten.
     pub fn changes_after(&self, version: u64, limit: usize) -> Option<Vec<Arc<Change>>> {
         let state = self.lock();
         if version < state.forgotten {
@@ -297,7 +297,7 @@ impl Collection {
         Some(state.log.range(first..).take(limit).cloned().collect())
     }
 
-    /// Told of the version of each change.
+    /// Returns a receiver for the version of each change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
@@ -318,18 +318,17 @@ impl Collection {
         }
     }
 
-    /// Namespace and name of an object.
+    /// Returns namespace and name of an object.
     pub fn name<'a>(&self, layout: &'a Layout, item: &Item) -> Option<kinds::Name<'a>> {
         self.kind.map(|kind| (kind.name)(layout, item))
     }
 
-    /// What objects are ordered by.
+    /// Returns the sort key of an object.
     pub fn key(&self, layout: &Layout, item: &Item) -> String {
         self.kind.map(|kind| key(kind, layout, item)).unwrap_or_default()
     }
 
-    /// The watch event of a change in the form in which all watches without a selector get it; encoded
-    /// by the first that asks.
+    /// Returns the watch event of a change as sent to all watches without a selector; encoded on the first call.
     pub fn frame(&self, layout: &Layout, change: &Change, encoding: Encoding) -> Bytes {
         let [protobuf, json] = &change.frames;
         let cell = if encoding == Encoding::Protobuf { protobuf } else { json };
@@ -356,7 +355,7 @@ impl Collection {
     }
 }
 
-/// `group/version` as objects have it.
+/// Returns `group/version` as in objects.
 pub fn api_version(api: &Api) -> String {
     match api.group {
         "" => api.version.to_owned(),

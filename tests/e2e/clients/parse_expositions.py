@@ -1,6 +1,6 @@
-"""Reads expositions with the reference parsers of prometheus-client: parse_expositions.py FOLDER
+"""Parses expositions with the reference parsers of prometheus-client: parse_expositions.py FOLDER
 
-A name that ends in .om is OpenMetrics, any other one the text format. Names each file that is refused, and why."""
+Files named *.om are OpenMetrics, all others the text format. Prints each rejected file with the reason."""
 
 import pathlib
 import sys

@@ -11,10 +11,9 @@ import (
 	"testing"
 )
 
-// APIGate stands before a cluster's API server and does with each request what
-// the test says.
+// APIGate is a proxy in front of a cluster's API server whose rule decides on each request.
 type APIGate struct {
-	// URL is where it answers, in plain HTTP.
+	// URL is its address, in plain HTTP.
 	URL string
 
 	mu      sync.Mutex
@@ -22,10 +21,10 @@ type APIGate struct {
 	changed chan struct{}
 }
 
-// Hold as the answer of a rule lets the request wait for another rule.
+// Hold as the result of a rule keeps the request waiting for another rule.
 const Hold = -1
 
-// StartAPIGate opens a gate through which everything goes.
+// StartAPIGate starts a gate that forwards everything.
 func (c *Cluster) StartAPIGate(t testing.TB) *APIGate {
 	t.Helper()
 	target, err := url.Parse(c.URL())
@@ -74,9 +73,8 @@ func decide(rule func(*http.Request) int, r *http.Request) int {
 	return rule(r)
 }
 
-// Rule decides about requests from here on, those that wait among them: 0 lets
-// one through, Hold lets it wait, anything else is the status it is answered
-// with. Without a rule everything goes through.
+// Rule sets the rule for all requests, including waiting ones: 0 forwards a request, Hold keeps it waiting, any other
+// value is the status of the response. Without a rule everything is forwarded.
 func (g *APIGate) Rule(rule func(*http.Request) int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,8 +83,7 @@ func (g *APIGate) Rule(rule func(*http.Request) int) {
 	g.changed = make(chan struct{})
 }
 
-// IsList tells whether a request asks for a state, as a list or as the beginning of
-// a watch.
+// IsList returns whether a request asks for a complete state, as a list or as initial events of a watch.
 func IsList(r *http.Request) bool {
 	if !strings.HasPrefix(r.URL.Path, "/api/") && !strings.HasPrefix(r.URL.Path, "/apis/") {
 		return false

@@ -1,6 +1,5 @@
-// Package harness starts the programs that the end-to-end tests look at from
-// outside, and speaks to them as their users do: argv, HTTP, UDP, TCP and unix
-// sockets. It knows nothing of how kstatd is built inside.
+// Package harness starts the programs under test and uses them as their users do: argv, HTTP, UDP, TCP and unix
+// sockets. It is independent of kstatd's implementation.
 package harness
 
 import (
@@ -11,19 +10,19 @@ import (
 	"testing"
 )
 
-// Program is an executable and the arguments that come before all others.
+// Program is an executable with leading arguments.
 type Program struct {
-	// Name stands in test output.
+	// Name is used in test output.
 	Name string
 	// Path is the executable.
 	Path string
-	// Prefix are leading arguments, such as a sub-command.
+	// Prefix are leading arguments, such as a subcommand.
 	Prefix []string
-	// native tells that it is kstatd under its own name.
+	// native is true for kstatd under its own name.
 	native bool
 }
 
-// root is the repository's top folder.
+// root is the root of the repository.
 func root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..", "..")
@@ -34,8 +33,8 @@ func RepoFile(parts ...string) string {
 	return filepath.Join(append([]string{root()}, parts...)...)
 }
 
-// locate takes the path from the environment or the default place, and fails
-// the test where nothing is there: a missing program must not look like a pass.
+// locate takes the path from the environment or the default location, and fails the test if it does not exist: a
+// missing program must not look like a pass.
 func locate(t testing.TB, variable, fallback string) string {
 	t.Helper()
 	path := os.Getenv(variable)
@@ -58,7 +57,7 @@ func Kstatd(t testing.TB) Program {
 	return Program{Name: "kstatd", Path: locate(t, "KSTATD_BIN", "target/debug/kstatd")}
 }
 
-// KstatdWithDemo is the program with the simulated cluster in it, which what is shipped has not.
+// KstatdWithDemo is a program with the simulated cluster, which shipped programs lack.
 func KstatdWithDemo(t testing.TB) Program {
 	t.Helper()
 	p := Kstatd(t)
@@ -68,11 +67,10 @@ func KstatdWithDemo(t testing.TB) Program {
 	return p
 }
 
-// selfCheck runs the originals on both sides: the suite's own proof that a
-// difference it reports comes from the program and not from the harness.
+// selfCheck runs the originals on both sides, which shows that the suite itself reports no differences.
 func selfCheck() bool { return os.Getenv("E2E_SELF_CHECK") == "1" }
 
-// NotInSelfCheck skips what only kstatd can do while the suite checks itself.
+// NotInSelfCheck skips a test of features that only kstatd has.
 func NotInSelfCheck(t testing.TB) {
 	t.Helper()
 	if selfCheck() {

@@ -13,10 +13,8 @@ import (
 	"time"
 )
 
-// JumpClock lets a process see a wall clock that is wrong by so much, and nobody
-// else: programs ask for the time in a page that the kernel gives to each of them (the
-// vDSO), and what stands in it is exchanged. Timers of the kernel and clocks that only
-// go on are what they are.
+// JumpClock shifts the wall clock that one process sees: programs read the time from a page that the kernel maps into
+// each process (the vDSO), and its code is replaced. Kernel timers and monotonic clocks are unaffected.
 func (p *Process) JumpClock(t testing.TB, wrong time.Duration) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
@@ -40,7 +38,7 @@ func (p *Process) JumpClock(t testing.TB, wrong time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// No thread may be in what is exchanged.
+	// No thread may be executing the replaced code.
 	Eventually(t, "no thread asks for the time", func() error {
 		p.Freeze()
 		for _, at := range counters(t, p.Pid()) {
@@ -75,7 +73,7 @@ func (p *Process) JumpClock(t testing.TB, wrong time.Duration) {
 	}
 }
 
-// vdso is where the page lies in a process.
+// vdso returns the location of the page in a process.
 func vdso(t testing.TB, pid int) (begin, end int64) {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -94,8 +92,7 @@ func vdso(t testing.TB, pid int) (begin, end int64) {
 	return 0, 0
 }
 
-// counters are the program counters of all threads of a process that stands still,
-// those in the kernel aside.
+// counters are the program counters of all threads of a stopped process, except those in the kernel.
 func counters(t testing.TB, pid int) []int64 {
 	t.Helper()
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -108,7 +105,7 @@ func counters(t testing.TB, pid int) []int64 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The last word is the program counter, also of one that is not in a call.
+		// The last word is the program counter, also outside of a system call.
 		words := strings.Fields(string(text))
 		var at int64
 		if _, err := fmt.Sscanf(words[len(words)-1], "0x%x", &at); err == nil {
@@ -118,7 +115,7 @@ func counters(t testing.TB, pid int) []int64 {
 	return all
 }
 
-// clockGettime asks the kernel and adds seconds to CLOCK_REALTIME and its coarse sister.
+// clockGettime calls the kernel and adds seconds to CLOCK_REALTIME and CLOCK_REALTIME_COARSE.
 func clockGettime(seconds int64) []byte {
 	code := []byte{
 		0xb8, 228, 0, 0, 0, // mov eax, clock_gettime
@@ -133,7 +130,7 @@ func clockGettime(seconds int64) []byte {
 	return append(code, 0x48, 0x01, 0x0e /* add [rsi], rcx */, 0xc3 /* out: ret */)
 }
 
-// gettimeofday asks the kernel and adds seconds.
+// gettimeofday calls the kernel and adds seconds.
 func gettimeofday(seconds int64) []byte {
 	code := []byte{
 		0xb8, 96, 0, 0, 0, // mov eax, gettimeofday

@@ -35,7 +35,7 @@ type Cluster struct {
 	args    []string
 	process *Process
 
-	// Dir holds its state and certificates. It outlives a restart.
+	// Dir holds its state and certificates, which survive a restart.
 	Dir string
 	// Port is on 127.0.0.1.
 	Port int
@@ -52,10 +52,10 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 	return StartClusterIn(t, nil, args...)
 }
 
-// StartClusterIn starts it in a network of its own.
+// StartClusterIn starts it in a separate network.
 func StartClusterIn(t testing.TB, network *Network, args ...string) *Cluster {
 	t.Helper()
-	// etcd's unix sockets lie in it, and their paths must be short.
+	// It contains etcd's unix sockets, whose paths must be short.
 	dir, err := os.MkdirTemp("/tmp", "kapi")
 	if err != nil {
 		t.Fatal(err)
@@ -67,14 +67,14 @@ func StartClusterIn(t testing.TB, network *Network, args ...string) *Cluster {
 	return c
 }
 
-// connect makes the administrator's clients.
+// connect creates the administrator's clients.
 func (c *Cluster) connect() {
 	c.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	// The client must not be what the tests wait for.
+	// The client must not throttle the tests.
 	config.QPS, config.Burst = 1000, 1000
 	config.WarningHandler = rest.NoWarnings{}
 	if c.network != nil {
@@ -88,8 +88,7 @@ func (c *Cluster) connect() {
 	}
 }
 
-// NewAuthority lets a server that has been stopped begin with an authority of its own,
-// of which nobody has heard; its state stays.
+// NewAuthority gives a stopped server a new CA; its state stays.
 func (c *Cluster) NewAuthority() {
 	c.t.Helper()
 	for _, file := range []string{"ca.crt", "ca.key"} {
@@ -101,25 +100,25 @@ func (c *Cluster) NewAuthority() {
 	c.connect()
 }
 
-// With is the same cluster for a subtest: mistakes are the subtest's then.
+// With is the same cluster for a subtest, which then fails on errors.
 func (c *Cluster) With(t testing.TB) *Cluster {
 	copied := *c
 	copied.t = t
 	return &copied
 }
 
-// Start starts the server, at first or again: it is the same cluster on the same port.
+// Start starts or restarts the server: the same cluster on the same port.
 func (c *Cluster) Start() {
 	c.t.Helper()
 	c.StartWithToken(AdminToken)
 }
 
-// StartWithToken starts it so that the administrator has another token.
+// StartWithToken starts it with another administrator token.
 func (c *Cluster) StartWithToken(token string) {
 	c.t.Helper()
 	args := []string{"--dir", c.Dir, "--port", fmt.Sprint(c.Port), "--token", token, "--"}
 	c.process = StartWith(c.t, c.program, StartOptions{Network: c.network}, append(args, c.args...)...)
-	// At the test's end nobody wants to know what it says at its own, which takes its time.
+	// At the end of the test a graceful shutdown would only take time.
 	c.t.Cleanup(c.Crash)
 	c.process.WaitOutput("READY ")
 }
@@ -127,13 +126,13 @@ func (c *Cluster) StartWithToken(token string) {
 // Stop ends the server; its state stays.
 func (c *Cluster) Stop() { c.process.Stop() }
 
-// Crash ends the server at once: what it had confirmed stays, its clients hear nothing of it.
+// Crash kills the server: confirmed state stays, clients are not notified.
 func (c *Cluster) Crash() {
 	c.process.Signal(syscall.SIGKILL)
 	<-c.process.Done()
 }
 
-// Backup copies the state of a server that has been stopped, and gives the copy's folder.
+// Backup copies the state of a stopped server, and returns the copy's folder.
 func (c *Cluster) Backup() string {
 	c.t.Helper()
 	backup := filepath.Join(c.t.TempDir(), "etcd")
@@ -143,7 +142,7 @@ func (c *Cluster) Backup() string {
 	return backup
 }
 
-// Restore puts a copy into the place of the state of a server that has been stopped.
+// Restore replaces the state of a stopped server by a copy.
 func (c *Cluster) Restore(backup string) {
 	c.t.Helper()
 	state := filepath.Join(c.Dir, "etcd")
@@ -177,7 +176,7 @@ func (c *Cluster) KubeconfigWith(server, token string) string {
 	return path
 }
 
-// Object reads YAML; a mistake in it is the test's own.
+// Object parses YAML; an error is a bug in the test.
 func Object(t testing.TB, text string) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
@@ -197,12 +196,12 @@ func (c *Cluster) Resource(resource string, o *unstructured.Unstructured) dynami
 	return client
 }
 
-// TryCreate creates the object and then writes its status, which a server drops
-// from a creation where the status is a resource of its own.
+// TryCreate creates the object and then writes its status, which a server drops on creation if the status is a
+// subresource.
 //
 // # Errors
 //
-// What the API server answered.
+// The API server's response.
 func (c *Cluster) TryCreate(resource string, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	ctx := context.Background()
 	if namespace := o.GetNamespace(); namespace != "" {
@@ -221,18 +220,17 @@ func (c *Cluster) TryCreate(resource string, o *unstructured.Unstructured) (*uns
 	created.Object["status"] = status
 	updated, err := c.UpdateStatus(resource, created)
 	if err != nil {
-		// Half an object would be a surprise for whoever looks at the cluster next.
+		// A half-created object would disturb later tests.
 		return nil, errors.Join(err, c.TryDelete(resource, o))
 	}
 	return updated, nil
 }
 
-// UpdateStatus writes the status; a kind whose status is no resource of its own
-// had it in its creation.
+// UpdateStatus writes the status; kinds without a status subresource had it in their creation.
 //
 // # Errors
 //
-// What the API server answered.
+// The API server's response.
 func (c *Cluster) UpdateStatus(resource string, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	updated, err := c.Resource(resource, o).UpdateStatus(context.Background(), o, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
@@ -250,7 +248,7 @@ func (c *Cluster) ensureNamespace(name string) error {
 	return err
 }
 
-// Create is TryCreate for an object that the server must take.
+// Create is TryCreate for an object that the server must accept.
 func (c *Cluster) Create(resource string, o *unstructured.Unstructured) *unstructured.Unstructured {
 	c.t.Helper()
 	created, err := c.TryCreate(resource, o)
@@ -286,7 +284,7 @@ func (c *Cluster) Bind(namespace, pod, node string) {
 	}
 }
 
-// Delete removes an object at once, finalizers and grace aside.
+// Delete removes an object immediately, without finalizers and grace period.
 func (c *Cluster) Delete(resource string, o *unstructured.Unstructured) {
 	c.t.Helper()
 	if err := c.TryDelete(resource, o); err != nil {
@@ -294,11 +292,11 @@ func (c *Cluster) Delete(resource string, o *unstructured.Unstructured) {
 	}
 }
 
-// TryDelete is Delete with the server's answer.
+// TryDelete is Delete with the server's response.
 //
 // # Errors
 //
-// What the API server answered, "not found" aside.
+// The API server's response, except "not found".
 func (c *Cluster) TryDelete(resource string, o *unstructured.Unstructured) error {
 	ctx := context.Background()
 	client := c.Resource(resource, o)
@@ -325,8 +323,7 @@ func (c *Cluster) TryDelete(resource string, o *unstructured.Unstructured) error
 	return nil
 }
 
-// finalizeNamespace does what the namespace controller would: nothing else runs
-// in this cluster that could let go of a namespace.
+// finalizeNamespace does the namespace controller's work, because no controller runs in this cluster.
 func (c *Cluster) finalizeNamespace(name string) error {
 	namespaces := c.Typed.CoreV1().Namespaces()
 	live, err := namespaces.Get(context.Background(), name, metav1.GetOptions{})
@@ -344,8 +341,7 @@ func (c *Cluster) finalizeNamespace(name string) error {
 	return err
 }
 
-// ServiceAccountToken makes a service account that may do what the rules say in
-// the whole cluster, and gives a token of it.
+// ServiceAccountToken creates a service account with cluster-wide permissions, and returns a token for it.
 func (c *Cluster) ServiceAccountToken(name, rules string) string {
 	c.t.Helper()
 	c.Create("serviceaccounts", Object(c.t, fmt.Sprintf("{apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: e2e-access}}", name)))

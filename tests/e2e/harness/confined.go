@@ -16,26 +16,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Confinement is what a container engine does with a process, as far as a user namespace can.
+// Confinement describes the restrictions that a container engine applies to a process, as far as a user namespace
+// allows.
 type Confinement struct {
 	// Root is the image's folder, mounted read-only.
 	Root string
-	// Binds are mounted read-only: folders or files by where they are in the image.
+	// Binds are folders or files mounted read-only, by their paths in the image.
 	Binds map[string]string
 	// User and group of the process.
 	User int
-	// Capabilities that it has, by number; no others can be gained.
+	// Capabilities are its capabilities by number; it cannot gain others.
 	Capabilities []int
 	// Args and Env are those of the program.
 	Args, Env []string
 }
 
-// confined says that this process is to become a confined one; it holds a Confinement.
+// confined is the variable that makes this process confine itself; it holds a Confinement.
 const confined = "E2E_CONFINED"
 
-// refused are system calls that the default profile of container engines refuses to a process without the capability for it
-// (docs.docker.com/engine/security/seccomp, "Significant syscalls blocked by the default profile"). This is not the
-// profile itself, which names what is allowed.
+// refused are system calls that the default profile of container engines denies to a process without the required
+// capability (docs.docker.com/engine/security/seccomp, "Significant syscalls blocked by the default profile"). It is
+// not the profile itself, which lists allowed calls.
 var refused = []uint32{
 	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_BPF, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE,
 	unix.SYS_FINIT_MODULE, unix.SYS_GET_MEMPOLICY, unix.SYS_INIT_MODULE, unix.SYS_KCMP, unix.SYS_KEXEC_FILE_LOAD,
@@ -61,15 +62,15 @@ func init() {
 	os.Exit(125)
 }
 
-// enter makes this process the program, in the namespaces that it is in already.
+// enter executes the program in the current namespaces.
 func (c Confinement) enter() error {
-	// Credentials are those of a thread until it becomes the program.
+	// Credentials belong to a thread until exec.
 	runtime.LockOSThread()
 	bind := func(from, to string) error {
 		if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s at %s: %w", from, to, err)
 		}
-		// Flags that the mount has already may not be taken away.
+		// Existing mount flags may not be removed.
 		var of unix.Statfs_t
 		if err := unix.Statfs(to, &of); err != nil {
 			return err
@@ -111,7 +112,7 @@ func (c Confinement) enter() error {
 			return fmt.Errorf("become user %d: %w", c.User, errno)
 		}
 	}
-	// Like engines do it: neither inheritable nor ambient.
+	// As in container engines: neither inheritable nor ambient.
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := [2]unix.CapUserData{}
 	if c.User == 0 {
@@ -129,7 +130,7 @@ func (c Confinement) enter() error {
 	return unix.Exec(c.Args[0], c.Args, c.Env)
 }
 
-// refuse lets those system calls fail with EPERM.
+// refuse makes those system calls fail with EPERM.
 func refuse() error {
 	// struct seccomp_data begins with the number of the call.
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}}
@@ -150,7 +151,7 @@ func refuse() error {
 // Folder is the image's root.
 func (i *Image) Folder() string { return i.root }
 
-// Place makes sure that a path of the image is there to mount something like `from` at.
+// Place creates a mount point like `from` at a path of the image.
 func (i *Image) Place(path, from string) {
 	i.t.Helper()
 	of, err := os.Stat(from)
@@ -164,7 +165,7 @@ func (i *Image) Place(path, from string) {
 	}
 }
 
-// NeedUserNamespace skips a test where no user namespace with the users 0 to 65535 can be made.
+// NeedUserNamespace skips a test if no user namespace with the users 0 to 65535 can be created.
 func NeedUserNamespace(t testing.TB) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
@@ -185,7 +186,7 @@ func userNamespace() *syscall.SysProcAttr {
 	}
 }
 
-// RunConfined starts the program in a user namespace of its own, and in the network.
+// RunConfined starts the program in a new user namespace, and in the network.
 func (i *Image) RunConfined(network *Network, c Confinement) *Process {
 	i.t.Helper()
 	c.Root = i.root

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -17,14 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network is a network namespace with a loopback of its own: programs in it can
-// have the ports that manifests name, whatever else runs on the machine.
+// Network is a network namespace with its own loopback: programs in it can use the ports of manifests, whatever else
+// runs on the machine.
 type Network struct {
 	t    testing.TB
 	file *os.File
 }
 
-// NewNetwork makes an empty one. It needs root, as every container engine does.
+// NewNetwork creates an empty network. It needs root, like every container engine.
 func NewNetwork(t testing.TB) *Network {
 	t.Helper()
 	name := fmt.Sprintf("kstatd-e2e-%d-%d", os.Getpid(), time.Now().UnixNano())
@@ -46,8 +47,7 @@ func NewNetwork(t testing.TB) *Network {
 	return &Network{t: t, file: file}
 }
 
-// Inside runs f on a thread that is in the network: sockets opened and processes
-// started there belong to it for good.
+// Inside runs f on a thread in the network; sockets opened and processes started there belong to it permanently.
 func (n *Network) Inside(f func()) {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")
@@ -62,7 +62,7 @@ func (n *Network) Inside(f func()) {
 	}
 	f()
 	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
-		// The thread is of no use to anybody any more: it ends with its goroutine.
+		// The thread cannot be reused: it ends with its goroutine.
 		n.t.Errorf("leave network: %v", err)
 		return
 	}
@@ -87,13 +87,35 @@ func (n *Network) Get(url string) (Response, error) {
 	return Response{resp.StatusCode, resp.Header, string(body)}, err
 }
 
-// Image is a root folder as the Dockerfile lays it out, and what a pod mounts.
+// GetTLS fetches a URL inside the network with a bearer token and without verifying the certificate. It returns the
+// status.
+func (n *Network) GetTLS(url, token string) (int, error) {
+	client := &http.Client{Timeout: Patience, Transport: &http.Transport{
+		DialContext: n.Dial, DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+// Image is a root folder like that of the Dockerfile, with the mounts of a pod.
 type Image struct {
 	t    testing.TB
 	root string
 }
 
-// NewImage lays out the binary, the links of both personalities and CA roots.
+// NewImage creates a root folder with the binary, the links of both personalities and CA roots.
 func NewImage(t testing.TB) *Image {
 	t.Helper()
 	root, err := os.MkdirTemp("/tmp", "image")
@@ -110,7 +132,7 @@ func NewImage(t testing.TB) *Image {
 	if err := os.Chmod(filepath.Join(root, "kstatd"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A development build is not static; it gets the libraries it is linked to.
+	// A development build is not static; its shared libraries are added.
 	out, _ := exec.Command("ldd", binary).Output()
 	for _, word := range strings.Fields(string(out)) {
 		if strings.HasPrefix(word, "/") {
@@ -141,7 +163,24 @@ func (i *Image) copyFile(from, to string) {
 	i.Mount(to, string(text))
 }
 
-// Mount puts a file where a pod would have it.
+// MountProc mounts the host's /proc, as far as its user may read it.
+func (i *Image) MountProc() {
+	i.t.Helper()
+	to := filepath.Join(i.root, "proc")
+	if err := os.Mkdir(to, 0o755); err != nil {
+		i.t.Fatal(err)
+	}
+	if err := unix.Mount("/proc", to, "", unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		i.t.Fatalf("mount /proc: %v", err)
+	}
+	i.t.Cleanup(func() {
+		if err := unix.Unmount(to, unix.MNT_DETACH); err != nil {
+			i.t.Errorf("unmount %s: %v", to, err)
+		}
+	})
+}
+
+// Mount creates a file at the path of a pod's mount.
 func (i *Image) Mount(path, text string) {
 	i.t.Helper()
 	full := filepath.Join(i.root, path)
@@ -153,8 +192,8 @@ func (i *Image) Mount(path, text string) {
 	}
 }
 
-// Run starts the entry point in the image's root and the network, as user 65534,
-// which can write to none of it and holds no capability.
+// Run starts the entry point with the image as its root and in the network, as user 65534 without write access and
+// capabilities.
 func (i *Image) Run(network *Network, entrypoint string, env []string, args ...string) *Process {
 	i.t.Helper()
 	return StartWith(i.t, Program{Name: entrypoint, Path: entrypoint}, StartOptions{Env: env, Root: i.root, Network: network, User: 65534}, args...)

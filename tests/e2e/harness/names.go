@@ -16,7 +16,7 @@ import (
 type NameServer struct {
 	t    testing.TB
 	conn net.PacketConn
-	// file is the resolv.conf that leads to it.
+	// file is the resolv.conf that refers to it.
 	file string
 
 	mu      sync.Mutex
@@ -26,12 +26,12 @@ type NameServer struct {
 	asked   int
 }
 
-// StartNameServer starts one that answers each name with this address.
+// StartNameServer starts a server that answers each name with this address.
 func StartNameServer(t testing.TB, address string) *NameServer {
 	t.Helper()
 	n := &NameServer{t: t, file: filepath.Join(t.TempDir(), "resolv.conf")}
 	n.Is(address)
-	// resolv.conf has no ports, but a host has many addresses.
+	// resolv.conf has no ports, but a host has many loopback addresses.
 	var err error
 	for last := 2; last < 250; last++ {
 		ip := fmt.Sprintf("127.53.%d.%d", os.Getpid()%250, last)
@@ -48,8 +48,7 @@ func StartNameServer(t testing.TB, address string) *NameServer {
 	return n
 }
 
-// For is a program that asks this name server. It needs root, for a view of the
-// file system that is the program's own.
+// For is a program that uses this name server. It needs root, for a separate mount namespace.
 func (n *NameServer) For(p Program) Program {
 	inside := `mount --bind "$0" /etc/resolv.conf && exec "$@"`
 	p.Prefix = append([]string{"--mount", "--propagation=private", "sh", "-c", inside, n.file, p.Path}, p.Prefix...)
@@ -57,35 +56,35 @@ func (n *NameServer) For(p Program) Program {
 	return p
 }
 
-// Is answers with this address.
+// Is makes it answer with this address.
 func (n *NameServer) Is(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.address, n.code, n.silent = netip.MustParseAddr(address), dnsmessage.RCodeSuccess, false
 }
 
-// Unknown says that there is no such name.
+// Unknown makes it answer NXDOMAIN.
 func (n *NameServer) Unknown() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.code, n.silent = dnsmessage.RCodeNameError, false
 }
 
-// Fails says that it cannot tell.
+// Fails makes it answer SERVFAIL.
 func (n *NameServer) Fails() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.code, n.silent = dnsmessage.RCodeServerFailure, false
 }
 
-// Silent answers nothing.
+// Silent makes it answer nothing.
 func (n *NameServer) Silent() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.silent = true
 }
 
-// Asked is how many questions have come so far.
+// Asked is the number of queries so far.
 func (n *NameServer) Asked() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -105,7 +104,7 @@ func (n *NameServer) serve() {
 	}
 }
 
-// answer is what is said to a question, nil for nothing.
+// answer is the response to a query, nil for none.
 func (n *NameServer) answer(packet []byte) []byte {
 	var question dnsmessage.Message
 	if err := question.Unpack(packet); err != nil || len(question.Questions) != 1 {

@@ -11,7 +11,7 @@ import (
 // KubeExporter is a running kube-state-metrics, kstatd's or the original.
 type KubeExporter struct {
 	*Process
-	// Base is the main listener, Telemetry that of the self metrics.
+	// Base is the main listener, Telemetry the listener of own metrics.
 	Base, Telemetry string
 }
 
@@ -31,11 +31,11 @@ func StartKubeExporter(t testing.TB, p Program, args ...string) *KubeExporter {
 	return e
 }
 
-// Pair is kstatd beside the original, with the same arguments.
+// Pair is kstatd and the original with the same arguments.
 type Pair struct {
 	t            testing.TB
 	Ours, Theirs *KubeExporter
-	// repeating tells that both sides repeat series.
+	// repeating is true if both sides repeat series.
 	repeating bool
 }
 
@@ -58,22 +58,21 @@ func StartRepeatingPair(t testing.TB, args ...string) *Pair {
 	return &Pair{t: t, Ours: ours, Theirs: theirs, repeating: true}
 }
 
-// With is the same pair for a subtest: differences are the subtest's then.
+// With is the same pair for a subtest, which then fails on differences.
 func (p *Pair) With(t testing.TB) *Pair {
 	copied := *p
 	copied.t = t
 	return &copied
 }
 
-// Converge waits until both sides expose the same series and types, in text and
-// in OpenMetrics. Watch events reach two processes at two times, so a difference
-// counts only when it stays.
+// Converge waits until both sides expose the same series and types, in text and in OpenMetrics. Watch events reach
+// two processes at different times, so only a lasting difference counts.
 func (p *Pair) Converge(query string) {
 	p.t.Helper()
 	p.ConvergeAt(0, query)
 }
 
-// ConvergeAt is Converge to an exposition of so many samples or more.
+// ConvergeAt is Converge to an exposition with at least this many samples.
 func (p *Pair) ConvergeAt(atLeast int, query string) {
 	p.t.Helper()
 	p.ConvergeWhen(query, func(theirs Exposition) error {
@@ -84,8 +83,8 @@ func (p *Pair) ConvergeAt(atLeast int, query string) {
 	})
 }
 
-// Changed is nil for what the original exposes from the next change of it on. Before
-// that both sides are the same because neither knows of it.
+// Changed returns nil for an exposition of the original after its next change. Before that, both sides may be equal
+// because neither knows of the change.
 func (p *Pair) Changed(query string) func(theirs Exposition) error {
 	p.t.Helper()
 	before, err := Scrape(p.Theirs.Base+"/metrics"+query, Text)
@@ -124,8 +123,8 @@ func (p *Pair) ConvergeWhen(query string, seen func(theirs Exposition) error) {
 	}
 }
 
-// Compare tells how two expositions differ in samples, types, order of families
-// and the stability mark of the help texts. Nil means that they do not.
+// Compare describes the differences of two expositions in samples, types, order of families and the stability prefix
+// of the help texts; nil if there are none.
 func Compare(ours, theirs Exposition) error {
 	return errors.Join(
 		prefix("samples: ", Difference(ours.Samples, theirs.Samples)),
@@ -168,8 +167,7 @@ func compareMarks(ours, theirs Exposition) error {
 	return errors.Join(problems...)
 }
 
-// mark is what stands before the sentence: stability and deprecation. The
-// sentence itself is nobody's contract.
+// mark is the prefix for stability and deprecation. The wording after it may differ.
 func mark(help string) string {
 	end := 0
 	if strings.HasPrefix(help, "[STABLE] ") {

@@ -10,10 +10,9 @@ import (
 	"testing"
 )
 
-// Passage leads connections to a cluster as they are, TLS and all: what breaks is
-// the way, not the answers.
+// Passage forwards connections to a cluster unchanged, including TLS: it breaks connections, not responses.
 type Passage struct {
-	// Port is where it answers, at the address it was started at.
+	// Port is its port, at the address that it was started with.
 	Port int
 
 	t        testing.TB
@@ -24,7 +23,7 @@ type Passage struct {
 	conns    map[net.Conn]bool
 }
 
-// StartPassage opens one at an address of this host.
+// StartPassage starts one at an address of this host.
 func StartPassage(t testing.TB, c *Cluster, ip string, port int) *Passage {
 	t.Helper()
 	p := &Passage{
@@ -36,7 +35,7 @@ func StartPassage(t testing.TB, c *Cluster, ip string, port int) *Passage {
 	return p
 }
 
-// Open takes connections, at first or again.
+// Open starts or resumes accepting connections.
 func (p *Passage) Open() {
 	p.t.Helper()
 	listener, err := net.Listen("tcp", p.address)
@@ -83,7 +82,7 @@ func (p *Passage) lead(conn net.Conn) {
 	_, _ = io.Copy(conn, upstream)
 }
 
-// Cut breaks every connection once (RST); new ones are taken.
+// Cut breaks every connection once (RST); new ones are accepted.
 func (p *Passage) Cut() {
 	p.mu.Lock()
 	conns := slices.Collect(maps.Keys(p.conns))
@@ -96,7 +95,7 @@ func (p *Passage) Cut() {
 	}
 }
 
-// Close takes no connections any more and cuts those there are.
+// Close stops accepting connections and cuts existing ones.
 func (p *Passage) Close() {
 	p.mu.Lock()
 	if p.listener != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buffer is an output that may be read while it is written.
+// buffer is an output that can be read while it is written.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -33,7 +33,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// Process is a started program. It is ended with the test that started it.
+// Process is a started program. It ends with its test.
 type Process struct {
 	t              testing.TB
 	name           string
@@ -42,24 +42,24 @@ type Process struct {
 	done           chan struct{}
 }
 
-// StartOptions are what is not an argument.
+// StartOptions are the settings other than arguments.
 type StartOptions struct {
 	// Env is added to an environment without any Kubernetes or user settings.
 	Env []string
 	// Dir is the working folder.
 	Dir string
-	// Argv0 is the name the program is started under.
+	// Argv0 is the name under which the program is started.
 	Argv0 string
 	// Root is its root folder, with User as its user and group.
 	Root string
 	User uint32
-	// Network is what it is in, nil for the test's own.
+	// Network is its network, nil for the test's.
 	Network *Network
-	// Namespaces are new ones that it gets, instead of a root folder.
+	// Namespaces are new namespaces for it, instead of a root folder.
 	Namespaces *syscall.SysProcAttr
 }
 
-// Start runs the program until the test's end.
+// Start runs the program until the end of the test.
 func Start(t testing.TB, p Program, args ...string) *Process {
 	t.Helper()
 	return StartWith(t, p, StartOptions{}, args...)
@@ -74,13 +74,11 @@ func StartWith(t testing.TB, p Program, o StartOptions, args ...string) *Process
 		cmd.Args[0] = o.Argv0
 	}
 	cmd.Dir = o.Dir
-	// PATH for exec plugins and HOME without a kubeconfig: nothing of the
-	// machine that the tests run on may leak into what they show.
+	// PATH for exec plugins, and HOME without a kubeconfig: the environment of the test machine must not affect results.
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "TZ=UTC"}, o.Env...)
 	cmd.Stdout, cmd.Stderr = &proc.stdout, &proc.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// The parent-death signal follows the thread that forks, so one thread that
-	// never ends does all of it.
+	// The parent-death signal follows the forking thread, so a thread that never ends starts all processes.
 	if o.Namespaces != nil {
 		cmd.SysProcAttr = o.Namespaces
 	}
@@ -106,7 +104,7 @@ func StartWith(t testing.TB, p Program, o StartOptions, args ...string) *Process
 	}
 	proc.cmd = cmd
 	go func() {
-		// The state says how it ended; Wait's error repeats it.
+		// The state describes the end; Wait's error repeats it.
 		_ = cmd.Wait()
 		close(proc.done)
 	}()
@@ -130,7 +128,7 @@ var forks = make(chan func())
 
 func init() {
 	go func() {
-		// It stays locked, also when f has locked and unlocked it in between.
+		// It stays locked, also if f has locked and unlocked it.
 		runtime.LockOSThread()
 		for f := range forks {
 			f()
@@ -144,7 +142,7 @@ func onForkThread(f func()) {
 	<-done
 }
 
-// Output is all that it printed so far: standard error, then standard output.
+// Output is everything printed so far: standard error, then standard output.
 func (p *Process) Output() string { return p.stderr.String() + p.stdout.String() }
 
 // Stdout is its standard output so far.
@@ -156,7 +154,7 @@ func (p *Process) Stderr() string { return p.stderr.String() }
 // Pid is the process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Signal sends a signal; a process that has ended already is none of its concern.
+// Signal sends a signal, also if the process has already ended.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // Done is closed when the process has ended.
@@ -172,7 +170,7 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Exit waits for its end and gives the exit code, -1 for a signal.
+// Exit waits for its end and returns the exit code, -1 for a signal.
 func (p *Process) Exit() int {
 	p.t.Helper()
 	select {
@@ -183,17 +181,17 @@ func (p *Process) Exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Stop ends it, kindly at first.
+// Stop ends it, first with SIGTERM.
 func (p *Process) Stop() {
 	if !p.Running() {
 		return
 	}
 	p.Signal(syscall.SIGTERM)
-	// A stopped process sees no SIGTERM before it is continued.
+	// A stopped process receives SIGTERM only after it is continued.
 	p.Signal(syscall.SIGCONT)
 	select {
 	case <-p.done:
-	// statsd_exporter now and then does not end, and takes a core until it is killed.
+	// statsd_exporter sometimes does not end and uses a whole core until it is killed.
 	case <-time.After(20 * time.Second):
 		p.Signal(syscall.SIGKILL)
 		<-p.done
@@ -217,7 +215,7 @@ func (p *Process) WaitOutput(texts ...string) {
 	})
 }
 
-// Run starts the program, waits for its end and gives exit code and output.
+// Run starts the program, waits for its end and returns exit code and output.
 func Run(t testing.TB, p Program, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.Command(p.Path, append(append([]string{}, p.Prefix...), args...)...)
@@ -233,7 +231,7 @@ func Run(t testing.TB, p Program, stdin string, args ...string) (code int, stdou
 	return cmd.ProcessState.ExitCode(), out.String(), err.String()
 }
 
-// Freeze stops it, and waits until it stands still.
+// Freeze stops it, and waits until it is stopped.
 func (p *Process) Freeze() {
 	p.t.Helper()
 	p.Signal(syscall.SIGSTOP)
@@ -242,7 +240,7 @@ func (p *Process) Freeze() {
 		if err != nil {
 			return err
 		}
-		// The state stands behind the name, which is in brackets.
+		// The state follows the name in parentheses.
 		if _, rest, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(rest, "T") {
 			return fmt.Errorf("its state is %.1s", rest)
 		}
@@ -260,7 +258,7 @@ func (p *Process) OpenFiles() int {
 	return len(entries)
 }
 
-// LimitFiles sets how many descriptors it may have from now on.
+// LimitFiles sets its limit of open files.
 func (p *Process) LimitFiles(limit uint64) {
 	p.t.Helper()
 	if err := unix.Prlimit(p.Pid(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}, nil); err != nil {

@@ -19,42 +19,40 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Fault is what a proxy does instead of its work. The zero value is none.
+// Fault describes a misbehaviour of a proxy. The zero value is none.
 type Fault struct {
-	// Refuse takes no connections and cuts those there are.
+	// Refuse accepts no connections and cuts existing ones.
 	Refuse bool
-	// Freeze forwards nothing any more on the connections that there are when it
-	// begins; with FreezeNew on new ones neither. All stay open.
+	// Freeze stops forwarding on the existing connections, with FreezeNew also on new ones. All stay open.
 	Freeze, FreezeNew bool
-	// Status answers requests with it, with RetryAfter seconds if not 0.
+	// Status is the response status, with RetryAfter seconds unless 0.
 	Status, RetryAfter int
-	// Share of the requests that Status, Torn and Body concern, 0 for all.
+	// Share is the share of the requests that Status, Torn and Body affect, 0 for all.
 	Share float64
-	// Only are the requests that everything but Refuse, Freeze and BytesPerSecond concerns, nil for all.
+	// Only selects the requests that everything except Refuse, Freeze and BytesPerSecond affects, nil for all.
 	Only func(*http.Request) bool
-	// Torn ends an answer after so many bytes of its body: the connection breaks, or, if
-	// it is Clean, the answer ends as if it were whole.
+	// Torn truncates a body after this many bytes: the connection breaks or, if Clean is set, the response ends as if it
+	// were complete.
 	Torn  int
 	Clean bool
-	// Garbage has other bytes in the place of those behind so many of a body.
+	// Garbage replaces the bytes of a body after this many by others.
 	Garbage int
-	// Gzip compresses bodies, asked or not.
+	// Gzip compresses bodies, requested or not.
 	Gzip bool
-	// Body is answered with status 200 and this content type.
+	// Body is sent with status 200 and this content type.
 	Body, ContentType string
 	// BytesPerSecond is the speed of every body, 0 for no limit.
 	BytesPerSecond int
-	// Delay is waited before a request is forwarded.
+	// Delay is the time before a request is forwarded.
 	Delay time.Duration
-	// Hold lets requests wait until the faults change.
+	// Hold keeps requests waiting until the faults change.
 	Hold bool
 }
 
-// Proxy stands between the programs and the API server and misbehaves on
-// command. It ends TLS, so that what happens behind it cannot be seen from the
-// connection.
+// Proxy is between the programs and the API server and misbehaves on command. It terminates TLS, so the state of the
+// connection behind it is hidden.
 type Proxy struct {
-	// URL is where it answers, without TLS.
+	// URL is its address, without TLS.
 	URL string
 
 	t      testing.TB
@@ -70,7 +68,7 @@ type Proxy struct {
 	requests int
 }
 
-// proxyConn is a connection of a client; frozen, it neither reads nor writes.
+// proxyConn is a client connection; a frozen one neither reads nor writes.
 type proxyConn struct {
 	net.Conn
 	proxy  *Proxy
@@ -183,8 +181,7 @@ func (p *Proxy) listen() {
 	go func(l net.Listener) { _ = server.Serve(proxyListener{l, p}) }(p.listener)
 }
 
-// Set begins faults, of which the first that has something to say about a request
-// decides, or ends them with none.
+// Set sets the faults; the first one that affects a request applies. Without arguments it ends all faults.
 func (p *Proxy) Set(faults ...Fault) {
 	any := func(faults []Fault, has func(Fault) bool) bool { return slices.ContainsFunc(faults, has) }
 	refuse := func(f Fault) bool { return f.Refuse }
@@ -226,8 +223,7 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// EndAll ends every connection once (FIN), wherever its answer is; what the client
-// still sends is read.
+// EndAll ends every connection once (FIN), at any point of its response; remaining input is read.
 func (p *Proxy) EndAll() {
 	for _, c := range p.all() {
 		if tcp, ok := c.Conn.(*net.TCPConn); ok {
@@ -236,21 +232,21 @@ func (p *Proxy) EndAll() {
 	}
 }
 
-// Requests is how many requests have come so far.
+// Requests is the number of requests so far.
 func (p *Proxy) Requests() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.requests
 }
 
-// about is all that the faults there are do to a request, whose number says whether
-// it is in a share of them, and a channel that is closed when they change.
+// about combines the faults for a request, whose number decides whether it is in their share, and returns a channel
+// that is closed when they change.
 func (p *Proxy) about(r *http.Request, number int) (Fault, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all Fault
 	for _, f := range p.faults {
-		// The speed concerns every body, and one fault by itself is what it is.
+		// The speed affects every body, and one fault alone is applied unchanged.
 		all.BytesPerSecond = max(all.BytesPerSecond, f.BytesPerSecond)
 		if f.Only != nil && !f.Only(r) || f.Share > 0 && float64(number*37%100) >= f.Share*100 {
 			continue
@@ -271,7 +267,7 @@ func (p *Proxy) about(r *http.Request, number int) (Fault, <-chan struct{}) {
 	return all, p.lifted
 }
 
-// reasons are those that a server gives with a status, where clients look at them.
+// reasons are the reasons of a status that clients check.
 var reasons = map[int]string{403: "Forbidden", 410: "Expired", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"}
 
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// OpenMetrics is the Accept header that asks for nothing else.
+// OpenMetrics is an Accept header for OpenMetrics only.
 const OpenMetrics = "application/openmetrics-text; version=1.0.0"
 
 // Text is the Accept header of the text format.
@@ -19,14 +19,14 @@ const Text = "text/plain; version=0.0.4"
 
 var client = &http.Client{
 	Timeout: Patience,
-	// Transparent decompression would hide what was sent.
+	// Transparent decompression would hide the sent bytes.
 	Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 4},
 	CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	},
 }
 
-// Response is an answer, read to its end.
+// Response is a complete response.
 type Response struct {
 	Status int
 	Header http.Header
@@ -63,8 +63,7 @@ func Do(method, url string, headers ...string) (Response, error) {
 	return Response{resp.StatusCode, resp.Header, string(body)}, nil
 }
 
-// WaitStatus waits until the URL answers with this status, and fails at once
-// when the process has ended.
+// WaitStatus waits until the URL answers with this status, and fails as soon as the process has ended.
 func WaitStatus(t testing.TB, p *Process, url string, status int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%s answers %d", url, status), func() error {
@@ -82,28 +81,26 @@ func WaitStatus(t testing.TB, p *Process, url string, status int) {
 	})
 }
 
-// Exposition is a scrape, taken apart by lines. Samples is a multiset: sorted,
-// with repetitions kept.
+// Exposition is a parsed scrape. Samples is a multiset: sorted, with repetitions.
 type Exposition struct {
 	Samples []string
-	// ordered are the samples as they came.
+	// ordered are the samples in their original order.
 	ordered []string
 	// Types are the TYPE lines, sorted.
 	Types []string
 	// Help maps a family to the text of its HELP line.
 	Help map[string]string
-	// Families are the names of the TYPE lines as they came.
+	// Families are the names of the TYPE lines in their original order.
 	Families []string
-	// EOF tells whether the last line is the end mark of OpenMetrics.
+	// EOF is true if the last line is the end mark of OpenMetrics.
 	EOF bool
 }
 
-// Parse takes an exposition apart.
+// Parse parses an exposition.
 //
 // # Errors
 //
-// It gives an error for a line that is neither a sample nor a known comment,
-// and for a body that does not end with a line feed.
+// A line is neither a sample nor a known comment, or the body does not end with a line feed.
 func Parse(body string) (Exposition, error) {
 	e := Exposition{Help: map[string]string{}}
 	if body == "" {
@@ -147,7 +144,7 @@ func Parse(body string) (Exposition, error) {
 //
 // # Errors
 //
-// Anything but status 200 and a well-formed body.
+// A status other than 200, or a malformed body.
 func Scrape(url, accept string) (Exposition, error) {
 	resp, err := Get(url, "Accept", accept)
 	if err != nil {
@@ -173,7 +170,7 @@ func Scrape(url, accept string) (Exposition, error) {
 	return e, nil
 }
 
-// Value is the value of the one sample with this name and labels, as written.
+// Value is the printed value of the one sample with this name and labels.
 func (e Exposition) Value(series string) (string, bool) {
 	for _, line := range e.Samples {
 		if value, found := strings.CutPrefix(line, series+" "); found {
@@ -183,8 +180,8 @@ func (e Exposition) Value(series string) (string, bool) {
 	return "", false
 }
 
-// Distinct keeps the first sample of each series. The original repeats a series
-// where an object says something twice, which Prometheus refuses.
+// Distinct keeps the first sample of each series. The original repeats a series if an object repeats an entry, which
+// Prometheus rejects.
 func (e Exposition) Distinct() Exposition {
 	seen := map[string]bool{}
 	var kept []string
@@ -213,7 +210,7 @@ func (e Exposition) Without(prefixes ...string) Exposition {
 	return e
 }
 
-// Difference tells how two sorted multisets of lines differ, nil when they do not.
+// Difference describes the difference of two sorted multisets of lines, nil if there is none.
 func Difference(ours, theirs []string) error {
 	var missing, extra []string
 	i, j := 0, 0

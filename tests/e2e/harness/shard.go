@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ShardOfPods are the names of the namespace's pods that belong to a shard, sorted:
-// the jump consistent hash (Lamping, Veach) of the FNV-1a hash of the UID.
+// ShardOfPods are the sorted names of the namespace's pods that belong to a shard: the jump consistent hash (Lamping,
+// Veach) of the FNV-1a hash of the UID.
 func (c *Cluster) ShardOfPods(namespace string, shard, total int) []string {
 	c.t.Helper()
 	pods, err := c.Typed.CoreV1().Pods(namespace).List(context.Background(), metav1.ListOptions{})

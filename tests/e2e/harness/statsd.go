@@ -19,7 +19,7 @@ type StatsdServer struct {
 	t testing.TB
 	// Base is the web listener.
 	Base string
-	// about is where kstatd says what the original does not know.
+	// about is the path of kstatd's additional own metrics.
 	about string
 	// UDPPort and TCPPort are on 127.0.0.1, Socket is a unix datagram socket.
 	UDPPort, TCPPort int
@@ -29,8 +29,8 @@ type StatsdServer struct {
 	tcp           net.Conn
 }
 
-// StartStatsd starts it with all three listeners on free ports, and waits until
-// it is ready. An empty mapping means none.
+// StartStatsd starts it with all three listeners on free ports, and waits until it is ready. An empty mapping means
+// none.
 func StartStatsd(t testing.TB, p Program, mapping string, args ...string) *StatsdServer {
 	t.Helper()
 	// The path of a unix socket must be short.
@@ -72,7 +72,7 @@ func StartStatsd(t testing.TB, p Program, mapping string, args ...string) *Stats
 	return s
 }
 
-// With is the same server for a subtest: mistakes are the subtest's then.
+// With is the same server for a subtest, which then fails on errors.
 func (s *StatsdServer) With(t testing.TB) *StatsdServer {
 	copied := *s
 	copied.t = t
@@ -89,7 +89,7 @@ func (s *StatsdServer) dial(network, address string) net.Conn {
 	return conn
 }
 
-// MappingFile is where the mapping lies.
+// MappingFile is the path of the mapping.
 func (s *StatsdServer) MappingFile() string {
 	return filepath.Join(filepath.Dir(s.Socket), "mapping.yaml")
 }
@@ -100,12 +100,12 @@ func (s *StatsdServer) SendUDP(packet string) { s.write(s.udp, packet) }
 // SendUnixgram sends one datagram over the unix socket.
 func (s *StatsdServer) SendUnixgram(packet string) { s.write(s.unixgram, packet) }
 
-// SendTCP writes to the connection that stays open; the text brings its line feeds.
+// SendTCP writes to a persistent connection; the text includes its line feeds.
 func (s *StatsdServer) SendTCP(text string) { s.write(s.tcp, text) }
 
 func (s *StatsdServer) write(conn net.Conn, text string) {
 	s.t.Helper()
-	// The kernel holds ten datagrams of a unix socket, and refuses the next.
+	// The kernel queues ten datagrams of a unix socket and refuses the next.
 	Eventually(s.t, s.name+" takes what is sent", func() error {
 		_, err := conn.Write([]byte(text))
 		if err != nil && !errors.Is(err, syscall.EAGAIN) {
@@ -118,13 +118,13 @@ func (s *StatsdServer) write(conn net.Conn, text string) {
 // ownPrefixes are families of the exporter itself and of its runtime.
 var ownPrefixes = []string{"statsd_exporter_", "statsd_metric_mapper_", "go_", "process_", "promhttp_"}
 
-// User is what the senders made.
+// User is the exposition without the exporter's own families.
 func (s *StatsdServer) User(accept string) (Exposition, error) {
 	e, err := Scrape(s.Base+"/metrics", accept)
 	return e.Without(append(ownPrefixes, "kstatd_")...), err
 }
 
-// Own is the value of one of the exporter's own series, 0 when it is not there.
+// Own is the value of one of the exporter's own series, 0 if it is absent.
 func (s *StatsdServer) Own(series string) float64 {
 	s.t.Helper()
 	e, err := Scrape(s.Base+"/metrics", Text)
@@ -171,7 +171,7 @@ func (s *StatsdServer) WaitSeries(lines ...string) {
 	})
 }
 
-// AboutSum is the sum of all series of a family that kstatd has beyond the original's.
+// AboutSum is the sum of all series of one of kstatd's additional own families.
 func (s *StatsdServer) AboutSum(family string) (sum float64) {
 	s.t.Helper()
 	e, err := Scrape(s.about, Text)

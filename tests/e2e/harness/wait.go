@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Patience is how long a condition may take to come true. It is far above what
-// any of them needs, so that a slow machine fails no test; E2E_PATIENCE shortens
-// it for whoever waits for a test that fails.
+// Patience is the time limit for a condition. It is far longer than any of them needs, so that a slow machine fails
+// no test; E2E_PATIENCE shortens it for failing tests.
 var Patience = patience()
 
 func patience() time.Duration {
@@ -22,14 +21,13 @@ func patience() time.Duration {
 	return 120 * time.Second
 }
 
-// Eventually asks until check answers nil, and fails the test with its last
-// answer when the deadline has passed.
+// Eventually repeats check until it returns nil, and fails the test with its last error at the deadline.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	EventuallyWithin(t, Patience, what, check)
 }
 
-// EventuallyWithin is Eventually with a deadline of its own.
+// EventuallyWithin is Eventually with a different deadline.
 func EventuallyWithin(t testing.TB, patience time.Duration, what string, check func() error) {
 	t.Helper()
 	if err := Poll(patience, check); err != nil {
@@ -37,7 +35,7 @@ func EventuallyWithin(t testing.TB, patience time.Duration, what string, check f
 	}
 }
 
-// Poll asks until check answers nil, or gives its last answer at the deadline.
+// Poll repeats check until it returns nil, or returns its last error at the deadline.
 func Poll(patience time.Duration, check func() error) error {
 	deadline := time.Now().Add(patience)
 	pause := 5 * time.Millisecond
@@ -51,10 +49,9 @@ func Poll(patience time.Duration, check func() error) error {
 	}
 }
 
-// FreePort is a port that neither TCP nor UDP has in use, on any address. Until the
-// test's end a socket is bound to it that does not listen: whoever sets SO_REUSEADDR,
-// as listeners do, can listen there, nobody is answered before, and the system gives
-// the port to nobody else, neither to another listener nor to a connection.
+// FreePort is a port that is free for TCP and UDP on every address. Until the end of the test a socket is bound to it
+// that does not listen: a listener with SO_REUSEADDR can still use it, and the system assigns the port to nothing
+// else.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {

@@ -1,4 +1,4 @@
-//! The API server: the double, with a cluster that goes on while nobody can ask.
+//! The API server: the API double, whose cluster keeps changing while it is closed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster of so many pods, and what belongs to them.
+    /// Creates a cluster of this many pods with related objects.
     pub fn new(pods: u32) -> Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -27,44 +27,44 @@ impl Cluster {
         self.double.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its URL.
+    /// Returns its URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// So many changes per second from now on.
+    /// Sets the number of changes per second.
     pub fn churn(&self, rate: f64) {
         self.double().set_events_per_second(rate);
     }
 
-    /// Changes so far.
+    /// Returns the number of changes so far.
     pub fn changes(&self) -> u64 {
         self.double().changes()
     }
 
-    /// Objects sent in lists and as initial events so far.
+    /// Returns the number of objects sent in lists and as initial events so far.
     pub fn delivered(&self) -> u64 {
         self.double().delivered()
     }
 
-    /// Makes what watches go on from too old, and cuts them: everybody has to list anew.
+    /// Expires the versions that watches continue from and cuts the watches, which forces a relist.
     pub fn forget_history(&self) -> Result<()> {
         self.close();
         self.double().forget_history();
         self.open()
     }
 
-    /// Objects of a resource.
+    /// Returns the number of objects of a resource.
     pub fn objects_of(&self, resource: &str) -> usize {
         self.double().objects_of(resource)
     }
 
-    /// Cuts every connection and listens no more.
+    /// Closes every connection and the listener.
     pub fn close(&self) {
         self.runtime.block_on(self.double().close());
     }
 
-    /// Listens again.
+    /// Reopens the listener.
     pub fn open(&self) -> Result<()> {
         Ok(self.runtime.block_on(self.double().open())?)
     }

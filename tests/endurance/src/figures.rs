@@ -1,14 +1,14 @@
-//! Series of figures over time: medians, whether they stay level, and pictures of them.
+//! Time series: medians, comparison of their ends, and plots.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// The value in the middle; 0 of none.
+/// Returns the median; 0 without values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The value below which this share of the others lies; 0 of none.
+/// Returns the quantile of this rank; 0 without values.
 pub fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     let mut values = Vec::from_iter(values);
     values.sort_by(f64::total_cmp);
@@ -16,10 +16,10 @@ pub fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     values.get(at.min(values.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// A figure at a time since the start.
+/// A value with its time since the start.
 pub type Point = (Duration, f64);
 
-/// Medians of the first and the last sixth of what comes after `warm_up`.
+/// Returns the medians of the first and the last sixth of the points after `warm_up`.
 pub fn ends(points: &[Point], warm_up: Duration) -> (f64, f64) {
     let points = Vec::from_iter(points.iter().filter(|(at, _)| *at >= warm_up));
     let sixth = points.len().div_ceil(6);
@@ -29,15 +29,15 @@ pub fn ends(points: &[Point], warm_up: Duration) -> (f64, f64) {
     (first.unwrap_or_default(), last.unwrap_or_default())
 }
 
-/// Width and height of a picture, and what is left free for the numbers.
+/// Width and height of a plot.
 const PICTURE: (f64, f64) = (760.0, 240.0);
 const MARGIN: (f64, f64) = (64.0, 28.0);
-/// Points of a line at most; of those in between the largest is shown.
+/// Maximum number of points in a line; of those in between the largest is drawn.
 const RESOLUTION: usize = 300;
 
-/// One line of a picture.
+/// One line of a plot.
 pub struct Line<'a> {
-    /// What it is.
+    /// Its name.
     pub name: &'a str,
     /// Its colour.
     pub colour: &'a str,
@@ -45,7 +45,7 @@ pub struct Line<'a> {
     pub points: &'a [Point],
 }
 
-/// A picture of lines from 0 up, as SVG; `marks` are moments with a thin line of their own.
+/// Plots lines from 0 upwards as SVG; `marks` are times with a thin vertical line.
 pub fn picture(title: &str, unit: &str, lines: &[Line<'_>], marks: &[Duration]) -> String {
     let all = || lines.iter().flat_map(|line| line.points);
     let end = all().map(|(at, _)| at.as_secs_f64()).fold(1.0, f64::max);
@@ -106,7 +106,7 @@ pub fn picture(title: &str, unit: &str, lines: &[Line<'_>], marks: &[Duration]) 
     svg
 }
 
-/// The next of 1, 2, 4, 8, 10 … that is not less: quarters of it are short numbers.
+/// Returns the next of 1, 2, 4, 8, 10 … that is not smaller; quarters of it are short numbers.
 fn ceiling(value: f64) -> f64 {
     let power = 10_f64.powf(value.max(1e-9).log10().floor());
     let steps = [1.0, 2.0, 4.0, 6.0, 8.0, 10.0];

@@ -1,5 +1,5 @@
-//! A finished program seen from outside: the process in `/proc`, and a scraper that drops what it reads. It knows
-//! nothing of what kstatd is made of.
+//! A program observed from outside: its process in `/proc`, and a scraper that discards what it reads. Independent of
+//! kstatd's code.
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the finished program does under load for long:
+//! Long-running tests of the shipped program:
 //!
 //! ```text
 //! cargo run --release --package kstatd-endurance -- soak --kstatd PATH [--for 1h]
@@ -6,9 +6,9 @@
 //! cargo run --release --package kstatd-endurance -- requests --kstatd PATH
 //! ```
 //!
-//! The first puts it between an API server that is started anew all the while, senders of lines, scrapers and changing files, and
-//! says at the end whether anything grew, anything is missing, and where every line went. The second holds its memory
-//! against the limits in `docs/memory.md`; the third says what requests cost.
+//! `soak` runs it with an API server that restarts, senders of lines, scrapers and edited files, and finally checks that
+//! nothing has grown, nothing is missing and every line is accounted for. `memory` compares its memory with the limits in
+//! `docs/memory.md`. `requests` measures the CPU time of requests.
 
 #![forbid(unsafe_code)]
 
@@ -33,15 +33,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Everything at once for an hour, and a ledger of it
+    /// Run everything at once for an hour, and account for all lines
     Soak(soak::Options),
-    /// Memory at rest and at its peaks, held against the table of limits
+    /// Compare memory in the steady state and at its peaks with the table of limits
     Memory(memory::Options),
-    /// What each kind of request costs beside a plain scrape
+    /// Compare the cost of each kind of request with that of a plain scrape
     Requests(requests::Options),
 }
 
-/// `90`, `90s`, `5m`, `1h`.
+/// Parses `90`, `90s`, `5m`, `1h`.
 fn duration(text: &str) -> Result<Duration> {
     let (digits, unit) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
     let unit = match unit {
@@ -54,10 +54,10 @@ fn duration(text: &str) -> Result<Duration> {
 }
 
 fn main() -> Result<ExitCode> {
-    let is_well = match Arguments::parse().command {
+    let passed = match Arguments::parse().command {
         Command::Soak(options) => soak::run(&options)?,
         Command::Memory(options) => memory::run(&options)?,
         Command::Requests(options) => requests::run(&options)?,
     };
-    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

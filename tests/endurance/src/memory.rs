@@ -1,5 +1,5 @@
-//! The memory contract: what the program may take, at rest and at its peaks, in states that are known to the object.
-//! The limits stand in `docs/memory.md`, which this reads, so that what is promised is what is held.
+//! The memory limits of the program, in the steady state and at its peaks, under reproducible loads. The limits are
+//! read from `docs/memory.md`, so the documented limits are the tested ones.
 
 mod load;
 mod table;
@@ -12,24 +12,24 @@ use clap::Args;
 use load::Case;
 use table::Table;
 
-/// A limit is so many times what was measured,
+/// A limit is the larger of this multiple of the measured value,
 const MARGIN: f64 = 1.15;
-/// and at least so many MB more: how much of the program's own file is in memory differs that much from run to run.
-const ROOM: f64 = 5.0;
+/// and of the measured value plus this many MB: the resident part of the program file varies that much between runs.
+const MARGIN_MB: f64 = 5.0;
 
-/// What is measured.
+/// Options of the memory test.
 #[derive(Args)]
 pub struct Options {
     /// The program
     #[arg(long, value_name = "PATH")]
     kstatd: PathBuf,
-    /// The sizes that take long, too
+    /// Also measure the large sizes
     #[arg(long)]
     all: bool,
-    /// Only cases whose name has this in it
+    /// Only run cases whose name contains this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Write what was measured, and limits of it, to the table
+    /// Write the measured values and new limits to the table
     #[arg(long)]
     renew: bool,
     /// The table
@@ -37,7 +37,7 @@ pub struct Options {
     table: PathBuf,
 }
 
-/// Everything that is measured, and whether each change has to pass it.
+/// All cases, and whether CI runs them.
 const CASES: [(Case, bool); 8] = [
     (Case::Rest, true),
     (Case::Series(3_000), true),
@@ -49,12 +49,12 @@ const CASES: [(Case, bool); 8] = [
     (Case::Pods(50_000), false),
 ];
 
-/// Measures and compares; whether all is within the limits.
+/// Measures and compares; true if all values are within their limits.
 pub fn run(options: &Options) -> Result<bool> {
     let place = || options.table.display().to_string();
     let text = std::fs::read_to_string(&options.table).with_context(place)?;
     let mut table = Table::parse(&text)?;
-    let mut is_well = true;
+    let mut passed = true;
     for (case, is_gate) in CASES {
         let name = case.name();
         if !(is_gate || options.all) || !name.contains(&options.only) {
@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<bool> {
         for (moment, bytes) in case.measure(&options.kstatd)? {
             let measured = bytes / 1e6;
             if options.renew {
-                let limit = (measured * MARGIN).max(measured + ROOM);
+                let limit = (measured * MARGIN).max(measured + MARGIN_MB);
                 table.set(&name, moment, measured, limit, is_gate);
                 println!("      {name}, {moment}: {measured:.1} MB");
                 continue;
@@ -72,11 +72,11 @@ pub fn run(options: &Options) -> Result<bool> {
             let is_within = measured <= limit;
             let word = if is_within { "ok   " } else { "ABOVE" };
             println!("{word} {name}, {moment}: {measured:.1} MB of {limit:.1} MB");
-            is_well &= is_within;
+            passed &= is_within;
         }
     }
     if options.renew {
         std::fs::write(&options.table, table.text()).with_context(place)?;
     }
-    Ok(is_well)
+    Ok(passed)
 }

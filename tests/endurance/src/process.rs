@@ -1,4 +1,4 @@
-//! A server under measurement: a child process, and what `/proc` says about it.
+//! A measured server: a child process and its figures in `/proc`.
 
 use std::fs;
 use std::io;
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// `USER_HZ`: the unit of times in `/proc`, 100 on every architecture that servers have.
+/// `USER_HZ`: the unit of times in `/proc`, which is 100 on all common architectures.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// How long a process has to use next to no CPU before it counts as settled.
+/// The interval of nearly no CPU use after which a process counts as settled.
 const QUIET: Duration = Duration::from_millis(500);
 /// CPU that a settled process may use in that time (timers, garbage collection).
 const QUIET_CPU: f64 = 0.02;
@@ -26,9 +26,9 @@ pub struct Server {
 /// Memory in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// Resident now.
+    /// Currently resident.
     pub resident: f64,
-    /// Most that was resident since the start or [`Server::forget_peak`].
+    /// Peak of the resident memory since the start or [`Server::reset_peak`].
     pub peak: f64,
 }
 
@@ -59,20 +59,20 @@ impl Server {
         })
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// When it was started.
+    /// Returns its start time.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// CPU time of all its threads so far in seconds, user and system.
+    /// Returns the CPU seconds of all its threads so far, user and system.
     pub fn cpu(&self) -> Result<f64> {
         let stat = self.proc("stat")?;
-        // The second field is the program's name in parentheses and may hold anything.
+        // The second field is the program's name in parentheses and may contain any character.
         let fields: Vec<&str> =
             stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default().split(' ').collect();
         let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok());
@@ -82,11 +82,12 @@ impl Server {
         }
     }
 
-    /// CPU time of its present threads in nanoseconds, exactly: unlike [`Self::cpu`], what threads used that have
-    /// ended is missing.
+    /// Returns the exact CPU time of its current threads in nanoseconds. Unlike [`Self::cpu`], it excludes threads
+    /// that have ended.
     ///
     /// # Errors
-    /// It has ended.
+    ///
+    /// The process has ended.
     pub fn nanoseconds(&self) -> Result<f64> {
         let tasks = format!("/proc/{}/task", self.child.id());
         let mut sum = 0.0;
@@ -101,7 +102,7 @@ impl Server {
         Ok(sum)
     }
 
-    /// Its memory.
+    /// Returns its memory.
     pub fn memory(&self) -> Result<Memory> {
         let status = self.proc("status")?;
         let field = |name: &str| {
@@ -114,36 +115,40 @@ impl Server {
         Ok(Memory { resident: field("VmRSS:")?, peak: field("VmHWM:")? })
     }
 
-    /// How many descriptors it has open.
+    /// Returns the number of its open descriptors.
     ///
     /// # Errors
-    /// It has ended.
+    ///
+    /// The process has ended.
     pub fn descriptors(&self) -> Result<usize> {
         let path = format!("/proc/{}/fd", self.child.id());
         Ok(fs::read_dir(&path).with_context(|| path)?.count())
     }
 
-    /// How many threads it has.
+    /// Returns the number of its threads.
     ///
     /// # Errors
-    /// It has ended.
+    ///
+    /// The process has ended.
     pub fn threads(&self) -> Result<usize> {
         let path = format!("/proc/{}/task", self.child.id());
         Ok(fs::read_dir(&path).with_context(|| path)?.count())
     }
 
-    /// Everything that it has printed.
+    /// Returns its output.
     ///
     /// # Errors
-    /// The file of its output is gone.
+    ///
+    /// The output file is gone.
     pub fn output(&self) -> Result<String> {
         fs::read_to_string(&self.log).with_context(|| self.log.display().to_string())
     }
 
-    /// Sends it a signal by its name (`HUP`).
+    /// Sends a signal by name (`HUP`).
     ///
     /// # Errors
-    /// It has ended, or there is no `kill`.
+    ///
+    /// The process has ended, or there is no `kill`.
     pub fn signal(&self, name: &str) -> Result<()> {
         let arguments = [format!("-{name}"), self.child.id().to_string()];
         if !Command::new("kill").args(arguments).status()?.success() {
@@ -152,13 +157,13 @@ impl Server {
         Ok(())
     }
 
-    /// Makes the peak start again from what is resident now.
-    pub fn forget_peak(&self) -> Result<()> {
+    /// Resets the peak to the current resident memory.
+    pub fn reset_peak(&self) -> Result<()> {
         let path = format!("/proc/{}/clear_refs", self.child.id());
         fs::write(&path, "5").with_context(|| path)
     }
 
-    /// How often its threads have gone to sleep by themselves, which is how often they were woken.
+    /// Returns the voluntary context switches of its threads, which equal their wake-ups.
     pub fn wake_ups(&self) -> Result<f64> {
         let tasks = format!("/proc/{}/task", self.child.id());
         let mut sum = 0.0;
@@ -176,7 +181,7 @@ impl Server {
         Ok(sum)
     }
 
-    /// Waits until it has used next to no CPU for half a second; returns when that began.
+    /// HealthTimes until it has used nearly no CPU for half a second, and returns when that interval began.
     pub fn settle(&self, limit: Duration) -> Result<Instant> {
         let deadline = Instant::now() + limit;
         let mut since = Instant::now();
@@ -198,13 +203,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Already ended is as good.
+        // The process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A port on loopback that nobody has at the moment, for TCP and UDP.
+/// Returns a loopback port that is currently free for TCP and UDP.
 pub fn free_port() -> io::Result<u16> {
     loop {
         let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();

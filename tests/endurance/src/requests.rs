@@ -1,5 +1,4 @@
-//! What each kind of request costs the program in CPU time, beside a plain scrape of the same, and how long others wait
-//! meanwhile.
+//! CPU time of each kind of request relative to a plain scrape, and the delay of other requests meanwhile.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -14,14 +13,14 @@ use kstatd_endurance::scrape;
 
 use crate::cluster::Cluster;
 
-/// For everything to be listed.
+/// Longest wait for the lists.
 const LISTING: Duration = Duration::from_secs(240);
-/// From one question whether it lives to the next.
+/// Interval between two health requests.
 const BETWEEN: Duration = Duration::from_millis(2);
-/// Scrapers that are served meanwhile and take next to nothing.
+/// Concurrent scrapers that read nearly nothing.
 const READERS: usize = 200;
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(Args)]
 pub struct Options {
     /// The program
@@ -35,7 +34,7 @@ pub struct Options {
     times: u32,
 }
 
-/// What is asked for: a name, the path, and header lines.
+/// The requests: name, path, and header lines.
 const KINDS: [(&str, &str, &str); 12] = [
     ("plain", "/metrics", ""),
     ("gzip, for the first time", "/metrics", scrape::GZIP),
@@ -51,11 +50,11 @@ const KINDS: [(&str, &str, &str); 12] = [
     ("own metrics", "", ""),
 ];
 
-/// How long the program takes to say that it lives, while something else is asked of it.
-struct Waits(Vec<Duration>);
+/// Response times of health requests during other work.
+struct HealthTimes(Vec<Duration>);
 
-impl Waits {
-    /// Asks all the while.
+impl HealthTimes {
+    /// Sends health requests while `work` runs.
     fn during<T>(port: u16, work: impl FnOnce() -> Result<T>) -> Result<(T, Self)> {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -77,14 +76,14 @@ impl Waits {
         })
     }
 
-    /// The one that so many of a thousand do not exceed, in milliseconds.
+    /// Returns the quantile in thousandths, in milliseconds.
     fn at(&self, thousandths: usize) -> f64 {
         let at = self.0.len().saturating_sub(1) * thousandths / 1_000;
         self.0.get(at).map_or(0.0, Duration::as_secs_f64) * 1e3
     }
 }
 
-impl std::fmt::Display for Waits {
+impl std::fmt::Display for HealthTimes {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (middle, most, longest) = (self.at(500), self.at(990), self.at(1_000));
         write!(out, "alive after {middle:.2} ms, 99% {most:.2} ms, longest {longest:.2} ms")
@@ -116,17 +115,17 @@ pub fn run(options: &Options) -> Result<bool> {
         }
         Ok((server.nanoseconds()? - before) / f64::from(times) / 1e6)
     };
-    // Who asks whether it lives has no part in the costs: those are taken without.
-    let waits = |port, path, headers, times: u32| -> Result<Waits> {
+    // Costs are measured without concurrent health requests.
+    let waits = |port, path, headers, times: u32| -> Result<HealthTimes> {
         let ask =
             || (0..times).try_for_each(|_| scrape::get(port, path, headers, |_| {}).map(drop));
-        Ok(Waits::during(telemetry, ask)?.1)
+        Ok(HealthTimes::during(telemetry, ask)?.1)
     };
     let rest = || {
         std::thread::sleep(Duration::from_secs(2));
         Ok(())
     };
-    let idle = Waits::during(telemetry, rest)?.1;
+    let idle = HealthTimes::during(telemetry, rest)?.1;
     println!("at rest: {idle}");
     let mut plain = 0.0;
     for (name, path, headers) in KINDS {

@@ -1,4 +1,4 @@
-//! The scraper: one GET whose body is counted and dropped, so that it costs as little as it can.
+//! The scraper: a GET whose body is counted and discarded, at minimal cost.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -6,37 +6,37 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Bytes that are read at once.
+/// Bytes read at once.
 const BUFFER: usize = 256 * 1024;
-/// Longest pause in an answer. The originals need seconds for large bodies.
+/// Longest pause in a response. The originals need seconds for large bodies.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What came back.
+/// The result of a request.
 pub struct Answer {
-    /// Bytes of the body, as they were sent.
+    /// Bytes of the body as sent.
     pub bytes: u64,
-    /// From the request to the last byte.
+    /// Time from the request to the last byte.
     pub wall: Duration,
 }
 
-/// Scrapes `path`; `gzip` asks for a compressed body.
+/// Scrapes `path`; `gzip` requests a compressed body.
 pub fn scrape(port: u16, path: &str, gzip: bool) -> Result<Answer> {
     let start = Instant::now();
     let bytes = get(port, path, if gzip { GZIP } else { "" }, |_| {})?;
     Ok(Answer { bytes, wall: start.elapsed() })
 }
 
-/// A header that asks for a compressed body.
+/// A header that requests a compressed body.
 pub const GZIP: &str = "Accept-Encoding: gzip\r\n";
 
-/// The whole body.
+/// Returns the whole body.
 pub fn body(port: u16, path: &str) -> Result<Vec<u8>> {
     let mut body = Vec::new();
     get(port, path, "", |part| body.extend_from_slice(part))?;
     Ok(body)
 }
 
-/// Waits until somebody answers with success.
+/// HealthTimes for a successful response.
 pub fn wait_for(port: u16, path: &str, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     loop {
@@ -48,11 +48,12 @@ pub fn wait_for(port: u16, path: &str, limit: Duration) -> Result<()> {
     }
 }
 
-/// Asks with these header lines, each of which ends with a line break, and hands over the body in parts as it comes,
-/// without its frame. Returns how many bytes it has.
+/// Sends a request with these header lines, each of which ends with a line break, and passes the decoded body in
+/// parts to `part`. Returns its length.
 ///
 /// # Errors
-/// There is no answer, it is no success, it is cut, or it is not compressed although that was asked for.
+///
+/// There is no response, it is unsuccessful or truncated, or it is not compressed although that was requested.
 pub fn get(port: u16, path: &str, headers: &str, mut part: impl FnMut(&[u8])) -> Result<u64> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
         .with_context(|| format!("port {port} does not answer"))?;
@@ -105,15 +106,15 @@ pub fn get(port: u16, path: &str, headers: &str, mut part: impl FnMut(&[u8])) ->
     }
 }
 
-/// Takes the frame of chunked bodies off.
+/// A decoder for chunked bodies.
 #[derive(Default)]
 struct Chunks {
     chunked: bool,
-    /// Bytes of the current chunk that are still to come, with the line break after it.
+    /// Remaining bytes of the current chunk, including its line break.
     left: usize,
-    /// The line with the next chunk's length, as far as it has come.
+    /// The received part of the line with the next chunk's length.
     line: Vec<u8>,
-    /// The end has come.
+    /// True after the last chunk.
     is_complete: bool,
 }
 

@@ -1,14 +1,15 @@
-//! kstatd's files without locks, with loom's atomics in the place of the processor's: each test runs in every order in which
-//! its threads can take their steps and see each other's words, also where a processor of weak order alone would show it.
+//! Model checking of kstatd's lock-free code with loom, which replaces the atomics: each test runs under
+//! every interleaving and every memory order that the memory model allows.
 //!
-//! What else is shared is behind a mutex or published whole by `arc-swap`, or is a word by itself for which any order will do.
+//! Other shared state is behind a mutex, is published as a whole by `arc-swap`, or is a single word for which
+//! any order is correct.
 #![forbid(unsafe_code)]
 
 #[allow(dead_code)]
 #[path = "../../../src/statsd/series/scalar.rs"]
 mod scalar;
 
-/// What `scalar` is made of.
+/// The primitives used by `scalar`.
 mod atomics {
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,8 +23,8 @@ mod tests {
 
     use super::scalar::Scalar;
 
-    /// Runs something beside the test.
-    fn beside(cell: &Arc<Scalar>, work: impl FnOnce(&Scalar) + 'static) -> JoinHandle<()> {
+    /// Runs `work` in a second thread.
+    fn in_thread(cell: &Arc<Scalar>, work: impl FnOnce(&Scalar) + 'static) -> JoinHandle<()> {
         let cell = Arc::clone(cell);
         thread::spawn(move || work(&cell))
     }
@@ -32,28 +33,28 @@ mod tests {
     fn no_addition_is_lost() {
         loom::model(|| {
             let cell = Arc::new(Scalar::default());
-            let other = beside(&cell, |cell| {
-                let guard = cell.lock(0).expect("nobody retires it");
+            let other = in_thread(&cell, |cell| {
+                let guard = cell.lock(0).expect("not retired");
                 guard.add(1.0);
                 guard.add(0.5);
             });
-            cell.lock(0).expect("nobody retires it").add(2.0);
+            cell.lock(0).expect("not retired").add(2.0);
             other.join().expect("no panic");
             assert_eq!(cell.read(0), Some(3.5));
         });
     }
 
-    /// A counter that grows by a whole number and by a fraction is never seen to fall, nor beyond what it comes to; the one
-    /// may be seen before the other.
+    /// A counter that grows by an integer and a fraction never appears to decrease or to exceed its final
+    /// value. Either part may become visible first.
     #[test]
-    fn who_reads_sees_a_counter_grow() {
+    fn a_reader_sees_a_counter_grow() {
         for more in [[0.5, 2.0], [2.0, 0.5]] {
             loom::model(move || {
                 let cell = Arc::new(Scalar::default());
                 cell.lock(0).expect("fresh").add(1.0);
-                let other = beside(&cell, move |cell| {
+                let other = in_thread(&cell, move |cell| {
                     for more in more {
-                        cell.lock(0).expect("nobody retires it").add(more);
+                        cell.lock(0).expect("not retired").add(more);
                     }
                 });
                 let seen = [(); 2].map(|()| cell.read(0).expect("it lives"));
@@ -64,12 +65,12 @@ mod tests {
         }
     }
 
-    /// Only one of both ends a series, and nothing is added to the next one in its place.
+    /// Only one of two threads ends a series, and a late addition does not reach the next series in the slot.
     #[test]
-    fn what_is_added_late_is_nowhere() {
+    fn a_late_addition_is_discarded() {
         loom::model(|| {
             let cell = Arc::new(Scalar::default());
-            let other = beside(&cell, |cell| {
+            let other = in_thread(&cell, |cell| {
                 if let Some(guard) = cell.lock(0) {
                     guard.add(7.0);
                 }
@@ -82,9 +83,9 @@ mod tests {
         });
     }
 
-    /// A scrape never shows one series under the name of another, nor half of it.
+    /// A scrape never shows the values of another series, or a mix of two.
     #[test]
-    fn who_reads_an_old_series_does_not_see_the_next() {
+    fn a_reader_of_an_old_series_does_not_see_the_next() {
         loom::model(|| {
             let cell = Arc::new(Scalar::default());
             {
@@ -92,7 +93,7 @@ mod tests {
                 guard.add(4.0);
                 guard.add(0.5);
             }
-            let other = beside(&cell, |cell| {
+            let other = in_thread(&cell, |cell| {
                 cell.lock(0).expect("fresh").retire();
                 cell.reset(9);
                 cell.lock(1).expect("fresh").set(100.0);

@@ -1,5 +1,5 @@
-// Walks a tree as cAdvisor does it for a container's writable layer, with cAdvisor's own function, each time that a line
-// comes in, and prints bytes, inodes, and the CPU seconds that it took.
+// Walks a tree as cAdvisor does for a container's writable layer, with cAdvisor's own function, for each input line,
+// and prints bytes, inodes and CPU seconds.
 package main
 
 import (

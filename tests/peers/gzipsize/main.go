@@ -1,5 +1,5 @@
-// gzipsize compresses files as kube-state-metrics does its answers (compress/gzip,
-// default level) and prints for each: bytes, compressed bytes, milliseconds of CPU.
+// gzipsize compresses files as kube-state-metrics compresses its responses (compress/gzip, default level) and prints
+// for each: bytes, compressed bytes, milliseconds of CPU.
 //
 //	go run ./gzipsize FILE...
 //

@@ -1,12 +1,12 @@
-// Kindbench measures what kube-state-metrics needs to decode objects and to generate their metrics.
+// Kindbench measures the time that kube-state-metrics needs to decode objects and to generate their metrics.
 //
 //	kindbench CASES OUT
 //
-// reads the recorded objects of every kind (the files in the folders unit and fuzz of CASES) and prints a line for each
-// kind: `resource objects decode-ns generate-ns`, nanoseconds for one object on average. Decoding is of the
-// protobuf message that a list holds, generating is what the exporter's store does with the decoded object.
-// The messages go to OUT/RESOURCE.bin, each behind its length in four bytes (little endian), so that others can be
-// measured with the very same bytes.
+// It reads the recorded objects of every kind (the files in the folders unit and fuzz of CASES) and prints a line for
+// each kind: `resource objects decode-ns generate-ns`, mean nanoseconds for one object. Decoding starts from the
+// protobuf message of a list; generating is the work of the exporter's store on the decoded object. The messages are
+// written to OUT/RESOURCE.bin, each prefixed with its length in four bytes (little endian), so that other programs
+// can be measured with the same bytes.
 package main
 
 import (
@@ -30,13 +30,13 @@ import (
 	"k8s.io/kube-state-metrics/v2/pkg/options"
 )
 
-// message is what the generated API types have in common.
+// message is the common interface of the generated API types.
 type message interface {
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
-// kind is how the exporter treats one resource.
+// kind is the exporter's handling of one resource.
 type kind struct {
 	expected reflect.Type
 	store    cache.Store
@@ -44,12 +44,12 @@ type kind struct {
 
 func (k kind) empty() message { return reflect.New(k.expected).Interface().(message) }
 
-// all lets every family through.
+// all accepts every family.
 type all struct{}
 
 func (all) Test(generator.FamilyGenerator) bool { return true }
 
-// kindOf asks the exporter's builder for the store of a resource.
+// kindOf gets the store of a resource from the exporter's builder.
 func kindOf(resource string) (kind, error) {
 	var found kind
 	b := builder.NewBuilder()
@@ -117,7 +117,7 @@ func measure(resource string, recorded []json.RawMessage, out string) error {
 	for i, object := range recorded {
 		typed := k.empty()
 		if err := json.Unmarshal(object, typed); err != nil {
-			// Some are nonsense on purpose.
+			// Some are invalid on purpose.
 			fmt.Fprintf(os.Stderr, "%s, object %d is left out: %v\n", resource, i, err)
 			continue
 		}
@@ -148,7 +148,7 @@ func measure(resource string, recorded []json.RawMessage, out string) error {
 	return failed
 }
 
-// perObject is the time of one call in nanoseconds, on average over all objects.
+// perObject is the mean time of one call in nanoseconds.
 func perObject(objects int, call func(int)) float64 {
 	result := testing.Benchmark(func(b *testing.B) {
 		for b.Loop() {
@@ -165,7 +165,7 @@ func run() error {
 		return fmt.Errorf("usage: kindbench CASES OUT")
 	}
 	testing.Init()
-	// Short, as there are many kinds.
+	// Short, because there are many kinds.
 	if err := flag.Set("test.benchtime", "100ms"); err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Mapperbench measures look-ups of statsd_exporter's mapper in nanoseconds: one line for each case of
-// benches/compare, `name value`. The mapping has as many rules as the first argument says.
+// Mapperbench measures lookups in statsd_exporter's mapper in nanoseconds: one line for each case of benches/compare,
+// `name value`. The first argument is the number of rules.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/statsd_exporter/pkg/mappercache/lru"
 )
 
-// The cache that statsd_exporter has by default.
+// The default cache of statsd_exporter.
 const cacheSize = 1000
 
 func newMapper(rules int, matchType, pattern string, cached bool) *mapper.MetricMapper {

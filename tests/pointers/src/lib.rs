@@ -1,28 +1,23 @@
-//! kstatd's memory that the kernel writes into from call to call, under Miri: it watches every pointer, of which the kernel is
-//! one user. In the place of the kernel stands what does as it does.
+//! Runs the buffers that the kernel writes to under Miri, which checks every pointer. A substitute for the
+//! system call writes to them like the kernel.
 
 #[allow(dead_code)]
 #[path = "../../../src/statsd/receive/batch.rs"]
 mod batch;
-#[allow(dead_code)]
-#[path = "../../../src/statsd/receive/stamp.rs"]
-mod stamp;
 
-/// What `batch` asks of the kernel: it gives what a test has sent.
+/// The substitute for the system call: it delivers the datagrams sent by a test.
 mod kernel {
     use std::cell::RefCell;
     use std::collections::VecDeque;
     use std::mem::size_of;
     use std::ptr;
 
-    /// A datagram, and what is known of it.
+    /// A datagram and its metadata.
     pub(crate) struct Sent {
         pub(crate) bytes: Vec<u8>,
         /// The sender's address, if it has one.
         pub(crate) from: Option<[u8; 4]>,
-        /// Seconds and nanoseconds of its arrival.
-        pub(crate) stamp: Option<[u64; 2]>,
-        /// How many were dropped before.
+        /// The number of datagrams dropped before it.
         pub(crate) drops: Option<u32>,
     }
 
@@ -30,7 +25,7 @@ mod kernel {
         pub(crate) static SENT: RefCell<VecDeque<Sent>> = const { RefCell::new(VecDeque::new()) };
     }
 
-    /// As recvmmsg(2) of a socket that does not wait.
+    /// Behaves like recvmmsg(2) on a non-blocking socket.
     pub(crate) unsafe fn recvmmsg(
         _descriptor: libc::c_int,
         headers: *mut libc::mmsghdr,
@@ -43,21 +38,21 @@ mod kernel {
             while received < len
                 && let Some(datagram) = sent.pop_front()
             {
-                // SAFETY: the caller has so many headers, all of whose pointers and lengths are true.
+                // SAFETY: the caller passes this many headers with valid pointers and lengths.
                 unsafe { write(headers.add(received as usize), &datagram) };
                 received += 1;
             }
             if received > 0 {
                 return received as libc::c_int;
             }
-            // SAFETY: it is the calling thread's own.
+            // SAFETY: errno is thread-local.
             unsafe { *libc::__errno_location() = libc::EAGAIN };
             -1
         })
     }
 
     unsafe fn write(header: *mut libc::mmsghdr, datagram: &Sent) {
-        // SAFETY: as said by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let message = &raw mut (*header).msg_hdr;
             assert_eq!((*message).msg_iovlen, 1);
@@ -82,9 +77,6 @@ mod kernel {
                 words.extend_from_slice(&[16 + bytes, level | u64::from(option as u32) << 32]);
                 words.extend_from_slice(data);
             };
-            if let Some(stamp) = datagram.stamp {
-                control(libc::SCM_TIMESTAMPNS, &stamp, 16);
-            }
             if let Some(drops) = datagram.drops {
                 control(libc::SO_RXQ_OVFL, &[u64::from(drops)], 4);
             }
@@ -103,10 +95,10 @@ mod tests {
     use super::batch::Batch;
     use super::kernel::{SENT, Sent};
 
-    /// A socket at which the stand-in does not look.
-    struct Unseen;
+    /// A socket that the substitute ignores.
+    struct IgnoredSocket;
 
-    impl AsRawFd for Unseen {
+    impl AsRawFd for IgnoredSocket {
         fn as_raw_fd(&self) -> RawFd {
             0
         }
@@ -115,29 +107,24 @@ mod tests {
     fn send(number: usize) -> Vec<u8> {
         let bytes = vec![number as u8; [0, 1, 700, 66_000][number % 4]];
         let from = (!number.is_multiple_of(3)).then_some([127, 0, 0, number as u8]);
-        let stamp = (!number.is_multiple_of(5)).then_some([7, number as u64]);
         let drops = number.is_multiple_of(2).then_some(number as u32);
-        SENT.with_borrow_mut(|sent| {
-            sent.push_back(Sent { bytes: bytes.clone(), from, stamp, drops })
-        });
+        SENT.with_borrow_mut(|sent| sent.push_back(Sent { bytes: bytes.clone(), from, drops }));
         bytes
     }
 
-    /// Call after call into the same memory, which is read in between, and after the batch has moved.
+    /// Repeated calls into the same memory, which is read in between, also after the batch has moved.
     #[test]
-    fn what_the_kernel_writes_is_read() {
+    fn received_datagrams_are_read() {
         let mut batch = Batch::new();
         let mut number = 0;
         for count in [3, 64, 1, 5] {
             let sent: Vec<_> = (0..count).map(|at| (number + at, send(number + at))).collect();
-            assert_eq!(batch.receive(&Unseen).ok(), Some(count));
+            assert_eq!(batch.receive(&IgnoredSocket).ok(), Some(count));
             let long = sent.iter().filter(|(_, bytes)| bytes.len() > 65_535).count();
             assert_eq!((batch.truncated(), batch.is_full()), (long, count == 64));
             let last = number + count - 1;
             assert_eq!(batch.drops(), last.is_multiple_of(2).then_some(last as u32));
             for (number, bytes) in &sent {
-                let stamp = batch.next_stamp();
-                assert_eq!(stamp.is_some(), !number.is_multiple_of(5));
                 let (datagram, address) = batch.take().expect("it was sent");
                 assert!(datagram == &bytes[..bytes.len().min(65_535)], "{number}");
                 let from =
@@ -148,6 +135,6 @@ mod tests {
             number += count;
             batch = std::thread::spawn(move || batch).join().expect("no panic");
         }
-        assert!(batch.receive(&Unseen).is_err());
+        assert!(batch.receive(&IgnoredSocket).is_err());
     }
 }

@@ -1,34 +1,38 @@
-//! Where the API server is, and the client that is made of it.
+//! The connection to the API server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::app::sides::RejectedFile;
 use crate::cli::config::{Config, KubeConfig, Name};
 use crate::cli::kube_flags::KubeArgs;
-use crate::kube::resharding::OwnIdentity;
-use crate::kube::{Account, Client, ClientError, ClientOptions, Judgement};
+use crate::config_file::reader;
+use crate::kube::resharding::ListenerIdentity;
+use crate::kube::{Account, Client, ClientError, ClientOptions, Decision};
 use crate::server::authorisation::{Access, Action, Caller, Review, Reviews};
 use crate::server::web_config::WebConfig;
 use crate::telemetry::VERSION;
 
-/// A client, and what it was made from: as long as that is the same, so is the client.
+/// A client together with the options and files it was built from; reused until they change.
 #[derive(Clone)]
 pub(crate) struct Connection {
     options: ClientOptions,
     files: Vec<(PathBuf, Option<Vec<u8>>)>,
     pub(crate) client: Arc<Client>,
+    /// The kubeconfig whose current content is rejected, and the reason.
+    pub(crate) rejected: Option<RejectedFile>,
 }
 
-/// Whether kstatd finds an API server: by flags, by the environment or by the pod it runs in.
+/// Returns true if an API server is configured by flags, environment or service account.
 pub(crate) fn is_configured(args: &KubeArgs) -> bool {
-    let named = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let kubeconfig = named(&args.kubeconfig).map(PathBuf::from);
-    client_options(kubeconfig, named(&args.apiserver), Name::Kstatd).is_configured()
+    let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let kubeconfig = non_empty(&args.kubeconfig).map(PathBuf::from);
+    client_options(kubeconfig, non_empty(&args.apiserver), Name::Kstatd).is_configured()
 }
 
-/// The files from which the client of this configuration would be made.
+/// Returns the files that the client of this configuration is built from.
 pub(crate) fn files(config: &KubeConfig, name: Name) -> Vec<PathBuf> {
     options(config, name).files()
 }
@@ -49,44 +53,57 @@ fn client_options(
         }
         _ => format!("kstatd/{VERSION} ({os}/{arch})"),
     };
-    // kube-state-metrics knows its flags and the service account only.
+    // kube-state-metrics only considers flags and the service account.
     let environment = name == Name::Kstatd;
     ClientOptions { kubeconfig, apiserver, environment, user_agent }
 }
 
 impl Connection {
-    /// The client for this configuration: the `current` one, if nothing that it was made from has changed.
-    /// The server is not asked.
+    /// Builds the client for this configuration. Returns the `current` client if its options and files are unchanged,
+    /// or if a changed file is invalid. Does not contact the server.
     ///
     /// # Errors
     ///
-    /// When nothing says where the API server is, or credentials cannot be used.
+    /// Returns an error if no API server is configured, or if the credentials of changed options are invalid.
     pub(crate) async fn open(
         config: &KubeConfig,
         name: Name,
         current: Option<Self>,
     ) -> Result<Self, ClientError> {
         let options = options(config, name);
-        // Read before the client does: what changes in between is seen as a change.
+        // Read before the client reads them, so that a change in between is noticed.
         let content = |path: PathBuf| {
-            let content = std::fs::read(&path).ok();
+            let content = reader::peek(&path).ok();
             (path, content)
         };
         let files: Vec<_> = options.files().into_iter().map(content).collect();
-        if let Some(current) = current
-            && current.options == options
+        let current = current.filter(|current| current.options == options);
+        if let Some(current) = &current
             && current.files == files
         {
-            return Ok(current);
+            files.iter().for_each(|(path, _)| reader::forget_late(path));
+            return Ok(Self { rejected: None, ..current.clone() });
         }
-        let client = Arc::new(Client::new(&options).await?);
-        Ok(Self { options, files, client })
+        match (Client::new(&options).await, current) {
+            (Ok(client), _) => {
+                Ok(Self { options, files, client: Arc::new(client), rejected: None })
+            }
+            (Err(error), Some(current)) if !files.is_empty() => {
+                let paths = files.iter().map(|(path, _)| path.display().to_string());
+                let path = paths.collect::<Vec<_>>().join(", ");
+                Ok(Self {
+                    rejected: Some(RejectedFile { path, error: error.to_string() }),
+                    ..current
+                })
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 }
 
-/// The certificate and key that our own listeners show, if they speak TLS and other pods are to be asked. A web
-/// configuration that cannot be used is the listeners' to complain of.
-pub(crate) fn own_identity(config: &Config) -> Option<OwnIdentity> {
+/// Returns the TLS identity of our own listeners for requests to other shards. `None` without TLS or sharding, or if
+/// the web configuration is invalid, which the listeners report.
+pub(crate) fn own_identity(config: &Config) -> Option<ListenerIdentity> {
     config.kube.as_ref()?.pod.as_ref()?;
     let web = WebConfig::load(config.web_config.as_deref()?).ok().filter(WebConfig::is_tls)?;
     let web = Arc::new(web);
@@ -96,21 +113,21 @@ pub(crate) fn own_identity(config: &Config) -> Option<OwnIdentity> {
     }))
 }
 
-/// Says in the log whether the API server answers.
-pub(crate) async fn greet(client: Arc<Client>) {
+/// Logs whether the API server answers.
+pub(crate) async fn log_version(client: Arc<Client>) {
     match client.version().await {
         Ok(version) => tracing::info!(server = %client.url(), version, "the API server answers"),
         Err(error) => {
-            tracing::warn!(%error, "the API server does not answer yet, asking again until it does");
+            tracing::warn!(%error, "the API server does not respond yet, retrying");
         }
     }
 }
 
-/// Asks the API server that is followed at that moment about those who ask us.
-pub(crate) struct Reviewer(pub(crate) Arc<ArcSwap<Client>>);
+/// Reviews callers of the metrics endpoints with the currently connected API server.
+pub(crate) struct ApiServerReviews(pub(crate) Arc<ArcSwap<Client>>);
 
-impl Reviews for Reviewer {
-    fn asked(&self) -> u64 {
+impl Reviews for ApiServerReviews {
+    fn client_number(&self) -> u64 {
         self.0.load().number()
     }
 
@@ -129,7 +146,7 @@ impl Reviews for Reviewer {
         Box::pin(async move {
             let account: Account =
                 serde_json::from_str(&identity).map_err(|error| error.to_string())?;
-            let Judgement { allowed, denied } = match &action {
+            let Decision { allowed, denied } = match &action {
                 Action::Path { path, verb } => client.review_access(&account, path, verb).await?,
                 Action::Namespace(name) => client.review_namespace(&account, name).await?,
             };

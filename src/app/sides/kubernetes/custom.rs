@@ -1,4 +1,4 @@
-//! Custom resources: what the configuration asks for and what the cluster defines, brought together.
+//! Custom resources: matches the configuration with the definitions in the cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,27 +6,27 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::cli::config::KubeConfig;
-use crate::kube::Watched;
+use crate::kube::WatchedResource;
 use crate::kube::discovery::Discovery;
 use crate::kube::value_errors::ValueErrorLog;
 use crate::resources::custom::resolve;
 use crate::telemetry::KubeMetrics;
 
-/// What custom resources need beside their configuration.
-pub(crate) struct Custom {
+/// The state needed to resolve custom resources.
+pub(crate) struct CustomState {
     discovery: Discovery,
-    /// Told some time after the cluster's definitions have changed, so that several changes are one.
+    /// Changes after the cluster's definitions have settled, which debounces them.
     settled: watch::Receiver<u64>,
     errors: Arc<ValueErrorLog>,
-    /// What the log has said of the last resolution.
-    said: String,
+    /// The last logged resolution.
+    last_logged: String,
 }
 
-/// How long the definitions of a cluster are left to settle. A new one is served a moment after it has come.
-pub(super) const SETTLE: Duration = Duration::from_millis(500);
+/// Debounce time for definitions. A new one is served shortly after it appears.
+pub(super) const DEBOUNCE: Duration = Duration::from_millis(500);
 
-impl Custom {
-    /// For this configuration, if it has custom resources.
+impl CustomState {
+    /// Creates the state, if the configuration has custom resources.
     pub(crate) fn new(config: &KubeConfig, metrics: &KubeMetrics) -> Option<Self> {
         let custom = config.custom.as_ref()?;
         let discovery = Discovery::new(metrics);
@@ -34,66 +34,64 @@ impl Custom {
         let (sender, settled) = watch::channel(0);
         tokio::spawn(async move {
             while changes.changed().await.is_ok() {
-                tokio::time::sleep(SETTLE).await;
+                tokio::time::sleep(DEBOUNCE).await;
                 sender.send_modify(|changes| *changes += 1);
             }
         });
         let errors = Arc::new(ValueErrorLog::new(metrics.clone(), custom.verbosity));
-        Some(Self { discovery, settled, errors, said: String::new() })
+        Some(Self { discovery, settled, errors, last_logged: String::new() })
     }
 
-    /// The definitions, and the resources among them that have metrics.
-    pub(crate) fn watched(&mut self, config: &KubeConfig) -> Vec<Watched> {
+    /// Returns the resources to watch: the definitions and every configured custom resource that is defined.
+    pub(crate) fn watched(&mut self, config: &KubeConfig) -> Vec<WatchedResource> {
         let mut watched = vec![self.discovery.watched()];
         let Some(custom) = &config.custom else { return watched };
         let Some(entries) = &custom.config else { return watched };
-        let manner = custom.manner(Arc::clone(&self.errors) as _);
+        let options = custom.resolve_options(Arc::clone(&self.errors) as _);
         let served = custom.served(self.discovery.served());
-        let said = match resolve(entries, &served, &manner) {
+        let outcome = match resolve(entries, &served, &options) {
             Ok(resolution) => {
                 let names: Vec<String> = resolution
                     .resources
                     .iter()
                     .map(|resolved| resolved.definition.resource_name())
                     .collect();
-                watched.extend(resolution.resources.into_iter().map(Watched::custom));
-                let mut said = format!("custom resources with metrics: {names:?}");
+                watched.extend(resolution.resources.into_iter().map(WatchedResource::custom));
+                let mut summary = format!("custom resources with metrics: {names:?}");
                 if !resolution.replaced.is_empty() {
                     let replaced = &resolution.replaced;
-                    said.push_str(&format!(
+                    summary.push_str(&format!(
                         "; a later entry replaces an earlier one of {replaced:?}"
                     ));
                 }
                 if !resolution.groupless.is_empty() {
                     let groupless = &resolution.groupless;
-                    said.push_str(&format!(
-                        "; entries without a group are left out: {groupless:?}"
-                    ));
+                    summary.push_str(&format!("; ignoring entries without a group: {groupless:?}"));
                 }
-                Ok(said)
+                Ok(summary)
             }
             Err(error) => Err(format!("no custom resource metrics: {error}")),
         };
-        let (Ok(text) | Err(text)) = &said;
-        if *text != self.said {
-            match &said {
+        let (Ok(text) | Err(text)) = &outcome;
+        if *text != self.last_logged {
+            match &outcome {
                 Ok(text) => tracing::info!("{text}"),
                 Err(text) => tracing::error!("{text}"),
             }
-            self.said.clone_from(text);
+            self.last_logged.clone_from(text);
         }
         watched
     }
 }
 
-/// Completes some time after the cluster defines other custom resources than before; it may be dropped at any time.
-pub(crate) async fn redefined(custom: &mut Option<Custom>) {
+/// Completes when the cluster's definitions have changed and settled; cancel-safe.
+pub(crate) async fn definitions_changed(custom: &mut Option<CustomState>) {
     let changed = match custom {
         Some(custom) => custom.settled.changed().await.is_ok(),
         None => false,
     };
     if !changed {
-        // Nobody looks for them, or does any more.
+        // Custom resources are disabled, or discovery has ended.
         std::future::pending::<()>().await;
     }
 }

@@ -1,4 +1,4 @@
-//! A catalog that is not to be seen before its first lists are complete.
+//! A catalog that is withheld until its first lists are complete.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::cache::Catalog;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
 use crate::kube::FirstSync;
 
-/// What is served of the cluster, and what holds it back.
-pub(super) struct Gated {
+/// A catalog and the gate in front of it.
+pub(super) struct GatedCatalog {
     pub(super) catalog: Catalog,
     pub(super) first_sync: Arc<FirstSync>,
 }
 
-impl Source for Gated {
+impl Source for GatedCatalog {
     fn missing(&self) -> Vec<String> {
         self.first_sync.missing()
     }

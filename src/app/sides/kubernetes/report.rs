@@ -1,4 +1,4 @@
-//! What the status page tells of the Kubernetes side.
+//! The Kubernetes side's data on the status page.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,29 +7,31 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 
 use crate::kube::{self, Client, ListWatch, Phase, PipelineHandle};
-use crate::status::{Facts, Failure, Health, Kind, Kubernetes, Reporter, Sample};
+use crate::status::{
+    Facts, Failure, Health, Kind, Kubernetes, ObjectsOverBudget, Reporter, SHOWN, Sample,
+};
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::Reason;
 use crate::tools::rbac;
 
-/// After so many seconds without a word something is wrong, whatever the list/watch says: a watch lasts 40 s at most, and
-/// a dead one is found 20 s later.
-const SILENCE: f64 = 120.0;
+/// Seconds without any response after which a kind is stale. A watch lasts at most 40 s, and a dead connection is
+/// detected 20 s later.
+const STALE_AFTER: f64 = 120.0;
 
-/// Seconds in which a new list takes the place of a version that has expired.
-const PASSING: f64 = 60.0;
+/// Seconds in which an expired resource version is not shown as a failure; a relist replaces it.
+const RELIST_GRACE: f64 = 60.0;
 
-/// The size of the text is looked at in one sample of so many: it means a look at each page that has changed.
-const SIZE_EVERY: u64 = 4;
+/// Samples between two measurements of the text size, which visits every changed page.
+const SAMPLES_PER_MEASUREMENT: u64 = 4;
 
-/// Tells of a running side.
-pub(super) struct KubeReport {
+/// The status page's data source.
+pub(super) struct KubeReporter {
     handle: PipelineHandle,
     client: Arc<ArcSwap<Client>>,
     metrics: KubeMetrics,
-    /// Samples so far.
+    /// The number of samples taken.
     samples: AtomicU64,
-    /// Series at the last look.
+    /// The number of series at the last measurement.
     series: AtomicU64,
 }
 
@@ -38,7 +40,7 @@ fn unix(time: Option<SystemTime>) -> Option<f64> {
     Some(since.as_millis() as f64 / 1000.0)
 }
 
-impl KubeReport {
+impl KubeReporter {
     pub(super) fn new(
         handle: PipelineHandle,
         client: Arc<ArcSwap<Client>>,
@@ -48,9 +50,9 @@ impl KubeReport {
         Self { handle, client, metrics, samples, series }
     }
 
-    fn series(&self) -> u64 {
-        if self.samples.fetch_add(1, Ordering::Relaxed).is_multiple_of(SIZE_EVERY) {
-            let facts = self.handle.facts();
+    fn measured_series(&self) -> u64 {
+        if self.samples.fetch_add(1, Ordering::Relaxed).is_multiple_of(SAMPLES_PER_MEASUREMENT) {
+            let facts = self.handle.snapshot();
             let shown = facts.lists.iter().filter(|list| list.shown);
             self.series.store(shown.map(|list| list.size.series).sum(), Ordering::Relaxed);
         }
@@ -58,17 +60,26 @@ impl KubeReport {
     }
 }
 
-impl Reporter for KubeReport {
+impl Reporter for KubeReporter {
     fn report(&self, facts: &mut Facts) {
-        let known = self.handle.facts();
+        let pipeline = self.handle.snapshot();
         let now = facts.at;
+        let mut over_budget: Vec<_> = self.metrics.all_over_budget();
+        over_budget.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+        over_budget.truncate(SHOWN);
+        let over = |([action, label, limit, metric, resource], times): ([Box<str>; 5], u64)| {
+            let [action, label, limit, metric, resource] =
+                [action, label, limit, metric, resource].map(String::from);
+            ObjectsOverBudget { resource, metric, label, limit, action, times }
+        };
         facts.kubernetes = Some(Kubernetes {
             server: self.client.load().url().to_string(),
             shard: self.metrics.shard_of().filter(|(_, total)| *total > 1),
-            ready: known.ready,
-            pending: known.pending.to_vec(),
-            missing_namespaces: known.missing_namespaces,
-            kinds: known.lists.iter().map(|list| kind(list, now)).collect(),
+            ready: pipeline.ready,
+            pending: pipeline.pending.to_vec(),
+            missing_namespaces: pipeline.missing_namespaces,
+            over_budget: over_budget.into_iter().map(over).collect(),
+            kinds: pipeline.lists.iter().map(|list| kind(list, now)).collect(),
         });
     }
 
@@ -87,20 +98,20 @@ impl Reporter for KubeReport {
         if let Some(oldest) = oldest {
             sample.level("age", "", oldest);
         }
-        sample.level("series", "", self.series() as f64);
+        sample.level("series", "", self.measured_series() as f64);
     }
 }
 
-/// A version that has expired means a new list, no more, unless that lasts.
-fn is_passing(failure: &kube::Failure, now: f64) -> bool {
+/// Returns true for an expired resource version that a relist is about to replace.
+fn is_transient(failure: &kube::Failure, now: f64) -> bool {
     let since = unix(Some(failure.since)).unwrap_or(now);
-    failure.reason == Some(Reason::Expired) && now - since < PASSING
+    failure.reason == Some(Reason::Expired) && now - since < RELIST_GRACE
 }
 
 fn kind(list: &ListWatch, now: f64) -> Kind {
     let status = &list.status;
     let heard = unix(status.heard);
-    let failure = status.failure.as_ref().filter(|failure| !is_passing(failure, now));
+    let failure = status.failure.as_ref().filter(|failure| !is_transient(failure, now));
     let failure = failure.map(|failure| Failure {
         since: unix(Some(failure.since)).unwrap_or(now),
         reason: failure.reason.map(Reason::label),
@@ -112,10 +123,10 @@ fn kind(list: &ListWatch, now: f64) -> Kind {
         health: match (&failure, heard) {
             (Some(_), _) => Health::Failing,
             (None, _) if !status.is_complete() => Health::Starting,
-            (None, Some(heard)) if now - heard > SILENCE => Health::Stale,
+            (None, Some(heard)) if now - heard > STALE_AFTER => Health::Stale,
             (None, _) => Health::Ok,
         },
-        resource: list.target.name(),
+        resource: list.api.name(),
         namespace: status.namespace.clone(),
         phase: match status.phase {
             Phase::Listing => "listing",
@@ -128,13 +139,14 @@ fn kind(list: &ListWatch, now: f64) -> Kind {
         coming: if status.phase == Phase::Listing { status.coming as u64 } else { 0 },
         series: Some(list.size.series),
         bytes: Some(list.size.bytes),
-        left_out: list.left_out,
+        left_out: list.rejected,
         listed: unix(status.listed),
         heard,
         current: unix(status.current()),
         events_per_second: None,
         errors: list.errors.iter().map(|errors| errors.count).sum(),
         failure,
-        missing_rule: forbidden.then(|| rbac::to_follow(&list.target.group, &list.target.plural)),
+        missing_rule: forbidden
+            .then(|| rbac::rule_to_list_and_watch(&list.api.group, &list.api.plural)),
     }
 }

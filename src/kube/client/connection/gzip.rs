@@ -1,4 +1,5 @@
-//! Bodies that come compressed: list/watches do not ask for it, but there are proxies that compress whatever passes.
+//! Decompression of gzip response bodies. List/watches do not ask for compression, but some proxies compress every
+//! response.
 
 use std::fmt::Display;
 use std::pin::Pin;
@@ -10,26 +11,26 @@ use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 use hyper::body::Body;
 
-/// The largest piece, in bytes, whatever it was made of.
+/// The maximum size of a decompressed chunk, in bytes.
 const PIECE: usize = 64 * 1024;
-/// The largest distance that a compressor may look back, as a power of two.
+/// The size of the deflate window, as a power of two.
 const WINDOW: u8 = 15;
 
-/// Whether a body with these headers is compressed in the way that is known here.
+/// Returns whether the `Content-Encoding` is gzip.
 pub(super) fn is_named(headers: &HeaderMap) -> bool {
     let coding = headers.get(CONTENT_ENCODING);
     coding.is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"gzip"))
 }
 
-/// A body that is unpacked as it comes: an event of a watch is there when the server has sent it.
+/// A gzip body that is decompressed as it arrives, so that each event of a watch is available immediately.
 pub(super) struct Packed<B> {
-    /// Nothing at its end.
+    /// The compressed body; `None` after its end.
     body: Option<B>,
-    /// What came last and is not unpacked yet.
+    /// Compressed bytes that have arrived but are not decompressed yet.
     rest: Bytes,
-    /// What has begun and not ended.
+    /// The decompressor of the current gzip member.
     member: Option<Decompress>,
-    /// Whether a piece was full, so that there may be more without further bytes.
+    /// The last chunk was full, so the decompressor may have more output without further input.
     more: bool,
 }
 
@@ -38,7 +39,12 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Packed<B> {
         Self { body: Some(body), rest: Bytes::new(), member: None, more: false }
     }
 
-    /// The next piece, unpacked.
+    /// Returns the compressed body, or `None` after its end.
+    pub(super) fn body(&self) -> Option<&B> {
+        self.body.as_ref()
+    }
+
+    /// Returns the next decompressed chunk.
     pub(super) fn poll_data(
         &mut self,
         context: &mut Context<'_>,
@@ -53,7 +59,7 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Packed<B> {
             }
             let Some(body) = &mut self.body else { return Poll::Ready(None) };
             match ready!(Pin::new(body).poll_frame(context)) {
-                // Trailers mean nothing here.
+                // Ignores trailers.
                 Some(Ok(frame)) => self.rest = frame.into_data().unwrap_or_default(),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error.to_string()))),
                 None => {

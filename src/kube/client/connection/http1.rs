@@ -1,8 +1,7 @@
-//! HTTP/1.1 connections without tasks of their own: whoever reads a body drives its connection.
+//! HTTP/1.1 connections without their own tasks: the reader of a response body drives its connection.
 //!
-//! A watch is one connection with one reader for its whole life. Where the connection runs as a second
-//! task, each chunk costs a channel and a wake-up between the two. Here a body that is not ready means
-//! that the socket is empty.
+//! A watch has one connection and one reader for its whole life. If a second task drove the connection, each chunk
+//! would cost a channel operation and a wake-up. Here, a body that is pending means that the socket is empty.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -20,18 +19,18 @@ use tokio::time::Instant;
 
 use super::dial::{Dialed, Stream};
 
-/// Bytes that are read from a connection at once, at most. Beyond this, larger reads save nothing.
+/// The maximum size of a connection's read buffer, in bytes. A larger one does not save CPU.
 const READ_BUFFER: usize = 256 * 1024;
-/// Idle connections that are kept. Only requests that follow one another closely profit.
+/// The maximum number of idle connections. Only requests in quick succession reuse them.
 const MAX_IDLE: usize = 4;
 
-/// Connections that wait for a request.
+/// The idle connections to one server.
 pub(crate) type Idle = Arc<Mutex<Vec<Link>>>;
 
-/// One connection, with the sender of its requests.
+/// A connection with the sender of its requests.
 pub(crate) struct Link {
-    /// The event loop that watches its socket. No other uses it: the list/watches have a thread of their
-    /// own, which lets packets gather, and would be woken for each by another one's loop.
+    /// The event loop that polls the socket. Only requests from this loop use the connection: the list/watch thread
+    /// lets packets accumulate before it reads them, and a socket on another loop would wake it for each packet.
     home: Id,
     generation: u64,
     opened: Instant,
@@ -40,10 +39,10 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Begins HTTP/1.1 on a stream.
+    /// Starts HTTP/1.1 on a stream.
     ///
     /// # Errors
-    /// As hyper says.
+    /// The handshake fails.
     pub(crate) async fn open(dialed: Dialed, generation: u64) -> Result<Self, hyper::Error> {
         let opened = Instant::now();
         let stream = TokioIo::new(dialed.stream);
@@ -52,19 +51,19 @@ impl Link {
         Ok(Self { home: Handle::current().id(), generation, opened, sender, connection })
     }
 
-    /// Moves bytes between the socket and the request in progress; ready when the connection has ended.
+    /// Transfers bytes between the socket and the request in progress. Ready when the connection has ended.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         Pin::new(&mut self.connection).poll(context)
     }
 
     fn is_open(&mut self) -> bool {
-        // Nobody has looked at it since: an end that the server has sent is seen now.
+        // An idle connection is not polled; poll it now to notice that the server has closed it.
         self.poll(&mut Context::from_waker(Waker::noop())).is_pending() && self.sender.is_ready()
     }
 }
 
-/// An idle connection of this event loop that is still open, of this generation at least, and opened
-/// after `after`.
+/// Takes an idle connection of this event loop that is still open, has at least this generation of the TLS
+/// configuration, and was opened after `after` if given.
 pub(crate) fn take(idle: &Idle, here: Id, generation: u64, after: Option<Instant>) -> Option<Link> {
     loop {
         let mut links = idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,10 +79,10 @@ pub(crate) fn take(idle: &Idle, here: Id, generation: u64, after: Option<Instant
     }
 }
 
-/// Sends a request and waits for the head of the answer.
+/// Sends a request and waits for the head of the response.
 ///
 /// # Errors
-/// The connection has ended.
+/// The connection failed or was closed before the response.
 pub(crate) async fn exchange(
     link: Link,
     request: Request<Bytes>,
@@ -96,7 +95,7 @@ pub(crate) async fn exchange(
         if let Some(open) = &mut connection
             && Pin::new(open).poll(context).is_ready()
         {
-            // Dropped, it says what it has to say to the waiting request.
+            // Dropping the connection completes the waiting request.
             connection = None;
         }
         answer.as_mut().poll(context)
@@ -106,10 +105,10 @@ pub(crate) async fn exchange(
     Ok(response.map(|incoming| Driven { incoming, ended: false, link, idle }))
 }
 
-/// The body of a response together with its connection.
+/// A response body together with its connection.
 pub(crate) struct Driven {
     incoming: Incoming,
-    /// Whether the body was read to its end.
+    /// The body was read to its end.
     ended: bool,
     link: Option<Link>,
     idle: Idle,
@@ -139,7 +138,7 @@ impl Driven {
 }
 
 impl Drop for Driven {
-    /// Keeps the connection if the body was read to its end, and closes it otherwise.
+    /// Makes the connection idle if the body was read to its end, and closes it otherwise.
     fn drop(&mut self) {
         if (self.ended || self.incoming.is_end_stream())
             && let Some(mut link) = self.link.take()

@@ -1,9 +1,11 @@
-//! HTTP/2: many requests at once over one connection, which a task on the event loop of its opener moves.
+//! HTTP/2 connections, which carry many requests at once. A task on the event loop that opened the connection drives
+//! it.
 //!
-//! All list/watches of a cluster share one socket, and one wake-up brings the events of them all. The task
-//! asks the peer for a sign of life when it has been silent, and ends the connection without one.
+//! The list/watches of a cluster share a socket, so one wake-up delivers the events of many. The task sends a PING
+//! when the peer has been silent, and closes the connection if nothing arrives.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,68 +16,97 @@ use h2::{Ping, PingPong, Reason, RecvStream};
 use http::{Request, Response};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::dial::{Dialed, Stream};
 use super::socket::Activity;
 
-/// Bytes of one answer that may be on their way.
+/// The flow-control window of a stream, in bytes.
 const STREAM_WINDOW: u32 = 4 * 1024 * 1024;
-/// Bytes of all answers of a connection that may be on their way.
+/// The flow-control window of a connection, in bytes.
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
-/// The largest piece that a server may send at once.
+/// The maximum size of a frame that the server may send, in bytes.
 const MAX_FRAME: u32 = 64 * 1024;
-/// Memory for pieces much smaller than what noting them takes, in bytes: events come in such.
+/// h2's budget for the overhead of small DATA frames, in bytes. Watch events arrive in small frames.
 const SMALL_FRAMES: usize = 64 * 1024 * 1024;
-/// Answers given up that are remembered, for what is still on its way to them.
+/// The maximum number of cancelled streams that h2 remembers in order to ignore their late frames.
 const GIVEN_UP: usize = 4096;
-/// Bytes read before the readers have their turn.
+/// The maximum number of bytes to read before the tasks that read the bodies run.
 const TURN: usize = 512 * 1024;
-/// After so much silence the peer is asked for a sign of life.
+/// A PING is sent after this much silence.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long it may take to give one.
+/// The timeout of a PING, and of the peer's first SETTINGS.
 const ANSWER: Duration = Duration::from_secs(15);
-/// A connection without a request for so long is closed.
+/// A connection without requests is closed after this time.
 const UNUSED: Duration = Duration::from_secs(90);
+/// No stream is reserved for probes if the peer allows only this many concurrent streams.
+const FEW_PLACES: usize = 2;
 
-/// A connection that requests can be sent over.
+/// The number of connections opened so far.
+static LINKS: AtomicU64 = AtomicU64::new(0);
+
+/// An HTTP/2 connection; clones refer to the same one.
 #[derive(Clone)]
 pub(crate) struct Link {
-    /// The event loop that moves it. What is read over it is best read there too.
+    /// The event loop that drives the connection. Response bodies are best read there too.
     pub home: Id,
     pub generation: u64,
+    /// A number that is unique in the process.
+    pub number: u64,
     sender: SendRequest<Bytes>,
     shared: Arc<Shared>,
 }
 
-/// What those who send over a connection and the task that moves it know of each other.
+/// The state that the senders of requests share with the task that drives the connection.
 struct Shared {
     opened: Instant,
     usage: Mutex<Usage>,
-    /// The peer has said what it allows, or the connection has ended.
+    /// Notified when the peer's SETTINGS have arrived or the connection has ended.
     settled: Notify,
-    /// Why it has ended.
-    end: OnceLock<String>,
+    /// Set when the connection has ended.
+    end: OnceLock<End>,
+    /// The task that drives the connection.
+    driver: OnceLock<AbortHandle>,
+}
+
+/// The end of a connection.
+struct End {
+    reason: String,
+    /// The connection was closed because the peer was silent.
+    is_silent: bool,
 }
 
 struct Usage {
     requests: usize,
-    /// Since when there are none.
+    /// When the last request ended.
     unused: Instant,
-    /// Nothing new may be sent over it.
+    /// When data of a response last arrived, or the first of the open requests was started.
+    active: Instant,
+    /// No new request may be sent.
     closed: bool,
 }
 
-/// A request's place on a connection.
+/// A stream reserved for one request.
 pub(crate) struct Place {
     link: Link,
 }
 
+/// The result of [`Link::probe`].
+pub(crate) enum Probe {
+    /// No probe is due, or no stream is free for it: try again at this instant.
+    At(Instant),
+    /// A probe is due, on this stream.
+    Now(Place),
+    /// A probe is due, but the connection no longer accepts requests.
+    Impossible,
+}
+
 impl Link {
-    /// Begins HTTP/2 on a stream.
+    /// Starts HTTP/2 on a stream, and waits for the peer's SETTINGS.
     ///
     /// # Errors
-    /// The peer does not speak it, or not in time.
+    /// The handshake fails or takes too long.
     pub(crate) async fn open(dialed: Dialed, generation: u64) -> Result<Self, String> {
         let Dialed { stream, activity, .. } = dialed;
         let opened = Instant::now();
@@ -87,16 +118,17 @@ impl Link {
             .data_frame_budget(SMALL_FRAMES)
             .max_concurrent_reset_streams(GIVEN_UP)
             .enable_push(false)
-            // The peer says how many it takes; before that, none.
+            // Send nothing before the peer's SETTINGS have set the limit.
             .initial_max_send_streams(0)
             .handshake(stream);
         let (sender, mut connection) = handshake.await.map_err(|error| error.to_string())?;
-        let usage = Usage { requests: 0, unused: Instant::now(), closed: false };
+        let usage = Usage { requests: 0, unused: opened, active: opened, closed: false };
         let shared = Arc::new(Shared {
             opened,
             usage: Mutex::new(usage),
             settled: Notify::new(),
             end: OnceLock::new(),
+            driver: OnceLock::new(),
         });
         let pings = connection.ping_pong().ok_or("no pings")?;
         let alarm = Box::pin(sleep_until(activity.heard() + SILENCE));
@@ -111,44 +143,98 @@ impl Link {
             shared: shared_too,
         });
         let guard = Abort(Some(task.abort_handle()));
+        let _ = shared.driver.set(task.abort_handle());
         let late = tokio::time::timeout(ANSWER, shared.settled.notified()).await;
         if late.is_err() {
             return Err(format!("no HTTP/2 settings within {} s", ANSWER.as_secs()));
         }
         if let Some(end) = shared.end.get() {
-            return Err(end.clone());
+            return Err(end.reason.clone());
         }
         guard.disarm();
-        Ok(Self { home: Handle::current().id(), generation, sender, shared })
+        let number = LINKS.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { home: Handle::current().id(), generation, number, sender, shared })
     }
 
-    /// When it was opened.
+    /// Returns when the connection was opened.
     pub(crate) fn opened(&self) -> Instant {
         self.shared.opened
     }
 
-    /// Whether nothing new can be sent over it any more.
+    /// Returns whether the connection accepts no new requests.
     pub(crate) fn is_closed(&mut self) -> bool {
-        let mut context = Context::from_waker(std::task::Waker::noop());
-        // It is ready or broken, as no request of this sender waits.
-        matches!(self.sender.poll_ready(&mut context), Poll::Ready(Err(_)))
-            || self.shared.end.get().is_some()
-            || self.shared.usage().closed
+        self.is_broken() || self.is_ended() || self.shared.usage().closed
     }
 
-    /// A place for a request, if the peer takes one more.
+    /// Returns whether h2 no longer accepts requests, as after a GOAWAY.
+    fn is_broken(&mut self) -> bool {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        // Never pending, because no request of this sender is queued.
+        matches!(self.sender.poll_ready(&mut context), Poll::Ready(Err(_)))
+    }
+
+    /// Returns whether the connection accepts new requests or still has open ones.
+    pub(crate) fn is_in_use(&mut self) -> bool {
+        !self.is_ended() && (!self.is_closed() || self.shared.usage().requests > 0)
+    }
+
+    /// Returns whether the connection has ended, with all its requests.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.shared.end.get().is_some()
+    }
+
+    /// Reserves a stream for a request, or returns `None` at the peer's limit. Keeps one stream free for probes,
+    /// unless the limit is very low.
     pub(crate) fn place(&self) -> Option<Place> {
         let most = self.sender.current_max_send_streams();
-        let mut usage = self.shared.usage();
-        if usage.closed || usage.requests >= most {
+        if self.shared.usage().closed {
             return None;
+        }
+        self.place_below(most - usize::from(most > FEW_PLACES))
+    }
+
+    fn place_below(&self, most: usize) -> Option<Place> {
+        let mut usage = self.shared.usage();
+        if usage.requests >= most {
+            return None;
+        }
+        if usage.requests == 0 {
+            usage.active = Instant::now();
         }
         usage.requests += 1;
         drop(usage);
         Some(Place { link: self.clone() })
     }
 
-    /// Lets it end with the requests that it has.
+    /// Reserves a stream for a probe if requests are open and no response data has arrived for `silence`.
+    pub(crate) fn probe(&mut self, silence: Duration) -> Probe {
+        let now = Instant::now();
+        let due = {
+            let usage = self.shared.usage();
+            if usage.requests == 0 { now + silence } else { usage.active + silence }
+        };
+        if due > now {
+            return Probe::At(due);
+        }
+        if self.is_broken() {
+            return Probe::Impossible;
+        }
+        let place = self.place_below(self.sender.current_max_send_streams());
+        place.map_or(Probe::At(now + silence), Probe::Now)
+    }
+
+    /// Closes the connection if no response data has arrived since `sent`. Its requests fail with `reason`.
+    pub(crate) fn close_if_silent_since(&self, sent: Instant, reason: String) {
+        if self.shared.usage().active > sent {
+            return;
+        }
+        self.shared.ended(End { reason, is_silent: true });
+        if let Some(driver) = self.shared.driver.get() {
+            driver.abort();
+        }
+    }
+
+    /// Rejects new requests; open requests continue.
     pub(crate) fn retire(&self) {
         self.shared.usage().closed = true;
     }
@@ -159,17 +245,17 @@ impl Shared {
         self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ended(&self, why: String) {
+    fn ended(&self, end: End) {
         self.usage().closed = true;
-        // The first reason is the one.
-        let _ = self.end.set(why);
+        // Keeps the first reason.
+        let _ = self.end.set(end);
         self.settled.notify_one();
     }
 
-    /// An error in words, with what is known of the connection's end.
+    /// Describes an error. Unless it concerns a single stream, prefers the reason why the connection ended.
     fn explain(&self, error: &h2::Error) -> String {
         match self.end.get() {
-            Some(end) if !error.is_reset() => end.clone(),
+            Some(end) if !error.is_reset() => end.reason.clone(),
             _ => describe(error),
         }
     }
@@ -183,17 +269,17 @@ impl Drop for Place {
     }
 }
 
-/// Why a request has no answer.
+/// The reason why a request failed, and whether it may be repeated.
 pub(crate) struct Failed {
     pub reason: String,
-    /// The server has said that it has done nothing about it.
+    /// The server reports that it did not process the request.
     pub untouched: bool,
-    /// It may have gone into a connection that was ending.
+    /// The connection may already have been closing.
     pub stale: bool,
 }
 
 impl Place {
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(
         mut self,
         request: Request<Bytes>,
@@ -211,7 +297,10 @@ impl Place {
             Err(error) => Err(error),
         };
         match answer {
-            Ok(response) => Ok(response.map(|stream| Streamed { stream, place: self })),
+            Ok(response) => {
+                self.link.shared.usage().active = Instant::now();
+                Ok(response.map(|stream| Streamed { stream, place: self }))
+            }
             Err(error) => Err(Failed {
                 reason: self.link.shared.explain(&error),
                 untouched: error.reason() == Some(Reason::REFUSED_STREAM)
@@ -225,17 +314,27 @@ impl Place {
 }
 
 impl Shared {
-    /// Whether the peer gave no sign of life.
+    /// Returns whether the connection was closed because the peer was silent.
     fn is_silent(&self) -> bool {
-        self.end.get().is_some_and(|end| *end == silent())
+        self.end.get().is_some_and(|end| end.is_silent)
     }
 }
 
-fn silent() -> String {
-    format!("no sign of life from the server for {} s", (SILENCE + ANSWER).as_secs())
+impl End {
+    fn silent() -> Self {
+        let seconds = (SILENCE + ANSWER).as_secs();
+        let reason = format!("no sign of life from the server for {seconds} s");
+        Self { reason, is_silent: true }
+    }
 }
 
-/// The body of an answer.
+impl From<String> for End {
+    fn from(reason: String) -> Self {
+        Self { reason, is_silent: false }
+    }
+}
+
+/// The body of a response.
 pub(crate) struct Streamed {
     stream: RecvStream,
     place: Place,
@@ -251,6 +350,7 @@ impl Streamed {
             Poll::Ready(None) => return Poll::Ready(None),
             Poll::Pending => return Poll::Pending,
         };
+        self.place.link.shared.usage().active = Instant::now();
         let data = data.and_then(|data| {
             self.stream.flow_control().release_capacity(data.len())?;
             Ok(data)
@@ -261,13 +361,18 @@ impl Streamed {
     pub(crate) fn is_end_stream(&self) -> bool {
         self.stream.is_end_stream()
     }
+
+    /// Returns whether the connection was closed because the peer was silent.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.place.link.shared.is_silent()
+    }
 }
 
-/// Moves a connection, and ends it when the peer gives no sign of life.
+/// The task that drives a connection, and closes it if the peer is silent.
 struct Driver {
     connection: Connection<Box<dyn Stream>, Bytes>,
     pings: PingPong,
-    /// When the peer was asked for a sign of life.
+    /// When the current PING was sent.
     asked: Option<Instant>,
     activity: Arc<Activity>,
     alarm: Pin<Box<Sleep>>,
@@ -286,7 +391,7 @@ impl Future for Driver {
                 Ok(()) => "server closed the connection".to_owned(),
                 Err(error) => describe(&error),
             };
-            this.shared.ended(why);
+            this.shared.ended(why.into());
             return Poll::Ready(());
         }
         if !this.settled && this.connection.max_concurrent_send_streams() > 0 {
@@ -294,7 +399,7 @@ impl Future for Driver {
             this.shared.settled.notify_one();
         }
         if this.asked.is_some() {
-            // Any byte is a sign of life; the answer itself has to be taken out of the way.
+            // Any received byte proves that the peer is alive, but h2 requires the PONG to be consumed.
             let _ = this.pings.poll_pong(context);
         }
         while this.alarm.as_mut().poll(context).is_ready() {
@@ -308,12 +413,12 @@ impl Future for Driver {
 }
 
 impl Driver {
-    /// Asks for a sign of life if it is time; when to look again, `None` at the connection's end.
+    /// Sends a PING if one is due. Returns when to check again, or `None` if the connection has ended.
     fn next_alarm(&mut self) -> Option<Instant> {
         let (now, heard) = (Instant::now(), self.activity.heard());
         if let Some(asked) = self.asked {
             if heard <= asked && now >= asked + ANSWER {
-                self.shared.ended(silent());
+                self.shared.ended(End::silent());
                 return None;
             }
             if heard > asked {
@@ -324,12 +429,13 @@ impl Driver {
         if usage.requests == 0 && now >= usage.unused + UNUSED {
             usage.closed = true;
             drop(usage);
-            self.shared.ended("the connection was closed because nobody used it".to_owned());
+            let reason = "the connection was closed because nobody used it";
+            self.shared.ended(reason.to_owned().into());
             return None;
         }
         drop(usage);
         if self.asked.is_none() && now >= heard + SILENCE {
-            // It may still wait for the answer to the last one; then that is what it is asked for.
+            // Fails if an earlier PING is unanswered, which then serves instead.
             let _ = self.pings.send_ping(Ping::opaque());
             self.asked = Some(now);
         }
@@ -338,13 +444,13 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Also when the event loop ends.
+    /// Marks the connection as ended, also when the event loop shuts down.
     fn drop(&mut self) {
-        self.shared.ended("the connection was closed".to_owned());
+        self.shared.ended("the connection was closed".to_owned().into());
     }
 }
 
-/// Ends a task unless told otherwise.
+/// Aborts a task on drop unless disarmed.
 struct Abort(Option<tokio::task::AbortHandle>);
 
 impl Abort {
@@ -361,7 +467,7 @@ impl Drop for Abort {
     }
 }
 
-/// An error of HTTP/2 in words that do not presume to know its terms.
+/// Describes an HTTP/2 error. A GOAWAY from the server is described as the end of the connection.
 fn describe(error: &h2::Error) -> String {
     if error.is_go_away() && error.is_remote() {
         return match error.reason() {

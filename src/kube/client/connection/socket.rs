@@ -1,4 +1,4 @@
-//! The socket under a connection: its descriptor is paid for, and it tells when something was heard.
+//! The socket of a connection. It counts against the descriptor limit, and records when data last arrived.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,22 +13,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::descriptors::{self, Permit, Share};
+use crate::util::descriptors::{self, Permit, Share};
 
-/// After so much silence the kernel asks whether the peer's is still there, and again at this interval.
+/// The idle time before the first TCP keepalive probe, and the interval of further probes.
 const KEEPALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(10)];
-/// What was sent must be acknowledged within this time, and so must the kernel's questions.
+/// `TCP_USER_TIMEOUT`: sent data and keepalive probes must be acknowledged within this time.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(45);
-/// Bytes read at once where many small reads would follow: TLS takes 4 KiB at a time.
+/// The size of the read-ahead buffer, in bytes. TLS alone reads 4 KiB at a time.
 const READ_AHEAD: usize = 64 * 1024;
 
-/// What is known of a socket outside of it.
+/// The activity of a socket, shared with its connection.
 #[derive(Debug)]
 pub(crate) struct Activity {
     start: Instant,
-    /// When something was last received, in microseconds since `start`.
+    /// When data was last received, in microseconds since `start`.
     heard: AtomicU64,
-    /// Whether to read ahead.
+    /// Reads fill the read-ahead buffer.
     ahead: AtomicBool,
     /// Bytes that may be read until [`Activity::allow`] is next called.
     allowance: AtomicUsize,
@@ -44,7 +44,7 @@ impl Activity {
         }
     }
 
-    /// When something was last received.
+    /// Returns when data was last received.
     pub(crate) fn heard(&self) -> Instant {
         self.start + Duration::from_micros(self.heard.load(Ordering::Relaxed))
     }
@@ -54,18 +54,18 @@ impl Activity {
         self.heard.store(now, Ordering::Relaxed);
     }
 
-    /// Reads ahead from now on.
+    /// Enables the read-ahead buffer.
     pub(crate) fn read_ahead(&self) {
         self.ahead.store(true, Ordering::Relaxed);
     }
 
-    /// Lets so many bytes be read before others have their turn.
+    /// Sets the number of bytes that may be read before the task yields to others.
     pub(crate) fn allow(&self, bytes: usize) {
         self.allowance.store(bytes, Ordering::Relaxed);
     }
 }
 
-/// A connected socket.
+/// A TCP socket that counts against the descriptor limit.
 pub(crate) struct Socket<S = TcpStream> {
     stream: S,
     activity: Arc<Activity>,
@@ -73,7 +73,7 @@ pub(crate) struct Socket<S = TcpStream> {
     _permit: Option<Permit<'static>>,
 }
 
-/// What was read ahead.
+/// A buffer of bytes that were read ahead.
 struct Ahead {
     buffer: Vec<u8>,
     from: usize,
@@ -81,14 +81,14 @@ struct Ahead {
 }
 
 impl Socket {
-    /// Takes a descriptor for a socket to the API server.
+    /// Takes a permit for the descriptor of a socket to the API server.
     ///
     /// # Errors
-    /// There is none left.
+    /// No descriptor is left for the API server.
     pub(crate) fn permit() -> Result<Permit<'static>, String> {
         let descriptors = descriptors::of_process();
         descriptors.take(Share::ApiServer).ok_or_else(|| {
-            // The same words each time: what is new is logged.
+            // The text is always the same, because only new errors are logged.
             format!(
                 "no file descriptor is left for another connection to the API server: the process may have {} \
                  open files",
@@ -100,7 +100,7 @@ impl Socket {
     /// Connects to an address.
     ///
     /// # Errors
-    /// As the system says.
+    /// The connection fails, or a socket option cannot be set.
     pub(crate) async fn connect(
         address: SocketAddr,
         permit: Permit<'static>,
@@ -117,7 +117,7 @@ impl Socket {
 }
 
 impl<S> Socket<S> {
-    /// Something in place of a socket.
+    /// Wraps a simulated stream.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn over(stream: S, activity: Arc<Activity>) -> Self {
         Self { stream, activity, ahead: None, _permit: None }

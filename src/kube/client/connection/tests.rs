@@ -1,4 +1,4 @@
-//! HTTP/2 against a server that does what a test says.
+//! Tests of HTTP/2 against a scripted server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::{Body, Content};
 type Server = Connection<DuplexStream, Bytes>;
 type Call = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// A connection to a server that allows so many requests at once.
+/// Returns a connection to a server that allows `most` concurrent streams.
 async fn pair(most: u32) -> (Link, Server) {
     let (ours, theirs) = tokio::io::duplex(1024 * 1024);
     let dialed =
@@ -33,7 +33,7 @@ fn request() -> Request<Bytes> {
     Request::get("https://server/path").body(Bytes::new()).expect("a request")
 }
 
-/// Sends a request while the server runs; what it got, and the answer that `answer` gives.
+/// Sends a request while the server runs and handles it with `answer`. Returns the response.
 async fn call(
     place: Place,
     server: &mut Server,
@@ -68,7 +68,7 @@ async fn read(response: Response<Streamed>, server: &mut Server) -> Result<Bytes
             body = &mut read => {
                 return body.map(|body| body.to_bytes()).map_err(|error| error.to_string());
             }
-            // At its end the server has nothing more to do.
+            // Disabled once the connection has ended and `accept` returns `None`.
             Some(_) = server.accept() => {}
         }
     }

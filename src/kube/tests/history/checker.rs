@@ -1,65 +1,114 @@
-//! Holds what scrapes show against all that ever was.
+//! Compares scrapes with all states that the cluster ever had.
 //!
-//! A list/watch takes whole lists and then changes in order, so each scrape shows of each scope exactly what the
-//! cluster had of it at one moment: not an object that never was, none twice, none missing, none in a state of another moment.
-//! From one scrape to the next that moment moves forward alone (a restore from a backup is a later moment), and it
-//! is the present one unless a fault excuses it.
+//! A list/watch takes complete lists and then changes in order. Each scrape must therefore expose, for each scope,
+//! exactly the state of one moment: no object that never existed, none twice, none missing, and none in the state of
+//! another moment. From one scrape to the next that moment only moves forward (a restore from a backup is a later
+//! moment), and it is the present unless a fault excuses it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::cluster::{Kind, Moment, NAMESPACES, Scope};
+use super::cluster::{Kind, NAMESPACES, Scope, Snapshot};
 
-/// How far behind the present a scrape may be without any fault: what is on its way.
-const BEHIND: Duration = Duration::from_secs(1);
+/// The maximum age of exposed states without faults: data in flight.
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// What is asked of a scope at a scrape.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Demand {
-    /// What there is now.
-    Present,
-    /// What there is, or was at the last scrape or later.
-    Past,
-    /// The same, or nothing at all: the server has refused it for long.
-    PastOrNothing,
-    /// Nothing at all.
-    Nothing,
+/// The maximum number of requests per second, once [`BURST`] has passed.
+const REQUESTS: f64 = 3.0;
+/// The time after the start and the end of a fault during which requests are not limited.
+const BURST: Duration = Duration::from_secs(10);
+
+/// Limits the number of requests.
+pub struct RequestLimit {
+    /// The time from which requests are limited.
+    from: Instant,
+    /// The time until which a silent fault may go unnoticed; all list/watches then recover at the same moment.
+    unnoticed: Instant,
+    /// The time and the number of requests when counting started.
+    begun: Option<(Instant, u64)>,
+    /// The number of list/watches. All may reopen their watches at the same moment, and retry once.
+    watches: u64,
 }
 
-/// What was wrong with a scope or a scrape, in words.
+impl RequestLimit {
+    pub fn new(watches: usize) -> Self {
+        let now = Instant::now();
+        Self { from: now + BURST, unnoticed: now, begun: None, watches: watches as u64 }
+    }
+
+    /// Restarts the count after the start or end of a fault, which may stay unnoticed until `unnoticed`.
+    pub fn changed(&mut self, unnoticed: Instant) {
+        (self.from, self.begun) = (Instant::now() + BURST, None);
+        self.unnoticed = self.unnoticed.max(unnoticed);
+    }
+
+    /// Compares the number of requests with the limit.
+    pub fn check(&mut self, requests: u64) -> Result<(), Violation> {
+        let now = Instant::now();
+        if now < self.from {
+            return Ok(());
+        }
+        // A version check, the pages of a list and a watch.
+        let each = if now < self.unnoticed { 6 } else { 2 };
+        let (since, before) = *self.begun.get_or_insert((now, requests));
+        let (seconds, made) = ((now - since).as_secs_f64(), requests - before);
+        if made as f64 > REQUESTS * seconds + (each * self.watches) as f64 {
+            return Err(Violation(format!(
+                "sends {made} requests in {seconds:.1} s, long after the last start or end of a fault"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The state that a scrape must expose for a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expectation {
+    /// The present state of the scope.
+    Present,
+    /// The present state or one since the last scrape.
+    Past,
+    /// Like `Past`, or nothing, because the server has denied the scope for long.
+    PastOrEmpty,
+    /// No lines: the scope has been denied for longer than the staleness limit.
+    Empty,
+}
+
+/// A description of what is wrong with a scope or a scrape.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
 #[derive(Default)]
 pub struct Checker {
-    /// The earliest moment that the last scrape may have shown; none before the first, and after nothing was shown.
+    /// The earliest moment that the last scrape of a scope can be of; unset before the first and after a scrape without
+    /// lines.
     shown: BTreeMap<Scope, usize>,
 }
 
-pub type History = BTreeMap<Scope, Vec<Moment>>;
+pub type History = BTreeMap<Scope, Vec<Snapshot>>;
 
 impl Checker {
-    /// Looks at a scrape; how old the oldest of what it shows is, zero if it is the present.
+    /// Checks a scrape and returns the age of the oldest exposed state, zero if all are current.
     pub fn check(
         &mut self,
         history: &History,
         body: &str,
         now: Instant,
-        demand: impl Fn(Scope) -> Demand,
+        expectation: impl Fn(Scope) -> Expectation,
     ) -> Result<Duration, Violation> {
         let mut lines: BTreeMap<Scope, Vec<&str>> =
             history.keys().map(|scope| (*scope, Vec::new())).collect();
         for line in body.lines().filter(|line| !line.starts_with('#')) {
-            let scope = scope(line).and_then(|scope| lines.get_mut(&scope));
-            scope.ok_or_else(|| Violation(format!("a line of nobody: {line}")))?.push(line);
+            let scope = scope_of_line(line).and_then(|scope| lines.get_mut(&scope));
+            scope.ok_or_else(|| Violation(format!("unknown series: {line}")))?.push(line);
         }
         let mut oldest = Duration::ZERO;
         for (scope, mut lines) in lines {
             lines.sort_unstable();
-            let moments = &history[&scope];
-            let old = self.scope(scope, moments, &lines, now, demand(scope));
+            let snapshots = &history[&scope];
+            let old = self.scope(scope, snapshots, &lines, now, expectation(scope));
             oldest = oldest.max(old.map_err(|why| Violation(format!("{scope:?}: {why}")))?);
         }
         Ok(oldest)
@@ -68,75 +117,80 @@ impl Checker {
     fn scope(
         &mut self,
         scope: Scope,
-        moments: &[Moment],
+        snapshots: &[Snapshot],
         lines: &[&str],
         now: Instant,
-        demand: Demand,
+        expectation: Expectation,
     ) -> Result<Duration, String> {
         let before = self.shown.get(&scope).copied();
         let nothing = lines.is_empty();
-        if nothing && (demand == Demand::Nothing || demand == Demand::PastOrNothing) {
+        if nothing && (expectation == Expectation::Empty || expectation == Expectation::PastOrEmpty)
+        {
             self.shown.remove(&scope);
             return Ok(Duration::ZERO);
         }
-        // Nothing is known of it yet.
-        if nothing && before.is_none() && demand == Demand::Past {
+        // Nothing has been listed yet.
+        if nothing && before.is_none() && expectation == Expectation::Past {
             return Ok(Duration::ZERO);
         }
-        let is =
-            |moment: &Moment| moment.lines.iter().map(String::as_str).eq(lines.iter().copied());
-        let from = before.unwrap_or(0);
-        let Some(earliest) = moments[from..].iter().position(is).map(|at| from + at) else {
-            return Err(self.explain(moments, lines, from));
+        let matches = |snapshot: &Snapshot| {
+            snapshot.lines.iter().map(String::as_str).eq(lines.iter().copied())
         };
-        let latest = moments.iter().rposition(is).unwrap_or(earliest);
+        let from = before.unwrap_or(0);
+        let Some(earliest) = snapshots[from..].iter().position(matches).map(|at| from + at) else {
+            return Err(self.describe_violation(snapshots, lines, from));
+        };
+        let latest = snapshots.iter().rposition(matches).unwrap_or(earliest);
         self.shown.insert(scope, earliest);
-        let old = moments.get(latest + 1).map_or(Duration::ZERO, |next| now - next.since);
-        match demand {
-            Demand::Nothing => {
-                Err(format!("{} lines, although it has long been refused", lines.len()))
-            }
-            Demand::Present if old > BEHIND => Err(format!(
-                "shows what was true until {:.1} s ago: {}",
-                old.as_secs_f64(),
-                difference(lines, &moments[moments.len() - 1])
+        let old = snapshots.get(latest + 1).map_or(Duration::ZERO, |next| now - next.since);
+        match expectation {
+            Expectation::Empty => Err(format!(
+                "{} lines, although the server has denied the scope for long",
+                lines.len()
             )),
-            _ => Ok(if old > BEHIND { old } else { Duration::ZERO }),
+            Expectation::Present if old > MAX_DELAY => Err(format!(
+                "stale for {:.1} s: {}",
+                old.as_secs_f64(),
+                difference(lines, &snapshots[snapshots.len() - 1])
+            )),
+            _ => Ok(if old > MAX_DELAY { old } else { Duration::ZERO }),
         }
     }
 
-    fn explain(&self, moments: &[Moment], lines: &[&str], from: usize) -> String {
+    fn describe_violation(&self, snapshots: &[Snapshot], lines: &[&str], from: usize) -> String {
         if let Some(twice) = lines.windows(2).find(|pair| pair[0] == pair[1]) {
-            return format!("twice: {}", twice[0]);
+            return format!("duplicate series: {}", twice[0]);
         }
-        let ever = |line: &str| {
-            moments.iter().any(|moment| moment.lines.iter().any(|known| known == line))
+        let has_existed = |line: &str| {
+            snapshots.iter().any(|snapshot| snapshot.lines.iter().any(|known| known == line))
         };
-        if let Some(ghost) = lines.iter().find(|line| !ever(line)) {
-            return format!("never was: {ghost}");
+        if let Some(unknown) = lines.iter().find(|line| !has_existed(line)) {
+            return format!("never existed: {unknown}");
         }
-        let is =
-            |moment: &Moment| moment.lines.iter().map(String::as_str).eq(lines.iter().copied());
-        if moments[..from].iter().any(is) {
-            return format!("went back in time: {}", difference(lines, &moments[from]));
+        let matches = |snapshot: &Snapshot| {
+            snapshot.lines.iter().map(String::as_str).eq(lines.iter().copied())
+        };
+        if snapshots[..from].iter().any(matches) {
+            return format!("older than the last scrape: {}", difference(lines, &snapshots[from]));
         }
-        let least = moments[from..].iter().min_by_key(|moment| difference(lines, moment).len());
-        let least = least.map(|moment| difference(lines, moment)).unwrap_or_default();
-        format!("a state that never was, next to it is one with {least}")
+        let least =
+            snapshots[from..].iter().min_by_key(|snapshot| difference(lines, snapshot).len());
+        let least = least.map(|snapshot| difference(lines, snapshot)).unwrap_or_default();
+        format!("a state that never existed, the closest one has {least}")
     }
 }
 
-/// What a moment has beside these lines, and what not.
-fn difference(lines: &[&str], moment: &Moment) -> String {
-    let more = moment.lines.iter().filter(|line| !lines.contains(&line.as_str()));
-    let less = lines.iter().filter(|line| !moment.lines.iter().any(|known| known == **line));
+/// Describes the lines that a moment has more and less than a scrape.
+fn difference(lines: &[&str], snapshot: &Snapshot) -> String {
+    let more = snapshot.lines.iter().filter(|line| !lines.contains(&line.as_str()));
+    let less = lines.iter().filter(|line| !snapshot.lines.iter().any(|known| known == **line));
     let more: Vec<&str> = more.map(String::as_str).collect();
     let less: Vec<&str> = less.copied().collect();
     format!("more {more:?}, less {less:?}")
 }
 
-/// Whose line this is.
-fn scope(line: &str) -> Option<Scope> {
+/// Returns the scope that a line belongs to.
+fn scope_of_line(line: &str) -> Option<Scope> {
     let kind = Kind::of_line(line)?;
     if !kind.namespaced() {
         return Some(Scope { kind, namespace: "" });
@@ -154,7 +208,7 @@ mod tests {
 
     const NODES: Scope = Scope { kind: Kind::Node, namespace: "" };
 
-    /// A history of many changes, a second between each two.
+    /// Returns the history of a cluster that changes every second.
     async fn history() -> History {
         let mut rng = fastrand::Rng::with_seed(7);
         let mut cluster = Cluster::new(&KINDS, &mut rng);
@@ -162,83 +216,87 @@ mod tests {
             tokio::time::advance(Duration::from_secs(1)).await;
             cluster.change(&mut rng);
         }
-        cluster.moments
+        cluster.snapshots
     }
 
-    /// What a scrape says so many moments of each scope before the last.
+    /// Returns the scrape of this many moments before the last of each scope.
     fn body(history: &History, back: usize) -> String {
-        let moments = history.values().map(|moments| &moments[moments.len() - 1 - back]);
-        let lines = moments.flat_map(|moment| moment.lines.iter().map(String::as_str));
+        let snapshots = history.values().map(|snapshots| &snapshots[snapshots.len() - 1 - back]);
+        let lines = snapshots.flat_map(|snapshot| snapshot.lines.iter().map(String::as_str));
         ["# HELP x y"].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
     }
 
-    fn check(history: &History, bodies: &[&str], demand: Demand) -> Result<Duration, String> {
+    fn check(
+        history: &History,
+        bodies: &[&str],
+        expectation: Expectation,
+    ) -> Result<Duration, String> {
         let mut checker = Checker::default();
         let mut last = Ok(Duration::ZERO);
         for body in bodies {
-            let checked = checker.check(history, body, Instant::now(), |_| demand);
+            let checked = checker.check(history, body, Instant::now(), |_| expectation);
             last = checked.map_err(|violation| violation.0);
         }
         last
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_state_in_order_is_taken() {
+    async fn states_in_order_are_accepted() {
         let history = history().await;
         let bodies: Vec<String> = (0..10).rev().map(|back| body(&history, back)).collect();
         let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
-        assert_eq!(check(&history, &bodies, Demand::Past), Ok(Duration::ZERO));
-        assert_eq!(check(&history, &bodies[9..], Demand::Present), Ok(Duration::ZERO));
-        let old = check(&history, &bodies[..1], Demand::Past).expect("a state that was");
+        assert_eq!(check(&history, &bodies, Expectation::Past), Ok(Duration::ZERO));
+        assert_eq!(check(&history, &bodies[9..], Expectation::Present), Ok(Duration::ZERO));
+        let old = check(&history, &bodies[..1], Expectation::Past).expect("a state that was");
         assert!(old > Duration::from_secs(9), "{old:?}");
-        assert_eq!(check(&history, &[""], Demand::Nothing), Ok(Duration::ZERO));
-        assert_eq!(check(&history, &[bodies[9], ""], Demand::PastOrNothing), Ok(Duration::ZERO));
+        assert_eq!(check(&history, &[""], Expectation::Empty), Ok(Duration::ZERO));
+        assert_eq!(check(&history, &[bodies[9], ""], Expectation::PastOrEmpty), Ok(Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_a_state_of_the_cluster_is_refused() {
+    async fn states_that_never_existed_are_rejected() {
         let history = history().await;
         let good = body(&history, 0);
-        let refused = |bodies: &[&str], demand: Demand, why: &[&str]| {
-            let error = check(&history, bodies, demand).expect_err(why[0]);
+        let refused = |bodies: &[&str], expectation: Expectation, why: &[&str]| {
+            let error = check(&history, bodies, expectation).expect_err(why[0]);
             assert!(why.iter().any(|why| error.contains(why)), "{error}");
         };
-        // It may have been so once, but not since.
-        let not_since = ["a state that never was", "went back in time"];
+        // The state may have existed before the last scrape.
+        let not_since = ["a state that never existed", "older than the last scrape"];
         let lines: Vec<&str> = good.lines().collect();
         for (at, line) in lines.iter().enumerate().skip(1) {
             let mut without = lines.clone();
             without.remove(at);
-            refused(&[&good, &without.join("\n")], Demand::Past, &not_since);
+            refused(&[&good, &without.join("\n")], Expectation::Past, &not_since);
             let twice = format!("{good}\n{line}");
-            refused(&[&twice], Demand::Past, &["twice: "]);
+            refused(&[&twice], Expectation::Past, &["duplicate series: "]);
             let (name, value) = line.rsplit_once(' ').expect("a value");
             let other = good.replace(line, &format!("{name} {value}7"));
-            refused(&[&other], Demand::Past, &["never was: "]);
-            let ghost = line.replace("=\"o", "=\"ghost-o");
-            refused(&[&format!("{good}\n{ghost}")], Demand::Past, &["never was: "]);
+            refused(&[&other], Expectation::Past, &["never existed: "]);
+            let unknown = line.replace("=\"o", "=\"unknown-o");
+            refused(&[&format!("{good}\n{unknown}")], Expectation::Past, &["never existed: "]);
         }
-        refused(&[&good, ""], Demand::Past, &not_since);
+        refused(&[&good, ""], Expectation::Past, &not_since);
         let old = body(&history, 3);
-        refused(&[&good, &old], Demand::Past, &not_since[1..]);
-        refused(&[&old], Demand::Present, &["shows what was true until"]);
-        refused(&[&good], Demand::Nothing, &["long been refused"]);
-        refused(&["other{} 1"], Demand::Past, &["a line of nobody"]);
+        refused(&[&good, &old], Expectation::Past, &not_since[1..]);
+        refused(&[&old], Expectation::Present, &["stale for"]);
+        refused(&[&good], Expectation::Empty, &["denied the scope for long"]);
+        refused(&["other{} 1"], Expectation::Past, &["unknown series"]);
     }
 
-    /// Half of one moment and half of another is a state of neither.
+    /// A mixture of two moments is not a state of the cluster.
     #[tokio::test(start_paused = true)]
-    async fn a_mixture_of_two_states_is_refused() {
+    async fn mixed_states_are_rejected() {
         let history = history().await;
         let (last, before) = {
-            let moments = &history[&NODES];
-            (&moments[moments.len() - 1].lines, &moments[moments.len() - 30].lines)
+            let snapshots = &history[&NODES];
+            (&snapshots[snapshots.len() - 1].lines, &snapshots[snapshots.len() - 30].lines)
         };
         assert_eq!(scopes(&KINDS).len(), 9);
         let mut mixed: Vec<&str> = last.iter().chain(before.iter()).map(String::as_str).collect();
         mixed.sort_unstable();
         mixed.dedup();
-        let error = check(&history, &[&mixed.join("\n")], Demand::Past).expect_err("no state");
-        assert!(error.contains("a state that never was"), "{error}");
+        let error = check(&history, &[&mixed.join("\n")], Expectation::Past).expect_err("no state");
+        assert!(error.contains("a state that never existed"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
-//! A cluster of a few objects, all that ever was in it, and what a scrape of each of its states says.
+//! A small simulated cluster, with all its past states and the expected scrape of each.
 //!
-//! Every object is a name and a number that no other state of any object has; what there is to be seen of it follows from these.
+//! An object is a name and a number that is unique to this state of it; everything that is exposed derives from these.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use fastrand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Kinds of objects, one for each way in which objects come.
+/// Kinds of objects, one for each representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Metadata alone.
+    /// Received as `PartialObjectMetadata`.
     ConfigMap,
-    /// Outside of namespaces, as a whole.
+    /// Cluster-scoped, received as a complete object.
     Node,
-    /// As a whole.
+    /// Received as a complete object.
     Pod,
-    /// A table.
+    /// Received as a table.
     Secret,
-    /// A custom kind: JSON alone.
+    /// A custom kind, received as JSON.
     Widget,
 }
 
 pub const KINDS: [Kind; 5] = [Kind::ConfigMap, Kind::Node, Kind::Pod, Kind::Secret, Kind::Widget];
-/// Versions that a restore loses, at least.
-const LOST: u64 = 400;
-/// Versions that a server uses up when it starts.
-const OWN_CHANGES: u64 = 15;
+/// The minimum number of versions lost in a restore.
+const MIN_LOST_VERSIONS: u64 = 400;
+/// The number of versions that a server uses when it starts.
+const STARTUP_VERSIONS: u64 = 15;
 pub const NAMESPACES: [&str; 2] = ["east", "west"];
 
 impl Kind {
@@ -56,7 +56,7 @@ impl Kind {
         self != Self::Node
     }
 
-    /// What its lines begin with.
+    /// Returns the prefix of its series.
     fn prefix(self) -> &'static str {
         match self {
             Self::ConfigMap => "kube_configmap_",
@@ -67,34 +67,34 @@ impl Kind {
         }
     }
 
-    /// Whose line this is.
+    /// Returns the kind that a series belongs to.
     pub fn of_line(line: &str) -> Option<Self> {
         KINDS.into_iter().find(|kind| line.starts_with(kind.prefix()))
     }
 }
 
-/// What one list/watch is about.
+/// The subject of one list/watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scope {
     pub kind: Kind,
-    /// Empty for objects outside of namespaces.
+    /// Empty for cluster-scoped kinds.
     pub namespace: &'static str,
 }
 
-/// Every scope of objects of these kinds.
+/// Returns every scope of these kinds.
 pub fn scopes(kinds: &[Kind]) -> Vec<Scope> {
     let namespaces = |kind: Kind| if kind.namespaced() { &NAMESPACES[..] } else { &[""] };
     let of = |kind| namespaces(kind).iter().map(move |namespace| Scope { kind, namespace });
     kinds.iter().copied().flat_map(of).collect()
 }
 
-/// An object as it was at one version.
+/// An object at one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     pub scope: Scope,
     pub name: String,
     pub uid: String,
-    /// The number that no other state has.
+    /// A number that is unique to this state.
     pub state: u64,
     pub version: u64,
 }
@@ -114,7 +114,7 @@ impl Object {
         format!("example.com/t{}", self.state)
     }
 
-    /// What a scrape says of it, written by hand: it must not ask the one that is tried.
+    /// Appends the expected series. They are written by hand, independently of the code under test.
     fn lines(&self, out: &mut Vec<String>) {
         let Self { name, uid, state, version, .. } = self;
         let namespace = self.scope.namespace;
@@ -151,9 +151,9 @@ impl Object {
     }
 }
 
-/// What a watch tells.
+/// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum EventType {
     Added,
     Modified,
     Deleted,
@@ -162,40 +162,55 @@ pub enum Verb {
 #[derive(Clone, Debug)]
 pub struct Change {
     pub version: u64,
-    pub verb: Verb,
+    pub event_type: EventType,
     pub object: Object,
 }
 
-/// The objects of one scope between two changes.
+/// The state of one scope between two changes.
 #[derive(Clone, Debug)]
-pub struct Moment {
-    /// From when on.
+pub struct Snapshot {
+    /// The start of the period.
     pub since: Instant,
-    /// The lines of all objects, in order.
+    /// The series of all objects, sorted.
     pub lines: Arc<[String]>,
 }
 
-type Objects = BTreeMap<(Kind, String, String), Object>;
+/// The identity of an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ObjectKey {
+    kind: Kind,
+    namespace: String,
+    name: String,
+}
 
-/// The cluster, as etcd and the cache of the API server have it.
+type Objects = BTreeMap<ObjectKey, Object>;
+
+/// The state at one version.
+#[derive(Clone)]
+struct Backup {
+    version: u64,
+    objects: Objects,
+}
+
+/// The cluster as seen by etcd and the watch cache of the API server.
 pub struct Cluster {
     pub version: u64,
     scopes: Vec<Scope>,
     objects: Objects,
-    /// Since the oldest version that can be watched from.
+    /// The changes since the oldest version that can be watched from.
     log: VecDeque<Change>,
-    oldest: u64,
-    /// States that lists go on with, by version.
+    compacted: u64,
+    /// The states at the versions of continue tokens.
     pages: BTreeMap<u64, Objects>,
-    /// What there was, with versions, to go back to.
-    backups: VecDeque<(u64, Objects)>,
-    pub moments: BTreeMap<Scope, Vec<Moment>>,
-    states: u64,
-    news: watch::Sender<u64>,
+    /// Past states with their versions, for restores.
+    backups: VecDeque<Backup>,
+    pub snapshots: BTreeMap<Scope, Vec<Snapshot>>,
+    last_state: u64,
+    changes: watch::Sender<u64>,
 }
 
 impl Cluster {
-    /// With some objects of these kinds.
+    /// Creates a cluster with a few objects of these kinds.
     pub fn new(kinds: &[Kind], rng: &mut Rng) -> Self {
         let scopes = scopes(kinds);
         let mut cluster = Self {
@@ -203,26 +218,26 @@ impl Cluster {
             scopes: scopes.clone(),
             objects: Objects::new(),
             log: VecDeque::new(),
-            oldest: 1000,
+            compacted: 1000,
             pages: BTreeMap::new(),
             backups: VecDeque::new(),
-            moments: BTreeMap::new(),
-            states: 0,
-            news: watch::Sender::new(0),
+            snapshots: BTreeMap::new(),
+            last_state: 0,
+            changes: watch::Sender::new(0),
         };
         for scope in scopes {
-            cluster.note(scope);
+            cluster.record(scope);
             (0..rng.u32(3..12)).for_each(|_| cluster.create(scope, rng));
         }
         cluster
     }
 
-    /// Told of every change.
-    pub fn news(&self) -> watch::Receiver<u64> {
-        self.news.subscribe()
+    /// Returns a receiver that is notified of every change.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
-    /// The objects of a kind, of one namespace or all, at a version that a list goes on with, or now.
+    /// Returns the objects of a kind, in one namespace or all, now or at the version of a continue token.
     pub fn list(
         &mut self,
         kind: Kind,
@@ -243,120 +258,123 @@ impl Cluster {
         Some(objects.values().filter(wanted).cloned().collect())
     }
 
-    /// What has happened since a version, `None` if that is not known any more. A version of the future is one like others:
-    /// nothing is told before it has passed.
-    pub fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
+    /// Returns the changes since a version, or `None` if it has been compacted. A future version is valid: its watch is
+    /// silent until the cluster passes it.
+    pub fn changes_since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
         let later = move |change: &&Change| change.version > version;
-        (version >= self.oldest).then(|| self.log.iter().filter(later))
+        (version >= self.compacted).then(|| self.log.iter().filter(later))
     }
 
-    /// Versions so far can neither be watched from nor listed on.
+    /// Compacts all versions so far: they can no longer be watched from or listed.
     pub fn compact(&mut self) {
-        self.oldest = self.version;
+        self.compacted = self.version;
         self.log.clear();
         self.pages.clear();
     }
 
-    /// Back to what there was some time ago, if it was long enough ago: more changes must have been lost than are made before
-    /// anybody can look. The server makes some of its own when it starts, as servers do.
+    /// Restores a backup, if there is an old enough one: more changes must be lost than are made before the next
+    /// request. Like a real server, it makes a few changes when it starts.
     pub fn restore(&mut self) {
         self.compact();
-        let old = |(version, _): &(u64, Objects)| version + LOST <= self.version;
-        let Some(at) = self.backups.iter().rposition(old) else { return };
-        let Some((version, objects)) = self.backups.get(at).cloned() else { return };
+        let is_old = |backup: &Backup| backup.version + MIN_LOST_VERSIONS <= self.version;
+        let Some(at) = self.backups.iter().rposition(is_old) else { return };
+        let Some(Backup { version, objects }) = self.backups.get(at).cloned() else { return };
         self.backups.truncate(at + 1);
-        let version = version + OWN_CHANGES;
-        (self.version, self.oldest, self.objects) = (version, version, objects);
-        self.scopes.clone().into_iter().for_each(|scope| self.note(scope));
-        self.tell();
+        let version = version + STARTUP_VERSIONS;
+        (self.version, self.compacted, self.objects) = (version, version, objects);
+        self.scopes.clone().into_iter().for_each(|scope| self.record(scope));
+        self.notify();
     }
 
-    /// What there is was kept long ago: a restore goes back to it.
-    pub fn age(&mut self) {
-        self.backups.push_back((self.version, self.objects.clone()));
-        self.version += LOST;
+    /// Makes the current state a backup that a restore can return to.
+    pub fn add_backup(&mut self) {
+        self.backups.push_back(Backup { version: self.version, objects: self.objects.clone() });
+        self.version += MIN_LOST_VERSIONS;
     }
 
-    /// One change to anything.
+    /// Makes one random change.
     pub fn change(&mut self, rng: &mut Rng) {
         if rng.u32(0..8) == 0 {
-            self.backups.push_back((self.version, self.objects.clone()));
+            self.backups.push_back(Backup { version: self.version, objects: self.objects.clone() });
         }
         let scope = self.scopes[rng.usize(..self.scopes.len())];
-        let names: Vec<_> =
+        let keys: Vec<_> =
             self.objects.iter().filter(|(_, o)| o.scope == scope).map(|(k, _)| k.clone()).collect();
-        // About ten of each, none at times.
-        let many = names.len() as u32;
+        // About ten objects per scope, sometimes none.
+        let count = keys.len() as u32;
         match rng.u32(0..30) {
-            at if at + many < 20 || names.is_empty() => self.create(scope, rng),
+            at if at + count < 20 || keys.is_empty() => self.create(scope, rng),
             at if at < 22 => {
-                let name = &names[rng.usize(..names.len())];
-                self.update(name);
+                let key = &keys[rng.usize(..keys.len())];
+                self.update(key);
             }
-            29 if rng.u32(0..3) == 0 => names.iter().for_each(|name| self.delete(name)),
+            29 if rng.u32(0..3) == 0 => keys.iter().for_each(|key| self.delete(key)),
             _ => {
-                let name = &names[rng.usize(..names.len())];
-                self.delete(name);
+                let key = &keys[rng.usize(..keys.len())];
+                self.delete(key);
                 if rng.bool() {
-                    // Under the name of one that has just gone.
-                    let (name, scope) = (name.2.clone(), scope);
-                    self.put(scope, name, None, Verb::Added);
+                    // A new object with the name of the deleted one.
+                    self.put(scope, key.name.clone(), None, EventType::Added);
                 }
             }
         }
-        self.tell();
+        self.notify();
     }
 
-    fn tell(&self) {
-        self.news.send_modify(|count| *count += 1);
+    fn notify(&self) {
+        self.changes.send_modify(|count| *count += 1);
     }
 
     fn create(&mut self, scope: Scope, rng: &mut Rng) {
         let name = format!("o{}", rng.u32(0..40));
         let known = self.objects.contains_key(&key(scope, &name));
         if !known {
-            self.put(scope, name, None, Verb::Added);
+            self.put(scope, name, None, EventType::Added);
         }
     }
 
-    fn update(&mut self, key: &(Kind, String, String)) {
+    fn update(&mut self, key: &ObjectKey) {
         let Some(object) = self.objects.get(key).cloned() else { return };
-        self.put(object.scope, object.name, Some(object.uid), Verb::Modified);
+        self.put(object.scope, object.name, Some(object.uid), EventType::Modified);
     }
 
-    fn put(&mut self, scope: Scope, name: String, uid: Option<String>, verb: Verb) {
+    fn put(&mut self, scope: Scope, name: String, uid: Option<String>, event_type: EventType) {
         self.version += 1;
-        self.states += 1;
-        let (state, version) = (self.states, self.version);
+        self.last_state += 1;
+        let (state, version) = (self.last_state, self.version);
         let uid = uid.unwrap_or_else(|| format!("uid-{state}"));
         let object = Object { scope, name, uid, state, version };
-        self.log.push_back(Change { version, verb, object: object.clone() });
+        self.log.push_back(Change { version, event_type, object: object.clone() });
         self.objects.insert(key(scope, &object.name), object);
-        self.note(scope);
+        self.record(scope);
     }
 
-    fn delete(&mut self, key: &(Kind, String, String)) {
+    fn delete(&mut self, key: &ObjectKey) {
         let Some(object) = self.objects.remove(key) else { return };
         self.version += 1;
         let object = Object { version: self.version, ..object };
         let scope = object.scope;
-        self.log.push_back(Change { version: self.version, verb: Verb::Deleted, object });
-        self.note(scope);
+        self.log.push_back(Change {
+            version: self.version,
+            event_type: EventType::Deleted,
+            object,
+        });
+        self.record(scope);
     }
 
-    /// Notes what there is of a scope from now on.
-    fn note(&mut self, scope: Scope) {
+    /// Records the current state of a scope.
+    fn record(&mut self, scope: Scope) {
         let mut lines = Vec::new();
         let of_scope = self.objects.values().filter(|object| object.scope == scope);
         of_scope.for_each(|object| object.lines(&mut lines));
         lines.sort();
-        let moments = self.moments.entry(scope).or_default();
-        if moments.last().is_none_or(|last| *last.lines != *lines) {
-            moments.push(Moment { since: Instant::now(), lines: lines.into() });
+        let snapshots = self.snapshots.entry(scope).or_default();
+        if snapshots.last().is_none_or(|last| *last.lines != *lines) {
+            snapshots.push(Snapshot { since: Instant::now(), lines: lines.into() });
         }
     }
 }
 
-fn key(scope: Scope, name: &str) -> (Kind, String, String) {
-    (scope.kind, scope.namespace.to_owned(), name.to_owned())
+fn key(scope: Scope, name: &str) -> ObjectKey {
+    ObjectKey { kind: scope.kind, namespace: scope.namespace.to_owned(), name: name.to_owned() }
 }

@@ -1,25 +1,27 @@
-//! Objects, lists and events in every form that is asked for: protobuf and JSON, as a whole, as metadata, as a table.
+//! Encodes objects, lists and events in all requested formats: protobuf and JSON; complete objects, metadata and
+//! tables.
 //!
-//! The messages are written by hand, so that fuzz targets do without all types of Kubernetes; those types are held against them.
+//! The protobuf encoding is written by hand so that fuzz targets do not need the Kubernetes types; a test compares it
+//! with those.
 
-use super::cluster::{Kind, Object, Verb};
+use super::cluster::{EventType, Kind, Object};
 
-/// How objects are sent.
+/// The format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
+pub struct ResponseFormat {
     pub protobuf: bool,
-    pub part: Part,
+    pub form: ObjectForm,
 }
 
-/// What of them.
+/// The representation of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    Whole,
+pub enum ObjectForm {
+    Complete,
     Metadata,
     Table,
 }
 
-impl Form {
+impl ResponseFormat {
     pub fn content_type(self, watch: bool) -> &'static str {
         match (self.protobuf, watch) {
             (true, true) => "application/vnd.kubernetes.protobuf;stream=watch",
@@ -29,10 +31,10 @@ impl Form {
     }
 
     fn kind(self, kind: Kind) -> &'static str {
-        match self.part {
-            Part::Whole => kind.name(),
-            Part::Metadata => "PartialObjectMetadata",
-            Part::Table => "Table",
+        match self.form {
+            ObjectForm::Complete => kind.name(),
+            ObjectForm::Metadata => "PartialObjectMetadata",
+            ObjectForm::Table => "Table",
         }
     }
 }
@@ -58,7 +60,7 @@ fn number(tag: u8, value: usize) -> Vec<u8> {
     out
 }
 
-/// An entry of a map.
+/// Encodes a map entry.
 fn entry(tag: u8, key: &str, value: &str) -> Vec<u8> {
     field(tag, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat())
 }
@@ -68,7 +70,7 @@ fn envelope(kind: &str, raw: &[u8]) -> Vec<u8> {
     [b"k8s\0".to_vec(), kind, field(2, raw), field(3, b""), field(4, b"")].concat()
 }
 
-/// `ObjectMeta`.
+/// Encodes the fields of `ObjectMeta`.
 fn metadata(object: &Object) -> Vec<u8> {
     let Object { scope, name, uid, state, version } = object;
     [
@@ -81,10 +83,10 @@ fn metadata(object: &Object) -> Vec<u8> {
     .concat()
 }
 
-fn protobuf(object: &Object, part: Part) -> Vec<u8> {
+fn protobuf(object: &Object, form: ObjectForm) -> Vec<u8> {
     let metadata = field(1, &metadata(object));
-    let rest = match (part, object.scope.kind) {
-        (Part::Metadata, _) | (_, Kind::ConfigMap) => Vec::new(),
+    let rest = match (form, object.scope.kind) {
+        (ObjectForm::Metadata, _) | (_, Kind::ConfigMap) => Vec::new(),
         (_, Kind::Node) => field(2, &number(4, object.is_cordoned().into())),
         (_, Kind::Pod) => field(3, &field(1, object.phase().as_bytes())),
         (_, Kind::Secret) => field(3, object.secret_type().as_bytes()),
@@ -93,15 +95,16 @@ fn protobuf(object: &Object, part: Part) -> Vec<u8> {
     [metadata, rest].concat()
 }
 
-fn json(object: &Object, part: Part) -> String {
+fn json(object: &Object, form: ObjectForm) -> String {
     let Object { scope, name, uid, state, version } = object;
     let namespace = scope.namespace;
-    let kind = if part == Part::Whole { scope.kind.name() } else { "PartialObjectMetadata" };
+    let kind =
+        if form == ObjectForm::Complete { scope.kind.name() } else { "PartialObjectMetadata" };
     let metadata = format!(
         r#""metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}","labels":{{"state":"{state}"}}}}"#
     );
-    let rest = match (part, scope.kind) {
-        (Part::Metadata | Part::Table, _) | (_, Kind::ConfigMap) => String::new(),
+    let rest = match (form, scope.kind) {
+        (ObjectForm::Metadata | ObjectForm::Table, _) | (_, Kind::ConfigMap) => String::new(),
         (_, Kind::Node) => format!(r#","spec":{{"unschedulable":{}}}"#, object.is_cordoned()),
         (_, Kind::Pod) => format!(r#","status":{{"phase":"{}"}}"#, object.phase()),
         (_, Kind::Secret) => format!(r#","type":"{}","data":{{"k":"dg=="}}"#, object.secret_type()),
@@ -113,87 +116,112 @@ fn json(object: &Object, part: Part) -> String {
 const COLUMNS: &str = r#"[{"name":"Name","type":"string"},{"name":"Type","type":"string"}]"#;
 
 fn row(object: &Object) -> String {
-    let (name, kind, partial) = (&object.name, object.secret_type(), json(object, Part::Table));
+    let (name, kind, partial) =
+        (&object.name, object.secret_type(), json(object, ObjectForm::Table));
     format!(r#"{{"cells":["{name}","{kind}"],"object":{partial}}}"#)
 }
 
-/// A page of a list, with the token of the next one.
-pub fn list(form: Form, kind: Kind, version: u64, token: &str, objects: &[Object]) -> Vec<u8> {
-    if form.protobuf {
+/// Encodes a page of a list with the continue token of the next one.
+pub fn list(
+    format: ResponseFormat,
+    kind: Kind,
+    version: u64,
+    token: &str,
+    objects: &[Object],
+) -> Vec<u8> {
+    if format.protobuf {
         let meta = [field(2, version.to_string().as_bytes()), field(3, token.as_bytes())].concat();
-        let items = objects.iter().map(|object| field(2, &protobuf(object, form.part)));
+        let items = objects.iter().map(|object| field(2, &protobuf(object, format.form)));
         let raw = [field(1, &meta)].into_iter().chain(items).collect::<Vec<_>>().concat();
-        return envelope(&format!("{}List", form.kind(kind)), &raw);
+        return envelope(&format!("{}List", format.kind(kind)), &raw);
     }
     let meta = format!(r#""metadata":{{"resourceVersion":"{version}","continue":"{token}"}}"#);
-    let joined = |each: fn(&Object, Part) -> String| {
-        let items = objects.iter().map(|object| each(object, form.part));
+    let joined = |each: fn(&Object, ObjectForm) -> String| {
+        let items = objects.iter().map(|object| each(object, format.form));
         items.collect::<Vec<_>>().join(",")
     };
-    let text = match form.part {
-        Part::Table => format!(
+    let text = match format.form {
+        ObjectForm::Table => format!(
             r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1",{meta},"columnDefinitions":{COLUMNS},"rows":[{}]}}"#,
             joined(|object, _| row(object))
         ),
         _ => format!(
             r#"{{"kind":"{}List","apiVersion":"v1",{meta},"items":[{}]}}"#,
-            form.kind(kind),
+            format.kind(kind),
             joined(json)
         ),
     };
     text.into_bytes()
 }
 
-fn frame(verb: &str, object: &[u8]) -> Vec<u8> {
+fn frame(event_type: &str, object: &[u8]) -> Vec<u8> {
     let object = field(2, &field(1, object));
-    let frame = [field(1, verb.as_bytes()), object].concat();
+    let frame = [field(1, event_type.as_bytes()), object].concat();
     [&(frame.len() as u32).to_be_bytes()[..], &frame].concat()
 }
 
-fn line(verb: &str, object: &str) -> Vec<u8> {
-    format!("{{\"type\":\"{verb}\",\"object\":{object}}}\n").into_bytes()
+fn line(event_type: &str, object: &str) -> Vec<u8> {
+    format!("{{\"type\":\"{event_type}\",\"object\":{object}}}\n").into_bytes()
 }
 
-/// An event; `first` ones of a table say what its columns are.
-pub fn event(form: Form, verb: Verb, object: &Object, first: bool) -> Vec<u8> {
-    let verb = match verb {
-        Verb::Added => "ADDED",
-        Verb::Modified => "MODIFIED",
-        Verb::Deleted => "DELETED",
+/// Encodes an event. The first event of a table watch `has_columns`: the column definitions.
+pub fn event(
+    format: ResponseFormat,
+    event_type: EventType,
+    object: &Object,
+    has_columns: bool,
+) -> Vec<u8> {
+    let event_type = match event_type {
+        EventType::Added => "ADDED",
+        EventType::Modified => "MODIFIED",
+        EventType::Deleted => "DELETED",
     };
-    if form.protobuf {
-        let kind = form.kind(object.scope.kind);
-        return frame(verb, &envelope(kind, &protobuf(object, form.part)));
+    if format.protobuf {
+        let kind = format.kind(object.scope.kind);
+        return frame(event_type, &envelope(kind, &protobuf(object, format.form)));
     }
-    match form.part {
-        Part::Table => {
-            let columns = if first { COLUMNS } else { "null" };
+    match format.form {
+        ObjectForm::Table => {
+            let columns = if has_columns { COLUMNS } else { "null" };
             let (version, row) = (object.version, row(object));
             let table = format!(
                 r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{{"resourceVersion":"{version}"}},"columnDefinitions":{columns},"rows":[{row}]}}"#
             );
-            line(verb, &table)
+            line(event_type, &table)
         }
-        part => line(verb, &json(object, part)),
+        form => line(event_type, &json(object, form)),
     }
 }
 
-/// A bookmark; `end` is that of a streaming list.
-pub fn bookmark(form: Form, kind: Kind, version: u64, end: bool, first: bool) -> Vec<u8> {
+/// The contents of a bookmark.
+pub struct Bookmark {
+    pub version: u64,
+    /// Marks the end of the initial state of a streaming list.
+    pub ends_initial_events: bool,
+    /// Includes column definitions, like the first event of a table watch.
+    pub has_columns: bool,
+}
+
+/// Encodes a bookmark as a watch event.
+pub fn bookmark(format: ResponseFormat, kind: Kind, bookmark: &Bookmark) -> Vec<u8> {
+    let &Bookmark { version, ends_initial_events, has_columns } = bookmark;
     const END: &str = "k8s.io/initial-events-end";
-    if form.protobuf {
+    if format.protobuf {
         let mut metadata = field(6, version.to_string().as_bytes());
-        if end {
+        if ends_initial_events {
             metadata.extend(entry(12, END, "true"));
         }
-        return frame("BOOKMARK", &envelope(form.kind(kind), &field(1, &metadata)));
+        return frame("BOOKMARK", &envelope(format.kind(kind), &field(1, &metadata)));
     }
-    let annotations =
-        if end { format!(r#","annotations":{{"{END}":"true"}}"#) } else { String::new() };
+    let annotations = if ends_initial_events {
+        format!(r#","annotations":{{"{END}":"true"}}"#)
+    } else {
+        String::new()
+    };
     let metadata = format!(r#""metadata":{{"resourceVersion":"{version}"{annotations}}}"#);
-    let object = match form.part {
-        Part::Table => {
-            let columns = if first { COLUMNS } else { "null" };
+    let object = match format.form {
+        ObjectForm::Table => {
+            let columns = if has_columns { COLUMNS } else { "null" };
             let row = format!(
                 r#"{{"cells":["",""],"object":{{"kind":"PartialObjectMetadata",{metadata}}}}}"#
             );
@@ -206,7 +234,7 @@ pub fn bookmark(form: Form, kind: Kind, version: u64, end: bool, first: bool) ->
     line("BOOKMARK", &object)
 }
 
-/// A `Status`, as the body of an answer.
+/// Encodes a `Status` as a response body.
 pub fn status(protobuf: bool, code: u16, reason: &str) -> Vec<u8> {
     if protobuf {
         envelope("Status", &status_message(code, reason))
@@ -215,16 +243,46 @@ pub fn status(protobuf: bool, code: u16, reason: &str) -> Vec<u8> {
     }
 }
 
-/// The same as an event that ends a watch.
-pub fn error(form: Form, code: u16, reason: &str) -> Vec<u8> {
-    if form.protobuf {
+/// Returns the content type and the body of a response that is not a list of this kind.
+pub fn unrelated_body(number: usize, kind: Kind) -> (&'static str, Vec<u8>) {
+    let format = ResponseFormat { protobuf: true, form: ObjectForm::Complete };
+    let protobuf = format.content_type(false);
+    match number {
+        0 => ("application/json", status(false, 500, "InternalError")),
+        1 => (protobuf, status(true, 500, "InternalError")),
+        2 => ("application/json", b"{}".to_vec()),
+        3 => ("application/json", b"[]".to_vec()),
+        4 => ("text/html", b"<html>log in</html>".to_vec()),
+        5 => ("application/json", b"<html>log in</html>".to_vec()),
+        6 => {
+            let other = if kind == Kind::Pod { Kind::Node } else { Kind::Pod };
+            (protobuf, list(format, other, 5000, "", &[]))
+        }
+        7 => ("application/json", br#"{"items":[],"metadata":{}}"#.to_vec()),
+        _ => (protobuf, Vec::new()),
+    }
+}
+
+/// Encodes a `Status` as an event that ends a watch.
+pub fn error(format: ResponseFormat, code: u16, reason: &str) -> Vec<u8> {
+    if format.protobuf {
         frame("ERROR", &envelope("Status", &status_message(code, reason)))
     } else {
         line("ERROR", &status_text(code, reason))
     }
 }
 
-/// `Status`.
+/// Returns the error event that fails a flapping watch.
+pub fn flap_error(format: ResponseFormat, code: u16) -> Vec<u8> {
+    let reason = match code {
+        403 => "Forbidden",
+        410 => "Expired",
+        _ => "InternalError",
+    };
+    error(format, code, reason)
+}
+
+/// Encodes the fields of `Status`.
 fn status_message(code: u16, reason: &str) -> Vec<u8> {
     [
         field(2, b"Failure"),
@@ -250,9 +308,9 @@ mod tests {
     use super::super::cluster::Scope;
     use super::*;
 
-    /// What is written by hand is what the types of Kubernetes are written as.
+    /// The handwritten encoding equals that of the Kubernetes types.
     #[test]
-    fn messages_are_those_of_kubernetes() {
+    fn encoding_equals_the_kubernetes_types() {
         let object = |kind, namespace| Object {
             scope: Scope { kind, namespace },
             name: "o".repeat(200),
@@ -260,9 +318,9 @@ mod tests {
             state: 301,
             version: 1234,
         };
-        let check = |kind, part, bytes: Vec<u8>| {
+        let check = |kind, form, bytes: Vec<u8>| {
             let namespace = if kind == Kind::Node { "" } else { "east" };
-            assert_eq!(protobuf(&object(kind, namespace), part), bytes, "{kind:?} {part:?}");
+            assert_eq!(protobuf(&object(kind, namespace), form), bytes, "{kind:?} {form:?}");
         };
         let metadata = |namespace: &str| {
             Some(ObjectMeta {
@@ -275,19 +333,19 @@ mod tests {
             })
         };
         let partial = PartialObjectMetadata { metadata: metadata("east") };
-        check(Kind::Pod, Part::Metadata, partial.encode_to_vec());
+        check(Kind::Pod, ObjectForm::Metadata, partial.encode_to_vec());
         let map = ConfigMap { metadata: metadata("east"), ..ConfigMap::default() };
-        check(Kind::ConfigMap, Part::Whole, map.encode_to_vec());
+        check(Kind::ConfigMap, ObjectForm::Complete, map.encode_to_vec());
         let spec = Some(NodeSpec { unschedulable: Some(true), ..NodeSpec::default() });
         let node = Node { metadata: metadata(""), spec, ..Node::default() };
-        check(Kind::Node, Part::Whole, node.encode_to_vec());
+        check(Kind::Node, ObjectForm::Complete, node.encode_to_vec());
         let phase = Some(object(Kind::Pod, "east").phase().to_owned());
         let status = Some(PodStatus { phase, ..PodStatus::default() });
         let pod = Pod { metadata: metadata("east"), status, ..Pod::default() };
-        check(Kind::Pod, Part::Whole, pod.encode_to_vec());
+        check(Kind::Pod, ObjectForm::Complete, pod.encode_to_vec());
         let r#type = Some("example.com/t301".to_owned());
         let secret = Secret { metadata: metadata("east"), r#type, ..Secret::default() };
-        check(Kind::Secret, Part::Whole, secret.encode_to_vec());
+        check(Kind::Secret, ObjectForm::Complete, secret.encode_to_vec());
         let status = Status {
             code: Some(410),
             status: Some("Failure".to_owned()),

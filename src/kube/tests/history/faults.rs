@@ -1,4 +1,4 @@
-//! What goes wrong, for how long, and until when answers may be of the past because of it.
+//! Faults, their durations, and the time after which scrapes must be current again.
 
 use std::time::Duration;
 
@@ -6,75 +6,107 @@ use fastrand::Rng;
 
 use super::cluster::{KINDS, Kind};
 
-/// How long after the end of a fault answers may be of the past.
-const RECOVERY: Duration = Duration::from_secs(10);
-/// How long after a peer fell silent.
+/// The time after the end of a fault within which scrapes may be stale.
+pub const RECOVERY: Duration = Duration::from_secs(10);
+/// The time within which scrapes may be stale after a peer has fallen silent.
 const SILENCE: Duration = Duration::from_secs(60);
+/// The same for a silent watch whose connection works.
+const STREAM_SILENCE: Duration = Duration::from_secs(150);
 
-/// A fault.
+/// A fault of the server or the network.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// All connections break.
+    /// All connections are reset.
     Reset,
     /// All connections are closed.
     Closed,
-    /// HTTP/2 says goodbye, HTTP/1.1 closes what is idle.
+    /// HTTP/2 connections get a GOAWAY, idle HTTP/1.1 connections are closed.
     GoAway,
-    /// All watches break, connections stay.
+    /// All watches are reset; their connections stay open.
     WatchesBroken,
-    /// All watches end before their time.
+    /// All watches end early.
     WatchesEnded,
-    /// Old versions are forgotten, and open watches are told.
+    /// Old versions are compacted, and open watches get a 410.
     Compacted,
-    /// Connections fall silent for good; new ones too, until the end.
+    /// Connections fall silent forever. With `new_too`, new ones do so as well until the end of the fault.
     Frozen { new_too: bool },
-    /// Connections fall silent, new ones too, and go on where they were at the end.
+    /// Connections, including new ones, fall silent and continue at the end of the fault.
     Suspended,
-    /// Watches that are open get nothing any more, although their connections are alive.
-    Deaf,
-    /// Requests are not answered and watches get nothing until the end.
+    /// Open watches get no more events, although their connections work.
+    WatchesSilent,
+    /// The server behind open connections is gone: PINGs are answered, requests get no response and watches no events.
+    BackendGone,
+    /// Requests get no response and watches no events until the end of the fault.
     Stalled,
-    /// The server is away until the end, and may have forgotten old versions.
+    /// The server is down until the end of the fault. With `forgets`, old versions are compacted.
     Restarted { forgets: bool },
-    /// The same, and what there is is an old state under an old version. Who connects meanwhile is refused, or held
-    /// until the server takes connections again.
+    /// The server is down and then restored from a backup with an older version. Connection attempts in the meantime
+    /// are refused, or with `held` delayed until the server is back.
     Restored { held: bool },
-    /// Connections are refused.
+    /// Connection attempts are refused.
     Refused,
-    /// The name of the server is not known.
-    NoName,
-    /// Whoever connects gets no answer.
-    NoAnswer,
-    /// Requests are answered with an error, all or this share of them.
+    /// The server's name does not resolve.
+    DnsFailure,
+    /// Connection attempts get no response.
+    ConnectTimeout,
+    /// This share of the requests gets an error.
     Status { code: u16, retry_after: Option<u64>, share: f64 },
-    /// The token is not good any more; there is another one at the end.
+    /// The token is invalid, and replaced at the end of the fault.
     TokenReplaced,
-    /// A kind may not be listed.
+    /// A kind is forbidden.
     Denied(Kind),
-    /// Answers are something else.
-    NoList(usize),
-    /// Bodies end in the middle.
-    Torn { clean: bool },
+    /// The server does not have a kind.
+    Absent(Kind),
+    /// Responses have status 200 but an unrelated body.
+    NotAList(usize),
+    /// Bodies are truncated, with a regular end or (not `clean`) an error.
+    Truncated { clean: bool },
     /// Bodies end in garbage.
     Garbage,
-    /// Bodies are compressed, though nobody asked for it.
+    /// Bodies are compressed without having been requested so.
     Gzip,
-    /// One byte a second on each connection.
+    /// Connections transfer one byte per second.
     Slow,
-    /// Answers come late.
-    Late(Duration),
-    /// Pages after the first are answered with 410.
+    /// Responses are delayed by this time.
+    Delayed(Duration),
+    /// Requests with a continue token get a 410.
     PagesExpired,
-    /// The server has no streaming lists.
+    /// The server does not support streaming lists.
     NoStreaming,
-    /// The server has no protobuf.
+    /// The server does not support protobuf.
     NoProtobuf,
-    /// The server gives objects as a whole alone.
-    NoParts { refuses: bool },
+    /// The server supports neither metadata nor tables. With `refuses` it responds with 406, otherwise with complete
+    /// objects.
+    NoRepresentations { refuses: bool },
+    /// Watches open and then fail.
+    Flapping(Flap),
+}
+
+/// A failure mode of watches after they have opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flap {
+    /// The code of the error event; 0 for a reset without one.
+    pub code: u16,
+    /// The time from the response headers to the failure.
+    pub after: Duration,
+    /// The delay of the first page of a list.
+    pub list: Duration,
+    /// Limits the flapping to [`FLAPPING`] and forbids all other kinds.
+    pub others_forbidden: bool,
+}
+
+/// The kinds that flap while all others are forbidden.
+pub const FLAPPING: [Kind; 3] = [Kind::ConfigMap, Kind::Node, Kind::Pod];
+
+impl Flap {
+    /// Returns true if watches of this kind fail.
+    pub fn breaks(&self, kind: Kind) -> bool {
+        !self.others_forbidden || FLAPPING.contains(&kind)
+    }
 }
 
 impl Fault {
-    /// What the table calls it.
+    /// Returns the name in the table of results.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Reset => "connections broken (RST)",
@@ -86,14 +118,15 @@ impl Fault {
             Self::Frozen { new_too: false } => "connections silent for good",
             Self::Frozen { new_too: true } => "the same, new ones silent too for a while",
             Self::Suspended => "connections silent, then alive again",
-            Self::Deaf => "watches silent, connection alive",
+            Self::WatchesSilent => "watches silent, connection alive",
+            Self::BackendGone => "connections answer PINGs only",
             Self::Stalled => "server hangs, connection alive",
             Self::Restarted { .. } => "API server restarted",
             Self::Restored { held: false } => "restored: versions go back",
             Self::Restored { held: true } => "the same, connections are held meanwhile",
             Self::Refused => "connection refused",
-            Self::NoName => "name does not resolve",
-            Self::NoAnswer => "no answer to connecting",
+            Self::DnsFailure => "name does not resolve",
+            Self::ConnectTimeout => "no answer to connecting",
             Self::Status { code: 429, .. } => "429 with and without Retry-After",
             Self::Status { code: 401, .. } => "401 for requests",
             Self::Status { code: 403 | 404, .. } => "403 or 404 for everything",
@@ -101,29 +134,35 @@ impl Fault {
             Self::Status { .. } => "500, 503, 504",
             Self::TokenReplaced => "token replaced late",
             Self::Denied(_) => "one kind forbidden",
-            Self::NoList(_) => "200 that is no list",
-            Self::Torn { .. } => "bodies torn",
+            Self::Absent(_) => "one kind missing",
+            Self::NotAList(_) => "200 that is no list",
+            Self::Truncated { .. } => "bodies truncated",
             Self::Garbage => "garbage in bodies",
             Self::Gzip => "gzip nobody asked for",
             Self::Slow => "1 byte/s",
-            Self::Late(_) => "late answers",
+            Self::Delayed(_) => "late answers",
             Self::PagesExpired => "410 on pages",
             Self::NoStreaming => "no streaming lists",
             Self::NoProtobuf => "no protobuf",
-            Self::NoParts { .. } => "no metadata, no tables",
+            Self::NoRepresentations { .. } => "no metadata, no tables",
+            Self::Flapping(Flap { others_forbidden: true, .. }) => {
+                "watches open and fail, other kinds forbidden"
+            }
+            Self::Flapping(_) => "watches open and fail",
         }
     }
 
-    /// How many there are to choose from; some that matter most are there twice.
-    pub const CHOICES: u32 = 34;
+    /// The number of choices for [`Fault::chosen`]; the most important faults have two.
+    pub const CHOICES: u32 = 36;
 
-    /// One at random, and how long it lasts.
+    /// Returns a random fault and its duration.
     pub fn random(rng: &mut Rng) -> (Self, Duration) {
         let share = if rng.bool() { 1.0 } else { 0.5 };
         Self::chosen(rng.u32(0..Self::CHOICES), share, rng)
     }
 
-    /// This one, met by this share of the requests where it is about them; the rest is random.
+    /// Returns this fault and its duration. `share` is the share of affected requests, if applicable; everything else
+    /// is random.
     pub fn chosen(choice: u32, share: f64, rng: &mut Rng) -> (Self, Duration) {
         let fault = match choice {
             0 => Self::Reset,
@@ -131,18 +170,19 @@ impl Fault {
             2 => Self::GoAway,
             3 => Self::WatchesBroken,
             4 => Self::WatchesEnded,
-            5 | 6 => Self::Compacted,
+            5 => Self::Compacted,
+            6 => Self::BackendGone,
             7 => Self::Frozen { new_too: false },
             8 => Self::Frozen { new_too: true },
             9 => Self::Suspended,
-            10 => Self::Deaf,
+            10 => Self::WatchesSilent,
             11 => Self::Stalled,
             12 => Self::Restarted { forgets: rng.bool() },
             13 => Self::Restored { held: false },
             14 => Self::Restored { held: true },
             15 => Self::Refused,
-            16 => Self::NoName,
-            17 => Self::NoAnswer,
+            16 => Self::DnsFailure,
+            17 => Self::ConnectTimeout,
             18 => {
                 let retry_after = rng.bool().then(|| rng.u64(0..15));
                 Self::Status { code: 429, retry_after, share }
@@ -156,18 +196,24 @@ impl Fault {
             },
             22 => Self::TokenReplaced,
             23 => Self::Denied(KINDS[rng.usize(..KINDS.len())]),
-            24 | 25 => Self::NoList(rng.usize(..9)),
-            26 => Self::Torn { clean: rng.bool() },
+            24 | 25 => Self::NotAList(rng.usize(..9)),
+            26 => Self::Truncated { clean: rng.bool() },
             27 => Self::Garbage,
             28 => Self::Gzip,
             29 => Self::Slow,
-            30 => Self::Late(Duration::from_millis(rng.u64(500..20_000))),
+            30 => Self::Delayed(Duration::from_millis(rng.u64(500..20_000))),
             31 => Self::PagesExpired,
             32 => Self::NoStreaming,
+            33 | 34 => Self::Flapping(Flap {
+                code: [0, 403, 410, 500][rng.usize(..4)],
+                after: Duration::from_millis([0, 0, 300, 1_500, 6_000][rng.usize(..5)]),
+                list: Duration::from_secs([0, 2][rng.usize(..2)]),
+                others_forbidden: rng.bool(),
+            }),
             _ if rng.bool() => Self::NoProtobuf,
-            _ => Self::NoParts { refuses: rng.bool() },
+            _ => Self::NoRepresentations { refuses: rng.bool() },
         };
-        let lasts = match fault {
+        let duration = match fault {
             Self::Reset
             | Self::Closed
             | Self::GoAway
@@ -175,34 +221,49 @@ impl Fault {
             | Self::WatchesEnded
             | Self::Compacted
             | Self::Frozen { new_too: false }
-            | Self::Deaf => 0,
+            | Self::WatchesSilent
+            | Self::BackendGone => 0,
             Self::Restarted { .. } | Self::Restored { .. } => rng.u64(300..6_000),
             Self::Denied(_) => rng.u64(10_000..150_000),
+            Self::Flapping(_) => rng.u64(15_000..50_000),
             _ => rng.u64(500..25_000),
         };
-        (fault, Duration::from_millis(lasts))
+        (fault, Duration::from_millis(duration))
     }
 
-    /// Until when answers may be of the past, counted from its begin.
-    pub fn grace(&self, lasts: Duration) -> Duration {
-        let after = lasts + RECOVERY;
+    /// Returns the time within which scrapes may be stale, counted from the start of the fault.
+    pub fn grace(&self, duration: Duration) -> Duration {
+        let after = duration + RECOVERY;
         match self {
             Self::Status { retry_after: Some(seconds), .. } => {
                 after + Duration::from_secs(*seconds)
             }
-            // The last peer to fall silent is the one that was reached last.
-            Self::Frozen { new_too: true } => lasts + SILENCE,
-            // A watch from a version of the future is silent, which is noticed at its end.
-            Self::Restored { held: true } => lasts + SILENCE,
-            Self::Frozen { .. } | Self::Suspended | Self::Deaf | Self::Stalled | Self::NoAnswer => {
-                after.max(SILENCE)
-            }
+            // The last peer that was connected falls silent last.
+            Self::Frozen { new_too: true } => duration + SILENCE,
+            // A watch from a future version is silent, which is only noticed at its end.
+            Self::Restored { held: true } => duration + SILENCE,
+            Self::WatchesSilent => STREAM_SILENCE + RECOVERY,
+            _ if self.is_noticed_late() => after.max(SILENCE),
             _ => after,
         }
     }
 
-    /// Whether it begins when somebody falls silent, without an end that could be seen.
+    /// Returns true if the fault is a silence, which is only noticed after a while.
+    pub fn is_noticed_late(&self) -> bool {
+        matches!(
+            self,
+            Self::Frozen { .. }
+                | Self::Suspended
+                | Self::WatchesSilent
+                | Self::BackendGone
+                | Self::Stalled
+                | Self::ConnectTimeout
+                | Self::Restored { held: true }
+        )
+    }
+
+    /// Returns true if the fault is a silence without an observable end.
     pub fn is_silence(&self) -> bool {
-        matches!(self, Self::Frozen { new_too: false } | Self::Deaf)
+        matches!(self, Self::Frozen { new_too: false } | Self::WatchesSilent | Self::BackendGone)
     }
 }

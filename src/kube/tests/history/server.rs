@@ -1,89 +1,95 @@
-//! The API server in front of a [`Cluster`], and the network in front of it, both of which misbehave as they are told.
+//! The simulated API server of a [`Cluster`], with injected faults.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::Write as _;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use fastrand::Rng;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT, AUTHORIZATION, RETRY_AFTER};
 use http::{HeaderMap, Request, Response};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_rustls::TlsAcceptor;
 
-use super::cluster::{Cluster, KINDS, Kind, Object, Verb};
-use super::encode::{self, Form, Part};
-use super::faults::Fault;
-use super::wire::{self, End, Handle};
-use crate::kube::client::connection::{Connecting, Network, Stream};
+use super::body::{ChannelBody, ChunkSender, build_response, complete_response};
+use super::cluster::{Cluster, EventType, KINDS, Kind, Object};
+use super::encode::{self, ObjectForm, ResponseFormat};
+use super::faults::{Fault, Flap};
+use super::wire::{self, ConnectionHandle, Endpoint};
 
-/// The longest that anything is on its way, in milliseconds.
+/// The maximum latency in milliseconds.
 const LATENCY: u64 = 30;
-/// Objects on a page, whatever is asked for.
+/// The number of objects on a page, regardless of the requested limit.
 const PAGE: usize = 4;
 
 /// The server and its network.
 pub struct Server {
     pub cluster: Mutex<Cluster>,
     state: Mutex<State>,
-    /// Told when faults begin and end.
-    told: watch::Sender<u64>,
-    /// TLS with HTTP/2, plain HTTP/1.1 otherwise.
+    /// Notified when faults begin and end.
+    fault_changes: watch::Sender<u64>,
+    /// Serves HTTP/2 over TLS; plain HTTP/1.1 if `None`.
     tls: Option<TlsAcceptor>,
     start: Instant,
-    /// Whether to tell of requests and faults.
+    /// Prints requests and faults.
     trace: bool,
+}
+
+/// The number of requests for a namespace, and of those that start a list.
+#[derive(Clone, Copy, Default)]
+pub struct RequestCounts {
+    pub requests: u64,
+    pub lists: u64,
 }
 
 struct State {
     rng: Rng,
-    faults: Vec<(usize, Fault)>,
-    /// All connections there were.
-    lines: Vec<Handle>,
-    /// What watches with a lower number have come to.
+    faults: Vec<ActiveFault>,
+    /// All connections ever opened.
+    connections: Vec<ConnectionHandle>,
+    /// Watches with lower numbers than these have been silenced, broken and so on.
     watches: u64,
-    deaf: u64,
+    silent: u64,
+    /// The server behind connections with lower numbers is gone.
+    gone: usize,
     broken: u64,
     ended: u64,
     expired: u64,
-    goodbyes: u64,
+    goaways: u64,
     token: u64,
+    /// The number of requests and failed connection attempts.
     requests: u64,
+    /// The namespace to which access is forbidden, if any.
+    forbidden: Option<&'static str>,
+    /// The number of requests, by namespace.
+    counts: BTreeMap<String, RequestCounts>,
+    /// The number of requests that start a list, streaming or not.
+    lists: u64,
+    /// True if the server sends bookmarks on watches.
+    bookmarks: bool,
+    /// The number of connection probes.
+    probes: u64,
 }
 
-/// A body that a task writes.
-struct Script(mpsc::UnboundedReceiver<Result<Bytes, &'static str>>);
-
-type Writer = mpsc::UnboundedSender<Result<Bytes, &'static str>>;
-
-impl hyper::body::Body for Script {
-    type Data = Bytes;
-    type Error = &'static str;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
-        self.0.poll_recv(context).map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
-    }
+struct ActiveFault {
+    id: usize,
+    fault: Fault,
 }
 
-/// What a request is about.
-struct Ask {
+/// A request for a list or a watch.
+struct ApiRequest {
     kind: Kind,
     namespace: Option<String>,
-    form: Form,
+    format: ResponseFormat,
     query: Vec<(String, String)>,
 }
 
-impl Ask {
+impl ApiRequest {
     fn get(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str())
@@ -92,6 +98,12 @@ impl Ask {
     fn is(&self, name: &str) -> bool {
         self.get(name) == Some("true")
     }
+
+    /// Returns true for a streaming list and for the first page of a list, but not for a version check.
+    fn starts_list(&self) -> bool {
+        let is_partial = self.get("limit") == Some("1") || self.get("continue").is_some();
+        self.is("sendInitialEvents") || !self.is("watch") && !is_partial
+    }
 }
 
 impl Server {
@@ -99,22 +111,29 @@ impl Server {
         let state = State {
             rng: rng.fork(),
             faults: Vec::new(),
-            lines: Vec::new(),
+            connections: Vec::new(),
             watches: 0,
-            deaf: 0,
+            silent: 0,
+            gone: 0,
+            bookmarks: true,
+            probes: 0,
             broken: 0,
             ended: 0,
             expired: 0,
-            goodbyes: 0,
+            goaways: 0,
             token: 1,
             requests: 0,
+            forbidden: None,
+            counts: BTreeMap::new(),
+            lists: 0,
         };
         let cluster = Mutex::new(Cluster::new(kinds, rng));
-        let (state, told, start) = (Mutex::new(state), watch::Sender::new(0), Instant::now());
-        Arc::new(Self { cluster, state, told, tls, start, trace })
+        let (state, fault_changes, start) =
+            (Mutex::new(state), watch::Sender::new(0), Instant::now());
+        Arc::new(Self { cluster, state, fault_changes, tls, start, trace })
     }
 
-    fn tell(&self, what: impl FnOnce() -> String) {
+    fn trace(&self, what: impl FnOnce() -> String) {
         if self.trace {
             let (after, version) = (self.start.elapsed().as_secs_f64(), self.cluster().version);
             println!("{after:7.2} s, version {version}: {}", what());
@@ -129,117 +148,163 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far, including failed connection attempts.
     pub fn requests(&self) -> u64 {
         self.state().requests
     }
 
-    /// A fault begins.
-    pub fn begin(&self, id: usize, fault: &Fault) {
-        self.tell(|| format!("{fault:?} begins"));
+    /// Forbids a namespace, or none.
+    pub fn forbid(&self, namespace: Option<&'static str>) {
+        self.state().forbidden = namespace;
+    }
+
+    /// Returns and resets the number of requests for a namespace, and of those that started a list.
+    pub fn take_request_counts(&self, namespace: &str) -> RequestCounts {
+        self.state().counts.remove(namespace).unwrap_or_default()
+    }
+
+    /// Returns the number of lists started so far, streaming or not.
+    pub fn lists(&self) -> u64 {
+        self.state().lists
+    }
+
+    /// Returns the number of connection probes so far.
+    pub fn probes(&self) -> u64 {
+        self.state().probes
+    }
+
+    /// Sends no more bookmarks, except the one at the end of a streaming list.
+    pub fn stop_bookmarks(&self) {
+        self.state().bookmarks = false;
+    }
+
+    /// Counts a failed connection attempt as a request.
+    pub(super) fn count_failed_connection(&self) {
+        self.state().requests += 1;
+    }
+
+    /// Returns the flapping fault of a kind, if there is one.
+    fn flap(&self, kind: Kind) -> Option<Flap> {
+        self.find_fault(|fault| match fault {
+            Fault::Flapping(flap) if flap.breaks(kind) => Some(flap.clone()),
+            _ => None,
+        })
+    }
+
+    /// Starts to inject a fault.
+    pub fn begin_fault(&self, id: usize, fault: &Fault) {
+        self.trace(|| format!("{fault:?} begins"));
         let mut state = self.state();
-        state.faults.push((id, fault.clone()));
+        state.faults.push(ActiveFault { id, fault: fault.clone() });
         match fault {
-            Fault::Reset => state.lines.iter().for_each(Handle::reset),
-            Fault::Closed => state.lines.iter().for_each(Handle::end),
-            Fault::GoAway => state.goodbyes += 1,
-            Fault::WatchesBroken => state.broken = state.watches,
+            Fault::Reset => state.connections.iter().for_each(ConnectionHandle::reset),
+            Fault::Closed => state.connections.iter().for_each(ConnectionHandle::end),
+            Fault::GoAway => state.goaways += 1,
+            Fault::WatchesBroken | Fault::Flapping(_) => state.broken = state.watches,
             Fault::WatchesEnded => state.ended = state.watches,
             Fault::Compacted => {
                 self.cluster().compact();
                 state.expired = state.watches;
             }
             Fault::Frozen { .. } | Fault::Suspended => {
-                state.lines.iter().for_each(|line| line.freeze(true));
+                state.connections.iter().for_each(|connection| connection.freeze(true));
             }
-            Fault::Deaf => state.deaf = state.watches,
+            Fault::WatchesSilent => state.silent = state.watches,
+            Fault::BackendGone => {
+                (state.silent, state.gone) = (state.watches, state.connections.len());
+            }
             Fault::Restarted { .. } | Fault::Restored { .. } => {
                 let reset = state.rng.bool();
-                state.lines.iter().for_each(|line| if reset { line.reset() } else { line.end() });
+                state.connections.iter().for_each(|connection| {
+                    if reset { connection.reset() } else { connection.end() }
+                });
                 match fault {
                     Fault::Restored { .. } => self.cluster().restore(),
                     Fault::Restarted { forgets: true } => self.cluster().compact(),
                     _ => {}
                 }
-                // What they wrote meanwhile is nobody's.
+                // Their later output is discarded.
                 state.broken = state.watches;
             }
             Fault::TokenReplaced => state.token += 1,
-            Fault::Slow => state.lines.iter().for_each(|line| line.slow(true)),
+            Fault::Slow => state.connections.iter().for_each(|connection| connection.slow(true)),
             _ => {}
         }
         drop(state);
-        self.told.send_modify(|count| *count += 1);
+        self.fault_changes.send_modify(|count| *count += 1);
     }
 
-    /// It ends.
-    pub fn end(&self, id: usize) {
+    /// Stops injecting a fault.
+    pub fn end_fault(&self, id: usize) {
         let mut state = self.state();
-        let Some(at) = state.faults.iter().position(|(other, _)| *other == id) else { return };
-        let (_, fault) = state.faults.remove(at);
+        let Some(at) = state.faults.iter().position(|other| other.id == id) else { return };
+        let ActiveFault { fault, .. } = state.faults.remove(at);
         if self.trace {
             let after = self.start.elapsed().as_secs_f64();
             println!("{after:7.2} s: {fault:?} ends");
         }
-        let lasts = |fault: fn(&Fault) -> bool| state.faults.iter().any(|(_, other)| fault(other));
+        let is_active =
+            |fault: fn(&Fault) -> bool| state.faults.iter().any(|other| fault(&other.fault));
         match fault {
-            Fault::Suspended => state.lines.iter().for_each(|line| line.freeze(false)),
-            Fault::Slow if !lasts(|fault| *fault == Fault::Slow) => {
-                state.lines.iter().for_each(|line| line.slow(false));
+            Fault::Suspended => {
+                state.connections.iter().for_each(|connection| connection.freeze(false))
+            }
+            Fault::Slow if !is_active(|fault| *fault == Fault::Slow) => {
+                state.connections.iter().for_each(|connection| connection.slow(false));
             }
             _ => {}
         }
         drop(state);
-        self.told.send_modify(|count| *count += 1);
+        self.fault_changes.send_modify(|count| *count += 1);
     }
 
-    /// The token that is good now.
+    /// Returns the number of the valid token.
     pub fn token(&self) -> u64 {
         self.state().token
     }
 
-    fn has(&self, which: impl Fn(&Fault) -> bool) -> bool {
-        self.state().faults.iter().any(|(_, fault)| which(fault))
+    pub(super) fn has_fault(&self, wanted: impl Fn(&Fault) -> bool) -> bool {
+        self.state().faults.iter().any(|active| wanted(&active.fault))
     }
 
-    fn find<T>(&self, which: impl Fn(&Fault) -> Option<T>) -> Option<T> {
-        self.state().faults.iter().find_map(|(_, fault)| which(fault))
+    fn find_fault<T>(&self, wanted: impl Fn(&Fault) -> Option<T>) -> Option<T> {
+        self.state().faults.iter().find_map(|active| wanted(&active.fault))
     }
 
-    fn dice(&self, share: f64) -> bool {
+    fn is_chosen(&self, share: f64) -> bool {
         self.state().rng.f64() < share
     }
 
-    fn random(&self, below: usize) -> usize {
+    fn random_below(&self, below: usize) -> usize {
         self.state().rng.usize(..below.max(1))
     }
 
-    /// Waits until there is no such fault.
-    async fn without(&self, which: impl Fn(&Fault) -> bool) {
-        let mut told = self.told.subscribe();
-        while self.has(&which) {
-            if told.changed().await.is_err() {
+    /// Waits until no such fault is active.
+    pub(super) async fn wait_for_end_of(&self, wanted: impl Fn(&Fault) -> bool) {
+        let mut fault_changes = self.fault_changes.subscribe();
+        while self.has_fault(&wanted) {
+            if fault_changes.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    async fn serve(self: Arc<Self>, end: End) {
+    async fn serve(self: Arc<Self>, end: Endpoint, number: usize) {
         let service = Arc::clone(&self);
         let service = service_fn(move |request| {
             let server = Arc::clone(&service);
-            async move { Ok::<_, Infallible>(server.answer(request).await) }
+            async move { Ok::<_, Infallible>(server.answer(request, number).await) }
         });
-        let mut told = self.told.subscribe();
-        let before = self.state().goodbyes;
-        let goodbye = async {
-            while self.state().goodbyes == before {
-                if told.changed().await.is_err() {
+        let mut fault_changes = self.fault_changes.subscribe();
+        let before = self.state().goaways;
+        let goaway = async {
+            while self.state().goaways == before {
+                if fault_changes.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
             }
         };
-        // How a connection ends is the client's affair.
+        // Connection errors are the client's concern.
         match &self.tls {
             Some(tls) => {
                 let Ok(stream) = tls.accept(end).await else { return };
@@ -248,7 +313,7 @@ impl Server {
                     std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
                 tokio::select! {
                     _ = connection.as_mut() => return,
-                    () = goodbye => connection.as_mut().graceful_shutdown(),
+                    () = goaway => connection.as_mut().graceful_shutdown(),
                 }
                 let _ = connection.await;
             }
@@ -258,39 +323,61 @@ impl Server {
                     std::pin::pin!(http.serve_connection(TokioIo::new(end), service));
                 tokio::select! {
                     _ = connection.as_mut() => return,
-                    () = goodbye => connection.as_mut().graceful_shutdown(),
+                    () = goaway => connection.as_mut().graceful_shutdown(),
                 }
                 let _ = connection.await;
             }
         }
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Script> {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: usize,
+    ) -> Response<ChannelBody> {
         self.state().requests += 1;
-        if let Some(late) = self.find(|fault| match fault {
-            Fault::Late(late) => Some(*late),
+        if connection < self.state().gone {
+            std::future::pending::<()>().await;
+        }
+        if let Some(late) = self.find_fault(|fault| match fault {
+            Fault::Delayed(late) => Some(*late),
             _ => None,
         }) {
             tokio::select! {
                 () = sleep(late) => {}
-                () = self.without(|fault| matches!(fault, Fault::Late(_))) => {}
+                () = self.wait_for_end_of(|fault| matches!(fault, Fault::Delayed(_))) => {}
             }
         }
-        self.without(|fault| *fault == Fault::Stalled).await;
-        let Some(ask) = self.ask(&request) else { return whole(404, "text/plain", b"?".to_vec()) };
-        let refusal = self.refusal(&ask, request.headers());
-        self.tell(|| {
+        self.wait_for_end_of(|fault| *fault == Fault::Stalled).await;
+        if request.uri().path() == "/version" {
+            self.state().probes += 1;
+            return complete_response(200, "application/json", b"{}".to_vec());
+        }
+        let Some(req) = self.parse_request(&request) else {
+            return complete_response(404, "text/plain", b"?".to_vec());
+        };
+        if req.starts_list() {
+            self.state().lists += 1;
+        }
+        if !req.is("watch")
+            && req.get("continue").is_none()
+            && let Some(flap) = self.flap(req.kind)
+        {
+            sleep(flap.list).await;
+        }
+        let refusal = self.refusal(&req, request.headers());
+        self.trace(|| {
             let code = refusal.as_ref().map(|response| response.status().as_u16());
             format!("{} {code:?}", request.uri())
         });
         match refusal {
             Some(response) => response,
-            None if ask.is("watch") => self.watch(ask),
-            None => self.list(&ask),
+            None if req.is("watch") => self.watch(req),
+            None => self.list(&req),
         }
     }
 
-    fn ask(&self, request: &Request<Incoming>) -> Option<Ask> {
+    fn parse_request(&self, request: &Request<Incoming>) -> Option<ApiRequest> {
         let parts: Vec<&str> = request.uri().path().split('/').skip(1).collect();
         let (namespace, plural) = match parts[..] {
             ["api", "v1", plural] | ["apis", "example.com", "v1", plural] => (None, plural),
@@ -302,68 +389,70 @@ impl Server {
         };
         let kind = KINDS.into_iter().find(|kind| kind.plural() == plural)?;
         let accept = request.headers().get(ACCEPT)?.to_str().ok()?;
-        let part = match accept {
-            _ if self.has(|fault| matches!(fault, Fault::NoParts { .. })) => Part::Whole,
-            accept if accept.contains("as=Table") => Part::Table,
-            accept if accept.contains("as=Partial") => Part::Metadata,
-            _ => Part::Whole,
+        let form = match accept {
+            _ if self.has_fault(|fault| matches!(fault, Fault::NoRepresentations { .. })) => {
+                ObjectForm::Complete
+            }
+            accept if accept.contains("as=Table") => ObjectForm::Table,
+            accept if accept.contains("as=Partial") => ObjectForm::Metadata,
+            _ => ObjectForm::Complete,
         };
-        let protobuf = part != Part::Table
+        let protobuf = form != ObjectForm::Table
             && accept.contains("protobuf")
-            && !self.has(|fault| *fault == Fault::NoProtobuf);
+            && !self.has_fault(|fault| *fault == Fault::NoProtobuf);
         let query = request.uri().query().unwrap_or_default();
         let query = query.split('&').filter_map(|pair| pair.split_once('='));
         let query = query.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Some(Ask { kind, namespace, form: Form { protobuf, part }, query })
+        Some(ApiRequest { kind, namespace, format: ResponseFormat { protobuf, form }, query })
     }
 
-    /// An answer that has nothing of what was asked for.
-    fn refusal(&self, ask: &Ask, headers: &HeaderMap) -> Option<Response<Script>> {
+    /// Returns an error response or an unrelated body, if a fault demands one.
+    fn refusal(&self, req: &ApiRequest, headers: &HeaderMap) -> Option<Response<ChannelBody>> {
         let status = |code, reason: &str| {
-            let body = encode::status(ask.form.protobuf, code, reason);
-            Some(whole(code, ask.form.content_type(false), body))
+            let body = encode::status(req.format.protobuf, code, reason);
+            Some(complete_response(code, req.format.content_type(false), body))
         };
         let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         if token != Some(&format!("Bearer token-{}", self.token())) {
             return status(401, "Unauthorized");
         }
+        if let Some(namespace) = &req.namespace {
+            let mut state = self.state();
+            let counts = state.counts.entry(namespace.clone()).or_default();
+            counts.requests += 1;
+            counts.lists += u64::from(req.starts_list());
+            if state.forbidden == Some(namespace) {
+                return status(403, "Forbidden");
+            }
+        }
         let faults: Vec<Fault> =
-            self.state().faults.iter().map(|(_, fault)| fault.clone()).collect();
+            self.state().faults.iter().map(|active| active.fault.clone()).collect();
         for fault in faults {
             match fault {
-                Fault::Status { code, retry_after, share } if self.dice(share) => {
+                Fault::Status { code, retry_after, share } if self.is_chosen(share) => {
                     let mut response = status(code, "Trouble")?;
                     if let Some(seconds) = retry_after {
                         response.headers_mut().insert(RETRY_AFTER, seconds.into());
                     }
                     return Some(response);
                 }
-                Fault::Denied(kind) if kind == ask.kind => return status(403, "Forbidden"),
-                Fault::NoStreaming if ask.is("sendInitialEvents") => return status(422, "Invalid"),
-                Fault::NoParts { refuses: true } if headers[ACCEPT].as_bytes().contains(&b'=') => {
+                Fault::Denied(kind) if kind == req.kind => return status(403, "Forbidden"),
+                Fault::Absent(kind) if kind == req.kind => return status(404, "NotFound"),
+                Fault::Flapping(flap) if !flap.breaks(req.kind) => {
+                    return status(403, "Forbidden");
+                }
+                Fault::NoStreaming if req.is("sendInitialEvents") => return status(422, "Invalid"),
+                Fault::NoRepresentations { refuses: true }
+                    if headers[ACCEPT].as_bytes().contains(&b'=') =>
+                {
                     return status(406, "NotAcceptable");
                 }
-                Fault::PagesExpired if ask.get("continue").is_some() => {
+                Fault::PagesExpired if req.get("continue").is_some() => {
                     return status(410, "Expired");
                 }
-                Fault::NoList(number) => {
-                    let other = Form { protobuf: true, part: Part::Whole };
-                    let protobuf = other.content_type(false);
-                    let (content_type, body) = match number {
-                        0 => ("application/json", encode::status(false, 500, "InternalError")),
-                        1 => (protobuf, encode::status(true, 500, "InternalError")),
-                        2 => ("application/json", b"{}".to_vec()),
-                        3 => ("application/json", b"[]".to_vec()),
-                        4 => ("text/html", b"<html>log in</html>".to_vec()),
-                        5 => ("application/json", b"<html>log in</html>".to_vec()),
-                        6 => {
-                            let kind = if ask.kind == Kind::Pod { Kind::Node } else { Kind::Pod };
-                            (protobuf, encode::list(other, kind, 5000, "", &[]))
-                        }
-                        7 => ("application/json", br#"{"items":[],"metadata":{}}"#.to_vec()),
-                        _ => (protobuf, Vec::new()),
-                    };
-                    return Some(whole(200, content_type, body));
+                Fault::NotAList(number) => {
+                    let (content_type, body) = encode::unrelated_body(number, req.kind);
+                    return Some(complete_response(200, content_type, body));
                 }
                 _ => {}
             }
@@ -371,54 +460,55 @@ impl Server {
         None
     }
 
-    /// One page.
-    fn list(&self, ask: &Ask) -> Response<Script> {
-        let token = ask.get("continue").and_then(|token| token.split_once('.'));
+    /// Responds with one page of a list.
+    fn list(&self, req: &ApiRequest) -> Response<ChannelBody> {
+        let token = req.get("continue").and_then(|token| token.split_once('.'));
         let token = token.map(|(version, from)| (version.parse().ok(), from.parse().ok()));
         let (at, from): (Option<u64>, usize) = match token {
             Some((Some(version), Some(from))) => (Some(version), from),
             _ => (None, 0),
         };
         let mut cluster = self.cluster();
-        let Some(objects) = cluster.list(ask.kind, ask.namespace.as_deref(), at) else {
-            let body = encode::status(ask.form.protobuf, 410, "Expired");
-            return whole(410, ask.form.content_type(false), body);
+        let Some(objects) = cluster.list(req.kind, req.namespace.as_deref(), at) else {
+            let body = encode::status(req.format.protobuf, 410, "Expired");
+            return complete_response(410, req.format.content_type(false), body);
         };
         let version = at.unwrap_or(cluster.version);
         drop(cluster);
-        let limited = ask.get("limit").is_some();
+        let limited = req.get("limit").is_some();
         let end = if limited { objects.len().min(from + PAGE) } else { objects.len() };
         let next = if end < objects.len() { format!("{version}.{end}") } else { String::new() };
-        let body = encode::list(ask.form, ask.kind, version, &next, &objects[from.min(end)..end]);
-        let (writer, script) = mpsc::unbounded_channel();
-        self.send(&writer, body, 0.7);
-        respond(200, ask.form.content_type(false), self.compressed(), script)
+        let body = encode::list(req.format, req.kind, version, &next, &objects[from.min(end)..end]);
+        let (chunks, receiver) = mpsc::unbounded_channel();
+        self.send(&chunks, body, 0.7);
+        build_response(200, req.format.content_type(false), self.compressed(), receiver)
     }
 
     fn compressed(&self) -> bool {
-        self.has(|fault| *fault == Fault::Gzip)
+        self.has_fault(|fault| *fault == Fault::Gzip)
     }
 
-    /// Sends a piece of a body, or what becomes of it; whether more may follow. Of pieces that can be spoilt this share is.
-    fn send(&self, writer: &Writer, piece: Vec<u8>, share: f64) -> bool {
-        let torn = self.find(|fault| match fault {
-            Fault::Torn { clean } => Some(*clean),
+    /// Sends a piece of a body, possibly corrupted by a fault. Returns false if the body ends there. `share` is the
+    /// share of pieces to corrupt.
+    fn send(&self, chunks: &ChunkSender, piece: Vec<u8>, share: f64) -> bool {
+        let truncated = self.find_fault(|fault| match fault {
+            Fault::Truncated { clean } => Some(*clean),
             _ => None,
         });
-        if let Some(clean) = torn
-            && self.dice(share)
+        if let Some(clean) = truncated
+            && self.is_chosen(share)
         {
-            let _ = writer.send(Ok(piece[..self.random(piece.len())].to_vec().into()));
+            let _ = chunks.send(Ok(piece[..self.random_below(piece.len())].to_vec().into()));
             if !clean {
-                let _ = writer.send(Err("torn"));
+                let _ = chunks.send(Err("truncated"));
             }
             return false;
         }
-        if self.has(|fault| *fault == Fault::Garbage) && self.dice(share) {
-            let mut piece = piece[..self.random(piece.len())].to_vec();
-            // More than what any object lacks: it cannot be taken for the rest of one.
+        if self.has_fault(|fault| *fault == Fault::Garbage) && self.is_chosen(share) {
+            let mut piece = piece[..self.random_below(piece.len())].to_vec();
+            // Longer than the rest of any object, so it cannot complete one.
             piece.extend([0xff; 4096]);
-            let _ = writer.send(Ok(piece.into()));
+            let _ = chunks.send(Ok(piece.into()));
             return false;
         }
         let piece = if self.compressed() {
@@ -428,82 +518,111 @@ impl Server {
         } else {
             piece
         };
-        writer.send(Ok(piece.into())).is_ok()
+        chunks.send(Ok(piece.into())).is_ok()
     }
 
-    fn watch(self: Arc<Self>, ask: Ask) -> Response<Script> {
-        let (writer, script) = mpsc::unbounded_channel();
-        let (content_type, gzip) = (ask.form.content_type(true), self.compressed());
-        tokio::spawn(async move { self.events(&ask, &writer).await });
-        respond(200, content_type, gzip, script)
+    fn watch(self: Arc<Self>, req: ApiRequest) -> Response<ChannelBody> {
+        let (chunks, body) = mpsc::unbounded_channel();
+        let (content_type, gzip) = (req.format.content_type(true), self.compressed());
+        tokio::spawn(async move { self.events(&req, &chunks).await });
+        build_response(200, content_type, gzip, body)
     }
 
-    /// Writes a watch to its end.
-    async fn events(&self, ask: &Ask, writer: &Writer) {
+    /// Writes a watch until it ends.
+    async fn events(&self, req: &ApiRequest, chunks: &ChunkSender) {
         let number = {
             let mut state = self.state();
             state.watches += 1;
             state.watches - 1
         };
-        let seconds = ask.get("timeoutSeconds").and_then(|text| text.parse().ok()).unwrap_or(60);
-        let end = Instant::now() + Duration::from_secs(seconds);
-        let (mut news, mut told) = (self.cluster().news(), self.told.subscribe());
-        let mut first = true;
+        let seconds = req.get("timeoutSeconds").and_then(|text| text.parse().ok()).unwrap_or(60);
+        let opened = Instant::now();
+        let end = opened + Duration::from_secs(seconds);
+        if let Some(flap) = self.flap(req.kind)
+            && flap.after.is_zero()
+        {
+            return fail_watch(req, &flap, chunks);
+        }
+        let (mut cluster_changes, mut fault_changes) =
+            (self.cluster().subscribe(), self.fault_changes.subscribe());
+        let mut has_columns = true;
         let wanted = |object: &Object| {
-            object.scope.kind == ask.kind
-                && ask
+            object.scope.kind == req.kind
+                && req
                     .namespace
                     .as_deref()
                     .is_none_or(|namespace| namespace == object.scope.namespace)
         };
-        let mut cursor = if ask.is("sendInitialEvents") {
+        let mut cursor = if req.is("sendInitialEvents") {
             let (version, objects) = {
                 let mut cluster = self.cluster();
-                let objects = cluster.list(ask.kind, ask.namespace.as_deref(), None);
+                let objects = cluster.list(req.kind, req.namespace.as_deref(), None);
                 (cluster.version, objects.unwrap_or_default())
             };
             for object in &objects {
-                let event =
-                    encode::event(ask.form, Verb::Added, object, std::mem::take(&mut first));
-                if !self.send(writer, event, 0.1) {
+                let event = encode::event(
+                    req.format,
+                    EventType::Added,
+                    object,
+                    std::mem::take(&mut has_columns),
+                );
+                if !self.send(chunks, event, 0.1) {
                     return;
                 }
             }
-            let event =
-                encode::bookmark(ask.form, ask.kind, version, true, std::mem::take(&mut first));
-            if !self.send(writer, event, 0.1) {
+            let event = encode::bookmark(
+                req.format,
+                req.kind,
+                &encode::Bookmark {
+                    version,
+                    ends_initial_events: true,
+                    has_columns: std::mem::take(&mut has_columns),
+                },
+            );
+            if !self.send(chunks, event, 0.1) {
                 return;
             }
             version
         } else {
-            ask.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or_default()
+            req.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or_default()
         };
-        let mut bookmark = Instant::now() + Duration::from_millis(self.random(20_000) as u64);
+        let mut bookmark = Instant::now() + Duration::from_millis(self.random_below(60_000) as u64);
         loop {
-            let (deaf, broken, ended, expired, stalled) = {
+            let (silent, broken, ended, expired, stalled) = {
                 let state = self.state();
-                let stalled = state.faults.iter().any(|(_, fault)| *fault == Fault::Stalled);
+                let stalled = state.faults.iter().any(|active| active.fault == Fault::Stalled);
                 let old = |limit| number < limit;
-                (old(state.deaf), old(state.broken), old(state.ended), old(state.expired), stalled)
+                (
+                    old(state.silent),
+                    old(state.broken),
+                    old(state.ended),
+                    old(state.expired),
+                    stalled,
+                )
             };
             if broken {
-                let _ = writer.send(Err("broken"));
+                let _ = chunks.send(Err("broken"));
                 return;
             }
-            if deaf {
-                return writer.closed().await;
+            if silent {
+                return chunks.closed().await;
             }
             if ended {
                 return;
             }
+            let flap = self.flap(req.kind);
+            let fails_at = flap.as_ref().map(|flap| opened + flap.after);
+            if let Some(flap) = flap.filter(|_| fails_at.is_some_and(|at| Instant::now() >= at)) {
+                return fail_watch(req, &flap, chunks);
+            }
             if !stalled {
                 let changes: Option<Vec<_>> = {
                     let cluster = self.cluster();
-                    let since = cluster.since(cursor);
+                    let since = cluster.changes_since(cursor);
                     since.filter(|_| !expired).map(|changes| changes.cloned().collect())
                 };
                 let Some(changes) = changes else {
-                    let _ = writer.send(Ok(encode::error(ask.form, 410, "Expired").into()));
+                    let _ = chunks.send(Ok(encode::error(req.format, 410, "Expired").into()));
                     return;
                 };
                 for change in changes {
@@ -512,12 +631,12 @@ impl Server {
                         continue;
                     }
                     let event = encode::event(
-                        ask.form,
-                        change.verb,
+                        req.format,
+                        change.event_type,
                         &change.object,
-                        std::mem::take(&mut first),
+                        std::mem::take(&mut has_columns),
                     );
-                    if !self.send(writer, event, 0.2) {
+                    if !self.send(chunks, event, 0.2) {
                         return;
                     }
                 }
@@ -525,18 +644,20 @@ impl Server {
                 let version = self.cluster().version;
                 let due = now >= bookmark || now >= end;
                 if due {
-                    bookmark = now + Duration::from_secs(30);
+                    bookmark = now + Duration::from_secs(60);
                 }
-                // Nor is anything said to who asks from a version of the future.
-                if due && cursor <= version {
+                // A watch from a future version gets no bookmarks either.
+                if due && cursor <= version && self.state().bookmarks {
                     let event = encode::bookmark(
-                        ask.form,
-                        ask.kind,
-                        version,
-                        false,
-                        std::mem::take(&mut first),
+                        req.format,
+                        req.kind,
+                        &encode::Bookmark {
+                            version,
+                            ends_initial_events: false,
+                            has_columns: std::mem::take(&mut has_columns),
+                        },
                     );
-                    if !self.send(writer, event, 0.2) {
+                    if !self.send(chunks, event, 0.2) {
                         return;
                     }
                 }
@@ -545,68 +666,34 @@ impl Server {
                 }
             }
             tokio::select! {
-                () = writer.closed() => return,
-                _ = news.changed() => {}
-                _ = told.changed() => {}
-                () = sleep_until(end.min(bookmark)), if !stalled => {}
+                () = chunks.closed() => return,
+                _ = cluster_changes.changed() => {}
+                _ = fault_changes.changed() => {}
+                () = sleep_until(end.min(bookmark).min(fails_at.unwrap_or(end))), if !stalled => {}
             }
         }
     }
 
-    fn line(self: &Arc<Self>) -> End {
+    pub(super) fn connect(self: &Arc<Self>) -> Endpoint {
         let mut state = self.state();
         let latency = Duration::from_micros(state.rng.u64(100..LATENCY * 1000));
-        let (server, client, handle) = wire::pair(latency);
-        let has = |which: fn(&Fault) -> bool| state.faults.iter().any(|(_, fault)| which(fault));
+        let wire::Pair { server, client, handle } = wire::pair(latency);
+        let has =
+            |wanted: fn(&Fault) -> bool| state.faults.iter().any(|active| wanted(&active.fault));
         handle.freeze(has(|fault| matches!(fault, Fault::Frozen { .. } | Fault::Suspended)));
         handle.slow(has(|fault| *fault == Fault::Slow));
-        state.lines.push(handle);
+        let number = state.connections.len();
+        state.connections.push(handle);
         drop(state);
-        tokio::spawn(Arc::clone(self).serve(server));
+        tokio::spawn(Arc::clone(self).serve(server, number));
         client
     }
 }
 
-/// The way to the server.
-pub struct Way(pub Arc<Server>);
-
-impl Network for Way {
-    fn connect<'a>(&'a self, host: &'a str, port: u16) -> Connecting<'a> {
-        Box::pin(async move {
-            sleep(Duration::from_millis(1)).await;
-            if self.0.has(|fault| *fault == Fault::NoName) {
-                return Err(format!("no address of {host}: Name or service not known"));
-            }
-            // The first question is asked again after a while only, so that it is answered at the end at once.
-            let held =
-                |fault: &Fault| matches!(fault, Fault::NoAnswer | Fault::Restored { held: true });
-            self.0.without(held).await;
-            let refused = |fault: &Fault| {
-                matches!(fault, Fault::Refused | Fault::Restarted { .. } | Fault::Restored { .. })
-            };
-            if self.0.has(refused) {
-                return Err(format!("{host}:{port}: Connection refused"));
-            }
-            Ok(Box::new(self.0.line()) as Box<dyn Stream>)
-        })
-    }
-}
-
-fn respond(
-    code: u16,
-    content_type: &str,
-    gzip: bool,
-    script: mpsc::UnboundedReceiver<Result<Bytes, &'static str>>,
-) -> Response<Script> {
-    let mut response = Response::builder().status(code).header(CONTENT_TYPE, content_type);
-    if gzip {
-        response = response.header(CONTENT_ENCODING, "gzip");
-    }
-    response.body(Script(script)).expect("a response")
-}
-
-fn whole(code: u16, content_type: &str, body: Vec<u8>) -> Response<Script> {
-    let (writer, script) = mpsc::unbounded_channel();
-    let _ = writer.send(Ok(body.into()));
-    respond(code, content_type, false, script)
+/// Fails a flapping watch.
+fn fail_watch(req: &ApiRequest, flap: &Flap, chunks: &ChunkSender) {
+    let _ = chunks.send(match flap.code {
+        0 => Err("cut"),
+        code => Ok(encode::flap_error(req.format, code).into()),
+    });
 }

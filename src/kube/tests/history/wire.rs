@@ -1,6 +1,6 @@
-//! Connections in memory that can misbehave: late, cut, silent, slow.
+//! In-memory connections with faults: delays, resets, silence and low bandwidth.
 //!
-//! Time is that of the event loop, so that nothing depends on how fast the machine is.
+//! They use the clock of the event loop, so results do not depend on the speed of the machine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,91 +13,103 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How long a byte takes on a slow connection.
-const SLOW: Duration = Duration::from_secs(1);
+/// The time per byte on a slow connection.
+const TIME_PER_BYTE: Duration = Duration::from_secs(1);
 
-/// What flows in one direction.
+/// The data in one direction.
 #[derive(Default)]
-struct Lane {
-    /// With the time at which each piece is there.
+struct Direction {
+    /// The chunks with their arrival times.
     pieces: VecDeque<(Instant, Bytes)>,
-    /// Whether nothing follows.
+    /// True after the last chunk.
     ended: bool,
     reader: Option<Waker>,
-    /// When the next byte of a slow connection is there.
+    /// The arrival time of the next byte on a slow connection.
     next: Option<Instant>,
 }
 
-/// A connection.
-struct Line {
-    /// To the server, to the client.
-    lanes: [Lane; 2],
+/// The state of a connection.
+struct Connection {
+    /// The directions to the server and to the client.
+    directions: [Direction; 2],
     latency: Duration,
     reset: bool,
     frozen: bool,
     slow: bool,
 }
 
-/// Does to a connection what networks do.
+/// Injects faults into a connection.
 #[derive(Clone)]
-pub struct Handle(Arc<Mutex<Line>>);
+pub struct ConnectionHandle(Arc<Mutex<Connection>>);
 
-/// One end of a connection.
-pub struct End {
-    line: Handle,
-    /// The lane that it reads.
+/// One endpoint of a connection.
+pub struct Endpoint {
+    connection: ConnectionHandle,
+    /// The index of the lane to read.
     from: usize,
-    alarm: Pin<Box<Sleep>>,
+    timer: Pin<Box<Sleep>>,
 }
 
-/// The ends of the server and of the client.
-pub fn pair(latency: Duration) -> (End, End, Handle) {
-    let lanes = [Lane::default(), Lane::default()];
-    let line = Line { lanes, latency, reset: false, frozen: false, slow: false };
-    let line = Handle(Arc::new(Mutex::new(line)));
+/// The two ends of a new connection.
+pub struct Pair {
+    pub server: Endpoint,
+    pub client: Endpoint,
+    pub handle: ConnectionHandle,
+}
+
+/// Returns the endpoints of the server and the client, and a handle to inject faults.
+pub fn pair(latency: Duration) -> Pair {
+    let directions = [Direction::default(), Direction::default()];
+    let connection = Connection { directions, latency, reset: false, frozen: false, slow: false };
+    let connection = ConnectionHandle(Arc::new(Mutex::new(connection)));
     let end = |from| {
-        let alarm = Box::pin(sleep_until(Instant::now()));
-        End { line: line.clone(), from, alarm }
+        let timer = Box::pin(sleep_until(Instant::now()));
+        Endpoint { connection: connection.clone(), from, timer }
     };
-    (end(0), end(1), line)
+    Pair { server: end(0), client: end(1), handle: connection }
 }
 
-impl Handle {
-    fn line(&self) -> MutexGuard<'_, Line> {
+impl ConnectionHandle {
+    fn connection(&self) -> MutexGuard<'_, Connection> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Line)) {
-        let mut line = self.line();
-        change(&mut line);
-        let wakers: Vec<Waker> =
-            line.lanes.iter_mut().filter_map(|lane| lane.reader.take()).collect();
-        drop(line);
+    fn change(&self, change: impl FnOnce(&mut Connection)) {
+        let mut connection = self.connection();
+        change(&mut connection);
+        let wakers: Vec<Waker> = connection
+            .directions
+            .iter_mut()
+            .filter_map(|direction| direction.reader.take())
+            .collect();
+        drop(connection);
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// RST: whoever reads or writes next is told that it is broken, unless nothing passes any more.
+    /// Resets the connection (RST): the next read or write fails, unless the connection is frozen.
     pub fn reset(&self) {
-        self.change(|line| line.reset = true);
+        self.change(|connection| connection.reset = true);
     }
 
-    /// FIN in both directions, behind what is on its way.
+    /// Closes both directions (FIN) after the data in flight.
     pub fn end(&self) {
-        self.change(|line| line.lanes.iter_mut().for_each(|lane| lane.ended = true));
+        self.change(|connection| {
+            connection.directions.iter_mut().for_each(|direction| direction.ended = true)
+        });
     }
 
-    /// From here on nothing passes, and nobody is told; or it passes again.
+    /// Freezes or unfreezes the connection: a frozen one is silent, without an error.
     pub fn freeze(&self, frozen: bool) {
-        self.change(|line| line.frozen = frozen);
+        self.change(|connection| connection.frozen = frozen);
     }
 
-    /// One byte a second to the client, or as fast as ever.
+    /// Limits the direction to the client to one byte per second, or lifts the limit.
     pub fn slow(&self, slow: bool) {
-        self.change(|line| line.slow = slow);
+        self.change(|connection| connection.slow = slow);
     }
 }
 
-impl AsyncRead for End {
+impl AsyncRead for Endpoint {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -105,12 +117,12 @@ impl AsyncRead for End {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let now = Instant::now();
-        let handle = this.line.clone();
-        let mut line = handle.line();
-        let slow = line.slow && this.from == 1;
-        let (frozen, reset) = (line.frozen, line.reset);
-        let lane = &mut line.lanes[this.from];
-        lane.reader = Some(context.waker().clone());
+        let handle = this.connection.clone();
+        let mut connection = handle.connection();
+        let slow = connection.slow && this.from == 1;
+        let (frozen, reset) = (connection.frozen, connection.reset);
+        let direction = &mut connection.directions[this.from];
+        direction.reader = Some(context.waker().clone());
         if frozen {
             return Poll::Pending;
         }
@@ -118,23 +130,23 @@ impl AsyncRead for End {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         let mut most = usize::MAX;
-        let due = match lane.pieces.front() {
-            None if lane.ended => return Poll::Ready(Ok(())),
+        let due = match direction.pieces.front() {
+            None if direction.ended => return Poll::Ready(Ok(())),
             None => return Poll::Pending,
             Some((due, _)) if slow => {
                 most = 1;
-                (*due).max(*lane.next.get_or_insert(now + SLOW))
+                (*due).max(*direction.next.get_or_insert(now + TIME_PER_BYTE))
             }
             Some((due, _)) => *due,
         };
         if due > now {
-            this.alarm.as_mut().reset(due);
-            // It wakes the task; there is nothing to be had before.
-            let _ = this.alarm.as_mut().poll(context);
+            this.timer.as_mut().reset(due);
+            // Polled only to register the waker; nothing is readable before.
+            let _ = this.timer.as_mut().poll(context);
             return Poll::Pending;
         }
-        lane.next = slow.then_some(now + SLOW);
-        while let Some((due, piece)) = lane.pieces.front_mut() {
+        direction.next = slow.then_some(now + TIME_PER_BYTE);
+        while let Some((due, piece)) = direction.pieces.front_mut() {
             let length = piece.len().min(out.remaining()).min(most);
             if length == 0 || *due > now {
                 break;
@@ -143,31 +155,31 @@ impl AsyncRead for End {
             piece.advance(length);
             most -= length;
             if piece.is_empty() {
-                lane.pieces.pop_front();
+                direction.pieces.pop_front();
             }
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for End {
+impl AsyncWrite for Endpoint {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let mut line = self.line.line();
-        let due = Instant::now() + line.latency;
-        if line.reset && !line.frozen {
+        let mut connection = self.connection.connection();
+        let due = Instant::now() + connection.latency;
+        if connection.reset && !connection.frozen {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        let lane = &mut line.lanes[1 - self.from];
-        if lane.ended {
+        let direction = &mut connection.directions[1 - self.from];
+        if direction.ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        lane.pieces.push_back((due, Bytes::copy_from_slice(bytes)));
-        let reader = lane.reader.take();
-        drop(line);
+        direction.pieces.push_back((due, Bytes::copy_from_slice(bytes)));
+        let reader = direction.reader.take();
+        drop(connection);
         if let Some(reader) = reader {
             reader.wake();
         }
@@ -180,13 +192,13 @@ impl AsyncWrite for End {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let to = 1 - self.from;
-        self.line.change(|line| line.lanes[to].ended = true);
+        self.connection.change(|connection| connection.directions[to].ended = true);
         Poll::Ready(Ok(()))
     }
 }
 
-impl Drop for End {
+impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.line.end();
+        self.connection.end();
     }
 }

@@ -1,10 +1,9 @@
-//! Regular expressions: from the dialect of allow and deny patterns to that of the `fancy_regex` crate.
+//! Translation of regular expressions from the dialect of allow and deny patterns to that of the `fancy_regex` crate.
 //!
-//! In goes a pattern, out comes one that selects the same names, or what is wrong with it. The dialect is that
-//! of ECMAScript with additions of .NET (`\A`, `\Z`, atomic groups, conditionals, class subtraction, options). A
-//! pattern is read once, left to right, and written anew, after a first pass that counts its groups: whether
-//! `\1` is a back-reference, and `\k` an escape, depends on groups that may come later. Groups lose their names
-//! on the way.
+//! A pattern goes in; one that selects the same names, or an error, comes out. The dialect is ECMAScript with .NET
+//! additions (`\A`, `\Z`, atomic groups, conditionals, class subtraction, options). A pattern is read once, left to
+//! right, and rewritten. A first pass counts its groups, because later groups decide if `\1` is a back-reference and
+//! `\k` an escape. Groups lose their names.
 
 use std::fmt::Write;
 
@@ -14,7 +13,7 @@ use crate::go::cursor::Cursor;
 ///
 /// # Errors
 ///
-/// What the original refuses, with the place in characters from 1.
+/// The error that the original reports, with its position in characters from 1.
 pub(crate) fn translate(pattern: &str) -> Result<String, String> {
     let groups = pass(pattern, None)?.opened;
     Ok(pass(pattern, Some(&groups))?.out)
@@ -34,14 +33,14 @@ fn pass<'p>(
     }
 }
 
-/// What the pattern had last, which decides whether it can be repeated.
+/// The last element of the pattern, which decides if a repetition may follow.
 #[derive(Clone, Copy)]
 enum Last {
     /// Nothing since the start of the group, a `|` or an option.
     Nothing,
-    /// Something to repeat, from this length of the output on.
+    /// An element that can be repeated and starts at this length of the output.
     Atom { start: usize, assertion: bool },
-    /// Something that has been repeated.
+    /// An element that has been repeated.
     Repeated,
 }
 
@@ -49,9 +48,9 @@ enum Last {
 enum Kind {
     Group,
     Look,
-    /// The condition of a conditional that is no group.
+    /// The condition of a conditional, if it is not a group.
     Condition,
-    /// The alternatives of a conditional, of which there are at most two.
+    /// The alternatives of a conditional; at most two are allowed.
     Conditional {
         alternatives: u8,
     },
@@ -64,12 +63,12 @@ struct Frame {
     options: Options,
 }
 
-/// The options that are resolved here.
+/// The options that the translation resolves itself.
 #[derive(Clone, Copy, Default)]
 struct Options {
-    /// Blanks and comments do not count.
+    /// Ignore blanks and comments.
     extended: bool,
-    /// Groups without a name do not capture.
+    /// Only named groups capture.
     explicit: bool,
 }
 
@@ -79,13 +78,13 @@ struct Translator<'p> {
     open: Vec<Frame>,
     last: Last,
     options: Options,
-    /// The groups so far, with their names.
+    /// The names of the groups opened so far.
     opened: Vec<Option<String>>,
-    /// All groups; unknown at the first pass.
+    /// The names of all groups; unknown during the first pass.
     groups: Option<&'p [Option<String>]>,
 }
 
-/// An item of a bracket.
+/// An item of a bracket expression.
 enum Item {
     Character(char),
     Set(&'static str),
@@ -93,7 +92,7 @@ enum Item {
 
 type Step = Result<(), &'static str>;
 
-/// A counted repetition: the length of its text and its limits.
+/// A counted repetition: the length of its text and its bounds.
 type Counts = (usize, u32, Option<u32>);
 
 impl<'p> Translator<'p> {
@@ -190,7 +189,7 @@ impl<'p> Translator<'p> {
         let lazy = if self.input.eat("?") { "?" } else { "" };
         self.last = Last::Repeated;
         match (assertion, high) {
-            // Once is as good as many times; the crates do not repeat assertions.
+            // Repeating an assertion changes nothing, and the crates do not support it.
             (true, _) if low > 0 => {}
             (true, _) => {
                 self.out.insert_str(start, "(?:");
@@ -203,7 +202,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// `{n}`, `{n,}`, `{n,m}`: length and counts; anything else is a literal brace.
+    /// Parses `{n}`, `{n,}` or `{n,m}` into length and counts; `None` means a literal brace.
     fn counts(&self) -> Result<Option<Counts>, &'static str> {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let Some((inner, _)) = self.input.rest().get(1..).and_then(|inner| inner.split_once('}'))
@@ -284,7 +283,7 @@ impl<'p> Translator<'p> {
         self.set_options()
     }
 
-    /// What follows `(?(`: the number or name of a group, or an expression that has to match ahead.
+    /// Parses the part after `(?(`: the number or name of a group, or a lookahead expression.
     fn conditional(&mut self) -> Step {
         let kind = Kind::Conditional { alternatives: 1 };
         if let (Some(groups), Some((condition, _))) =
@@ -306,7 +305,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// `(?flags)` and `(?flags:`, from the flags on.
+    /// Parses `(?flags)` and `(?flags:`, starting at the flags.
     fn set_options(&mut self) -> Step {
         let before = self.options;
         let mut flags = String::from("(?");
@@ -318,7 +317,7 @@ impl<'p> Translator<'p> {
                 'n' => self.options.explicit = on,
                 'i' | 'm' | 's' => {
                     let sign = if on { "" } else { "-" };
-                    // One by one: the crates refuse a flag that is there twice.
+                    // Flags are set one by one, because the crates reject duplicates.
                     _ = write!(flags, "{sign}{character})(?");
                 }
                 '-' => on = false,
@@ -329,7 +328,7 @@ impl<'p> Translator<'p> {
                     return Ok(());
                 }
                 ':' => {
-                    // The flags hold to the end of the group that is opened around them.
+                    // The flags apply until the end of the group that encloses them.
                     let inner = flags.strip_suffix("(?").unwrap_or_default().to_owned();
                     let options = std::mem::replace(&mut self.options, before);
                     self.push(Kind::Group, "(?:");
@@ -352,7 +351,7 @@ impl<'p> Translator<'p> {
             self.last = Last::Nothing;
         } else {
             if ["(", "(?:", "(?>"].iter().any(|start| self.out.ends_with(start)) {
-                // The crate does not repeat what is empty, unless it has alternatives.
+                // The crate does not repeat an empty group unless it has alternatives.
                 self.out.push('|');
             }
             self.out.push(')');
@@ -361,14 +360,14 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// A backslash outside a bracket.
+    /// Translates a backslash outside brackets.
     fn escape(&mut self) -> Step {
         self.input.position += 1;
         let character = self.input.next().ok_or("a backslash at the end")?;
         match character {
             'b' => self.atom(r"\b", true),
             'B' => self.atom(r"\B", true),
-            // A match is looked for from the start of the name only once.
+            // There is only one search, from the start of the name, so `\G` equals `\A`.
             'A' | 'G' => self.atom(r"\A", true),
             'z' | 'Z' => self.atom(r"\z", true),
             'd' | 'D' | 's' | 'S' | 'w' | 'W' => {
@@ -403,14 +402,14 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// A group that has not taken part matches the empty text.
+    /// Writes a back-reference. A group that did not participate matches the empty text.
     fn back_reference(&mut self, number: usize) {
         let text = format!("(?:(?({number})\\{number}|))");
         self.atom(&text, false);
     }
 
-    /// The number that begins with the digit `first`, as far as there are so many groups, and the length of
-    /// its further digits.
+    /// Parses the longest group number that begins with the digit `first` and exists; returns it and the length of the
+    /// further digits.
     fn group_number(&self, first: char) -> Option<(usize, usize)> {
         let groups = self.groups.map_or(0, <[_]>::len);
         let digit = |character: char| character.to_digit(10).map(|digit| digit as usize);
@@ -426,7 +425,7 @@ impl<'p> Translator<'p> {
         Some((number, length))
     }
 
-    /// A backslash and `first` as a single character; what has no meaning stands for itself.
+    /// Translates a backslash and `first` to one character; an escape without a meaning is literal.
     fn character(&mut self, first: char) -> char {
         let hex = |text: Option<&str>| {
             let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
@@ -462,7 +461,7 @@ impl<'p> Translator<'p> {
         }
     }
 
-    /// Up to three digits, as far as the number stays below 256.
+    /// Parses up to three octal digits with a value below 256.
     fn octal(&mut self, first: char) -> char {
         let mut number = first.to_digit(8).unwrap_or(0);
         for _ in 0..2 {
@@ -478,7 +477,7 @@ impl<'p> Translator<'p> {
         char::from_u32(number).unwrap_or(first)
     }
 
-    /// A bracket expression, from what follows `[`.
+    /// Translates a bracket expression, starting after `[`.
     fn class(&mut self) -> Result<String, &'static str> {
         let negated = self.input.eat("^");
         let mut items = String::new();
@@ -550,7 +549,7 @@ impl<'p> Translator<'p> {
     }
 }
 
-/// The items of `\d` and the like.
+/// Returns the items of `\d` and similar classes.
 fn set(letter: char) -> &'static str {
     match letter {
         'd' => "0-9",
@@ -587,8 +586,8 @@ mod tests {
             .unwrap_or_else(|error| panic!("{pattern} as {translated}: {error}"))
     }
 
-    /// What kube-state-metrics does with these patterns: the number of families of pods that each keeps, or
-    /// null where it refuses to start.
+    /// Recorded from kube-state-metrics: the number of pod families that each pattern keeps, or null if it refuses to
+    /// start.
     #[test]
     fn recorded_patterns() {
         let text = include_str!("../../../../tests/data/allow_patterns.json");

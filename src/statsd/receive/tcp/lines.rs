@@ -1,63 +1,51 @@
-//! Bytes of a stream on their way to being lines.
+//! Splits a stream into lines.
 
-/// Longest line with its line feed.
+/// The maximum length of a line including its line feed.
 pub(super) const MAX_LINE: usize = 4_096;
 
-/// A line does not fit.
+/// The error for a line that is too long.
 pub(super) struct TooLong;
 
-/// Bytes of a stream, those that may take effect in front.
+/// Splits a stream into lines and stores the unfinished one.
 #[derive(Debug, Default)]
 pub(super) struct LineBuffer {
-    bytes: Vec<u8>,
-    /// How many of them have been lines already.
-    done: usize,
-    /// How many behind those may take effect.
-    released: usize,
+    rest: Vec<u8>,
 }
 
 impl LineBuffer {
-    /// Appends what may not take effect yet.
-    pub(super) fn extend(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+    /// Takes the unfinished line.
+    pub(super) fn take_rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.rest)
     }
 
-    /// What may take effect and has no line feed yet.
-    pub(super) fn rest(&self) -> &[u8] {
-        self.bytes.get(self.done..self.done + self.released).unwrap_or_default()
-    }
-
-    /// Releases so many bytes and takes the complete lines out.
+    /// Calls `each` with every line that `bytes` completes.
     ///
     /// # Errors
-    /// When a line has no room for its line feed within [`MAX_LINE`].
-    pub(super) fn take(
+    /// Fails if a line and its line feed exceed [`MAX_LINE`]. The lines before it have been processed.
+    pub(super) fn feed(
         &mut self,
-        bytes: usize,
+        mut bytes: &[u8],
         mut each: impl FnMut(&[u8]),
     ) -> Result<(), TooLong> {
-        // No line feed was in what had been released before.
-        let fresh = self.released;
-        self.released = (self.released + bytes).min(self.bytes.len() - self.done);
-        let mut start = 0;
-        let ends = memchr::memchr_iter(b'\n', self.rest().get(fresh..).unwrap_or_default());
-        for end in ends.map(|end| end + fresh) {
-            let line = self.rest().get(start..end).unwrap_or_default();
-            if line.len() >= MAX_LINE {
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
+            if self.rest.len() + end >= MAX_LINE {
                 return Err(TooLong);
             }
-            each(line);
-            start = end + 1;
+            let line = bytes.get(..end).unwrap_or_default();
+            if self.rest.is_empty() {
+                each(line);
+            } else {
+                let mut whole = self.take_rest();
+                whole.extend_from_slice(line);
+                each(&whole);
+            }
+            bytes = bytes.get(end + 1..).unwrap_or_default();
         }
-        self.released -= start;
-        self.done += start;
-        // What is left moves to the front when that is no more than what goes.
-        if start > 0 && self.done >= self.bytes.len() - self.done {
-            self.bytes.drain(..std::mem::take(&mut self.done));
-            // A quiet connection keeps no more than its unfinished line.
-            self.bytes.shrink_to_fit();
+        if self.rest.len() + bytes.len() >= MAX_LINE {
+            return Err(TooLong);
         }
-        if self.released >= MAX_LINE { Err(TooLong) } else { Ok(()) }
+        self.rest.extend_from_slice(bytes);
+        Ok(())
     }
 }
 
@@ -65,17 +53,16 @@ impl LineBuffer {
 mod tests {
     use super::*;
 
-    /// Feeds `stream` in pieces of `size` and returns the lines and whether one was too long.
+    /// Feeds `stream` in pieces of `size`. Returns the lines, the rest, and true if a line was too long.
     fn lines(stream: &[u8], size: usize) -> (Vec<Vec<u8>>, Vec<u8>, bool) {
         let mut buffer = LineBuffer::default();
         let mut out = Vec::new();
         for piece in stream.chunks(size) {
-            buffer.extend(piece);
-            if buffer.take(piece.len(), |line| out.push(line.to_vec())).is_err() {
+            if buffer.feed(piece, |line| out.push(line.to_vec())).is_err() {
                 return (out, Vec::new(), true);
             }
         }
-        (out, buffer.rest().to_vec(), false)
+        (out, buffer.take_rest(), false)
     }
 
     #[test]
@@ -87,22 +74,6 @@ mod tests {
             assert_eq!(out, [&b"a"[..], b"", b"b\r", &longest], "pieces of {size}");
             assert_eq!(rest, b"rest");
             assert!(!too_long);
-        }
-    }
-
-    #[test]
-    fn lines_do_not_depend_on_how_they_are_released() {
-        let stream: Vec<u8> = (0..500).flat_map(|n| format!("line{n}\n").into_bytes()).collect();
-        for size in [1, 3, 64, 1_000] {
-            let mut buffer = LineBuffer::default();
-            buffer.extend(&stream);
-            let mut out = Vec::new();
-            for piece in stream.chunks(size) {
-                let taken = buffer.take(piece.len(), |line| out.extend([line, b"\n"].concat()));
-                assert!(taken.is_ok());
-            }
-            assert_eq!(out, stream, "pieces of {size}");
-            assert_eq!(buffer.bytes.capacity(), 0, "nothing is kept of what is done");
         }
     }
 

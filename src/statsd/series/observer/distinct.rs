@@ -1,30 +1,28 @@
-//! How many different members a set had: an estimate over a sliding window.
+//! The number of distinct members of a set, estimated over a sliding window.
 //!
-//! Each part of the window is a [`sketch::Distinct`](crate::sketch::Distinct), exact while it is small. The window works
-//! as that of a summary, in parts of `max_age / age_buckets`.
+//! The window has parts of `max_age / age_buckets`, as that of a summary. Each part is a [`HyperLogLog`],
+//! which is exact while it is small.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, LazyLock};
 
-use super::summary::SummarySpec;
-use crate::sketch::Distinct as Part;
+use super::summary::{SummarySpec, Window};
 use crate::statsd::clock::Moment;
+use crate::util::hyper_log_log::HyperLogLog;
 
-/// One key for the process, so that a sender cannot choose members that collide.
+/// A seed per process, so that a sender cannot choose colliding members.
 static HASHER: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
 
-/// What all series of a set share: the window, taken from the summary options.
+/// The settings that all series of a set share: the window from the summary options.
 #[derive(Debug)]
 pub(crate) struct SetSpec {
-    interval: u64,
-    parts: u32,
+    window: Window,
 }
 
 impl SetSpec {
-    /// The window of `summary`.
+    /// Copies the window of `summary`.
     pub(crate) fn new(summary: &SummarySpec) -> Self {
-        let (interval, parts) = summary.window();
-        Self { interval, parts }
+        Self { window: summary.window() }
     }
 }
 
@@ -32,16 +30,16 @@ impl SetSpec {
 #[derive(Debug)]
 pub(crate) struct Distinct {
     spec: Arc<SetSpec>,
-    parts: Box<[Part]>,
+    parts: Box<[HyperLogLog]>,
     newest: usize,
     next_rotation: u64,
 }
 
 impl Distinct {
-    /// An empty set whose window starts now.
+    /// Creates an empty set whose window starts now.
     pub(crate) fn new(spec: Arc<SetSpec>, now: Moment) -> Self {
-        let parts = (0..spec.parts.max(1)).map(|_| Part::default()).collect();
-        let next_rotation = now.nanos().saturating_add(spec.interval);
+        let parts = (0..spec.window.parts.max(1)).map(|_| HyperLogLog::default()).collect();
+        let next_rotation = now.nanos().saturating_add(spec.window.interval);
         Self { spec, parts, newest: 0, next_rotation }
     }
 
@@ -49,18 +47,18 @@ impl Distinct {
         if now.nanos() <= self.next_rotation {
             return;
         }
-        let turns = (now.nanos() - self.next_rotation).div_ceil(self.spec.interval);
+        let turns = (now.nanos() - self.next_rotation).div_ceil(self.spec.window.interval);
         self.next_rotation =
-            self.next_rotation.saturating_add(turns.saturating_mul(self.spec.interval));
+            self.next_rotation.saturating_add(turns.saturating_mul(self.spec.window.interval));
         for _ in 0..turns.min(self.parts.len() as u64) {
             self.newest = (self.newest + 1) % self.parts.len();
             if let Some(part) = self.parts.get_mut(self.newest) {
-                *part = Part::default();
+                *part = HyperLogLog::default();
             }
         }
     }
 
-    /// Takes a member in.
+    /// Adds a member.
     pub(crate) fn insert(&mut self, member: &[u8], now: Moment) {
         self.rotate(now);
         let hash = HASHER.hash_one(member);
@@ -69,15 +67,15 @@ impl Distinct {
         }
     }
 
-    /// Bytes on the heap.
+    /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.parts) + self.parts.iter().map(Part::heap_bytes).sum::<usize>()
+        size_of_val(&*self.parts) + self.parts.iter().map(HyperLogLog::heap_bytes).sum::<usize>()
     }
 
-    /// Estimated number of different members in the window; exact while it is small.
+    /// Returns the estimated number of distinct members in the window; exact while it is small.
     pub(crate) fn estimate(&mut self, now: Moment) -> f64 {
         self.rotate(now);
-        let mut union = Part::default();
+        let mut union = HyperLogLog::default();
         for part in &self.parts {
             union.merge(part);
         }
@@ -88,8 +86,8 @@ impl Distinct {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mapper::SummaryOptions;
     use crate::statsd::clock::Clock;
-    use crate::statsd::mapper::SummaryOptions;
     use std::time::Duration;
 
     fn set(clock: &Clock, max_age: Duration, age_buckets: u32) -> Distinct {
@@ -127,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn members_leave_with_the_window() {
+    fn members_expire_with_the_window() {
         let clock = Clock::manual();
         let mut set = set(&clock, Duration::from_secs(10), 2);
         set.insert(b"a", clock.now());

@@ -1,27 +1,28 @@
-//! A histogram: classic cumulative buckets and, where switched on, native ones.
+//! A histogram with classic cumulative buckets and, if enabled, native buckets.
 
 use std::sync::Arc;
 
 use super::native::{Native, NativeView, schema_of};
-use super::sums::{Falls, add_weighted};
+use super::thinning::thin;
+use super::weighted_sum::{DecreaseFlag, add_weighted};
 use crate::exposition::float;
 
-/// What all series of a histogram share.
+/// The settings that all series of a histogram share.
 #[derive(Debug)]
 pub(crate) struct HistogramSpec {
     bounds: Vec<f64>,
     labels: Vec<Box<[u8]>>,
     native: Option<(i32, u32)>,
-    falls: Arc<Falls>,
+    decrease_flag: Arc<DecreaseFlag>,
 }
 
 impl HistogramSpec {
-    /// `bounds` ascending; a last `+Inf` is implied and left out. `factor` is the growth of native buckets, up to 1 for
-    /// none; `max_buckets` is their limit.
+    /// Creates settings from ascending `bounds`; a final `+Inf` is implied and omitted. `factor` is the
+    /// growth of native buckets, which are disabled up to 1. `max_buckets` is their limit.
     pub(crate) fn new(bounds: &[f64], factor: f64, max_buckets: u32) -> Self {
         let mut kept: Vec<f64> = Vec::with_capacity(bounds.len());
         for &bound in bounds {
-            // A mapping with unsorted buckets does not load; whatever comes here, the bounds ascend.
+            // A mapping with unsorted buckets fails to load. This keeps the bounds ascending in any case.
             let ascends = kept.last().is_none_or(|&last| !(last >= bound));
             if bound != f64::INFINITY && ascends {
                 kept.push(bound);
@@ -36,26 +37,32 @@ impl HistogramSpec {
             })
             .collect();
         let native = schema_of(factor).map(|schema| (schema, max_buckets));
-        Self { bounds: kept, labels, native, falls: Arc::default() }
+        Self { bounds: kept, labels, native, decrease_flag: Arc::default() }
     }
 
-    /// Tells `falls` whether a sum may fall.
-    pub(crate) fn telling(self, falls: Arc<Falls>) -> Self {
-        self.bounds.iter().for_each(|&bound| falls.observe(bound));
-        Self { falls, ..self }
+    /// Reports to `decrease_flag` whether the sum may decrease.
+    pub(crate) fn with_decrease_flag(self, decrease_flag: Arc<DecreaseFlag>) -> Self {
+        self.bounds.iter().for_each(|&bound| decrease_flag.observe(bound));
+        Self { decrease_flag, ..self }
     }
 
-    /// Upper bounds without `+Inf`, ascending.
+    /// Returns the settings with `less` bounds removed, evenly spread.
+    pub(crate) fn with_fewer(&self, less: u64) -> Self {
+        let (bounds, labels) = (thin(&self.bounds, less), thin(&self.labels, less));
+        Self { bounds, labels, native: self.native, decrease_flag: Arc::clone(&self.decrease_flag) }
+    }
+
+    /// Returns the ascending upper bounds without `+Inf`.
     pub(crate) fn upper_bounds(&self) -> &[f64] {
         &self.bounds
     }
 
-    /// Lines of the text format that a series has: its buckets with `+Inf`, sum and count.
+    /// Returns the number of samples of a series: the buckets with `+Inf`, sum and count.
     pub(crate) fn samples(&self) -> u64 {
         self.bounds.len() as u64 + 3
     }
 
-    /// Upper bounds without `+Inf`, each with the text of its label value.
+    /// Returns the upper bounds without `+Inf`, each with its label value.
     pub(crate) fn bounds(&self) -> impl Iterator<Item = (f64, &[u8])> {
         self.bounds.iter().zip(&self.labels).map(|(&bound, label)| (bound, &**label))
     }
@@ -67,45 +74,45 @@ pub(crate) struct Histogram {
     spec: Arc<HistogramSpec>,
     count: u64,
     sum: f64,
-    /// By bucket, not cumulative; what is above the last bound is in `count` alone.
+    /// The count per bucket, not cumulative. Values above the last bound are only in `count`.
     counts: Box<[u64]>,
     native: Option<Native>,
 }
 
 impl Histogram {
-    /// An empty histogram.
+    /// Creates an empty histogram.
     pub(crate) fn new(spec: Arc<HistogramSpec>) -> Self {
         let counts = vec![0; spec.bounds.len()].into_boxed_slice();
         let native = spec.native.map(|(schema, limit)| Native::new(schema, limit));
         Self { spec, count: 0, sum: 0.0, counts, native }
     }
 
-    /// What this series shares with its siblings.
+    /// Returns the shared settings.
     pub(crate) fn spec(&self) -> &Arc<HistogramSpec> {
         &self.spec
     }
 
-    /// Bytes on the heap.
+    /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.counts) + self.native.as_ref().map_or(0, Native::heap_bytes)
     }
 
-    /// Observations so far.
+    /// Returns the number of observations.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Sum of all values so far.
+    /// Returns the sum of all values.
     pub(crate) fn sum(&self) -> f64 {
         self.sum
     }
 
-    /// Observes `value` `weight` times. NaN counts in `+Inf` alone.
+    /// Observes `value` `weight` times. NaN only counts in `+Inf`.
     pub(crate) fn observe(&mut self, value: f64, weight: u64) {
         if weight == 0 {
             return;
         }
-        self.spec.falls.observe(value);
+        self.spec.decrease_flag.observe(value);
         self.count = self.count.saturating_add(weight);
         add_weighted(&mut self.sum, value, weight);
         let bucket = self.spec.bounds.partition_point(|&bound| !(bound >= value));
@@ -126,7 +133,7 @@ impl Histogram {
         }));
     }
 
-    /// A copy of the native part, if it is on.
+    /// Returns a copy of the native buckets, if they are enabled.
     pub(crate) fn native(&self) -> Option<NativeView> {
         self.native.as_ref().map(Native::view)
     }
@@ -166,11 +173,11 @@ mod tests {
         assert_eq!(histogram.count(), 1_000_003);
         assert_eq!(histogram.sum(), 0.1 + 0.1 + 0.1 + 2_000_000.0);
         let native = histogram.native().expect("on");
-        assert_eq!(native.positive.iter().map(|bucket| bucket.1).sum::<u64>(), 1_000_003);
+        assert_eq!(native.positive.iter().map(|bucket| bucket.count).sum::<u64>(), 1_000_003);
     }
 
     #[test]
-    fn bounds_ascend_whatever_is_given() {
+    fn bounds_always_ascend() {
         let spec = HistogramSpec::new(&[2.0, 1.0, 2.0, 3.0, f64::NAN], 0.0, 0);
         let bounds: Vec<_> = spec.bounds().map(|(_, label)| label.to_vec()).collect();
         assert_eq!(bounds, [b"2".to_vec(), b"3".to_vec(), b"NaN".to_vec()]);

@@ -1,20 +1,21 @@
-//! What an observer series aggregates: values in, quantiles, buckets or a count of distinct members out.
+//! The aggregates of observer series: quantiles, buckets or the number of distinct members.
 //!
-//! Every kind takes *weighted* values: a timer at rate 0.000001 is one observation of weight 1,000,000, at the cost of
-//! one. Nothing here knows names, labels or locks.
+//! Values are *weighted*: a timer with rate 0.000001 is one observation of weight 1,000,000, at the cost of
+//! one.
 
 mod distinct;
 mod histogram;
 mod native;
 mod quantile;
 mod summary;
-mod sums;
+mod thinning;
+mod weighted_sum;
 
 pub(crate) use distinct::{Distinct, SetSpec};
 pub(crate) use histogram::{Histogram, HistogramSpec};
-pub(crate) use native::{NativeView, ZERO_THRESHOLD};
+pub(crate) use native::{NativeBucket, NativeView, ZERO_THRESHOLD};
 pub(crate) use summary::{Summary, SummarySpec};
-pub(crate) use sums::Falls;
+pub(crate) use weighted_sum::DecreaseFlag;
 
 use crate::statsd::clock::Moment;
 
@@ -25,12 +26,12 @@ pub(crate) enum Observer {
     Summary(Summary),
     /// Classic and native buckets.
     Histogram(Histogram),
-    /// How many different members a set had in a sliding window.
+    /// The number of distinct members in a sliding window.
     Distinct(Distinct),
 }
 
 impl Observer {
-    /// Observes `value` `weight` times. A set has no values and ignores it.
+    /// Observes `value` `weight` times. Ignored by sets.
     pub(crate) fn observe(&mut self, value: f64, weight: u64, now: Moment) {
         match self {
             Self::Summary(summary) => summary.observe(value, weight, now),
@@ -39,7 +40,7 @@ impl Observer {
         }
     }
 
-    /// Lines of the text format that a series of this has.
+    /// Returns the number of samples of the series.
     pub(crate) fn samples(&self) -> u64 {
         match self {
             Self::Summary(summary) => summary.spec().samples(),
@@ -48,7 +49,7 @@ impl Observer {
         }
     }
 
-    /// Bytes that it has on the heap, beside its own size.
+    /// Returns the number of heap bytes, in addition to the size of the value.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Self::Summary(summary) => summary.heap_bytes(),

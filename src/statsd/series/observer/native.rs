@@ -1,18 +1,20 @@
-//! Native histogram buckets: exponential, sparse, at a resolution that gives way to a limit.
+//! Native histogram buckets: exponential and sparse, with a resolution that decreases when a limit is
+//! reached.
 //!
-//! Source: the Prometheus native histogram specification. At schema `s` bucket `i` reaches up to `2^(i / 2^s)`. Values
-//! of magnitude up to 2^-128 are zero. When there are more buckets than allowed, neighbours are joined in pairs and the
-//! schema falls by one; at schema -4 it stops, where all doubles together need a few hundred buckets.
+//! Source: the Prometheus native histogram specification. At schema `s` bucket `i` has the upper bound `2^(i
+//! / 2^s)`. Magnitudes up to 2^-128 count as zero. When there are more buckets than allowed, adjacent ones
+//! are merged in pairs and the schema decreases by one, down to -4, where a few hundred buckets cover all
+//! doubles.
 
 use std::sync::LazyLock;
 
 const MIN_SCHEMA: i32 = -4;
 const MAX_SCHEMA: i32 = 8;
 
-/// Magnitudes up to this count as zero: 2^-128.
+/// The maximum magnitude that counts as zero: 2^-128.
 pub(crate) const ZERO_THRESHOLD: f64 = 2.938_735_877_055_719e-39;
 
-/// Upper bounds of the buckets that divide [0.5, 1) at schemas 1 to 8, without the last one.
+/// The lower bounds of the buckets that divide [0.5, 1), for schemas 1 to 8.
 static BOUNDS: LazyLock<Vec<Vec<f64>>> = LazyLock::new(|| {
     (1..=MAX_SCHEMA as u32)
         .map(|schema| {
@@ -22,7 +24,8 @@ static BOUNDS: LazyLock<Vec<Vec<f64>>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The schema whose growth from bucket to bucket is at most `factor`; `None` if `factor` switches native buckets off.
+/// Returns the schema whose growth per bucket is at most `factor`; `None` if `factor` disables native
+/// buckets.
 pub(crate) fn schema_of(factor: f64) -> Option<i32> {
     if factor.is_nan() || factor <= 1.0 {
         return None;
@@ -31,7 +34,7 @@ pub(crate) fn schema_of(factor: f64) -> Option<i32> {
     Some((-floor).clamp(f64::from(MIN_SCHEMA), f64::from(MAX_SCHEMA)) as i32)
 }
 
-/// Fraction in [0.5, 1) and exponent of a positive finite number.
+/// Splits a positive finite number into a fraction in [0.5, 1) and an exponent.
 fn split(value: f64) -> (f64, i32) {
     let (value, shift) =
         if value < f64::MIN_POSITIVE { (value * 18_014_398_509_481_984.0, 54) } else { (value, 0) };
@@ -41,7 +44,7 @@ fn split(value: f64) -> (f64, i32) {
     (fraction, exponent)
 }
 
-/// Index of the bucket of a positive number, infinity included.
+/// Returns the index of the bucket for a positive number or infinity.
 fn index_of(magnitude: f64, schema: i32) -> i32 {
     let (finite, beyond) = if magnitude.is_infinite() { (f64::MAX, 1) } else { (magnitude, 0) };
     let (fraction, exponent) = split(finite);
@@ -59,35 +62,42 @@ fn index_of(magnitude: f64, schema: i32) -> i32 {
     index + beyond
 }
 
-/// Sparse buckets of one sign, ascending by index.
-type Buckets = Vec<(i32, u64)>;
+/// A bucket of a native histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NativeBucket {
+    pub(crate) index: i32,
+    pub(crate) count: u64,
+}
+
+/// The sparse buckets of one sign, in ascending order of index.
+type Buckets = Vec<NativeBucket>;
 
 fn add(buckets: &mut Buckets, index: i32, weight: u64) {
-    match buckets.binary_search_by_key(&index, |bucket| bucket.0) {
+    match buckets.binary_search_by_key(&index, |bucket| bucket.index) {
         Ok(at) => {
             if let Some(bucket) = buckets.get_mut(at) {
-                bucket.1 = bucket.1.saturating_add(weight);
+                bucket.count = bucket.count.saturating_add(weight);
             }
         }
-        Err(at) => buckets.insert(at, (index, weight)),
+        Err(at) => buckets.insert(at, NativeBucket { index, count: weight }),
     }
 }
 
-/// Joins buckets in pairs: index `i` of the finer schema lies in `ceil(i / 2)` of the coarser one.
+/// Merges buckets in pairs: index `i` of the finer schema belongs to `ceil(i / 2)` of the coarser one.
 fn halve(buckets: &mut Buckets) {
     for bucket in buckets.iter_mut() {
-        bucket.0 = (bucket.0 + 1).div_euclid(2);
+        bucket.index = (bucket.index + 1).div_euclid(2);
     }
     buckets.dedup_by(|later, earlier| {
-        let same = later.0 == earlier.0;
+        let same = later.index == earlier.index;
         if same {
-            earlier.1 = earlier.1.saturating_add(later.1);
+            earlier.count = earlier.count.saturating_add(later.count);
         }
         same
     });
 }
 
-/// The native part of one histogram.
+/// The native buckets of one histogram.
 #[derive(Debug)]
 pub(crate) struct Native {
     schema: i32,
@@ -97,22 +107,22 @@ pub(crate) struct Native {
     negative: Buckets,
 }
 
-/// What the protobuf exposition needs of a [`Native`].
+/// A copy of [`Native`] for the protobuf exposition.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct NativeView {
     pub(crate) schema: i32,
     pub(crate) zero: u64,
-    pub(crate) positive: Vec<(i32, u64)>,
-    pub(crate) negative: Vec<(i32, u64)>,
+    pub(crate) positive: Vec<NativeBucket>,
+    pub(crate) negative: Vec<NativeBucket>,
 }
 
 impl Native {
-    /// Starts at `schema`; `max_buckets` 0 is no limit.
+    /// Creates an empty value at `schema`. `max_buckets` 0 means no limit.
     pub(crate) fn new(schema: i32, max_buckets: u32) -> Self {
         Self { schema, max_buckets, zero: 0, positive: Vec::new(), negative: Vec::new() }
     }
 
-    /// Counts `value` `weight` times; NaN has no bucket.
+    /// Counts `value` `weight` times. NaN has no bucket.
     pub(crate) fn observe(&mut self, value: f64, weight: u64) {
         if value.is_nan() {
             return;
@@ -124,22 +134,26 @@ impl Native {
         let index = index_of(value.abs(), self.schema);
         let side = if value > 0.0 { &mut self.positive } else { &mut self.negative };
         add(side, index, weight);
+        // Each observation lowers the resolution by at most one step, as in Go's client library.
+        let mut steps = weight;
         while self.max_buckets > 0
+            && steps > 0
             && self.schema > MIN_SCHEMA
             && self.positive.len() + self.negative.len() > self.max_buckets as usize
         {
+            steps -= 1;
             self.schema -= 1;
             halve(&mut self.positive);
             halve(&mut self.negative);
         }
     }
 
-    /// Bytes on the heap.
+    /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
-        size_of::<(i32, u64)>() * (self.positive.capacity() + self.negative.capacity())
+        size_of::<NativeBucket>() * (self.positive.capacity() + self.negative.capacity())
     }
 
-    /// A copy of the present state.
+    /// Returns a copy of the current state.
     pub(crate) fn view(&self) -> NativeView {
         NativeView {
             schema: self.schema,
@@ -191,7 +205,7 @@ mod tests {
                 let want = if schema >= 0 {
                     power << schema
                 } else {
-                    // Rounded up to the next coarse boundary.
+                    // Rounded up to the next bound of the coarser schema.
                     -((-power) >> -schema)
                 };
                 assert_eq!(index_of(value, schema), want, "2^{power} at schema {schema}");
@@ -205,15 +219,30 @@ mod tests {
     }
 
     #[test]
-    fn infinity_lies_beyond_the_greatest_number() {
+    fn infinity_is_one_bucket_above_the_maximum() {
         for schema in MIN_SCHEMA..=MAX_SCHEMA {
             assert_eq!(index_of(f64::INFINITY, schema), index_of(f64::MAX, schema) + 1);
         }
         assert_eq!(index_of(f64::INFINITY, 3), 8_193);
     }
 
+    /// The schemas were recorded from statsd_exporter 0.31 with a factor of 1.1 and 4 buckets.
     #[test]
-    fn the_limit_costs_resolution_and_no_count() {
+    fn each_observation_lowers_resolution_by_at_most_one_step() {
+        let mut native = Native::new(3, 4);
+        let mut schemas = Vec::new();
+        for value in [1.0, 2.0, 4.0, 8.0, 16.0, 16.0] {
+            native.observe(value, 1);
+            schemas.push(native.view().schema);
+        }
+        assert_eq!(schemas, [3, 3, 3, 3, 2, 1]);
+        let buckets: Vec<_> =
+            native.view().positive.iter().map(|bucket| (bucket.index, bucket.count)).collect();
+        assert_eq!(buckets, [(0, 1), (2, 1), (4, 1), (6, 1), (8, 2)]);
+    }
+
+    #[test]
+    fn the_limit_lowers_resolution_but_keeps_counts() {
         let mut native = Native::new(8, 10);
         for power in -50..50 {
             native.observe(f64::from(power).exp2() * 1.01, 2);
@@ -222,7 +251,7 @@ mod tests {
         native.observe(0.0, 1);
         native.observe(f64::NAN, 1);
         let view = native.view();
-        let sum = |buckets: &[(i32, u64)]| buckets.iter().map(|bucket| bucket.1).sum::<u64>();
+        let sum = |buckets: &[NativeBucket]| buckets.iter().map(|bucket| bucket.count).sum::<u64>();
         assert_eq!((sum(&view.positive), sum(&view.negative), view.zero), (200, 100, 1));
         assert!(view.schema < 0, "{}", view.schema);
     }

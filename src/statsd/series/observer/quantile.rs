@@ -1,41 +1,50 @@
-//! Quantiles of a stream in little space, each target with its own allowed rank error.
+//! A sketch of the quantiles of a stream, with an allowed rank error per target.
 //!
-//! Source: G. Cormode, F. Korn, S. Muthukrishnan, D. Srivastava, "Effective Computation of Biased Quantiles over Data
-//! Streams" (ICDE 2005), section on targeted quantiles. A tuple `(v, g, Δ)` says: between `v` and its predecessor lie
-//! `g` ranks, and the rank of `v` is uncertain by `Δ`. The invariant `g + Δ ≤ f(r, n)` bounds the error; `f` is small
-//! near the targets and large elsewhere.
+//! Source: G. Cormode, F. Korn, S. Muthukrishnan, D. Srivastava, "Effective Computation of Biased Quantiles
+//! over Data Streams" (ICDE 2005), section on targeted quantiles. A tuple `(v, g, Δ)` means that `v` is `g`
+//! ranks above its predecessor and that the rank of `v` is uncertain by `Δ`. The invariant `g + Δ ≤ f(r, n)`
+//! bounds the error; `f` is small near the targets and large elsewhere.
 //!
-//! The paper's bound for an answer takes `f` at the target itself, but the tuple that decides may begin beside it, where
-//! `f` is larger; the error then exceeds the promise by up to a fifth for the usual targets. With the smaller internal
-//! error `ε' = ε·m / (m + 2ε)`, `m = min(q, 1 - q)`, it does not: a deciding tuple that begins `x` ranks off spans at
-//! most `2ε'(n + x/m)`, and `x + ε'n ≤ 2ε'(n + x/m)` gives `x ≤ εn`.
+//! The paper bounds the error of an answer with `f` at the target itself, but the deciding tuple may begin at
+//! another rank, where `f` is larger. The error then exceeds its bound by up to a fifth for the usual
+//! targets. It does not with the smaller internal error `ε' = ε·m / (m + 2ε)`, `m = min(q, 1 - q)`: a
+//! deciding tuple that begins `x` ranks off spans at most `2ε'(n + x/m)`, and `x + ε'n ≤ 2ε'(n + x/m)` gives
+//! `x ≤ εn`.
 
-/// One quantile that will be asked for.
+/// A quantile to estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Target {
-    /// Rank, 0 to 1.
+    /// The rank, from 0 to 1.
     pub(crate) quantile: f64,
-    /// Allowed error of the rank, as a share of the number of values.
+    /// The allowed error of the rank, as a fraction of the number of values.
     pub(crate) error: f64,
 }
 
 impl Target {
-    /// The error to keep within so that no answer exceeds `error`; see the module's documentation.
+    /// Returns the internal error that keeps answers within `error`. See the module documentation.
     fn internal_error(&self) -> f64 {
         let margin = self.quantile.min(1.0 - self.quantile);
         if margin > 0.0 { self.error * margin / (margin + 2.0 * self.error) } else { self.error }
     }
 }
 
-/// Beyond this many tuples the error bound gives way, so that a target with error 0 cannot eat all memory.
+/// The number of tuples above which the error bound is relaxed, so that a target with error 0 cannot use
+/// unbounded memory.
 const MAX_TUPLES: usize = 1 << 16;
+
+/// A value observed `weight` times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weighted {
+    pub(crate) value: f64,
+    pub(crate) weight: u64,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Tuple {
     value: f64,
-    /// Ranks since the previous tuple.
+    /// The number of ranks since the previous tuple.
     gap: u64,
-    /// Uncertainty of the rank.
+    /// The uncertainty of the rank.
     delta: u64,
 }
 
@@ -46,7 +55,7 @@ pub(crate) struct Sketch {
     count: u64,
 }
 
-/// Order of values: NaN first, as Go sorts floats.
+/// Compares values with NaN first, as Go sorts floats.
 pub(crate) fn order(a: f64, b: f64) -> std::cmp::Ordering {
     match (a.is_nan(), b.is_nan()) {
         (true, true) => std::cmp::Ordering::Equal,
@@ -56,7 +65,7 @@ pub(crate) fn order(a: f64, b: f64) -> std::cmp::Ordering {
     }
 }
 
-/// The allowed `g + Δ` at rank `r` of `n`: the smallest that any target asks for.
+/// Returns the allowed `g + Δ` at rank `r` of `n`: the minimum over all targets.
 fn allowed(targets: &[Target], r: f64, n: f64) -> f64 {
     let mut least = f64::INFINITY;
     for target in targets {
@@ -74,39 +83,39 @@ fn allowed(targets: &[Target], r: f64, n: f64) -> f64 {
 }
 
 impl Sketch {
-    /// Values so far, by weight.
+    /// Returns the total weight of the values.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Bytes on the heap.
+    /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Tuple>() * self.tuples.capacity()
     }
 
-    /// Forgets everything.
+    /// Removes all values.
     pub(crate) fn clear(&mut self) {
         self.tuples = Vec::new();
         self.count = 0;
     }
 
-    /// Folds `values` in: weighted, in ascending [`order`].
-    pub(crate) fn insert_sorted(&mut self, targets: &[Target], values: &[(f64, u64)]) {
+    /// Adds weighted `values` in ascending [`order`].
+    pub(crate) fn insert_sorted(&mut self, targets: &[Target], values: &[Weighted]) {
         let old = std::mem::take(&mut self.tuples);
         let mut merged = Vec::with_capacity(old.len() + values.len());
         let mut rest = old.into_iter().peekable();
-        for &(value, weight) in values {
+        for &Weighted { value, weight } in values {
             while let Some(next) = rest.next_if(|next| order(next.value, value).is_le()) {
                 merged.push(next);
             }
             self.count = self.count.saturating_add(weight);
-            // Its rank lies between those of its neighbours; a new least or greatest value has a certain one.
+            // The rank lies between those of the neighbours. The rank of a new minimum or maximum is certain.
             let delta = match rest.peek() {
                 Some(next) if !merged.is_empty() => (next.gap + next.delta).saturating_sub(1),
                 _ => 0,
             };
-            // A heavy value is a run of equal ones. Its first and its last member stand for the run, so that a rank
-            // inside it is answered with this value and not with its neighbour.
+            // A heavy value is a run of equal values. Its first and last member represent it, so that a rank
+            // inside the run is answered with this value instead of a neighbour.
             for gap in [1, weight.saturating_sub(1)] {
                 if gap > 0 {
                     merged.push(Tuple { value, gap, delta });
@@ -118,7 +127,7 @@ impl Sketch {
         self.compress(targets);
     }
 
-    /// Joins neighbours where the bound allows it. The first tuple stays: it is the minimum.
+    /// Merges neighbours where the bound allows it. The first tuple is the minimum and stays.
     fn compress(&mut self, targets: &[Target]) {
         if self.tuples.len() < 3 {
             return;
@@ -139,7 +148,7 @@ impl Sketch {
                 right = Some(tuple);
                 continue;
             };
-            // `rank` counts what lies before the successor, up to and with this tuple.
+            // `rank` is the number of values before the successor, including this tuple.
             let before = rank.saturating_sub(tuple.gap);
             let joint = tuple.gap.saturating_add(successor.gap).saturating_add(successor.delta);
             if index > 0 && joint as f64 <= allowed(targets, before as f64, n).max(limit) {
@@ -156,7 +165,7 @@ impl Sketch {
         self.tuples = kept;
     }
 
-    /// The value at a target, `None` if there is no value yet.
+    /// Returns the value at a target; `None` if there are no values.
     pub(crate) fn query(&self, target: Target) -> Option<f64> {
         let (first, rest) = self.tuples.split_first()?;
         let n = self.count as f64;
@@ -185,11 +194,11 @@ mod tests {
         Target { quantile: 0.99, error: 0.001 },
     ];
 
-    /// Distance in ranks between what the sketch says and where the value really lies.
-    fn rank_error(all: &[(f64, u64)], quantile: f64, got: f64) -> f64 {
-        let n: u64 = all.iter().map(|(_, weight)| weight).sum();
-        let below: u64 = all.iter().filter(|(v, _)| *v < got).map(|(_, w)| w).sum();
-        let upto: u64 = all.iter().filter(|(v, _)| *v <= got).map(|(_, w)| w).sum();
+    /// Returns the distance in ranks between the answer and the exact quantile.
+    fn rank_error(all: &[Weighted], quantile: f64, got: f64) -> f64 {
+        let n: u64 = all.iter().map(|each| each.weight).sum();
+        let below: u64 = all.iter().filter(|each| each.value < got).map(|each| each.weight).sum();
+        let upto: u64 = all.iter().filter(|each| each.value <= got).map(|each| each.weight).sum();
         let wanted = (quantile * n as f64).ceil().max(1.0);
         if wanted <= below as f64 {
             below as f64 + 1.0 - wanted
@@ -200,14 +209,14 @@ mod tests {
         }
     }
 
-    fn check(values: &[(f64, u64)], batch: usize) -> Result<usize, TestCaseError> {
+    fn check(values: &[Weighted], batch: usize) -> Result<usize, TestCaseError> {
         let mut sketch = Sketch::default();
         for chunk in values.chunks(batch) {
             let mut sorted = chunk.to_vec();
-            sorted.sort_by(|a, b| order(a.0, b.0));
+            sorted.sort_by(|a, b| order(a.value, b.value));
             sketch.insert_sorted(&TARGETS, &sorted);
         }
-        let n: u64 = values.iter().map(|(_, weight)| weight).sum();
+        let n: u64 = values.iter().map(|each| each.weight).sum();
         prop_assert_eq!(sketch.count(), n);
         for target in TARGETS {
             let got = sketch.query(target).expect("not empty");
@@ -228,7 +237,7 @@ mod tests {
         fn errors_stay_within_their_targets(
             values in prop::collection::vec((0u32..100_000, 1u64..4), 1..6_000),
         ) {
-            let values: Vec<_> = values.into_iter().map(|(v, w)| (f64::from(v), w)).collect();
+            let values: Vec<_> = values.into_iter().map(|(value, weight)| Weighted { value: f64::from(value), weight }).collect();
             check(&values, 500)?;
         }
 
@@ -236,14 +245,15 @@ mod tests {
         fn heavy_values_count_with_their_weight(
             values in prop::collection::vec((0u32..1_000, prop_oneof![Just(1u64), Just(1_000), Just(1_000_000)]), 1..2_000),
         ) {
-            let values: Vec<_> = values.into_iter().map(|(v, w)| (f64::from(v), w)).collect();
+            let values: Vec<_> = values.into_iter().map(|(value, weight)| Weighted { value: f64::from(value), weight }).collect();
             check(&values, 500)?;
         }
     }
 
     #[test]
     fn sorted_and_reversed_streams_stay_small() {
-        let up: Vec<_> = (0..100_000).map(|v| (f64::from(v), 1)).collect();
+        let up: Vec<_> =
+            (0..100_000).map(|value| Weighted { value: f64::from(value), weight: 1 }).collect();
         let down: Vec<_> = up.iter().rev().copied().collect();
         for values in [up, down] {
             let tuples = check(&values, 500).expect("within bounds");
@@ -260,7 +270,8 @@ mod tests {
         ];
         let mut sketch = Sketch::default();
         for base in 0..20 {
-            let values: Vec<_> = (0..500).map(|i| (f64::from(i * 20 + base), 1)).collect();
+            let values: Vec<_> =
+                (0..500).map(|i| Weighted { value: f64::from(i * 20 + base), weight: 1 }).collect();
             sketch.insert_sorted(&targets, &values);
         }
         assert_eq!(sketch.query(targets[0]), Some(0.0));
@@ -268,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_target_cannot_eat_all_memory() {
+    fn an_exact_target_uses_bounded_memory() {
         let targets = [Target { quantile: 0.5, error: 0.0 }];
         let mut sketch = Sketch::default();
         let mut state = 1u64;
@@ -276,10 +287,10 @@ mod tests {
             let mut values: Vec<_> = (0..500)
                 .map(|_| {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    ((state >> 33) as f64, 1)
+                    Weighted { value: (state >> 33) as f64, weight: 1 }
                 })
                 .collect();
-            values.sort_by(|a, b| order(a.0, b.0));
+            values.sort_by(|a, b| order(a.value, b.value));
             sketch.insert_sorted(&targets, &values);
         }
         assert!(sketch.tuples.len() <= 2 * MAX_TUPLES, "{}", sketch.tuples.len());

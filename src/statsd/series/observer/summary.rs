@@ -1,40 +1,50 @@
-//! A summary: count and sum for ever, quantiles over a sliding window.
+//! A summary: count and sum since creation, quantiles over a sliding window.
 //!
-//! The window is `age_buckets` streams that start one after another; each sees every value from its start, the oldest
-//! answers, and every `max_age / age_buckets` the oldest starts anew. Values are kept as they are until a stream has
-//! more than [`EXACT`] of them: up to there its quantiles are exact. Only then they are folded into the stream's
-//! [`Sketch`]. All streams share one run of raw values, so an idle summary costs its values once.
+//! The window consists of `age_buckets` streams with staggered starts. Each stream sees every value since its
+//! start, the oldest one answers queries, and every `max_age / age_buckets` the oldest one is reset. The
+//! quantiles of a stream with up to [`EXACT`] values are exact; after that its values are added to a
+//! [`Sketch`]. All streams share one buffer of raw values, so an idle summary stores its values once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::quantile::{Sketch, Target, order};
-use super::sums::{Falls, add_weighted};
+use super::quantile::{Sketch, Target, Weighted, order};
+use super::thinning::thin;
+use super::weighted_sum::{DecreaseFlag, add_weighted};
 use crate::exposition::float;
+use crate::mapper::SummaryOptions;
 use crate::statsd::clock::Moment;
-use crate::statsd::mapper::SummaryOptions;
 
-/// Raw values a stream keeps before they are folded.
+/// The number of raw values at which a stream adds them to its sketch.
 const EXACT: usize = 500;
 const DEFAULT_MAX_AGE: Duration = Duration::from_secs(600);
 const DEFAULT_AGE_BUCKETS: u32 = 5;
-/// More streams than this give no finer window worth its cost: each folds every value.
+/// The maximum number of streams. More would not justify their cost, because each stream processes every
+/// value.
 const MAX_AGE_BUCKETS: u32 = 1_000;
 
-/// What all series of a summary share.
+/// A sliding window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// The length of a part in nanoseconds.
+    pub(super) interval: u64,
+    pub(super) parts: u32,
+}
+
+/// The settings that all series of a summary share.
 #[derive(Debug)]
 pub(crate) struct SummarySpec {
     targets: Vec<Target>,
     labels: Vec<Box<[u8]>>,
-    /// Nanoseconds between two starts.
+    /// The nanoseconds between two starts.
     interval: u64,
     age_buckets: u32,
-    falls: Arc<Falls>,
+    decrease_flag: Arc<DecreaseFlag>,
 }
 
 impl SummarySpec {
-    /// Takes the options of a rule. Quantiles come out ascending; of equal ones the last counts; one outside 0 to 1
-    /// cannot be answered and is left out.
+    /// Creates settings from the options of a rule. Quantiles are sorted; the last of equal ones wins; those
+    /// outside 0 to 1 are ignored.
     pub(crate) fn new(options: &SummaryOptions) -> Self {
         let mut targets: Vec<Target> = Vec::with_capacity(options.quantiles.len());
         for quantile in &options.quantiles {
@@ -70,36 +80,47 @@ impl SummarySpec {
             labels,
             interval: u64::try_from(interval).unwrap_or(u64::MAX).max(1),
             age_buckets,
-            falls: Arc::default(),
+            decrease_flag: Arc::default(),
         }
     }
 
-    /// Tells `falls` whether a sum may fall.
-    pub(crate) fn telling(self, falls: Arc<Falls>) -> Self {
-        Self { falls, ..self }
+    /// Reports to `decrease_flag` whether the sum may decrease.
+    pub(crate) fn with_decrease_flag(self, decrease_flag: Arc<DecreaseFlag>) -> Self {
+        Self { decrease_flag, ..self }
     }
 
-    /// Quantiles in ascending order, each with the text of its label value.
+    /// Returns the settings with `less` quantiles removed, evenly spread.
+    pub(crate) fn with_fewer(&self, less: u64) -> Self {
+        Self {
+            targets: thin(&self.targets, less),
+            labels: thin(&self.labels, less),
+            interval: self.interval,
+            age_buckets: self.age_buckets,
+            decrease_flag: Arc::clone(&self.decrease_flag),
+        }
+    }
+
+    /// Returns the quantiles in ascending order, each with its label value.
     pub(crate) fn quantiles(&self) -> impl Iterator<Item = (f64, &[u8])> {
         self.targets.iter().zip(&self.labels).map(|(target, label)| (target.quantile, &**label))
     }
 
-    /// Lines of the text format that a series has: its quantiles, sum and count.
+    /// Returns the number of samples of a series: quantiles, sum and count.
     pub(crate) fn samples(&self) -> u64 {
         self.targets.len() as u64 + 2
     }
 
-    /// Length of one part of the window in nanoseconds, and how many there are.
-    pub(crate) fn window(&self) -> (u64, u32) {
-        (self.interval, self.age_buckets)
+    /// Returns the sliding window.
+    pub(super) fn window(&self) -> Window {
+        Window { interval: self.interval, parts: self.age_buckets }
     }
 }
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Number of the first value it has seen.
+    /// The index of its first value.
     start: u64,
-    /// Values before this number are in the sketch, or before its start.
+    /// Values before this index are in the sketch or older than the start.
     folded: u64,
     sketch: Sketch,
 }
@@ -110,19 +131,19 @@ pub(crate) struct Summary {
     spec: Arc<SummarySpec>,
     count: u64,
     sum: f64,
-    /// Raw values from number `base` on.
+    /// The raw values from index `base` on.
     raw: Vec<f64>,
-    /// Their weights; empty while all are 1.
+    /// The weights of the raw values; empty if all are 1.
     weights: Vec<u64>,
     base: u64,
-    /// In order of their start, the oldest first.
+    /// A ring buffer of streams; `head` is the oldest one.
     streams: Box<[Stream]>,
     head: usize,
     next_rotation: u64,
 }
 
 impl Summary {
-    /// An empty summary whose window starts now.
+    /// Creates an empty summary whose window starts now.
     pub(crate) fn new(spec: Arc<SummarySpec>, now: Moment) -> Self {
         let streams = (0..spec.age_buckets).map(|_| Stream::default()).collect();
         let next_rotation = now.nanos().saturating_add(spec.interval);
@@ -139,12 +160,12 @@ impl Summary {
         }
     }
 
-    /// What this series shares with its siblings.
+    /// Returns the shared settings.
     pub(crate) fn spec(&self) -> &Arc<SummarySpec> {
         &self.spec
     }
 
-    /// Bytes on the heap.
+    /// Returns the number of heap bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         let sketches = self.streams.iter().map(|stream| stream.sketch.heap_bytes());
         size_of::<f64>() * self.raw.capacity()
@@ -153,12 +174,12 @@ impl Summary {
             + sketches.sum::<usize>()
     }
 
-    /// Observations since the series began.
+    /// Returns the number of observations since creation.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Sum of all values since the series began.
+    /// Returns the sum of all values since creation.
     pub(crate) fn sum(&self) -> f64 {
         self.sum
     }
@@ -169,7 +190,7 @@ impl Summary {
             return;
         }
         self.rotate(now);
-        self.spec.falls.observe(value);
+        self.spec.decrease_flag.observe(value);
         self.count = self.count.saturating_add(weight);
         add_weighted(&mut self.sum, value, weight);
         if self.spec.targets.is_empty() {
@@ -195,22 +216,25 @@ impl Summary {
         }
     }
 
-    /// Number of the next value.
+    /// Returns the index of the next value.
     fn end(&self) -> u64 {
         self.base + self.raw.len() as u64
     }
 
-    /// Weighted raw values from number `from` on, ascending.
-    fn sorted(&self, from: u64) -> Vec<(f64, u64)> {
+    /// Returns the weighted raw values from index `from` on, in ascending order.
+    fn sorted(&self, from: u64) -> Vec<Weighted> {
         let skip = from.saturating_sub(self.base) as usize;
-        let mut values: Vec<(f64, u64)> = self
+        let mut values: Vec<Weighted> = self
             .raw
             .iter()
             .enumerate()
             .skip(skip)
-            .map(|(index, &value)| (value, self.weights.get(index).copied().unwrap_or(1)))
+            .map(|(index, &value)| Weighted {
+                value,
+                weight: self.weights.get(index).copied().unwrap_or(1),
+            })
             .collect();
-        values.sort_unstable_by(|a, b| order(a.0, b.0));
+        values.sort_unstable_by(|a, b| order(a.value, b.value));
         values
     }
 
@@ -226,7 +250,7 @@ impl Summary {
         }
     }
 
-    /// Drops raw values that no stream needs any more.
+    /// Removes raw values that no stream needs any more.
     fn drop_folded(&mut self) {
         let needed = self.streams.iter().map(|stream| stream.folded).min().unwrap_or(self.base);
         let gone = (needed.saturating_sub(self.base) as usize).min(self.raw.len());
@@ -240,7 +264,7 @@ impl Summary {
         }
     }
 
-    /// Starts the oldest streams anew whose time is over.
+    /// Resets the streams whose time is over.
     fn rotate(&mut self, now: Moment) {
         if now.nanos() <= self.next_rotation {
             return;
@@ -265,7 +289,7 @@ impl Summary {
         }
     }
 
-    /// Appends the present quantiles in the order of [`SummarySpec::quantiles`]; NaN where the window is empty.
+    /// Appends the current quantiles in the order of [`SummarySpec::quantiles`]; NaN if the window is empty.
     pub(crate) fn quantiles(&mut self, now: Moment, out: &mut Vec<f64>) {
         self.rotate(now);
         let Some(head) = self.streams.get(self.head) else {
@@ -273,7 +297,7 @@ impl Summary {
         };
         if head.sketch.count() == 0 {
             let values = self.sorted(head.start);
-            let total: u64 = values.iter().map(|(_, weight)| weight).sum();
+            let total: u64 = values.iter().map(|each| each.weight).sum();
             out.extend(
                 self.spec.targets.iter().map(|target| exact(&values, total, target.quantile)),
             );
@@ -290,24 +314,24 @@ impl Summary {
     }
 }
 
-/// The value of rank `ceil(total * quantile)` among sorted weighted values.
-fn exact(values: &[(f64, u64)], total: u64, quantile: f64) -> f64 {
+/// Returns the value of rank `ceil(total * quantile)` among sorted weighted values.
+fn exact(values: &[Weighted], total: u64, quantile: f64) -> f64 {
     let rank = ((total as f64 * quantile).ceil() as u64).max(1);
     let mut seen = 0;
-    for &(value, weight) in values {
+    for &Weighted { value, weight } in values {
         seen += weight;
         if seen >= rank {
             return value;
         }
     }
-    values.last().map_or(f64::NAN, |&(value, _)| value)
+    values.last().map_or(f64::NAN, |last| last.value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mapper::{Defaults, Quantile};
     use crate::statsd::clock::Clock;
-    use crate::statsd::mapper::{Defaults, Quantile};
 
     fn spec(max_age: Duration, age_buckets: u32) -> Arc<SummarySpec> {
         Arc::new(SummarySpec::new(&SummaryOptions {
@@ -335,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_that_they_are_within_their_errors() {
+    fn more_values_are_within_their_errors() {
         let clock = Clock::manual();
         let mut summary = Summary::new(spec(Duration::ZERO, 0), clock.now());
         for value in 0..20_000u32 {
@@ -350,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn values_leave_with_the_window_and_the_sum_stays() {
+    fn values_expire_with_the_window_but_the_sum_stays() {
         let clock = Clock::manual();
         let mut summary = Summary::new(spec(Duration::from_secs(1), 2), clock.now());
         summary.observe(5.0, 1, clock.now());
@@ -366,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_becomes_exact_again_once_a_burst_has_left() {
+    fn a_window_becomes_exact_again_after_a_burst() {
         let clock = Clock::manual();
         let mut summary = Summary::new(spec(Duration::from_secs(10), 5), clock.now());
         for value in 0..5_000 {

@@ -1,12 +1,42 @@
-//! What may join the registry: everything that could make the exposition invalid is refused here.
+//! Admission of new series: rejects everything that would make the exposition invalid.
 
-use super::{Members, NewSeries, Registry};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Members, NameChanges, NewSeries, Registry, Reserved};
 use crate::exposition::labels;
 use crate::statsd::series::family::Kind;
 use crate::statsd::series::rejection::Rejection;
 
 impl Registry {
-    /// Whether a new series may exist beside the present ones.
+    /// Replaces the reserved names. Families with such names are hidden but still updated; families whose
+    /// names are free again are shown. Returns both.
+    pub(crate) fn reserve(&self, reserved: Reserved) -> NameChanges {
+        let mut members = self.write();
+        let mut renamed = NameChanges::default();
+        let mut hidden = HashSet::new();
+        for family in &members.families {
+            let (is, was) = (
+                is_reserved(&reserved, &family.name, family.kind),
+                members.hidden.contains(&family.id),
+            );
+            if is {
+                hidden.insert(family.id);
+            }
+            match (is, was) {
+                (true, false) => renamed.hidden.insert(family.name.to_string()),
+                (false, true) => renamed.shown.insert(family.name.to_string()),
+                _ => continue,
+            };
+        }
+        self.counts.hidden.fetch_add(renamed.hidden.len() as u64, Ordering::Relaxed);
+        members.hidden = Arc::new(hidden);
+        self.reserved.store(Arc::new(reserved));
+        renamed
+    }
+
+    /// Checks that a new series would keep the exposition valid.
     pub(super) fn admit(
         &self,
         members: &Members,
@@ -36,9 +66,9 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether a new family collides with another one or with a name derived from one.
+    /// Checks that a new family does not conflict with another one or with a derived name.
     fn admit_family(&self, members: &Members, name: &str, kind: Kind) -> Result<(), Rejection> {
-        if (self.reserved)(name) {
+        if is_reserved(&self.reserved.load(), name, kind) {
             return Err(Rejection::ReservedName);
         }
         for suffix in ["_sum", "_count", "_bucket"] {
@@ -47,27 +77,32 @@ impl Registry {
                 continue;
             };
             let writes_it = suffix != "_bucket" || base.kind == Kind::Histogram;
-            // As the original does, a counter or gauge may not take `x_bucket` beside a summary `x` either.
+            // As in statsd_exporter, a counter or gauge cannot be named `x_bucket` if there is a summary `x`.
             if base.kind.is_observer() && (writes_it || !kind.is_observer()) {
                 return Err(Rejection::DerivedName);
             }
         }
-        let derived: &[&str] = match kind {
-            Kind::Histogram => &["_sum", "_count", "_bucket"],
-            Kind::Summary => &["_sum", "_count"],
-            Kind::Counter | Kind::Gauge | Kind::Set => &[],
-        };
-        for suffix in derived {
-            let derived = format!("{name}{suffix}");
-            if self.family(members, &derived).is_some() {
-                return Err(Rejection::DerivedName);
-            }
-            if (self.reserved)(&derived) {
-                return Err(Rejection::ReservedName);
-            }
+        let mut derived = derived(name, kind);
+        if derived.any(|derived| self.family(members, &derived).is_some()) {
+            return Err(Rejection::DerivedName);
         }
         Ok(())
     }
+}
+
+/// Returns the derived names of the series of a family.
+fn derived(name: &str, kind: Kind) -> impl Iterator<Item = String> {
+    let suffixes: &[&str] = match kind {
+        Kind::Histogram => &["_sum", "_count", "_bucket"],
+        Kind::Summary => &["_sum", "_count"],
+        Kind::Counter | Kind::Gauge | Kind::Set => &[],
+    };
+    suffixes.iter().map(move |suffix| format!("{name}{suffix}"))
+}
+
+/// Returns true if the name of a family or a derived name is reserved.
+fn is_reserved(reserved: &Reserved, name: &str, kind: Kind) -> bool {
+    reserved(name) || derived(name, kind).any(|derived| reserved(&derived))
 }
 
 fn is_metric_name(name: &str) -> bool {

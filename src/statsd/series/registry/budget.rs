@@ -1,10 +1,11 @@
-//! Budgets: what happens to a label set that would be one too many.
+//! Enforces budgets when a series is created.
 //!
-//! A series that exists never comes here, so that budgets cost the short way of a line nothing. When a new one would go
-//! beyond the budget of a label, that label alone folds: its value becomes the fold value. When it would go beyond the
-//! budget of its metric, or of everything, it joins the one series `{otel_metric_overflow="true"}` of its metric, for
-//! which there always is a place kept. Gauges and sets do not sum up and are refused. A label set that was folded stays
-//! where it is as long as the series lives that it was folded into, whatever room there is by then.
+//! Existing series are never checked, so budgets cost the fast path nothing. If a new series would exceed the
+//! budget of a label, only that label is folded: its value becomes the fold value. If it would exceed the
+//! budget of its metric or of the whole registry, it is folded into the series
+//! `{otel_metric_overflow="true"}` of its metric, for which room is always reserved. Gauges and sets cannot
+//! be added up and are rejected. A folded label set stays folded as long as the series it was folded into
+//! exists, even if there is room again.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -12,42 +13,47 @@ use super::{Absent, Found, Members, NewSeries, Registry, Rejection, Resolved, Sp
 use crate::exposition::budget::{Action, BudgetMode, Limit, RuleBudget};
 use crate::exposition::labels;
 use crate::statsd::series::account::{
-    Account, Gone, MAX_FOLDED, OVERFLOW, cost, family_cost, folds, kept_bytes,
+    Account, MAX_FOLDED, OVERFLOW, RemovedSeries, affordable, cost, family_cost, folds, kept_bytes,
 };
 use crate::statsd::series::cell::Handle;
-use crate::statsd::series::family::Family;
-use crate::statsd::series::landing::Beyond;
+use crate::statsd::series::family::{Family, Kind};
+use crate::statsd::series::placement::{ExceededBudget, RejectedSeries};
 use crate::statsd::series::senders::Outcome;
 use crate::statsd::series::tree::Key;
 use crate::statsd::series::values::LabelValues;
 
-/// What one metric is allowed.
-pub(super) struct Allowed {
+/// The limits of one metric.
+pub(super) struct MetricLimits {
     pub(super) series: u64,
     pub(super) values_per_label: u64,
     value_bytes: u64,
 }
 
-/// What becomes of a label set that nothing is known of yet.
+/// The decision about a label set without a series.
 pub(super) struct Plan {
-    /// The budgets that it goes beyond.
-    pub(super) beyond: Vec<Beyond>,
-    /// Where it lands.
-    pub(super) end: Result<End, Rejection>,
+    /// The budgets that it exceeds.
+    pub(super) exceeded: Vec<ExceededBudget>,
+    /// The resulting series, or the rejection.
+    pub(super) series: Result<PlannedSeries, Rejection>,
 }
 
-/// The series in which a label set lands.
-pub(super) enum End {
-    /// A new one of its own.
-    Makes(Absent),
-    /// One that is there, with these labels.
-    Joins(Resolved, Vec<u8>),
-    /// A new one with these labels.
-    MakesAnother(Absent, Vec<u8>),
+/// The series that a label set updates.
+pub(super) enum PlannedSeries {
+    /// A new series with the label set itself.
+    Create(Absent),
+    /// An existing series with these labels.
+    Existing(Resolved, Vec<u8>),
+    /// A new series with these labels.
+    CreateFolded(Absent, Vec<u8>),
+}
+
+/// Returns the rest of a budget. 0 means no limit.
+fn remaining(most: u64, used: u64) -> u64 {
+    if most == 0 { u64::MAX } else { most.saturating_sub(used) }
 }
 
 impl Registry {
-    /// Whether anything is counted for budgets.
+    /// Returns true if budgets are tracked or enforced.
     pub(super) fn has_budget(&self) -> bool {
         self.budget.mode != BudgetMode::Off
     }
@@ -56,15 +62,15 @@ impl Registry {
         self.budget.mode == BudgetMode::Enforce
     }
 
-    pub(super) fn allowed(&self, rule: RuleBudget) -> Allowed {
-        Allowed {
+    pub(super) fn limits_of(&self, rule: RuleBudget) -> MetricLimits {
+        MetricLimits {
             series: rule.series.unwrap_or(self.budget.series_per_metric),
             values_per_label: rule.values_per_label.unwrap_or(self.budget.values_per_label),
             value_bytes: rule.value_bytes.unwrap_or(self.budget.value_bytes),
         }
     }
 
-    /// Where a label set was folded into, if that lives.
+    /// Returns the series into which a label set was folded, if it still exists.
     pub(super) fn folded(&self, members: &Members, key: &Key<'_>) -> Option<Resolved> {
         if members.account.folded.is_empty() {
             return None;
@@ -82,50 +88,64 @@ impl Registry {
         hasher.finish()
     }
 
-    /// Makes the series, or the one into which it folds.
+    /// Creates the series, or finds or creates the one into which it is folded.
     ///
     /// # Errors
-    /// The budget that it would go beyond.
-    pub(super) fn within(
+    /// Returns the budget that the series would exceed.
+    pub(super) fn create_within_budget(
         &self,
         members: &mut Members,
         series: &NewSeries<'_>,
         absent: Absent,
-    ) -> Result<Resolved, Rejection> {
+    ) -> Result<Resolved, RejectedSeries> {
         if !self.has_budget() {
             return Ok(self.make(members, series, absent));
         }
         if let Some(family) = absent.family.as_deref()
-            && let Some(threshold) = self.looks_at_values(series, family)
+            && let Some(threshold) = self.value_threshold(series, family)
         {
-            self.gather_values(members, family, threshold);
+            self.collect_values(members, family, threshold);
         }
         let values =
             absent.family.as_ref().and_then(|family| members.account.values.get(&family.id));
-        let Plan { beyond, end } = self.plan(members, series, absent, values);
-        if !beyond.is_empty() {
-            let now = self.clock.now();
-            for Beyond { label, limit, action } in &beyond {
-                self.over.note(series.key.name, label, *limit, *action, now);
-            }
-            self.senders.note(series.origin, series.key.name, Outcome::Beyond, now);
+        let Plan { exceeded, series: planned } = self.plan(members, series, absent, values);
+        if !exceeded.is_empty() {
+            self.record_violations(series.key.name, &exceeded, 1);
+            self.senders.record(
+                series.origin,
+                series.key.name,
+                Outcome::OverBudget,
+                self.clock.now(),
+            );
         }
-        match end? {
-            End::Makes(absent) => Ok(self.make(members, series, absent)),
-            End::Joins(resolved, _) => Ok(self.remember(members, series, resolved)),
-            End::MakesAnother(absent, labels) => {
+        match planned.map_err(|rejection| RejectedSeries { rejection, exceeded })? {
+            PlannedSeries::Create(absent) => Ok(self.make(members, series, absent)),
+            PlannedSeries::Existing(resolved, _) => {
+                Ok(self.remember_folded(members, series, resolved))
+            }
+            PlannedSeries::CreateFolded(absent, labels) => {
                 let mut other = *series;
                 let own_count = labels != OVERFLOW;
                 let label_count = if own_count { series.key.label_count } else { 1 };
                 other.key = Key { labels: &labels, label_count, ..series.key };
                 let resolved = self.make(members, &other, absent);
-                Ok(self.remember(members, series, resolved))
+                Ok(self.remember_folded(members, series, resolved))
             }
         }
     }
 
-    /// What becomes of a label set that nothing is known of. `values` are those of the labels of its family, where a
-    /// budget of values is to be held against them. Nothing is changed.
+    /// Adds `times` violations of these budgets.
+    pub(crate) fn record_violations(&self, name: &str, exceeded: &[ExceededBudget], times: u64) {
+        let now = self.clock.now();
+        for ExceededBudget { label, limit, action } in exceeded {
+            if self.violations.record(name, label, *limit, *action, times, now) {
+                (self.on_earlier_deadline)();
+            }
+        }
+    }
+
+    /// Decides about a label set without a series, without changing anything. `values` are the label values
+    /// of its family, if a budget applies to them.
     pub(super) fn plan(
         &self,
         members: &Members,
@@ -133,24 +153,24 @@ impl Registry {
         mut absent: Absent,
         values: Option<&LabelValues>,
     ) -> Plan {
-        let allowed = self.allowed(series.budget);
+        let limits = self.limits_of(series.budget);
         let folds = folds(series.aggregation.kind());
         let action = if folds { Action::Folded } else { Action::Refused };
-        let mut beyond = Vec::new();
+        let mut exceeded = Vec::new();
         let mut note = |label: &str, limit, action| {
             let action = if self.enforces() { action } else { Action::Tracked };
-            beyond.push(Beyond { label: label.to_owned(), limit, action });
+            exceeded.push(ExceededBudget { label: label.to_owned(), limit, action });
         };
-        let end = 'end: {
+        let planned = 'planned: {
             if let Some(label) = self.long_name(&series.key) {
                 note(label, Limit::NameBytes, Action::Refused);
                 if self.enforces() {
-                    break 'end Err(Rejection::NameLimit);
+                    break 'planned Err(Rejection::NameLimit);
                 }
             }
             let mut wanted = *series;
             let mut folded = None;
-            let over = self.labels_beyond(series, absent.family.as_deref(), values, &allowed);
+            let over = self.labels_over_budget(series, absent.family.as_deref(), values, &limits);
             if !over.is_empty() {
                 for ((name, _), limit) in labels::iter(series.key.labels).zip(&over) {
                     if let Some(limit) = limit {
@@ -159,52 +179,60 @@ impl Registry {
                 }
                 if self.enforces() {
                     if !folds {
-                        break 'end Err(Rejection::LabelLimit);
+                        break 'planned Err(Rejection::LabelLimit);
                     }
                     let text = &*folded.insert(self.fold_labels(series.key.labels, &over));
                     wanted.key.labels = text;
                     match self.find(members, &wanted) {
-                        Err(rejection) => break 'end Err(rejection),
+                        Err(rejection) => break 'planned Err(rejection),
                         Ok(Found::Alive(resolved)) => {
-                            break 'end Ok(End::Joins(resolved, text.clone()));
+                            break 'planned Ok(PlannedSeries::Existing(resolved, text.clone()));
                         }
                         Ok(Found::Absent(other)) => absent = other,
                     }
                 }
             }
-            if let Some(limit) = self.is_full(members, &wanted, absent.family.as_deref(), &allowed)
+            if let Some(limit) =
+                self.exceeded_limit(members, &wanted, absent.family.as_deref(), &limits)
             {
                 wanted.key = Key { labels: OVERFLOW, label_count: 1, ..series.key };
                 if self.enforces() && folds {
                     match self.find(members, &wanted) {
-                        Err(rejection) => break 'end Err(rejection),
+                        Err(rejection) => break 'planned Err(rejection),
                         Ok(Found::Alive(resolved)) => {
                             note("", limit, action);
-                            break 'end Ok(End::Joins(resolved, OVERFLOW.to_vec()));
+                            break 'planned Ok(PlannedSeries::Existing(
+                                resolved,
+                                OVERFLOW.to_vec(),
+                            ));
                         }
-                        Ok(Found::Absent(other)) => {
+                        Ok(Found::Absent(mut other)) => {
                             let family = other.family.as_deref();
-                            if self.is_full(members, &wanted, family, &allowed).is_none() {
+                            other.room = self.room_for_overflow(members, &wanted, family, &limits);
+                            if other.room >= series.aggregation.fewest_samples() {
                                 note("", limit, action);
-                                break 'end Ok(End::MakesAnother(other, OVERFLOW.to_vec()));
+                                break 'planned Ok(PlannedSeries::CreateFolded(
+                                    other,
+                                    OVERFLOW.to_vec(),
+                                ));
                             }
                         }
                     }
                 }
                 note("", limit, Action::Refused);
                 if self.enforces() {
-                    break 'end Err(match limit {
+                    break 'planned Err(match limit {
                         Limit::Memory => Rejection::MemoryLimit,
                         _ => Rejection::SeriesLimit,
                     });
                 }
             }
             Ok(match folded {
-                Some(labels) => End::MakesAnother(absent, labels),
-                None => End::Makes(absent),
+                Some(labels) => PlannedSeries::CreateFolded(absent, labels),
+                None => PlannedSeries::Create(absent),
             })
         };
-        Plan { beyond, end }
+        Plan { exceeded, series: planned }
     }
 
     fn make(&self, members: &mut Members, series: &NewSeries<'_>, absent: Absent) -> Resolved {
@@ -212,7 +240,7 @@ impl Registry {
         Resolved { handle, ttl: series.ttl }
     }
 
-    /// The label whose name is too long, or nothing in place of the metric's own.
+    /// Returns the label whose name is too long; the empty string stands for the metric name.
     fn long_name<'a>(&self, key: &Key<'a>) -> Option<&'a str> {
         let most = usize::try_from(self.budget.name_bytes).ok().filter(|most| *most > 0)?;
         if key.name.len() > most {
@@ -222,33 +250,30 @@ impl Registry {
         names.find(|name| name.len() > most).map(|name| str::from_utf8(name).unwrap_or_default())
     }
 
-    /// How many values a label of the family may have, if it has so many label sets that this may be too few.
-    pub(super) fn looks_at_values(&self, series: &NewSeries<'_>, family: &Family) -> Option<u64> {
-        let many = self.allowed(series.budget).values_per_label;
+    /// Returns the maximum number of values of a label, if the family has enough label sets to exceed it.
+    pub(super) fn value_threshold(&self, series: &NewSeries<'_>, family: &Family) -> Option<u64> {
+        let many = self.limits_of(series.budget).values_per_label;
         (many > 0 && u64::from(family.live()) >= many).then_some(many)
     }
 
-    /// For each label the budget that its value goes beyond; nothing if none does.
-    fn labels_beyond(
+    /// Returns for each label the budget that its value exceeds; empty if none does.
+    fn labels_over_budget(
         &self,
         series: &NewSeries<'_>,
         family: Option<&Family>,
         values: Option<&LabelValues>,
-        allowed: &Allowed,
+        limits: &MetricLimits,
     ) -> Vec<Option<Limit>> {
-        let many = family.and_then(|family| self.looks_at_values(series, family));
+        let many = family.and_then(|family| self.value_threshold(series, family));
         let limit = |name: &[u8], value: &[u8]| {
-            let long = allowed.value_bytes > 0
-                && value.len() as u64 > allowed.value_bytes
-                && labels::plain(value).len() as u64 > allowed.value_bytes;
             if value == &*self.fold {
                 None
-            } else if long {
+            } else if labels::is_long(value, limits.value_bytes) {
                 Some(Limit::ValueBytes)
             } else {
                 let many = many.zip(values);
-                let beyond = many.is_some_and(|(many, values)| values.is_beyond(name, value, many));
-                beyond.then_some(Limit::ValuesPerLabel)
+                let exceeded = many.is_some_and(|(many, values)| values.exceeds(name, value, many));
+                exceeded.then_some(Limit::ValuesPerLabel)
             }
         };
         let mut over: Vec<Option<Limit>> = Vec::new();
@@ -261,16 +286,16 @@ impl Registry {
         over
     }
 
-    /// Makes sure that the values of the labels of a family are there.
-    fn gather_values(&self, members: &mut Members, family: &Family, threshold: u64) {
+    /// Collects the label values of a family if they are not known yet.
+    fn collect_values(&self, members: &mut Members, family: &Family, threshold: u64) {
         if !members.account.values.contains_key(&family.id) {
-            let values = self.values_of(members, family, threshold);
+            let values = self.count_values(members, family, threshold);
             members.account.values.insert(family.id, values);
         }
     }
 
-    /// The values of the labels of a family; looks at all of its series.
-    pub(super) fn values_of(
+    /// Collects the label values of a family from all of its series.
+    pub(super) fn count_values(
         &self,
         members: &Members,
         family: &Family,
@@ -278,11 +303,11 @@ impl Registry {
     ) -> LabelValues {
         let most = if self.enforces() { 0 } else { threshold };
         let mut values = LabelValues::new(threshold, most);
-        members.tree.each_of(family, |text| values.join(text, &self.fold));
+        members.tree.for_each_labels(family, |text| values.add(text, &self.fold));
         values
     }
 
-    /// The labels with the fold value in place of those that go beyond a budget.
+    /// Replaces the values over budget by the fold value.
     fn fold_labels(&self, text: &[u8], over: &[Option<Limit>]) -> Vec<u8> {
         let mut out = Vec::with_capacity(text.len().min(4 << 10));
         for (at, (name, value)) in labels::iter(text).enumerate() {
@@ -292,39 +317,62 @@ impl Registry {
         out
     }
 
-    /// The budget that the series would go beyond by being one more.
-    fn is_full(
+    /// Returns the budget that one more series would exceed.
+    fn exceeded_limit(
         &self,
         members: &Members,
         series: &NewSeries<'_>,
         family: Option<&Family>,
-        allowed: &Allowed,
+        limits: &MetricLimits,
     ) -> Option<Limit> {
         let (account, budget) = (&members.account, &self.budget);
         let kind = series.aggregation.kind();
-        let width = self.width(members, series, family);
+        let samples = self.samples(members, series, family);
         let keeps = self.enforces()
             && folds(kind)
             && series.key.labels != OVERFLOW
             && !family.is_some_and(Family::has_overflow);
-        let (present, kept) = family.map_or((0, 0), |family| (family.samples(), family.kept()));
-        let keep = if keeps { family.map_or(0, Family::widest).max(width) } else { 0 };
-        let beyond = |sum: u64, most: u64| most > 0 && sum > most;
-        if beyond(present + width + keep, allowed.series) {
+        let (present, kept) = family.map_or((0, 0), |family| (family.samples(), family.reserved()));
+        let keep = if keeps { family.map_or(0, Family::max_samples).max(samples) } else { 0 };
+        let exceeded = |sum: u64, most: u64| most > 0 && sum > most;
+        if exceeded(present + samples + keep, limits.series) {
             return Some(Limit::SeriesPerMetric);
         }
-        if beyond(account.samples + account.reserved - kept + width + keep, budget.series) {
+        if exceeded(account.samples + account.reserved - kept + samples + keep, budget.series) {
             return Some(Limit::Series);
         }
         let (keep, kept) = (kept_bytes(kind, keep), kept_bytes(kind, kept));
         let new = if family.is_none() { family_cost(series.key.name) } else { 0 };
-        let bytes = new + cost(series.key.labels.len(), kind, width) + keep;
-        beyond(account.bytes + account.reserved_bytes - kept + bytes, budget.memory)
+        let bytes = new + cost(series.key.labels.len(), kind, samples) + keep;
+        exceeded(account.bytes + account.reserved_bytes - kept + bytes, budget.memory)
             .then_some(Limit::Memory)
     }
 
-    /// Lines of the text format that the series will have.
-    fn width(&self, members: &Members, series: &NewSeries<'_>, family: Option<&Family>) -> u64 {
+    /// Returns the maximum number of samples of the overflow series of a metric under all budgets. For an
+    /// existing metric this is at least the number reserved for it, even if its rule has changed.
+    fn room_for_overflow(
+        &self,
+        members: &Members,
+        series: &NewSeries<'_>,
+        family: Option<&Family>,
+        limits: &MetricLimits,
+    ) -> u64 {
+        let (present, kept) = family.map_or((0, 0), |family| (family.samples(), family.reserved()));
+        let new = if family.is_none() { family_cost(series.key.name) } else { 0 };
+        let of_metric = remaining(limits.series, present).max(kept);
+        of_metric.min(self.room(&members.account, series.aggregation.kind(), kept, new))
+    }
+
+    /// Returns the number of samples that fit into the budgets of the whole registry, for an overflow series
+    /// with `kept` reserved samples. `bytes` are needed in addition.
+    fn room(&self, account: &Account, kind: Kind, kept: u64, bytes: u64) -> u64 {
+        let lines = remaining(self.budget.series, account.samples + account.reserved - kept);
+        let used = account.bytes + account.reserved_bytes - kept_bytes(kind, kept) + bytes;
+        lines.min(affordable(kind, remaining(self.budget.memory, used)))
+    }
+
+    /// Returns the number of samples that the series will have.
+    fn samples(&self, members: &Members, series: &NewSeries<'_>, family: Option<&Family>) -> u64 {
         let sets = family.and_then(|family| members.sets.get(&family.id));
         let set = sets
             .and_then(|sets| sets.get(&names_hash(series.key.labels)))
@@ -332,8 +380,8 @@ impl Registry {
         set.map_or_else(|| series.aggregation.samples(), |set| set.spec.samples())
     }
 
-    /// Notes that the label set is where `resolved` is.
-    fn remember(
+    /// Remembers that the label set is folded into `resolved`.
+    fn remember_folded(
         &self,
         members: &mut Members,
         series: &NewSeries<'_>,
@@ -341,9 +389,9 @@ impl Registry {
     ) -> Resolved {
         let account = &mut members.account;
         if account.folded.len() >= MAX_FOLDED {
-            account.unremembered += 1;
-            if account.left && account.unremembered > MAX_FOLDED / 16 {
-                (account.left, account.unremembered) = (false, 0);
+            account.missed_folds += 1;
+            if account.has_removed && account.missed_folds > MAX_FOLDED / 16 {
+                (account.has_removed, account.missed_folds) = (false, 0);
                 let (scalars, observers) = (self.scalars.view(), self.observers.view());
                 account.folded.retain(|_, (handle, _)| handle.is_alive(&scalars, &observers));
             }
@@ -355,8 +403,8 @@ impl Registry {
         resolved
     }
 
-    /// Enters a series that was made. Its family counts it already.
-    pub(super) fn enter(
+    /// Adds a new series to the budgets. Its family already counts it.
+    pub(super) fn add_to_budgets(
         &self,
         members: &mut Members,
         family: &Family,
@@ -364,29 +412,34 @@ impl Registry {
         handle: Handle,
         spec: &Spec,
     ) {
-        let width = spec.samples();
-        members.set_width(handle.slot, width);
+        let samples = spec.samples();
+        members.set_samples(handle.slot, samples);
         let account = &mut members.account;
         if family.live() == 1 {
             account.bytes += family_cost(&family.name);
         }
-        family.widen(width, labels == OVERFLOW);
-        account.samples += width;
-        account.bytes += cost(labels.len(), family.kind, width);
+        family.add_samples(samples, labels == OVERFLOW);
+        account.samples += samples;
+        account.bytes += cost(labels.len(), family.kind, samples);
         if let Some(values) = account.values.get_mut(&family.id) {
-            values.join(labels, &self.fold);
+            values.add(labels, &self.fold);
         }
-        self.keep_place(account, family);
+        self.reserve_overflow(account, family);
     }
 
-    /// Takes a series out that its family does not count any more.
-    pub(super) fn exit(&self, members: &mut Members, family: &Family, gone: &Gone) {
-        let width = members.width_of(gone.slot);
+    /// Subtracts a removed series from the budgets. Its family no longer counts it.
+    pub(super) fn remove_from_budgets(
+        &self,
+        members: &mut Members,
+        family: &Family,
+        gone: &RemovedSeries,
+    ) {
+        let samples = members.samples_of(gone.slot);
         let account = &mut members.account;
-        account.left = true;
-        account.samples -= width;
-        account.bytes -= cost(gone.label_bytes, family.kind, width);
-        family.narrow(width, gone.is_overflow);
+        account.has_removed = true;
+        account.samples -= samples;
+        account.bytes -= cost(gone.label_bytes, family.kind, samples);
+        family.remove_samples(samples, gone.is_overflow);
         if family.live() == 0 {
             account.bytes -= family_cost(&family.name);
         }
@@ -394,19 +447,26 @@ impl Registry {
         if account.values.get(&family.id).is_some_and(few) {
             account.values.remove(&family.id);
         }
-        self.keep_place(account, family);
+        self.reserve_overflow(account, family);
     }
 
-    /// Keeps a place for the overflow series of a family, if it may need one.
-    fn keep_place(&self, account: &mut Account, family: &Family) {
+    /// Reserves samples for the overflow series of a family if it may need one: as many as the widest series
+    /// of the family has had, as far as there is room. This is never less than before, or than a just removed
+    /// overflow series had.
+    fn reserve_overflow(&self, account: &mut Account, family: &Family) {
         let keeps =
             self.enforces() && folds(family.kind) && !family.has_overflow() && family.live() > 0;
-        let (before, width) = (family.kept(), if keeps { family.widest() } else { 0 });
-        if before != width {
-            account.reserved = account.reserved + width - before;
-            account.reserved_bytes = account.reserved_bytes + kept_bytes(family.kind, width)
+        let before = family.reserved();
+        let samples = if keeps {
+            family.max_samples().min(self.room(account, family.kind, before, 0))
+        } else {
+            0
+        };
+        if before != samples {
+            account.reserved = account.reserved + samples - before;
+            account.reserved_bytes = account.reserved_bytes + kept_bytes(family.kind, samples)
                 - kept_bytes(family.kind, before);
-            family.keep(width);
+            family.set_reserved(samples);
         }
     }
 }

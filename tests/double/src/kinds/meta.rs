@@ -1,17 +1,17 @@
-//! `metadata` of every object, and the references and selectors that kinds share.
+//! `metadata` of every object, and references and selectors that several kinds share.
 
 use crate::encode::Message;
 use crate::layout::{Controller, Item, Layout, Workload};
 
-/// Where an object lives.
+/// Namespace and name of an object.
 pub struct Name<'a> {
-    /// Its namespace, where the kind has them.
+    /// The namespace, for namespaced kinds.
     pub namespace: Option<&'a str>,
     /// Its name.
     pub name: String,
 }
 
-/// `metadata`; everything that is not given is left out.
+/// `metadata`; fields that are not set are omitted.
 #[derive(Default)]
 pub struct Meta<'a> {
     /// `generateName`.
@@ -44,11 +44,11 @@ pub struct Owner<'a> {
 
 /// One entry of `managedFields`.
 pub struct Managed<'a> {
-    /// Who owns the fields.
+    /// The manager of the fields.
     pub manager: &'a str,
     /// `group/version` in which they were set.
     pub api_version: &'a str,
-    /// Subresource through which they were set.
+    /// The subresource through which they were set.
     pub subresource: &'a str,
     /// Seconds since 1970 of the last change.
     pub time: i64,
@@ -113,7 +113,7 @@ pub fn app_selector(m: &mut Message<'_>, tag: u32, name: &str, app: &str) {
     m.message(tag, name, |m| m.text_map(1, "matchLabels", [("app", app)]));
 }
 
-/// The labels that every object of a workload has.
+/// Returns the labels of every object of a workload.
 pub fn workload_labels(workload: &Workload) -> [(&'static str, &str); 4] {
     [
         ("app", &workload.name),
@@ -123,13 +123,13 @@ pub fn workload_labels(workload: &Workload) -> [(&'static str, &str); 4] {
     ]
 }
 
-/// The name of an object that is called like its workload.
+/// Returns the name of an object that is named after its workload.
 pub fn like_workload<'a>(layout: &'a Layout, item: &Item) -> Name<'a> {
     let workload = layout.workload(item.workload);
     Name { namespace: Some(layout.namespace(workload.namespace)), name: workload.name.clone() }
 }
 
-/// One object for each workload that passes `keep`.
+/// Returns one object for each workload that passes `keep`.
 pub fn each_workload(layout: &Layout, keep: impl Fn(&Workload) -> bool) -> Vec<Item> {
     layout
         .workloads_of(keep)
@@ -137,12 +137,12 @@ pub fn each_workload(layout: &Layout, keep: impl Fn(&Workload) -> bool) -> Vec<I
         .collect()
 }
 
-/// Whether a workload is a deployment.
+/// Returns whether a workload is a deployment.
 pub fn is_deployment(workload: &Workload) -> bool {
     workload.controller == Controller::Deployment
 }
 
-/// Whether a workload runs for good, and thus has an account, a service and configuration.
+/// Returns whether a workload runs permanently and so has an account, a service and configuration.
 pub fn is_service(workload: &Workload) -> bool {
     !matches!(workload.controller, Controller::Job { .. })
 }

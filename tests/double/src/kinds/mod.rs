@@ -1,5 +1,4 @@
-//! The kinds that the synthetic cluster has objects of: which there are, how they are called and how
-//! they are written. Resources that are not here are served as empty lists.
+//! The kinds of the synthetic cluster: their objects, names and encodings. Other resources are served as empty lists.
 
 mod meta;
 mod nodes;
@@ -19,15 +18,15 @@ use super::layout::{Item, Layout};
 pub struct Kind {
     /// Plural lower-case name of its resource.
     pub resource: &'static str,
-    /// The objects that there are at first.
+    /// The initial objects.
     pub items: fn(&Layout) -> Vec<Item>,
-    /// What one is called.
+    /// Returns the name of an object.
     pub name: for<'a> fn(&'a Layout, &Item) -> Name<'a>,
-    /// Writes one.
+    /// Writes an object.
     pub write: fn(&Layout, &Item, &mut Message<'_>),
 }
 
-/// The kind of this resource.
+/// Returns the kind of a resource.
 pub fn find(resource: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.resource == resource)
 }
@@ -41,7 +40,7 @@ const fn kind(
     Kind { resource, items, name, write }
 }
 
-/// All of them, in byte order.
+/// All kinds, in byte order.
 static KINDS: &[Kind] = &[
     kind(
         "configmaps",

@@ -123,7 +123,7 @@ fn write_node_status(layout: &Layout, item: &Item, m: &mut Message<'_>, name: &s
     });
 }
 
-/// One for each node.
+/// One lease for each node.
 pub fn leases(layout: &Layout) -> Vec<Item> {
     nodes(layout)
 }

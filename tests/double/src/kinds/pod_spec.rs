@@ -1,17 +1,17 @@
-//! `PodSpec`, in pods and in the templates of what creates them.
+//! `PodSpec`, in pods and in pod templates.
 
 use crate::encode::Message;
 use crate::layout::{Container, Controller, Workload};
 
 use super::meta::app_selector;
 
-/// What an existing pod has and a template has not.
+/// The fields that a pod has and a template does not.
 pub struct Bound<'a> {
     /// The node, empty before scheduling.
     pub node: &'a str,
     /// Suffix of the volume with the account's token.
     pub token_suffix: &'a str,
-    /// Claim of a stateful pod.
+    /// The claim of a stateful pod.
     pub claim: Option<&'a str>,
 }
 
@@ -77,7 +77,7 @@ fn volume(m: &mut Message<'_>, name: &str, source: impl FnOnce(&mut Message<'_>)
     m.inline(2, source);
 }
 
-/// The volume that the admission of service accounts adds.
+/// The volume that the service account admission plugin adds.
 fn token_volume(m: &mut Message<'_>) {
     m.message(26, "projected", |m| {
         m.messages(1, "sources", 0..3, |m, at| match at {

@@ -1,4 +1,4 @@
-//! Pods: one for each place of each workload.
+//! Pods: one for each slot of each workload.
 
 use crate::encode::Message;
 use crate::layout::{Container, Controller, Item, Layout, Phase, Workload};
@@ -7,7 +7,7 @@ use crate::random::{Random, hex, mix, suffix};
 use super::meta::{Condition, Managed, Meta, Name, Owner, status_of, workload_labels};
 use super::pod_spec::{self, Bound};
 
-/// An annotation of the length that agents and injectors leave in pods.
+/// An annotation as long as those of agents and injectors.
 const LOG_PIPELINE: &str = concat!(
     r#"[{"source":"app","service":"app","log_processing_rules":[{"type":"multi_line","#,
     r#""name":"log_start_with_date","pattern":"\d{4}-(0?[1-9]|1[012])-(0?[1-9]|[12][0-9]|3[01])"},"#,
@@ -16,7 +16,7 @@ const LOG_PIPELINE: &str = concat!(
     r#""pattern":"(?:4[0-9]{12}(?:[0-9]{3})?|[25][1-7][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12})"}]}]"#,
 );
 
-/// Every pod as it stands when the cluster is taken over: most run, some are in trouble.
+/// The initial state of every pod: most run, some have problems.
 pub fn items(layout: &Layout) -> Vec<Item> {
     let mut random = Random::new(layout.seed ^ 0x0070_6f64);
     let mut items = Vec::with_capacity(layout.pods as usize);
@@ -41,7 +41,7 @@ pub fn items(layout: &Layout) -> Vec<Item> {
     items
 }
 
-/// A pod's name, after the rules of its controller.
+/// A pod's name, formed as by its controller.
 pub fn name<'a>(layout: &'a Layout, item: &Item) -> Name<'a> {
     let workload = layout.workload(item.workload);
     let bits = layout.identity("pods", item.index, item.incarnation);
@@ -150,7 +150,7 @@ fn write_metadata(
     meta.write(m, layout, "pods", item, name);
 }
 
-/// `status`, as a kubelet reports it.
+/// `status`, as reported by a kubelet.
 fn write_status(layout: &Layout, item: &Item, m: &mut Message<'_>, workload: &Workload) {
     let started = item.created + 2;
     let bound = item.phase != Phase::Pending;
@@ -193,7 +193,7 @@ fn write_status(layout: &Layout, item: &Item, m: &mut Message<'_>, workload: &Wo
             _ => ("PodScheduled", "True", "", ""),
         },
     ];
-    // A pod that no node has taken has only been looked at by the scheduler.
+    // An unscheduled pod has only the scheduler's condition.
     let first = if bound { 0 } else { conditions.len() - 1 };
     m.messages(2, "conditions", conditions.into_iter().skip(first), |m, condition| {
         let (kind, status, reason, message) = condition;
@@ -232,7 +232,7 @@ fn container_status(layout: &Layout, item: &Item, m: &mut Message<'_>, container
         let bits = mix(identity ^ u64::from(container.port) << 32 ^ u64::from(run));
         format!("containerd://{}", hex(bits, 64))
     };
-    // Only the main container gets into trouble.
+    // Only the main container has problems.
     let main = container.name == "app";
     let phase = if main || item.phase == Phase::Creating || item.phase == Phase::Succeeded {
         item.phase

@@ -1,4 +1,4 @@
-//! What a workload has beside its pods: services and endpoints, configuration, accounts, autoscalers,
+//! Objects that accompany the pods of a workload: services and endpoints, configuration, accounts, autoscalers,
 //! disruption budgets and routes.
 
 use crate::encode::Message;
@@ -11,7 +11,7 @@ use super::meta::{
 };
 use super::pods;
 
-/// Endpoints that one slice holds at most.
+/// Maximum number of endpoints of a slice.
 const SLICE: u32 = 100;
 
 fn write_meta(
@@ -27,12 +27,12 @@ fn write_meta(
     meta.write(m, layout, resource, item, name);
 }
 
-/// One for each workload that runs for good.
+/// One object for each workload that runs permanently.
 pub fn for_services(layout: &Layout) -> Vec<Item> {
     each_workload(layout, is_service)
 }
 
-/// One for every third deployment.
+/// One object for every third deployment.
 pub fn for_some_deployments(layout: &Layout) -> Vec<Item> {
     let mut items = each_workload(layout, is_deployment);
     items.retain(|item| item.index.is_multiple_of(3));
@@ -90,7 +90,7 @@ pub fn write_endpoint_slice(layout: &Layout, item: &Item, m: &mut Message<'_>) {
     let meta = Meta { generation: 1, labels: &labels, owner: Some(owner), ..Meta::default() };
     meta.write(m, layout, "endpointslices", item, &name);
     let slots = workload.first_slot..workload.first_slot + workload.replicas.min(SLICE);
-    // Each change of the slice takes the first endpoint out or puts it back.
+    // Each change of the slice removes or restores the first endpoint.
     let out = (item.revision % 2 == 1).then_some(workload.first_slot);
     m.messages(2, "endpoints", slots, |m, slot| {
         m.texts(1, "addresses", [layout.pod_ip(slot)]);
@@ -135,7 +135,7 @@ pub fn write_endpoints(layout: &Layout, item: &Item, m: &mut Message<'_>) {
     });
 }
 
-/// Two for each workload that runs for good: its configuration and the root certificates.
+/// Two objects for each workload that runs permanently: its configuration and the root certificates.
 pub fn config_maps(layout: &Layout) -> Vec<Item> {
     let services = for_services(layout).into_iter();
     let maps =

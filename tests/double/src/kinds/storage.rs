@@ -1,4 +1,4 @@
-//! The storage of stateful pods: a claim, a volume and an attachment for each, and the classes.
+//! The storage of stateful pods: a claim, a volume and an attachment for each, and the storage classes.
 
 use crate::encode::Message;
 use crate::layout::{Controller, Item, Layout};
@@ -11,7 +11,7 @@ const SIZE: &str = "50Gi";
 const CLASSES: &[&str] = &["fast", "standard"];
 const DRIVER: &str = "ebs.csi.aws.com";
 
-/// One for each pod of a stateful set.
+/// One claim for each pod of a stateful set.
 pub fn claims(layout: &Layout) -> Vec<Item> {
     let sets = layout.workloads_of(|workload| workload.controller == Controller::StatefulSet);
     let items = sets.flat_map(|(index, workload)| {
@@ -112,7 +112,7 @@ pub fn write_attachment(layout: &Layout, item: &Item, m: &mut Message<'_>) {
     m.message(3, "status", |m| m.required_flag(1, "attached", true));
 }
 
-/// The classes.
+/// The storage classes.
 pub fn classes(layout: &Layout) -> Vec<Item> {
     let created = layout.epoch - 250 * 86_400;
     (0..CLASSES.len() as u32).map(|index| Item::new(index, 0, created)).collect()

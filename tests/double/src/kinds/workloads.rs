@@ -1,4 +1,4 @@
-//! What creates pods: deployments, replica sets, stateful sets, daemon sets, jobs and cron jobs.
+//! Pod controllers: deployments, replica sets, stateful sets, daemon sets, jobs and cron jobs.
 
 use crate::encode::Message;
 use crate::layout::{Controller, Item, Layout, REVISIONS, Workload};
@@ -22,7 +22,7 @@ pub fn current_replica_set(workload: u32) -> u32 {
     workload * REVISIONS + REVISIONS - 1
 }
 
-/// Pods that are ready; every other change of the object takes one away or gives it back.
+/// Returns the number of ready pods; every other change of the object removes or restores one.
 fn ready(item: &Item, workload: &Workload) -> i64 {
     i64::from(workload.replicas - (item.revision % 2).min(workload.replicas))
 }
@@ -87,7 +87,7 @@ fn conditions(m: &mut Message<'_>, tag: u32, item: &Item, conditions: &[Conditio
     });
 }
 
-/// One for each workload of that controller.
+/// One object for each workload of that controller.
 pub fn deployments(layout: &Layout) -> Vec<Item> {
     each_workload(layout, is_deployment)
 }
@@ -138,7 +138,7 @@ pub fn write_deployment(layout: &Layout, item: &Item, m: &mut Message<'_>) {
     });
 }
 
-/// The current one and those of earlier revisions, for each deployment.
+/// The current replica set and those of earlier revisions, for each deployment.
 pub fn replica_sets(layout: &Layout) -> Vec<Item> {
     let deployments = layout.workloads_of(is_deployment);
     let sets = deployments.flat_map(|(index, workload)| {
@@ -191,7 +191,7 @@ pub fn write_replica_set(layout: &Layout, item: &Item, m: &mut Message<'_>) {
     });
 }
 
-/// One for each workload of that controller.
+/// One object for each workload of that controller.
 pub fn stateful_sets(layout: &Layout) -> Vec<Item> {
     each_workload(layout, |workload| workload.controller == Controller::StatefulSet)
 }
@@ -229,7 +229,7 @@ pub fn write_stateful_set(layout: &Layout, item: &Item, m: &mut Message<'_>) {
     });
 }
 
-/// One for each workload of that controller.
+/// One object for each workload of that controller.
 pub fn daemon_sets(layout: &Layout) -> Vec<Item> {
     each_workload(layout, |workload| workload.controller == Controller::DaemonSet)
 }
@@ -258,7 +258,7 @@ pub fn write_daemon_set(layout: &Layout, item: &Item, m: &mut Message<'_>) {
     });
 }
 
-/// One for each workload of that controller.
+/// One object for each workload of that controller.
 pub fn jobs(layout: &Layout) -> Vec<Item> {
     each_workload(layout, |workload| matches!(workload.controller, Controller::Job { .. }))
 }
@@ -307,7 +307,7 @@ fn job_spec(m: &mut Message<'_>, workload: &Workload) {
     m.required_flag(10, "suspend", false);
 }
 
-/// What the jobs come from.
+/// The cron jobs that created the jobs.
 pub fn cron_jobs(layout: &Layout) -> Vec<Item> {
     let mut items = Vec::new();
     for (index, workload) in layout.workloads_of(|_| true) {

@@ -1,4 +1,4 @@
-//! The states of the contract: how each is reached, and the moments at which memory is read.
+//! The loads of the memory test, and the states in which memory is read.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,33 +13,33 @@ use kstatd_endurance::scrape;
 
 use crate::cluster::Cluster;
 
-/// For anything to be done.
+/// Longest wait for any state.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// What was freed goes back to the system after a second.
+/// Freed memory is returned to the system after a second.
 const DECAY: Duration = Duration::from_secs(2);
-/// Scrapes at once.
+/// Concurrent scrapes.
 const PARALLEL: usize = 20;
-/// Scrapers that are slow.
+/// Slow scrapers.
 const READERS: usize = 200;
 
-/// A state.
+/// A load.
 #[derive(Clone, Copy)]
 pub enum Case {
-    /// `kstatd run` beside a cluster of 50 pods, without lines.
+    /// `kstatd run` with a cluster of 50 pods, without lines.
     Rest,
-    /// So many series, each of one line, under the name statsd_exporter.
+    /// This many series, each from one line, under the name statsd_exporter.
     Series(usize),
-    /// So many TCP connections that say nothing or said one line, under the name statsd_exporter.
+    /// This many TCP connections that sent nothing or one line, under the name statsd_exporter.
     Senders(usize),
-    /// So many pods and what belongs to them, under the name kube-state-metrics.
+    /// This many pods with related objects, under the name kube-state-metrics.
     Pods(u32),
 }
 
-/// Bytes at a moment.
-type Moment = (&'static str, f64);
+/// A state and its memory in bytes.
+type StateMemory = (&'static str, f64);
 
 impl Case {
-    /// As the table calls it.
+    /// Returns the name in the table.
     pub fn name(self) -> String {
         match self {
             Self::Rest => "both sides, 50 pods".to_owned(),
@@ -49,8 +49,8 @@ impl Case {
         }
     }
 
-    /// Reaches the state, and its peaks.
-    pub fn measure(self, program: &Path) -> Result<Vec<Moment>> {
+    /// Creates the load and measures each state.
+    pub fn measure(self, program: &Path) -> Result<Vec<StateMemory>> {
         match self {
             Self::Rest => rest(program),
             Self::Series(count) => series(program, count),
@@ -68,23 +68,23 @@ fn thousands(number: usize) -> String {
     }
 }
 
-/// What is resident once nothing happens any more.
+/// Returns the resident memory of an idle process.
 fn resident(server: &Server) -> Result<f64> {
     server.settle(PATIENCE)?;
     sleep(DECAY);
     Ok(server.memory()?.resident)
 }
 
-/// The most that was resident since the last call.
+/// Returns the peak of resident memory since the last call.
 fn peak(server: &Server) -> Result<f64> {
     server.settle(PATIENCE)?;
     let peak = server.memory()?.peak;
     sleep(DECAY);
-    server.forget_peak()?;
+    server.reset_peak()?;
     Ok(peak)
 }
 
-/// Scrapes from many threads at once, half of them compressed.
+/// Scrapes from many threads concurrently, half of them compressed.
 fn scrapes(port: u16) -> Result<()> {
     scope(|scope| {
         let threads = Vec::from_iter(
@@ -98,7 +98,7 @@ fn scrapes(port: u16) -> Result<()> {
     })
 }
 
-fn rest(program: &Path) -> Result<Vec<Moment>> {
+fn rest(program: &Path) -> Result<Vec<StateMemory>> {
     let directory = tempfile::tempdir()?;
     let cluster = Cluster::new(50)?;
     let (port, telemetry, statsd) = (free_port()?, free_port()?, free_port()?);
@@ -112,13 +112,13 @@ fn rest(program: &Path) -> Result<Vec<Moment>> {
     ];
     let server = Server::start("kstatd", program, &arguments, directory.path())?;
     scrape::wait_for(port, "/readyz", PATIENCE)?;
-    // The pages of the start are let go after some seconds.
-    let at_rest = eventually_level(&server)?;
-    Ok(vec![("at rest", at_rest)])
+    // The pages of startup are released after some seconds.
+    let steady = wait_until_steady(&server)?;
+    Ok(vec![("steady state", steady)])
 }
 
-/// What is resident when it was the same for five seconds.
-fn eventually_level(server: &Server) -> Result<f64> {
+/// Returns the resident memory once it has been constant for five seconds.
+fn wait_until_steady(server: &Server) -> Result<f64> {
     let deadline = Instant::now() + PATIENCE;
     let mut before = resident(server)?;
     let mut since = Instant::now();
@@ -133,7 +133,7 @@ fn eventually_level(server: &Server) -> Result<f64> {
     Ok(before)
 }
 
-/// The program under the name statsd_exporter, its port of `/metrics` and that of lines.
+/// Starts the program under the name statsd_exporter; returns it with the ports of `/metrics` and of lines.
 fn statsd_exporter(program: &Path, directory: &Path) -> Result<(Server, u16, u16)> {
     let (port, statsd) = (free_port()?, free_port()?);
     let mapping = directory.join("mapping.yaml");
@@ -151,8 +151,8 @@ fn statsd_exporter(program: &Path, directory: &Path) -> Result<(Server, u16, u16
     Ok((server, port, statsd))
 }
 
-fn senders(program: &Path, count: usize) -> Result<Vec<Moment>> {
-    // This process needs as many descriptors as the other, which raises its limit itself.
+fn senders(program: &Path, count: usize) -> Result<Vec<StateMemory>> {
+    // This process needs as many descriptors as the server, which raises its own limit.
     let files = format!("--nofile={}", count + 1_000);
     let own = std::process::id().to_string();
     let raised = Command::new("prlimit").args(["--pid", &own, &files]).status()?;
@@ -173,17 +173,17 @@ fn senders(program: &Path, count: usize) -> Result<Vec<Moment>> {
         let text = String::from_utf8(scrape::body(port, "/metrics")?)?;
         Ok(text.contains(&hello))
     })?;
-    let at_rest = resident(&server)?;
+    let steady = resident(&server)?;
     drop(senders);
-    Ok(vec![("before they come", before), ("at rest", at_rest)])
+    Ok(vec![("before they connect", before), ("steady state", steady)])
 }
 
-fn series(program: &Path, count: usize) -> Result<Vec<Moment>> {
+fn series(program: &Path, count: usize) -> Result<Vec<StateMemory>> {
     let directory = tempfile::tempdir()?;
     let (server, port, statsd) = statsd_exporter(program, directory.path())?;
     fill(statsd, count)?;
-    let at_rest = resident(&server)?;
-    server.forget_peak()?;
+    let steady = resident(&server)?;
+    server.reset_peak()?;
     let mut shown = 0;
     let mut rest = Vec::new();
     scrape::get(port, "/metrics", "", |part| {
@@ -203,13 +203,13 @@ fn series(program: &Path, count: usize) -> Result<Vec<Moment>> {
     fill(statsd, count)?;
     let reloaded = peak(&server)?;
     Ok(vec![
-        ("at rest", at_rest),
-        ("peak of 20 scrapes at once", scraped),
-        ("peak of a new mapping and all lines again", reloaded),
+        ("steady state", steady),
+        ("peak of 20 concurrent scrapes", scraped),
+        ("peak of a mapping reload with all lines resent", reloaded),
     ])
 }
 
-/// A line over TCP for each series: about 140 bytes of exposition.
+/// Sends a line over TCP for each series: about 140 bytes of exposition.
 fn fill(port: u16, count: usize) -> Result<()> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     let mut block = Vec::with_capacity(128 * 1024);
@@ -232,7 +232,7 @@ fn fill(port: u16, count: usize) -> Result<()> {
 /// Options files that differ in one family of nearly every kind.
 const OPTIONS: [&str; 2] = ["metric_denylist: {}\n", "metric_denylist: {_created$: {}}\n"];
 
-fn pods(program: &Path, count: u32) -> Result<Vec<Moment>> {
+fn pods(program: &Path, count: u32) -> Result<Vec<StateMemory>> {
     let directory = tempfile::tempdir()?;
     let cluster = Cluster::new(count)?;
     let (port, telemetry) = (free_port()?, free_port()?);
@@ -251,9 +251,9 @@ fn pods(program: &Path, count: u32) -> Result<Vec<Moment>> {
     let server = Server::start("kstatd", program, &arguments, directory.path())?;
     ready(telemetry, &server)?;
     let listed = server.memory()?.peak;
-    let at_rest = resident(&server)?;
-    server.forget_peak()?;
-    // Versions that the server knows no more: every kind is listed anew.
+    let steady = resident(&server)?;
+    server.reset_peak()?;
+    // With expired versions, every kind is relisted.
     let delivered = cluster.delivered();
     cluster.forget_history()?;
     let whole = delivered / 100 * 99;
@@ -272,19 +272,19 @@ fn pods(program: &Path, count: u32) -> Result<Vec<Moment>> {
     let with_readers = peak(&server)?;
     drop(readers);
     Ok(vec![
-        ("at rest", at_rest),
+        ("steady state", steady),
         ("peak of the first list", listed),
-        ("peak while every kind is listed anew", relisted),
-        ("after that list", after_list),
+        ("peak of a relist of all kinds", relisted),
+        ("after the relist", after_list),
         ("peak of a reload that changes every kind", reloaded),
         ("after the reload", after_reload),
-        ("peak of 20 scrapes at once", scraped),
-        ("after these scrapes", after_scrapes),
+        ("peak of 20 concurrent scrapes", scraped),
+        ("after the scrapes", after_scrapes),
         ("200 scrapers that read 1 KB/s", with_readers),
     ])
 }
 
-/// Scrapers that read a kilobyte a second: by the second kilobyte each has an answer on its way.
+/// Opens scrapers that read 1 KB a second. After the second kilobyte each has an open response.
 fn slow_readers(port: u16) -> Result<Vec<TcpStream>> {
     let mut readers = Vec::new();
     for _ in 0..READERS {
@@ -302,7 +302,7 @@ fn slow_readers(port: u16) -> Result<Vec<TcpStream>> {
     Ok(readers)
 }
 
-/// Waits until everything is listed.
+/// HealthTimes until everything is listed.
 fn ready(telemetry: u16, server: &Server) -> Result<()> {
     scrape::wait_for(telemetry, "/metrics", PATIENCE)?;
     until(server, || {
@@ -315,7 +315,7 @@ fn until(server: &Server, mut is_so: impl FnMut() -> Result<bool>) -> Result<()>
     let deadline = Instant::now() + PATIENCE;
     while !is_so()? {
         if Instant::now() > deadline {
-            bail!("waited in vain; its output: {}", server.output()?);
+            bail!("timed out; its output: {}", server.output()?);
         }
         sleep(Duration::from_millis(20));
     }

@@ -1,9 +1,9 @@
-//! The one table of limits: rows of five cells in a Markdown file, which CI reads and people read.
+//! The table of limits: rows of five cells in a Markdown file.
 
 use anyhow::{Context, Result, ensure};
 
-/// How the table begins.
-const HEAD: &str = "| What | Moment | Measured | Limit | CI |";
+/// The header of the table.
+const HEAD: &str = "| Load | State | Measured | Limit | CI |";
 const RULE: &str = "|---|---|---|---|---|";
 
 /// A file with the table.
@@ -22,10 +22,11 @@ struct Row {
 }
 
 impl Table {
-    /// Reads the table in this text.
+    /// Parses the table in this text.
     ///
     /// # Errors
-    /// There is none, or a row is not as it should be.
+    ///
+    /// There is no table, or a row is invalid.
     pub fn parse(text: &str) -> Result<Self> {
         let (before, rest) = text.split_once(HEAD).context("no table of limits")?;
         let rest = rest.trim_start().strip_prefix(RULE).context("no rule under the head")?;
@@ -37,17 +38,18 @@ impl Table {
         Ok(Self { before: before.to_owned(), rows, after: after.to_owned() })
     }
 
-    /// The limit in MB.
+    /// Returns the limit in MB.
     ///
     /// # Errors
-    /// No row says one.
+    ///
+    /// There is no such row.
     pub fn limit(&self, what: &str, moment: &str) -> Result<f64> {
         let mut rows = self.rows.iter();
         let row = rows.find(|row| row.what == what && row.moment == moment);
         Ok(row.with_context(|| format!("no limit for {what}, {moment}"))?.limit)
     }
 
-    /// Replaces a row, or adds it.
+    /// Replaces or adds a row.
     pub fn set(&mut self, what: &str, moment: &str, measured: f64, limit: f64, is_gate: bool) {
         let row =
             Row { what: what.to_owned(), moment: moment.to_owned(), measured, limit, is_gate };
@@ -57,7 +59,7 @@ impl Table {
         }
     }
 
-    /// The file with the table as it is now.
+    /// Returns the file with the current table.
     pub fn text(&self) -> String {
         let rows = self.rows.iter().map(|row| {
             let gate = if row.is_gate { "yes" } else { "no" };

@@ -1,4 +1,4 @@
-//! The program under load: `kstatd run` with all its listeners, and the files that are edited.
+//! The program under load: `kstatd run` with all its listeners, and its files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use kstatd_endurance::process::{Server, free_port};
 use kstatd_endurance::scrape;
 
-/// Until everything is listed.
+/// Longest wait for the lists.
 const LISTING: Duration = Duration::from_secs(120);
 
 /// A running `kstatd run`.
@@ -20,25 +20,25 @@ pub struct Exporter {
     telemetry: u16,
     /// Port of lines over UDP and TCP.
     pub statsd: u16,
-    /// Socket of lines.
+    /// Unix socket of lines.
     pub socket: PathBuf,
     files: Files,
 }
 
-/// What is edited, and in which version it is.
+/// The edited files.
 struct Files {
     mapping: PathBuf,
     options: PathBuf,
 }
 
-/// Versions of the options file. Each changes what is listed: a family more or less of the largest kind, a kind more or less.
+/// Versions of the options file. Each changes the listed data: a family of the largest kind, or a kind.
 const OPTIONS: [&str; 3] = [
     "metric_opt_in_list: {}\n",
     "metric_denylist: {kube_pod_tolerations: {}}\n",
     "resources: {pods: {}, nodes: {}, deployments: {}, services: {}, endpointslices: {}}\n",
 ];
 
-/// The mapping file; `edited` is the name that one of its rules gives.
+/// Returns the mapping file; `edited` is the metric name of one of its rules.
 fn mapping(edited: &str) -> String {
     format!(
         "mappings:\n\
@@ -60,7 +60,7 @@ impl Files {
     }
 }
 
-/// Gives a file another content at one moment.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &str) -> Result<()> {
     let beside = path.with_extension("new");
     std::fs::write(&beside, text)?;
@@ -68,7 +68,7 @@ fn replace(path: &Path, text: &str) -> Result<()> {
 }
 
 impl Exporter {
-    /// Starts it and waits until it shows the cluster.
+    /// Starts the program and waits until it exposes the cluster.
     pub fn start(program: &Path, cluster: &str, directory: &Path) -> Result<Self> {
         let (port, telemetry, statsd) = (free_port()?, free_port()?, free_port()?);
         let socket = directory.join("statsd.sock");
@@ -94,7 +94,7 @@ impl Exporter {
         Ok(Self { server, port, telemetry, statsd, socket, files })
     }
 
-    /// A second one that begins now, without lines and with the same files: what it shows is what there is.
+    /// Starts a second program with the same files and without lines. Its series are the expected ones.
     pub fn fresh(&self, program: &Path, cluster: &str, directory: &Path) -> Result<(Server, u16)> {
         let (port, telemetry) = (free_port()?, free_port()?);
         let arguments = [
@@ -111,19 +111,19 @@ impl Exporter {
         Ok((server, port))
     }
 
-    /// Writes the files in their next version and asks for them to be read.
+    /// Writes the next version of the files and triggers a reload.
     pub fn edit(&self, edit: usize) -> Result<()> {
         self.files.write(edit)?;
         self.server.signal("HUP")
     }
 
-    /// What it says of itself, by series.
+    /// Returns the own metrics, by series.
     pub fn own(&self) -> Result<BTreeMap<String, f64>> {
         series(self.telemetry)
     }
 }
 
-/// All series of a listener with their values.
+/// Returns all series of a listener with their values.
 pub fn series(port: u16) -> Result<BTreeMap<String, f64>> {
     let text = String::from_utf8(scrape::body(port, "/metrics")?)?;
     text.lines()

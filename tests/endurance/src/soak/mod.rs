@@ -1,5 +1,5 @@
-//! Everything at once: an API server that changes all the while and is started anew, lines over all listeners, scrapes
-//! in all forms, files that are edited. At the end each line is accounted for, nothing is missing and nothing has grown.
+//! The soak test: an API server that changes and restarts, lines over all listeners, scrapes in all formats, edited
+//! files. At the end every line is accounted for, nothing is missing and nothing has grown.
 
 mod exporter;
 mod observer;
@@ -20,21 +20,21 @@ use crate::cluster::Cluster;
 use crate::duration;
 use crate::figures::{Line, median, picture, quantile};
 use exporter::Exporter;
-use observer::{FORMS, Observer, Seen};
+use observer::{FORMS, Observations, Observer};
 use senders::Sent;
 use verdict::Verdict;
 
-/// How long the API server is away, in turn: watches go on where they were, or have to list anew because too much
-/// has changed.
-const AWAY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
+/// Alternating outages of the API server: watches resume after the short one, and relist after the long one because
+/// too much has changed.
+const OUTAGES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
 
-/// What is done, and for how long.
+/// Options of the soak test.
 #[derive(Args)]
 pub struct Options {
     /// The program
     #[arg(long, value_name = "PATH")]
     kstatd: PathBuf,
-    /// How long
+    /// Duration
     #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = duration)]
     lasts: Duration,
     /// Pods of the cluster
@@ -55,7 +55,7 @@ pub struct Options {
     /// Time between two restarts of the API server
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     restart_every: Duration,
-    /// What memory may grow by in MB, beside a twentieth: in a minute it is not level yet
+    /// Allowed growth of memory in MB, in addition to 5%; short runs have not levelled out
     #[arg(long, value_name = "MB", default_value_t = 2.0)]
     may_grow: f64,
     /// Write soak-memory.svg and soak-scrapes.svg to this folder
@@ -66,19 +66,20 @@ pub struct Options {
     record: Option<PathBuf>,
 }
 
-/// What was done to it.
+/// The disturbances so far.
 #[derive(Default)]
-struct Done {
+struct Disturbances {
     restarts: Vec<Duration>,
     edits: usize,
 }
 
-/// Runs it; whether all is well.
+/// Runs the soak test; true if all checks pass.
 pub fn run(options: &Options) -> Result<bool> {
     let directory = tempfile::tempdir()?;
     let cluster = Cluster::new(options.pods)?;
     let exporter = Exporter::start(&options.kstatd, cluster.url(), directory.path())?;
-    let (sent, seen, is_over) = (Sent::new(), Mutex::new(Seen::default()), AtomicBool::new(false));
+    let (sent, seen, is_over) =
+        (Sent::new(), Mutex::new(Observations::default()), AtomicBool::new(false));
     let start = Instant::now();
     let observer =
         Observer { exporter: &exporter, cluster: &cluster, start, is_over: &is_over, seen: &seen };
@@ -120,10 +121,10 @@ pub fn run(options: &Options) -> Result<bool> {
     if let Some(file) = &options.record {
         std::fs::write(file, record(&seen)).with_context(|| file.display().to_string())?;
     }
-    if !verdict.is_well() {
+    if !verdict.passed() {
         println!("--- the end of its log\n{}", tail(&exporter.server.output()?));
     }
-    Ok(verdict.is_well())
+    Ok(verdict.passed())
 }
 
 fn tail(text: &str) -> String {
@@ -131,15 +132,15 @@ fn tail(text: &str) -> String {
     lines.get(lines.len().saturating_sub(30)..).unwrap_or_default().join("\n")
 }
 
-/// Restarts and edits until the time is over or a part has ended. The last edit is early enough to be in force.
+/// Restarts and edits until the time is over or a thread has ended. The last edit is early enough to take effect.
 fn disturb(
     options: &Options,
     start: Instant,
     cluster: &Cluster,
     exporter: &Exporter,
     parts: &[ScopedJoinHandle<'_, Result<()>>],
-) -> Result<Done> {
-    let mut done = Done::default();
+) -> Result<Disturbances> {
+    let mut done = Disturbances::default();
     let mut back = None;
     while start.elapsed() < options.lasts && !parts.iter().any(ScopedJoinHandle::is_finished) {
         let now = start.elapsed();
@@ -152,7 +153,8 @@ fn disturb(
             back = None;
         } else if back.is_none() && now >= options.restart_every * (done.restarts.len() as u32 + 1)
         {
-            let away = AWAY.get(done.restarts.len() % AWAY.len()).copied().unwrap_or_default();
+            let away =
+                OUTAGES.get(done.restarts.len() % OUTAGES.len()).copied().unwrap_or_default();
             cluster.close();
             done.restarts.push(now);
             back = Some(now + away);
@@ -165,15 +167,15 @@ fn disturb(
     Ok(done)
 }
 
-/// Until tables and buffers have their sizes: each version of the files has been in force.
+/// Time until tables and buffers have reached their sizes: each version of the files has been in force.
 fn warm_up(options: &Options) -> Duration {
     (options.lasts / 6).min(options.reload_every * 4)
 }
 
 fn report(
     options: &Options,
-    done: &Done,
-    seen: &Seen,
+    done: &Disturbances,
+    seen: &Observations,
     sent: &Sent,
     changes: u64,
     lasted: Duration,
@@ -203,7 +205,7 @@ fn report(
     }
 }
 
-fn pictures(folder: &Path, seen: &Seen, done: &Done) -> Result<()> {
+fn pictures(folder: &Path, seen: &Observations, done: &Disturbances) -> Result<()> {
     let memory = [Line { name: "resident", colour: "#1f5fbf", points: &seen.memory }];
     let title = "Memory; thin lines are restarts of the API server";
     std::fs::write(folder.join("soak-memory.svg"), picture(title, "MB", &memory, &done.restarts))?;
@@ -214,7 +216,7 @@ fn pictures(folder: &Path, seen: &Seen, done: &Done) -> Result<()> {
     Ok(std::fs::write(folder.join("soak-scrapes.svg"), scrapes)?)
 }
 
-fn record(seen: &Seen) -> String {
+fn record(seen: &Observations) -> String {
     let mut text = String::from("seconds,what,value\n");
     let mut add = |what: &str, points: &[(Duration, f64)]| {
         for (at, value) in points {

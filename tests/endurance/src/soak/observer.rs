@@ -1,5 +1,5 @@
-//! Looks at the program while it works: `/proc` each second, and a scrape each few seconds, as text, compressed and
-//! as OpenMetrics in turn. (A process that follows a cluster has no protobuf form.)
+//! Observes the program: `/proc` each second, and a scrape every few seconds, alternately as text, gzip and
+//! OpenMetrics. (A process with a Kubernetes side has no protobuf format.)
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -15,15 +15,15 @@ use crate::cluster::Cluster;
 use crate::figures::Point;
 
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
-/// How scrapes are asked for.
+/// The formats of the scrapes, with their headers.
 pub const FORMS: [(&str, &str); 3] =
     [("text", "Accept: text/plain\r\n"), ("gzip", scrape::GZIP), ("OpenMetrics", OPEN_METRICS)];
-/// What is shown may be as old as an API server was away, and some.
-const MEMORY: Duration = Duration::from_secs(60);
+/// Maximum age of exposed data: an outage of the API server plus some time.
+const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// Everything seen.
+/// All observations.
 #[derive(Default)]
-pub struct Seen {
+pub struct Observations {
     /// Resident memory in MB.
     pub memory: Vec<Point>,
     /// Open descriptors.
@@ -34,25 +34,25 @@ pub struct Seen {
     pub scrapes: [Vec<Point>; 3],
     /// Bytes of the last body of each form.
     pub bytes: [u64; 3],
-    /// What was wrong with scrapes.
+    /// Errors in scrapes.
     pub failures: Vec<String>,
     /// CPU seconds at the end.
     pub cpu: f64,
     pods: Mutex<Vec<(Instant, usize)>>,
 }
 
-/// A part of what is seen, by one of the two observers.
+/// An observer thread; there are two.
 pub struct Observer<'a> {
-    /// What is looked at.
+    /// The observed program.
     pub exporter: &'a Exporter,
-    /// What it should show.
+    /// The cluster it should expose.
     pub cluster: &'a Cluster,
-    /// Since when.
+    /// Start of the test.
     pub start: Instant,
-    /// Ends it.
+    /// Set to end the thread.
     pub is_over: &'a AtomicBool,
-    /// What was seen.
-    pub seen: &'a Mutex<Seen>,
+    /// The observations.
+    pub seen: &'a Mutex<Observations>,
 }
 
 impl Observer<'_> {
@@ -70,7 +70,7 @@ impl Observer<'_> {
         Ok(())
     }
 
-    fn seen(&self, note: impl FnOnce(&mut Seen, Duration)) {
+    fn seen(&self, note: impl FnOnce(&mut Observations, Duration)) {
         let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         note(&mut seen, self.start.elapsed());
     }
@@ -88,14 +88,14 @@ impl Observer<'_> {
                 seen.threads.push((at, threads as f64));
                 seen.cpu = cpu;
                 let mut shown = seen.pods.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                shown.retain(|(since, _)| since.elapsed() < MEMORY);
+                shown.retain(|(since, _)| since.elapsed() < MAX_AGE);
                 shown.push((Instant::now(), pods));
             });
             Ok(())
         })
     }
 
-    /// Scrapes this often.
+    /// Scrapes at this interval.
     pub fn scrape(&self, period: Duration) -> Result<()> {
         self.each(period, |number| {
             let form = number % FORMS.len();
@@ -129,7 +129,7 @@ impl Observer<'_> {
         })
     }
 
-    /// No series twice, and as many pods as there have been in the last minute.
+    /// Checks that there are no duplicate series, and that the number of pods is one of the last minute.
     fn text(&self, body: &[u8]) -> Result<()> {
         let text = std::str::from_utf8(body)?;
         ensure!(text.ends_with('\n'), "the last line is not whole");
@@ -147,7 +147,7 @@ impl Observer<'_> {
                 bounds = (bounds.0.min(*count), bounds.1.max(*count));
             }
         });
-        // What has changed since the last look, and is changing now.
+        // Changes since the last sample and during the scrape.
         let slack = 20;
         if bounds.1 > 0 && !(bounds.0.saturating_sub(slack)..=bounds.1 + slack).contains(&pods) {
             bail!("{pods} pods, there have been {} to {}", bounds.0, bounds.1);

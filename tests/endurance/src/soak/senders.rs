@@ -1,4 +1,4 @@
-//! Senders of lines over UDP, TCP and a Unix socket, which know exactly what they have sent.
+//! Senders of lines over UDP, TCP and a Unix socket, which count exactly what they send.
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
@@ -10,51 +10,51 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// Lines of every datagram over UDP.
+/// Lines per UDP datagram.
 pub const LINES: u64 = 10;
-/// Different datagrams.
+/// Number of distinct datagrams.
 pub const DATAGRAMS: u64 = 200;
-/// Of so many datagrams one has a line that is none.
+/// One in this many datagrams has a malformed line.
 pub const MALFORMED: u64 = 50;
-/// Lines over TCP and the Unix socket, each, per second.
+/// Lines per second over TCP and over the Unix socket, each.
 const STREAMED: f64 = 2_000.0;
-/// TCP connections, and how long each lives.
+/// TCP connections, and their lifetime.
 const CONNECTIONS: usize = 4;
 const LIFE: Duration = Duration::from_secs(30);
-/// A sender that was kept from sending for so long does not make up for it.
-const LATE: Duration = Duration::from_millis(100);
-/// Time between two looks at the clock.
-const BEAT: Duration = Duration::from_millis(1);
+/// A sender delayed by more than this does not catch up.
+const MAX_DELAY: Duration = Duration::from_millis(100);
+/// Interval between two checks of the clock.
+const TICK: Duration = Duration::from_millis(1);
 
-/// What was sent.
+/// Counters of sent lines.
 #[derive(Default)]
 pub struct Sent {
-    /// Datagrams over UDP, each of them.
+    /// UDP datagrams, by datagram.
     pub udp: Vec<AtomicU64>,
-    /// Lines over TCP, without those below.
+    /// Lines over TCP, excluding the two below.
     pub tcp: AtomicU64,
-    /// Names over TCP that never come again.
+    /// Names over TCP that never repeat.
     pub visitors: AtomicU64,
-    /// Lines over TCP whose name a rule decides that is edited meanwhile.
+    /// Lines over TCP whose name depends on the edited rule.
     pub edited: AtomicU64,
     /// Datagrams of two lines over the Unix socket.
     pub unix: AtomicU64,
-    /// Ends the senders.
+    /// Set to end the senders.
     pub is_over: AtomicBool,
 }
 
 impl Sent {
-    /// Nothing yet.
+    /// Creates zeroed counters.
     pub fn new() -> Self {
         Self { udp: (0..DATAGRAMS).map(|_| AtomicU64::new(0)).collect(), ..Self::default() }
     }
 
-    /// Datagrams over UDP.
+    /// Returns the number of UDP datagrams.
     pub fn datagrams(&self) -> u64 {
         self.udp.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Lines over TCP and the Unix socket.
+    /// Returns the number of lines over TCP and the Unix socket.
     pub fn streamed(&self) -> u64 {
         let tcp =
             [&self.tcp, &self.visitors, &self.edited].map(|count| count.load(Ordering::Relaxed));
@@ -66,13 +66,12 @@ impl Sent {
     }
 }
 
-/// Calls `one` so many times per second until `sent` is over. What a busy machine keeps from being sent for longer
-/// than [`LATE`] is not sent.
-fn at_pace(sent: &Sent, rate: f64, mut one: impl FnMut(u64) -> Result<()>) -> Result<()> {
+/// Calls `one` at `rate` per second until `sent` is over. Calls that are late by more than [`MAX_DELAY`] are skipped.
+fn at_rate(sent: &Sent, rate: f64, mut one: impl FnMut(u64) -> Result<()>) -> Result<()> {
     let (mut start, mut done, mut number) = (Instant::now(), 0_u64, 0_u64);
     while !sent.is_over() {
         let due = (start.elapsed().as_secs_f64() * rate) as u64;
-        if (due - done) as f64 > rate * LATE.as_secs_f64() {
+        if (due - done) as f64 > rate * MAX_DELAY.as_secs_f64() {
             (start, done) = (Instant::now(), 0);
             continue;
         }
@@ -80,12 +79,12 @@ fn at_pace(sent: &Sent, rate: f64, mut one: impl FnMut(u64) -> Result<()>) -> Re
             one(number)?;
             (done, number) = (done + 1, number + 1);
         }
-        sleep(BEAT);
+        sleep(TICK);
     }
     Ok(())
 }
 
-/// The lines of a datagram. All series of it have been sent as often as it has.
+/// Returns the lines of a datagram. Each of its series is sent as often as the datagram.
 fn datagram(number: u64) -> String {
     let mut lines = vec![format!("soak.datagrams:1|c|#d:{number}")];
     lines.extend((0..4).map(|k| format!("soak.counter:1|c|#d:{number},k:{k}")));
@@ -104,7 +103,7 @@ pub fn udp(sent: &Sent, port: u16, lines_per_second: f64) -> Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.connect((Ipv4Addr::LOCALHOST, port))?;
     let datagrams = Vec::from_iter((0..DATAGRAMS).map(datagram));
-    at_pace(sent, lines_per_second / LINES as f64, |number| {
+    at_rate(sent, lines_per_second / LINES as f64, |number| {
         let which = (number % DATAGRAMS) as usize;
         let (text, count) = datagrams.get(which).zip(sent.udp.get(which)).context("a datagram")?;
         socket.send(text.as_bytes()).context("UDP")?;
@@ -113,7 +112,7 @@ pub fn udp(sent: &Sent, port: u16, lines_per_second: f64) -> Result<()> {
     })
 }
 
-/// One more of the first datagram, behind which the kernel tells what it has dropped.
+/// Sends the first datagram once more: with it the kernel reports earlier drops.
 pub fn one_more(sent: &Sent, port: u16) -> Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.send_to(datagram(0).as_bytes(), (Ipv4Addr::LOCALHOST, port))?;
@@ -123,14 +122,14 @@ pub fn one_more(sent: &Sent, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Writes lines to connections, each of which is replaced when it has lived for half a minute.
+/// Writes lines to connections that are replaced after half a minute.
 pub fn tcp(sent: &Sent, port: u16) -> Result<()> {
     let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("TCP");
     let mut streams = Vec::new();
     for _ in 0..CONNECTIONS {
         streams.push((connect()?, Instant::now()));
     }
-    at_pace(sent, STREAMED, |number| {
+    at_rate(sent, STREAMED, |number| {
         let at = (number % CONNECTIONS as u64) as usize;
         let (stream, since) = streams.get_mut(at).context("a stream")?;
         if since.elapsed() > LIFE {
@@ -147,11 +146,11 @@ pub fn tcp(sent: &Sent, port: u16) -> Result<()> {
     })
 }
 
-/// Sends datagrams to the Unix socket, which makes the sender wait instead of dropping any.
+/// Sends datagrams to the Unix socket, which blocks the sender instead of dropping any.
 pub fn unix(sent: &Sent, path: &Path) -> Result<()> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(path).with_context(|| path.display().to_string())?;
-    at_pace(sent, STREAMED / 2.0, |_| {
+    at_rate(sent, STREAMED / 2.0, |_| {
         socket.send(b"soak.unixgram:1|c\nsoak.unixgram.gauge:1|g").context("unixgram")?;
         sent.unix.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -1,4 +1,4 @@
-//! What is asked at the end: where each line went, whether anything is missing, whether anything grew.
+//! The final checks: every line is accounted for, nothing is missing, nothing has grown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -9,36 +9,36 @@ use anyhow::{Context, Result};
 use kstatd_endurance::scrape;
 
 use super::exporter::{Exporter, series};
-use super::observer::Seen;
+use super::observer::Observations;
 use super::senders::{LINES, MALFORMED, Sent, one_more};
 use crate::figures::ends;
 
-/// For the program to come to rest.
+/// Longest wait for the program to become idle.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Memory may grow by this share from the first sixth to the last, and by some MB.
+/// Allowed relative growth of memory from the first sixth to the last, in addition to some MB.
 const GROWTH: f64 = 0.05;
-/// Descriptors likewise: connections come and go.
+/// Allowed additional descriptors, because connections come and go.
 const MORE_DESCRIPTORS: f64 = 4.0;
-/// And threads: one that reads files for another ends when it was idle for ten seconds.
+/// Allowed additional threads: a file-reading thread ends after ten idle seconds.
 const MORE_THREADS: f64 = 1.0;
 
-/// What was found; prints as it goes.
+/// The results, which are printed as they are found.
 #[derive(Default)]
 pub struct Verdict {
     wrong: Vec<String>,
 }
 
 impl Verdict {
-    /// Prints a line, and whether it is as it should be.
-    pub fn line(&mut self, is_well: bool, text: String) {
-        println!("{} {text}", if is_well { "ok   " } else { "WRONG" });
-        if !is_well {
+    /// Prints a line and whether the check passed.
+    pub fn line(&mut self, passed: bool, text: String) {
+        println!("{} {text}", if passed { "ok   " } else { "WRONG" });
+        if !passed {
             self.wrong.push(text);
         }
     }
 
-    /// Whether all is well.
-    pub fn is_well(&self) -> bool {
+    /// Returns whether all checks passed.
+    pub fn passed(&self) -> bool {
         self.wrong.is_empty()
     }
 
@@ -51,7 +51,7 @@ impl Verdict {
     }
 }
 
-/// Asks again until `ask` gives something; the last reason why it does not is the error.
+/// Repeats `ask` until it succeeds; the last failure is the error.
 fn eventually<T>(mut ask: impl FnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -63,10 +63,10 @@ fn eventually<T>(mut ask: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// The ledger of all lines: sent is taken, refused, or dropped by the kernel, exactly.
+/// Checks that sent lines = accepted + rejected + dropped by the kernel, exactly.
 pub fn ledger(verdict: &mut Verdict, exporter: &Exporter, sent: &Sent) -> Result<()> {
     let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed) as f64;
-    // Behind it the kernel tells what it has dropped.
+    // With it the kernel reports earlier drops.
     let own = eventually(|| {
         one_more(sent, exporter.statsd)?;
         let own = exporter.own()?;
@@ -107,7 +107,7 @@ pub fn ledger(verdict: &mut Verdict, exporter: &Exporter, sent: &Sent) -> Result
         outcome("sampled") + outcome("refused") + outcome("empty") + dropped * LINES as f64,
         all,
     );
-    // Each datagram counts itself, so each of its lines can be held against that, whatever was dropped.
+    // Each datagram has a counter, so each of its lines can be compared with it regardless of drops.
     let shown = series(exporter.port)?;
     let mut wrong = Vec::new();
     let (mut received, mut refused, mut checked) = (0.0, 0.0, 0);
@@ -165,14 +165,14 @@ pub fn ledger(verdict: &mut Verdict, exporter: &Exporter, sent: &Sent) -> Result
     Ok(())
 }
 
-/// Datagrams taken and dropped.
+/// Returns the received and the dropped datagrams.
 fn udp(own: &BTreeMap<String, f64>) -> (f64, f64) {
     let value = |name: &str| own.get(name).copied().unwrap_or_default();
     let dropped = of(own, "kstatd_statsd_kernel_drops_total", "\"udp\"");
     (value("statsd_exporter_udp_packets_total"), dropped)
 }
 
-/// Sum of the series of a family that have these words in their labels.
+/// Returns the sum of the series of a family whose labels contain this text.
 fn of(series: &BTreeMap<String, f64>, family: &str, labels: &str) -> f64 {
     let of = series.iter().filter(|(name, _)| {
         name.strip_prefix(family)
@@ -181,14 +181,14 @@ fn of(series: &BTreeMap<String, f64>, family: &str, labels: &str) -> f64 {
     of.fold(0.0, |sum, (_, value)| sum + value)
 }
 
-/// Lines of the cluster, in an order of their own.
+/// Returns the sorted lines of the cluster.
 fn cluster_lines(port: u16) -> Result<BTreeSet<String>> {
     let text = String::from_utf8(scrape::body(port, "/metrics")?)?;
     let lines = text.lines().filter(|line| line.starts_with("kube_"));
     Ok(lines.map(str::to_owned).collect())
 }
 
-/// What is shown of the cluster is what somebody sees who lists it now.
+/// Checks that the exposed cluster equals that of a program started now.
 pub fn cluster(verdict: &mut Verdict, exporter: &Exporter, fresh: u16, pods: usize) -> Result<()> {
     let compared = eventually(|| {
         let (shown, truth) = (cluster_lines(exporter.port)?, cluster_lines(fresh)?);
@@ -210,7 +210,7 @@ pub fn cluster(verdict: &mut Verdict, exporter: &Exporter, fresh: u16, pods: usi
     Ok(())
 }
 
-/// The program has not failed by its own account.
+/// Checks that the program reports no failure.
 pub fn health(verdict: &mut Verdict, exporter: &Exporter, edits: usize) -> Result<()> {
     let own = exporter.own()?;
     for family in [
@@ -237,8 +237,13 @@ pub fn health(verdict: &mut Verdict, exporter: &Exporter, edits: usize) -> Resul
     Ok(())
 }
 
-/// Memory, descriptors and threads stayed level.
-pub fn level(verdict: &mut Verdict, seen: &Seen, warm_up: Duration, may_grow: f64) -> Result<()> {
+/// Checks that memory, descriptors and threads have not grown.
+pub fn level(
+    verdict: &mut Verdict,
+    seen: &Observations,
+    warm_up: Duration,
+    may_grow: f64,
+) -> Result<()> {
     let last = seen.memory.last().context("nothing was seen")?.0;
     println!(
         "medians of the first and the last sixth of {:.0} s behind {:.0} s:",

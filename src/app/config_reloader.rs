@@ -1,0 +1,536 @@
+//! Reloads the configuration of a running process when its flags' files change or SIGHUP arrives.
+//!
+//! Files are watched before they are read. After a change, the flags and files are resolved again on a blocking thread.
+//! Files are independent: if one is invalid or its file system does not answer, its last valid content stays in use
+//! while changes to the others are applied. The result is handed to the listeners and sides; they keep their current
+//! state where the new one is not available yet and retry. A newer change replaces one in progress.
+//!
+//! `last_config_reload_successful` is 1 exactly while the file's current content is served.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+use super::listeners::Listeners;
+use super::personality::{NamedFiles, Personality, Resolve, RunningSide};
+use super::process::file_watch::FileWatch;
+use super::sides::{RejectedFile, ReloadTrigger, SideKind};
+use super::telemetry::{ConfigFiles, Telemetry};
+use crate::cli::config::{Config, ConfigErrors, FilesInUse, Load, OptionsFile};
+use crate::config_file::reader;
+use crate::status;
+use crate::telemetry::KubeMetrics;
+use crate::telemetry::kube::ConfigFile;
+
+/// Initial backoff after a configuration could not be applied; doubles with each failure.
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+
+/// Upper limit of the backoff.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+
+/// The initial configuration and the watch on its files, which started before they were read.
+pub(crate) struct InitialConfig {
+    resolve: Resolve,
+    named_files: NamedFiles,
+    watched: FileWatch,
+    pub(crate) config: Config,
+}
+
+impl InitialConfig {
+    /// Reads the initial configuration.
+    ///
+    /// # Errors
+    ///
+    /// Returns every problem that prevents a start with it.
+    pub(crate) fn new(personality: &Personality) -> Result<Self, ConfigErrors> {
+        let options_file = &personality.options_file;
+        let watched = FileWatch::new();
+        watched.files().follow((!options_file.is_empty()).then(|| PathBuf::from(options_file)));
+        let config = (personality.resolve)(Load::First)?;
+        // Started before the sides read these files.
+        watched.files().follow(files(&config, personality.sides));
+        let Personality { resolve, named_files, .. } = personality;
+        let (resolve, named_files) = (Arc::clone(resolve), Arc::clone(named_files));
+        Ok(Self { resolve, named_files, watched, config })
+    }
+}
+
+/// Returns the files that a configuration depends on.
+fn files(config: &Config, kinds: &[&SideKind]) -> Vec<PathBuf> {
+    let options = config.options_file.iter().map(|file| PathBuf::from(&file.path));
+    options.chain(kinds.iter().flat_map(|kind| (kind.files)(config))).collect()
+}
+
+/// The progress of a reload.
+enum Step {
+    Idle,
+    /// Flags and files are being resolved.
+    Resolving(JoinHandle<Result<Config, ConfigErrors>>),
+    /// The sides are preparing for the new configuration.
+    Preparing(Box<Config>, JoinHandle<Result<(), String>>),
+}
+
+/// The result of a completed step.
+enum StepResult {
+    Resolved(Result<Result<Config, ConfigErrors>, JoinError>),
+    Prepared(Result<Result<(), String>, JoinError>),
+}
+
+impl Step {
+    /// Completes with the step; cancel-safe.
+    async fn result(&mut self) -> StepResult {
+        match self {
+            Self::Idle => std::future::pending().await,
+            Self::Resolving(task) => StepResult::Resolved(task.await),
+            Self::Preparing(_, task) => StepResult::Prepared(task.await),
+        }
+    }
+}
+
+/// One file of the current configuration.
+struct File {
+    kind: ConfigFile,
+    path: String,
+    /// The last valid content, if any.
+    content: Option<Vec<u8>>,
+    /// The reason why the current content is rejected.
+    error: Option<String>,
+    /// True if `content` is being served.
+    is_served: bool,
+    /// The last value of `last_config_reload_successful`, and the time of the last change to 1.
+    is_reported: Option<bool>,
+    loaded: Option<f64>,
+}
+
+impl File {
+    fn description(&self) -> &'static str {
+        match self.kind {
+            ConfigFile::Options => "options file",
+            ConfigFile::CustomResources => "custom resources",
+        }
+    }
+}
+
+/// Applies changed flags and files to a running process.
+pub(crate) struct ConfigReloader {
+    resolve: Resolve,
+    named_files: NamedFiles,
+    watched: FileWatch,
+    /// The sides this process may have, and those it has.
+    kinds: &'static [&'static SideKind],
+    sides: Vec<RunningSide>,
+    listeners: Listeners,
+    metrics: KubeMetrics,
+    status: ConfigFiles,
+    step: Step,
+    /// A file event has arrived since the current step started.
+    is_unresolved: bool,
+    /// A file has changed or SIGHUP has arrived since the current step started, so its result is out of date.
+    is_outdated: bool,
+    /// SIGHUP requested the current step.
+    is_sighup: bool,
+    /// The log reports the last accepted configuration as in force.
+    is_announced: bool,
+    /// The reason why the whole configuration was refused.
+    refused: Option<String>,
+    failures: u32,
+    retry: Option<Instant>,
+    in_use: FilesInUse,
+    /// The options file and the custom resource configuration.
+    files: Vec<File>,
+    /// The files that sides rejected, as logged.
+    rejected: Vec<RejectedFile>,
+}
+
+enum Event {
+    /// A watched file was written; true if its content has changed.
+    Files(bool),
+    StepDone(StepResult),
+    Retry,
+    /// A listener or side has made progress.
+    Progress,
+}
+
+/// Returns the files whose reloads are reported as metrics.
+fn reported_files(config: &Config) -> Vec<(ConfigFile, OptionsFile)> {
+    let options = config.options_file.iter().map(|file| (ConfigFile::Options, file));
+    let custom = config.custom_file().map(|file| (ConfigFile::CustomResources, file));
+    options.chain(custom).map(|(kind, file)| (kind, file.clone())).collect()
+}
+
+impl ConfigReloader {
+    /// Takes over the process configuration after the start.
+    pub(crate) fn new(
+        initial: InitialConfig,
+        kinds: &'static [&'static SideKind],
+        listeners: Listeners,
+        sides: Vec<RunningSide>,
+        telemetry: &Telemetry,
+    ) -> Self {
+        let InitialConfig { resolve, named_files, watched, config } = initial;
+        let mut reloader = Self {
+            resolve,
+            named_files,
+            watched,
+            kinds,
+            sides,
+            listeners,
+            metrics: telemetry.kube.clone(),
+            status: telemetry.files.clone(),
+            step: Step::Idle,
+            is_unresolved: false,
+            is_outdated: false,
+            is_sighup: false,
+            is_announced: true,
+            refused: None,
+            failures: 0,
+            retry: None,
+            in_use: FilesInUse::default(),
+            files: Vec::new(),
+            rejected: Vec::new(),
+        };
+        reloader.use_files(&config);
+        reloader.report();
+        reloader
+    }
+
+    /// Makes the sides reload the files that only they read, such as the mapping.
+    pub(crate) fn file_reload(&self, trigger: ReloadTrigger) {
+        for file_reload in self.sides.iter().filter_map(|running| running.side.file_reload()) {
+            // Reading may block.
+            tokio::task::spawn_blocking(move || file_reload(trigger));
+        }
+    }
+
+    /// Reloads flags and files for SIGHUP.
+    pub(crate) fn reload(&mut self) {
+        self.is_sighup = true;
+        self.reload_files();
+    }
+
+    /// Reloads flags and files, including an options file that was rejected before.
+    fn reload_files(&mut self) {
+        self.in_use.rejected = None;
+        self.start_resolving();
+    }
+
+    /// Starts to resolve flags and files. If that is in progress already, it runs again afterwards.
+    fn start_resolving(&mut self) {
+        match std::mem::replace(&mut self.step, Step::Idle) {
+            Step::Idle => {}
+            // A blocking read cannot be cancelled, so only one runs at a time.
+            resolving @ Step::Resolving(_) => {
+                (self.step, self.is_outdated) = (resolving, true);
+                return;
+            }
+            Step::Preparing(_, task) => task.abort(),
+        }
+        (self.retry, self.is_unresolved, self.is_outdated) = (None, false, false);
+        let (resolve, named_files) = (Arc::clone(&self.resolve), Arc::clone(&self.named_files));
+        let (in_use, watched) = (self.in_use.clone(), Arc::clone(self.watched.files()));
+        let kinds = self.kinds;
+        self.step = Step::Resolving(tokio::task::spawn_blocking(move || {
+            loop {
+                // The baseline for later changes.
+                watched.compare();
+                let resolved = resolve(Load::Again(&in_use));
+                let mut paths =
+                    resolved.as_ref().map_or_else(|_| Vec::new(), |config| files(config, kinds));
+                if resolved.as_ref().map_or(true, |config| {
+                    config.options_file.as_ref().is_some_and(|file| file.error.is_some())
+                }) {
+                    // The options file is invalid; the fix may be in one of the files it names.
+                    paths.extend(named_files());
+                }
+                // A file that was not watched until now may have changed since it was read.
+                if !watched.follow(paths) {
+                    return resolved;
+                }
+            }
+        }));
+    }
+
+    /// Waits for the next event and handles it; cancel-safe.
+    pub(crate) async fn next_event(&mut self) {
+        let retry = self.retry;
+        // A file may return to its former content after another content was resolved.
+        let any = self.has_unapplied_change() || matches!(self.step, Step::Resolving(_));
+        let event = tokio::select! {
+            changed = self.watched.changed(any) => Event::Files(changed),
+            result = self.step.result() => Event::StepDone(result),
+            () = self.listeners.next_event() => Event::Progress,
+            () = any_side_event(&mut self.sides) => Event::Progress,
+            () = sleep_until_some(retry) => Event::Retry,
+        };
+        match event {
+            Event::Files(true) => {
+                tracing::info!("Changes detected");
+                (self.failures, self.is_announced) = (0, false);
+                self.reload_files();
+            }
+            Event::Files(false) if matches!(self.step, Step::Idle) => self.reload_files(),
+            Event::Files(false) => self.is_unresolved = true,
+            Event::Retry => self.reload_files(),
+            Event::StepDone(result) => self.step_done(result),
+            Event::Progress => {}
+        }
+        self.report();
+    }
+
+    /// Stops the listeners and the sides in parallel. The listeners complete the responses in flight first.
+    pub(crate) async fn end(mut self) {
+        let mut sides: JoinSet<()> =
+            self.sides.into_iter().map(|running| running.side.stop()).collect();
+        self.listeners.stop().await;
+        while sides.join_next().await.is_some() {}
+    }
+
+    /// Returns true if a file's content differs from what is in use.
+    fn has_unapplied_change(&self) -> bool {
+        self.refused.is_some()
+            || !self.rejected.is_empty()
+            || self.files.iter().any(|file| file.error.is_some())
+    }
+
+    fn step_done(&mut self, result: StepResult) {
+        match (result, std::mem::replace(&mut self.step, Step::Idle)) {
+            (StepResult::Resolved(_), _) if self.is_outdated => self.reload_files(),
+            (StepResult::Resolved(Ok(Ok(config))), _) => self.resolved(config),
+            (StepResult::Prepared(Ok(Ok(()))), Step::Preparing(config, _)) => self.accept(&config),
+            (StepResult::Resolved(Ok(Err(errors))), _) => self.refuse(errors.first(), false),
+            (StepResult::Prepared(Ok(Err(error))), Step::Preparing(config, _)) => {
+                self.refuse_config(&config, error, true);
+            }
+            (StepResult::Resolved(Err(error)) | StepResult::Prepared(Err(error)), _) => {
+                self.refuse(error.to_string(), true);
+            }
+            (StepResult::Prepared(_), _) => {}
+        }
+        if self.is_unresolved && matches!(self.step, Step::Idle) {
+            self.reload_files();
+        }
+    }
+
+    fn resolved(&mut self, config: Config) {
+        for kind in self.kinds {
+            let is_on = self.sides.iter().any(|running| std::ptr::eq(running.kind, *kind));
+            if is_on == (kind.disabled_reason)(&config).is_some() {
+                let name = kind.name;
+                let error = format!(
+                    "the {name} side cannot be enabled or disabled at run time, restart the process"
+                );
+                return self.refuse_config(&config, error, false);
+            }
+        }
+        let prepared = self.sides.iter_mut().map(|running| running.side.prepare(&config));
+        match prepared.collect::<Result<Vec<_>, String>>() {
+            Err(error) => self.refuse_config(&config, error, false),
+            Ok(tasks) => {
+                let task = tokio::spawn(async move {
+                    for task in tasks.into_iter().flatten() {
+                        task.await?;
+                    }
+                    Ok(())
+                });
+                self.step = Step::Preparing(Box::new(config), task);
+            }
+        }
+    }
+
+    /// Applies a configuration for which the sides are prepared.
+    fn accept(&mut self, config: &Config) {
+        let sides = self.sides.iter_mut().map(|running| running.side.reload(config));
+        if let Err(error) = sides.collect::<Result<Vec<()>, String>>() {
+            return self.refuse_config(config, error, true);
+        }
+        self.listeners.change(config);
+        let had_refused = self.refused.take().is_some();
+        let rejects = |running: &RunningSide| running.side.status().rejected;
+        let rejected: Vec<_> = self.sides.iter().filter_map(rejects).collect();
+        if rejected.is_empty() {
+            // Keep the backoff while a rejected options file waits for its retry.
+            match self.in_use.rejected {
+                Some(_) if self.retry.is_some() => {}
+                _ => self.failures = 0,
+            }
+        } else {
+            self.schedule_retry();
+        }
+        for file in rejected.iter().filter(|file| !self.rejected.contains(file)) {
+            log_rejected(&file.path, &file.error, self.retry);
+        }
+        let has_new = self.use_files(config) || had_refused || rejected != self.rejected;
+        self.rejected = rejected;
+        self.is_announced &= !has_new;
+        if std::mem::take(&mut self.is_sighup) && self.is_announced {
+            tracing::info!("Options file, custom resources and kubeconfig have not changed");
+        }
+    }
+
+    /// Records the files of `config` as the ones in use. Returns true if any of them, or its error, is new.
+    fn use_files(&mut self, config: &Config) -> bool {
+        let mut old = std::mem::take(&mut self.files);
+        let mut has_new = false;
+        for (kind, OptionsFile { path, content, error }) in reported_files(config) {
+            let at = old.iter().position(|file| file.kind == kind && file.path == path);
+            let known = at.map(|at| old.swap_remove(at));
+            let is_same = known.as_ref().is_some_and(|file| file.content == content);
+            has_new |= !is_same || known.as_ref().is_some_and(|file| file.error != error);
+            let is_logged = known.as_ref().is_some_and(|file| file.error == error);
+            // Unresponsive files are logged by the reader.
+            if let Some(error) = &error
+                && !is_logged
+                && !reader::is_hanging(Path::new(&path))
+            {
+                log_rejected(&path, error, self.retry);
+            }
+            self.files.push(File {
+                is_served: is_same && known.as_ref().is_some_and(|file| file.is_served),
+                is_reported: known.as_ref().and_then(|file| file.is_reported),
+                loaded: known.and_then(|file| file.loaded),
+                kind,
+                path,
+                content,
+                error,
+            });
+        }
+        for file in old {
+            has_new = true;
+            self.metrics.config_forgotten(file.kind, &file.path);
+        }
+        let of = |kind| {
+            let found = self.files.iter().find(|file: &&File| file.kind == kind);
+            found.map(|file| OptionsFile {
+                path: file.path.clone(),
+                content: file.content.clone(),
+                error: None,
+            })
+        };
+        self.in_use = FilesInUse {
+            options: of(ConfigFile::Options),
+            custom: of(ConfigFile::CustomResources),
+            web_config: config.web_config.clone(),
+            rejected: self.in_use.rejected.take(),
+        };
+        has_new
+    }
+
+    /// Refuses a configuration. If it comes from a changed options file, that file is rejected and resolving starts
+    /// again with its last valid content, so that changes to other files still apply. With `retry`, the refusal is
+    /// retried.
+    fn refuse_config(&mut self, config: &Config, error: String, retry: bool) {
+        let old = self.in_use.options.as_ref().and_then(|file| file.content.as_ref());
+        let new = config.options_file.as_ref().filter(|file| file.error.is_none());
+        let Some(new) = new.and_then(|file| file.content.clone()).filter(|new| Some(new) != old)
+        else {
+            return self.refuse(error, retry);
+        };
+        self.in_use.rejected = Some((new, error));
+        self.start_resolving();
+        if retry {
+            self.schedule_retry();
+        }
+    }
+
+    /// Refuses a configuration and keeps the current one. With `retry`, it is retried.
+    fn refuse(&mut self, error: String, retry: bool) {
+        if retry {
+            self.schedule_retry();
+        }
+        if self.refused.as_ref() != Some(&error) {
+            log_rejected("", &error, self.retry);
+        }
+        self.refused = Some(error);
+    }
+
+    fn schedule_retry(&mut self) {
+        let backoff = INITIAL_BACKOFF.saturating_mul(1 << self.failures.min(16)).min(MAX_BACKOFF);
+        self.failures += 1;
+        self.retry = Some(Instant::now() + backoff);
+    }
+
+    /// Reports by metric, status page and log which files are applied.
+    fn report(&mut self) {
+        let is_listening = self.listeners.is_in_force();
+        let in_force =
+            is_listening && self.sides.iter().all(|running| running.side.status().in_force);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0.0, |since| since.as_secs_f64());
+        let has_unapplied_change = self.has_unapplied_change();
+        for file in &mut self.files {
+            file.is_served |= in_force;
+            // The listen addresses are part of the options file.
+            let is_there = is_listening || file.kind != ConfigFile::Options;
+            let is_refused = file.error.is_some() || self.refused.is_some();
+            let is_applied = file.is_served && is_there && !is_refused;
+            let applied = file.content.as_ref().filter(|_| is_applied);
+            if file.is_reported == Some(applied.is_some()) {
+                continue;
+            }
+            file.is_reported = Some(applied.is_some());
+            let Some(content) = applied else {
+                self.metrics.config_failed(file.kind, &file.path);
+                continue;
+            };
+            file.loaded = Some(now);
+            self.metrics.config_loaded(file.kind, &file.path, content, now);
+            if has_unapplied_change {
+                tracing::info!(file = file.path, "The file is in force");
+            }
+        }
+        if in_force && !has_unapplied_change && !std::mem::replace(&mut self.is_announced, true) {
+            tracing::info!("The new configuration is in force");
+        }
+        let file = |file: &File| status::ConfigFile {
+            what: file.description(),
+            path: file.path.clone(),
+            in_force: file.is_reported == Some(true),
+            loaded: file.loaded,
+            error: file.error.clone().or_else(|| self.refused.clone()),
+            unanswered_since: None,
+        };
+        let rejected = self.rejected.iter().map(|file| status::ConfigFile {
+            what: "kubeconfig",
+            path: file.path.clone(),
+            in_force: false,
+            loaded: None,
+            error: Some(file.error.clone()),
+            unanswered_since: None,
+        });
+        self.status.set(self.files.iter().map(file).chain(rejected).collect());
+    }
+}
+
+fn log_rejected(file: &str, error: &str, retry: Option<Instant>) {
+    let retry_in = retry.map(|at| at - Instant::now()).map(tracing::field::debug);
+    tracing::error!(
+        file,
+        error,
+        retry_in,
+        "Cannot apply the new configuration, keeping the previous one"
+    );
+}
+
+/// Completes when a side has made progress; cancel-safe.
+async fn any_side_event(sides: &mut [RunningSide]) {
+    let mut attending: Vec<_> = sides.iter_mut().map(|running| running.side.next_event()).collect();
+    std::future::poll_fn(|context| {
+        // Poll all of them, so that each registers its waker.
+        let ready = attending
+            .iter_mut()
+            .filter_map(|task| task.as_mut().poll(context).is_ready().then_some(()));
+        if ready.count() > 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+async fn sleep_until_some(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

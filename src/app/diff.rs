@@ -1,0 +1,64 @@
+//! The `kstatd diff` command.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::access::{access, command_runtime, user_agent};
+use super::output::{print, print_error};
+use crate::cli::native::DiffArgs;
+use crate::status::words::printable;
+use crate::tools::diff::{self, ComparisonRules, Options};
+
+/// The outcome of a comparison, which becomes the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// No unexplained difference.
+    Same,
+    Different,
+    /// The comparison failed.
+    Failed,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(match outcome {
+            Outcome::Same => 0,
+            Outcome::Different => 1,
+            Outcome::Failed => 2,
+        })
+    }
+}
+
+pub(crate) fn main(args: DiffArgs) -> Outcome {
+    match comparison_outcome(args) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            print_error(&format!("error: {}", printable(&error)));
+            Outcome::Failed
+        }
+    }
+}
+
+fn comparison_outcome(args: DiffArgs) -> Result<Outcome, String> {
+    let DiffArgs { strict, json, .. } = args;
+    let default_interval = if args.watch.is_some() { 15 } else { 1 };
+    let options = Options {
+        access: access(args.access)?,
+        sides: [args.a, args.b],
+        user_agent: user_agent(),
+        open_metrics: args.openmetrics,
+        timeout: args.timeout,
+        interval: args.interval.unwrap_or(Duration::from_secs(default_interval)),
+        watch: args.watch,
+        ignore: args.ignore,
+        rules: ComparisonRules { tolerance: args.tolerance, increases: args.increases },
+        examples: args.examples,
+    };
+    let runtime = command_runtime()?;
+    let report = runtime.block_on(diff::run(options, |text| print_error(&printable(text))))?;
+    let text = if json { report.json() } else { report.text(strict) };
+    if print(&text) != ExitCode::SUCCESS {
+        return Ok(Outcome::Failed);
+    }
+    Ok(if report.is_same(strict) { Outcome::Same } else { Outcome::Different })
+}

@@ -1,0 +1,77 @@
+//! Keeps the Huffman codes of resources between scrapes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::resource::Resource;
+use crate::deflate::{CodeBuilder, CodeSet};
+
+/// Maximum text of a resource that is left to a general-purpose compressor, in bytes.
+const SHORT: usize = 256 * 1024;
+/// Maximum number of pages and amount of text of a small resource, which is left to a general-purpose compressor, too:
+/// its families fit into the deflate window, so text of an object is found in the previous family.
+const FEW: usize = 5;
+const FEW_OBJECTS_TEXT: usize = 3 * 1024 * 1024;
+
+/// Returns the number of pages of a resource.
+fn pages(resource: &Resource) -> usize {
+    resource.stores.iter().map(|store| store.pages.len()).sum()
+}
+
+/// Starts building the codes of a resource.
+pub(super) fn code_builder(resource: &Resource) -> CodeBuilder {
+    let names = resource.schema.families.iter().map(|family| family.name.clone()).collect();
+    let pages = pages(resource);
+    let all = resource.stores.iter().flat_map(|store| store.pages.iter());
+    CodeBuilder::new(
+        names,
+        pages,
+        all.step_by(CodeBuilder::sampling_step(pages)).map(|page| page.sample()),
+    )
+}
+
+/// Returns the text length of the selected families in bytes, if it is too short for codes of their own.
+pub(super) fn little_text(resource: &Resource, wanted: impl Fn(&str) -> bool) -> Option<usize> {
+    let small = if pages(resource) <= FEW { FEW_OBJECTS_TEXT } else { SHORT };
+    let mut text = 0;
+    for (at, family) in resource.schema.families.iter().enumerate() {
+        if !wanted(&family.name) {
+            continue;
+        }
+        for page in resource.stores.iter().flat_map(|store| store.pages.iter()) {
+            text += page.text_len(&family.name, at);
+            if text >= small {
+                return None;
+            }
+        }
+    }
+    Some(text)
+}
+
+/// The codes of resources by name.
+#[derive(Debug, Default)]
+pub(super) struct CodeCache(Mutex<HashMap<String, Arc<CodeSet>>>);
+
+impl CodeCache {
+    /// Returns the codes of a resource, if they are still good.
+    pub(super) fn known(&self, resource: &Resource) -> Option<Arc<CodeSet>> {
+        let codes = self.lock().get(&resource.schema.resource).cloned()?;
+        codes.fits(pages(resource)).then_some(codes)
+    }
+
+    /// Stores new codes of a resource.
+    pub(super) fn insert(&self, resource: &Resource, codes: CodeSet) -> Arc<CodeSet> {
+        let codes = Arc::new(codes);
+        self.lock().insert(resource.schema.resource.clone(), Arc::clone(&codes));
+        codes
+    }
+
+    /// Drops the codes of a resource whose families have changed.
+    pub(super) fn forget(&self, resource: &str) {
+        self.lock().remove(resource);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<CodeSet>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,256 @@
+//! The body of a gzip scrape, as deflate pieces.
+//!
+//! Large resources are written by [`deflate::Encoder`](crate::deflate::Encoder) directly from the templated lines.
+//! Small resources go through zlib once and are cached until they change; very small ones are passed on as text and
+//! compressed by the server together with their neighbours.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::body::{FRAME, Progress, Step, Walk, expand};
+use super::buffer_pool::BufferPool;
+use super::code_cache::{CodeCache, code_builder, little_text};
+use super::deflate_cache::{self, DeflateJob};
+use super::resource::Resource;
+use crate::deflate::{Checksum, CodeBuilder, CodeSet, Encoder};
+use crate::exposition::{DeflatePart, Format, Piece};
+
+/// The encoding of a resource.
+#[derive(Clone, Debug)]
+enum Encoding {
+    /// Text, to be compressed by the server.
+    Text,
+    /// Compressed by zlib and cached.
+    Compress,
+    /// Already in the cache.
+    Cached,
+    /// Encoded from its templated lines.
+    Templates(Arc<CodeSet>),
+}
+
+/// The pieces of a compressed body.
+#[derive(Debug)]
+pub(super) struct DeflatedBody {
+    walk: Walk,
+    format: Format,
+    /// True if the body has all families and objects.
+    whole: bool,
+    resources: Arc<[Resource]>,
+    /// Codes of all resources.
+    codes: Arc<CodeCache>,
+    /// Current resource and its encoding.
+    encoding: Option<(usize, Encoding)>,
+    /// Codes of the current resource while they are being built.
+    code_builder: Option<CodeBuilder>,
+    /// Current step and the next object, if the last piece ended within the step.
+    rest: Option<(Step, usize)>,
+    /// Text passed on to the server.
+    text: Vec<u8>,
+    /// Index and stream of the resource being encoded.
+    encoder: Option<(usize, Encoder)>,
+    job: Option<DeflateJob>,
+    /// Rest of a cached resource.
+    cached: Option<DeflatePart>,
+    scratch: Vec<u8>,
+    buffers: BufferPool,
+    ended: bool,
+}
+
+fn take(encoder: &mut Encoder, buffers: &BufferPool) -> Piece {
+    let (buffer, len, Checksum { crc, len: text_len }) = encoder.take(buffers.buffer());
+    Piece::Deflated(DeflatePart { bytes: buffers.frame(buffer, len), crc, text_len })
+}
+
+impl DeflatedBody {
+    pub(super) fn new(
+        resources: Vec<Resource>,
+        format: Format,
+        names: Option<BTreeSet<String>>,
+        codes: Arc<CodeCache>,
+    ) -> Self {
+        let resources: Arc<[Resource]> = resources.into();
+        Self {
+            whole: names.is_none() && resources.iter().all(|resource| resource.part_of.is_none()),
+            walk: Walk::new(Arc::clone(&resources), names),
+            resources,
+            codes,
+            encoding: None,
+            code_builder: None,
+            format,
+            rest: None,
+            text: Vec::new(),
+            encoder: None,
+            job: None,
+            cached: None,
+            scratch: Vec::new(),
+            buffers: BufferPool::default(),
+            ended: false,
+        }
+    }
+
+    /// Returns the output so far, which may be empty, to yield to other tasks.
+    fn flush(&mut self) -> Piece {
+        match (&mut self.encoder, &mut self.job) {
+            (Some((_, encoder)), _) => take(encoder, &self.buffers),
+            (None, Some(job)) => job.piece(),
+            (None, None) => self.as_text(),
+        }
+    }
+
+    fn as_text(&mut self) -> Piece {
+        Piece::Text(std::mem::take(&mut self.text).into())
+    }
+
+    /// Chooses the encoding of a step's resource. Returns `None` after a part of the necessary work.
+    fn choose(&mut self, step: &Step) -> Option<Encoding> {
+        let at = step.resource;
+        if let Some((_, encoding)) = self.encoding.as_ref().filter(|(of, _)| *of == at) {
+            return Some(encoding.clone());
+        }
+        let resource = &self.resources[at];
+        let is_whole = resource.part_of.is_none() && self.walk.opens_all(step);
+        let content = is_whole.then(|| resource.content(self.format));
+        let cache = resource.stores.first().filter(|_| is_whole).map(|store| &store.deflate_cache);
+        let part = content.as_ref().zip(cache).and_then(|(content, cache)| cache.of(content));
+        let little = || little_text(resource, |name| self.walk.wants(name));
+        let encoding = if part.is_some() {
+            self.cached = part;
+            Encoding::Cached
+        } else if self.code_builder.is_none()
+            && let Some(text) = little()
+        {
+            self.job = content
+                .filter(|_| text >= deflate_cache::MIN_TEXT)
+                .map(|content| DeflateJob::new(at, content));
+            if self.job.is_some() { Encoding::Compress } else { Encoding::Text }
+        } else {
+            // A part of a resource uses the codes of the whole, so both share the memo of a page. Another scrape may
+            // have finished building codes meanwhile: two sets of codes would replace each other's memos.
+            let whole = resource.part_of.as_deref().unwrap_or(resource);
+            match (self.codes.known(whole), &mut self.code_builder) {
+                (Some(codes), _) => Encoding::Templates(codes),
+                (None, Some(code_builder)) => {
+                    Encoding::Templates(self.codes.insert(whole, code_builder.step()?))
+                }
+                (None, None) => {
+                    self.code_builder = Some(code_builder(whole));
+                    return None;
+                }
+            }
+        };
+        if let (Encoding::Text | Encoding::Templates(_), Some(cache)) = (&encoding, cache) {
+            cache.forget();
+        }
+        self.code_builder = None;
+        self.encoding = Some((at, encoding.clone()));
+        Some(encoding)
+    }
+
+    /// Appends a step to the text of the current resource.
+    fn add_text(&mut self, step: &Step) {
+        let family = self.walk.family(step);
+        let text = self.job.as_mut().map_or(&mut self.text, |job| &mut job.text);
+        match &step.page {
+            None => family.header(self.format, text),
+            Some(page) => expand(family.name.as_bytes(), page, step.family, text),
+        }
+    }
+
+    /// Ends the current resource.
+    fn close(&mut self) -> Option<Piece> {
+        if let Some(job) = self.job.take() {
+            let store = self.resources[job.resource].stores.first()?;
+            return Some(job.end(&store.deflate_cache));
+        }
+        let (_, mut encoder) = self.encoder.take()?;
+        encoder.finish();
+        let piece = take(&mut encoder, &self.buffers);
+        if self.whole {
+            encoder.record_size();
+        }
+        Some(piece)
+    }
+
+    /// Encodes a step, starting at object `from`. Returns the next object if the piece is full.
+    fn write(&mut self, step: &Step, from: usize, codes: Arc<CodeSet>) -> Option<usize> {
+        let (_, encoder) = self.encoder.get_or_insert_with(|| (step.resource, Encoder::new(codes)));
+        let family = self.walk.family(step);
+        let scratch = &mut self.scratch;
+        let Some(page) = &step.page else {
+            scratch.clear();
+            family.header(self.format, scratch);
+            encoder.raw(scratch);
+            return None;
+        };
+        let rows = page.rows(&family.name, step.family)?;
+        encoder.segment(rows, page.memo(), from, || {
+            scratch.clear();
+            expand(rows.name, page, step.family, scratch);
+            Checksum::of(scratch)
+        })
+    }
+}
+
+impl Iterator for DeflatedBody {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        while !self.ended {
+            // Text of earlier resources goes first.
+            if let Some(part) = self.cached.as_mut().filter(|_| self.text.is_empty()) {
+                let piece = deflate_cache::split(part, FRAME);
+                self.cached = self.cached.take().filter(|rest| !rest.bytes.is_empty());
+                return Some(Piece::Deflated(piece));
+            }
+            if self.text.len() >= FRAME {
+                return Some(self.as_text());
+            }
+            if let Some(job) = self.job.as_mut().filter(|it| it.text.len() >= FRAME) {
+                return Some(job.piece());
+            }
+            if let Some((_, encoder)) =
+                self.encoder.as_mut().filter(|(_, encoder)| encoder.is_full())
+            {
+                return Some(take(encoder, &self.buffers));
+            }
+            let (step, from) = match self.rest.take() {
+                Some(rest) => rest,
+                None => match self.walk.next() {
+                    Progress::Step(step) => (step, 0),
+                    Progress::Yield => return Some(self.flush()),
+                    Progress::End => {
+                        self.ended = true;
+                        break;
+                    }
+                },
+            };
+            let encoded = self.encoder.as_ref().map(|(resource, _)| *resource);
+            let before = encoded.or(self.job.as_ref().map(|job| job.resource));
+            if before.is_some_and(|before| before != step.resource) {
+                self.rest = Some((step, from));
+                return self.close();
+            }
+            let Some(encoding) = self.choose(&step) else {
+                self.rest = Some((step, from));
+                return Some(self.flush());
+            };
+            match encoding {
+                Encoding::Text => self.add_text(&step),
+                // Text of earlier resources goes first.
+                _ if !self.text.is_empty() => {
+                    self.rest = Some((step, from));
+                    return Some(self.as_text());
+                }
+                Encoding::Cached => self.walk.pass(step.resource),
+                Encoding::Compress => self.add_text(&step),
+                Encoding::Templates(codes) => {
+                    if let Some(from) = self.write(&step, from, codes) {
+                        self.rest = Some((step, from));
+                    }
+                }
+            }
+        }
+        // Either text or an unfinished resource remains, or neither.
+        self.close().or_else(|| (!self.text.is_empty()).then(|| self.as_text()))
+    }
+}

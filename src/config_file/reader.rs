@@ -1,0 +1,350 @@
+//! Configuration file reads with timeouts, so that an unresponsive file blocks nothing else.
+//!
+//! A file may be on an unreachable network file system, or be a pipe without a writer. Until the process serves, reads
+//! wait without a limit: a signal ends the process. After [`limit_waits`], every operation runs on its own thread, and
+//! a caller waits for [`READ_TIMEOUT`] at most. While an operation hangs, later callers get [`io::ErrorKind::TimedOut`]
+//! at once and keep what they read last, at most [`MAX_THREADS`] operations run at once, and [`hanging`] lists the
+//! files. Content that arrives late is kept for the next caller; [`late`] notifies of it.
+//!
+//! Operations are identified by device and inode: a path that points to another file by now is read again.
+
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+
+/// The time that a caller waits for one operation.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The maximum number of operations at once, including those that hang.
+const MAX_THREADS: usize = 32;
+
+/// The stack size of a reading thread, in bytes.
+const STACK_SIZE: usize = 256 << 10;
+
+/// A file system operation that has not finished.
+struct Operation {
+    id: u64,
+    path: PathBuf,
+    began: SystemTime,
+    /// Device and inode, once the file system has returned them.
+    file: Option<(u64, u64)>,
+    /// The caller has given up, or the log has named it.
+    is_overdue: bool,
+    /// The path was since read successfully, as another file.
+    is_superseded: bool,
+}
+
+#[derive(Default)]
+struct Operations {
+    started: u64,
+    running: Vec<Operation>,
+    /// Results that arrived after their caller had timed out.
+    late: BTreeMap<PathBuf, io::Result<Vec<u8>>>,
+}
+
+static OPERATIONS: Mutex<Operations> =
+    Mutex::new(Operations { started: 0, running: Vec::new(), late: BTreeMap::new() });
+static LATE: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
+
+/// Accesses the process-wide flag that bounds waits.
+#[cfg(not(test))]
+fn limited<T>(with: impl FnOnce(&AtomicBool) -> T) -> T {
+    static IS_LIMITED: AtomicBool = AtomicBool::new(false);
+    with(&IS_LIMITED)
+}
+
+/// Accesses the flag of the current test, since tests run in parallel in one process.
+#[cfg(test)]
+fn limited<T>(with: impl FnOnce(&AtomicBool) -> T) -> T {
+    thread_local! {
+        static IS_LIMITED: AtomicBool = const { AtomicBool::new(false) };
+    }
+    IS_LIMITED.with(with)
+}
+
+fn is_limited() -> bool {
+    limited(|is_limited| is_limited.load(Ordering::Relaxed))
+}
+
+/// Bounds the waits of all callers from now on: the process serves, and keeps what it has read.
+pub(crate) fn limit_waits() {
+    limited(|is_limited| is_limited.store(true, Ordering::Relaxed));
+}
+
+fn operations() -> MutexGuard<'static, Operations> {
+    OPERATIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Operations {
+    /// Registers an operation.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if an operation on the same path has not even opened its file.
+    fn begin(&mut self, path: &Path) -> io::Result<u64> {
+        let is_limited = is_limited();
+        let hangs = |one: &Operation| one.path == path && one.is_overdue && one.file.is_none();
+        if is_limited && self.running.iter().any(hangs) {
+            return Err(no_answer());
+        }
+        if is_limited && self.running.len() >= MAX_THREADS {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("{MAX_THREADS} other files are being read and do not answer"),
+            ));
+        }
+        self.started += 1;
+        self.running.push(Operation {
+            id: self.started,
+            path: path.to_owned(),
+            began: SystemTime::now(),
+            file: None,
+            is_overdue: false,
+            is_superseded: false,
+        });
+        Ok(self.started)
+    }
+
+    /// Records the file that an operation works on.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if another operation on the same file hangs.
+    fn identify(&mut self, id: u64, metadata: &Metadata, is_limited: bool) -> io::Result<()> {
+        let file = Some((metadata.dev(), metadata.ino()));
+        if is_limited && self.running.iter().any(|one| one.is_overdue && one.file == file) {
+            return Err(no_answer());
+        }
+        if let Some(one) = self.running.iter_mut().find(|one| one.id == id) {
+            one.file = file;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, id: u64) -> Option<Operation> {
+        let at = self.running.iter().position(|one| one.id == id)?;
+        Some(self.running.swap_remove(at))
+    }
+}
+
+fn no_answer() -> io::Error {
+    let text = "it cannot be read yet, the file system does not answer";
+    io::Error::new(io::ErrorKind::TimedOut, text)
+}
+
+/// Reads a file, or returns the content that arrived too late for the previous caller.
+///
+/// # Errors
+/// The file cannot be read; [`io::ErrorKind::TimedOut`] if it does not answer.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if let Some(late) = operations().late.remove(path) {
+        return late;
+    }
+    read_if(path, |_| Ok(()))
+}
+
+/// Reads a file like [`read`], but leaves late content for the next [`read`].
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn peek(path: &Path) -> io::Result<Vec<u8>> {
+    if let Some(Ok(late)) = operations().late.get(path) {
+        return Ok(late.clone());
+    }
+    read(path)
+}
+
+/// Discards late content of a file.
+pub(crate) fn forget_late(path: &Path) {
+    operations().late.remove(path);
+}
+
+/// Reads a file if `allows` accepts its metadata. Late content is kept for [`read`].
+///
+/// # Errors
+/// As [`read`], and those of `allows`.
+pub(crate) fn read_if(
+    path: &Path,
+    allows: impl FnOnce(&Metadata) -> io::Result<()> + Send + 'static,
+) -> io::Result<Vec<u8>> {
+    let (of, is_limited) = (path.to_owned(), is_limited());
+    let keep = |path: PathBuf, content| drop(operations().late.insert(path, content));
+    let content = run_bounded(path, keep, move |id| {
+        let metadata = std::fs::metadata(&of)?;
+        allows(&metadata)?;
+        operations().identify(id, &metadata, is_limited)?;
+        std::fs::read(&of)
+    })?;
+    let mut operations = operations();
+    operations.late.remove(path);
+    for one in operations.running.iter_mut().filter(|one| one.is_overdue && one.path == path) {
+        one.is_superseded = true;
+    }
+    Ok(content)
+}
+
+/// Returns the metadata of a file without reading it.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn metadata(path: &Path) -> io::Result<Metadata> {
+    run(path, |path| std::fs::metadata(path))
+}
+
+/// True if the file exists, or its file system does not answer.
+pub(crate) fn exists(path: &Path) -> bool {
+    metadata(path).is_ok() || is_hanging(path)
+}
+
+/// Runs any other file system operation on a path.
+///
+/// # Errors
+/// Those of `operation`, and as [`read`].
+pub(crate) fn run<T: Send + 'static>(
+    path: &Path,
+    operation: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let of = path.to_owned();
+    run_bounded(path, |_, _| {}, move |_| operation(&of))
+}
+
+/// Returns the files whose operations hang, with the start time of each operation.
+pub(crate) fn hanging() -> BTreeMap<PathBuf, SystemTime> {
+    let mut found = BTreeMap::new();
+    for one in operations().running.iter().filter(|one| one.is_overdue && !one.is_superseded) {
+        let began = found.entry(one.path.clone()).or_insert(one.began);
+        *began = one.began.min(*began);
+    }
+    found
+}
+
+/// True if an operation on this path hangs.
+pub(crate) fn is_hanging(path: &Path) -> bool {
+    hanging().contains_key(path)
+}
+
+/// True if late content of this path is waiting to be read.
+pub(crate) fn has_late(path: &Path) -> bool {
+    operations().late.contains_key(path)
+}
+
+/// Returns a channel that changes whenever an operation finishes after its caller gave up.
+pub(crate) fn late() -> watch::Receiver<u64> {
+    LATE.subscribe()
+}
+
+/// Logs reads that hang during startup, each once.
+pub(crate) fn log_hanging() {
+    let now = SystemTime::now();
+    let is_late = |one: &&mut Operation| {
+        !one.is_overdue && now.duration_since(one.began).is_ok_and(|since| since > READ_TIMEOUT)
+    };
+    for one in operations().running.iter_mut().filter(is_late) {
+        one.is_overdue = true;
+        let file = one.path.display();
+        tracing::warn!(%file, "Waiting for a file that cannot be read yet");
+    }
+}
+
+/// The state shared by a caller and its worker thread.
+struct Slot<T> {
+    result: Mutex<(Option<io::Result<T>>, bool)>,
+    done: Condvar,
+}
+
+fn run_bounded<T: Send + 'static>(
+    path: &Path,
+    keep: impl FnOnce(PathBuf, io::Result<T>) + Send + 'static,
+    operation: impl FnOnce(u64) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let id = operations().begin(path)?;
+    if !is_limited() {
+        let result = operation(id);
+        operations().end(id);
+        return result;
+    }
+    let slot = Arc::new(Slot { result: Mutex::new((None, false)), done: Condvar::new() });
+    let shared = Arc::clone(&slot);
+    let thread = std::thread::Builder::new().name("kstatd-files".to_owned()).stack_size(STACK_SIZE);
+    let spawned = thread.spawn(move || {
+        let result = operation(id);
+        let mut state = shared.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let (given, is_abandoned) = &mut *state;
+        if !*is_abandoned {
+            operations().end(id);
+            *given = Some(result);
+            return shared.done.notify_all();
+        }
+        let Some(ended) = operations().end(id) else { return };
+        if ended.is_superseded {
+            return;
+        }
+        let (file, began) = (ended.path.display(), ended.began);
+        tracing::info!(%file, after = ?began.elapsed().unwrap_or_default(), "The file answers again");
+        keep(ended.path, result);
+        LATE.send_modify(|count| *count += 1);
+    });
+    if let Err(error) = spawned {
+        operations().end(id);
+        return Err(error);
+    }
+    let state = slot.result.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = slot.done.wait_timeout_while(state, READ_TIMEOUT, |(result, _)| result.is_none());
+    let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+    if let Some(result) = state.0.take() {
+        return result;
+    }
+    state.1 = true;
+    if let Some(one) = operations().running.iter_mut().find(|one| one.id == id) {
+        one.is_overdue = true;
+    }
+    let file = path.display();
+    tracing::warn!(%file, "The file does not answer, what it said before stays in force until it does");
+    Err(no_answer())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hanging_pipe_blocks_nothing_and_its_late_content_is_kept() {
+        limit_waits();
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, other) = (dir.path().join("pipe"), dir.path().join("other"));
+        let pipe = |path: &Path| {
+            let made = std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo");
+            assert!(made.success());
+        };
+        pipe(&path);
+        std::fs::write(&other, "other").expect("write");
+        for _ in 0..2 * MAX_THREADS {
+            let error = read(&path).expect_err("nobody writes");
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        }
+        assert!(is_hanging(&path) && !has_late(&path));
+        let on_path = || operations().running.iter().filter(|one| one.path == path).count();
+        assert_eq!(on_path(), 1, "one thread for all of them");
+        assert_eq!(read(&other).expect("a file"), b"other");
+        // A writer appears after all.
+        let mut changes = late();
+        changes.mark_unchanged();
+        std::fs::write(&path, "late").expect("write");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        runtime.block_on(changes.changed()).expect("told");
+        assert!(has_late(&path) && !is_hanging(&path));
+        assert_eq!(read(&path).expect("kept"), b"late");
+        // Once a file replaces the pipe, the hanging operation does not matter.
+        assert!(read(&path).is_err() && is_hanging(&path));
+        let beside = dir.path().join("beside");
+        std::fs::write(&beside, "file").expect("write");
+        std::fs::rename(&beside, &path).expect("rename");
+        assert_eq!(read(&path).expect("a file"), b"file");
+        assert!(!is_hanging(&path));
+    }
+}

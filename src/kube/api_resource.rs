@@ -1,0 +1,271 @@
+//! API resources and the URLs and headers of their list and watch requests.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::follow::machine::{ListVersion, State};
+use crate::resources::{Representation, Resource};
+
+/// A built-in or custom API resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiResource {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// API version, such as `v1`.
+    pub version: String,
+    /// The plural name in lower case, such as `pods`.
+    pub plural: String,
+    /// Kind of the objects, empty if unknown.
+    pub kind: String,
+    /// True if objects belong to a namespace.
+    pub namespaced: bool,
+    /// True if the server supports protobuf. Custom resources are JSON only.
+    pub protobuf: bool,
+    /// The `resource` label of own metrics, such as `*v1.Pod`.
+    pub label: String,
+}
+
+impl ApiResource {
+    /// Returns the target of a built-in resource.
+    #[must_use]
+    pub fn built_in(resource: &'static dyn Resource) -> Self {
+        let api = resource.api();
+        Self {
+            group: api.group.to_owned(),
+            version: api.version.to_owned(),
+            plural: api.name.to_owned(),
+            kind: api.kind.to_owned(),
+            namespaced: api.namespaced,
+            protobuf: true,
+            label: resource.go_type(),
+        }
+    }
+
+    /// Returns a unique name: the plural of a built-in kind, `plural.version.group` of a custom one.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let Self { group, version, plural, .. } = self;
+        if !self.is_custom() {
+            plural.clone()
+        } else if group.is_empty() {
+            format!("{plural}.{version}")
+        } else {
+            format!("{plural}.{version}.{group}")
+        }
+    }
+
+    /// Returns the `resource` label for metrics that kube-state-metrics does not have. In those that it has, all custom
+    /// kinds share one label.
+    pub(super) fn unique_label(&self) -> String {
+        if self.is_custom() { self.name() } else { self.label.clone() }
+    }
+
+    fn is_custom(&self) -> bool {
+        // Only custom resources lack protobuf.
+        !self.protobuf
+    }
+
+    /// Returns true if `kind` is the kind of a list of these objects, or of the requested representation of them. An
+    /// unknown kind matches.
+    pub(super) fn is_list(&self, kind: &str, representation: Representation) -> bool {
+        let known = !kind.is_empty() && !self.kind.is_empty();
+        !known
+            || kind.strip_suffix("List") == Some(&*self.kind)
+            || match representation {
+                Representation::Metadata => kind == "PartialObjectMetadataList",
+                Representation::Column(_) => kind == "Table",
+                Representation::Object => false,
+            }
+    }
+
+    /// Returns the `Accept` header of a list or watch request for this representation. Servers that do not support the
+    /// representation may send complete objects.
+    pub(super) fn accept(&self, representation: Representation, watch: bool) -> &'static str {
+        match representation {
+            _ if !self.protobuf => "application/json",
+            Representation::Metadata if watch => {
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+                 application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+                 application/vnd.kubernetes.protobuf,application/json"
+            }
+            Representation::Metadata => {
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                 application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                 application/vnd.kubernetes.protobuf,application/json"
+            }
+            Representation::Column(_) => {
+                "application/json;as=Table;g=meta.k8s.io;v=v1,\
+                 application/vnd.kubernetes.protobuf,application/json"
+            }
+            Representation::Object => "application/vnd.kubernetes.protobuf,application/json",
+        }
+    }
+
+    /// Returns the path of all objects, or of those in one namespace.
+    fn path(&self, namespace: Option<&str>) -> String {
+        let Self { group, version, plural, .. } = self;
+        let mut path = match group.as_str() {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        };
+        if let Some(namespace) = namespace {
+            path.push_str("/namespaces/");
+            percent_encode(&mut path, namespace);
+        }
+        path.push('/');
+        path.push_str(plural);
+        path
+    }
+}
+
+/// The subject of one list/watch: a resource, or its part in one namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Scope {
+    pub(super) api: ApiResource,
+    pub(super) namespace: Option<String>,
+    /// The field selector, empty for none.
+    pub(super) selector: String,
+}
+
+impl Scope {
+    /// Returns the name in log lines.
+    pub(super) fn name(&self) -> Arc<str> {
+        match &self.namespace {
+            Some(namespace) => format!("{} in {namespace}", self.api.plural).into(),
+            None => self.api.plural.as_str().into(),
+        }
+    }
+
+    /// Returns path and query of the request for `state`, with parameters in the same order as Go's client.
+    pub(super) fn request(&self, state: &State, limit: Option<u64>, timeout: u64) -> String {
+        let url = self.api.path(self.namespace.as_deref());
+        let mut query = Query { url, separator: '?' };
+        let timeout = timeout.to_string();
+        match state {
+            State::Streaming => {
+                query.add("allowWatchBookmarks", "true");
+                query.add("fieldSelector", &self.selector);
+                query.add("resourceVersionMatch", "NotOlderThan");
+                query.add("sendInitialEvents", "true");
+                query.add("timeoutSeconds", &timeout);
+                query.add("watch", "true");
+            }
+            State::Listing { version, token, .. } => {
+                query.add("continue", token);
+                query.add("fieldSelector", &self.selector);
+                query.add("limit", &limit.map(|limit| limit.to_string()).unwrap_or_default());
+                // A continue token contains the resource version.
+                if *version == ListVersion::Any && token.is_empty() {
+                    query.add("resourceVersion", "0");
+                }
+            }
+            State::Checking { .. } => {
+                query.add("fieldSelector", &self.selector);
+                query.add("limit", &limit.map(|limit| limit.to_string()).unwrap_or_default());
+            }
+            State::Watching { version } => {
+                query.add("allowWatchBookmarks", "true");
+                query.add("fieldSelector", &self.selector);
+                query.add("resourceVersion", version);
+                query.add("timeoutSeconds", &timeout);
+                query.add("watch", "true");
+            }
+        }
+        query.url
+    }
+}
+
+/// A URL under construction, and the separator before the next parameter.
+struct Query {
+    url: String,
+    separator: char,
+}
+
+impl Query {
+    /// Adds a parameter unless its value is empty.
+    fn add(&mut self, name: &str, value: &str) {
+        if !value.is_empty() {
+            self.url.push(self.separator);
+            self.url.push_str(name);
+            self.url.push('=');
+            percent_encode(&mut self.url, value);
+            self.separator = '&';
+        }
+    }
+}
+
+/// Percent-encodes all but the unreserved characters of RFC 3986.
+pub(super) fn percent_encode(out: &mut String, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(char::from(byte));
+            }
+            _ => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(group: &str, namespace: Option<&str>, selector: &str) -> Scope {
+        let api = ApiResource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            plural: "things".to_owned(),
+            kind: "Thing".to_owned(),
+            namespaced: true,
+            protobuf: true,
+            label: "*v1.Thing".to_owned(),
+        };
+        Scope { api, namespace: namespace.map(str::to_owned), selector: selector.to_owned() }
+    }
+
+    fn listing(version: ListVersion, token: &str) -> State {
+        State::Listing { version, token: token.to_owned(), whole: false }
+    }
+
+    #[test]
+    fn list_kinds() {
+        let api = scope("", None, "").api;
+        let is_list = |kind| api.is_list(kind, Representation::Object);
+        assert!(is_list("ThingList") && is_list(""));
+        assert!(!is_list("Thing") && !is_list("OtherList"));
+        assert!(!is_list("Table") && !is_list("PartialObjectMetadataList"));
+        let metadata = |kind| api.is_list(kind, Representation::Metadata);
+        assert!(metadata("PartialObjectMetadataList") && metadata("ThingList"));
+        assert!(!metadata("Table") && !metadata("OtherList"));
+        let unknown = ApiResource { kind: String::new(), ..api.clone() };
+        assert!(unknown.is_list("OtherList", Representation::Object));
+    }
+
+    #[test]
+    fn requests() {
+        let all = scope("", None, "");
+        assert_eq!(
+            all.request(&State::Streaming, Some(500), 305),
+            "/api/v1/things?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan\
+             &sendInitialEvents=true&timeoutSeconds=305&watch=true"
+        );
+        assert_eq!(
+            all.request(&listing(ListVersion::Any, ""), Some(500), 1),
+            "/api/v1/things?limit=500&resourceVersion=0"
+        );
+        assert_eq!(all.request(&listing(ListVersion::Latest, ""), None, 1), "/api/v1/things");
+        assert_eq!(
+            all.request(&listing(ListVersion::Any, "a=/+"), Some(500), 1),
+            "/api/v1/things?continue=a%3D%2F%2B&limit=500"
+        );
+        let some = scope("apps", Some("a/ü"), "metadata.namespace!=x,spec.nodeName=n");
+        assert_eq!(
+            some.request(&State::Watching { version: "12".to_owned() }, None, 400),
+            "/apis/apps/v1/namespaces/a%2F%C3%BC/things?allowWatchBookmarks=true\
+             &fieldSelector=metadata.namespace%21%3Dx%2Cspec.nodeName%3Dn\
+             &resourceVersion=12&timeoutSeconds=400&watch=true"
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! Credentials of exec plugins and token providers, and the headers that kube's layers add for credentials of any
+//! kind.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{self, Poll, Waker};
+use std::time::Duration;
+
+use ::kube::Config;
+use ::kube::client::{AuthError, ConfigExt as _};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::Full;
+use jiff::{SignedDuration, Timestamp};
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+use tower::{BoxError, Layer as _, Service as _, service_fn};
+
+use super::certificates::{chain, end};
+use super::state::{Dynamic, Printed, Run, Signed, Signer, State};
+use crate::kube::client::error::causes;
+
+/// The timeout of a credential plugin.
+const LIMIT: Duration = Duration::from_secs(25);
+/// The minimum pause before a plugin runs again after it failed or the server rejected its credentials.
+pub(super) const AGAIN: Duration = Duration::from_secs(5);
+/// The time for which headers are reused without calling kube, which runs the plugin for each request in the last
+/// minute of a token.
+pub(super) const FRESH: Duration = Duration::from_secs(1);
+/// A plugin's certificate is replaced this long before it expires.
+const EARLY: SignedDuration = SignedDuration::from_secs(10);
+/// The maximum length of a plugin's stderr in an error, in bytes; the end is kept.
+const MAX_COMPLAINT: usize = 1024;
+
+/// The start of the error if a plugin cannot be started.
+const UNSTARTED: &str = "it cannot be started";
+/// The error if kube panics, because a plugin's token is not a valid header value.
+const UNSENDABLE: &str = "what the exec plugin prints cannot be sent";
+
+impl State {
+    /// Calls the plugin or provider if its last credentials are due for renewal, or if the server has rejected them.
+    pub(super) async fn refresh(&mut self, refused: bool) -> Result<(), String> {
+        let now = Instant::now();
+        let Dynamic { ran, asked, running, certificate, .. } = &self.dynamic;
+        let is_recent = |at: Instant, pause| now.duration_since(at) < pause;
+        match ran {
+            Some((at, result)) if is_recent(*at, AGAIN) && (refused || result.is_err()) => {
+                return result.clone();
+            }
+            Some((_, Ok(()))) if !refused && running.is_none() => {
+                let is_over = |end: Timestamp| end.duration_since(Timestamp::now()) <= EARLY;
+                let is_used = match certificate {
+                    Some(end) => !end.is_some_and(is_over),
+                    None => asked.is_some_and(|at| is_recent(at, FRESH)),
+                };
+                if is_used {
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        if self.dynamic.running.is_none() {
+            let config = self.config()?;
+            // Only the signer of an OpenID provider holds the refreshed tokens, so keep it.
+            let is_oidc =
+                config.auth_info.auth_provider.as_ref().is_some_and(|one| one.name == "oidc");
+            let signer = self.dynamic.signer.take().filter(|_| !refused || is_oidc);
+            let (certificate, https) = (self.dynamic.certificate.is_some(), self.tls.is_some());
+            self.dynamic.running = Some(start(move || sign(config, signer, certificate, https))?);
+        }
+        let dynamic = &mut self.dynamic;
+        let Some(running) = &mut dynamic.running else { return Ok(()) };
+        let Ok(ended) = timeout(LIMIT, running).await else {
+            let error = format!("the exec plugin is not ready within {} s", LIMIT.as_secs());
+            dynamic.ran = Some((Instant::now(), Err(error.clone())));
+            return Err(error);
+        };
+        dynamic.running = None;
+        let (signer, result) = ended.unwrap_or_else(|_| (None, Err(UNSENDABLE.to_owned())));
+        let now = Instant::now();
+        (dynamic.signer, dynamic.asked) = (signer, Some(now));
+        let Signed { headers, certificate, is_new } = match result {
+            Ok(signed) => signed,
+            Err(error) => {
+                (dynamic.ran, dynamic.certificate) = (Some((now, Err(error.clone()))), None);
+                return Err(error);
+            }
+        };
+        if is_new || *self.headers != headers || !matches!(dynamic.ran, Some((_, Ok(())))) {
+            dynamic.ran = Some((now, Ok(())));
+        }
+        self.headers = Arc::new(headers);
+        dynamic.certificate = certificate.as_ref().map(|(_, end)| *end);
+        if let Some((config, _)) = certificate
+            && (self.broken
+                || self.tls.as_ref().is_none_or(|built| chain(&built.config) != chain(&config)))
+        {
+            self.broken = false;
+            self.use_tls(config);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the headers for fixed credentials.
+pub(super) fn headers_now(config: &Config) -> Result<HeaderMap, String> {
+    let mut signer = signer(config)?.0;
+    let signed = pin!(signer.call(Request::default()));
+    match signed.poll(&mut task::Context::from_waker(Waker::noop())) {
+        Poll::Ready(signed) => signed.map(headers).map_err(|error| fault(&*error)),
+        Poll::Pending => Err("credentials that have to be waited for".to_owned()),
+    }
+}
+
+fn headers(signed: Response<()>) -> HeaderMap {
+    signed.into_parts().0.headers
+}
+
+/// Builds the signer from kube's layers, which runs an exec plugin. Also returns whether it sets `Authorization`.
+fn signer(config: &Config) -> Result<(Signer, bool), String> {
+    let fault = |error: ::kube::Error| fault(&error);
+    let headers = service_fn(|request: Request<Full<Bytes>>| async {
+        let mut response = Response::new(());
+        *response.headers_mut() = request.into_parts().0.headers;
+        Ok::<_, BoxError>(response)
+    });
+    let extra = config.extra_headers_layer().map_err(fault)?;
+    Ok(match config.auth_layer().map_err(fault)? {
+        Some(auth) => (Signer::new(extra.layer(auth.layer(headers))), true),
+        None => (Signer::new(extra.layer(headers)), false),
+    })
+}
+
+/// Starts a call on a separate thread with its own event loop, so that a plugin that hangs does not delay shutdown.
+fn start<F: Future<Output = Run>>(
+    run: impl FnOnce() -> F + Send + 'static,
+) -> Result<oneshot::Receiver<Run>, String> {
+    let (sender, receiver) = oneshot::channel();
+    let thread = move || {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let run = match runtime {
+            Ok(runtime) => runtime.block_on(run()),
+            Err(error) => (None, Err(format!("credentials: {error}"))),
+        };
+        // The receiver is dropped with the client.
+        let _ = sender.send(run);
+    };
+    let started = std::thread::Builder::new().name("credentials".to_owned()).spawn(thread);
+    started.map(|_| receiver).map_err(|error| format!("credentials: {error}"))
+}
+
+/// Gets headers from `signer`. Without one, creates it, which runs the plugin. `certificate` is set if the plugin is
+/// known to print a certificate.
+async fn sign(mut config: Config, signer: Option<Signer>, certificate: bool, https: bool) -> Run {
+    let is_new = signer.is_none();
+    let exec = config.auth_info.exec.clone();
+    let named = |error: String| match &exec {
+        Some(exec) => {
+            let hint = exec.install_hint.as_deref().unwrap_or_default().trim();
+            let (space, hint) = if error.starts_with(UNSTARTED) && !hint.is_empty() {
+                ("; ", hint)
+            } else {
+                ("", "")
+            };
+            format!(
+                "exec plugin {}: {error}{space}{hint}",
+                exec.command.as_deref().unwrap_or_default()
+            )
+        }
+        None => format!("credentials: {error}"),
+    };
+    let made = match signer {
+        Some(signer) => Ok((signer, None)),
+        None => make(&mut config, certificate, https),
+    };
+    let (mut signer, certificate) = match made {
+        Ok(made) => made,
+        Err(error) => return (None, Err(named(error))),
+    };
+    let signed = signer.call(Request::default()).await.map_err(|error| named(fault(&*error)));
+    let kept = certificate.is_none().then_some(signer);
+    (kept, signed.map(|signed| Signed { headers: headers(signed), certificate, is_new }))
+}
+
+/// Creates a signer, which runs the plugin. Also returns the certificate if the plugin prints one instead of a token.
+fn make(
+    config: &mut Config,
+    certificate: bool,
+    https: bool,
+) -> Result<(Signer, Option<Printed>), String> {
+    if !certificate && let (signer, true) = signer(config)? {
+        return Ok((signer, None));
+    }
+    // kube can only get the certificate by running the plugin again.
+    let tls = config.rustls_client_config().map_err(|error| fault(&error))?;
+    if !https || !tls.client_auth_cert_resolver.has_certs() {
+        return Err("it prints neither a token nor a certificate".to_owned());
+    }
+    let end = chain(&tls).and_then(|chain| end(&chain));
+    config.auth_info.exec = None;
+    Ok((signer(config)?.0, Some((tls, end))))
+}
+
+/// Describes why there are no credentials. Omits the plugin's stdout, which may contain a token.
+fn fault(error: &(dyn std::error::Error + 'static)) -> String {
+    let error = match error.downcast_ref() {
+        Some(::kube::Error::Auth(error)) => error,
+        _ => match error.downcast_ref() {
+            Some(error) => error,
+            None => return causes(error),
+        },
+    };
+    match error {
+        AuthError::AuthExecRun { out, .. } => {
+            let complaint = String::from_utf8_lossy(&out.stderr);
+            let complaint = complaint.trim();
+            let start = complaint.ceil_char_boundary(complaint.len().saturating_sub(MAX_COMPLAINT));
+            format!("{}: {}", out.status, complaint[start..].replace('\n', " | "))
+        }
+        AuthError::AuthExecStart(error) => format!("{UNSTARTED}: {error}"),
+        AuthError::AuthExecParse(_) => "it prints no ExecCredential".to_owned(),
+        error => causes(error),
+    }
+}

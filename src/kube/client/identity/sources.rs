@@ -1,0 +1,68 @@
+//! Rereads the files with credentials and certificates when they change.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use jiff::Timestamp;
+
+use super::plugins::headers_now;
+use super::state::{Files, State};
+use crate::kube::client::files::Watched;
+
+impl State {
+    /// Rereads the files that have changed, or all of them. If the new content is unusable, the previous one stays in
+    /// use: a certificate may be written before its key.
+    pub(super) fn reread(&mut self, all: bool) {
+        let mut result = Ok(());
+        let mut changed = self.broken;
+        let Files { authorities, certificate, key } = &mut self.files;
+        for file in [authorities, certificate, key].into_iter().flatten() {
+            match file.refresh(all) {
+                Ok(new) => changed |= new,
+                Err(error) => result = Err(format!("{}: {error}", file.path().display())),
+            }
+        }
+        if changed && let Some(end) = &mut self.dynamic.certificate {
+            // Makes the plugin run again, which rebuilds TLS with the new files.
+            (*end, self.broken) = (Some(Timestamp::MIN), true);
+        } else if changed {
+            result = result.and_then(|()| self.renew_tls());
+        }
+        if let Some(file) = &mut self.token {
+            let refreshed =
+                file.refresh(all).map_err(|error| format!("{}: {error}", file.path().display()));
+            let read = refreshed.and_then(|changed| changed.then(|| token(file)).transpose());
+            let renewed = read.and_then(|text| text.map_or(Ok(()), |text| self.renew_token(text)));
+            result = result.and(renewed.map_err(|error| format!("token file {error}")));
+        }
+        match result {
+            Ok(()) => self.complained = false,
+            // Logs the error once, not for each request.
+            Err(error) if !std::mem::replace(&mut self.complained, true) => {
+                tracing::warn!(error, "cannot use the new credentials, going on with the old ones");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn renew_token(&mut self, text: String) -> Result<(), String> {
+        if let Some(user) = self.kubeconfig.auth_infos[0].auth_info.as_mut() {
+            user.token = Some(text.into());
+        }
+        self.headers = Arc::new(headers_now(&self.config()?)?);
+        Ok(())
+    }
+}
+
+/// Returns the token in a file, trimmed.
+pub(super) fn token(file: &Watched) -> Result<String, String> {
+    let fault = |reason: &str| format!("{}: {reason}", file.path().display());
+    let text = std::str::from_utf8(file.content()).map_err(|_| fault("not UTF-8"))?.trim();
+    if text.is_empty() {
+        return Err(fault("it is empty"));
+    }
+    if HeaderValue::from_str(text).is_err() {
+        return Err(fault("the token has characters that cannot be sent"));
+    }
+    Ok(text.to_owned())
+}

@@ -1,0 +1,346 @@
+//! The path of one object into the store: shard filter, object limit, rendering, budgets.
+//!
+//! Objects are processed one at a time, and their bytes are not kept. A malformed object affects only itself: it has no
+//! series, is counted and named in the log.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::budget::{Allowance, CurrentObjects};
+use super::handover::{Handover, PendingTransfer};
+use super::machine::Collected;
+use super::quota::Share;
+use crate::cache::{Rendered, Replacement, Store};
+use crate::kube::api_resource::Scope;
+use crate::kube::frame::IdentifiedObject;
+use crate::kube::shard::{Ownership, Shard};
+use crate::resources::{ObjectBytes, ObjectObserver, Renderer, Representation};
+use crate::telemetry::kube::ReflectorMetrics;
+use crate::wire::view::decode;
+
+/// Renders the objects of one list/watch into its store.
+pub(crate) struct ObjectSink {
+    scope: Arc<Scope>,
+    renderer: Arc<dyn Renderer>,
+    store: Arc<Store>,
+    /// The shard, which decides which objects are kept and which of them are hidden.
+    handover: Arc<Handover>,
+    /// The hidden objects of the state being collected.
+    pending: PendingTransfer,
+    /// Its share of the object limit, if set.
+    share: Option<Share>,
+    /// Its share of the series and label budgets, if set.
+    allowance: Option<Allowance>,
+    metrics: ReflectorMetrics,
+    /// The object being rendered; reused to save allocations.
+    scratch: Rendered,
+    /// The state being collected by a list, which replaces the store's state when it is complete.
+    collected: Option<Replacement>,
+    /// The resourceVersion of the last object or bookmark.
+    version: String,
+}
+
+impl ObjectSink {
+    pub(crate) fn new(
+        scope: Arc<Scope>,
+        renderer: Arc<dyn Renderer>,
+        store: Arc<Store>,
+        handover: Arc<Handover>,
+        (share, allowance): (Option<Share>, Option<Allowance>),
+        metrics: ReflectorMetrics,
+    ) -> Self {
+        let (scratch, version) = (Rendered::default(), String::new());
+        Self {
+            scope,
+            renderer,
+            store,
+            handover,
+            pending: PendingTransfer::default(),
+            share,
+            allowance,
+            metrics,
+            scratch,
+            collected: None,
+            version,
+        }
+    }
+
+    /// Returns the representation that the renderer needs.
+    pub(crate) fn representation(&self) -> Representation {
+        self.renderer.representation()
+    }
+
+    /// Starts to collect a new state, unless one is being collected already.
+    pub(crate) fn collect(&mut self) {
+        if self.collected.is_none() {
+            if let Some(share) = &self.share {
+                share.begin_list();
+            }
+            self.with_allowance(|allowance, current, _| allowance.begin_list(current));
+            self.collected = Some(self.store.replace());
+        }
+        self.notify(|observer, _| observer.begin_list());
+    }
+
+    /// Calls `ask` with the allowance, if any, and the current objects.
+    fn with_allowance<T>(
+        &mut self,
+        ask: impl FnOnce(&Allowance, &mut CurrentObjects<'_>, &mut Rendered) -> T,
+    ) -> Option<T> {
+        let Self { allowance, collected, pending, store, handover, scratch, .. } = self;
+        let collected = collected.as_mut();
+        let mut current = CurrentObjects { collected, pending, store, handover };
+        allowance.as_ref().map(|allowance| ask(allowance, &mut current, scratch))
+    }
+
+    /// Returns the number of objects collected so far, 0 if no list is in progress.
+    pub(crate) fn collecting(&self) -> usize {
+        self.collected.as_ref().map_or(0, Replacement::len)
+    }
+
+    /// Commits, discards or keeps the collected objects.
+    pub(crate) fn settle(&mut self, order: Collected) {
+        match order {
+            Collected::Keep => {}
+            Collected::Commit => {
+                self.with_allowance(|allowance, current, _| allowance.end_list(current, true));
+                if let Some(collected) = self.collected.take() {
+                    self.handover.commit(std::mem::take(&mut self.pending), collected);
+                    self.notify(|observer, _| observer.end_list(true));
+                }
+            }
+            Collected::Discard => {
+                self.with_allowance(|allowance, current, _| allowance.end_list(current, false));
+                self.collected = None;
+                self.pending = PendingTransfer::default();
+                self.notify(|observer, _| observer.end_list(false));
+            }
+        }
+        self.report_size();
+    }
+
+    /// Returns whether the current state is at the object limit.
+    pub(crate) fn is_full(&self) -> bool {
+        self.share.as_ref().is_some_and(|share| !share.has_room(self.len()))
+    }
+
+    /// Returns whether there is an object limit or a budget.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.share.is_some() || self.allowance.is_some()
+    }
+
+    /// Returns whether there is room now for objects that were rejected.
+    pub(crate) fn has_room_for_rejected(&self) -> bool {
+        self.share.as_ref().is_some_and(Share::has_room_for_rejected)
+            || self.allowance.as_ref().is_some_and(Allowance::has_room_for_rejected)
+    }
+
+    /// Counts objects rejected by the object limit, and logs them at most once a minute.
+    pub(crate) fn reject(&self, objects: u64) {
+        let Some(share) = &self.share else { return };
+        if share.reject(objects) {
+            let resource = &self.scope.api.plural;
+            let limit = share.limit();
+            tracing::warn!(%resource, limit, "more objects than --object-limit, the others have no series");
+        }
+    }
+
+    /// Returns the number of objects of the kind and the object limit, if set.
+    pub(crate) fn limit_usage(&self) -> Option<(usize, usize)> {
+        self.share.as_ref().map(|share| (share.total(), share.limit()))
+    }
+
+    /// Returns the number of objects of the current state.
+    fn len(&self) -> usize {
+        match &self.collected {
+            Some(collected) => collected.len() + self.pending.hidden(),
+            None => self.store.len() + self.handover.hidden(),
+        }
+    }
+
+    /// Reports the number of objects and series to the object limit and the budgets.
+    fn report_size(&self) {
+        if let Some(allowance) = &self.allowance {
+            let shown = (
+                self.store.len() + self.handover.hidden(),
+                self.store.series() + self.handover.hidden_series(),
+            );
+            let collected = self.collected.as_ref().map_or((0, 0), |collected| {
+                let objects = collected.len() + self.pending.hidden();
+                (objects, collected.series() + self.pending.series())
+            });
+            allowance.set_size(shown.0.max(collected.0) as u64, shown.1.max(collected.1));
+        }
+        if let Some(share) = &self.share {
+            share.set_size((self.store.len() + self.handover.hidden()).max(self.len()));
+        }
+    }
+
+    /// Returns whether the object is new and over the object limit. An object without metadata is left to rendering.
+    fn is_rejected(&mut self, object: ObjectBytes<'_>) -> bool {
+        if !self.is_full() {
+            return false;
+        }
+        let Ok(view) = decode::<IdentifiedObject<'_>>(object) else {
+            return false;
+        };
+        let uid = view.metadata.uid.as_bytes();
+        let is_known = match &self.collected {
+            Some(collected) => collected.contains(uid) || self.pending.hides(uid),
+            None => self.store.contains(uid) || self.handover.hides(uid),
+        };
+        if !is_known {
+            (*view.metadata.resource_version).clone_into(&mut self.version);
+            self.reject(1);
+        }
+        !is_known
+    }
+
+    /// Notes the resourceVersion of a bookmark.
+    pub(crate) fn bookmark(&mut self, version: &str) {
+        version.clone_into(&mut self.version);
+    }
+
+    /// Resets the version before another request.
+    pub(crate) fn forget_version(&mut self) {
+        self.version.clear();
+    }
+
+    /// Returns the resourceVersion of the last object or bookmark, empty if there was none.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Adds or updates an object.
+    pub(crate) fn put(&mut self, object: ObjectBytes<'_>) {
+        let ownership = self.ownership(object);
+        if ownership == Ownership::Foreign || self.is_rejected(object) {
+            return;
+        }
+        // A panic caused by an unusual object must not stop the whole kind.
+        let rendered =
+            catch_unwind(AssertUnwindSafe(|| self.renderer.render(object, &mut self.scratch)));
+        let error = match rendered {
+            Ok(Ok(())) => {
+                self.version.clone_from(&self.scratch.resource_version);
+                if let Some(family) = self.scratch.oversized {
+                    self.oversized(object, family);
+                }
+                let admit =
+                    |allowance: &Allowance, current: &mut CurrentObjects<'_>, object: &mut _| {
+                        allowance.admit(object, current)
+                    };
+                if self.with_allowance(admit) == Some(false) {
+                    let uid = std::mem::take(&mut self.scratch.uid);
+                    return self.remove_from_state(&uid);
+                }
+                match &mut self.collected {
+                    Some(collected) => self.pending.collect(ownership, &self.scratch, collected),
+                    None => self.handover.put(ownership, &self.scratch, &self.store),
+                }
+                self.report_size();
+                self.notify(|observer, fresh| observer.put(&self.scratch.uid, object, fresh));
+                return;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "rendering panicked".to_owned(),
+        };
+        self.malformed(object, &error);
+    }
+
+    /// Returns the ownership of the object in this shard, by its UID. An object without metadata is left to rendering.
+    fn ownership(&mut self, object: ObjectBytes<'_>) -> Ownership {
+        let shard = self.handover.shard();
+        if shard == Shard::ALL {
+            return Ownership::Kept;
+        }
+        let Ok(view) = decode::<IdentifiedObject<'_>>(object) else {
+            return Ownership::Kept;
+        };
+        (*view.metadata.resource_version).clone_into(&mut self.version);
+        shard.ownership(view.metadata.uid.as_bytes())
+    }
+
+    /// Removes a deleted object.
+    pub(crate) fn remove(&mut self, object: ObjectBytes<'_>) {
+        match decode::<IdentifiedObject<'_>>(object) {
+            Ok(view) => {
+                (*view.metadata.resource_version).clone_into(&mut self.version);
+                self.delete(view.metadata.uid.as_bytes());
+            }
+            Err(error) => self.malformed(object, &error.to_string()),
+        }
+    }
+
+    fn delete(&mut self, uid: &[u8]) {
+        self.with_allowance(|allowance, current, _| allowance.remove(uid, current));
+        self.remove_from_state(uid);
+        self.notify(|observer, fresh| observer.delete(uid, fresh));
+    }
+
+    /// Removes an object from the state being collected, or else from the store.
+    fn remove_from_state(&mut self, uid: &[u8]) {
+        match &mut self.collected {
+            Some(collected) => {
+                self.pending.forget(uid);
+                collected.delete(uid)
+            }
+            None => {
+                self.handover.forget(uid);
+                self.store.delete(uid)
+            }
+        };
+        self.report_size();
+    }
+
+    /// Calls `notify` with the observer of the objects, if any, and whether a new state is being collected.
+    fn notify(&self, notify: impl FnOnce(&dyn ObjectObserver, bool)) {
+        if let Some(observer) = self.renderer.observer() {
+            notify(observer, self.collected.is_some());
+        }
+    }
+
+    /// Logs an object with too many series in one family.
+    #[cold]
+    fn oversized(&mut self, object: ObjectBytes<'_>, family: usize) {
+        self.metrics.oversized.inc();
+        let resource = &self.scope.api.plural;
+        let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
+        let (namespace, name) = (&*view.metadata.namespace, &*view.metadata.name);
+        let schema = self.renderer.schema();
+        let family = schema.families.get(family).map(|family| &*family.name);
+        tracing::warn!(%resource, namespace, name, family, "too many series of one object, it has none of this family");
+    }
+
+    /// Removes all served objects and returns their number.
+    pub(crate) fn purge(&mut self) -> usize {
+        let objects = self.store.len();
+        self.store.replace().commit();
+        self.handover.clear();
+        if let Some(allowance) = &self.allowance {
+            allowance.clear();
+        }
+        self.report_size();
+        self.notify(|observer, _| {
+            observer.begin_list();
+            observer.end_list(true);
+        });
+        objects
+    }
+
+    /// Logs an object that cannot be rendered and removes it: its old series are outdated, and a relist would not
+    /// contain them either.
+    fn malformed(&mut self, object: ObjectBytes<'_>, error: &str) {
+        self.metrics.malformed.inc();
+        let resource = &self.scope.api.plural;
+        let view: IdentifiedObject<'_> = decode(object).unwrap_or_default();
+        let (namespace, name) = (&*view.metadata.namespace, &*view.metadata.name);
+        tracing::warn!(%resource, namespace, name, error, "malformed object, it has no series");
+        if !view.metadata.resource_version.is_empty() {
+            (*view.metadata.resource_version).clone_into(&mut self.version);
+        }
+        if !view.metadata.uid.is_empty() {
+            self.delete(view.metadata.uid.as_bytes());
+        }
+    }
+}

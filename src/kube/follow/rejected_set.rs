@@ -1,0 +1,116 @@
+//! The objects rejected by a budget, counted by namespace.
+//!
+//! Only the key of each object is kept, so that the counts are exact and memory stays small.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+
+use crate::cache::Key;
+
+/// Namespaces with their number of rejected objects.
+pub(crate) type Namespaces = Vec<(Vec<u8>, u64)>;
+
+/// The rejected objects of one list/watch.
+#[derive(Debug, Default)]
+pub(crate) struct RejectedSet(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    served: Objects,
+    /// Rejected objects of the state being collected.
+    collected: Option<Objects>,
+}
+
+#[derive(Debug, Default)]
+struct Objects {
+    /// The keys, with the index of the namespace.
+    keys: HashMap<Key, u32, foldhash::fast::FixedState>,
+    /// The namespaces seen so far, with their current number of objects.
+    namespaces: Namespaces,
+    /// The index of each namespace.
+    numbers: HashMap<Vec<u8>, u32, foldhash::fast::RandomState>,
+}
+
+impl Objects {
+    fn insert(&mut self, key: Key, namespace: &[u8]) {
+        if self.keys.contains_key(&key) {
+            return;
+        }
+        let number = self.numbers.get(namespace).copied().unwrap_or_else(|| {
+            let number = self.namespaces.len() as u32;
+            self.namespaces.push((namespace.to_vec(), 0));
+            self.numbers.insert(namespace.to_vec(), number);
+            number
+        });
+        self.keys.insert(key, number);
+        if let Some((_, count)) = self.namespaces.get_mut(number as usize) {
+            *count += 1;
+        }
+    }
+
+    fn remove(&mut self, key: Key) {
+        if self.keys.is_empty() {
+            return;
+        }
+        let Some(number) = self.keys.remove(&key) else { return };
+        if let Some((_, count)) = self.namespaces.get_mut(number as usize) {
+            *count = count.saturating_sub(1);
+        }
+        if self.keys.is_empty() {
+            *self = Self::default();
+        }
+    }
+}
+
+impl State {
+    /// Returns the rejected objects of the current state.
+    fn current(&mut self) -> &mut Objects {
+        self.collected.as_mut().unwrap_or(&mut self.served)
+    }
+}
+
+impl RejectedSet {
+    /// Adds a rejected object.
+    pub(super) fn insert(&self, key: Key, namespace: &[u8]) {
+        self.lock().current().insert(key, namespace);
+    }
+
+    /// Removes an object that has series now or was deleted.
+    pub(super) fn remove(&self, key: Key) {
+        self.lock().current().remove(key);
+    }
+
+    /// Begins to collect a new state.
+    pub(super) fn collect(&self) {
+        self.lock().collected = Some(Objects::default());
+    }
+
+    /// Commits or discards the rejected objects of the collected state.
+    pub(super) fn settle(&self, commits: bool) {
+        let mut state = self.lock();
+        if let Some(collected) = state.collected.take().filter(|_| commits) {
+            state.served = collected;
+        }
+    }
+
+    /// Removes all objects.
+    pub(super) fn clear(&self) {
+        *self.lock() = State::default();
+    }
+
+    /// Returns the number of rejected objects.
+    pub(crate) fn len(&self) -> u64 {
+        self.lock().served.keys.len() as u64
+    }
+
+    /// Returns the number of rejected objects by namespace.
+    pub(crate) fn namespaces(&self) -> Namespaces {
+        let state = self.lock();
+        state.served.namespaces.iter().filter(|(_, count)| *count > 0).cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,279 @@
+//! A snapshot of the pipeline's state: the single source for own metrics, `/readyz?verbose` and the status page.
+//!
+//! [`PipelineSnapshot`] is assembled on request ([`PipelineHandle::snapshot`](super::PipelineHandle::snapshot)) from
+//! counters that list/watches maintain anyway, so it costs nothing between requests.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::follow::progress::{ListWatch, Totals};
+use crate::exposition::family::{Family, Kind, Series};
+use crate::telemetry::kube::Reason;
+
+/// The state of the pipeline at one moment.
+#[derive(Clone, Debug)]
+pub struct PipelineSnapshot {
+    /// All list/watches: kinds in configuration order, namespaces in flag order.
+    pub lists: Vec<ListWatch>,
+    /// True once every list/watch has been complete or was denied by the server.
+    pub ready: bool,
+    /// Kinds to which the latest configuration is not applied yet.
+    pub pending: Arc<[String]>,
+    /// Configured namespaces that did not exist when the API server was asked.
+    pub missing_namespaces: Vec<String>,
+}
+
+/// The exposed list/watches of one kind, one for each namespace.
+#[derive(Clone, Debug)]
+pub struct KindSnapshot<'f> {
+    /// The plural for a built-in kind, `plural.version.group` for a custom one.
+    pub name: String,
+    /// The list/watches; never empty.
+    pub lists: Vec<&'f ListWatch>,
+}
+
+/// The most severe problem of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindProblem {
+    /// The problem of the list/watch that is worst off.
+    pub problem: ListWatchProblem,
+    /// The start of the problem, if known.
+    pub since: Option<SystemTime>,
+    /// The number of list/watches with a problem.
+    pub affected: usize,
+    /// The number of all its list/watches.
+    pub total: usize,
+}
+
+/// The problem of one list/watch, in order of severity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ListWatchProblem {
+    /// Objects are exposed as of the last success.
+    Stale(Cause),
+    /// The first list has not completed, and no request has failed.
+    Unlisted,
+    /// The first list has failed.
+    Missing(Cause),
+    /// The objects were dropped after `--staleness-limit`.
+    GivenUp(Cause),
+}
+
+/// The reason why a list or a watch fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// An error of the API server or the connection to it.
+    Server(Reason),
+    /// A bug in kstatd, such as a panic.
+    Internal,
+}
+
+impl PipelineSnapshot {
+    /// Returns the exposed kinds, sorted by name.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<KindSnapshot<'_>> {
+        let mut kinds: BTreeMap<String, Vec<&ListWatch>> = BTreeMap::new();
+        for list in self.lists.iter().filter(|list| list.shown) {
+            kinds.entry(list.api.name()).or_default().push(list);
+        }
+        kinds.into_iter().map(|(name, lists)| KindSnapshot { name, lists }).collect()
+    }
+
+    /// Returns the own metrics of all exposed list/watches.
+    pub(super) fn families(&self) -> impl Iterator<Item = Family> + use<> {
+        let mut metrics: BTreeMap<(String, String), ListWatchMetrics> = BTreeMap::new();
+        for list in self.lists.iter().filter(|list| list.shown) {
+            let single = ListWatchMetrics::new(list);
+            let namespace = list.status.namespace.clone().unwrap_or_default();
+            let entry = metrics.entry((namespace, list.api.unique_label()));
+            entry.and_modify(|all| *all = all.merge(single)).or_insert(single);
+        }
+        GAUGES.into_iter().map(move |GaugeRow { name, help, value }| {
+            let series = metrics.iter().map(|((namespace, resource), metrics)| {
+                Series::new(&[("namespace", namespace), ("resource", resource)], value(metrics))
+            });
+            Family { name, help, kind: Kind::Gauge, series: series.collect() }.sorted()
+        })
+    }
+}
+
+/// Returns the metric that counts the objects of each kind and namespace, including those rejected by a budget.
+pub(super) fn object_totals(all: &[Totals]) -> Family {
+    let mut metrics: BTreeMap<(String, &str), u64> = BTreeMap::new();
+    for Totals { resource, shown, rejected } in all {
+        let rejected = rejected.iter().map(|(namespace, count)| (namespace, count));
+        for (namespace, count) in shown.iter().chain(rejected) {
+            let namespace = String::from_utf8_lossy(namespace).into_owned();
+            *metrics.entry((namespace, resource)).or_default() += count;
+        }
+    }
+    let series = metrics.iter().map(|((namespace, resource), count)| {
+        Series::new(&[("namespace", namespace), ("resource", resource)], *count as f64)
+    });
+    Family {
+        name: "kstatd_kube_objects",
+        help: "Objects in each namespace, including those without series because of a budget.",
+        kind: Kind::Gauge,
+        series: series.collect(),
+    }
+    .sorted()
+}
+
+/// A gauge with one series for each kind and namespace.
+struct GaugeRow {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&ListWatchMetrics) -> f64,
+}
+
+/// Metrics with the labels `namespace` (a configured namespace, or empty for all) and `resource`.
+const GAUGES: [GaugeRow; 7] = [
+    GaugeRow {
+        name: "kstatd_kubernetes_objects",
+        help: "Exposed objects.",
+        value: |metrics| metrics.objects as f64,
+    },
+    GaugeRow {
+        name: "kstatd_kubernetes_left_out_objects",
+        help: "Objects without series because of a budget (--limit.series-per-kind).",
+        value: |metrics| metrics.rejected as f64,
+    },
+    GaugeRow {
+        name: "kstatd_kubernetes_series",
+        help: "Series of the exposed objects.",
+        value: |metrics| metrics.series as f64,
+    },
+    GaugeRow {
+        name: "kstatd_kubernetes_bytes",
+        help: "Uncompressed size of these series in a scrape.",
+        value: |metrics| metrics.bytes as f64,
+    },
+    GaugeRow {
+        name: "kstatd_kubernetes_synced",
+        help: "1 while a complete state is exposed, of any age; 0 before the first list and after the objects were dropped.",
+        value: |metrics| f64::from(metrics.synced),
+    },
+    GaugeRow {
+        name: "kstatd_kubernetes_last_list_success_timestamp_seconds",
+        help: "Unix time of the last complete list, 0 for never.",
+        value: |metrics| metrics.listed,
+    },
+    GaugeRow {
+        name: "kstatd_kubernetes_last_heard_timestamp_seconds",
+        help: "Unix time of the last response of the API server, including errors; 0 for never.",
+        value: |metrics| metrics.heard,
+    },
+];
+
+impl KindSnapshot<'_> {
+    /// Returns the most severe problem of its list/watches.
+    #[must_use]
+    pub fn problem(&self) -> Option<KindProblem> {
+        let all = self.lists.iter().filter_map(|list| problem_of(list));
+        let (affected, total) = (all.clone().count(), self.lists.len());
+        let (problem, since) = all.max_by_key(|(problem, _)| *problem)?;
+        Some(KindProblem { problem, since, affected, total })
+    }
+
+    /// Returns true if all its list/watches are running. One that is not has panicked and will be restarted.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.lists.iter().all(|list| !list.status.stopped)
+    }
+}
+
+fn problem_of(list: &ListWatch) -> Option<(ListWatchProblem, Option<SystemTime>)> {
+    let status = &list.status;
+    let failure = status.failure.as_ref();
+    let cause = failure.map(|failure| failure.reason.map_or(Cause::Internal, Cause::Server));
+    let problem = match cause {
+        None if status.is_complete() => return None,
+        None => ListWatchProblem::Unlisted,
+        Some(cause) if status.given_up => ListWatchProblem::GivenUp(cause),
+        Some(cause) if status.listed.is_none() => ListWatchProblem::Missing(cause),
+        Some(cause) => ListWatchProblem::Stale(cause),
+    };
+    Some((problem, failure.map(|failure| failure.since)))
+}
+
+impl Cause {
+    /// Returns the reason as in the `reason` label of the error counters.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Server(reason) => reason.label(),
+            Self::Internal => "fault",
+        }
+    }
+}
+
+/// Contains neither server messages nor namespaces: not every reader is allowed to see those.
+impl fmt::Display for KindProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.problem {
+            ListWatchProblem::Unlisted => f.write_str("not listed yet")?,
+            ListWatchProblem::Stale(cause)
+            | ListWatchProblem::Missing(cause)
+            | ListWatchProblem::GivenUp(cause) => {
+                f.write_str(cause.label())?;
+            }
+        }
+        let since = self.since.and_then(|since| jiff::Timestamp::try_from(since).ok());
+        if let Some(since) = since {
+            write!(f, " since {since:.0}")?;
+        }
+        match self.problem {
+            ListWatchProblem::Stale(_) | ListWatchProblem::Unlisted => {}
+            ListWatchProblem::Missing(_) => f.write_str(", never listed")?,
+            ListWatchProblem::GivenUp(_) => f.write_str(", no longer shown")?,
+        }
+        match (self.affected, self.total) {
+            (_, 1) => Ok(()),
+            (affected, total) => write!(f, ", in {affected} of {total} namespaces"),
+        }
+    }
+}
+
+/// The metrics of one kind in one namespace.
+#[derive(Clone, Copy, Debug)]
+struct ListWatchMetrics {
+    objects: usize,
+    rejected: u64,
+    series: u64,
+    bytes: u64,
+    synced: bool,
+    listed: f64,
+    heard: f64,
+}
+
+impl ListWatchMetrics {
+    fn new(list: &ListWatch) -> Self {
+        let seconds = |time: Option<SystemTime>| {
+            let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            since.unwrap_or_default().as_secs_f64()
+        };
+        Self {
+            objects: list.status.objects,
+            rejected: list.rejected,
+            series: list.size.series,
+            bytes: list.size.bytes,
+            synced: list.status.is_complete(),
+            listed: seconds(list.status.listed),
+            heard: seconds(list.status.heard),
+        }
+    }
+
+    /// Sums up the list/watches of a namespace that is configured twice.
+    fn merge(self, other: Self) -> Self {
+        Self {
+            objects: self.objects + other.objects,
+            rejected: self.rejected + other.rejected,
+            series: self.series + other.series,
+            bytes: self.bytes + other.bytes,
+            synced: self.synced && other.synced,
+            listed: self.listed.min(other.listed),
+            heard: self.heard.min(other.heard),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The rules and options of a loaded mapping file: validated, with defaults applied.
+
+use std::time::Duration;
+
+use super::template::Template;
+use crate::exposition::budget::RuleBudget;
+use crate::exposition::normalise::Normaliser;
+
+/// The metric type of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MetricType {
+    /// `counter`
+    Counter,
+    /// `gauge`
+    Gauge,
+    /// `observer`: timers, histograms and distributions.
+    Observer,
+}
+
+impl MetricType {
+    /// All types: `ALL[t as usize] == t`.
+    pub const ALL: [Self; 3] = [Self::Counter, Self::Gauge, Self::Observer];
+
+    /// Returns the word used in the mapping file and in the label `type`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Observer => "observer",
+        }
+    }
+}
+
+/// The aggregation of an observer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ObserverType {
+    /// Quantiles over a sliding window.
+    Summary,
+    /// Cumulative buckets.
+    Histogram,
+}
+
+/// The syntax of a rule's `match`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MatchType {
+    /// Segments separated by dots, `*` for any single segment.
+    #[default]
+    Glob,
+    /// An unanchored regular expression.
+    Regex,
+}
+
+/// The action for an event that matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// The event updates the mapped series.
+    #[default]
+    Map,
+    /// The event is dropped.
+    Drop,
+}
+
+/// A quantile of a summary and its allowed rank error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantile {
+    /// The rank, from 0 to 1.
+    pub quantile: f64,
+    /// The allowed error of the rank.
+    pub error: f64,
+}
+
+/// The options of a summary. Zero means "not set": the summary then uses 10 minutes, 5 age buckets and a
+/// buffer of 500.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SummaryOptions {
+    /// The quantiles, each between 0 and 1.
+    pub quantiles: Vec<Quantile>,
+    /// The length of the sliding window.
+    pub max_age: Duration,
+    /// The number of streams that the window is divided into.
+    pub age_buckets: u32,
+    /// The number of values buffered before they are added to the sketch.
+    pub buf_cap: u32,
+}
+
+/// The options of a histogram.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HistogramOptions {
+    /// The strictly increasing upper bounds of the classic buckets. The last one may be +Inf.
+    pub buckets: Vec<f64>,
+    /// The growth factor of native buckets. Above 0 and up to 1 disables them; 0 or less in a rule means the
+    /// default.
+    pub native_bucket_factor: f64,
+    /// The maximum number of native buckets. 0 in a rule means the default.
+    pub native_max_buckets: u32,
+}
+
+/// The section `defaults` with standard values filled in. `Default` is the value for a file without that
+/// section.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Defaults {
+    /// The aggregation of unmapped observers and of rules without one; `None` means summary.
+    pub observer_type: Option<ObserverType>,
+    /// The match type of rules without one.
+    pub match_type: MatchType,
+    /// True if the most specific glob rule wins instead of the first one in the file.
+    pub glob_disable_ordering: bool,
+    /// The time after the last event when a series expires; zero is never. Also applies to unmapped metrics.
+    pub ttl: Duration,
+    /// The defaults for summaries. Also apply to unmapped metrics.
+    pub summary_options: SummaryOptions,
+    /// The defaults for histograms. Also apply to unmapped metrics.
+    pub histogram_options: HistogramOptions,
+    /// The normalisation of label values. Also applies to unmapped metrics.
+    pub normalise: Normaliser,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            observer_type: None,
+            match_type: MatchType::Glob,
+            glob_disable_ordering: false,
+            ttl: Duration::ZERO,
+            summary_options: SummaryOptions {
+                quantiles: vec![
+                    Quantile { quantile: 0.5, error: 0.05 },
+                    Quantile { quantile: 0.9, error: 0.01 },
+                    Quantile { quantile: 0.99, error: 0.001 },
+                ],
+                ..SummaryOptions::default()
+            },
+            histogram_options: HistogramOptions {
+                buckets: vec![0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0],
+                native_bucket_factor: 1.1,
+                native_max_buckets: 256,
+            },
+            normalise: Normaliser::default(),
+        }
+    }
+}
+
+/// The help text of unmapped metrics and of rules without one.
+pub const DEFAULT_HELP: &str = "Metric autogenerated by statsd_exporter.";
+
+/// A rule with defaults applied as statsd_exporter applies them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// The index in the file, from 0.
+    pub index: usize,
+    /// The line of its `match` in the file, from 1.
+    pub line: u64,
+    /// The text of `match`.
+    pub pattern: String,
+    /// Glob or regular expression.
+    pub match_type: MatchType,
+    /// The only metric type to match; `None` for all.
+    pub match_metric_type: Option<MetricType>,
+    /// Map or drop.
+    pub action: Action,
+    /// The help text; [`DEFAULT_HELP`] if the file has none.
+    pub help: String,
+    /// The time after the last event when a series expires; zero is never.
+    pub ttl: Duration,
+    /// The factor for every value. 0 is a valid factor.
+    pub scale: Option<f64>,
+    /// True if a tag takes precedence over a label of the rule.
+    pub honor_labels: bool,
+    /// The aggregation of observers; `None`, which means summary, if neither rule nor defaults set it.
+    pub observer_type: Option<ObserverType>,
+    /// The summary options; `None` if the rule has none and is not for summaries (the defaults apply then).
+    pub summary_options: Option<SummaryOptions>,
+    /// The histogram options; `None` if the rule has none and is not for histograms (the defaults apply
+    /// then).
+    pub histogram_options: Option<HistogramOptions>,
+    /// Limits for the metric, which replace the global ones.
+    pub limits: RuleBudget,
+    /// The normalisation of label values.
+    pub normalise: Normaliser,
+    pub(super) templates: Templates,
+}
+
+impl Rule {
+    /// Returns the metric name, if it is the same for everything that matches.
+    pub(crate) fn literal_name(&self) -> Option<&str> {
+        self.templates.plain_name.as_deref()
+    }
+}
+
+/// The templates of a rule.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Templates {
+    pub(super) name: Template,
+    /// The name, if it is the same for every match and needs no escaping.
+    pub(super) plain_name: Option<String>,
+    /// The indexes of the segments that are `*`, for glob rules.
+    pub(super) stars: Vec<usize>,
+    /// True if a template refers to captures.
+    pub(super) captures: bool,
+    /// The label names, sorted. Each has one value in `label_values`.
+    pub(super) label_names: Vec<String>,
+    pub(super) label_values: Vec<Template>,
+}

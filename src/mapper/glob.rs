@@ -1,0 +1,370 @@
+//! The glob rules as a trie of segments.
+//!
+//! A node has a child for each literal segment and one for `*`. All literal edges are in one hash table keyed
+//! by node and segment, so a step has the same cost for ten rules and for ten thousand. A node stores, per
+//! metric type, the first rule that ends at it and the first that ends at or below it, and the number of
+//! segments its rules still have. The search skips branches that cannot contain a better rule.
+//!
+//! Bounds: a search visits each node at most once, because a node has one parent and one depth. The worst
+//! case, a rule for every combination of literal and `*`, is linear in the size of the rules: reaching `2^k`
+//! nodes takes `2^k` rules.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use memchr::{memchr, memchr_iter};
+
+use super::config::MetricType;
+use crate::util::work_counter;
+
+/// No rule, or no node.
+const NONE: u32 = u32::MAX;
+
+const TYPES: usize = MetricType::ALL.len();
+
+/// A segment of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Segment<'a> {
+    Literal(&'a str),
+    Star,
+}
+
+fn segments(pattern: &str) -> impl DoubleEndedIterator<Item = Segment<'_>> {
+    pattern.split('.').map(|text| if text == "*" { Segment::Star } else { Segment::Literal(text) })
+}
+
+/// Returns the indexes of the segments that are `*`, which are the captures.
+pub(super) fn stars(pattern: &str) -> Vec<usize> {
+    segments(pattern)
+        .enumerate()
+        .filter(|(_, segment)| *segment == Segment::Star)
+        .map(|(at, _)| at)
+        .collect()
+}
+
+#[derive(Debug)]
+struct Node {
+    star: u32,
+    literals: u32,
+    /// The first rule that ends here, by metric type.
+    here: [u32; TYPES],
+    /// The first rule that ends here or below, by metric type.
+    below: [u32; TYPES],
+    /// The minimum and maximum number of segments below this node.
+    shortest: u32,
+    longest: u32,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self {
+            star: NONE,
+            literals: 0,
+            here: [NONE; TYPES],
+            below: [NONE; TYPES],
+            shortest: u32::MAX,
+            longest: 0,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Edge {
+    parent: u32,
+    child: u32,
+    start: u32,
+    length: u32,
+}
+
+/// Scratch space for a search, and the segments of the last name.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// The end of each segment of the name.
+    pub(super) ends: Vec<usize>,
+    pending: Vec<(u32, usize)>,
+}
+
+impl Search {
+    /// Returns segment `index` of the last name.
+    pub(super) fn segment<'n>(&self, name: &'n str, index: usize) -> Option<&'n str> {
+        let start = match index.checked_sub(1) {
+            Some(before) => self.ends.get(before)? + 1,
+            None => 0,
+        };
+        name.get(start..*self.ends.get(index)?)
+    }
+}
+
+/// The trie of all glob rules.
+#[derive(Debug)]
+pub(super) struct Globs {
+    nodes: Vec<Node>,
+    edges: HashTable<Edge>,
+    text: Vec<u8>,
+    /// The length of the longest literal segment in bytes. Longer segments of a name are not hashed.
+    longest_literal: usize,
+    hasher: FixedState,
+    /// True if the first rule in the file wins; otherwise literal segments take precedence over `*`, from
+    /// left to right.
+    ordered: bool,
+}
+
+impl Globs {
+    pub(super) fn new(ordered: bool) -> Self {
+        Self {
+            nodes: Vec::new(),
+            edges: HashTable::new(),
+            text: Vec::new(),
+            longest_literal: 0,
+            hasher: FixedState::default(),
+            ordered,
+        }
+    }
+
+    fn hash(&self, parent: u32, segment: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u32(parent);
+        hasher.write(segment);
+        hasher.finish()
+    }
+
+    fn edge_text<'t>(text: &'t [u8], edge: &Edge) -> &'t [u8] {
+        text.get(edge.start as usize..(edge.start + edge.length) as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    fn child(&self, parent: u32, segment: &[u8]) -> Option<u32> {
+        if segment.len() > self.longest_literal {
+            return None;
+        }
+        work_counter::add(segment.len());
+        let same =
+            |edge: &Edge| edge.parent == parent && Self::edge_text(&self.text, edge) == segment;
+        self.edges.find(self.hash(parent, segment), same).map(|edge| edge.child)
+    }
+
+    fn add_node(&mut self) -> u32 {
+        self.nodes.push(Node::default());
+        // A mapping file with four billion segments does not fit into memory.
+        u32::try_from(self.nodes.len() - 1).unwrap_or(NONE)
+    }
+
+    fn node_mut(&mut self, id: u32) -> Option<&mut Node> {
+        self.nodes.get_mut(id as usize)
+    }
+
+    /// Adds rule `index`, whose pattern must be valid. Rules must be added in file order.
+    pub(super) fn insert(&mut self, index: u32, pattern: &str, kind: Option<MetricType>) {
+        if self.nodes.is_empty() {
+            self.add_node();
+        }
+        let mut left = segments(pattern).count() as u32;
+        let mut current = 0;
+        for segment in segments(pattern) {
+            self.note(current, index, left, kind);
+            left -= 1;
+            current = match segment {
+                Segment::Star => match self.nodes.get(current as usize).map(|node| node.star) {
+                    Some(star) if star != NONE => star,
+                    _ => {
+                        let child = self.add_node();
+                        if let Some(node) = self.node_mut(current) {
+                            node.star = child;
+                        }
+                        child
+                    }
+                },
+                Segment::Literal(text) => match self.child(current, text.as_bytes()) {
+                    Some(child) => child,
+                    None => self.add_edge(current, text),
+                },
+            };
+        }
+        self.note(current, index, 0, kind);
+        if let Some(node) = self.node_mut(current) {
+            for (slot, _) in node
+                .here
+                .iter_mut()
+                .zip(MetricType::ALL)
+                .filter(|(_, of)| kind.is_none_or(|k| k == *of))
+            {
+                *slot = (*slot).min(index);
+            }
+        }
+    }
+
+    fn note(&mut self, id: u32, index: u32, left: u32, kind: Option<MetricType>) {
+        if let Some(node) = self.node_mut(id) {
+            node.shortest = node.shortest.min(left);
+            node.longest = node.longest.max(left);
+            for (slot, _) in node
+                .below
+                .iter_mut()
+                .zip(MetricType::ALL)
+                .filter(|(_, of)| kind.is_none_or(|k| k == *of))
+            {
+                *slot = (*slot).min(index);
+            }
+        }
+    }
+
+    fn add_edge(&mut self, parent: u32, segment: &str) -> u32 {
+        let child = self.add_node();
+        let start = self.text.len() as u32;
+        self.text.extend_from_slice(segment.as_bytes());
+        self.longest_literal = self.longest_literal.max(segment.len());
+        let hash = self.hash(parent, segment.as_bytes());
+        let edge = Edge { parent, child, start, length: segment.len() as u32 };
+        let Self { edges, text, hasher, nodes, .. } = self;
+        let rehash = |edge: &Edge| {
+            let mut state = hasher.build_hasher();
+            state.write_u32(edge.parent);
+            state.write(Self::edge_text(text, edge));
+            state.finish()
+        };
+        edges.insert_unique(hash, edge, rehash);
+        if let Some(node) = nodes.get_mut(parent as usize) {
+            node.literals += 1;
+        }
+        child
+    }
+
+    /// Finds the rule for a name and stores the segments of the name in `search`.
+    #[inline]
+    pub(super) fn find(&self, name: &str, kind: MetricType, search: &mut Search) -> Option<u32> {
+        let kind = kind as usize;
+        let root = self.nodes.first()?;
+        let bytes = name.as_bytes();
+        // Most names without a matching rule fail at the first segment.
+        let first_end = memchr(b'.', bytes).unwrap_or(bytes.len());
+        let first = self.child(0, bytes.get(..first_end)?);
+        if (first.is_none() && root.star == NONE) || *root.below.get(kind)? == NONE {
+            return None;
+        }
+        search.ends.clear();
+        search.ends.push(first_end);
+        if let Some(rest) = bytes.get(first_end + 1..) {
+            for dot in memchr_iter(b'.', rest) {
+                search.ends.push(first_end + 1 + dot);
+                if search.ends.len() > root.longest as usize {
+                    return None;
+                }
+            }
+            search.ends.push(bytes.len());
+        }
+        self.walk(name, kind, first, root.star, search)
+    }
+
+    /// Searches depth first from the children of the root, literal before `*`.
+    fn walk(
+        &self,
+        name: &str,
+        kind: usize,
+        literal: Option<u32>,
+        star: u32,
+        search: &mut Search,
+    ) -> Option<u32> {
+        let mut found = NONE;
+        search.pending.clear();
+        let (mut current, mut depth) = match literal {
+            Some(literal) => {
+                if star != NONE {
+                    search.pending.push((star, 1));
+                }
+                (literal, 1)
+            }
+            None => (star, 1),
+        };
+        loop {
+            let mut next = None;
+            if let Some(node) = self.nodes.get(current as usize) {
+                let left = (search.ends.len() - depth) as u32;
+                if left == 0 {
+                    found = found.min(*node.here.get(kind)?);
+                    if found != NONE && !self.ordered {
+                        return Some(found);
+                    }
+                } else if *node.below.get(kind)? < found
+                    && (node.shortest..=node.longest).contains(&left)
+                {
+                    next = self.step(node, current, name, depth, search);
+                }
+            }
+            (current, depth) = match next.or_else(|| search.pending.pop()) {
+                Some(next) => next,
+                None => return (found != NONE).then_some(found),
+            };
+        }
+    }
+
+    /// Returns the next child to visit. If there are two, the other one becomes pending.
+    fn step(
+        &self,
+        node: &Node,
+        id: u32,
+        name: &str,
+        depth: usize,
+        search: &mut Search,
+    ) -> Option<(u32, usize)> {
+        let star = (node.star != NONE).then_some((node.star, depth + 1));
+        if node.literals == 0 {
+            return star;
+        }
+        let segment = search.segment(name, depth)?;
+        match self.child(id, segment.as_bytes()) {
+            Some(child) => {
+                search.pending.extend(star);
+                Some((child, depth + 1))
+            }
+            None => star,
+        }
+    }
+
+    /// Returns the earlier rules that match everything rule `index` matches, one for each of its metric
+    /// types; `None` if the rule can win for at least one type.
+    pub(super) fn covered_by(
+        &self,
+        index: u32,
+        pattern: &str,
+        kind: Option<MetricType>,
+    ) -> Option<Vec<u32>> {
+        let segments: Vec<Segment<'_>> = segments(pattern).collect();
+        let types = MetricType::ALL.into_iter().filter(|of| kind.is_none_or(|kind| kind == *of));
+        let mut covering = Vec::new();
+        for kind in types {
+            let rule =
+                self.first_covering(&segments, kind as usize).filter(|&rule| rule < index)?;
+            if !covering.contains(&rule) {
+                covering.push(rule);
+            }
+        }
+        Some(covering)
+    }
+
+    fn first_covering(&self, segments: &[Segment<'_>], kind: usize) -> Option<u32> {
+        let mut found = NONE;
+        let mut pending = vec![(0_u32, 0_usize)];
+        while let Some((id, depth)) = pending.pop() {
+            let node = self.nodes.get(id as usize)?;
+            let Some(segment) = segments.get(depth) else {
+                found = found.min(*node.here.get(kind)?);
+                continue;
+            };
+            if *node.below.get(kind)? >= found {
+                continue;
+            }
+            let literal = match segment {
+                Segment::Literal(text) => self.child(id, text.as_bytes()),
+                Segment::Star => None,
+            };
+            // Without file order `*` only wins where there is no literal, so only a rule with the same text
+            // covers a literal.
+            let star = (node.star != NONE && (self.ordered || *segment == Segment::Star))
+                .then_some(node.star);
+            pending.extend(star.map(|child| (child, depth + 1)));
+            pending.extend(literal.map(|child| (child, depth + 1)));
+        }
+        (found != NONE).then_some(found)
+    }
+}

@@ -1,0 +1,177 @@
+//! The regex rules: finds the first rule in file order that matches a name.
+//!
+//! All patterns are searched at once as a [`RegexSet`]; only the winning rule is run again for its captures.
+//! Patterns that do not fit into one set are split into several.
+
+use regex::bytes::{CaptureLocations, Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+
+use super::config::MetricType;
+use super::coverage;
+use crate::go;
+use crate::go::regex::Translated;
+
+/// The size limit of a compiled pattern and of a set. Go has no comparable limit; this keeps a mapping file
+/// from using all memory.
+const SIZE_LIMIT: usize = 64 << 20;
+
+/// The cache limit of a set's lazy DFA, enough for several thousand patterns.
+const CACHE_LIMIT: usize = 16 << 20;
+
+/// A compiled pattern.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern {
+    translated: String,
+    regex: Regex,
+    /// The name of each group, from group 0.
+    pub(super) groups: Vec<Option<String>>,
+    literals: Vec<String>,
+    /// A text such that the pattern matches every name that contains it.
+    required_text: Option<String>,
+    /// A glob that matches everything the pattern matches.
+    pub(super) glob: Option<String>,
+}
+
+impl Pattern {
+    /// Compiles a pattern in Go's syntax.
+    ///
+    /// # Errors
+    /// Returns the reason, with the position in the pattern if it is known.
+    pub(super) fn compile(text: &str) -> Result<Self, String> {
+        let Translated { pattern, groups, literals, .. } =
+            go::regex::translate(text).map_err(|error| error.to_string())?;
+        let regex =
+            RegexBuilder::new(&pattern).size_limit(SIZE_LIMIT).build().map_err(|error| {
+                error.to_string().lines().last().unwrap_or_default().trim().to_owned()
+            })?;
+        let (required_text, glob) = (coverage::required_text(text), coverage::as_glob(text));
+        Ok(Self { translated: pattern, regex, groups, literals, required_text, glob })
+    }
+
+    /// Returns true if this pattern matches everything that `other` matches. False means "unknown".
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        const ANYTHING: [&str; 6] = [".*", "^.*", ".*$", "^.*$", "(.*)", "^(.*)$"];
+        let within = |needle: &String| other.literals.iter().any(|text| text.contains(needle));
+        self.translated == other.translated
+            || ANYTHING.contains(&self.translated.as_str())
+            || self.required_text.as_ref().is_some_and(|needle| needle.is_empty() || within(needle))
+    }
+}
+
+#[derive(Debug)]
+struct RegexRule {
+    index: u32,
+    kind: Option<MetricType>,
+    regex: Regex,
+}
+
+/// A pattern of a rule.
+pub(super) struct IndexedPattern {
+    /// The index of the rule.
+    pub(super) index: u32,
+    /// The only metric type to match; `None` for all.
+    pub(super) kind: Option<MetricType>,
+    pub(super) pattern: Pattern,
+}
+
+/// A group of rules with one regex set. `set` is `None` for a single rule that is too large for a set.
+#[derive(Debug)]
+struct Group {
+    set: Option<RegexSet>,
+    rules: Vec<RegexRule>,
+}
+
+/// All regex rules.
+#[derive(Debug, Default)]
+pub(super) struct Regexes {
+    groups: Vec<Group>,
+}
+
+/// The position of a matching rule among the groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RegexMatch {
+    pub(super) index: u32,
+    group: usize,
+    position: usize,
+}
+
+impl Regexes {
+    /// Creates the groups from rules in file order.
+    pub(super) fn new(rules: Vec<IndexedPattern>) -> Self {
+        let mut groups = Vec::new();
+        build_groups(rules, &mut groups);
+        Self { groups }
+    }
+
+    /// Returns the first rule that matches.
+    pub(super) fn find(&self, name: &str, kind: MetricType) -> Option<RegexMatch> {
+        let fits = |rule: &RegexRule| rule.kind.is_none_or(|of| of == kind);
+        for (group, Group { set, rules }) in self.groups.iter().enumerate() {
+            let position = match set {
+                Some(set) => set
+                    .matches(name.as_bytes())
+                    .iter()
+                    .find(|&position| rules.get(position).is_some_and(fits)),
+                None => {
+                    rules.iter().position(|rule| fits(rule) && rule.regex.is_match(name.as_bytes()))
+                }
+            };
+            if let Some(position) = position {
+                return Some(RegexMatch { index: rules.get(position)?.index, group, position });
+            }
+        }
+        None
+    }
+
+    /// Returns true if rule `index` is a regex rule that matches the name.
+    pub(super) fn is_match(&self, index: u32, name: &str) -> bool {
+        let mut rules = self.groups.iter().flat_map(|group| &group.rules);
+        rules.any(|rule| rule.index == index && rule.regex.is_match(name.as_bytes()))
+    }
+
+    /// Allocates space for the captures of a rule.
+    pub(super) fn locations(&self, hit: RegexMatch) -> Option<CaptureLocations> {
+        Some(self.rule(hit)?.regex.capture_locations())
+    }
+
+    /// Reads the captures of a rule into space from [`Regexes::locations`].
+    pub(super) fn capture(&self, hit: RegexMatch, name: &str, locations: &mut CaptureLocations) {
+        if let Some(rule) = self.rule(hit) {
+            rule.regex.captures_read(locations, name.as_bytes());
+        }
+    }
+
+    fn rule(&self, hit: RegexMatch) -> Option<&RegexRule> {
+        self.groups.get(hit.group)?.rules.get(hit.position)
+    }
+}
+
+fn build_groups(mut rules: Vec<IndexedPattern>, groups: &mut Vec<Group>) {
+    if rules.is_empty() {
+        return;
+    }
+    let set = RegexSetBuilder::new(rules.iter().map(|rule| rule.pattern.translated.as_str()))
+        .size_limit(SIZE_LIMIT)
+        .dfa_size_limit(CACHE_LIMIT)
+        .build();
+    match set {
+        Ok(set) => groups.push(Group {
+            set: Some(set),
+            rules: rules.into_iter().map(RegexRule::from).collect(),
+        }),
+        Err(_) if rules.len() == 1 => {
+            groups
+                .push(Group { set: None, rules: rules.into_iter().map(RegexRule::from).collect() });
+        }
+        Err(_) => {
+            let second = rules.split_off(rules.len() / 2);
+            build_groups(rules, groups);
+            build_groups(second, groups);
+        }
+    }
+}
+
+impl From<IndexedPattern> for RegexRule {
+    fn from(IndexedPattern { index, kind, pattern }: IndexedPattern) -> Self {
+        Self { index, kind, regex: pattern.regex }
+    }
+}

@@ -1,0 +1,276 @@
+//! The usage of all processes with one name.
+//!
+//! Counters start at 0 with kstatd and sum up increments, so they never go back: the increments of
+//! ended processes stay in the sum. A process that started since the previous scan counts from its
+//! start; one that is older, but new to kstatd, from its first reading.
+
+use std::collections::BTreeMap;
+
+use super::names;
+use super::procfs::ThreadStatus;
+use super::reading::Reading;
+
+/// The maximum number of processes with the same name. The oldest count, so that later ones cannot
+/// displace them.
+const MAX_PROCESSES: usize = 64;
+
+/// A kind of missing figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Gap {
+    /// `/proc` itself.
+    Proc,
+    /// The processes outside of this container.
+    Container,
+    /// Processes beyond the maximum number.
+    Skipped,
+    /// Disk bytes.
+    Io,
+    /// Context switches.
+    Threads,
+    /// All figures of a process.
+    Stat,
+    /// Pressure.
+    Pressure,
+}
+
+impl Gap {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Proc,
+        Self::Container,
+        Self::Skipped,
+        Self::Io,
+        Self::Threads,
+        Self::Stat,
+        Self::Pressure,
+    ];
+}
+
+/// Sums over all processes of a name, ended ones included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    /// CPU time in ticks.
+    pub(super) cpu: u64,
+    /// Bytes; `None` until the first successful reading.
+    pub(super) read: Option<u64>,
+    pub(super) written: Option<u64>,
+    pub(super) switches: u64,
+    pub(super) wakeups: u64,
+}
+
+/// A counter of a process at its last reading.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last(Option<u64>);
+
+impl Last {
+    /// Sets the counter and returns the increment. The first value is an increment if the counter
+    /// is known to have started at 0.
+    fn advance(&mut self, now: u64, from_zero: bool) -> u64 {
+        match self.0.replace(now) {
+            Some(last) => now.saturating_sub(last),
+            None if from_zero => now,
+            None => 0,
+        }
+    }
+}
+
+/// A process with one of the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Found {
+    /// The start time in ticks since boot.
+    pub(super) start: u64,
+    pub(super) pid: u32,
+}
+
+/// A live process.
+#[derive(Debug, Default)]
+struct Process {
+    start: u64,
+    /// True if it started since the previous scan.
+    is_new: bool,
+    cpu: Last,
+    read: Last,
+    written: Last,
+    /// The threads of the last reading; `None` before the first.
+    threads: Option<BTreeMap<u32, ThreadStatus>>,
+    thread_count: u64,
+    memory: u64,
+    /// The figures missing from the last reading.
+    lacks_stat: bool,
+    lacks_io: bool,
+    lacks_threads: bool,
+}
+
+/// The processes with one name.
+#[derive(Debug, Default)]
+pub(super) struct NameUsage {
+    comm: Vec<u8>,
+    pub(super) totals: Totals,
+    live: BTreeMap<u32, Process>,
+    /// The number of processes beyond the maximum.
+    pub(super) skipped: usize,
+    /// True if there ever was such a process.
+    pub(super) was_seen: bool,
+}
+
+impl NameUsage {
+    pub(super) fn new(name: &str) -> Self {
+        Self { comm: names::comm(name).to_vec(), ..Self::default() }
+    }
+
+    /// Returns the name as `/proc/PID/comm` has it.
+    pub(super) fn comm(&self) -> &[u8] {
+        &self.comm
+    }
+
+    /// Returns the IDs of the live processes.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.live.keys().copied()
+    }
+
+    /// Returns the start time of a live process.
+    pub(super) fn start(&self, pid: u32) -> Option<u64> {
+        self.live.get(&pid).map(|process| process.start)
+    }
+
+    /// Removes a process that has ended; its increments stay in the totals.
+    pub(super) fn end(&mut self, pid: u32) {
+        self.live.remove(&pid);
+    }
+
+    /// Removes all processes.
+    pub(super) fn clear(&mut self) {
+        self.live.clear();
+    }
+
+    /// Marks a process whose files are unreadable; it keeps its previous figures.
+    pub(super) fn skip(&mut self, pid: u32) {
+        if let Some(process) = self.live.get_mut(&pid) {
+            process.lacks_stat = true;
+        }
+    }
+
+    /// Replaces the live processes by those that a scan found. `since` is the uptime at the
+    /// previous scan, in ticks.
+    pub(super) fn adopt(&mut self, mut found: Vec<Found>, since: Option<u64>) {
+        found.sort_unstable();
+        self.skipped = found.len().saturating_sub(MAX_PROCESSES);
+        found.truncate(MAX_PROCESSES);
+        let mut old = std::mem::take(&mut self.live);
+        for Found { start, pid } in found {
+            let known = old.remove(&pid).filter(|process| process.start == start);
+            let is_new = since.is_some_and(|since| start >= since);
+            let new = || Process { start, is_new, ..Process::default() };
+            self.live.insert(pid, known.unwrap_or_else(new));
+        }
+        self.was_seen |= !self.live.is_empty();
+    }
+
+    /// Enters a reading of a process.
+    pub(super) fn enter(&mut self, pid: u32, reading: Reading) {
+        let Some(process) = self.live.get_mut(&pid) else { return };
+        let (totals, is_new) = (&mut self.totals, process.is_new);
+        totals.cpu = totals.cpu.saturating_add(process.cpu.advance(reading.stat.cpu, is_new));
+        if let Some(io) = reading.io {
+            let (read, written) = (
+                process.read.advance(io.read, is_new),
+                process.written.advance(io.written, is_new),
+            );
+            totals.read = Some(totals.read.unwrap_or(0).saturating_add(read));
+            totals.written = Some(totals.written.unwrap_or(0).saturating_add(written));
+        }
+        (process.thread_count, process.memory) = (reading.stat.threads, reading.memory);
+        process.lacks_stat = false;
+        (process.lacks_io, process.lacks_threads) =
+            (reading.io.is_none(), reading.threads.is_none());
+        if let Some(threads) = reading.threads {
+            process.enter_threads(threads, totals);
+        }
+    }
+
+    pub(super) fn processes(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Returns the number of threads; `None` without a process.
+    pub(super) fn threads(&self) -> Option<u64> {
+        self.sum(|process| process.thread_count)
+    }
+
+    /// Returns the resident memory in bytes; `None` without a process.
+    pub(super) fn memory(&self) -> Option<u64> {
+        self.sum(|process| process.memory)
+    }
+
+    fn sum(&self, of: fn(&Process) -> u64) -> Option<u64> {
+        let sum = self.live.values().fold(0_u64, |sum, process| sum.saturating_add(of(process)));
+        (!self.live.is_empty()).then_some(sum)
+    }
+
+    /// Returns the number of processes that lack figures.
+    pub(super) fn lacking(&self, gap: Gap) -> usize {
+        let lacks = |process: &&Process| match gap {
+            Gap::Io => process.lacks_io,
+            Gap::Threads => process.lacks_threads,
+            Gap::Stat => process.lacks_stat,
+            Gap::Proc | Gap::Container | Gap::Skipped | Gap::Pressure => false,
+        };
+        self.live.values().filter(lacks).count()
+    }
+}
+
+impl Process {
+    fn enter_threads(&mut self, threads: Vec<(u32, ThreadStatus)>, totals: &mut Totals) {
+        // A thread that is not in the last reading has started since.
+        let counts_all = self.is_new || self.threads.is_some();
+        let before = self.threads.take().unwrap_or_default();
+        for (thread, now) in &threads {
+            let zero = ThreadStatus::default();
+            let last = match before.get(thread) {
+                Some(last) if last.switches <= now.switches => last,
+                // The ID was reused within the process.
+                Some(_) => &zero,
+                None if counts_all => &zero,
+                None => now,
+            };
+            let increment = |of: fn(&ThreadStatus) -> u64| of(now).saturating_sub(of(last));
+            totals.switches = totals.switches.saturating_add(increment(|of| of.switches));
+            totals.wakeups = totals.wakeups.saturating_add(increment(|of| of.wakeups));
+        }
+        self.threads = Some(threads.into_iter().collect());
+    }
+}
+
+/// Returns an explanation for each kind of figures that processes lack.
+pub(super) fn gaps(names: &BTreeMap<String, NameUsage>) -> BTreeMap<Gap, String> {
+    let lacking = |of: &dyn Fn(&NameUsage) -> bool| {
+        let names = names.iter().filter(|(_, usage)| of(usage));
+        names.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let mut gaps = BTreeMap::new();
+    let mut note = |gap, names: String, text: &str| {
+        if !names.is_empty() {
+            gaps.insert(gap, format!("{text}: {names}"));
+        }
+    };
+    note(
+        Gap::Io,
+        lacking(&|usage| usage.lacking(Gap::Io) > 0),
+        "no disk bytes of processes, because /proc/PID/io needs CAP_SYS_PTRACE or the same user",
+    );
+    note(
+        Gap::Threads,
+        lacking(&|usage| usage.lacking(Gap::Threads) > 0),
+        "no context switches of processes with unreadable or more than 1,024 threads",
+    );
+    note(
+        Gap::Stat,
+        lacking(&|usage| usage.lacking(Gap::Stat) > 0),
+        "old figures of processes whose files in /proc cannot be read",
+    );
+    note(
+        Gap::Skipped,
+        lacking(&|usage| usage.skipped > 0),
+        "only the 64 oldest processes of a name count, and there are more",
+    );
+    gaps
+}

@@ -1,0 +1,140 @@
+//! A fair semaphore for expensive work that unauthenticated clients can request: no single client can use up its
+//! permits.
+//!
+//! Each client address has a limit on permits and on waiting requests. Permits are granted in the order of requests, so
+//! the wait behind requests of other addresses is bounded.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The maximum number of waiting requests of one client.
+const MAX_WAITING_PER_CLIENT: usize = 256;
+
+/// The maximum number of waiting requests of all clients.
+const MAX_WAITING: usize = 1024;
+
+/// A fair semaphore.
+#[derive(Debug)]
+pub(super) struct FairQueue {
+    permits: Arc<Semaphore>,
+    permits_each: usize,
+    waiting: Arc<Semaphore>,
+    clients: Mutex<BTreeMap<Option<IpAddr>, Weak<Client>>>,
+}
+
+/// The state of one client.
+#[derive(Debug)]
+struct Client {
+    permits: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+}
+
+/// A permit, returned on drop.
+#[derive(Debug)]
+pub(super) struct Permit {
+    _of_all: OwnedSemaphorePermit,
+    _of_client: OwnedSemaphorePermit,
+    _client: Arc<Client>,
+}
+
+impl FairQueue {
+    /// Creates a semaphore with `permits` in total and `permits_each` per client.
+    pub(super) fn new(permits: usize, permits_each: usize) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(permits)),
+            permits_each,
+            waiting: Arc::new(Semaphore::new(MAX_WAITING)),
+            clients: Mutex::default(),
+        }
+    }
+
+    /// Waits for a permit; `None` if too many requests are waiting. Addresses of one IPv6 network
+    /// (/64) count as one client.
+    pub(super) async fn acquire(&self, client: Option<IpAddr>) -> Option<Permit> {
+        let client = self.client(client.map(network));
+        let _waiting = (
+            Arc::clone(&self.waiting).try_acquire_owned().ok()?,
+            Arc::clone(&client.waiting).try_acquire_owned().ok()?,
+        );
+        let of_client = Arc::clone(&client.permits).acquire_owned().await.ok()?;
+        let of_all = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+        Some(Permit { _of_all: of_all, _of_client: of_client, _client: client })
+    }
+
+    fn client(&self, network: Option<IpAddr>) -> Arc<Client> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(&network).and_then(Weak::upgrade) {
+            return client;
+        }
+        clients.retain(|_, client| client.strong_count() > 0);
+        let client = Arc::new(Client {
+            permits: Arc::new(Semaphore::new(self.permits_each)),
+            waiting: Arc::new(Semaphore::new(MAX_WAITING_PER_CLIENT)),
+        });
+        clients.insert(network, Arc::downgrade(&client));
+        client
+    }
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().expect("address"))
+    }
+
+    #[tokio::test]
+    async fn permits_alternate_between_clients() {
+        let queue = FairQueue::new(2, 2);
+        let attacker = address("::ffff:10.0.0.1");
+        let first = queue.acquire(attacker).await.expect("a permit");
+        let second = queue.acquire(attacker).await.expect("a permit");
+        let mut flood: Vec<_> = (0..300).map(|_| Box::pin(queue.acquire(attacker))).collect();
+        let refused = flood.iter_mut().map(|it| poll(it.as_mut())).filter(Poll::is_ready).count();
+        assert_eq!(refused, 300 - MAX_WAITING_PER_CLIENT);
+        let mut other = pin!(queue.acquire(address("10.0.0.2")));
+        assert!(poll(other.as_mut()).is_pending());
+        drop(first);
+        assert!(matches!(poll(other.as_mut()), Poll::Ready(Some(_))));
+        drop(second);
+    }
+
+    #[tokio::test]
+    async fn waiting_requests_are_bounded() {
+        let queue = FairQueue::new(1, 1);
+        let kept = queue.acquire(None).await.expect("a permit");
+        let clients: Vec<_> = (0..MAX_WAITING as u128 + 1)
+            .map(|number| Some(IpAddr::V6(Ipv6Addr::from_bits(number << 64))))
+            .collect();
+        let mut waiting: Vec<_> = clients.iter().map(|it| Box::pin(queue.acquire(*it))).collect();
+        let refused = waiting.iter_mut().map(|it| poll(it.as_mut())).filter(Poll::is_ready).count();
+        assert_eq!(refused, 1);
+        // The same network, another address.
+        let mut same = pin!(queue.acquire(address("::2")));
+        assert!(matches!(poll(same.as_mut()), Poll::Ready(None)));
+        drop((waiting, kept));
+        drop(queue.acquire(address("10.0.0.1")).await.expect("a permit"));
+        assert_eq!(queue.clients.lock().expect("lock").len(), 1);
+    }
+}

@@ -1,0 +1,395 @@
+//! Reads profiles in pprof's protobuf format, as saved to a file by any profiler.
+//!
+//! The input is untrusted: the size of the unpacked message, of its tables and of the resulting stacks is limited.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::time::Duration;
+
+use super::flame_graph::{Folded, frame};
+use super::profile::{THREAD, tag};
+use crate::wire::varint::read_varint;
+use crate::wire::view::{DecodeError, Message, Wire};
+
+/// The maximum size of an unpacked profile, and of its stacks, in bytes.
+const MAX_BYTES: usize = 64 << 20;
+
+/// The maximum number of strings, functions, mappings and locations together.
+const MAX_ENTRIES: usize = 1 << 20;
+
+/// The maximum length of the stacks of all samples together, in bytes; it limits the time that reading takes.
+const MAX_TEXT: usize = 2 << 30;
+
+/// The maximum depth of a stack; inner frames beyond it are cut off.
+const MAX_DEPTH: usize = 1_024;
+
+/// The reason why a profile could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// The gzip stream is damaged.
+    #[error("damaged gzip stream: {0}")]
+    Gzip(#[source] io::Error),
+    /// The profile exceeds a limit of the reader.
+    #[error("the profile is too large")]
+    TooLarge,
+    /// The protobuf message is malformed.
+    #[error("not a pprof profile: {0}")]
+    Wire(#[from] DecodeError),
+    /// The profile refers to an entry that it does not have.
+    #[error("the profile has no {table} {id}")]
+    Missing {
+        /// The table.
+        table: &'static str,
+        /// The number of the entry.
+        id: u64,
+    },
+    /// The profile has no sample types.
+    #[error("not a pprof profile: no sample types")]
+    Untyped,
+}
+
+/// A profile read from a file.
+#[derive(Debug)]
+pub(crate) struct SavedProfile {
+    /// The sample type: the default of the profile, or its last.
+    pub(crate) kind: String,
+    /// The unit of the values.
+    pub(crate) unit: String,
+    /// The duration of sampling, if recorded.
+    pub(crate) duration: Option<Duration>,
+    /// The values by stack. The thread is the outermost frame if the samples have one.
+    pub(crate) stacks: Folded,
+}
+
+impl SavedProfile {
+    /// Reads a profile, gzip-compressed or not.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not a profile, or it is too large.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, ReadError> {
+        let message = unpack(bytes)?;
+        let tables = Tables::read(&message)?;
+        let (at, kind) = tables.shown_kind()?;
+        let (kind, unit) = (tables.text(kind.kind)?.into_owned(), tables.text(kind.unit)?);
+        let (mut stacks, mut size, mut text) = (Folded::new(), 0, 0);
+        fields(&message, |number, wire| {
+            if number == tag::profile::SAMPLE {
+                let (stack, value) = tables.sample(bytes_of(wire)?, at)?;
+                text += stack.len();
+                if !stacks.contains_key(&stack) {
+                    size += stack.len();
+                }
+                let sum = stacks.entry(stack).or_insert(0_i64);
+                *sum = sum.saturating_add(value);
+            }
+            if size > MAX_BYTES || text > MAX_TEXT { Err(ReadError::TooLarge) } else { Ok(()) }
+        })?;
+        let duration = Some(Duration::from_nanos(tables.duration)).filter(|time| !time.is_zero());
+        Ok(Self { kind, unit: unit.into_owned(), duration, stacks })
+    }
+}
+
+fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, ReadError> {
+    let message = if bytes.starts_with(&[0x1f, 0x8b]) {
+        let mut unpacked = Vec::new();
+        let reader = flate2::read::MultiGzDecoder::new(bytes);
+        reader.take(MAX_BYTES as u64 + 1).read_to_end(&mut unpacked).map_err(ReadError::Gzip)?;
+        Cow::Owned(unpacked)
+    } else {
+        Cow::Borrowed(bytes)
+    };
+    if message.len() > MAX_BYTES { Err(ReadError::TooLarge) } else { Ok(message) }
+}
+
+/// Calls `each` with the fields of a message.
+fn fields<'a>(
+    bytes: &'a [u8],
+    mut each: impl FnMut(u32, Wire<'a>) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
+    let mut message = Message(bytes);
+    while let Some((number, wire)) = message.next_field()? {
+        each(number, wire)?;
+    }
+    Ok(())
+}
+
+fn bytes_of(wire: Wire<'_>) -> Result<&[u8], ReadError> {
+    Ok(wire.bytes()?)
+}
+
+fn number(wire: Wire<'_>) -> Result<u64, ReadError> {
+    match wire {
+        Wire::Varint(number) => Ok(number),
+        _ => Err(DecodeError::WireType(Vec::new()).into()),
+    }
+}
+
+/// Appends the numbers of a repeated field, packed or not.
+fn append(numbers: &mut Vec<u64>, wire: Wire<'_>) -> Result<(), ReadError> {
+    let Wire::Bytes(mut packed) = wire else {
+        numbers.push(number(wire)?);
+        return Ok(());
+    };
+    while !packed.is_empty() {
+        let truncated = |_| DecodeError::Truncated(Vec::new());
+        let (next, rest) = read_varint(packed).map_err(truncated)?;
+        numbers.push(next);
+        packed = rest;
+    }
+    Ok(())
+}
+
+/// The type and unit of a value, as numbers of strings.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kind {
+    kind: u64,
+    unit: u64,
+}
+
+/// A position in the program.
+#[derive(Debug, Default)]
+struct Location {
+    mapping: u64,
+    /// The functions, innermost first; several if calls are inlined.
+    functions: Vec<u64>,
+}
+
+/// The tables that samples refer to.
+#[derive(Debug, Default)]
+struct Tables<'a> {
+    kinds: Vec<Kind>,
+    /// The number of the default kind's name, 0 if there is none.
+    default_kind: u64,
+    /// In nanoseconds.
+    duration: u64,
+    strings: Vec<&'a [u8]>,
+    /// The number of each function's name.
+    functions: HashMap<u64, u64>,
+    /// The number of each mapping's file name.
+    mappings: HashMap<u64, u64>,
+    locations: HashMap<u64, Location>,
+}
+
+impl<'a> Tables<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, ReadError> {
+        let (mut tables, mut entries) = (Self::default(), 0);
+        fields(message, |field, wire| {
+            match field {
+                tag::profile::SAMPLE_TYPE => tables.add_kind(bytes_of(wire)?)?,
+                tag::profile::MAPPING => {
+                    let tags = (tag::mapping::ID, tag::mapping::FILENAME);
+                    let (id, file) = id_and_name(bytes_of(wire)?, tags)?;
+                    tables.mappings.insert(id, file);
+                }
+                tag::profile::LOCATION => entries += tables.add_location(bytes_of(wire)?)?,
+                tag::profile::FUNCTION => {
+                    let tags = (tag::function::ID, tag::function::NAME);
+                    let (id, name) = id_and_name(bytes_of(wire)?, tags)?;
+                    tables.functions.insert(id, name);
+                }
+                tag::profile::STRING_TABLE => tables.strings.push(bytes_of(wire)?),
+                tag::profile::DURATION_NANOS => tables.duration = number(wire)?,
+                tag::profile::DEFAULT_SAMPLE_TYPE => tables.default_kind = number(wire)?,
+                _ => return Ok(()),
+            }
+            entries += 1;
+            if entries > MAX_ENTRIES { Err(ReadError::TooLarge) } else { Ok(()) }
+        })?;
+        Ok(tables)
+    }
+
+    fn add_kind(&mut self, message: &[u8]) -> Result<(), ReadError> {
+        let mut kind = Kind::default();
+        fields(message, |field, wire| {
+            match field {
+                tag::value_type::TYPE => kind.kind = number(wire)?,
+                tag::value_type::UNIT => kind.unit = number(wire)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        self.kinds.push(kind);
+        Ok(())
+    }
+
+    /// Adds a location; returns the number of its functions.
+    fn add_location(&mut self, message: &[u8]) -> Result<usize, ReadError> {
+        let (mut id, mut location) = (0, Location::default());
+        fields(message, |field, wire| {
+            match field {
+                tag::location::ID => id = number(wire)?,
+                tag::location::MAPPING_ID => location.mapping = number(wire)?,
+                tag::location::LINE => {
+                    fields(bytes_of(wire)?, |field, wire| {
+                        if field == tag::line::FUNCTION_ID {
+                            location.functions.push(number(wire)?);
+                        }
+                        Ok(())
+                    })?;
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let functions = location.functions.len();
+        self.locations.insert(id, location);
+        Ok(functions)
+    }
+
+    /// Returns the kind of value to show and its index.
+    fn shown_kind(&self) -> Result<(usize, Kind), ReadError> {
+        let last = self.kinds.len().checked_sub(1).ok_or(ReadError::Untyped)?;
+        let is_default = |kind: &Kind| self.default_kind != 0 && kind.kind == self.default_kind;
+        let at = self.kinds.iter().position(is_default).unwrap_or(last);
+        Ok((at, self.kinds.get(at).copied().unwrap_or_default()))
+    }
+
+    fn text(&self, id: u64) -> Result<Cow<'a, str>, ReadError> {
+        let text = usize::try_from(id).ok().and_then(|at| self.strings.get(at));
+        let text = text.ok_or(ReadError::Missing { table: "string", id })?;
+        let text = String::from_utf8_lossy(text);
+        // XML, and so a graph, cannot contain these.
+        let forbidden =
+            |letter: char| letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}');
+        if text.contains(forbidden) {
+            return Ok(text.replace(forbidden, "\u{fffd}").into());
+        }
+        Ok(text)
+    }
+
+    /// Reads a sample: its stack and its value at this index.
+    fn sample(&self, message: &[u8], at: usize) -> Result<(String, i64), ReadError> {
+        let (mut locations, mut values, mut thread) = (Vec::new(), Vec::new(), None);
+        fields(message, |field, wire| {
+            match field {
+                tag::sample::LOCATION_ID => append(&mut locations, wire)?,
+                tag::sample::VALUE => append(&mut values, wire)?,
+                tag::sample::LABEL => thread = self.thread(bytes_of(wire)?)?.or(thread.take()),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let value = values.get(at).copied().unwrap_or(0) as i64;
+        Ok((self.stack(&locations, thread)?, value))
+    }
+
+    /// Returns the thread if the label has one.
+    fn thread(&self, label: &[u8]) -> Result<Option<String>, ReadError> {
+        let tags = (tag::label::KEY, tag::label::STR);
+        let (key, text) = id_and_name(label, tags)?;
+        let is_thread = self.text(key)? == THREAD;
+        Ok(if is_thread { Some(frame(&self.text(text)?)) } else { None })
+    }
+
+    fn stack(&self, locations: &[u64], thread: Option<String>) -> Result<String, ReadError> {
+        let mut frames: Vec<Cow<'_, str>> = thread.into_iter().map(Cow::Owned).collect();
+        for id in locations.iter().rev() {
+            let missing = ReadError::Missing { table: "location", id: *id };
+            let location = self.locations.get(id).ok_or(missing)?;
+            for id in location.functions.iter().rev() {
+                let name = self.functions.get(id);
+                let name = name.ok_or(ReadError::Missing { table: "function", id: *id })?;
+                frames.push(Cow::Owned(frame(&self.text(*name)?)));
+            }
+            if location.functions.is_empty() {
+                frames.push(self.file(location.mapping)?);
+            }
+            if frames.len() >= MAX_DEPTH {
+                frames.truncate(MAX_DEPTH);
+                break;
+            }
+        }
+        Ok(frames.join(";"))
+    }
+
+    /// Returns the frame of a location without functions: the file it is in.
+    fn file(&self, mapping: u64) -> Result<Cow<'a, str>, ReadError> {
+        let Some(file) = self.mappings.get(&mapping) else { return Ok("[unknown]".into()) };
+        let path = self.text(*file)?;
+        let name = path.rsplit('/').next().unwrap_or_default().trim_matches(['[', ']']);
+        Ok(format!("[{}]", frame(name).trim_matches(['[', ']'])).into())
+    }
+}
+
+/// Reads two numbers of a message.
+fn id_and_name(message: &[u8], tags: (u32, u32)) -> Result<(u64, u64), ReadError> {
+    let (mut id, mut name) = (0, 0);
+    fields(message, |field, wire| {
+        if field == tags.0 {
+            id = number(wire)?;
+        } else if field == tags.1 {
+            name = number(wire)?;
+        }
+        Ok(())
+    })?;
+    Ok((id, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::profile::Sample;
+    use super::super::profile::tests::profile;
+    use super::super::symbols::Symbols;
+    use super::*;
+
+    fn encoded() -> Vec<u8> {
+        let function = Symbols::of as *const () as u64;
+        let sample = |stack: &[u64], value| Sample {
+            stack: stack.to_vec(),
+            values: [1, value],
+            thread: Some("worker".into()),
+            of_base: false,
+        };
+        let samples = vec![sample(&[function, 1], 10), sample(&[function + 1, 1], 20)];
+        let profile = profile(samples);
+        profile.encode(&Symbols::of(&profile.addresses()))
+    }
+
+    #[test]
+    fn reads_what_was_written() {
+        let message = encoded();
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut gzip, &message).expect("packed");
+        for bytes in [message, gzip.finish().expect("packed")] {
+            let saved = SavedProfile::read(&bytes).expect("profile");
+            assert_eq!((&*saved.kind, &*saved.unit), ("cpu", "nanoseconds"));
+            assert_eq!(saved.duration, Some(Duration::from_secs(1)));
+            let stack = "worker;[unknown];kstatd::server::pprof::symbols::Symbols::of";
+            assert_eq!(saved.stacks, Folded::from([(stack.to_owned(), 30)]));
+        }
+    }
+
+    #[test]
+    fn every_truncation_is_an_error_or_a_smaller_profile() {
+        let message = encoded();
+        for end in 0..message.len() {
+            let text = match SavedProfile::read(&message[..end]) {
+                Ok(saved) => format!("{saved:?}"),
+                Err(error) => error.to_string(),
+            };
+            assert!(!text.is_empty());
+        }
+        for (bytes, part) in [
+            (&b""[..], "no sample types"),
+            (b"\x1f\x8b\x08junk", "gzip"),
+            (b"go away", "not a pprof profile"),
+            // A sample type without strings.
+            (&[0x0a, 0x02, 0x08, 0x01], "no string 1"),
+        ] {
+            let error = SavedProfile::read(bytes).expect_err("no profile").to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_refused() {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        for _ in 0..(MAX_BYTES >> 20) + 1 {
+            io::Write::write_all(&mut gzip, &[0; 1 << 20]).expect("packed");
+        }
+        let error = SavedProfile::read(&gzip.finish().expect("packed")).expect_err("too large");
+        assert!(matches!(error, ReadError::TooLarge), "{error}");
+    }
+}

@@ -1,0 +1,185 @@
+//! A value built from files and rebuilt when a source file changes.
+//!
+//! Changes are detected by file metadata, which is cheap. Metadata cannot distinguish two changes
+//! within one timestamp tick, so a file that was changed just before it was read is read again.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::config_file::reader;
+
+/// The maximum size of a file in bytes; a bundle of all public CA certificates is smaller.
+const MAX_FILE_SIZE: u64 = 4 << 20;
+
+/// Two changes within this time may have the same timestamp: the coarsest resolution of any common
+/// file system.
+const MTIME_GRANULARITY: Duration = Duration::from_secs(2);
+
+/// The metadata of a file; `None` if it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    file: (u64, u64),
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// # Errors
+///
+/// When the file system does not respond.
+fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
+    let metadata = match reader::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::TimedOut => return Err(error),
+        Err(_) => return Ok(None),
+        Ok(metadata) => metadata,
+    };
+    Ok(Some(Stamp {
+        file: (metadata.dev(), metadata.ino()),
+        size: metadata.size(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+    }))
+}
+
+/// The content of files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Contents(Vec<(PathBuf, Result<Vec<u8>, String>)>);
+
+impl Contents {
+    /// # Errors
+    ///
+    /// When the file system does not respond for one of them, unless it is the `first` time.
+    fn read(paths: Vec<PathBuf>, first: bool) -> io::Result<Self> {
+        let read = |path: PathBuf| match read(&path, first) {
+            Err(error) if error.kind() == ErrorKind::TimedOut && !first => Err(error),
+            content => Ok((path, content.map_err(|error| error.to_string()))),
+        };
+        paths.into_iter().map(read).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Returns the content of a file.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it has none.
+    pub(super) fn of(&self, path: &Path) -> Result<Vec<u8>, String> {
+        let found = self.0.iter().find(|(known, _)| known == path);
+        found.map_or_else(|| Err("not read".to_owned()), |(_, content)| content.clone())
+    }
+}
+
+/// Reads a regular file up to the maximum size, but nothing that can be read only once, such as a
+/// pipe. If a file is replaced by such a thing later, it counts as not responding.
+fn read(path: &Path, first: bool) -> io::Result<Vec<u8>> {
+    reader::read_if(path, move |metadata| {
+        if metadata.is_dir() {
+            return Err(io::Error::from(ErrorKind::IsADirectory));
+        }
+        if !metadata.is_file() && (first || !metadata.file_type().is_fifo()) {
+            return Err(io::Error::other("not a regular file"));
+        }
+        if metadata.len() > MAX_FILE_SIZE {
+            return Err(io::Error::other(format!("larger than {MAX_FILE_SIZE} bytes")));
+        }
+        Ok(())
+    })
+}
+
+/// A value and the files it was built from.
+#[derive(Debug)]
+pub(super) struct FileCache<T> {
+    made: Option<CachedValue<T>>,
+}
+
+#[derive(Debug)]
+struct CachedValue<T> {
+    stamps: Vec<Option<Stamp>>,
+    /// The time before the files were read.
+    at: SystemTime,
+    contents: Contents,
+    value: T,
+}
+
+impl<T> Default for FileCache<T> {
+    fn default() -> Self {
+        Self { made: None }
+    }
+}
+
+impl<T: Clone> FileCache<T> {
+    /// Returns the value for the current files, or the last one while a file does not respond.
+    pub(super) fn get(&mut self, paths: Vec<PathBuf>, make: impl FnOnce(&Contents) -> T) -> T {
+        let at = SystemTime::now();
+        let first = self.made.is_none();
+        let stamps = paths.iter().map(|path| stamp(path)).collect::<io::Result<Vec<_>>>();
+        let (stamps, contents) = match (stamps, &self.made) {
+            (Ok(stamps), Some(made)) if made.is_of(&paths, &stamps) => return made.value.clone(),
+            (Err(_), Some(made)) => return made.value.clone(),
+            (stamps, made) => match (Contents::read(paths, first), made) {
+                (Err(_), Some(made)) => return made.value.clone(),
+                (contents, _) => (stamps.unwrap_or_default(), contents.unwrap_or_default()),
+            },
+        };
+        let value = match self.made.take() {
+            Some(made) if made.contents == contents => made.value,
+            _ => make(&contents),
+        };
+        self.made = Some(CachedValue { stamps, at, contents, value: value.clone() });
+        value
+    }
+}
+
+impl<T> CachedValue<T> {
+    fn is_of(&self, paths: &[PathBuf], stamps: &[Option<Stamp>]) -> bool {
+        let known = self.contents.0.iter().map(|(path, _)| path);
+        self.stamps == stamps
+            && known.eq(paths)
+            && stamps.iter().flatten().all(|stamp| stamp.is_settled(self.at))
+    }
+}
+
+impl Stamp {
+    /// Returns whether a change after `at` would have changed this metadata.
+    fn is_settled(&self, at: SystemTime) -> bool {
+        let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since =
+            i64::try_from(at.saturating_sub(MTIME_GRANULARITY).as_secs()).unwrap_or(i64::MAX);
+        self.modified.0 < since && self.changed.0 < since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_value_is_built_once_per_content() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (one, other) = (dir.path().join("a"), dir.path().join("b"));
+        let mut file_cache = FileCache::default();
+        let mut made = 0;
+        let mut get = |paths: &[&PathBuf], file_cache: &mut FileCache<Result<Vec<u8>, String>>| {
+            let paths: Vec<PathBuf> = paths.iter().map(|path| (*path).clone()).collect();
+            let first = paths[0].clone();
+            let value = file_cache.get(paths, |contents| {
+                made += 1;
+                contents.of(&first)
+            });
+            (value, made)
+        };
+        let (absent, 1) = get(&[&one], &mut file_cache) else { panic!("made") };
+        assert!(absent.expect_err("absent").contains("No such file"));
+        // Written twice within a tick, with the same size.
+        for (content, count) in [("a", 2), ("a", 2), ("b", 3)] {
+            fs::write(&one, content).expect("write");
+            assert_eq!(get(&[&one], &mut file_cache), (Ok(content.into()), count));
+        }
+        fs::write(&other, "x").expect("write");
+        assert_eq!(get(&[&one, &other], &mut file_cache).1, 4);
+        assert_eq!(get(&[&one, &other], &mut file_cache).1, 4);
+        assert!(read(dir.path(), false).is_err());
+    }
+}

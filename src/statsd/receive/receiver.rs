@@ -1,0 +1,457 @@
+//! The thread that receives lines from all listeners.
+//!
+//! In the default configuration one thread reads from all sockets and applies the lines with one [`Worker`].
+//! Ready sockets take turns: one batch of datagrams, or one read from a connection. Lines take effect in the
+//! order of the kernel within a datagram socket and within a connection; there is no order between sockets.
+//! Each additional socket of `udp_sockets` has its own thread.
+//!
+//! Under load the thread pauses between reads so that datagrams accumulate (see [`super::wakeup_batcher`]). When idle
+//! it blocks without polling. A panic loses the datagram or the part of a connection that caused it (see
+//! [`crate::statsd::supervise`]).
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token, Waker};
+use socket2::Socket;
+
+use super::datagram::{DatagramSource, OpenSocket, SocketState};
+use super::tcp::{TcpSource, TcpTokens};
+use crate::statsd::ingest::{Shared, Worker};
+use crate::statsd::metrics::{Listener, SocketStats, bump};
+use crate::statsd::supervise;
+use crate::util::descriptors::Descriptors;
+
+const WAKER: Token = Token(0);
+const TCP: Token = Token(1);
+const DATAGRAMS: usize = 2;
+const CONNECTIONS: usize = 16;
+/// The maximum number of sockets reported per epoll call.
+const EVENTS: usize = 256;
+/// The maximum number of rounds at shutdown; far more than the data received by then can need.
+const MAX_SHUTDOWN_ROUNDS: usize = 1_000;
+/// The time without pausing after data from TCP or a Unix socket, because senders to a Unix socket block
+/// while its short queue is full.
+const NO_PAUSE_AFTER: Duration = Duration::from_millis(20);
+/// The pause after an epoll error.
+const POLL_RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// A running receiving thread.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    control: Arc<Control>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    sockets: Vec<Arc<SocketState>>,
+}
+
+#[derive(Debug)]
+struct Control {
+    stopping: AtomicBool,
+    waker: Waker,
+}
+
+/// A receiving thread that has not been started.
+#[derive(Debug)]
+pub(crate) struct ReceiverBuilder {
+    receive_loop: ReceiveLoop,
+    sockets: Vec<Arc<SocketState>>,
+}
+
+impl ReceiverBuilder {
+    /// Creates a thread without sockets.
+    ///
+    /// # Errors
+    /// Fails if the epoll instance cannot be created.
+    pub(crate) fn new(shared: &Arc<Shared>) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let control = Arc::new(Control { stopping: AtomicBool::new(false), waker });
+        let receive_loop = ReceiveLoop {
+            worker: Worker::new(shared, Listener::Udp),
+            shared: Arc::clone(shared),
+            control,
+            poll,
+            events: Events::with_capacity(EVENTS),
+            ready: VecDeque::new(),
+            datagrams: Vec::new(),
+            tcp: None,
+            last_other: None,
+        };
+        Ok(Self { receive_loop, sockets: Vec::new() })
+    }
+
+    /// Adds a datagram socket. `number` is its index among the sockets of the listener; `open` opens a
+    /// replacement.
+    ///
+    /// # Errors
+    /// Fails if the socket cannot be registered.
+    pub(crate) fn datagrams(
+        &mut self,
+        listener: Listener,
+        number: usize,
+        socket: Socket,
+        open: OpenSocket,
+    ) -> io::Result<()> {
+        let token = Token(DATAGRAMS + self.receive_loop.datagrams.len());
+        let registry = self.receive_loop.poll.registry();
+        let source = DatagramSource::new(listener, number, socket, open, registry, token)?;
+        self.sockets.push(source.state());
+        self.receive_loop.datagrams.push(source);
+        Ok(())
+    }
+
+    /// Adds the TCP listener. Connections are closed after `idle` without data.
+    ///
+    /// # Errors
+    /// Fails if the listener cannot be registered.
+    pub(crate) fn tcp(
+        &mut self,
+        listener: std::net::TcpListener,
+        idle: Option<Duration>,
+        descriptors: &'static Descriptors,
+    ) -> io::Result<()> {
+        let registry = self.receive_loop.poll.registry();
+        let tokens = TcpTokens { listener: TCP, first_connection: CONNECTIONS };
+        self.receive_loop.tcp =
+            Some(TcpSource::new(listener, idle, descriptors, registry, tokens)?);
+        Ok(())
+    }
+
+    /// Starts the thread. `number` becomes part of its name.
+    ///
+    /// # Errors
+    /// Fails if the thread cannot be started.
+    pub(crate) fn start(self, number: usize) -> io::Result<Receiver> {
+        let Self { mut receive_loop, sockets } = self;
+        let (control, shared) =
+            (Arc::clone(&receive_loop.control), Arc::clone(&receive_loop.shared));
+        let thread = supervise::spawn(
+            &format!("statsd-in-{number}"),
+            move || bump(&shared.metrics.receiver_restarts),
+            move || receive_loop.run(),
+        )?;
+        Ok(Receiver { control, thread: Mutex::new(Some(thread)), sockets })
+    }
+}
+
+impl Receiver {
+    /// Returns the state of its datagram sockets.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = SocketStats> {
+        self.sockets.iter().map(|socket| socket.facts())
+    }
+
+    /// Processes what the sockets have received so far and ends the thread.
+    pub(crate) fn shutdown(&self) {
+        self.control.stopping.store(true, Ordering::Release);
+        if let Err(error) = self.control.waker.wake() {
+            tracing::error!(%error, "cannot wake the receiving thread");
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the receiving thread panicked");
+        }
+    }
+}
+
+/// The state of the receiving thread.
+#[derive(Debug)]
+struct ReceiveLoop {
+    shared: Arc<Shared>,
+    control: Arc<Control>,
+    poll: Poll,
+    events: Events,
+    /// Sockets that may contain data, in order. A socket stays in front until it has been read, so a panic
+    /// does not lose it: events are edge-triggered.
+    ready: VecDeque<Token>,
+    worker: Worker,
+    datagrams: Vec<DatagramSource>,
+    tcp: Option<TcpSource>,
+    /// The time of the last data that was not a UDP datagram.
+    last_other: Option<Instant>,
+}
+
+impl ReceiveLoop {
+    fn run(&mut self) {
+        // Needed when the thread continues after a panic.
+        self.worker.recover();
+        let mut pause = None;
+        while !self.control.stopping.load(Ordering::Acquire) {
+            self.poll_events(Some(Duration::ZERO));
+            if self.is_idle() {
+                if let Some(pause) = pause.take()
+                    && self.last_other.is_none_or(|at: Instant| at.elapsed() > NO_PAUSE_AFTER)
+                {
+                    std::thread::sleep(pause);
+                    continue;
+                }
+                let timeout = self.deadline().map(|due| {
+                    // Adds a margin, because the kernel's timer may fire slightly early.
+                    due.saturating_duration_since(Instant::now()) + Duration::from_millis(1)
+                });
+                self.poll_events(timeout);
+            }
+            pause = self.read_ready();
+        }
+        self.drain();
+    }
+
+    /// Processes everything received so far.
+    fn drain(&mut self) {
+        for _ in 0..MAX_SHUTDOWN_ROUNDS {
+            self.poll_events(Some(Duration::ZERO));
+            if self.is_idle() {
+                break;
+            }
+            self.read_ready();
+        }
+        if let Some(tcp) = &mut self.tcp {
+            tcp.end_all(&mut self.worker);
+            self.worker.end();
+            tcp.close_ended(&self.shared.metrics);
+        }
+    }
+
+    /// Returns true if no socket may contain data and nothing is due.
+    fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.deadline().is_none_or(|due| due > Instant::now())
+    }
+
+    /// Returns the next time at which something is due that epoll does not report.
+    fn deadline(&self) -> Option<Instant> {
+        let retries = self.datagrams.iter().filter_map(DatagramSource::retry_at);
+        retries.chain(self.tcp.as_ref().and_then(TcpSource::deadline)).min()
+    }
+
+    /// Waits for events and adds the ready sockets.
+    fn poll_events(&mut self, timeout: Option<Duration>) {
+        match self.poll.poll(&mut self.events, timeout) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return,
+            Err(error) => {
+                tracing::error!(%error, "cannot poll the sockets, retrying");
+                std::thread::sleep(POLL_RETRY_PAUSE);
+                return;
+            }
+        }
+        for token in self.events.iter().map(mio::event::Event::token) {
+            let is_new = match (token, &mut self.tcp) {
+                (WAKER, _) => false,
+                (Token(number @ CONNECTIONS..), Some(tcp)) => tcp.mark_ready(number - CONNECTIONS),
+                _ => !self.ready.contains(&token),
+            };
+            if is_new {
+                self.ready.push_back(token);
+            }
+        }
+    }
+
+    /// Reads once from each ready socket. Returns the pause.
+    fn read_ready(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        for source in &self.datagrams {
+            if source.retry_at().is_some_and(|at| at <= now) {
+                self.ready.push_back(source.token());
+            }
+        }
+        let mut pause = None;
+        for _ in 0..self.ready.len() {
+            let Some(&token) = self.ready.front() else { break };
+            let has_more = self.read_from(token, &mut pause);
+            self.ready.pop_front();
+            if has_more {
+                self.ready.push_back(token);
+            }
+        }
+        if let Some(tcp) = &mut self.tcp {
+            tcp.run_due(&self.shared.metrics, self.poll.registry(), &mut self.worker);
+        }
+        self.worker.end();
+        if let Some(tcp) = &mut self.tcp {
+            tcp.close_ended(&self.shared.metrics);
+        }
+        pause
+    }
+
+    /// Reads once from a socket and applies the data. Returns true if there may be more.
+    fn read_from(&mut self, token: Token, pause: &mut Option<Duration>) -> bool {
+        let (metrics, registry) = (&self.shared.metrics, self.poll.registry());
+        if let Some(source) = self.datagrams.iter_mut().find(|each| each.token() == token) {
+            if source.is_done() {
+                *pause = source.read(metrics, registry);
+            }
+            self.worker.begin();
+            self.worker.set_listener(source.listener());
+            if source.listener() != Listener::Udp && !source.is_done() {
+                self.last_other = Some(Instant::now());
+            }
+            while let Some((datagram, address)) = source.take() {
+                self.worker.set_sender(address);
+                self.worker.datagram(datagram);
+            }
+            return source.has_more;
+        }
+        let Some(tcp) = &mut self.tcp else { return false };
+        match token {
+            TCP => tcp.accept(metrics, registry, &mut self.worker),
+            Token(number) => {
+                let has_more = tcp.read(number.saturating_sub(CONNECTIONS), &mut self.worker);
+                if has_more {
+                    self.last_other = Some(Instant::now());
+                }
+                return has_more;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, SockAddr, Type};
+    use std::net::UdpSocket;
+    use std::os::unix::net::UnixDatagram;
+
+    use crate::exposition::budget::Budget;
+    use crate::mapper::Mapper;
+    use crate::statsd::clock::Clock;
+    use crate::statsd::line::ParserFlags;
+    use crate::statsd::receive::net::{bind_udp, bind_unixgram};
+    use crate::statsd::series::registry::Registry;
+
+    fn shared() -> Arc<Shared> {
+        let reserved = Arc::new(|_: &str| false);
+        let registry = Registry::new(Clock::system(), reserved, Budget::default(), Box::new(|| {}));
+        let shared = Shared::new(registry, Mapper::default(), ParserFlags::default());
+        Arc::new(Shared { key_cache_size: 16, ..shared })
+    }
+
+    fn until(what: &str, mut probe: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !probe() {
+            assert!(Instant::now() < end, "waited in vain: {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn start(
+        shared: &Arc<Shared>,
+        listener: Listener,
+        socket: Socket,
+        open: OpenSocket,
+    ) -> Receiver {
+        let mut builder = ReceiverBuilder::new(shared).expect("prepared");
+        builder.datagrams(listener, 0, socket, open).expect("watched");
+        builder.start(0).expect("started")
+    }
+
+    fn dropped(receiver: &Receiver) -> u64 {
+        receiver.sockets().map(|socket| socket.dropped).sum()
+    }
+
+    fn read_errors(shared: &Shared, listener: Listener) -> u64 {
+        let counter = shared.metrics.read_errors.get(listener as usize).expect("counter");
+        counter.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_failed_udp_socket_is_reopened_at_its_address() {
+        let shared = shared();
+        let socket = bind_udp("127.0.0.1:0".parse().expect("address"), 0, false).expect("bind");
+        let address = socket.local_addr().ok().and_then(|address| address.as_socket());
+        let address = address.expect("address");
+        // Sending to a peer that refuses makes the next read fail.
+        let closed = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        // A connected socket accepts one peer only.
+        closed.connect("127.0.0.1:9").expect("connected");
+        socket.connect(&closed.local_addr().expect("address").into()).expect("connected");
+        socket.send(b"refused").expect("sent");
+        let open = Box::new(move || bind_udp(address, 0, false));
+        let receiver = start(&shared, Listener::Udp, socket, open);
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        until("lines are counted again", || {
+            sender.send_to(b"a:1|c\nb:1|c", address).expect("sent");
+            shared.metrics.lines(Some(Listener::Udp)) >= 2
+        });
+        assert_eq!(read_errors(&shared, Listener::Udp), 1);
+        receiver.shutdown();
+    }
+
+    #[test]
+    fn a_failed_abstract_unix_socket_is_reopened() {
+        let shared = shared();
+        let name = format!("@kstatd-intake-{}", std::process::id());
+        let socket = bind_unixgram(&name, 0).expect("bind");
+        let address = socket.local_addr().expect("address");
+        let directory = tempfile::tempdir().expect("directory");
+        let path = |file: &str| directory.path().join(file);
+        let peer = UnixDatagram::bind(path("peer")).expect("bind");
+        let _other = UnixDatagram::bind(path("other")).expect("bind");
+        // A peer that disconnects with unread data makes the next read fail.
+        socket.connect(&SockAddr::unix(path("peer")).expect("address")).expect("connected");
+        socket2::SockRef::from(&peer).connect(&address).expect("connected");
+        socket.send(b"unread").expect("sent");
+        peer.connect(path("other")).expect("connected");
+        let open = Box::new(move || bind_unixgram(&name, 0));
+        let receiver = start(&shared, Listener::Unixgram, socket, open);
+        let sender = Socket::new(Domain::UNIX, Type::DGRAM, None).expect("socket");
+        until("lines are counted again", || {
+            // Fails while the socket is being reopened.
+            let _ = sender.send_to(b"a:1|c", &address);
+            shared.metrics.lines(Some(Listener::Unixgram)) >= 1
+        });
+        assert_eq!(read_errors(&shared, Listener::Unixgram), 1);
+        receiver.shutdown();
+    }
+
+    #[test]
+    fn opening_a_socket_is_retried() {
+        let shared = shared();
+        // Reading from a stream socket without a peer fails.
+        let broken = || Socket::new(Domain::IPV4, Type::STREAM, None);
+        let good = bind_udp("127.0.0.1:0".parse().expect("address"), 0, false).expect("bind");
+        let address = good.local_addr().ok().and_then(|address| address.as_socket());
+        let address = address.expect("address");
+        let mut sockets = vec![Some(good), None, broken().ok()];
+        let sockets = Mutex::new(std::iter::from_fn(move || sockets.pop()));
+        let open = move || {
+            let next = sockets.lock().expect("sockets").next().flatten();
+            next.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))
+        };
+        let receiver = start(&shared, Listener::Udp, broken().expect("socket"), Box::new(open));
+        // Datagrams that arrive without a reader stay in the socket.
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        sender.send_to(b"a:1|c\nb:1|c", address).expect("sent");
+        until("the lines are counted", || shared.metrics.lines(Some(Listener::Udp)) == 2);
+        assert!(read_errors(&shared, Listener::Udp) >= 2);
+        receiver.shutdown();
+    }
+
+    #[test]
+    fn datagrams_that_accumulate_during_a_pause_are_not_lost() {
+        const DATAGRAMS: u64 = 20_000;
+        let shared = shared();
+        let socket = bind_udp("127.0.0.1:0".parse().expect("address"), 0, false).expect("bind");
+        let address = socket.local_addr().ok().and_then(|address| address.as_socket());
+        let open = Box::new(|| Err(io::Error::other("never closed")));
+        let receiver = start(&shared, Listener::Udp, socket, open);
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        for _ in 0..DATAGRAMS {
+            sender.send_to(b"a:1|c", address.expect("address")).expect("sent");
+        }
+        // If the system allows only a small buffer, the kernel counts the drops.
+        until("each datagram is accounted for", || {
+            shared.metrics.lines(Some(Listener::Udp)) + dropped(&receiver) == DATAGRAMS
+        });
+        receiver.shutdown();
+        let received = shared.metrics.lines(Some(Listener::Udp));
+        assert_eq!(received + dropped(&receiver), DATAGRAMS);
+        assert!(received > 0);
+    }
+}

@@ -1,0 +1,101 @@
+//! A snapshot of all series for the cardinality report: labels, samples, memory and age of each.
+
+use crate::exposition::budget::Budget;
+use crate::statsd::clock::Clock;
+use crate::statsd::series::budget_violations::Violation;
+use crate::statsd::series::cell::{ObserverCell, Scalar};
+use crate::statsd::series::family::Family;
+use crate::statsd::series::observer::Observer;
+use crate::statsd::series::registry::{Registry, View};
+use crate::statsd::series::tree::{Entry, LabelAssembler};
+use crate::telemetry::countable::{ExceededBudget, Sender, Series, Snapshot, Visitor};
+use crate::util::per_minute::MINUTES;
+
+/// The series of a registry at one moment.
+pub(crate) struct SeriesSnapshot {
+    view: View,
+    growth: [u64; MINUTES],
+    budget: Budget,
+    beyond: Vec<Violation>,
+    senders: Vec<Sender>,
+    clock: Clock,
+}
+
+impl SeriesSnapshot {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        Self {
+            growth: registry.growth(),
+            budget: registry.budget.clone(),
+            beyond: registry.violations.all(),
+            senders: registry.senders.all(registry.clock.now()),
+            view: registry.view(),
+            clock: registry.clock.clone(),
+        }
+    }
+
+    /// Returns the samples, the bytes of the values and the creation tick of a series; `None` if it has
+    /// expired.
+    fn numbers(&self, entry: &Entry) -> Option<(u64, usize, u32)> {
+        let handle = entry.handle;
+        if !handle.slot.is_observer() {
+            let cell = self.view.scalars.get(handle.slot)?;
+            return Some((1, size_of::<Scalar>(), cell.created(handle.generation)?));
+        }
+        let cell = self.view.observers.get(handle.slot)?.lock(handle.generation)?;
+        let observer = cell.observer.as_deref()?;
+        let bytes = size_of::<ObserverCell>() + size_of::<Observer>() + observer.heap_bytes();
+        Some((observer.samples(), bytes, cell.created))
+    }
+}
+
+impl Snapshot for SeriesSnapshot {
+    fn visit(&self, visitor: &mut dyn Visitor) {
+        let mut assembler = LabelAssembler::default();
+        let mut current = None;
+        let mut index = 0;
+        while let Some(page) = self.view.pages.page(index) {
+            index += 1;
+            assembler.begin(page);
+            for (entry, rest) in page.iter() {
+                let family = &entry.family;
+                if current != Some(family.id) {
+                    current = Some(family.id);
+                    let bytes = size_of::<Family>() + family.name.len();
+                    visitor.family(&family.name, family.kind.exposed_kind(), bytes as u64);
+                }
+                let Some((samples, bytes, created)) = self.numbers(entry) else { continue };
+                // The registry also stores the page number of each slot.
+                let bytes = bytes + rest.len() + size_of::<Entry>() + size_of::<u32>();
+                visitor.series(&Series {
+                    labels: assembler.labels(rest),
+                    samples,
+                    bytes: bytes as u64,
+                    created: Some(self.clock.wall(created)),
+                });
+            }
+        }
+    }
+
+    fn growth(&self) -> [u64; MINUTES] {
+        self.growth
+    }
+
+    fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    fn beyond(&self) -> Vec<ExceededBudget> {
+        let beyond = self.beyond.iter().cloned().map(|violation| ExceededBudget {
+            metric: violation.metric,
+            label: violation.label,
+            limit: violation.limit.as_str().into(),
+            action: violation.action.as_str().into(),
+            times: violation.times,
+        });
+        beyond.collect()
+    }
+
+    fn senders(&self) -> Vec<Sender> {
+        self.senders.clone()
+    }
+}

@@ -1,0 +1,82 @@
+//! A timer wheel of the series that will expire, with one bucket per second.
+//!
+//! A series with a time to live has one entry, in the bucket of the second in which it expires without
+//! further events. Events only move the deadline in the cell of the series. When a bucket is due, each of its
+//! series has either expired or moves to the bucket of its new deadline. Expiry thus costs one visit per
+//! series and time to live instead of a scan of all series.
+
+use std::collections::BTreeMap;
+
+use super::clock::TICKS_PER_SECOND;
+use super::series::cell::Handle;
+
+/// Returns the bucket for a deadline in ticks: the first full second after the deadline.
+pub(crate) const fn bucket_of(deadline: u32) -> u32 {
+    deadline / TICKS_PER_SECOND + 1
+}
+
+/// A bucket that is due.
+#[derive(Debug, Default)]
+pub(crate) struct DueBucket {
+    pub(crate) second: u32,
+    /// The series that have not been checked yet.
+    pub(crate) handles: Vec<Handle>,
+}
+
+/// Series by the second in which they may expire.
+#[derive(Debug, Default)]
+pub(crate) struct TimerWheel {
+    buckets: BTreeMap<u32, Vec<Handle>>,
+}
+
+impl TimerWheel {
+    /// Inserts a series. Returns true if its bucket is the first one to be due.
+    pub(crate) fn insert(&mut self, second: u32, handle: Handle) -> bool {
+        self.buckets.entry(second).or_default().push(handle);
+        self.next() == Some(second)
+    }
+
+    /// Returns the second in which the first bucket is due.
+    pub(crate) fn next(&self) -> Option<u32> {
+        self.buckets.first_key_value().map(|(&second, _)| second)
+    }
+
+    /// Removes the first bucket if it is due at `tick`.
+    pub(crate) fn pop_due(&mut self, tick: u32) -> Option<DueBucket> {
+        let first = self.buckets.first_entry()?;
+        if u64::from(*first.key()) * u64::from(TICKS_PER_SECOND) > u64::from(tick) {
+            return None;
+        }
+        let (second, handles) = first.remove_entry();
+        Some(DueBucket { second, handles })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statsd::series::cell::SlotId;
+
+    #[test]
+    fn buckets_fall_due_in_order_and_not_early() {
+        let handle = |slot| Handle { slot: SlotId::scalar(slot), generation: 0 };
+        let mut wheel = TimerWheel::default();
+        assert!(wheel.insert(5, handle(1)));
+        assert!(!wheel.insert(7, handle(2)));
+        assert!(wheel.insert(3, handle(3)));
+        assert_eq!(wheel.next(), Some(3));
+        assert!(wheel.pop_due(29).is_none());
+        assert_eq!(wheel.pop_due(55).map(|due| due.second), Some(3));
+        assert_eq!(wheel.pop_due(55).map(|due| due.second), Some(5));
+        assert!(wheel.pop_due(55).is_none());
+        assert_eq!(wheel.next(), Some(7));
+    }
+
+    #[test]
+    fn a_bucket_is_due_only_after_every_deadline_in_it() {
+        for deadline in 0..100 {
+            assert!(bucket_of(deadline) * TICKS_PER_SECOND > deadline);
+            assert!(bucket_of(deadline) * TICKS_PER_SECOND <= deadline + TICKS_PER_SECOND);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Writes drafted entries as a configuration file with comments.
+
+use super::metrics::EntryDraft;
+use crate::resources::custom::config::{Block, LabelPaths, Metric};
+
+/// The maximum length of a comment in characters.
+const MAX_COMMENT: usize = 200;
+
+const HEAD: &str = "\
+# Drafted by `kstatd custom draft`: remove unused metrics, and write help texts that say more than a path.
+# `path: [], valueFrom: [x]` is x of whichever top-level member has it, without a value error where none does.
+# `errorLogV: 1` keeps absent values out of the log.
+kind: CustomResourceStateMetrics
+spec:
+  resources:
+";
+
+/// Returns the file.
+pub(super) fn write(drafts: &[EntryDraft]) -> String {
+    let mut out = HEAD.to_owned();
+    drafts.iter().for_each(|draft| entry(draft, &mut out));
+    out
+}
+
+fn entry(draft: &EntryDraft, out: &mut String) {
+    let entry = &draft.entry;
+    let [group, version, kind] =
+        [&entry.group, &entry.version, &entry.kind].map(|text| scalar(text));
+    comment("  ", &draft.origin, out);
+    for left_out in &draft.left_out {
+        comment("  ", &format!("Left out: {left_out}."), out);
+    }
+    out.push_str(&format!(
+        "  - groupVersionKind: {{group: {group}, version: {version}, kind: {kind}}}\n"
+    ));
+    if let Some(prefix) = &entry.prefix {
+        out.push_str(&format!("    metricNamePrefix: {}\n", scalar(prefix)));
+    }
+    label_paths("    ", &entry.labels_from_path, out);
+    out.push_str("    metrics:\n");
+    for (metric, origin) in entry.metrics.iter().zip(&draft.origins) {
+        comment("    ", origin, out);
+        write_metric(metric, out);
+    }
+}
+
+fn write_metric(metric: &Metric, out: &mut String) {
+    out.push_str(&format!(
+        "    - name: {}\n      help: {}\n",
+        scalar(&metric.name),
+        sentence(&metric.help)
+    ));
+    if metric.error_log_v != 0 {
+        out.push_str(&format!("      errorLogV: {}\n", metric.error_log_v));
+    }
+    if !metric.labels_from_path.is_empty() {
+        label_paths("      ", &metric.labels_from_path, out);
+    }
+    let blocks =
+        [("gauge", &metric.gauge), ("info", &metric.info), ("stateSet", &metric.state_set)];
+    let settings = blocks.iter().find_map(|(name, block)| Some((name, block.as_ref()?)));
+    if let Some((name, block)) = settings {
+        let kind = &metric.kind;
+        out.push_str(&format!(
+            "      each:\n        type: {kind}\n        {name}: {{{}}}\n",
+            flow(block)
+        ));
+    }
+}
+
+fn label_paths(indent: &str, labels: &LabelPaths, out: &mut String) {
+    out.push_str(&format!("{indent}labelsFromPath:\n"));
+    for (label, path) in labels {
+        out.push_str(&format!("{indent}  {}: {}\n", scalar(label), list(&path.segments)));
+    }
+}
+
+/// Returns the keys of a block with their values, in flow style.
+fn flow(block: &Block) -> String {
+    let mut parts = Vec::new();
+    if !block.label_name.is_empty() {
+        parts.push(format!("labelName: {}", scalar(&block.label_name)));
+    }
+    // An Info metric of the whole object needs no path.
+    let is_whole = block.path.segments.is_empty() && block.value_from.segments.is_empty();
+    if !is_whole {
+        parts.push(format!("path: {}", list(&block.path.segments)));
+    }
+    if !block.value_from.segments.is_empty() {
+        parts.push(format!("valueFrom: {}", list(&block.value_from.segments)));
+    }
+    if !block.label_from_key.is_empty() {
+        parts.push(format!("labelFromKey: {}", scalar(&block.label_from_key)));
+    }
+    if !block.labels_from_path.is_empty() {
+        let labels = block.labels_from_path.iter();
+        let labels =
+            labels.map(|(label, path)| format!("{}: {}", scalar(label), list(&path.segments)));
+        parts.push(format!("labelsFromPath: {{{}}}", labels.collect::<Vec<_>>().join(", ")));
+    }
+    if !block.list.is_empty() {
+        parts.push(format!("list: {}", list(&block.list)));
+    }
+    parts.join(", ")
+}
+
+fn list(items: &[String]) -> String {
+    let items: Vec<String> = items.iter().map(|item| scalar(item)).collect();
+    format!("[{}]", items.join(", "))
+}
+
+/// Writes a comment line. Names in a definition may contain anything, also line breaks.
+fn comment(indent: &str, text: &str, out: &mut String) {
+    let text: String = text.chars().take(MAX_COMMENT).map(printable).collect();
+    out.push_str(&format!("{indent}# {text}\n"));
+}
+
+fn printable(c: char) -> char {
+    if c == ' ' || c.is_alphanumeric() || c.is_ascii_punctuation() { c } else { ' ' }
+}
+
+/// Returns a text as a YAML scalar, in quotes unless it is a plain word in every version of YAML.
+fn scalar(text: &str) -> String {
+    const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "y", "n", "null"];
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
+    if text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(is_plain)
+        && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
+    {
+        text.to_owned()
+    } else {
+        quoted(text)
+    }
+}
+
+/// Returns a text of several words as a YAML scalar.
+fn sentence(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || " _./;,()".contains(c);
+    let is_word = text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.contains(' ');
+    if is_word && text.chars().all(is_plain) { text.to_owned() } else { quoted(text) }
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            ' '..='~' => out.push(c),
+            _ => out.push_str(&format!("\\U{:08x}", u32::from(c))),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::custom;
+
+    /// Every text is read as it was written.
+    #[test]
+    fn scalars_are_read_back() {
+        for text in [
+            "a",
+            "no",
+            "NULL",
+            "1",
+            "1e3",
+            "~",
+            "-",
+            "",
+            " a",
+            "a: b",
+            "a #b",
+            "é\u{85}\u{2028}\n\t\"\\",
+            "\u{1}\u{7f}",
+        ] {
+            let file =
+                format!("spec: {{resources: [{{groupVersionKind: {{group: {}}}}}]}}", scalar(text));
+            let loaded = custom::load(&file);
+            assert!(loaded.problems.is_empty(), "{file}: {:?}", loaded.problems);
+            assert_eq!(loaded.config.entries[0].group, text);
+            let file =
+                format!("spec:\n  resources:\n  - metrics:\n    - help: {}\n", sentence(text));
+            assert_eq!(custom::load(&file).config.entries[0].metrics[0].help, text);
+        }
+        let mut out = String::new();
+        comment("", "a\nb\u{2028}c", &mut out);
+        assert_eq!(out, "# a b c\n");
+    }
+}

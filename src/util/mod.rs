@@ -1,0 +1,16 @@
+//! Utilities that know nothing of Kubernetes, StatsD or HTTP.
+//!
+//! - [`allocator`] returns freed memory to the system when the process goes idle.
+//! - [`descriptors`] divides the limit on open files between the users of connections.
+//! - [`serial_blocking`] runs one blocking job at a time outside the async workers.
+//! - [`per_minute`] counts events by minute over the last hour.
+//! - [`work_counter`] counts the work that input causes, in tests and fuzz targets.
+//! - [`hyper_log_log`] and [`misra_gries`] estimate distinct values and find frequent ones in bounded memory.
+
+pub(crate) mod allocator;
+pub(crate) mod descriptors;
+pub(crate) mod hyper_log_log;
+pub(crate) mod misra_gries;
+pub(crate) mod per_minute;
+pub(crate) mod serial_blocking;
+pub(crate) mod work_counter;

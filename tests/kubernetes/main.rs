@@ -1,0 +1,15 @@
+//! The Kubernetes side as a library: decoders, tables of families, rendering, and compressed bodies.
+//!
+//! One binary, because linking the library takes longer than compiling most of these tests.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod api_double;
+mod conformance_values;
+mod docs;
+mod families;
+mod gzip;
+mod namespaces;
+mod oracle;
+mod resources;
