@@ -348,6 +348,7 @@ impl ConfigReloader {
             return self.refuse_config(config, error, true);
         }
         self.listeners.change(config);
+        files(config, self.kinds).iter().for_each(|path| reader::forget_applied(path));
         let had_refused = self.refused.take().is_some();
         let rejects = |running: &RunningSide| running.side.status().rejected;
         let rejected: Vec<_> = self.sides.iter().filter_map(rejects).collect();

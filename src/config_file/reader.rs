@@ -4,7 +4,8 @@
 //! wait without a limit: a signal ends the process. After [`limit_waits`], every operation runs on its own thread, and
 //! a caller waits for [`READ_TIMEOUT`] at most. While an operation hangs, later callers get [`io::ErrorKind::TimedOut`]
 //! at once and keep what they read last, at most [`MAX_THREADS`] operations run at once, and [`hanging`] lists the
-//! files. Content that arrives late is kept for the next caller; [`late`] notifies of it.
+//! files. Content that arrives late is kept for the next caller; [`late`] notifies of it. A pipe returns its content only
+//! once, so it stays available until a caller has applied it ([`forget_applied`]).
 //!
 //! Operations are identified by device and inode: a path that points to another file by now is read again.
 
@@ -46,7 +47,14 @@ struct Operations {
     started: u64,
     running: Vec<Operation>,
     /// Results that arrived after their caller had timed out.
-    late: BTreeMap<PathBuf, io::Result<Vec<u8>>>,
+    late: BTreeMap<PathBuf, Late>,
+}
+
+/// A result that arrived after its caller had timed out.
+struct Late {
+    content: io::Result<Vec<u8>>,
+    /// No caller has read it.
+    is_new: bool,
 }
 
 static OPERATIONS: Mutex<Operations> =
@@ -126,6 +134,16 @@ impl Operations {
         Ok(())
     }
 
+    /// Returns late content that no caller has read, and keeps it until it is applied. An error is returned only once.
+    fn take_late(&mut self, path: &Path) -> Option<io::Result<Vec<u8>>> {
+        let late = self.late.get_mut(path).filter(|late| late.is_new)?;
+        late.is_new = false;
+        match &late.content {
+            Ok(content) => Some(Ok(content.clone())),
+            Err(_) => self.late.remove(path).map(|late| late.content),
+        }
+    }
+
     fn end(&mut self, id: u64) -> Option<Operation> {
         let at = self.running.iter().position(|one| one.id == id)?;
         Some(self.running.swap_remove(at))
@@ -137,15 +155,25 @@ fn no_answer() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
-/// Reads a file, or returns the content that arrived too late for the previous caller.
+/// Reads a file, or returns the content that arrived too late for the previous caller. If the file does not answer,
+/// late content is returned again until it is applied.
 ///
 /// # Errors
 /// The file cannot be read; [`io::ErrorKind::TimedOut`] if it does not answer.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    if let Some(late) = operations().late.remove(path) {
+    if let Some(late) = operations().take_late(path) {
         return late;
     }
-    read_if(path, |_| Ok(()))
+    let result = read_if(path, |_| Ok(()));
+    let Err(error) = &result else { return result };
+    let mut operations = operations();
+    if error.kind() == io::ErrorKind::TimedOut {
+        // A caller has read the late content but has not applied it, since another change came first.
+        let unapplied = operations.late.get(path).and_then(|late| late.content.as_ref().ok());
+        return unapplied.cloned().map_or(result, Ok);
+    }
+    operations.late.remove(path);
+    result
 }
 
 /// Reads a file like [`read`], but leaves late content for the next [`read`].
@@ -153,7 +181,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`].
 pub(crate) fn peek(path: &Path) -> io::Result<Vec<u8>> {
-    if let Some(Ok(late)) = operations().late.get(path) {
+    if let Some(Late { content: Ok(late), is_new: true }) = operations().late.get(path) {
         return Ok(late.clone());
     }
     read(path)
@@ -162,6 +190,14 @@ pub(crate) fn peek(path: &Path) -> io::Result<Vec<u8>> {
 /// Discards late content of a file.
 pub(crate) fn forget_late(path: &Path) {
     operations().late.remove(path);
+}
+
+/// Discards late content that callers have read: it is applied or rejected.
+pub(crate) fn forget_applied(path: &Path) {
+    let mut operations = operations();
+    if operations.late.get(path).is_some_and(|late| !late.is_new) {
+        operations.late.remove(path);
+    }
 }
 
 /// Reads a file if `allows` accepts its metadata. Late content is kept for [`read`].
@@ -173,7 +209,9 @@ pub(crate) fn read_if(
     allows: impl FnOnce(&Metadata) -> io::Result<()> + Send + 'static,
 ) -> io::Result<Vec<u8>> {
     let (of, is_limited) = (path.to_owned(), is_limited());
-    let keep = |path: PathBuf, content| drop(operations().late.insert(path, content));
+    let keep = |path: PathBuf, content| {
+        operations().late.insert(path, Late { content, is_new: true });
+    };
     let content = run_bounded(path, keep, move |id| {
         let metadata = std::fs::metadata(&of)?;
         allows(&metadata)?;
@@ -230,7 +268,7 @@ pub(crate) fn is_hanging(path: &Path) -> bool {
 
 /// True if late content of this path is waiting to be read.
 pub(crate) fn has_late(path: &Path) -> bool {
-    operations().late.contains_key(path)
+    operations().late.get(path).is_some_and(|late| late.is_new)
 }
 
 /// Returns a channel that changes whenever an operation finishes after its caller gave up.
@@ -339,6 +377,10 @@ mod tests {
         runtime.block_on(changes.changed()).expect("told");
         assert!(has_late(&path) && !is_hanging(&path));
         assert_eq!(read(&path).expect("kept"), b"late");
+        // The caller was interrupted before it applied the content, and a pipe has nothing to read again.
+        assert!(!has_late(&path));
+        assert_eq!(read(&path).expect("kept"), b"late");
+        forget_applied(&path);
         // Once a file replaces the pipe, the hanging operation does not matter.
         assert!(read(&path).is_err() && is_hanging(&path));
         let beside = dir.path().join("beside");

@@ -51,6 +51,7 @@ impl MappingError {
 pub(crate) fn load(path: &Path) -> Result<Mapper, MappingError> {
     let text = config_file::read(path)
         .map_err(|reason| MappingError::Read { path: path.to_owned(), reason })?;
+    config_file::reader::forget_applied(path);
     Mapper::from_yaml(&text)
         .map_err(|problems| MappingError::Invalid { path: path.to_owned(), problems })
 }

@@ -20,6 +20,9 @@ pub mod cluster;
 /// Far longer than any operation takes, even on a loaded machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
+/// The pause between two probes of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
 /// The output of a finished program.
 #[derive(Debug)]
 pub struct Output {
@@ -289,7 +292,8 @@ pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < end, "timed out: {what}");
-        std::thread::yield_now();
+        // Unlike a busy loop, this leaves the processor to the program under test.
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 
