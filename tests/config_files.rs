@@ -432,7 +432,8 @@ fn files_are_applied_when_a_blocking_read_returns() {
         // Each SIGHUP replaces the reload in progress, which may have read the pipe already.
         for _ in 0..20 {
             kstatd.program.signal("HUP");
-            assert_eq!(get(kstatd.main, "/metrics").status, 200);
+            let scrape = get(kstatd.main, "/metrics");
+            assert_eq!(scrape.status, 200, "{}", scrape.text());
         }
         until(family, || kstatd.has(family).then_some(()));
     }

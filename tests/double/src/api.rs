@@ -36,7 +36,16 @@ const fn cluster_wide(
     Api { name, group, version, kind, namespaced: false }
 }
 
-/// All resources, in byte order of the names.
+/// The definitions of custom resources, of which this cluster has none. A server without this resource would be one
+/// that lacks custom resources altogether.
+pub static DEFINITIONS: Api = cluster_wide(
+    "customresourcedefinitions",
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+);
+
+/// The resources that kstatd has metrics of, in byte order of the names.
 pub static APIS: &[Api] = &[
     cluster_wide(
         "certificatesigningrequests",

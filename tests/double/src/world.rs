@@ -14,7 +14,7 @@ use super::encode::{Encoding, Message};
 use super::envelope;
 use super::kinds::{self, Kind};
 use super::layout::{Item, Layout};
-use crate::api::{APIS, Api};
+use crate::api::{APIS, Api, DEFINITIONS};
 
 /// The version before the first object's, with as many digits as in a real cluster.
 const FIRST_VERSION: u64 = 100_000_000;
@@ -97,8 +97,8 @@ impl World {
     /// Creates the cluster of this layout; watches can start from the last `history` changes of each resource.
     pub fn new(layout: Layout, history: usize) -> Self {
         let mut version = FIRST_VERSION;
-        let collections: Vec<Arc<Collection>> =
-            APIS.iter().map(|api| Arc::new(Collection::new(api, &layout, &mut version))).collect();
+        let new = |api| Arc::new(Collection::new(api, &layout, &mut version));
+        let collections: Vec<_> = APIS.iter().chain([&DEFINITIONS]).map(new).collect();
         for collection in &collections {
             collection.lock().forgotten = version;
             collection.newest.send_replace(version);
