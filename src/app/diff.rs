@@ -7,7 +7,7 @@ use super::access::{access, command_runtime, user_agent};
 use super::output::{print, print_error};
 use crate::cli::native::DiffArgs;
 use crate::status::words::printable;
-use crate::tools::diff::{self, ComparisonRules, Options};
+use crate::tools::diff::{self, Options};
 
 /// The outcome of a comparison, which becomes the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ fn comparison_outcome(args: DiffArgs) -> Result<Outcome, String> {
         interval: args.interval.unwrap_or(Duration::from_secs(default_interval)),
         watch: args.watch,
         ignore: args.ignore,
-        rules: ComparisonRules { tolerance: args.tolerance, increases: args.increases },
+        increases: args.increases,
         examples: args.examples,
     };
     let runtime = command_runtime()?;

@@ -18,7 +18,7 @@ use crate::cli::native::{
 };
 use crate::cli::profile::{ProfileCommand, ProfileDiffArgs};
 use crate::cli::statsd_flags::StatsdArgs;
-use crate::cli::{completion, config, manual, options_file};
+use crate::cli::{completion, config, manual, options_file, removed};
 use crate::config_file;
 use crate::exposition::Format;
 use crate::mapper::{Mapper, ProblemClass, Severity};
@@ -40,7 +40,10 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
         Err(error) => {
             // Help and version go to standard output and exit with 0; everything else is an error.
             let failed = error.use_stderr();
-            let _ = error.print();
+            match removed::error_of_clap(&error) {
+                Some(error) => print_error(&format!("error: {error}")),
+                None => drop(error.print()),
+            }
             return match failed {
                 true if is_diff => diff::Outcome::Failed.into(),
                 true => ExitCode::FAILURE,

@@ -116,9 +116,8 @@ pub struct KubeConfig {
     /// The maximum time to serve objects after the API server denies listing them; `None` for no
     /// limit.
     pub staleness_limit: Option<Duration>,
-    /// Serves nothing until the first lists are complete; contains the time after which a kind
-    /// that cannot be listed no longer delays that; an inner `None` waits forever.
-    pub gate: Option<Option<Duration>>,
+    /// Serves nothing until the first lists are complete.
+    pub gate: bool,
     /// The shard of this process, unless it is derived from the pod.
     pub shard: Shard,
     /// The StatefulSet pod whose ordinal and replica count determine the shard.
@@ -521,7 +520,7 @@ fn kube(
         budget: Arc::new(budget),
         use_apiserver_cache: args.use_apiserver_cache,
         staleness_limit: strconv::positive_duration(args.staleness_limit),
-        gate: args.gate.unwrap_or(false).then(|| strconv::positive_duration(args.gate_timeout)),
+        gate: args.gate.unwrap_or(false),
         shard: Shard::new(args.shard, args.total_shards),
         pod: named(&args.pod)
             .zip(named(&args.pod_namespace))

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::flag::{Flag, ValueType, find, wrap};
+use super::removed;
 
 /// The action requested by the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +158,8 @@ impl<A> Parser<'_, A> {
         if let Some((_, request)) = REQUESTS.iter().find(|(request, _)| *request == positive) {
             return Ok(ParseStep::Answer(*request));
         }
-        let unknown = || format!("unknown long flag '--{name}'");
+        let unknown =
+            || removed::error(name).unwrap_or_else(|| format!("unknown long flag '--{name}'"));
         let flag = find(self.flags, positive).ok_or_else(unknown)?;
         if flag.is_switch() {
             self.actions.push((flag, if negated { "false" } else { "true" }.to_owned()));

@@ -45,8 +45,6 @@ kinds! {
     OptionalSwitch: Option<bool> = None, ValueType::Boolean, |text, into| store(into, strconv::parse_bool(text).map(Some));
     /// A non-negative integer.
     Unsigned: u64 = 0, ValueType::Text("uint"), |text, into| store(into, strconv::parse_uint(text));
-    /// A number of bytes.
-    Bytes: u64 = 0, ValueType::Text("bytes"), |text, into| store(into, limits::bytes(text));
     /// The action of budgets; unset, the name of the program decides.
     LimitMode: Option<BudgetMode> = None, ValueType::Text("string"), |text, into| store(into, limits::mode(text));
     /// The label value that replaces folded values.
@@ -186,8 +184,6 @@ flags! {
             "How long to keep serving objects after the API server denies listing them (401, 403, 404); 0 means forever, as in kube-state-metrics.";
         gate: OptionalSwitch, "gate-metrics-until-synced", "",
             "Answer 503 and list the missing kinds until every kind has been listed once. On in kstatd run, off under the name kube-state-metrics.";
-        gate_timeout: Nanos, "gate-metrics-timeout", "30s",
-            "Stop waiting for an unlistable kind (forbidden, or no response) after this long, see --gate-metrics-until-synced; 0 means never.";
         duplicate_series: Switch, "compat.duplicate-series", "",
             "Expose duplicate series of an object, as kube-state-metrics does; otherwise only the first is kept.";
         labels_normalise: NormaliserSteps, "metric-labels-normalise", "",
@@ -200,21 +196,14 @@ flags! {
             "Maximum number of series per custom resource metric; those of further objects are omitted. 0 means no limit.";
         limit_values_per_label: Unsigned, "limit.values-per-label", "10000",
             "Maximum number of distinct values of an allow-listed label or annotation per kind, or of a label of a custom resource metric; further ones become --limit.fold-value. 0 means no limit.";
-        limit_value_bytes: Bytes, "limit.value-bytes", "1Ki",
-            "Maximum length of such a value; longer ones become --limit.fold-value. 0 means no limit.";
         limit_fold_value: FoldValue, "limit.fold-value", "other",
             "Label value that replaces values over budget.";
     }
 }
 
 /// The budget flags shared with the StatsD side: `kstatd run` has them once.
-pub(super) const SHARED_LIMITS: [&str; 5] = [
-    "limit.mode",
-    "limit.series-per-metric",
-    "limit.values-per-label",
-    "limit.value-bytes",
-    "limit.fold-value",
-];
+pub(super) const SHARED_LIMITS: [&str; 4] =
+    ["limit.mode", "limit.series-per-metric", "limit.values-per-label", "limit.fold-value"];
 
 impl KubeArgs {
     /// Returns the budgets. `mode` is the default action under the current name of the program.
@@ -224,7 +213,7 @@ impl KubeArgs {
             series_per_metric: self.limit_series_per_metric,
             series_per_kind: self.limit_series_per_kind,
             values_per_label: self.limit_values_per_label,
-            value_bytes: self.limit_value_bytes,
+            value_bytes: limits::TEXT_BYTES,
             fold_value: self.limit_fold_value.clone(),
             ..Budget::default()
         }

@@ -2,6 +2,9 @@
 
 use crate::exposition::budget::BudgetMode;
 
+/// The budget of a label value and of a name, in bytes.
+pub(super) const TEXT_BYTES: u64 = 1_024;
+
 /// Parses the action of budgets.
 pub(super) fn mode(text: &str) -> Result<Option<BudgetMode>, String> {
     match BudgetMode::ALL.into_iter().find(|mode| mode.as_str() == text) {

@@ -26,6 +26,7 @@ pub(crate) mod overhead;
 pub(crate) mod pflag;
 pub(crate) mod profile;
 pub(crate) mod read_options;
+pub(crate) mod removed;
 pub(crate) mod selection;
 pub(crate) mod services;
 pub(crate) mod shared;

@@ -468,12 +468,10 @@ pub struct DiffArgs {
     /// Ignore families whose entire name matches this regular expression; repeatable
     #[arg(long, value_name = "PATTERN", value_parser = whole)]
     pub ignore: Vec<regex::Regex>,
-    /// Compare only the increases of counters, for sides that were started at different times
+    /// Compare only the increases of counters, with a tolerance of 10%, for sides that were started at
+    /// different times
     #[arg(long)]
     pub increases: bool,
-    /// Maximum relative difference between two increases
-    #[arg(long, value_name = "FRACTION", value_parser = fraction, default_value = "0.1")]
-    pub tolerance: f64,
     /// Fail on explained differences too
     #[arg(long)]
     pub strict: bool,
@@ -496,12 +494,6 @@ impl std::fmt::Debug for DiffArgs {
         // The URLs may contain passwords.
         f.debug_struct("DiffArgs").finish_non_exhaustive()
     }
-}
-
-/// Parses a fraction.
-fn fraction(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
-    number.ok_or_else(|| "must be a number from 0 to 1".to_owned())
 }
 
 /// Parses a pattern that must match an entire name.

@@ -94,33 +94,6 @@ pub struct NodeArgs {
     /// Access flags for the kubelet.
     #[command(flatten)]
     pub access: AccessArgs,
-    /// Flags of earlier versions.
-    #[command(flatten)]
-    pub removed: RemovedArgs,
-}
-
-/// Flags that were removed. Each is an error that names the value in use instead.
-#[derive(Clone, Debug, Default, Args)]
-pub struct RemovedArgs {
-    #[arg(long, hide = true, value_parser = removed("the walk reads at most 1,000,000 bytes of directories a second"))]
-    walk_bytes_per_second: Option<Removed>,
-    #[arg(long, hide = true, value_parser = removed("the walk rescans each directory after 16 passes"))]
-    walk_reread_passes: Option<Removed>,
-    #[arg(long, hide = true, value_parser = removed("the walk pauses while IO pressure exceeds 10%"))]
-    walk_io_pressure: Option<Removed>,
-    #[arg(long, hide = true, value_parser = removed("pressure is read below --host-proc"))]
-    walk_pressure_file: Option<Removed>,
-}
-
-/// The value of a removed flag, which has none.
-#[derive(Clone, Copy, Debug)]
-pub enum Removed {}
-
-/// Rejects every value of a removed flag.
-fn removed(
-    instead: &'static str,
-) -> impl Fn(&str) -> Result<Removed, String> + Clone + Send + Sync {
-    move |_| Err(format!("the flag was removed: {instead}"))
 }
 
 /// The source of the pods of the node.

@@ -5,6 +5,7 @@
 //! Error messages are those of pflag and cobra.
 
 use super::flag::{Flag, ValueType, find};
+use super::removed;
 
 /// Stores all flags and returns the positional arguments, in order.
 ///
@@ -42,7 +43,8 @@ fn parse_long<'a, A>(
         Some((name, value)) => (name, Some(value)),
         None => (long, None),
     };
-    let flag = find(flags, name).ok_or_else(|| format!("unknown flag: --{name}"))?;
+    let flag = find(flags, name)
+        .ok_or_else(|| removed::error(name).unwrap_or_else(|| format!("unknown flag: --{name}")))?;
     let value = match value {
         Some(value) => value,
         None if flag.is_switch() => "true",

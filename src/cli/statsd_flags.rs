@@ -136,10 +136,6 @@ flags! {
             "Maximum number of series per metric; further label sets go to {otel_metric_overflow=\"true\"}. 0 means no limit.";
         limit_values_per_label: Unsigned, "limit.values-per-label", "10000",
             "Maximum number of distinct values per label of a metric; further ones become --limit.fold-value. 0 means no limit.";
-        limit_value_bytes: Bytes, "limit.value-bytes", "1Ki",
-            "Maximum length of a label value; longer ones become --limit.fold-value. 0 means no limit.";
-        limit_name_bytes: Bytes, "limit.name-bytes", "1Ki",
-            "Maximum length of a metric or label name; lines with longer ones are rejected. 0 means no limit.";
         limit_memory: Bytes, "limit.memory", "0",
             "Maximum memory of all series, in bytes or with suffix Ki, Mi or Gi; 0 means no limit.";
         limit_fold_value: FoldValue, "limit.fold-value", "\"other\"",
@@ -168,8 +164,8 @@ impl StatsdArgs {
             // Applies to Kubernetes objects only.
             series_per_kind: 0,
             values_per_label: self.limit_values_per_label,
-            value_bytes: self.limit_value_bytes,
-            name_bytes: self.limit_name_bytes,
+            value_bytes: limits::TEXT_BYTES,
+            name_bytes: limits::TEXT_BYTES,
             memory: self.limit_memory,
             fold_value: self.limit_fold_value.clone(),
         }

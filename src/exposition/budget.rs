@@ -61,6 +61,14 @@ impl Limit {
     }
 }
 
+/// Returns how messages name a budget: by its flag, if it has one.
+pub(crate) fn displayed(limit: &str) -> String {
+    match limit {
+        "value-bytes" | "name-bytes" => limit.to_owned(),
+        limit => format!("--limit.{limit}"),
+    }
+}
+
 /// The action taken on something over its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Action {

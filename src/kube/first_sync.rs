@@ -15,6 +15,9 @@ use super::pipeline::PipelineHandle;
 /// The interval between two progress lines in the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The time after which kinds that cannot be listed no longer delay readiness.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The maximum number of list/watches named in a log line.
 const MAX_NAMED: usize = 10;
 
@@ -22,24 +25,17 @@ const MAX_NAMED: usize = 10;
 pub struct FirstSync {
     handle: PipelineHandle,
     began: Instant,
-    timeout: Option<Duration>,
     settle_time: Duration,
     is_over: AtomicBool,
 }
 
 impl FirstSync {
-    /// Tracks the first sync of a pipeline that was just started. After `timeout`, kinds that cannot be listed no
-    /// longer delay readiness (`None` for never). After each list, wait `settle_time` for resources that it may add: a
-    /// list of CustomResourceDefinitions does.
+    /// Tracks the first sync of a pipeline that was just started. After 30 s, kinds that cannot be listed no longer delay
+    /// readiness. After each list, wait `settle_time` for resources that it may add: a list of CustomResourceDefinitions
+    /// does.
     #[must_use]
-    pub fn new(handle: PipelineHandle, timeout: Option<Duration>, settle_time: Duration) -> Self {
-        Self {
-            handle,
-            began: Instant::now(),
-            timeout,
-            settle_time,
-            is_over: AtomicBool::new(false),
-        }
+    pub fn new(handle: PipelineHandle, settle_time: Duration) -> Self {
+        Self { handle, began: Instant::now(), settle_time, is_over: AtomicBool::new(false) }
     }
 
     /// Returns descriptions of the missing kinds for operators. Empty once the first sync is over.
@@ -47,7 +43,7 @@ impl FirstSync {
         if self.is_over.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        let timed_out = self.timeout.is_some_and(|timeout| self.began.elapsed() >= timeout);
+        let timed_out = self.began.elapsed() >= TIMEOUT;
         let missing = match self.handle.first_lists() {
             None => vec!["the first lists".to_owned()],
             Some(lists) => {

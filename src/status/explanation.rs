@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::words::count;
 use super::writer::Writer;
+use crate::exposition::budget;
 
 /// The explanation of one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -122,7 +123,7 @@ pub(crate) enum State {
 pub(crate) struct Beyond {
     /// The label; empty for the whole metric.
     pub(crate) label: String,
-    /// The flag, without `--limit.`.
+    /// The budget, as flags name it without `--limit.`.
     pub(crate) limit: &'static str,
     /// `folded`, `refused` or `tracked`.
     pub(crate) action: &'static str,
@@ -131,7 +132,7 @@ pub(crate) struct Beyond {
 /// The usage of a budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Used {
-    /// The flag, without `--limit.`.
+    /// The budget, as flags name it without `--limit.`.
     pub(crate) limit: &'static str,
     /// The label that the budget applies to; empty for none.
     pub(crate) label: String,
@@ -216,7 +217,7 @@ impl Landing {
     fn write(&self, out: &mut Writer) {
         for Beyond { label, limit, action } in &self.beyond {
             let of = if label.is_empty() { "the metric" } else { label };
-            out.line(2, &format!("{of} exceeds --limit.{limit}: {action}"));
+            out.line(2, &format!("{of} exceeds {}: {action}", budget::displayed(limit)));
         }
         if !self.budgets.is_empty() {
             let used = self.budgets.iter().map(|Used { limit, label, used, most }| {

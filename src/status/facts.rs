@@ -95,7 +95,7 @@ pub(crate) struct ObjectsOverBudget {
     pub(crate) metric: String,
     /// The label; empty if the budget is not about one.
     pub(crate) label: String,
-    /// The flag, without `--limit.`.
+    /// The budget, as flags name it without `--limit.`.
     pub(crate) limit: String,
     /// The action taken.
     pub(crate) action: String,
@@ -315,7 +315,7 @@ pub(crate) struct OverBudget {
     pub(crate) metric: String,
     /// The label; empty if the budget is not about one.
     pub(crate) label: String,
-    /// The flag, without `--limit.`.
+    /// The budget, as flags name it without `--limit.`.
     pub(crate) limit: &'static str,
     /// `folded`, `refused` or `tracked`.
     pub(crate) action: &'static str,

@@ -17,6 +17,7 @@ use super::history::{Past, STEP, Track};
 use super::judge::buffer_hint;
 use super::plot;
 use super::words::{bytes, clock, count, duration, printable, rate};
+use crate::exposition::budget;
 use crate::telemetry::cardinality::Report;
 use crate::telemetry::countable::Sender;
 use crate::telemetry::scrapes::Scrape;
@@ -477,7 +478,7 @@ fn beyond(statsd: &Statsd, now: f64) -> Markup {
                     tr {
                         td.t { code { (over.metric) } }
                         td.t { code { (over.label) } }
-                        td { "--limit." (over.limit) }
+                        td { (budget::displayed(over.limit)) }
                         td { (over.action) }
                         td.n { (count(over.label_sets)) }
                         td.n { (duration(now - over.at)) }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::facts::{Facts, Health, Kind, Kubernetes, Listener, State, Statsd};
 use super::words::{bytes, clock, count, duration};
+use crate::exposition::budget;
 
 /// A receive buffer up to this size is small: one busy client fills it in a few milliseconds.
 const SMALL_BUFFER: u64 = 1 << 20;
@@ -27,10 +28,10 @@ pub(super) fn judge(facts: &mut Facts) {
         }
         if let Some(over) = kubernetes.over_budget.iter().find(|over| !over.label.is_empty()) {
             notes.push(format!(
-                "{}: values of {} exceed --limit.{} ({} {} since the start, resource {})",
+                "{}: values of {} exceed {} ({} {} since the start, resource {})",
                 over.metric,
                 over.label,
-                over.limit,
+                budget::displayed(&over.limit),
                 count(over.times),
                 over.action,
                 over.resource
@@ -223,9 +224,9 @@ fn clients(statsd: &Statsd, now: f64, notes: &mut Vec<String>) {
     }
     if let Some(over) = statsd.over_budget.iter().find(|over| now - over.at < RECENT) {
         notes.push(format!(
-            "StatsD: {} exceeds --limit.{} ({} label sets {})",
+            "StatsD: {} exceeds {} ({} label sets {})",
             over.subject(),
-            over.limit,
+            budget::displayed(&over.limit),
             count(over.label_sets),
             over.action
         ));

@@ -7,6 +7,7 @@ use super::history::Track;
 use super::judge::buffer_hint;
 use super::words::{bytes, clock, count, duration, rate};
 use super::writer::Writer;
+use crate::exposition::budget;
 use crate::telemetry::cardinality::Report;
 use crate::telemetry::scrapes::Scrape;
 
@@ -181,9 +182,9 @@ fn statsd(out: &mut Writer, statsd: &Statsd, cardinality: Option<&Report>, now: 
         ),
     );
     for over in statsd.over_budget.iter().take(LINES) {
-        let (limit, action, sets) = (over.limit, over.action, count(over.label_sets));
-        let subject = over.subject();
-        out.line(2, &format!("over --limit.{limit}: {subject}, {sets} label sets {action}"));
+        let (limit, action) = (budget::displayed(over.limit), over.action);
+        let (subject, sets) = (over.subject(), count(over.label_sets));
+        out.line(2, &format!("over {limit}: {subject}, {sets} label sets {action}"));
     }
     for metric in cardinality.iter().flat_map(|report| &report.metrics).take(LINES) {
         let (kind, name, series) = (&metric.kind, &metric.name, count(metric.series));

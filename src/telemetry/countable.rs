@@ -55,7 +55,7 @@ pub(crate) struct ExceededBudget {
     pub(crate) metric: String,
     /// The label; empty if the budget is not about one.
     pub(crate) label: String,
-    /// The flag of the budget, without `--limit.`.
+    /// The budget, as flags name it without `--limit.`.
     pub(crate) limit: Cow<'static, str>,
     /// The action taken: `folded`, `refused` or `tracked`.
     pub(crate) action: Cow<'static, str>,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::process_client::ProcessClient;
 use super::status::ProcessState;
+use crate::exposition::budget;
 use crate::server::cardinality::{CARDINALITY_PATH, KSTATD_PREFIX};
 use crate::server::query::percent_encode;
 use crate::server::status::{PATH, PREFIXED_PATH};
@@ -197,7 +198,8 @@ impl Screen {
                 label => format!("{label} of {}", over.metric),
             };
             let (times, action) = (count(over.times), &over.action);
-            out.line(1, &format!("over --limit.{}: {of}, {times} label sets {action}", over.limit));
+            let limit = budget::displayed(&over.limit);
+            out.line(1, &format!("over {limit}: {of}, {times} label sets {action}"));
         }
         let senders = self.cardinality.senders.iter().filter(|sender| {
             let metric = view.metric.as_deref().unwrap_or(&sender.last_metric);

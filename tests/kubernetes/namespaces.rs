@@ -76,7 +76,6 @@ fn namespace_scrape_is_a_subset_in_every_format() {
             "--telemetry-host=127.0.0.1",
             "--enable-gzip-encoding",
             "--gate-metrics-until-synced",
-            "--gate-metrics-timeout=0",
         ],
     );
     let main = program.address(&["Started metrics server"], "address");

@@ -315,23 +315,6 @@ fn unusable_names_are_errors_at_the_start() {
 }
 
 #[test]
-fn removed_flags_name_the_value_in_use() {
-    for (flag, part) in [
-        ("--walk-bytes-per-second=5", "1,000,000 bytes"),
-        ("--walk-reread-passes=5", "16 passes"),
-        ("--walk-io-pressure=5", "10%"),
-        ("--walk-pressure-file=/x", "--host-proc"),
-    ] {
-        let output = common::run("kstatd", ["node", flag]);
-        assert!(!output.status.success(), "{flag}");
-        let stderr = &output.stderr;
-        assert!(stderr.contains("was removed") && stderr.contains(part), "{flag}: {stderr}");
-    }
-    let help = common::run("kstatd", ["node", "--help"]).stdout;
-    assert!(help.contains("--walk-interval") && !help.contains("--walk-reread"), "{help}");
-}
-
-#[test]
 fn every_form_of_a_scrape_has_the_same_figures() {
     let proc = Proc::new();
     proc.put(10, "kubelet", LARGE);

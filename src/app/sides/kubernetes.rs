@@ -190,9 +190,7 @@ impl KubeSide {
             Pipeline::start_idle(&first.timing, &catalog, metrics)?
         };
         let settle = custom.as_ref().map_or(Duration::ZERO, |_| 2 * custom::DEBOUNCE);
-        let first_sync = config
-            .gate
-            .map(|patience| Arc::new(FirstSync::new(pipeline.handle(), patience, settle)));
+        let first_sync = config.gate.then(|| Arc::new(FirstSync::new(pipeline.handle(), settle)));
         let mut side = Self {
             catalog,
             first_sync,
@@ -478,12 +476,12 @@ mod tests {
     use crate::cli::config::{self, Load};
     use crate::cli::native::RunArgs;
 
-    /// Refuses and logs a reload without a preceding `prepare`.
-    #[tokio::test]
-    async fn a_reload_without_prepare_is_refused() {
+    /// Starts a side without an API server.
+    async fn started() -> (Config, Box<dyn Side>) {
         let mut args = RunArgs::default();
         (args.listen, args.telemetry_listen) = (":1".to_owned(), ":2".to_owned());
         args.kube.0.apiserver = "http://127.0.0.1:1".to_owned();
+        args.kube.0.resources.insert("pods".to_owned());
         let config = config::kstatd(&args, Load::First, |_| true).expect("a configuration");
         let metrics = KubeMetrics::default();
         let names = Arc::default();
@@ -493,7 +491,29 @@ mod tests {
             names: &names,
             merged_metrics: None,
         };
-        let mut side = KubeSide::start(start).await.expect("a side");
+        let side = KubeSide::start(start).await.expect("a side");
+        (config, side)
+    }
+
+    #[tokio::test]
+    async fn unlistable_kinds_are_waited_for_up_to_30_s() {
+        let (_config, mut side) = started().await;
+        let source = side.source();
+        while !source.missing().iter().any(|kind| kind.starts_with("pods: ")) {
+            let _ = tokio::time::timeout(Duration::from_millis(10), side.next_event()).await;
+        }
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(source.missing().len(), 1);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(source.missing(), Vec::<String>::new());
+        side.stop().await;
+    }
+
+    /// Refuses and logs a reload without a preceding `prepare`.
+    #[tokio::test]
+    async fn a_reload_without_prepare_is_refused() {
+        let (config, mut side) = started().await;
         assert!(side.reload(&config).expect_err("nothing is prepared").contains("connection"));
         let preparing = side.prepare(&config).expect("usable").expect("something to do");
         preparing.await.expect("a connection");

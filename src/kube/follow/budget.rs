@@ -15,7 +15,7 @@ use super::handover::{Handover, PendingTransfer};
 use super::labels::{Exceeded, RejectedSeries, Rules, Table};
 use super::rejected_set::RejectedSet;
 use crate::cache::{ObjectView, Rendered, Replacement, Store};
-use crate::exposition::budget::{Action, Budget, BudgetMode, Limit};
+use crate::exposition::budget::{self, Action, Budget, BudgetMode, Limit};
 use crate::resources::Renderer;
 use crate::telemetry::KubeMetrics;
 
@@ -475,8 +475,8 @@ impl Allowance {
             action = action(first).as_str(),
             object = %String::from_utf8_lossy(object.identity.strip_prefix(b"{").unwrap_or_default()),
             left_out = self.rejected.len(),
-            "objects go beyond a budget (--limit.{})",
-            first.limit.as_str()
+            "objects go beyond a budget ({})",
+            budget::displayed(first.limit.as_str())
         );
     }
 }

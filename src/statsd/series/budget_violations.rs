@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::exposition::budget::{Action, Limit};
+use crate::exposition::budget::{self, Action, Limit};
 use crate::statsd::clock::Moment;
 
 /// The maximum number of entries. Further ones are counted together.
@@ -133,8 +133,8 @@ impl ViolationLog {
                 limit = limit.as_str(),
                 action = action.as_str(),
                 times,
-                "series exceed a budget (--limit.{})",
-                limit.as_str()
+                "series exceed a budget ({})",
+                budget::displayed(limit.as_str())
             );
         }
         let others = news.get(REPORTED..).unwrap_or_default();

@@ -20,7 +20,6 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::kube::client::endpoint::Access;
 use difference_kind::{DifferenceKind, Side};
-pub(crate) use movement::ComparisonRules;
 use report::Compared;
 pub(crate) use report::Report;
 use source::{Form, Source};
@@ -47,8 +46,8 @@ pub(crate) struct Options {
     pub watch: Option<Duration>,
     /// Patterns of family names to ignore.
     pub ignore: Vec<Regex>,
-    /// The comparison of values.
-    pub rules: ComparisonRules,
+    /// True if counters started at different times, so that only their increases are comparable.
+    pub increases: bool,
     /// The maximum number of example series per difference.
     pub examples: usize,
 }
@@ -104,7 +103,7 @@ impl Comparison<'_> {
                 sleep(self.options.interval).await;
             }
             self.sample().await?;
-            let seen = self.table.compare(self.options.rules);
+            let seen = self.table.compare(self.options.increases);
             streak += 1;
             if seen.suspects == 0 || fixed || streak == STREAK {
                 break seen;
@@ -144,7 +143,7 @@ impl Comparison<'_> {
                 }
             }
             if good >= 2 {
-                seen = Some(self.table.compare(self.options.rules));
+                seen = Some(self.table.compare(self.options.increases));
                 let before = self.table.has_found();
                 self.table.settle(STREAK);
                 self.compare_families();

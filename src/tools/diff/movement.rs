@@ -17,27 +17,22 @@ pub(super) enum SampleKind {
     Created,
 }
 
-/// The comparison of values.
-#[derive(Clone, Copy, Debug)]
-pub struct ComparisonRules {
-    /// The maximum relative difference between two increases.
-    pub tolerance: f64,
-    /// True if counters started at different times, so that only their increases are comparable.
-    pub increases: bool,
-}
+/// The maximum relative difference between two increases.
+const TOLERANCE: f64 = 0.1;
 
 /// Returns the difference between the values of a series, given the previous and the last sample of
-/// each side.
+/// each side. With `increases`, counters started at different times, so that only their increases
+/// are comparable.
 pub(super) fn differ(
     part: SampleKind,
     a: [f64; 2],
     b: [f64; 2],
-    rules: ComparisonRules,
+    increases: bool,
 ) -> Option<DifferenceKind> {
-    if rules.increases && part == SampleKind::Created {
+    if increases && part == SampleKind::Created {
         return None;
     }
-    let by_increase = rules.increases && part == SampleKind::Counter;
+    let by_increase = increases && part == SampleKind::Counter;
     if !by_increase {
         if a.iter().any(|a| b.iter().any(|b| same(*a, *b))) {
             return None;
@@ -54,7 +49,7 @@ pub(super) fn differ(
         }
     }
     let (a, b) = (increase(a), increase(b));
-    let alike = same(a, b) || (a - b).abs() <= rules.tolerance * a.max(b);
+    let alike = same(a, b) || (a - b).abs() <= TOLERANCE * a.max(b);
     (!alike).then_some(DifferenceKind::Increase)
 }
 
@@ -80,8 +75,8 @@ fn high([one, other]: [f64; 2]) -> f64 {
 mod tests {
     use super::*;
 
-    const USUAL: ComparisonRules = ComparisonRules { tolerance: 0.1, increases: false };
-    const INCREASES: ComparisonRules = ComparisonRules { increases: true, ..USUAL };
+    const USUAL: bool = false;
+    const INCREASES: bool = true;
 
     #[test]
     fn constant_values_must_be_equal() {

@@ -12,7 +12,7 @@ use regex::Regex;
 
 use super::difference_kind::{DifferenceKind, Side};
 use super::known;
-use super::movement::{self, ComparisonRules, SampleKind};
+use super::movement::{self, SampleKind};
 use crate::exposition::reader::{Line, Sample};
 
 /// The chunk size of the string arena, which grows without moving strings.
@@ -79,7 +79,7 @@ impl Series {
 
     /// Compares two samples of each side. A series that appears or disappears meanwhile is not
     /// compared.
-    fn compare(&self, rules: ComparisonRules) -> Option<DifferenceKind> {
+    fn compare(&self, increases: bool) -> Option<DifferenceKind> {
         let steady = |side: usize| {
             let (before, now) = (self.has(seen::BEFORE[side]), self.has(seen::NOW[side]));
             (before == now).then_some(now)
@@ -87,7 +87,7 @@ impl Series {
         match (steady(0)?, steady(1)?) {
             (true, true) => {
                 let values = |side: usize| [self.before[side], self.now[side]];
-                movement::differ(self.part, values(0), values(1), rules)
+                movement::differ(self.part, values(0), values(1), increases)
             }
             (true, false) => Some(DifferenceKind::OnlyInA),
             (false, true) => Some(DifferenceKind::OnlyInB),
@@ -208,7 +208,7 @@ impl Table {
     }
 
     /// Compares the last two samples of each side.
-    pub(super) fn compare(&mut self, rules: ComparisonRules) -> TableSummary {
+    pub(super) fn compare(&mut self, increases: bool) -> TableSummary {
         let mut out = TableSummary::default();
         for series in &mut self.series {
             let family = &self.families[series.family as usize];
@@ -218,7 +218,7 @@ impl Table {
             let both = seen::NOW[0] | seen::NOW[1];
             out.both += u64::from(series.seen & both == both);
             out.moved += u64::from(series.moves());
-            let differs = series.compare(rules);
+            let differs = series.compare(increases);
             series.streak = match differs {
                 None => 0,
                 Some(_) if differs == series.differs => series.streak.saturating_add(1),
