@@ -364,7 +364,7 @@ fn options(path: &Path) -> check_config::Report {
     if merged.error().is_none() {
         match config::kube_state_metrics(&merged.args, config::Load::First) {
             Ok(config) => {
-                let resources = config.kube.map_or(0, |kube| kube.resources.len());
+                let resources = config.kube.map_or(0, |kube| kube.pipeline.resources.len());
                 contents = format!("resources: {resources}");
             }
             Err(errors) => {

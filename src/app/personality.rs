@@ -278,8 +278,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
             let mut about = Recorder::new();
             about.rows([ready(context.readiness)]);
             let about: Arc<dyn Source> = Arc::new(context.with_side_metrics(about));
-            let args = context.config.statsd.as_ref().map(|statsd| statsd.args.clone());
-            let args = args.unwrap_or_default();
+            let args = context.config.statsd.clone().unwrap_or_default();
             let lifecycle = lifecycle(context);
             let http = context.telemetry.http.clone();
             let board = Arc::clone(context.board);
@@ -324,7 +323,7 @@ fn announce(role: Role, address: SocketAddr) {
 
 /// Returns the lifecycle API, if it is enabled.
 fn lifecycle(context: &RouterContext<'_>) -> Option<Lifecycle> {
-    context.config.statsd.as_ref().filter(|statsd| statsd.args.web_enable_lifecycle)?;
+    context.config.statsd.as_ref().filter(|args| args.web_enable_lifecycle)?;
     let file_reloads: Vec<_> =
         context.sides.iter().filter_map(|running| running.side.file_reload()).collect();
     let quit = Arc::clone(context.quit);

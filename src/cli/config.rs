@@ -26,12 +26,12 @@ use crate::go::strconv;
 use crate::kube::autosharding::PodName;
 use crate::kube::selector;
 use crate::kube::shard::Shard;
+use crate::kube::{PipelineConfig, Timing, WatchedResource};
 use crate::resources::custom::resolve::ResolveOptions;
 use crate::resources::custom::{
     Config as CustomConfig, Definition, DuplicatePolicy, ValueErrors, with_built_in,
 };
 use crate::resources::select::filter::FamilyFilter;
-use crate::resources::{RenderOptions, Resource};
 use crate::server::connection::Limits;
 use crate::server::listen::ListenAddress;
 use crate::telemetry::log::{LogConfig, LogFormat};
@@ -80,7 +80,7 @@ pub struct Config {
     /// The Kubernetes side, regardless of whether a cluster is reachable.
     pub kube: Option<KubeConfig>,
     /// The StatsD side.
-    pub statsd: Option<StatsdConfig>,
+    pub statsd: Option<StatsdArgs>,
     /// The node side.
     pub node: Option<Arc<NodeArgs>>,
     /// The options file, if configured.
@@ -101,25 +101,11 @@ pub struct KubeConfig {
     pub kubeconfig: Option<PathBuf>,
     /// The URL of the API server, if set; overrides the kubeconfig's.
     pub apiserver: Option<String>,
-    /// The resources to watch with their render options, in byte order of the names.
-    pub resources: Vec<(&'static dyn Resource, RenderOptions)>,
-    /// The namespaces to watch, in the given order; empty for all.
-    pub namespaces: Vec<String>,
-    /// The field selector for namespaced resources.
-    pub selector: String,
-    /// The maximum number of objects per list, 0 for no limit.
-    pub object_limit: u64,
-    /// The limits on series and labels of objects.
-    pub budget: Arc<Budget>,
-    /// Reads lists from the API server's cache.
-    pub use_apiserver_cache: bool,
-    /// The maximum time to serve objects after the API server denies listing them; `None` for no
-    /// limit.
-    pub staleness_limit: Option<Duration>,
+    /// The pipeline with the built-in resources, in byte order of the names. Its shard is that of
+    /// this process, unless it is derived from the pod.
+    pub pipeline: PipelineConfig,
     /// Serves nothing until the first lists are complete.
     pub gate: bool,
-    /// The shard of this process, unless it is derived from the pod.
-    pub shard: Shard,
     /// The StatefulSet pod whose ordinal and replica count determine the shard.
     pub pod: Option<PodName>,
     /// The telemetry port of the other pods of the StatefulSet.
@@ -163,13 +149,6 @@ impl CustomResources {
             errors,
         }
     }
-}
-
-/// The settings of the StatsD side.
-#[derive(Clone, Debug)]
-pub struct StatsdConfig {
-    /// The validated flags.
-    pub args: StatsdArgs,
 }
 
 /// Default timeouts. Without the idle timeout, abandoned connections would stay open forever, as
@@ -283,7 +262,7 @@ fn merged_kstatd(
         profiles: args.profiles,
         gzip: kube_args.enable_gzip_encoding,
         kube: kubernetes.then(|| kube(kube_args, budget, custom, telemetry_port)).transpose()?,
-        statsd: Some(StatsdConfig { args: args.statsd.0.clone() }),
+        statsd: Some(args.statsd.0.clone()),
         node: None,
         options_file,
     })
@@ -374,7 +353,7 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
         profiles: Profiles::Everybody,
         gzip: true,
         kube: None,
-        statsd: Some(StatsdConfig { args: args.clone() }),
+        statsd: Some(args.clone()),
         node: None,
         options_file: None,
     })
@@ -501,27 +480,32 @@ fn kube(
     custom: Option<CustomResources>,
     telemetry_port: u16,
 ) -> Result<KubeConfig, ConfigErrors> {
+    let resources =
+        if args.custom_resources_only { Vec::new() } else { rendering(args, default_resources)? };
+    let watched =
+        resources.iter().map(|(resource, options)| WatchedResource::built_in(*resource, options));
     Ok(KubeConfig {
         kubeconfig: named(&args.kubeconfig).map(PathBuf::from),
         apiserver: named(&args.apiserver),
-        resources: if args.custom_resources_only {
-            Vec::new()
-        } else {
-            rendering(args, default_resources)?
-        },
         custom,
-        namespaces: namespaces(args),
-        selector: selector::build(
-            &args.namespaces_denylist,
-            &args.node,
-            args.track_unscheduled_pods,
-        ),
-        object_limit: u64::try_from(args.object_limit).unwrap_or(0),
-        budget: Arc::new(budget),
-        use_apiserver_cache: args.use_apiserver_cache,
-        staleness_limit: strconv::positive_duration(args.staleness_limit),
+        pipeline: PipelineConfig {
+            resources: watched.collect(),
+            namespaces: namespaces(args),
+            selector: selector::build(
+                &args.namespaces_denylist,
+                &args.node,
+                args.track_unscheduled_pods,
+            ),
+            object_limit: u64::try_from(args.object_limit).unwrap_or(0),
+            budget: Arc::new(budget),
+            use_apiserver_cache: args.use_apiserver_cache,
+            shard: Shard::new(args.shard, args.total_shards),
+            timing: Timing {
+                staleness_limit: strconv::positive_duration(args.staleness_limit),
+                ..Timing::default()
+            },
+        },
         gate: args.gate.unwrap_or(false),
-        shard: Shard::new(args.shard, args.total_shards),
         pod: named(&args.pod)
             .zip(named(&args.pod_namespace))
             .map(|(name, namespace)| PodName { namespace, name }),
@@ -588,10 +572,10 @@ mod tests {
         let argv = ["--node=n", "--resources=pods,nodes", "--object-limit=-1", "--shard=5"];
         let config = kube_state_metrics(&args(&argv), Load::First);
         let config = config.unwrap_or_else(|error| panic!("{error}"));
-        let kube = config.kube.expect("kube");
-        assert_eq!(kube.selector, "spec.nodeName=n");
-        assert_eq!((kube.object_limit, kube.shard), (0, Shard::new(5, 1)));
-        let names: Vec<&str> = kube.resources.iter().map(|(one, _)| one.name()).collect();
+        let pipeline = config.kube.expect("kube").pipeline;
+        assert_eq!(pipeline.selector, "spec.nodeName=n");
+        assert_eq!((pipeline.object_limit, pipeline.shard), (0, Shard::new(5, 1)));
+        let names: Vec<String> = pipeline.resources.iter().map(|one| one.api.name()).collect();
         assert_eq!(names, ["nodes", "pods"]);
         assert_eq!(config.main.address.to_string(), "[::]:8080");
     }
@@ -617,10 +601,12 @@ mod tests {
         let config = kube_state_metrics(&args(&argv), Load::First);
         let config = config.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(config.main.address.port, 8080);
-        let kube = config.kube.expect("kube");
-        let names: Vec<&str> = kube.resources.iter().map(|(one, _)| one.name()).collect();
+        let resources = config.kube.expect("kube").pipeline.resources;
+        let names: Vec<String> = resources.iter().map(|one| one.api.name()).collect();
         assert_eq!(names, ["pods"]);
-        assert!(kube.resources[0].1.labels.is_empty());
+        let plain = kube_state_metrics(&args(&["--resources=pods"]), Load::First);
+        let plain = plain.ok().and_then(|config| config.kube).expect("kube").pipeline;
+        assert!(resources[0].renderer.settings() == plain.resources[0].renderer.settings());
         assert_eq!(config.options_file.expect("named").content, None);
     }
 
@@ -679,7 +665,7 @@ mod tests {
         let config = kube_state_metrics(&args(&["--resources=pods", &path]), Load::First);
         let config = config.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(config.main.address.port, 9);
-        assert_eq!(config.kube.expect("kube").resources.len(), 1);
+        assert_eq!(config.kube.expect("kube").pipeline.resources.len(), 1);
         let content = config.options_file.expect("file").content;
         assert_eq!(content.expect("usable"), b"resources: {nodes: {}}\nport: 9\n");
     }

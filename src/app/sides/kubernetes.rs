@@ -27,10 +27,7 @@ use crate::exposition::Source;
 use crate::kube::resharding::{PeerOptions, ShardCoordinator};
 use crate::kube::shard::Shard;
 use crate::kube::snapshot::PipelineSnapshot;
-use crate::kube::{
-    self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle, Timing,
-    WatchedResource,
-};
+use crate::kube::{self, Client, ClientError, FirstSync, Pipeline, PipelineConfig, PipelineHandle};
 use crate::server::authorisation::Reviews;
 use crate::server::health::Check;
 use crate::server::routes::LivenessProbe;
@@ -231,7 +228,7 @@ impl KubeSide {
     fn check_namespaces(&mut self) {
         self.namespace_check = JoinSet::new();
         let (client, handle) = (Arc::clone(&self.connection.client), self.pipeline.handle());
-        let namespaces = self.config.namespaces.clone();
+        let namespaces = self.config.pipeline.namespaces.clone();
         self.namespace_check.spawn(kube::warn_about_missing_namespaces(client, handle, namespaces));
     }
 
@@ -241,7 +238,7 @@ impl KubeSide {
     }
 
     fn shard(&self) -> Shard {
-        self.sharding.as_ref().map_or(self.config.shard, ShardCoordinator::shard)
+        self.sharding.as_ref().map_or(self.config.pipeline.shard, ShardCoordinator::shard)
     }
 
     fn record_shard(&self) {
@@ -329,7 +326,7 @@ impl Side for KubeSide {
             catalog: self.catalog.clone(),
             handle: self.pipeline.handle(),
             metrics: self.metrics.clone(),
-            budget: Arc::clone(&self.config.budget),
+            budget: Arc::clone(&self.config.pipeline.budget),
         }))
     }
 
@@ -379,8 +376,9 @@ impl Side for KubeSide {
                 "the Kubernetes side has no connection for the new configuration".to_owned()
             );
         };
-        let asked = (&self.connection.client, &self.config.namespaces);
-        let other = !Arc::ptr_eq(asked.0, &connection.client) || *asked.1 != config.namespaces;
+        let asked = (&self.connection.client, &self.config.pipeline.namespaces);
+        let other =
+            !Arc::ptr_eq(asked.0, &connection.client) || *asked.1 != config.pipeline.namespaces;
         if !Arc::ptr_eq(&self.connection.client, &connection.client) {
             tokio::spawn(log_version(Arc::clone(&connection.client)));
             self.client.store(Arc::clone(&connection.client));
@@ -454,20 +452,9 @@ fn check_name(kind: &str) -> String {
 }
 
 fn pipeline_config(config: &KubeConfig, custom: Option<&mut CustomState>) -> PipelineConfig {
-    let resources = config.resources.iter();
-    PipelineConfig {
-        resources: resources
-            .map(|(resource, options)| WatchedResource::built_in(*resource, options))
-            .chain(custom.map(|custom| custom.watched(config)).unwrap_or_default())
-            .collect(),
-        namespaces: config.namespaces.clone(),
-        selector: config.selector.clone(),
-        object_limit: config.object_limit,
-        budget: Arc::clone(&config.budget),
-        use_apiserver_cache: config.use_apiserver_cache,
-        shard: config.shard,
-        timing: Timing { staleness_limit: config.staleness_limit, ..Timing::default() },
-    }
+    let mut pipeline = config.pipeline.clone();
+    pipeline.resources.extend(custom.map(|custom| custom.watched(config)).unwrap_or_default());
+    pipeline
 }
 
 #[cfg(test)]

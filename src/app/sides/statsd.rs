@@ -32,8 +32,7 @@ pub(crate) static STATSD: SideKind = SideKind {
     description: "metrics sent over StatsD",
     protobuf: true,
     disabled_reason: |config| {
-        let args = config.statsd.as_ref().map(|statsd| &statsd.args);
-        let listens = args.is_some_and(|args| require_listener(args).is_ok());
+        let listens = config.statsd.as_ref().is_some_and(|args| require_listener(args).is_ok());
         (!listens).then_some("the StatsD side is disabled: it has no listeners")
     },
     files: |_| Vec::new(),
@@ -55,7 +54,7 @@ impl StatsdSide {
     fn start(
         StartContext { config, names, merged_metrics, .. }: &StartContext<'_>,
     ) -> Result<Box<dyn Side>, String> {
-        let args = &config.statsd.as_ref().ok_or("no StatsD side is configured")?.args;
+        let args = config.statsd.as_ref().ok_or("no StatsD side is configured")?;
         let self_metrics = match config.name {
             Name::StatsdExporter => SelfMetrics::Original,
             _ => {
