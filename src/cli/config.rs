@@ -211,32 +211,12 @@ fn merged_kstatd(
     kubernetes: bool,
     options_file: Option<OptionsFile>,
 ) -> Result<Config, ConfigErrors> {
-    let mut problems = problems(kube_args, load);
-    let mut custom = custom_resources(kube_args, load).unwrap_or_else(|errors| {
-        problems.extend(errors.0);
-        None
-    });
+    let (mut custom, mut problems) = custom_or_problems(kube_args, load);
     if let Some(config) = custom.as_mut().and_then(|custom| custom.config.as_mut()) {
         *config = Arc::new(CustomConfig::clone(config).with_valid_names());
     }
-    let mut address = |flag: &'static str, text: &str| {
-        let parsed = ListenAddress::parse(text);
-        parsed.unwrap_or_else(|error| {
-            problems.push(ConfigError::Invalid(format!("--{flag}={text}: {error}")));
-            ListenAddress::new("", 0)
-        })
-    };
-    let main = Listener {
-        address: address("listen", &args.listen),
-        flag: "--listen",
-        limits: main_limits(kube_args),
-    };
-    let telemetry = Listener {
-        address: address("telemetry-listen", &args.telemetry_listen),
-        flag: "--telemetry-listen",
-        limits: TELEMETRY_LIMITS,
-    };
-    problems.extend(same_address(&main, &telemetry, "listen", "telemetry-listen"));
+    let (main, telemetry) =
+        listeners(&args.listen, &args.telemetry_listen, main_limits(kube_args), &mut problems);
     let telemetry_port = telemetry.address.port;
     let web_config = match (named(&kube_args.tls_config), named(&args.statsd.0.web_config_file)) {
         (Some(one), Some(other)) if one != other => {
@@ -283,11 +263,7 @@ fn merged_kube_state_metrics(
     load: Load<'_>,
     options_file: Option<OptionsFile>,
 ) -> Result<Config, ConfigErrors> {
-    let mut problems = problems(args, load);
-    let custom = custom_resources(args, load).unwrap_or_else(|errors| {
-        problems.extend(errors.0);
-        None
-    });
+    let (custom, mut problems) = custom_or_problems(args, load);
     let mut listener = |flag: &'static str, named, host: &str, port: i64, limits| {
         let number = u16::try_from(port).unwrap_or_else(|_| {
             problems.push(ConfigError::Port { flag, value: port });
@@ -367,16 +343,8 @@ pub fn statsd_exporter(args: &StatsdArgs) -> Result<Config, ConfigError> {
 pub fn node(args: &NodeArgs, load: Load<'_>) -> Result<Config, ConfigErrors> {
     let mut args = args.clone();
     let mut problems = Vec::new();
-    let mut listener = |flag: &'static str, text: &str, limits| {
-        let address = ListenAddress::parse(text).unwrap_or_else(|error| {
-            problems.push(ConfigError::Invalid(format!("{flag}={text}: {error}")));
-            ListenAddress::new("", 0)
-        });
-        Listener { address, flag, limits }
-    };
-    let main = listener("--listen", &args.listen, main_limits(&KubeArgs::default()));
-    let telemetry = listener("--telemetry-listen", &args.telemetry_listen, TELEMETRY_LIMITS);
-    problems.extend(same_address(&main, &telemetry, "listen", "telemetry-listen"));
+    let limits = main_limits(&KubeArgs::default());
+    let (main, telemetry) = listeners(&args.listen, &args.telemetry_listen, limits, &mut problems);
     let options_file = node_options::merge(&mut args, load).unwrap_or_else(|error| {
         problems.push(error);
         None
@@ -395,6 +363,26 @@ pub fn node(args: &NodeArgs, load: Load<'_>) -> Result<Config, ConfigErrors> {
         node: Some(Arc::new(args)),
         options_file,
     })
+}
+
+/// Returns the main and the telemetry listener of kstatd's own commands.
+fn listeners(
+    main: &str,
+    telemetry: &str,
+    limits: Limits,
+    problems: &mut Vec<ConfigError>,
+) -> (Listener, Listener) {
+    let mut listener = |flag: &'static str, text: &str, limits| {
+        let address = ListenAddress::parse(text).unwrap_or_else(|error| {
+            problems.push(ConfigError::Invalid(format!("{flag}={text}: {error}")));
+            ListenAddress::new("", 0)
+        });
+        Listener { address, flag, limits }
+    };
+    let main = listener("--listen", main, limits);
+    let telemetry = listener("--telemetry-listen", telemetry, TELEMETRY_LIMITS);
+    problems.extend(same_address(&main, &telemetry, "listen", "telemetry-listen"));
+    (main, telemetry)
 }
 
 fn same_address(
@@ -427,15 +415,22 @@ fn main_limits(args: &KubeArgs) -> Limits {
     }
 }
 
-/// Returns every error for which no personality starts, after merging the options file. Port
-/// conflicts depend on the personality and are not included.
-pub fn problems(args: &KubeArgs, load: Load<'_>) -> Vec<ConfigError> {
+/// Returns the custom resource settings, if valid, and every error for which no personality starts,
+/// after merging the options file. Port conflicts depend on the personality and are not included.
+fn custom_or_problems(
+    args: &KubeArgs,
+    load: Load<'_>,
+) -> (Option<CustomResources>, Vec<ConfigError>) {
     let mut problems = Vec::new();
     if let Some(error) = web_problem(args, load) {
         problems.push(ConfigError::Invalid(format!("--tls-config: {error}")));
     }
     problems.extend(selection::problems(args));
-    problems
+    let custom = custom_resources(args, load).unwrap_or_else(|errors| {
+        problems.extend(errors.0);
+        None
+    });
+    (custom, problems)
 }
 
 /// Returns the custom resource settings, if configured.

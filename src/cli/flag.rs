@@ -113,9 +113,15 @@ pub trait ValueKind {
     fn read(text: &str, into: &mut Self::Value) -> Result<(), String>;
 }
 
-/// Declares flag value types: name, type of the field, type name in the help, and parser.
+/// Stores a parsed value in the field.
+pub(super) fn store<T>(into: &mut T, read: Result<T, String>) -> Result<(), String> {
+    read.map(|value| *into = value)
+}
+
+/// Declares flag value types: names, type of the field, type name in the help, and parser. Several
+/// names have the same parser, and differ in the checks of the options file.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $Kind:ident: $Value:ty = $unset:expr, $value_type:expr, |$text:ident, $into:ident| $read:expr;)*) => {$(
+    ($($($(#[$doc:meta])* $Kind:ident),+: $Value:ty = $unset:expr, $value_type:expr, |$text:ident, $into:ident| $read:expr;)*) => {$($(
         $(#[$doc])*
         pub struct $Kind;
 
@@ -131,7 +137,7 @@ macro_rules! kinds {
                 $read
             }
         }
-    )*};
+    )+)*};
 }
 
 /// Declares the flags of a program: the struct of their values and the table that everything else
@@ -191,6 +197,13 @@ macro_rules! flags {
 }
 
 pub(crate) use {flags, kinds};
+
+kinds! {
+    /// Any string.
+    Text,
+    /// The URL of an API server.
+    Url: String = String::new(), ValueType::Text("string"), |text, into| store(into, Ok(text.to_owned()));
+}
 
 /// Sets each flag to the default shown in the help.
 pub fn set_defaults<A>(flags: &[Flag<A>], args: &mut A) {

@@ -5,109 +5,72 @@ use super::flag::{Flag, ValueType};
 use super::kube_args::KubeArgs;
 use crate::go::strconv;
 
-type Set = fn(&mut KubeArgs, &str) -> Result<(), String>;
-
-const fn switch(
-    name: &'static str,
-    default: &'static str,
-    help: &'static str,
-    set: Set,
-) -> Flag<KubeArgs> {
-    Flag { name, short: None, value_type: ValueType::Boolean, default, help, set, keys: None }
-}
-
-const fn value(
-    name: &'static str,
-    kind: &'static str,
-    default: &'static str,
-    help: &'static str,
-    set: Set,
-) -> Flag<KubeArgs> {
-    Flag { name, short: None, value_type: ValueType::Text(kind), default, help, set, keys: None }
-}
-
-/// Declares a flag that is validated and otherwise ignored.
-macro_rules! noted {
-    ($name:literal, $check:expr) => {
-        |args, text| {
-            $check(text)?;
-            args.klog.ignored_flags.push($name);
-            Ok(())
+/// Defines a flag that is validated and otherwise ignored.
+macro_rules! ignored {
+    ($name:literal, $value_type:expr, $default:literal, $help:literal, $check:ident) => {
+        Flag {
+            name: $name,
+            short: None,
+            value_type: $value_type,
+            default: $default,
+            help: $help,
+            set: |args, text| {
+                $check(text)?;
+                args.klog.ignored_flags.push($name);
+                Ok(())
+            },
+            keys: None,
         }
     };
 }
 
 /// The logging flags.
 pub const FLAGS: &[Flag<KubeArgs>] = &[
-    switch("add_dir_header", "", "Accepted, no effect.", noted!("add_dir_header", boolean)),
-    switch(
-        "alsologtostderr",
-        "",
-        "Accepted, no effect: the log always goes to stderr.",
-        noted!("alsologtostderr", boolean),
-    ),
-    value(
-        "alsologtostderrthreshold",
-        "severity",
-        "",
-        "Accepted, no effect.",
-        noted!("alsologtostderrthreshold", severity),
-    ),
-    switch(
-        "legacy_stderr_threshold_behavior",
-        "true",
-        "Accepted, no effect.",
-        noted!("legacy_stderr_threshold_behavior", boolean),
-    ),
-    value(
-        "log_backtrace_at",
-        "traceLocation",
-        ":0",
-        "Accepted, no effect.",
-        noted!("log_backtrace_at", trace_location),
-    ),
-    value(
-        "log_dir",
-        "string",
-        "",
-        "Accepted, no effect: the log goes to stderr.",
-        noted!("log_dir", any_text),
-    ),
-    value(
-        "log_file",
-        "string",
-        "",
-        "Accepted, no effect: the log goes to stderr.",
-        noted!("log_file", any_text),
-    ),
-    value(
-        "log_file_max_size",
-        "uint",
-        "1800",
-        "Accepted, no effect.",
-        noted!("log_file_max_size", size),
-    ),
-    switch(
-        "logtostderr",
-        "true",
-        "Accepted, no effect: the log always goes to stderr.",
-        noted!("logtostderr", boolean),
-    ),
-    switch("one_output", "", "Accepted, no effect.", noted!("one_output", boolean)),
-    switch(
-        "skip_headers",
-        "",
-        "Omit severity, time and source before each message.",
-        |args, text| boolean(text).map(|skip| args.klog.skip_headers = skip),
-    ),
-    switch("skip_log_headers", "", "Accepted, no effect.", noted!("skip_log_headers", boolean)),
-    value(
-        "stderrthreshold",
-        "severity",
-        "2",
-        "Accepted, no effect: every severity goes to stderr.",
-        noted!("stderrthreshold", severity),
-    ),
+    ignored! { "add_dir_header", ValueType::Boolean, "", "Accepted, no effect.", boolean },
+    ignored! {
+        "alsologtostderr", ValueType::Boolean, "",
+        "Accepted, no effect: the log always goes to stderr.", boolean
+    },
+    ignored! {
+        "alsologtostderrthreshold", ValueType::Text("severity"), "",
+        "Accepted, no effect.", severity
+    },
+    ignored! {
+        "legacy_stderr_threshold_behavior", ValueType::Boolean, "true",
+        "Accepted, no effect.", boolean
+    },
+    ignored! {
+        "log_backtrace_at", ValueType::Text("traceLocation"), ":0",
+        "Accepted, no effect.", trace_location
+    },
+    ignored! {
+        "log_dir", ValueType::Text("string"), "",
+        "Accepted, no effect: the log goes to stderr.", any_text
+    },
+    ignored! {
+        "log_file", ValueType::Text("string"), "",
+        "Accepted, no effect: the log goes to stderr.", any_text
+    },
+    ignored! { "log_file_max_size", ValueType::Text("uint"), "1800", "Accepted, no effect.", size },
+    ignored! {
+        "logtostderr", ValueType::Boolean, "true",
+        "Accepted, no effect: the log always goes to stderr.", boolean
+    },
+    ignored! { "one_output", ValueType::Boolean, "", "Accepted, no effect.", boolean },
+    Flag {
+        name: "skip_headers",
+        short: None,
+        value_type: ValueType::Boolean,
+        default: "",
+        help: "Omit severity, time and source before each message.",
+        set: |args, text| boolean(text).map(|skip| args.klog.skip_headers = skip),
+        keys: None,
+    },
+    ignored! { "skip_log_headers", ValueType::Boolean, "", "Accepted, no effect.", boolean },
+    ignored! {
+        "stderrthreshold", ValueType::Text("severity"), "2",
+        "Accepted, no effect: every severity goes to stderr.", severity
+    },
     Flag {
         name: "v",
         short: Some('v'),
@@ -117,7 +80,7 @@ pub const FLAGS: &[Flag<KubeArgs>] = &[
         set: |args, text| strconv::parse_int(text, 32).map(|level| args.klog.verbosity = level),
         keys: None,
     },
-    value("vmodule", "moduleSpec", "", "Accepted, no effect.", noted!("vmodule", module_spec)),
+    ignored! { "vmodule", ValueType::Text("moduleSpec"), "", "Accepted, no effect.", module_spec },
 ];
 
 // Go's flag package, which klog uses, reports less detail than strconv.

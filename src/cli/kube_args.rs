@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::flag::{ValueType, flags, kinds};
-use super::limits;
+use super::flag::{Text, Url, ValueType, flags, kinds, store};
+use super::limits::{self, FoldValue, LimitMode};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::exposition::normalise::Normaliser;
 use crate::go::strconv;
@@ -29,34 +29,20 @@ fn allow_lists(text: &str) -> Result<AllowLists, String> {
     AllowLists::parse_flag(text).map_err(|error| error.to_string())
 }
 
-/// Stores a parsed value in the field.
-fn store<T>(into: &mut T, read: Result<T, String>) -> Result<(), String> {
-    read.map(|value| *into = value)
-}
-
 kinds! {
-    /// Any string.
-    Text: String = String::new(), ValueType::Text("string"), |text, into| store(into, Ok(text.to_owned()));
-    /// The URL of an API server.
-    Url: String = String::new(), ValueType::Text("string"), |text, into| store(into, Ok(text.to_owned()));
     /// A boolean.
     Switch: bool = false, ValueType::Boolean, |text, into| store(into, strconv::parse_bool(text));
     /// A boolean whose default depends on the name of the program.
     OptionalSwitch: Option<bool> = None, ValueType::Boolean, |text, into| store(into, strconv::parse_bool(text).map(Some));
     /// A non-negative integer.
     Unsigned: u64 = 0, ValueType::Text("uint"), |text, into| store(into, strconv::parse_uint(text));
-    /// The action of budgets; unset, the name of the program decides.
-    LimitMode: Option<BudgetMode> = None, ValueType::Text("string"), |text, into| store(into, limits::mode(text));
-    /// The label value that replaces folded values.
-    FoldValue: String = String::new(), ValueType::Text("string"),
-        |text, into| store(into, limits::fold_value(text));
     /// An integer.
-    Int: i64 = 0, ValueType::Text("int"), |text, into| store(into, strconv::parse_int(text, 64));
+    Int,
+    /// A TCP port.
+    Port: i64 = 0, ValueType::Text("int"), |text, into| store(into, strconv::parse_int(text, 64));
     /// A 32-bit integer.
     ShortInt: i32 = 0, ValueType::Text("int32"),
         |text, into| store(into, strconv::parse_int(text, 32).map(|number| number as i32));
-    /// A TCP port.
-    Port: i64 = 0, ValueType::Text("int"), |text, into| store(into, strconv::parse_int(text, 64));
     /// A number.
     Float: f64 = 0.0, ValueType::Text("float"), |text, into| store(into, strconv::parse_float(text));
     /// A duration, in nanoseconds.
@@ -67,20 +53,11 @@ kinds! {
         Ok(())
     };
     /// A set of resources, to which each occurrence of the flag adds.
-    Resources: BTreeSet<String> = BTreeSet::new(), ValueType::Text("string"), |text, into| {
-        into.extend(words(text));
-        Ok(())
-    };
+    Resources,
     /// A set of patterns of families to serve, to which each occurrence adds.
-    AllowPatterns: BTreeSet<String> = BTreeSet::new(), ValueType::Text("string"), |text, into| {
-        into.extend(words(text));
-        Ok(())
-    };
+    AllowPatterns,
     /// A set of patterns of families to omit, to which each occurrence adds.
-    DenyPatterns: BTreeSet<String> = BTreeSet::new(), ValueType::Text("string"), |text, into| {
-        into.extend(words(text));
-        Ok(())
-    };
+    DenyPatterns,
     /// A set of patterns of families that are off by default, to which each occurrence adds.
     OptInPatterns: BTreeSet<String> = BTreeSet::new(), ValueType::Text("string"), |text, into| {
         into.extend(words(text));

@@ -1,12 +1,21 @@
-//! Parsers for the budget flags `--limit.…`, which both sides have.
+//! The values of the budget flags `--limit.…`, which both sides have.
 
+use super::flag::{ValueType, kinds, store};
 use crate::exposition::budget::BudgetMode;
 
 /// The budget of a label value and of a name, in bytes.
 pub(super) const TEXT_BYTES: u64 = 1_024;
 
+kinds! {
+    /// The action of budgets; unset, the name of the program decides.
+    LimitMode: Option<BudgetMode> = None, ValueType::Text("string"), |text, into| store(into, mode(text));
+    /// The label value that replaces folded values.
+    FoldValue: String = String::new(), ValueType::Text("string"),
+        |text, into| store(into, fold_value(text));
+}
+
 /// Parses the action of budgets.
-pub(super) fn mode(text: &str) -> Result<Option<BudgetMode>, String> {
+fn mode(text: &str) -> Result<Option<BudgetMode>, String> {
     match BudgetMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
         Some(mode) => Ok(Some(mode)),
         None => Err(format!("value {text:?} must be off, track or enforce")),
@@ -14,7 +23,7 @@ pub(super) fn mode(text: &str) -> Result<Option<BudgetMode>, String> {
 }
 
 /// Parses the label value that replaces folded values.
-pub(super) fn fold_value(text: &str) -> Result<String, String> {
+fn fold_value(text: &str) -> Result<String, String> {
     match text {
         "" => Err(
             "value \"\" must not be empty: Prometheus takes a label with an empty value for none"

@@ -2,8 +2,8 @@
 
 use tracing::Level;
 
-use super::flag::{ValueType, flags, kinds};
-use super::limits;
+use super::flag::{Text, ValueType, flags, kinds, store};
+use super::limits::{self, FoldValue, LimitMode};
 use crate::exposition::budget::{Budget, BudgetMode};
 use crate::go::strconv;
 use crate::statsd::line::ParserFlags;
@@ -22,14 +22,7 @@ fn count(text: &str) -> Result<i64, String> {
     }
 }
 
-/// Stores a parsed value in the field.
-fn store<T>(into: &mut T, read: Result<T, String>) -> Result<(), String> {
-    read.map(|value| *into = value)
-}
-
 kinds! {
-    /// Any string.
-    Text: String = String::new(), ValueType::Text("string"), |text, into| store(into, Ok(text.to_owned()));
     /// A boolean.
     Toggle: bool = false, ValueType::Boolean, |text, into| store(into, Ok(text == "true"));
     /// An integer, as parsed by kingpin.
@@ -50,13 +43,8 @@ kinds! {
     IdleTimeout: i64 = 0, ValueType::Text("string"), |text, into| store(into, idle_timeout(text));
     /// A number of sockets.
     Sockets: i64 = 1, ValueType::Text("string"), |text, into| store(into, udp_sockets(text));
-    /// The action of budgets; unset, the name of the program decides.
-    LimitMode: Option<BudgetMode> = None, ValueType::Text("string"), |text, into| store(into, limits::mode(text));
     /// A number of bytes.
     Bytes: u64 = 0, ValueType::Text("string"), |text, into| store(into, limits::bytes(text));
-    /// The label value that replaces folded values.
-    FoldValue: String = String::new(), ValueType::Text("string"),
-        |text, into| store(into, limits::fold_value(text));
     /// A log level.
     LogLevel: Level = Level::INFO, ValueType::Text("string"), |text, into| store(into, level(text));
     /// The log format: whether it is JSON.
