@@ -1,8 +1,9 @@
 //! Splits a JSON body into its objects as it is received, holding at most one of them in memory.
 //!
 //! An object is the value of a member of the body (`{"node": {…}}`), or an element of a member that
-//! is a list (`{"pods": [{…}, …]}`). This scanner only tracks brackets and strings; the receiver
-//! parses the object.
+//! is a list (`{"pods": [{…}, …]}`). The receiver parses the object.
+
+use crate::wire::json::ValueScanner;
 
 /// The maximum length of an object, in bytes.
 const MAX_OBJECT: usize = 8 << 20;
@@ -26,39 +27,36 @@ impl Member {
     }
 }
 
+/// The token expected next.
+#[derive(Clone, Copy, PartialEq)]
+enum Position {
+    Start,
+    Name,
+    Value,
+    /// An element of a wanted list.
+    Element,
+    End,
+}
+
 /// An incremental splitter for one body.
 pub(super) struct JsonSplitter {
     wanted: &'static [Member],
-    depth: u32,
-    in_text: bool,
-    escaped: bool,
-    /// True if the next string is the name of a top-level member.
-    expects_name: bool,
-    name: Vec<u8>,
-    /// The member whose object is being captured, and the depth at which the object began.
-    captured: Option<(&'static str, u32)>,
-    object: Vec<u8>,
-    is_complete: bool,
+    position: Position,
+    /// The last named member, if it is wanted.
+    member: Option<Member>,
+    /// The scanner of the current value, and whether the value is kept.
+    scan: Option<(ValueScanner, bool)>,
+    kept: Vec<u8>,
 }
 
 impl JsonSplitter {
     pub(super) fn new(wanted: &'static [Member]) -> Self {
-        Self {
-            wanted,
-            depth: 0,
-            in_text: false,
-            escaped: false,
-            expects_name: false,
-            name: Vec::new(),
-            captured: None,
-            object: Vec::new(),
-            is_complete: false,
-        }
+        Self { wanted, position: Position::Start, member: None, scan: None, kept: Vec::new() }
     }
 
     /// Returns whether the body is complete.
-    pub(super) const fn is_complete(&self) -> bool {
-        self.is_complete
+    pub(super) fn is_complete(&self) -> bool {
+        self.position == Position::End
     }
 
     /// Parses a chunk and passes each complete object to `with`.
@@ -68,87 +66,72 @@ impl JsonSplitter {
     /// When the body is not a JSON object or an object in it is too long, and any error of `with`.
     pub(super) fn feed(
         &mut self,
-        bytes: &[u8],
+        mut bytes: &[u8],
         mut with: impl FnMut(&'static str, &[u8]) -> Result<(), String>,
     ) -> Result<(), String> {
-        for &byte in bytes {
-            if self.captured.is_some() {
-                if self.object.len() == MAX_OBJECT {
+        while let Some(&byte) = bytes.first() {
+            let Some((scan, is_kept)) = &mut self.scan else {
+                if self.is_value(byte)? {
+                    self.kept.clear();
+                    let is_list = self.member.map(|member| member.is_list);
+                    let is_kept = match self.position {
+                        Position::Value => byte == b'{' && is_list == Some(false),
+                        Position::Element => byte == b'{',
+                        _ => byte == b'"',
+                    };
+                    self.scan = Some((ValueScanner::default(), is_kept));
+                } else {
+                    bytes = &bytes[1..];
+                }
+                continue;
+            };
+            let before = scan.seen;
+            let end = scan.scan(bytes);
+            let (part, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end - before));
+            bytes = rest;
+            let is_kept = *is_kept;
+            if is_kept {
+                if self.kept.len() + part.len() > MAX_OBJECT {
                     return Err(format!("an object is longer than {MAX_OBJECT} bytes"));
                 }
-                self.object.push(byte);
+                self.kept.extend_from_slice(part);
             }
-            if self.in_text {
-                self.text(byte);
+            if end.is_none() {
                 continue;
             }
-            match byte {
-                b'"' => {
-                    self.in_text = true;
-                    if self.depth == 1 && self.expects_name {
-                        self.name.clear();
-                    }
+            self.scan = None;
+            match (self.position, self.member) {
+                (Position::Name, _) if is_kept => {
+                    let name = &self.kept[1..self.kept.len() - 1];
+                    self.member =
+                        self.wanted.iter().find(|one| one.name.as_bytes() == name).copied();
+                    self.position = Position::Value;
+                    continue;
                 }
-                b':' if self.depth == 1 => self.expects_name = false,
-                b',' if self.depth == 1 => self.expects_name = true,
-                b'{' | b'[' => self.open(byte)?,
-                b'}' | b']' => self.close(&mut with)?,
-                b' ' | b'\t' | b'\r' | b'\n' => {}
-                _ if self.depth == 0 => return Err("not a JSON object".to_owned()),
+                (_, Some(member)) if is_kept => with(member.name, &self.kept)?,
                 _ => {}
             }
-        }
-        Ok(())
-    }
-
-    fn text(&mut self, byte: u8) {
-        if self.escaped {
-            self.escaped = false;
-        } else if byte == b'\\' {
-            self.escaped = true;
-        } else if byte == b'"' {
-            self.in_text = false;
-        } else if self.depth == 1 && self.expects_name && self.name.len() < 64 {
-            self.name.push(byte);
-        }
-    }
-
-    fn open(&mut self, byte: u8) -> Result<(), String> {
-        if self.depth == 0 && (byte != b'{' || self.is_complete) {
-            return Err("not a JSON object".to_owned());
-        }
-        self.depth += 1;
-        self.expects_name = self.depth == 1;
-        if byte == b'{' && self.captured.is_none() {
-            let depth = self.depth;
-            let member = self.wanted.iter().find(|member| {
-                member.name.as_bytes() == self.name && depth == if member.is_list { 3 } else { 2 }
-            });
-            if let Some(member) = member {
-                self.captured = Some((member.name, self.depth));
-                self.object.clear();
-                self.object.push(byte);
+            if self.position == Position::Value {
+                self.position = Position::Name;
             }
         }
         Ok(())
     }
 
-    fn close(
-        &mut self,
-        with: &mut impl FnMut(&'static str, &[u8]) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let Some(depth) = self.depth.checked_sub(1) else {
-            return Err("not a JSON object".to_owned());
+    /// Returns whether a value begins with this byte, which is otherwise whitespace or a token.
+    fn is_value(&mut self, byte: u8) -> Result<bool, String> {
+        self.position = match (self.position, byte) {
+            (position, b' ' | b'\t' | b'\r' | b'\n') => position,
+            (Position::Start, b'{') | (Position::Element, b']') => Position::Name,
+            (Position::Start | Position::End, _) => return Err("not a JSON object".to_owned()),
+            (position, b',' | b':') => position,
+            (Position::Name, b'}') => Position::End,
+            (Position::Value, b'[') if self.member.is_some_and(|member| member.is_list) => {
+                Position::Element
+            }
+            _ => return Ok(true),
         };
-        if let Some((name, from)) = self.captured
-            && from == self.depth
-        {
-            self.captured = None;
-            with(name, &self.object)?;
-        }
-        self.depth = depth;
-        self.is_complete = depth == 0;
-        Ok(())
+        Ok(false)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 
+use super::message::WireError;
 use crate::resources::Column;
 
 /// A reader of response bodies of one kind in one encoding.
 pub trait BodyReader: Default {
-    /// Adds the next chunk of the body.
-    fn feed(&mut self, chunk: Bytes);
+    /// Returns the unread bytes, to which the next chunk is added.
+    fn buffer(&mut self) -> &mut Buffer;
 
     /// Accepts tables as well, if the encoding has them, and converts their rows into objects with this column.
     #[must_use]
@@ -24,7 +25,7 @@ const MAX_KEPT_CAPACITY: usize = 256 * 1024;
 /// Bytes within one chunk are read in place. Bytes that continue in the next chunk are copied to the carry once, so at
 /// most one unit of framing and one chunk are in memory.
 #[derive(Debug, Default)]
-pub(super) struct Buffer {
+pub struct Buffer {
     carry: Vec<u8>,
     /// The number of bytes of `carry` that have been taken.
     taken: usize,
@@ -53,6 +54,11 @@ impl Buffer {
     /// Returns the number of bytes of the body taken so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Returns the error of a body that ends within a `what`.
+    pub(super) fn truncated(&self, what: &'static str) -> WireError {
+        WireError::Truncated { what, offset: self.offset + self.len() as u64 }
     }
 
     /// Returns the number of unread bytes.

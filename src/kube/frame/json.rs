@@ -3,13 +3,14 @@
 //! A scanner tracks strings and nesting to find the end of each value. Its state survives the end of a chunk, so each
 //! byte is scanned once, however the body is split. Items are validated when they are decoded.
 
-use bytes::Bytes;
+use std::borrow::Cow;
 
 use super::buffer::{BodyReader, Buffer};
+use super::members::for_each_member;
 use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, TypeMeta, WireError};
-use super::scan::{ValueScanner, for_each_member};
 use super::table::TableConverter;
 use crate::resources::{Column, ObjectBytes};
+use crate::wire::json::ValueScanner;
 use crate::wire::view::decode;
 
 /// A member of the list object.
@@ -19,24 +20,18 @@ enum Member {
     Items,
     /// The column definitions of a table.
     Columns,
-    /// A string that identifies the response.
-    Text(TextMember),
-    /// The HTTP status in a `Status`.
+    Kind,
+    /// Members of a `Status`.
+    Message,
+    Reason,
     Code,
     Other,
 }
 
-/// The string members that are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TextMember {
-    Kind,
-    Message,
-    Reason,
-}
-
 /// The next token expected in a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ListState {
+    #[default]
     Object,
     FirstKey,
     Key,
@@ -52,7 +47,7 @@ enum ListState {
 }
 
 /// Reads a list response as it arrives. The members of the list may be in any order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct JsonList {
     buffer: Buffer,
     state: ListState,
@@ -64,31 +59,12 @@ pub struct JsonList {
     table: Option<TableConverter>,
     is_table: bool,
     /// The members of a `Status`.
-    message: String,
-    reason: String,
-    code: u16,
-}
-
-impl Default for JsonList {
-    fn default() -> Self {
-        Self {
-            buffer: Buffer::default(),
-            state: ListState::Object,
-            scan: ValueScanner::default(),
-            meta: ListMeta::default(),
-            has_items: false,
-            table: None,
-            is_table: false,
-            message: String::new(),
-            reason: String::new(),
-            code: 0,
-        }
-    }
+    status: Status<'static>,
 }
 
 impl BodyReader for JsonList {
-    fn feed(&mut self, chunk: Bytes) {
-        self.buffer.feed(chunk);
+    fn buffer(&mut self) -> &mut Buffer {
+        &mut self.buffer
     }
 
     fn with_table(mut self, column: Column) -> Self {
@@ -114,6 +90,7 @@ impl JsonList {
             let Some(byte) = self.peek_token() else {
                 return Ok(None);
             };
+            let offset = self.buffer.offset();
             match (self.state, byte) {
                 (ListState::Object, b'{') => self.advance(ListState::FirstKey),
                 (ListState::FirstKey | ListState::AfterValue, b'}') => self.advance(ListState::End),
@@ -129,9 +106,9 @@ impl JsonList {
                             Member::Items
                         }
                         b"\"columnDefinitions\"" if self.table.is_some() => Member::Columns,
-                        b"\"kind\"" => Member::Text(TextMember::Kind),
-                        b"\"message\"" => Member::Text(TextMember::Message),
-                        b"\"reason\"" => Member::Text(TextMember::Reason),
+                        b"\"kind\"" => Member::Kind,
+                        b"\"message\"" => Member::Message,
+                        b"\"reason\"" => Member::Reason,
                         b"\"code\"" => Member::Code,
                         _ => Member::Other,
                     });
@@ -147,7 +124,6 @@ impl JsonList {
                 (ListState::AfterItem, b',') => self.advance(ListState::Item),
                 (ListState::AfterValue, b',') => self.advance(ListState::Key),
                 (ListState::FirstItem | ListState::Item, b'{') => {
-                    let offset = self.buffer.offset();
                     let Some(len) = self.value_len("list item")? else {
                         return Ok(None);
                     };
@@ -161,18 +137,12 @@ impl JsonList {
                 // Go servers encode a nil slice as `null`.
                 (ListState::Value(member), b'n')
                 | (ListState::Value(member @ Member::Metadata), _) => {
-                    let offset = self.buffer.offset();
                     let Some(len) = self.value_len("list metadata")? else {
                         return Ok(None);
                     };
                     let bytes = self.buffer.take(len);
                     if member == Member::Metadata {
-                        let meta = ListMeta::decode(ObjectBytes::Json(bytes));
-                        let meta = meta.map_err(|error| {
-                            let what = "list metadata";
-                            WireError::Decode { what, error, offset }
-                        })?;
-                        self.meta = ListMeta { kind: std::mem::take(&mut self.meta.kind), ..meta };
+                        self.meta.update(ObjectBytes::Json(bytes), offset)?;
                     } else if bytes != b"null" {
                         return Err(WireError::Malformed { what: "JSON value", offset });
                     }
@@ -180,7 +150,6 @@ impl JsonList {
                     self.state = ListState::AfterValue;
                 }
                 (ListState::Value(Member::Columns), b'[') => {
-                    let offset = self.buffer.offset();
                     let Some(len) = self.value_len("column definitions")? else {
                         return Ok(None);
                     };
@@ -189,17 +158,21 @@ impl JsonList {
                     }
                     self.state = ListState::AfterValue;
                 }
-                (ListState::Value(Member::Text(text)), b'"') => {
-                    let offset = self.buffer.offset();
+                (
+                    ListState::Value(member @ (Member::Kind | Member::Message | Member::Reason)),
+                    b'"',
+                ) => {
                     let Some(len) = self.value_len("JSON string")? else {
                         return Ok(None);
                     };
-                    let value = serde_json::from_slice(self.buffer.take(len));
-                    *match text {
-                        TextMember::Kind => &mut self.meta.kind,
-                        TextMember::Message => &mut self.message,
-                        TextMember::Reason => &mut self.reason,
-                    } = value.map_err(|_| WireError::Malformed { what: "JSON string", offset })?;
+                    let value = serde_json::from_slice::<String>(self.buffer.take(len));
+                    let value =
+                        value.map_err(|_| WireError::Malformed { what: "JSON string", offset })?;
+                    match member {
+                        Member::Kind => self.meta.kind = value,
+                        Member::Message => self.status.message = Cow::<str>::from(value).into(),
+                        _ => self.status.reason = Cow::<str>::from(value).into(),
+                    }
                     self.state = ListState::AfterValue;
                 }
                 (ListState::Value(Member::Code), b'0'..=b'9') => {
@@ -207,18 +180,20 @@ impl JsonList {
                         return Ok(None);
                     };
                     let digits = std::str::from_utf8(self.buffer.take(len)).unwrap_or_default();
-                    self.code = digits.parse().unwrap_or_default();
+                    self.status.code = digits.parse().unwrap_or_default();
                     self.state = ListState::AfterValue;
                 }
                 (
-                    ListState::Value(Member::Other | Member::Text(_) | Member::Code),
+                    ListState::Value(member),
                     b'"' | b'{' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f',
-                ) => self.state = ListState::SkippedValue,
+                ) if !matches!(member, Member::Items | Member::Columns) => {
+                    self.state = ListState::SkippedValue;
+                }
                 _ => {
                     return Err(WireError::Unexpected {
                         what: self.state.expected(),
                         found: byte.escape_ascii().to_string(),
-                        offset: self.buffer.offset(),
+                        offset,
                     });
                 }
             }
@@ -231,12 +206,10 @@ impl JsonList {
     /// Returns an error if the body is truncated or not a list.
     pub fn finish(self) -> Result<ListMeta, WireError> {
         if self.state != ListState::End {
-            let offset = self.buffer.offset() + self.buffer.len() as u64;
-            return Err(WireError::Truncated { what: "list", offset });
+            return Err(self.buffer.truncated("list"));
         }
         if self.meta.kind == "Status" {
-            let message = if self.message.is_empty() { self.reason } else { self.message };
-            return Err(WireError::Status { code: self.code, message });
+            return Err(self.status.into_error());
         }
         if !self.has_items {
             return Err(WireError::NotAList { missing: "items" });
@@ -340,8 +313,8 @@ pub struct JsonWatch {
 }
 
 impl BodyReader for JsonWatch {
-    fn feed(&mut self, chunk: Bytes) {
-        self.buffer.feed(chunk);
+    fn buffer(&mut self) -> &mut Buffer {
+        &mut self.buffer
     }
 
     fn with_table(mut self, column: Column) -> Self {
@@ -386,26 +359,10 @@ impl JsonWatch {
         Ok(Some(event))
     }
 
-    /// Returns true if part of an event has arrived.
-    #[must_use]
-    pub fn is_within_event(&self) -> bool {
-        self.buffer.len() > 0
-    }
-
-    /// Checks that the body is complete.
-    ///
-    /// # Errors
-    /// Returns an error if the body ends within an event, or is a `Status` instead of a watch.
-    pub fn finish(&mut self) -> Result<(), WireError> {
-        let left = self.buffer.len();
-        if left == 0 {
-            return Ok(());
-        }
-        let offset = self.buffer.offset() + left as u64;
-        match status_error(self.buffer.take(left)) {
-            Some(status) => Err(status),
-            None => Err(WireError::Truncated { what: "watch event", offset }),
-        }
+    /// Returns the error of a body that ends here: it is truncated, or a `Status` instead of a watch.
+    pub(super) fn unfinished(&mut self) -> WireError {
+        let truncated = self.buffer.truncated("watch event");
+        status_error(self.buffer.take(self.buffer.len())).unwrap_or(truncated)
     }
 }
 

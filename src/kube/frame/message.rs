@@ -1,7 +1,7 @@
 //! The parts of response bodies, and the errors of reading them.
 
 use crate::resources::ObjectBytes;
-use crate::wire::view::{DecodeError, Map, Str, view};
+use crate::wire::view::{DecodeError, Field, Map, Str, decode, view};
 
 /// The largest accepted object in bytes. The API server limits requests to 3 MiB and etcd values to 1.5 MiB by default,
 /// so a larger object means that the stream is corrupt.
@@ -119,6 +119,26 @@ pub struct ListMeta {
     pub remaining: Option<u64>,
     /// The kind of the list, such as `PodList`; empty if the response has none.
     pub kind: String,
+}
+
+impl ListMeta {
+    /// Replaces all but the kind, which is not part of the encoded metadata.
+    pub(super) fn update(&mut self, bytes: ObjectBytes<'_>, offset: u64) -> Result<(), WireError> {
+        let view: ListMetaView<'_> = decode_part(bytes, "list metadata", offset)?;
+        self.resource_version = view.resource_version.to_string();
+        self.continue_token = view.continue_token.to_string();
+        self.remaining = view.remaining_item_count.and_then(|count| u64::try_from(count).ok());
+        Ok(())
+    }
+}
+
+/// Decodes a part of the body at `offset`, called `what` in an error.
+pub(super) fn decode_part<'a, T: Field<'a>>(
+    bytes: ObjectBytes<'a>,
+    what: &'static str,
+    offset: u64,
+) -> Result<T, WireError> {
+    decode(bytes).map_err(|error| WireError::Decode { what, error, offset })
 }
 
 /// The type of a watch event.

@@ -7,14 +7,16 @@
 
 mod buffer;
 mod json;
+mod members;
 mod message;
 mod protobuf;
-mod scan;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use bytes::Bytes;
+
+use buffer::Buffer;
 
 pub use buffer::BodyReader;
 pub use json::{JsonList, JsonWatch};
@@ -22,7 +24,6 @@ pub use message::*;
 pub use protobuf::{ProtobufList, ProtobufWatch, strip_envelope};
 
 use crate::resources::{Column, ObjectBytes};
-use crate::wire::view::decode;
 
 /// The encodings of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,12 +89,16 @@ impl<P: BodyReader, J: BodyReader> Reader<P, J> {
         }
     }
 
+    fn buffer(&mut self) -> &mut Buffer {
+        match self {
+            Self::Protobuf(reader) => reader.buffer(),
+            Self::Json(reader) => reader.buffer(),
+        }
+    }
+
     /// Adds the next chunk of the body.
     pub fn feed(&mut self, chunk: Bytes) {
-        match self {
-            Self::Protobuf(reader) => reader.feed(chunk),
-            Self::Json(reader) => reader.feed(chunk),
-        }
+        self.buffer().feed(chunk);
     }
 }
 
@@ -147,11 +152,8 @@ impl WatchReader {
 
     /// Returns true if part of an event has arrived.
     #[must_use]
-    pub fn is_within_event(&self) -> bool {
-        match self {
-            Self::Protobuf(reader) => reader.is_within_event(),
-            Self::Json(reader) => reader.is_within_event(),
-        }
+    pub fn is_within_event(&mut self) -> bool {
+        self.buffer().len() > 0
     }
 
     /// Checks that the body is complete.
@@ -159,10 +161,13 @@ impl WatchReader {
     /// # Errors
     /// Returns an error if the body ends within an event, or is a `Status` instead of a watch.
     pub fn finish(&mut self) -> Result<(), WireError> {
-        match self {
-            Self::Protobuf(reader) => reader.finish(),
-            Self::Json(reader) => reader.finish(),
+        if !self.is_within_event() {
+            return Ok(());
         }
+        Err(match self {
+            Self::Protobuf(reader) => reader.unfinished()?,
+            Self::Json(reader) => reader.unfinished(),
+        })
     }
 }
 
@@ -176,10 +181,6 @@ impl<'a> Status<'a> {
             Encoding::Protobuf => strip_envelope(body, 0)?,
             Encoding::Json => body,
         };
-        decode(encoding.object(bytes)).map_err(|error| WireError::Decode {
-            what: "status",
-            error,
-            offset: 0,
-        })
+        decode_part(encoding.object(bytes), "status", 0)
     }
 }

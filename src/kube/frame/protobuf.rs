@@ -5,13 +5,13 @@
 //! `{1: ListMeta, 2: items}`. A watch is a series of `WatchEvent{1: type, 2: {1: object}}`, each preceded by its length
 //! as four big-endian bytes, with an envelope around each object.
 
-use bytes::Bytes;
-
 use super::buffer::{BodyReader, Buffer};
-use super::message::{Event, EventKind, ListMeta, MAX_OBJECT, Status, TypeMeta, WireError};
+use super::message::{
+    Event, EventKind, ListMeta, MAX_OBJECT, Status, TypeMeta, WireError, decode_part,
+};
 use crate::resources::ObjectBytes;
 use crate::wire::varint::{VarintError, read_varint};
-use crate::wire::view::{DecodeError, Message, Wire, decode};
+use crate::wire::view::{DecodeError, Message, Wire};
 
 /// The bytes at the start of every envelope.
 const MAGIC: &[u8] = b"k8s\0";
@@ -61,9 +61,10 @@ fn read_sized_varint(bytes: &[u8], offset: u64) -> Result<Option<(u64, usize)>, 
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Position {
     /// Before the magic bytes.
+    #[default]
     Start,
     /// In the envelope, before or after the list.
     Envelope,
@@ -72,7 +73,7 @@ enum Position {
 }
 
 /// Reads a list response as it arrives.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ProtobufList {
     buffer: Buffer,
     position: Position,
@@ -82,21 +83,9 @@ pub struct ProtobufList {
     meta: ListMeta,
 }
 
-impl Default for ProtobufList {
-    fn default() -> Self {
-        Self {
-            buffer: Buffer::default(),
-            position: Position::Start,
-            skip: 0,
-            has_list: false,
-            meta: ListMeta::default(),
-        }
-    }
-}
-
 impl BodyReader for ProtobufList {
-    fn feed(&mut self, chunk: Bytes) {
-        self.buffer.feed(chunk);
+    fn buffer(&mut self) -> &mut Buffer {
+        &mut self.buffer
     }
 }
 
@@ -142,10 +131,13 @@ impl ProtobufList {
                         return Ok(None);
                     }
                     let bytes = &self.buffer.take(whole)[field.size..];
+                    let bytes = ObjectBytes::Protobuf(bytes);
                     if field.tag == 1 {
-                        self.meta.kind = decode_kind(bytes, offset)?;
+                        let meta: TypeMeta<'_> = decode_part(bytes, "type of a message", offset)?;
+                        self.meta.kind = meta.kind.to_string();
                     } else if field.tag == 2 {
-                        return Err(decode_status(bytes, offset)?);
+                        let status: Status<'_> = decode_part(bytes, "status", offset)?;
+                        return Err(status.into_error());
                     }
                     continue;
                 }
@@ -180,9 +172,7 @@ impl ProtobufList {
                 return Ok(Some(&self.buffer.take(whole)[field.size..]));
             }
             let bytes = &self.buffer.take(whole)[field.size..];
-            let meta = ListMeta::decode(ObjectBytes::Protobuf(bytes))
-                .map_err(|error| WireError::Decode { what: "list metadata", error, offset })?;
-            self.meta = ListMeta { kind: std::mem::take(&mut self.meta.kind), ..meta };
+            self.meta.update(ObjectBytes::Protobuf(bytes), offset)?;
         }
     }
 
@@ -193,8 +183,7 @@ impl ProtobufList {
     pub fn finish(self) -> Result<ListMeta, WireError> {
         let whole = matches!(self.position, Position::Envelope | Position::List(0));
         if !whole || !self.has_list || self.skip > 0 || self.buffer.len() > 0 {
-            let offset = self.buffer.offset() + self.buffer.len() as u64;
-            return Err(WireError::Truncated { what: "list", offset });
+            return Err(self.buffer.truncated("list"));
         }
         Ok(self.meta)
     }
@@ -207,8 +196,8 @@ pub struct ProtobufWatch {
 }
 
 impl BodyReader for ProtobufWatch {
-    fn feed(&mut self, chunk: Bytes) {
-        self.buffer.feed(chunk);
+    fn buffer(&mut self) -> &mut Buffer {
+        &mut self.buffer
     }
 }
 
@@ -236,12 +225,6 @@ impl ProtobufWatch {
         decode_event(&self.buffer.take(4 + len)[4..], offset).map(Some)
     }
 
-    /// Returns true if part of an event has arrived.
-    #[must_use]
-    pub fn is_within_event(&self) -> bool {
-        self.buffer.len() > 0
-    }
-
     /// Returns true if the body is a single message in an envelope, like an error response, instead of a watch.
     fn is_status(&mut self) -> bool {
         self.buffer.offset() == 0
@@ -249,35 +232,18 @@ impl ProtobufWatch {
             && self.buffer.peek(MAGIC.len()).starts_with(MAGIC)
     }
 
-    /// Checks that the body is complete.
+    /// Returns the error of a body that ends here: it is truncated, or a `Status` instead of a watch.
     ///
     /// # Errors
-    /// Returns an error if the body ends within a frame, or is a `Status` instead of a watch.
-    pub fn finish(&mut self) -> Result<(), WireError> {
-        let left = self.buffer.len();
-        if left == 0 {
-            return Ok(());
+    /// Returns an error if the `Status` is malformed.
+    pub(super) fn unfinished(&mut self) -> Result<WireError, WireError> {
+        if !self.is_status() {
+            return Ok(self.buffer.truncated("watch frame"));
         }
-        let offset = self.buffer.offset() + left as u64;
-        if self.is_status() {
-            return Err(decode_status(strip_envelope(self.buffer.take(left), 0)?, 0)?);
-        }
-        Err(WireError::Truncated { what: "watch frame", offset })
+        let body = strip_envelope(self.buffer.take(self.buffer.len()), 0)?;
+        let status: Status<'_> = decode_part(ObjectBytes::Protobuf(body), "status", 0)?;
+        Ok(status.into_error())
     }
-}
-
-/// Decodes the kind in the type of an envelope.
-fn decode_kind(bytes: &[u8], offset: u64) -> Result<String, WireError> {
-    let fault = |error| WireError::Decode { what: "type of a message", error, offset };
-    let meta: TypeMeta<'_> = decode(ObjectBytes::Protobuf(bytes)).map_err(fault)?;
-    Ok(meta.kind.to_string())
-}
-
-/// Decodes a `Status` that was sent instead of the requested list or watch.
-fn decode_status(bytes: &[u8], offset: u64) -> Result<WireError, WireError> {
-    let fault = |error| WireError::Decode { what: "status", error, offset };
-    let status: Status<'_> = decode(ObjectBytes::Protobuf(bytes)).map_err(fault)?;
-    Ok(status.into_error())
 }
 
 fn decode_event(frame: &[u8], offset: u64) -> Result<Event<'_>, WireError> {
@@ -329,16 +295,4 @@ fn last_field(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, DecodeError> {
 
 fn first_bytes(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(MAGIC.len())].escape_ascii().to_string()
-}
-
-impl ListMeta {
-    pub(super) fn decode(bytes: ObjectBytes<'_>) -> Result<Self, DecodeError> {
-        let view: super::message::ListMetaView<'_> = decode(bytes)?;
-        Ok(Self {
-            resource_version: view.resource_version.to_string(),
-            continue_token: view.continue_token.to_string(),
-            remaining: view.remaining_item_count.and_then(|count| u64::try_from(count).ok()),
-            kind: String::new(),
-        })
-    }
 }

@@ -4,8 +4,8 @@
 //! A row has the object's metadata and the cells that kubectl prints. It is converted back to an object with the
 //! metadata and one cell as the member that the cell shows. Tables are always JSON.
 
+use super::members::{for_each_element, for_each_member};
 use super::message::WireError;
-use super::scan::{for_each_element, for_each_member};
 use crate::resources::Column;
 use crate::wire::view::{ObjectBytes, Str, decode, view};
 

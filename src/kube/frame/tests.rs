@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::wire::varint::varint;
+use crate::wire::view::decode;
 
 /// Bodies recorded from kube-apiserver 1.36.3.
 mod recorded {
@@ -208,12 +210,7 @@ fn json_event_syntax() {
 
 fn delimited(tag: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![tag << 3 | 2];
-    let mut len = payload.len();
-    while len >= 0x80 {
-        out.push(len as u8 | 0x80);
-        len >>= 7;
-    }
-    out.push(len as u8);
+    varint(&mut out, payload.len() as u64);
     out.extend_from_slice(payload);
     out
 }

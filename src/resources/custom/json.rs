@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use super::mask::Mask;
 use super::tree::Json;
+use crate::wire::json::ValueScanner;
 
 /// The maximum depth; deeper values are rejected. The API server's own decoder has a limit as well; real resources stay
 /// below 50.
@@ -262,60 +263,13 @@ impl<'a> Reader<'a> {
     /// Skips a value without parsing it.
     fn skip(&mut self) -> Result<(), JsonError> {
         self.blank();
-        let mut depth = 0usize;
-        loop {
-            match self.peek() {
-                Some(b'"') => {
-                    self.skip_text()?;
-                    if depth == 0 {
-                        return Ok(());
-                    }
-                }
-                Some(b'{' | b'[') => {
-                    depth += 1;
-                    self.at += 1;
-                }
-                Some(b'}' | b']') => {
-                    if depth == 0 {
-                        return Err(self.error("no value"));
-                    }
-                    depth -= 1;
-                    self.at += 1;
-                    if depth == 0 {
-                        return Ok(());
-                    }
-                }
-                Some(_) if depth == 0 => {
-                    let rest = self.bytes.get(self.at..).unwrap_or_default();
-                    let ends = |byte: &u8| {
-                        matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r')
-                    };
-                    let len = rest.iter().position(ends).unwrap_or(rest.len());
-                    if len == 0 {
-                        return Err(self.error("no value"));
-                    }
-                    self.at += len;
-                    return Ok(());
-                }
-                Some(_) => self.at += 1,
-                None => return Err(self.error("end of the text")),
-            }
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if let Some(b',' | b'}' | b']') = rest.first() {
+            return Err(self.error("no value"));
         }
-    }
-
-    fn skip_text(&mut self) -> Result<(), JsonError> {
-        self.at += 1;
-        loop {
-            let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let Some(len) = memchr::memchr2(b'"', b'\\', rest) else {
-                return Err(self.error("text without an end"));
-            };
-            self.at += len + 1;
-            if rest.get(len) == Some(&b'"') {
-                return Ok(());
-            }
-            self.at += 1;
-        }
+        let end = ValueScanner::default().scan(rest);
+        self.at += end.ok_or_else(|| self.error("end of the text"))?;
+        Ok(())
     }
 }
 

@@ -1,70 +1,7 @@
-//! Finds the ends of JSON values and iterates over objects and arrays without parsing their values.
+//! Iterates over the members of JSON objects and the elements of arrays without parsing their values.
 
 use super::message::WireError;
-
-/// A scanner that finds the end of one JSON value.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ValueScanner {
-    /// The number of bytes of the value scanned so far.
-    pub(super) seen: usize,
-    depth: u32,
-    string: bool,
-    escaped: bool,
-    /// Inside a number or a literal, which ends before the next delimiter.
-    bare: bool,
-}
-
-impl ValueScanner {
-    /// Scans the next bytes of the value, which started with the first byte ever passed. Returns the total length if it
-    /// ends within them.
-    pub(super) fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
-        let mut at = 0;
-        while let Some(&byte) = bytes.get(at) {
-            if self.string {
-                if self.escaped {
-                    self.escaped = false;
-                    at += 1;
-                    continue;
-                }
-                match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
-                    None => break,
-                    Some(skip) => at += skip + 1,
-                }
-                if bytes[at - 1] == b'\\' {
-                    self.escaped = true;
-                } else {
-                    self.string = false;
-                    if self.depth == 0 {
-                        return Some(self.seen + at);
-                    }
-                }
-                continue;
-            }
-            if self.bare {
-                if matches!(byte, b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') {
-                    return Some(self.seen + at);
-                }
-                at += 1;
-                continue;
-            }
-            at += 1;
-            match byte {
-                b'"' => self.string = true,
-                b'{' | b'[' => self.depth = self.depth.saturating_add(1),
-                b'}' | b']' => {
-                    self.depth = self.depth.saturating_sub(1);
-                    if self.depth == 0 {
-                        return Some(self.seen + at);
-                    }
-                }
-                _ if self.depth == 0 => self.bare = true,
-                _ => {}
-            }
-        }
-        self.seen += bytes.len();
-        None
-    }
-}
+use crate::wire::json::ValueScanner;
 
 /// Calls `each` with the name (in quotes) and the value of each member of a JSON object that is not empty.
 pub(super) fn for_each_member<'a>(
