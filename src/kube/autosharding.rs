@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use futures_util::TryStreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::client::{Client, ClientError};
@@ -48,13 +48,7 @@ pub struct ShardDetector {
     detected: watch::Receiver<DetectedShard>,
     /// The name of the StatefulSet.
     pub(super) set: String,
-    task: AbortHandle,
-}
-
-impl Drop for ShardDetector {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: JoinSet<()>,
 }
 
 /// Returns the shard of the pod with this number, and whether all pods of its StatefulSet are ready.
@@ -91,8 +85,9 @@ impl ShardDetector {
         };
         let (sender, receiver) = watch::channel(detect(&found, ordinal));
         let watcher = StatefulSetWatcher { client, pod, set: set.clone(), ordinal, sender };
-        let task = tokio::spawn(watcher.run()).abort_handle();
-        Ok(Self { detected: receiver, set, task })
+        let mut task = JoinSet::new();
+        task.spawn(watcher.run());
+        Ok(Self { detected: receiver, set, _task: task })
     }
 
     /// Returns a receiver with the current assignment and all later ones.

@@ -153,7 +153,7 @@ impl Client {
         coding: HeaderValue,
         opened_after: Option<Instant>,
     ) -> Result<Response<Body>, String> {
-        let request = Request::get(self.uri(path)?)
+        let request = Request::get(self.0.uri(path)?)
             .header(ACCEPT, accept)
             .header(ACCEPT_ENCODING, coding)
             .body(Bytes::new())
@@ -183,10 +183,6 @@ impl Client {
         }
     }
 
-    fn uri(&self, path: &str) -> Result<Uri, String> {
-        self.0.uri(path)
-    }
-
     /// Returns a kube client that uses these connections and credentials, for small typed requests.
     pub(super) fn api(&self) -> ::kube::Client {
         let client = self.clone();
@@ -209,7 +205,7 @@ impl Client {
         let path = path.replacen("?&", "?", 1);
         let path = path.trim_end_matches('?');
         let mut request = Request::new(body.collect_bytes().await?);
-        (*request.method_mut(), *request.uri_mut()) = (head.method, self.uri(path)?);
+        (*request.method_mut(), *request.uri_mut()) = (head.method, self.0.uri(path)?);
         *request.headers_mut() = head.headers;
         let headers = request.headers_mut();
         headers.entry(ACCEPT).or_insert(HeaderValue::from_static("application/json, */*"));

@@ -26,7 +26,7 @@ impl WatchedResource {
 }
 
 /// The resources to watch, with scopes, limits and timing.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct PipelineConfig {
     /// The resources to list and watch.
     pub resources: Vec<WatchedResource>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::rustls::sign::CertifiedKey;
 
@@ -135,13 +135,7 @@ impl PeerOptions {
 pub(super) struct Peers {
     total: i64,
     received: watch::Receiver<PeerStages>,
-    task: AbortHandle,
-}
-
-impl Drop for Peers {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: JoinSet<()>,
 }
 
 impl Peers {
@@ -161,8 +155,9 @@ impl Peers {
             Peer { number, name, options, address, last_lookup, lookup_interval, client }
         };
         let peers = names.into_iter().enumerate().map(peer).collect();
-        let task = tokio::spawn(poll_peers(client, namespace, peers, total, sender)).abort_handle();
-        Self { total, received, task }
+        let mut task = JoinSet::new();
+        task.spawn(poll_peers(client, namespace, peers, total, sender));
+        Self { total, received, _task: task }
     }
 
     /// Returns the number of shards that the pods are polled for.

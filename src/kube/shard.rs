@@ -144,12 +144,6 @@ impl Shard {
         self.stage().is_none_or(|stage| stage >= Stage::Overlap)
     }
 
-    /// Returns true if lost objects are exposed.
-    #[must_use]
-    pub fn shows_lost(&self) -> bool {
-        self.stage().is_none_or(|stage| stage <= Stage::Overlap)
-    }
-
     /// Returns the relation of the object with this UID to the shard.
     #[inline]
     #[must_use]

@@ -481,14 +481,9 @@ mod tests {
     fn recorded_namespaces() {
         for case in cases("ksm/field_selectors.json", 11) {
             let config = PipelineConfig {
-                resources: Vec::new(),
                 namespaces: texts(&case["namespaces"]),
                 selector: case["field_selector"].as_str().expect("a selector").to_owned(),
-                shard: Shard::ALL,
-                object_limit: 0,
-                budget: Arc::default(),
-                use_apiserver_cache: false,
-                timing: Timing::default(),
+                ..PipelineConfig::default()
             };
             let api = |name: &str| ApiResource::built_in(find(name).expect("a kind"));
             let watched: Vec<_> = scopes(&config, &api("pods"))

@@ -281,7 +281,7 @@ impl Rules {
                 continue;
             }
             if let Some(table) = table.as_deref_mut() {
-                self.add_line(family, parts, &over_limit, table);
+                self.count_line(family, parts, &over_limit, true, table);
             }
             decisions.push(LineDecision::Keep(over_limit));
         }
@@ -302,7 +302,7 @@ impl Rules {
                 if let LineDecision::Keep(over_limit) =
                     std::mem::replace(decision, LineDecision::Reject)
                 {
-                    self.remove_line(family, parts, &over_limit, table);
+                    self.count_line(family, parts, &over_limit, false, table);
                 }
             }
         }
@@ -370,7 +370,7 @@ impl Rules {
                     let key = || (family.first, self.folded_key(parts, over_limit));
                     if !over_limit.is_empty() && !seen.insert(key()) {
                         if let Some(table) = table.as_deref_mut() {
-                            self.remove_line(family, parts, over_limit, table);
+                            self.count_line(family, parts, over_limit, false, table);
                         }
                         for (label, limit) in over_limit {
                             let label = String::from_utf8_lossy(label).into_owned();
@@ -406,43 +406,28 @@ impl Rules {
         labels::without_empty(&self.folded(parts, over_limit)).into_owned()
     }
 
-    /// Counts a line and its label values, except those over a budget.
-    fn add_line(
+    /// Adds a line, with its label values within the budgets, to the counts if it `is_there`, else subtracts it.
+    fn count_line(
         &self,
         family: &Family,
         parts: LineParts<'_>,
         over_limit: &[OverLimit],
+        is_there: bool,
         table: &mut Table,
     ) {
         if let Some(series) = table.series.get_mut(family.first) {
-            *series += 1;
+            *series = if is_there { *series + 1 } else { series.saturating_sub(1) };
         }
         for (name, value) in self.user_labels(family, parts) {
             if over_limit.iter().any(|(other, _)| other == name) {
                 continue;
             }
             let (name, value) = self.hashes(family, name, value);
-            table.values.add(name, value, 0);
-        }
-    }
-
-    /// Removes a line and its label values from the counts.
-    fn remove_line(
-        &self,
-        family: &Family,
-        parts: LineParts<'_>,
-        over_limit: &[OverLimit],
-        table: &mut Table,
-    ) {
-        if let Some(series) = table.series.get_mut(family.first) {
-            *series = series.saturating_sub(1);
-        }
-        for (name, value) in self.user_labels(family, parts) {
-            if over_limit.iter().any(|(other, _)| other == name) {
-                continue;
+            if is_there {
+                table.values.add(name, value, 0);
+            } else {
+                table.values.remove(name, value);
             }
-            let (name, value) = self.hashes(family, name, value);
-            table.values.remove(name, value);
         }
     }
 
@@ -454,7 +439,7 @@ impl Rules {
 
     /// Adds a stored object to the counts.
     pub(super) fn add(&self, object: ObjectView<'_>, table: &mut Table) {
-        self.lines_of(object, |family, parts| self.add_line(family, parts, &[], table));
+        self.lines_of(object, |family, parts| self.count_line(family, parts, &[], true, table));
     }
 
     /// Returns the number of lines of an object by family.
@@ -495,7 +480,7 @@ impl Rules {
 
     /// Removes a stored object from the counts.
     pub(super) fn remove(&self, object: ObjectView<'_>, table: &mut Table) {
-        self.lines_of(object, |family, parts| self.remove_line(family, parts, &[], table));
+        self.lines_of(object, |family, parts| self.count_line(family, parts, &[], false, table));
     }
 
     fn lines_of(&self, object: ObjectView<'_>, mut see: impl FnMut(&Family, LineParts<'_>)) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// The maximum number of concurrent lists that take less than a second.
@@ -23,14 +23,8 @@ pub(crate) struct ListPermits {
 
 /// A permit to list, until it is dropped or expires.
 #[derive(Debug)]
-pub(crate) struct ListPermit(Option<AbortHandle>);
-
-impl Drop for ListPermit {
-    fn drop(&mut self) {
-        if let Some(holder) = &self.0 {
-            holder.abort();
-        }
-    }
+pub(crate) struct ListPermit {
+    _holder: JoinSet<()>,
 }
 
 impl ListPermits {
@@ -42,14 +36,13 @@ impl ListPermits {
     /// Waits for a permit, in order of arrival.
     pub(crate) async fn take(&self) -> ListPermit {
         // The semaphore is never closed.
-        let Ok(permit) = Arc::clone(&self.free).acquire_owned().await else {
-            return ListPermit(None);
-        };
+        let permit = Arc::clone(&self.free).acquire_owned().await;
         let longest = self.longest;
-        let holder = tokio::spawn(async move {
+        let mut holder = JoinSet::new();
+        holder.spawn(async move {
             sleep(longest).await;
             drop(permit);
         });
-        ListPermit(Some(holder.abort_handle()))
+        ListPermit { _holder: holder }
     }
 }

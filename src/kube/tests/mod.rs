@@ -94,12 +94,6 @@ fn config() -> PipelineConfig {
     };
     PipelineConfig {
         resources: vec![watched("pods", true)],
-        namespaces: Vec::new(),
-        selector: String::new(),
-        shard: Shard::ALL,
-        object_limit: 0,
-        budget: Arc::default(),
-        use_apiserver_cache: false,
         timing: Timing {
             backoff,
             short_watch: Duration::ZERO,
@@ -107,6 +101,7 @@ fn config() -> PipelineConfig {
             watch_cycle: BEYOND_DEADLINE,
             ..Timing::default()
         },
+        ..PipelineConfig::default()
     }
 }
 

@@ -162,16 +162,20 @@ impl BodyWriter {
     }
 }
 
-/// Returns a pod whose UID is its name.
-pub fn pod(name: &str, version: &str) -> Vec<u8> {
-    let metadata = ObjectMeta {
+/// Returns the metadata of an object whose UID is its name.
+fn metadata(name: &str, version: &str) -> ObjectMeta {
+    ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some("space".to_owned()),
         uid: Some(name.to_owned()),
         resource_version: Some(version.to_owned()),
         ..ObjectMeta::default()
-    };
-    Pod { metadata: Some(metadata), ..Pod::default() }.encode_to_vec()
+    }
+}
+
+/// Returns a pod whose UID is its name.
+pub fn pod(name: &str, version: &str) -> Vec<u8> {
+    Pod { metadata: Some(metadata(name, version)), ..Pod::default() }.encode_to_vec()
 }
 
 /// Returns the same pod in JSON.
@@ -192,8 +196,7 @@ fn envelope(raw: &[u8]) -> Vec<u8> {
     [b"k8s\0".to_vec(), field(1, b""), field(2, raw), field(3, b""), field(4, b"")].concat()
 }
 
-/// Returns a protobuf `Status` as a response body.
-pub fn status(code: i32, reason: &str) -> Vec<u8> {
+fn encoded_status(code: i32, reason: &str) -> Vec<u8> {
     let status = k8s_pb::apimachinery::pkg::apis::meta::v1::Status {
         code: Some(code),
         status: Some("Failure".to_owned()),
@@ -201,8 +204,13 @@ pub fn status(code: i32, reason: &str) -> Vec<u8> {
         message: Some(format!("because of {reason}")),
         ..Default::default()
     };
+    status.encode_to_vec()
+}
+
+/// Returns a protobuf `Status` as a response body.
+pub fn status(code: i32, reason: &str) -> Vec<u8> {
     let kind = field(1, &[field(1, b"v1"), field(2, b"Status")].concat());
-    [b"k8s\0".to_vec(), kind, field(2, &status.encode_to_vec())].concat()
+    [b"k8s\0".to_vec(), kind, field(2, &encoded_status(code, reason))].concat()
 }
 
 /// Returns an empty protobuf list with an explicit kind.
@@ -214,13 +222,6 @@ pub fn typed_list(kind: &str, version: &str) -> Vec<u8> {
 /// Returns Endpoints of one subset with this number of addresses and ports.
 pub fn endpoints(name: &str, addresses: u32, ports: i32) -> Vec<u8> {
     use k8s_pb::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints};
-    let metadata = ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: Some("space".to_owned()),
-        uid: Some(name.to_owned()),
-        resource_version: Some("1".to_owned()),
-        ..ObjectMeta::default()
-    };
     let address = |n: u32| EndpointAddress {
         ip: Some(std::net::Ipv4Addr::from(n).to_string()),
         ..EndpointAddress::default()
@@ -231,7 +232,7 @@ pub fn endpoints(name: &str, addresses: u32, ports: i32) -> Vec<u8> {
         ports: (0..ports).map(port).collect(),
         ..EndpointSubset::default()
     };
-    Endpoints { metadata: Some(metadata), subsets: vec![subset] }.encode_to_vec()
+    Endpoints { metadata: Some(metadata(name, "1")), subsets: vec![subset] }.encode_to_vec()
 }
 
 /// Returns a protobuf list.
@@ -264,11 +265,5 @@ pub fn bookmark(version: &str, end: bool) -> Vec<u8> {
 
 /// Returns a protobuf error event.
 pub fn error(code: i32, reason: &str) -> Vec<u8> {
-    let status = k8s_pb::apimachinery::pkg::apis::meta::v1::Status {
-        code: Some(code),
-        reason: Some(reason.to_owned()),
-        message: Some(format!("because of {reason}")),
-        ..Default::default()
-    };
-    event("ERROR", &status.encode_to_vec())
+    event("ERROR", &encoded_status(code, reason))
 }

@@ -16,7 +16,7 @@ use h2::{Ping, PingPong, Reason, RecvStream};
 use http::{Request, Response};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::dial::{Dialed, Stream};
@@ -132,18 +132,18 @@ impl Link {
         });
         let pings = connection.ping_pong().ok_or("no pings")?;
         let alarm = Box::pin(sleep_until(activity.heard() + SILENCE));
-        let shared_too = Arc::clone(&shared);
-        let task = tokio::spawn(Driver {
+        // Aborts the task if this fails or is dropped.
+        let mut task = JoinSet::new();
+        let driver = task.spawn(Driver {
             connection,
             pings,
             asked: None,
             activity,
             alarm,
             settled: false,
-            shared: shared_too,
+            shared: Arc::clone(&shared),
         });
-        let guard = Abort(Some(task.abort_handle()));
-        let _ = shared.driver.set(task.abort_handle());
+        let _ = shared.driver.set(driver);
         let late = tokio::time::timeout(ANSWER, shared.settled.notified()).await;
         if late.is_err() {
             return Err(format!("no HTTP/2 settings within {} s", ANSWER.as_secs()));
@@ -151,7 +151,7 @@ impl Link {
         if let Some(end) = shared.end.get() {
             return Err(end.reason.clone());
         }
-        guard.disarm();
+        task.detach_all();
         let number = LINKS.fetch_add(1, Ordering::Relaxed);
         Ok(Self { home: Handle::current().id(), generation, number, sender, shared })
     }
@@ -447,23 +447,6 @@ impl Drop for Driver {
     /// Marks the connection as ended, also when the event loop shuts down.
     fn drop(&mut self) {
         self.shared.ended("the connection was closed".to_owned().into());
-    }
-}
-
-/// Aborts a task on drop unless disarmed.
-struct Abort(Option<tokio::task::AbortHandle>);
-
-impl Abort {
-    fn disarm(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Abort {
-    fn drop(&mut self) {
-        if let Some(task) = &self.0 {
-            task.abort();
-        }
     }
 }
 

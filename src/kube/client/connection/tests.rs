@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
-use h2::{Reason, RecvStream};
+use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::io::DuplexStream;
@@ -105,17 +105,22 @@ async fn what_the_server_did_not_look_at_is_told_apart() {
     assert!(!link.is_closed());
 }
 
+/// Returns a response whose body the server has not sent yet, and the stream to send it.
+async fn begun(link: &Link, server: &mut Server) -> (Response<Streamed>, SendStream<Bytes>) {
+    let mut stream = None;
+    let begin = |(_, mut respond): Call| {
+        stream = Some(respond.send_response(Response::new(()), false).expect("sent"));
+    };
+    let response = call(link.place().expect("room"), server, begin).await;
+    let response = response.unwrap_or_else(|failed| panic!("{}", failed.reason));
+    (response, stream.expect("a stream"))
+}
+
 #[tokio::test]
 async fn a_server_that_says_goodbye_finishes_what_it_has_begun() {
     let (mut link, mut server) = pair(10).await;
-    let mut kept = None;
-    let begin = |(_, mut respond): Call| {
-        kept = Some(respond.send_response(Response::new(()), false).expect("sent"));
-    };
-    let response = call(link.place().expect("room"), &mut server, begin).await;
-    let response = response.unwrap_or_else(|failed| panic!("{}", failed.reason));
+    let (response, mut stream) = begun(&link, &mut server).await;
     server.graceful_shutdown();
-    let mut stream = kept.expect("a stream");
     let body = async {
         tokio::time::timeout(Duration::from_secs(120), async {
             while !link.is_closed() {
@@ -133,13 +138,8 @@ async fn a_server_that_says_goodbye_finishes_what_it_has_begun() {
 #[tokio::test]
 async fn a_body_cut_short_is_an_error() {
     let (link, mut server) = pair(10).await;
-    let mut kept = None;
-    let begin = |(_, mut respond): Call| {
-        kept = Some(respond.send_response(Response::new(()), false).expect("sent"));
-    };
-    let response = call(link.place().expect("room"), &mut server, begin).await;
-    let response = response.unwrap_or_else(|failed| panic!("{}", failed.reason));
-    drop((server, kept));
+    let (response, stream) = begun(&link, &mut server).await;
+    drop((server, stream));
     let body = Body(Content::Http2(Box::new(response.into_body())));
     assert!(body.collect().await.is_err());
 }

@@ -5,6 +5,7 @@
 //! with those.
 
 use super::cluster::{EventType, Kind, Object};
+use crate::wire::varint::varint;
 
 /// The format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,24 +40,16 @@ impl ResponseFormat {
     }
 }
 
-fn varint(mut number: usize, out: &mut Vec<u8>) {
-    while number > 0x7f {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
 fn field(tag: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![tag << 3 | 2];
-    varint(payload.len(), &mut out);
+    varint(&mut out, payload.len() as u64);
     out.extend_from_slice(payload);
     out
 }
 
 fn number(tag: u8, value: usize) -> Vec<u8> {
     let mut out = vec![tag << 3];
-    varint(value, &mut out);
+    varint(&mut out, value as u64);
     out
 }
 

@@ -19,7 +19,7 @@ use super::network::SimulatedNetwork;
 use super::server::Server;
 use crate::cache::{Catalog, Family, MetricKind, Rendered, Schema};
 use crate::exposition::{Format, ScrapeQuery, Source};
-use crate::kube::shard::Shard;
+use crate::kube::frame::ObjectIdentity;
 use crate::kube::{
     ApiResource, Client, ClientOptions, Pipeline, PipelineConfig, Timing, WatchedResource,
 };
@@ -280,16 +280,8 @@ impl Scenario {
 view! {
     /// An object of the custom kind.
     pub struct Widget<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
+        metadata: ObjectIdentity<'a> = 1 "metadata",
         spec: Spec<'a> = 2 "spec",
-    }
-
-    /// The metadata of a widget.
-    pub struct Metadata<'a> {
-        name: Str<'a> = 1 "name",
-        namespace: Str<'a> = 3 "namespace",
-        uid: Str<'a> = 5 "uid",
-        resource_version: Str<'a> = 6 "resourceVersion",
     }
 
     /// The specification of a widget.
@@ -411,12 +403,8 @@ pub(super) fn pipeline_config(kinds: &[Kind], namespaces: &[&str]) -> PipelineCo
     PipelineConfig {
         resources: kinds.iter().copied().map(watched).collect(),
         namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
-        selector: String::new(),
-        shard: Shard::ALL,
-        object_limit: 0,
-        budget: Arc::default(),
-        use_apiserver_cache: false,
         timing: Timing { staleness_limit: Some(STALENESS_LIMIT), ..Timing::default() },
+        ..PipelineConfig::default()
     }
 }
 
