@@ -134,45 +134,37 @@ impl Store {
     /// Enters a figure; `None` removes it.
     pub(super) fn enter(&self, place: &MeasuredObject, origin: Origin, figure: Option<Figure>) {
         let mut state = self.lock();
-        match place {
+        let (parts, what, name) = match place {
             MeasuredObject::Pod(uid, what, name) => {
                 // Do not resurrect a pod that was removed meanwhile.
                 let Some(pod) = state.pods.get_mut(uid) else { return };
-                let part = (*what, name.clone());
-                pod.parts.entry(part.clone()).or_default().set(origin, figure);
-                if pod.parts.get(&part).is_some_and(Figures::is_empty) {
-                    pod.parts.remove(&part);
-                }
+                (&mut pod.parts, what, name)
             }
-            MeasuredObject::Unassigned(what, name) => {
-                let part = (*what, name.clone());
-                state.unassigned.entry(part.clone()).or_default().set(origin, figure);
-                if state.unassigned.get(&part).is_some_and(Figures::is_empty) {
-                    state.unassigned.remove(&part);
-                }
-            }
+            MeasuredObject::Unassigned(what, name) => (&mut state.unassigned, what, name),
+        };
+        let part = (*what, name.clone());
+        parts.entry(part.clone()).or_default().set(origin, figure);
+        if parts.get(&part).is_some_and(Figures::is_empty) {
+            parts.remove(&part);
         }
     }
 
     /// Removes the figures of a source for places that no longer exist.
     pub(super) fn retain_objects(&self, origin: Origin, places: &BTreeSet<MeasuredObject>) {
         let mut state = self.lock();
-        for (uid, pod) in &mut state.pods {
-            pod.parts.retain(|(what, name), of| {
-                if of.has(origin)
-                    && !places.contains(&MeasuredObject::Pod(uid.clone(), *what, name.clone()))
-                {
-                    of.set(origin, None);
-                }
-                !of.is_empty()
-            });
-        }
-        state.unassigned.retain(|(what, name), of| {
-            if of.has(origin) && !places.contains(&MeasuredObject::Unassigned(*what, name.clone()))
-            {
+        let keeps = |of: &mut Figures, place: &dyn Fn() -> MeasuredObject| {
+            if of.has(origin) && !places.contains(&place()) {
                 of.set(origin, None);
             }
             !of.is_empty()
+        };
+        for (uid, pod) in &mut state.pods {
+            pod.parts.retain(|(what, name), of| {
+                keeps(of, &|| MeasuredObject::Pod(uid.clone(), *what, name.clone()))
+            });
+        }
+        state.unassigned.retain(|(what, name), of| {
+            keeps(of, &|| MeasuredObject::Unassigned(*what, name.clone()))
         });
     }
 

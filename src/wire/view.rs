@@ -76,7 +76,7 @@ pub fn decode<'a, T: Field<'a>>(object: ObjectBytes<'a>) -> Result<T, DecodeErro
         }
         ObjectBytes::Json(bytes) => {
             let mut json = serde_json::Deserializer::from_slice(bytes);
-            let value = Nullable::<T>::new().deserialize(&mut json)?;
+            let value = Nullable::<T>::default().deserialize(&mut json)?;
             json.end()?;
             Ok(value)
         }
@@ -191,21 +191,8 @@ pub trait Field<'a>: Default + Sized {
 }
 
 /// A serde seed that reads a [`Field`] from JSON, with `null` as its default; used by the generated visitors.
+#[derive(Default)]
 pub struct Nullable<T>(PhantomData<T>);
-
-impl<T> Nullable<T> {
-    /// Returns a seed for one value.
-    #[must_use]
-    pub fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<T> Default for Nullable<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 impl<'de, T: Field<'de>> DeserializeSeed<'de> for Nullable<T> {
     type Value = T;
@@ -272,7 +259,7 @@ impl<'a, T: Field<'a>> Field<'a> for Vec<T> {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
                 let mut items = Vec::new();
-                while let Some(item) = seq.next_element_seed(Nullable::new())? {
+                while let Some(item) = seq.next_element_seed(Nullable::default())? {
                     items.push(item);
                 }
                 Ok(items)
@@ -333,12 +320,13 @@ impl<'de> de::Deserialize<'de> for Str<'de> {
     }
 }
 
-macro_rules! integer_field {
-    ($($int:ty),*) => {$(
-        impl<'a> Field<'a> for $int {
+macro_rules! varint_field {
+    ($($type:ty: $value:ident => $converted:expr),*) => {$(
+        impl<'a> Field<'a> for $type {
             #[inline]
             fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
-                *self = wire.varint()? as $int;
+                let $value = wire.varint()?;
+                *self = $converted;
                 Ok(())
             }
             fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
@@ -347,19 +335,7 @@ macro_rules! integer_field {
         }
     )*};
 }
-integer_field!(i32, i64);
-
-impl<'a> Field<'a> for bool {
-    #[inline]
-    fn merge(&mut self, wire: Wire<'a>) -> Result<(), DecodeError> {
-        *self = wire.varint()? != 0;
-        Ok(())
-    }
-
-    fn json<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
-        de::Deserialize::deserialize(json)
-    }
-}
+varint_field!(i32: value => value as i32, i64: value => value as i64, bool: value => value != 0);
 
 /// A value whose content is ignored; only its presence or number counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -463,7 +439,7 @@ impl<'a, V: Field<'a> + Clone> Field<'a> for Map<'a, V> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut out = Map::default();
                 while let Some(key) = map.next_key::<Str<'de>>()? {
-                    out.push(key, map.next_value_seed(Nullable::new())?);
+                    out.push(key, map.next_value_seed(Nullable::default())?);
                 }
                 Ok(out)
             }
@@ -557,7 +533,7 @@ macro_rules! view {
             ) -> Result<bool, A::Error> {
                 match key {
                     $($json => self.$field = map
-                        .next_value_seed($crate::wire::view::Nullable::new())?,)*
+                        .next_value_seed($crate::wire::view::Nullable::default())?,)*
                     _ => {
                         return Ok(false
                             $(|| $crate::wire::view::Inline::json_entry(&mut self.$inner, key, map)?)*);
