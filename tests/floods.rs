@@ -469,3 +469,19 @@ fn guessed_passwords_do_not_block_valid_users() {
         }
     });
 }
+
+/// A reset stream is an incomplete scrape, like a closed connection.
+#[test]
+fn reset_streams_are_incomplete_scrapes() {
+    let kstatd = kstatd(64, "");
+    let counted = || request_until_served(kstatd.telemetry, "/metrics", "");
+    let mut connection = Http2::open(kstatd.main, 1_000).expect("connection");
+    let stream = connection.ask("/metrics").expect("request");
+    connection.frame(DATA, stream);
+    assert!(!counted().contains("kstatd_http_scrapes_incomplete_total{"));
+    connection.send(RST_STREAM, 0, stream, &CANCEL).expect("reset");
+    until("the reset is counted", || {
+        let series = "kstatd_http_scrapes_incomplete_total{cause=\"closed\",scraper=\"other\"} 1";
+        counted().contains(series).then_some(())
+    });
+}

@@ -70,6 +70,14 @@
             'A scrape of {{ $labels.instance }} takes {{ $value | humanizeDuration }}; above the scrape timeout its metrics are lost.',
           ),
           alert(
+            'ScrapesIncomplete',
+            'warning',
+            '5m',
+            'sum by (%(by)s, scraper, cause) (increase(kstatd_http_scrapes_incomplete_total{%(ownSelector)s}[15m])) > %(incompleteScrapes)g',
+            'A scraper does not take all of its scrapes of kstatd.',
+            '{{ $labels.instance }}: {{ $labels.scraper }} did not take all of {{ $value | humanize }} responses in 15 minutes, cause {{ $labels.cause }}. It loses all metrics of such a scrape.',
+          ),
+          alert(
             'MemoryNearLimit',
             'warning',
             '15m',

@@ -19,6 +19,8 @@
     staleSeconds: 120,
     // Half of Prometheus' default scrape timeout.
     slowScrapeSeconds: 5,
+    // Incomplete scrapes of one scraper in 15 minutes: more than a command that was interrupted.
+    incompleteScrapes: 2,
     // Share of the memory limit.
     memoryShare: 0.9,
     // Share of rejected samples.

@@ -135,6 +135,7 @@ pub(crate) fn kstatd(args: &RunArgs) -> Personality {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
                 recorder.rows([ready(readiness)]);
                 http.register_duration(recorder);
+                http.register_incomplete(recorder);
                 // These metrics also count reloads of the options file.
                 if config.kube.is_some() || config.options_file.is_some() {
                     kube.register(recorder);
@@ -165,6 +166,7 @@ pub(crate) fn node(args: &NodeArgs) -> Personality {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
                 recorder.rows([ready(readiness)]);
                 http.register_duration(recorder);
+                http.register_incomplete(recorder);
                 if config.options_file.is_some() {
                     kube.register(recorder);
                 }
@@ -225,6 +227,7 @@ pub(crate) fn kube_state_metrics(args: &KubeArgs) -> Personality {
             Telemetry::new(Recorder::new(), |recorder, http, kube| {
                 recorder.rows([ready(readiness)]);
                 http.register_duration(recorder);
+                http.register_incomplete(recorder);
                 kube.register(recorder);
                 recorder.kube_build_info();
             })
@@ -277,6 +280,7 @@ pub(crate) fn statsd_exporter(args: &StatsdArgs) -> Personality {
             // Own metrics that the original does not have.
             let mut about = Recorder::new();
             about.rows([ready(context.readiness)]);
+            context.telemetry.http.register_incomplete(&mut about);
             let about: Arc<dyn Source> = Arc::new(context.with_side_metrics(about));
             let args = context.config.statsd.clone().unwrap_or_default();
             let lifecycle = lifecycle(context);

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 
 use super::connection::Answer;
+use super::gzip::Member;
 
 /// The time after which a body yields to other tasks.
 const SLICE: Duration = Duration::from_millis(1);
@@ -25,6 +26,8 @@ pub struct Body {
     data: Data,
     held: Option<Box<dyn Send>>,
     sent: Option<Arc<Sent>>,
+    /// The length of the text before compression, where it is compressed.
+    text: Option<Arc<AtomicU64>>,
     /// The exchange, and whether it uses HTTP/2.
     answer: Option<(Answer, bool)>,
     /// The last byte of the current frame.
@@ -36,12 +39,18 @@ pub struct Body {
 pub struct Sent {
     bytes: AtomicU64,
     complete: AtomicBool,
+    text: Option<Arc<AtomicU64>>,
 }
 
 impl Sent {
     /// Returns the number of bytes sent.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of bytes before compression.
+    pub fn text_bytes(&self) -> u64 {
+        self.text.as_ref().map_or_else(|| self.bytes(), |text| text.load(Ordering::Relaxed))
     }
 
     /// Returns whether the body is complete.
@@ -89,19 +98,28 @@ impl Frames {
 impl Body {
     /// Returns an empty body.
     pub fn empty() -> Self {
-        Self { data: Data::Empty, held: None, sent: None, answer: None, tail: None }
+        Self::new(Data::Empty)
     }
 
     /// Returns a body of known length, which is announced.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { data: Data::Whole(bytes.into()), held: None, sent: None, answer: None, tail: None }
+        Self::new(Data::Whole(bytes.into()))
     }
 
     /// Returns a body of frames produced on demand. An empty frame signals that the next may take a
     /// while.
     pub fn frames(frames: Box<dyn Iterator<Item = Bytes> + Send>) -> Self {
-        let frames = Frames { pieces: frames, spent: Duration::ZERO };
-        Self { data: Data::Frames(frames), held: None, sent: None, answer: None, tail: None }
+        Self::new(Data::Frames(Frames { pieces: frames, spent: Duration::ZERO }))
+    }
+
+    /// Returns the compressed body of `member`.
+    pub fn member(member: Member) -> Self {
+        let text = Some(member.progress());
+        Self { text, ..Self::frames(Box::new(member)) }
+    }
+
+    fn new(data: Data) -> Self {
+        Self { data, held: None, sent: None, text: None, answer: None, tail: None }
     }
 
     /// Keeps `guard` until the body ends; dropping it ends the exchange.
@@ -124,15 +142,19 @@ impl Body {
         Self { answer: Some((answer, is_http2)), ..self }
     }
 
-    /// Counts the bytes in `sent`.
-    pub fn counted(self, sent: Arc<Sent>) -> Self {
+    /// Counts the bytes from now on.
+    pub fn counted(self) -> (Self, Arc<Sent>) {
         // An empty body is never polled for a frame.
-        sent.complete.store(matches!(self.data, Data::Empty), Ordering::Relaxed);
-        Self { sent: Some(sent), ..self }
+        let complete = AtomicBool::new(matches!(self.data, Data::Empty));
+        let sent = Arc::new(Sent { bytes: AtomicU64::new(0), complete, text: self.text.clone() });
+        (Self { sent: Some(Arc::clone(&sent)), ..self }, sent)
     }
 
     /// Returns the same exchange without data, for `HEAD`.
     pub fn without_data(self) -> Self {
+        if let Some(sent) = &self.sent {
+            sent.complete.store(true, Ordering::Relaxed);
+        }
         Self { data: Data::Empty, ..self }
     }
 }

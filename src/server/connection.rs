@@ -12,11 +12,13 @@
 //! no write. [`Peer`] tells a slow handler whether its client is still connected.
 
 mod deadlines;
+mod exchange;
 mod peer;
 mod request_head;
 mod timed_stream;
 mod timer;
 
 pub use deadlines::{Answer, Deadlines, Limits};
+pub use exchange::{Exchange, scrape_timeout};
 pub use peer::Peer;
 pub use timed_stream::TimedStream;

@@ -7,6 +7,9 @@
 //! the first. Adjacent text of several sources is compressed as one stream, so that a short body
 //! has a single Huffman code and can refer back to earlier text.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bytes::Bytes;
 
 use crate::exposition::Piece;
@@ -24,6 +27,8 @@ pub struct Member {
     deflater: Deflater,
     crc: crc32fast::Hasher,
     text_len: u64,
+    /// `text_len`, for readers elsewhere.
+    progress: Arc<AtomicU64>,
     /// The frame to yield next.
     next: Option<Bytes>,
     state: State,
@@ -43,15 +48,22 @@ impl Member {
             deflater: Deflater::default(),
             crc: crc32fast::Hasher::new(),
             text_len: 0,
+            progress: Arc::default(),
             next: None,
             state: State::Header,
         }
+    }
+
+    /// Returns the length of the text produced so far, in bytes; it follows the progress.
+    pub fn progress(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.progress)
     }
 
     fn sum(&mut self, crc: u32, text_len: u64) {
         self.crc.combine(&crc32fast::Hasher::new_with_initial_len(crc, text_len));
         // The format stores the length modulo 2^32.
         self.text_len = self.text_len.wrapping_add(text_len);
+        self.progress.store(self.text_len, Ordering::Relaxed);
     }
 }
 

@@ -1,15 +1,19 @@
 //! Adds scrapes to the log of recent scrapes when their responses have ended.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
 
 use super::body::Sent;
-use super::connection::Peer;
+use super::connection::{Exchange, Peer, scrape_timeout};
 use super::response::Response;
 use super::router::Call;
-use crate::telemetry::scrapes::{Scrape, ScrapeLog};
+use crate::telemetry::scrapes::{Cause, Scrape, ScrapeLog, product};
+
+/// The time within which a reset of the connection is attributed to the last response, for a client
+/// that announces no scrape timeout.
+const RESET_WINDOW: Duration = Duration::from_secs(10);
 
 /// A scrape in progress, logged on drop.
 pub(super) struct LoggedScrape {
@@ -17,6 +21,8 @@ pub(super) struct LoggedScrape {
     from: Instant,
     scrape: Scrape,
     sent: Arc<Sent>,
+    timeout: Option<Duration>,
+    exchange: Option<Exchange>,
 }
 
 impl LoggedScrape {
@@ -29,14 +35,22 @@ impl LoggedScrape {
             client: address.map_or_else(String::new, |address| address.to_canonical().to_string()),
             agent: call.header(USER_AGENT).to_owned(),
             path: call.path.clone(),
+            is_filtered: !call.query().is_empty(),
+            scraper: product(call.header(USER_AGENT)),
             status: 0,
             form: "",
             gzip: false,
             seconds: 0.0,
             bytes: 0,
+            text_bytes: 0,
             complete: false,
+            cause: None,
+            id: 0,
         };
-        Self { log: log.clone(), from: Instant::now(), scrape, sent: Arc::default() }
+        let timeout = scrape_timeout(&call.head.headers);
+        let exchange = call.head.extensions.get().cloned();
+        let (log, sent) = (log.clone(), Arc::default());
+        Self { log, from: Instant::now(), scrape, sent, timeout, exchange }
     }
 
     /// Records the response and follows its body to the end.
@@ -45,8 +59,20 @@ impl LoggedScrape {
         self.scrape.status = answer.status().as_u16();
         self.scrape.gzip = header(CONTENT_ENCODING).is_some();
         self.scrape.form = form(header(CONTENT_TYPE).unwrap_or_default());
-        let sent = Arc::clone(&self.sent);
-        answer.map(|body| body.counted(sent).hold(self))
+        answer.map(|body| {
+            let (body, sent) = body.counted();
+            self.sent = sent;
+            body.hold(self)
+        })
+    }
+}
+
+/// Returns the cause for which a client has closed its connection this long after its request.
+fn cause(elapsed: Duration, timeout: Option<Duration>) -> Cause {
+    // The client's clock started when it connected.
+    match timeout {
+        Some(timeout) if elapsed >= timeout.mul_f64(0.9) => Cause::ScrapeTimeout,
+        _ => Cause::Closed,
     }
 }
 
@@ -61,9 +87,25 @@ fn form(content_type: &str) -> &'static str {
 
 impl Drop for LoggedScrape {
     fn drop(&mut self) {
-        self.scrape.seconds = self.from.elapsed().as_secs_f64();
+        let elapsed = self.from.elapsed();
+        self.scrape.seconds = elapsed.as_secs_f64();
         self.scrape.bytes = self.sent.bytes();
+        self.scrape.text_bytes = self.sent.text_bytes();
         self.scrape.complete = self.sent.is_complete();
-        self.log.note(self.scrape.clone());
+        if !self.scrape.complete {
+            let by_server = self.exchange.as_ref().is_some_and(Exchange::is_ended_by_server);
+            let cause = if by_server { Cause::Server } else { cause(elapsed, self.timeout) };
+            self.scrape.cause = Some(cause);
+        }
+        let scrape = self.log.note(self.scrape.clone());
+        let Some(exchange) = self.exchange.as_ref().filter(|_| scrape.complete) else { return };
+        // The system may have taken the last bytes for a client that never reads them.
+        let (log, from, timeout) = (self.log.clone(), self.from, self.timeout);
+        exchange.on_reset(move || {
+            let elapsed = from.elapsed();
+            if elapsed <= timeout.unwrap_or(RESET_WINDOW).mul_f64(1.1) {
+                log.unread(scrape, cause(elapsed, timeout));
+            }
+        });
     }
 }

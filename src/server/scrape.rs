@@ -110,7 +110,7 @@ impl Scrape {
                 self.asked(query).map(|source| source.deflated(format, query)).collect();
             let end = end.map(|end| Piece::Text(Bytes::from_static(end)));
             let pieces = bodies.into_iter().flatten().chain(end);
-            Body::frames(Box::new(Member::new(Box::new(pieces))))
+            Body::member(Member::new(Box::new(pieces)))
         } else {
             let bodies: Vec<Frames> =
                 self.asked(query).map(|source| source.frames(format, query)).collect();
@@ -139,7 +139,7 @@ impl Scrape {
 
 fn protobuf_body(frames: Frames, compressed: bool) -> Body {
     if compressed {
-        Body::frames(Box::new(Member::new(Box::new(frames.map(Piece::Text)))))
+        Body::member(Member::new(Box::new(frames.map(Piece::Text))))
     } else {
         Body::frames(frames)
     }

@@ -10,7 +10,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use hyper::body::Body as _;
-use hyper::header::{HeaderMap, HeaderName};
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -21,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::admission::{self, ConnectionSlot};
-use super::connection::{Deadlines, Limits, Peer, TimedStream};
+use super::connection::{Deadlines, Exchange, Limits, Peer, TimedStream, scrape_timeout};
 use super::handshake;
 use super::host_header;
 use super::response::Response;
@@ -40,9 +39,6 @@ const MAX_BUFFERED: usize = 80 << 10;
 /// The maximum number of concurrent requests per HTTP/2 connection. Each may hold a frame of its
 /// body, so that a connection costs at most 1 MB; a scraper has few at once.
 const MAX_STREAMS: u32 = 16;
-
-/// The header in which Prometheus announces its scrape timeout.
-const SCRAPE_TIMEOUT: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
 
 tokio::task_local! {
     /// The exchange number of an HTTP/2 stream.
@@ -293,6 +289,7 @@ async fn reply(
     let has_body = !request.body().is_end_stream();
     let answer = deadlines.answering(exchange, has_body, scrape_timeout(request.headers()));
     request.extensions_mut().insert(peer);
+    request.extensions_mut().insert(Exchange { number: exchange, deadlines: deadlines.clone() });
     let (head, _) = request.into_parts();
     let response = match host_header::refusal(&head) {
         Some(refusal) => refusal,
@@ -300,12 +297,6 @@ async fn reply(
     };
     answer.has_head();
     Ok(response.map(|body| body.with_answer(answer)))
-}
-
-/// Returns the scrape timeout, if the client announces it.
-fn scrape_timeout(headers: &HeaderMap) -> Option<Duration> {
-    let seconds: f64 = headers.get(SCRAPE_TIMEOUT)?.to_str().ok()?.trim().parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero())
 }
 
 /// Completes on shutdown, once the connection has had its first request or enough time for it.

@@ -107,6 +107,7 @@ impl Board {
             node: None,
             files: Vec::new(),
             scrapes: self.scrapes.latest(),
+            incomplete_scrapes: self.scrapes.incomplete(),
             cardinality: None,
             explanation: None,
             history,

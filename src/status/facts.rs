@@ -48,6 +48,8 @@ pub(crate) struct Facts {
     pub(crate) files: Vec<ConfigFile>,
     /// The last scrapes, newest first.
     pub(crate) scrapes: Vec<Scrape>,
+    /// The last incomplete scrape of each known scraper and of all others.
+    pub(crate) incomplete_scrapes: Vec<Scrape>,
     /// The largest metrics with their labels, if the series were scanned.
     pub(crate) cardinality: Option<Report>,
     /// The explanation of the requested line.

@@ -75,6 +75,7 @@ pub(super) fn judge(facts: &mut Facts) {
     {
         notes.push(format!("no scrapes for {}", duration(last)));
     }
+    super::truncation::notes(facts, &mut notes);
     facts.state = if reasons.is_empty() { State::Ok } else { State::Degraded };
     (facts.reasons, facts.notes) = (reasons, notes);
 }

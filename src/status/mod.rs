@@ -14,6 +14,7 @@ mod html;
 mod judge;
 mod plot;
 mod text;
+mod truncation;
 pub(crate) mod words;
 mod writer;
 

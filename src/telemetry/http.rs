@@ -59,6 +59,11 @@ impl HttpMetrics {
         ]);
     }
 
+    /// Registers the counter of incomplete scrapes, which is kstatd's own.
+    pub fn register_incomplete(&self, recorder: &mut Recorder) {
+        recorder.rows([self.log.row()]);
+    }
+
     /// Returns the log of the last scrapes.
     pub(crate) fn log(&self) -> &ScrapeLog {
         &self.log

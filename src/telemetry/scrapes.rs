@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use super::metric::{Counter, Labelled, Row};
+
 /// The maximum number of logged scrapes.
 const KEPT: usize = 20;
 
@@ -22,6 +24,10 @@ pub(crate) struct Scrape {
     pub(crate) agent: String,
     /// The path, without the query.
     pub(crate) path: String,
+    /// True if the request had a query.
+    pub(crate) is_filtered: bool,
+    /// The product that the user agent names.
+    pub(crate) scraper: &'static str,
     pub(crate) status: u16,
     /// The format of the body.
     pub(crate) form: &'static str,
@@ -30,36 +36,152 @@ pub(crate) struct Scrape {
     pub(crate) seconds: f64,
     /// Bytes of the body as sent.
     pub(crate) bytes: u64,
-    /// True if the client received the entire body.
+    /// Bytes of the same before compression.
+    pub(crate) text_bytes: u64,
+    /// True if the client received the entire body, as far as known.
     pub(crate) complete: bool,
+    /// The reason for which it did not.
+    pub(crate) cause: Option<Cause>,
+    /// The number of the entry in its log.
+    #[serde(skip)]
+    pub(crate) id: u64,
+}
+
+/// The reason for which a client did not take an entire response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Cause {
+    /// The client closed the connection or reset the stream, before its scrape timeout if it
+    /// announced one.
+    Closed,
+    /// The same at its scrape timeout.
+    ScrapeTimeout,
+    /// kstatd ended the response because the client read too slowly or the connection was needed
+    /// for another client.
+    Server,
+}
+
+impl Cause {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::ScrapeTimeout => "scrape_timeout",
+            Self::Server => "server",
+        }
+    }
+}
+
+/// VictoriaMetrics and vmagent.
+pub(crate) const VICTORIAMETRICS: &str = "victoriametrics";
+
+/// The product of scrapers whose user agent begins with a prefix, in lower case.
+const PRODUCTS: [(&str, &str); 10] = [
+    ("prometheus/", "prometheus"),
+    ("vm_promscrape", VICTORIAMETRICS),
+    ("vmagent", VICTORIAMETRICS),
+    ("victoriametrics", VICTORIAMETRICS),
+    ("grafanaagent", "grafana"),
+    ("grafana", "grafana"),
+    ("alloy", "grafana"),
+    ("otelcol", "opentelemetry"),
+    ("opentelemetry", "opentelemetry"),
+    ("datadog", "datadog"),
+];
+
+/// Returns the product that a user agent names: one of a few, or `other`.
+pub(crate) fn product(agent: &str) -> &'static str {
+    let is = |prefix: &str| {
+        agent.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    PRODUCTS.iter().find(|(prefix, _)| is(prefix)).map_or("other", |(_, product)| product)
 }
 
 /// The log of recent scrapes; clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ScrapeLog(Arc<Mutex<VecDeque<Scrape>>>);
+#[derive(Clone, Debug)]
+pub(crate) struct ScrapeLog {
+    kept: Arc<Mutex<Kept>>,
+    incomplete: Labelled<Counter, 2>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    scrapes: VecDeque<Scrape>,
+    /// The last incomplete scrape of each product.
+    incomplete: Vec<Scrape>,
+    noted: u64,
+}
+
+impl Default for ScrapeLog {
+    fn default() -> Self {
+        Self { kept: Arc::default(), incomplete: Labelled::new(["cause", "scraper"]) }
+    }
+}
+
+impl Kept {
+    fn incomplete(&mut self, scrape: &Scrape) {
+        self.incomplete.retain(|earlier| earlier.scraper != scrape.scraper);
+        self.incomplete.push(scrape.clone());
+    }
+}
 
 impl ScrapeLog {
-    /// Logs a completed scrape.
-    pub(crate) fn note(&self, mut scrape: Scrape) {
+    /// Returns the family of incomplete scrapes.
+    pub(super) fn row(&self) -> Row {
+        Row::counter(
+            "kstatd_http_scrapes_incomplete_total",
+            "Responses of the metrics paths that their client did not take in full.",
+            self.incomplete.clone(),
+        )
+    }
+
+    /// Logs a scrape whose response has ended; returns its entry.
+    pub(crate) fn note(&self, mut scrape: Scrape) -> Scrape {
         for text in [&mut scrape.agent, &mut scrape.path] {
             text.truncate(text.floor_char_boundary(LONGEST));
         }
-        let mut scrapes = self.lock();
-        scrapes.push_front(scrape);
-        scrapes.truncate(KEPT);
+        let mut kept = self.lock();
+        kept.noted += 1;
+        scrape.id = kept.noted;
+        kept.scrapes.push_front(scrape.clone());
+        kept.scrapes.truncate(KEPT);
+        if let Some(cause) = scrape.cause {
+            self.count(cause, scrape.scraper);
+            kept.incomplete(&scrape);
+        }
+        scrape
+    }
+
+    /// Corrects the entry of a scrape whose client has not read the end of the response.
+    pub(crate) fn unread(&self, scrape: Scrape, cause: Cause) {
+        let scrape = Scrape { complete: false, cause: Some(cause), ..scrape };
+        self.count(cause, scrape.scraper);
+        let mut kept = self.lock();
+        kept.incomplete(&scrape);
+        if let Some(entry) = kept.scrapes.iter_mut().find(|entry| entry.id == scrape.id) {
+            *entry = scrape;
+        }
+    }
+
+    fn count(&self, cause: Cause, scraper: &str) {
+        self.incomplete.with([cause.label(), scraper]).inc();
+    }
+
+    /// Returns the last incomplete scrape of each product.
+    pub(crate) fn incomplete(&self) -> Vec<Scrape> {
+        self.lock().incomplete.clone()
     }
 
     /// Returns the logged scrapes, newest first.
     pub(crate) fn latest(&self) -> Vec<Scrape> {
-        self.lock().iter().cloned().collect()
+        self.lock().scrapes.iter().cloned().collect()
     }
 
     /// Returns the newest scrape.
     pub(crate) fn last(&self) -> Option<Scrape> {
-        self.lock().front().cloned()
+        self.lock().scrapes.front().cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Scrape>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -83,6 +83,10 @@ pub(super) struct State {
     exchanges: BTreeMap<u64, Exchange>,
     /// The number of the next exchange.
     next: u64,
+    /// True if a write was too slow.
+    timed_out: bool,
+    /// Called when the client resets the connection without having read the last response.
+    unread: Option<Unread>,
     /// The task that polls the connection.
     task: Option<Waker>,
 }
@@ -111,6 +115,15 @@ impl Exchange {
     /// Returns the deadline of the response, unless the client accepts more of it.
     fn expires_at(&self) -> Option<Instant> {
         self.response.map(|response| response.deadline.min(response.taken + STALL))
+    }
+}
+
+/// The consequence of a reset after a response.
+struct Unread(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Unread")
     }
 }
 
@@ -146,6 +159,8 @@ impl Deadlines {
             is_http2: false,
             exchanges: BTreeMap::new(),
             next: 0,
+            timed_out: false,
+            unread: None,
             task: None,
         };
         Self { limits, state: Arc::new(Mutex::new(state)) }
@@ -179,10 +194,47 @@ impl Deadlines {
         state.enter(Phase::ResponseFuture);
         state.exchanges.insert(exchange, Exchange { since: Instant::now(), limit, response: None });
         state.had_request = true;
+        // A client that sends another request has read the last response.
+        state.unread = None;
         state.has_body = has_body;
         state.read_by = None;
         state.write_by = after(self.limits.write);
         Answer { deadlines: self.clone(), exchange }
+    }
+
+    /// Returns whether the server, and not its client, ends the response of an exchange.
+    pub(in crate::server) fn ends_response(&self, exchange: u64) -> bool {
+        let state = self.state();
+        let expires_at = state.exchanges.get(&exchange).and_then(Exchange::expires_at);
+        state.is_evicted || state.timed_out || expires_at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Calls `unread` if the client resets the connection before its next request. The system does
+    /// so when a client closes a connection with unread data. HTTP/2 has its own signal.
+    pub(in crate::server) fn on_reset(&self, unread: impl FnOnce() + Send + 'static) {
+        let mut state = self.state();
+        if !state.is_http2 {
+            state.unread = Some(Unread(Box::new(unread)));
+        }
+    }
+
+    /// Called when the socket has failed.
+    pub(super) fn failed(&self, error: &io::Error) {
+        let unread = {
+            let mut state = self.state();
+            match error.kind() {
+                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => state.unread.take(),
+                _ => None,
+            }
+        };
+        if let Some(Unread(unread)) = unread {
+            unread();
+        }
+    }
+
+    /// Called when a write was too slow.
+    pub(super) fn write_timed_out(&self) {
+        self.state().timed_out = true;
     }
 
     /// Completes when the connection must end at once: it was closed for a new one or, with HTTP/1,

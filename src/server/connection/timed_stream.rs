@@ -35,6 +35,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TimedStream<S> {
     fn poll_bytes(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buf = ReadBuf::new(bytes);
         if let Poll::Ready(result) = Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
+            let result = result.inspect_err(|error| self.deadlines.failed(error));
             return Poll::Ready(result.map(|()| buf.filled().len()));
         }
         let deadline = self.deadlines.state().read_by;
@@ -51,7 +52,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TimedStream<S> {
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(result) = give(Pin::new(&mut self.stream), cx) {
             self.deadlines.state().stalled = None;
-            return Poll::Ready(result);
+            return Poll::Ready(result.inspect_err(|error| self.deadlines.failed(error)));
         }
         let deadline = {
             let mut state = self.deadlines.state();
@@ -60,6 +61,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TimedStream<S> {
             state.write_by.map_or(stalled, |deadline| deadline.min(stalled))
         };
         self.writing.poll(Some(deadline), cx).map(|()| {
+            self.deadlines.write_timed_out();
             Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads the response too slowly"))
         })
     }
