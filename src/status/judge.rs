@@ -227,7 +227,7 @@ fn clients(statsd: &Statsd, now: f64, notes: &mut Vec<String>) {
         notes.push(format!(
             "StatsD: {} exceeds {} ({} label sets {})",
             over.subject(),
-            budget::displayed(&over.limit),
+            budget::displayed(over.limit),
             count(over.label_sets),
             over.action
         ));
