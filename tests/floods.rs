@@ -475,6 +475,9 @@ fn guessed_passwords_do_not_block_valid_users() {
 fn reset_streams_are_incomplete_scrapes() {
     let kstatd = kstatd(64, "");
     let counted = || request_until_served(kstatd.telemetry, "/metrics", "");
+    until("the response is larger than the window", || {
+        request_until_served(kstatd.main, "/metrics", "").contains("/1999\"").then_some(())
+    });
     let mut connection = Http2::open(kstatd.main, 1_000).expect("connection");
     let stream = connection.ask("/metrics").expect("request");
     connection.frame(DATA, stream);
