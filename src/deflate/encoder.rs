@@ -92,6 +92,10 @@ impl Encoder {
             self.lines.flush(&mut self.writer);
             self.writer.switch_code(Arc::clone(code));
         }
+        if memoized && self.writer.is_full() {
+            // The table of the new code has filled the output, and a memoized segment is not divided.
+            return Some(from);
+        }
         let sum = || memo.checksum(rows.family, checksum);
         let diffs = memo.diffs(&codes.any, rows.identities);
         if memoized {
