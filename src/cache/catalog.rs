@@ -1,6 +1,7 @@
 //! The catalog of all stores in exposition order, as one [`Source`].
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,8 @@ use bytes::Bytes;
 use super::body::Body;
 use super::code_cache::CodeCache;
 use super::deflated_body::DeflatedBody;
-use super::namespace_filter::FilteredBody;
+use super::object_filter::{FilteredBody, Selected};
+use super::part::Part;
 use super::resource::Resource;
 use super::schema::{Family, Schema};
 use super::scrape_interval::ScrapeIntervals;
@@ -48,17 +50,21 @@ impl Member {
         Self { families: differs.then_some(families), store }
     }
 
-    fn snapshot(&self) -> Snapshot {
-        let snapshot = self.store.snapshot();
+    fn snapshot(&self, part: Option<&Part>) -> Snapshot {
+        let snapshot = match part {
+            None => self.store.snapshot(),
+            Some(part) => self.store.snapshot_for(part),
+        };
         self.families.iter().fold(snapshot, |snapshot, families| snapshot.with_families(families))
     }
 }
 
 impl Entry {
-    fn snapshot(&self) -> Resource {
+    /// Returns a snapshot; for a part of the objects, with their keys and the counts over the part.
+    fn snapshot(&self, part: Option<&Part>) -> Resource {
         Resource {
             schema: Arc::clone(&self.schema),
-            stores: self.stores.iter().map(Member::snapshot).collect(),
+            stores: self.stores.iter().map(|member| member.snapshot(part)).collect(),
             part_of: None,
         }
     }
@@ -73,6 +79,8 @@ struct Shared {
     entries: RwLock<Vec<Entry>>,
     codes: Arc<CodeCache>,
     strict_openmetrics: bool,
+    /// True if the process is one of several shards.
+    is_share: AtomicBool,
     scrapes: Mutex<ScrapeIntervals>,
 }
 
@@ -87,6 +95,11 @@ impl Catalog {
     #[must_use]
     pub fn strict_openmetrics() -> Self {
         Self(Arc::new(Shared { strict_openmetrics: true, ..Shared::default() }))
+    }
+
+    /// Sets whether the process is one of several shards, whose share virtual shards divide.
+    pub fn set_is_share(&self, is_share: bool) {
+        self.0.is_share.store(is_share, Ordering::Relaxed);
     }
 
     /// Adds a resource, or replaces the one of the same name. Stores are printed in the given order. If a store has
@@ -131,7 +144,8 @@ impl Catalog {
     /// Returns a snapshot of all text, for cardinality reports.
     pub(crate) fn texts(&self) -> SnapshotText {
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let mut resources: Vec<Resource> = entries.iter().map(Entry::snapshot).collect();
+        let mut resources: Vec<Resource> =
+            entries.iter().map(|entry| entry.snapshot(None)).collect();
         drop(entries);
         resources.iter_mut().for_each(Resource::append_counts);
         SnapshotText(resources)
@@ -148,17 +162,19 @@ impl Catalog {
         sums
     }
 
-    /// Applies `make` to the selected resources, restricted to the selected namespaces.
+    /// Applies `make` to the selected resources, restricted to the selected objects.
     fn body<B: Iterator + Send + 'static>(
         &self,
         query: &ScrapeQuery,
         make: impl FnOnce(Vec<Resource>) -> B + Send + 'static,
         nothing: fn() -> B::Item,
     ) -> Box<dyn Iterator<Item = B::Item> + Send> {
-        let resources = self.snapshot(query);
-        match &query.namespaces {
+        let is_share = self.0.is_share.load(Ordering::Relaxed);
+        let part = query.shard.map(|shard| Part::new(shard, is_share));
+        let resources = self.snapshot(query, part.as_ref());
+        match Selected::new(query.namespaces.as_ref(), part) {
             None => Box::new(make(resources)),
-            Some(namespaces) => Box::new(FilteredBody::new(resources, namespaces, make, nothing)),
+            Some(selected) => Box::new(FilteredBody::new(resources, selected, make, nothing)),
         }
     }
 
@@ -169,7 +185,7 @@ impl Catalog {
         scrapes.interval(Instant::now())
     }
 
-    fn snapshot(&self, query: &ScrapeQuery) -> Vec<Resource> {
+    fn snapshot(&self, query: &ScrapeQuery, part: Option<&Part>) -> Vec<Resource> {
         if !query.by_a_command {
             let mut scrapes = self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner);
             scrapes.note(query, Instant::now());
@@ -182,7 +198,7 @@ impl Catalog {
                 query.resources.as_ref().is_none_or(|only| names(only, name))
                     && !names(&query.exclude_resources, name)
             })
-            .map(Entry::snapshot)
+            .map(|entry| entry.snapshot(part))
             .collect();
         drop(entries);
         resources.iter_mut().for_each(Resource::append_counts);
@@ -233,6 +249,10 @@ impl Source for Catalog {
     }
 
     fn has_namespaces(&self) -> bool {
+        true
+    }
+
+    fn has_shards(&self) -> bool {
         true
     }
 }

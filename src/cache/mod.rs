@@ -19,10 +19,11 @@ mod deflate_cache;
 mod deflated_body;
 #[cfg(test)]
 mod inflated;
-mod namespace_filter;
+mod object_filter;
 mod object_view;
 mod objects;
 mod page;
+mod part;
 mod resource;
 mod schema;
 mod scrape_interval;

@@ -5,6 +5,7 @@
 //! (Bayer and McCreight, 1972) to preserve it. Only size depends on the order: objects are found by key, and an object
 //! whose identity changes keeps its place.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,7 +62,8 @@ struct Place {
 #[derive(Debug, Default)]
 struct Leaf {
     page: Arc<Page>,
-    keys: Vec<Key>,
+    /// Shared with scrapes of virtual shards.
+    keys: Arc<Vec<Key>>,
 }
 
 impl Objects {
@@ -114,6 +116,25 @@ impl Objects {
     /// Returns the pages in order.
     pub(super) fn pages(&self) -> Vec<Arc<Page>> {
         self.order.iter().map(|&number| Arc::clone(&self.leaf(number).page)).collect()
+    }
+
+    /// Returns the keys of the objects of each page, in the order of [`Self::pages`].
+    pub(super) fn page_keys(&self) -> Vec<Arc<Vec<Key>>> {
+        self.order.iter().map(|&number| Arc::clone(&self.leaf(number).keys)).collect()
+    }
+
+    /// Returns the counts over the objects whose keys satisfy `wanted`.
+    pub(super) fn counts_of(&self, wanted: impl Fn(Key) -> bool) -> Vec<Count> {
+        if self.tally.is_empty() {
+            return Vec::new();
+        }
+        let mut objects: BTreeMap<Group, u64> = BTreeMap::new();
+        for (&key, place) in &self.places {
+            if place.group != NOWHERE && wanted(key) {
+                *objects.entry(place.group).or_default() += 1;
+            }
+        }
+        self.tally.counts_of(&objects)
     }
 
     /// Returns the counts over all objects.
@@ -170,7 +191,7 @@ impl Objects {
         self.changed();
         let (number, slot) = (place / PAGE as u32, place as usize % PAGE);
         let leaf = &mut self.leaves[number as usize];
-        leaf.keys.remove(slot);
+        Arc::make_mut(&mut leaf.keys).remove(slot);
         Arc::make_mut(&mut leaf.page).remove(slot, &mut self.scratch);
         self.renumber(number, slot);
         if self.leaf(number).keys.len() < SPARSE {
@@ -191,7 +212,7 @@ impl Objects {
         let number = self.order[at];
         let leaf = &mut self.leaves[number as usize];
         Arc::make_mut(&mut leaf.page).insert(slot, object, &mut self.scratch);
-        leaf.keys.insert(slot, key);
+        Arc::make_mut(&mut leaf.keys).insert(slot, key);
         self.renumber(number, slot);
         self.changed();
         self.series += u64::from(object.series);
@@ -206,7 +227,7 @@ impl Objects {
             self.order.partition_point(|&number| self.leaf(number).page.identity(0) <= identity);
         let at = behind.saturating_sub(1);
         let Some(&number) = self.order.get(at) else {
-            self.add(0, Leaf { page: Arc::new(Page::new(families)), keys: Vec::new() });
+            self.add(0, Leaf { page: Arc::new(Page::new(families)), keys: Arc::default() });
             return (0, 0);
         };
         let leaf = &mut self.leaves[number as usize];
@@ -216,10 +237,10 @@ impl Objects {
         }
         if slot == PAGE && at + 1 == self.order.len() {
             // Objects that arrive in order fill page after page.
-            self.add(at + 1, Leaf { page: Arc::new(Page::new(families)), keys: Vec::new() });
+            self.add(at + 1, Leaf { page: Arc::new(Page::new(families)), keys: Arc::default() });
             return (at + 1, 0);
         }
-        let keys = leaf.keys.split_off(PAGE / 2);
+        let keys = Arc::new(Arc::make_mut(&mut leaf.keys).split_off(PAGE / 2));
         let page = Arc::make_mut(&mut leaf.page).split_off(PAGE / 2, &mut self.scratch);
         self.add(at + 1, Leaf { page: Arc::new(page), keys });
         match slot.checked_sub(PAGE / 2) {
@@ -274,7 +295,7 @@ impl Objects {
             let leaf = &mut self.leaves[number as usize];
             let from = leaf.keys.len();
             Arc::make_mut(&mut leaf.page).append(&page, &mut self.scratch);
-            leaf.keys.extend(keys);
+            Arc::make_mut(&mut leaf.keys).extend_from_slice(&keys);
             self.renumber(number, from);
         }
     }
@@ -403,7 +424,7 @@ impl BulkLoader {
     fn flush(&mut self) {
         if !self.keys.is_empty() {
             let page = Arc::new(self.tail.take());
-            let keys = std::mem::take(&mut self.keys);
+            let keys = Arc::new(std::mem::take(&mut self.keys));
             self.objects.add(self.objects.order.len(), Leaf { page, keys });
         }
     }

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use super::schema::{Family, Rendered, Size};
 pub use crate::deflate::PAGE;
@@ -299,6 +299,11 @@ impl Page {
         slots
     }
 
+    /// Returns the bit mask of all objects.
+    pub(super) fn all_slots(&self) -> u64 {
+        u64::MAX.checked_shr((PAGE - self.len) as u32).unwrap_or(0)
+    }
+
     /// Returns true if the mask includes all objects.
     pub(super) fn is_all(&self, slots: u64) -> bool {
         slots.count_ones() as usize == self.len
@@ -318,6 +323,38 @@ impl Page {
             *segment = Segment::new(kept, scratch);
         }
         page
+    }
+
+    /// Returns a page of the objects in the masks of several pages, at most [`PAGE`], without memoized results.
+    pub(super) fn packed(parts: &[(Arc<Self>, u64)], scratch: &mut Scratch) -> Self {
+        let families = parts.first().map_or(0, |(page, _)| page.families.len());
+        let mut packed = Self::new(families);
+        for (page, slots) in parts {
+            packed.len += slots.count_ones() as usize;
+            for slot in (0..page.len).filter(|slot| slots >> slot & 1 == 1) {
+                packed
+                    .fingerprints
+                    .extend_from_slice(&page.fingerprints[page.fingerprints_of(slot)]);
+            }
+        }
+        let mut columns: Vec<_> =
+            parts.iter().map(|(page, slots)| (page.segments(), page.len, *slots)).collect();
+        let mut column = Vec::new();
+        for segment in packed.segments_mut() {
+            column.clear();
+            for (segments, len, slots) in &mut columns {
+                column.push((segments.next().and_then(Option::as_ref), *len, *slots));
+            }
+            if column.iter().all(|(segment, ..)| segment.is_none()) {
+                continue;
+            }
+            let pieces = column.iter().flat_map(|&(segment, len, slots)| {
+                let pieces = padded(segment, len).enumerate();
+                pieces.filter(move |(slot, _)| slots >> slot & 1 == 1).map(|(_, piece)| piece)
+            });
+            *segment = Segment::new(pieces, scratch);
+        }
+        packed
     }
 
     /// Returns a page of the same objects for one scrape, in which each family has the lines of the given family of

@@ -9,6 +9,7 @@ use super::deflate_cache::DeflateCache;
 use super::object_view::ObjectView;
 use super::objects::{BulkLoader, Key, Objects};
 use super::page::Page;
+use super::part::Part;
 use super::schema::{Rendered, Schema, Size};
 use super::tally::Count;
 use crate::util::per_minute::{MINUTES, PerMinuteCounter};
@@ -37,6 +38,8 @@ pub struct Store {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) pages: Vec<Arc<Page>>,
+    /// Keys of the objects of each page, if requested.
+    pub(super) keys: Vec<Arc<Vec<Key>>>,
     /// Counts over all objects.
     pub(super) counts: Vec<Count>,
     /// Content number as in [`Objects::content`]; 0 for pages made for one scrape.
@@ -213,7 +216,16 @@ impl Store {
         let objects = self.lock();
         let (pages, counts) = (objects.pages(), objects.counts());
         let deflate_cache = Arc::clone(objects.deflate_cache());
-        Snapshot { pages, counts, content: objects.content(), deflate_cache }
+        let (keys, content) = (Vec::new(), objects.content());
+        Snapshot { pages, keys, counts, content, deflate_cache }
+    }
+
+    /// Returns all pages with the keys of their objects, and the counts over a part of the objects.
+    pub(super) fn snapshot_for(&self, part: &Part) -> Snapshot {
+        let objects = self.lock();
+        let counts = objects.counts_of(|key| part.has(key));
+        let (pages, keys) = (objects.pages(), objects.page_keys());
+        Snapshot { pages, keys, counts, ..Snapshot::default() }
     }
 
     #[cfg(test)]

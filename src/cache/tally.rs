@@ -137,6 +137,22 @@ impl Tally {
         sets.map(|set| (set.family, Arc::clone(&set.labels), set.count)).collect()
     }
 
+    /// Returns the series of a part of the objects, given as the number of objects of each group.
+    pub(super) fn counts_of(&self, objects: &BTreeMap<Group, u64>) -> Vec<Count> {
+        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+        for (group, objects) in objects {
+            let members = group.checked_sub(1).and_then(|number| self.groups.get(number));
+            for &(number, times) in members.iter().flat_map(|members| &members.members) {
+                *counts.entry(number).or_default() += u64::from(times) * objects;
+            }
+        }
+        let series = counts.into_iter().filter_map(|(number, count)| {
+            let set = self.sets.get(number)?;
+            Some((set.family, Arc::clone(&set.labels), count))
+        });
+        series.collect()
+    }
+
     /// Returns the number of a label set, adding it if necessary.
     fn set(&mut self, family: u32, labels: &[u8], overflow: &[u8]) -> u32 {
         let key = (family, labels.into());
@@ -181,6 +197,10 @@ impl<T> Numbered<T> {
         }
         self.things.push(Some(thing));
         (self.things.len() - 1) as u32
+    }
+
+    fn get(&self, number: u32) -> Option<&T> {
+        self.things.get(number as usize)?.as_ref()
     }
 
     fn get_mut(&mut self, number: u32) -> Option<&mut T> {

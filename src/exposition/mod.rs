@@ -19,4 +19,4 @@ pub(crate) mod reader;
 mod source;
 pub(crate) mod value_counts;
 
-pub use source::{DeflatePart, Format, Piece, ScrapeQuery, Source};
+pub use source::{DeflatePart, Format, Piece, ScrapeQuery, Source, VirtualShard};

@@ -16,6 +16,15 @@ pub enum Format {
     OpenMetrics,
 }
 
+/// One of several parts of the objects of a process, in which each object belongs to exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VirtualShard {
+    /// The zero-based index, below `total`.
+    pub index: u32,
+    /// The number of parts.
+    pub total: u32,
+}
+
 /// The selection that a scrape requests, apart from format and compression.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ScrapeQuery {
@@ -25,6 +34,8 @@ pub struct ScrapeQuery {
     pub exclude_resources: BTreeSet<String>,
     /// `namespace=`: only objects of these namespaces, `None` for all objects.
     pub namespaces: Option<BTreeSet<String>>,
+    /// `shard=` and `total_shards=`: only objects of this part, `None` for all objects.
+    pub shard: Option<VirtualShard>,
     /// `name[]=`: only families with exactly these names, `None` for all.
     pub names: Option<BTreeSet<String>>,
     /// The address of the scraper, if known. It does not affect the answer.
@@ -83,6 +94,11 @@ pub trait Source: Send + Sync {
     /// True if its series belong to namespaces, so that it can answer queries for some of them. Other sources are left
     /// out of such an answer.
     fn has_namespaces(&self) -> bool {
+        false
+    }
+
+    /// True if it divides its objects among virtual shards. The series of other sources belong to the first shard.
+    fn has_shards(&self) -> bool {
         false
     }
 

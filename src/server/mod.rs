@@ -41,6 +41,7 @@ pub(crate) mod router;
 pub(crate) mod routes;
 pub(crate) mod scrape;
 pub(crate) mod serve;
+mod shard_query;
 pub(crate) mod shutdown;
 mod socket;
 pub(crate) mod status;

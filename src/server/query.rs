@@ -91,7 +91,8 @@ pub fn first_bytes(query: &str, name: &str) -> Option<Vec<u8>> {
 /// The parameters supported by a metrics path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filters {
-    /// `resources` and `exclude_resources`, as in kube-state-metrics, and `namespace`.
+    /// `resources` and `exclude_resources`, as in kube-state-metrics, `namespace`, `shard` and
+    /// `total_shards`.
     Resources,
     /// `name[]`, as in Prometheus' Go client.
     Names,
@@ -108,6 +109,11 @@ impl Filters {
 
     fn has_names(self) -> bool {
         self != Self::Resources
+    }
+
+    /// Returns whether `shard` and `total_shards` are supported.
+    pub fn has_shards(self) -> bool {
+        self.has_resources()
     }
 
     /// Returns whether `namespace` is supported.

@@ -12,6 +12,7 @@ use super::gzip::Member;
 use super::query::{self, Filters};
 use super::response::{self, Response};
 use super::router::Call;
+use super::shard_query;
 use crate::exposition::negotiate::{self, Choice, Dialect, Media, ProtobufEncoding};
 use crate::exposition::prototext::Layout;
 use crate::exposition::{Format, Piece, ScrapeQuery, Source};
@@ -68,6 +69,12 @@ impl Scrape {
             Ok(query) => query,
             Err(error) => return response::error(400, error + "\n"),
         };
+        if self.filters.has_shards() {
+            match shard_query::shard(call.query()) {
+                Ok(shard) => query.shard = shard,
+                Err(error) => return response::error(400, format!("{error}\n")),
+            }
+        }
         query.scraper = call.head.extensions.get::<Peer>().and_then(Peer::address);
         query.by_a_command = call.is_from_command();
         let missing: Vec<String> = self.asked(&query).flat_map(|source| source.missing()).collect();
@@ -122,7 +129,10 @@ impl Scrape {
     /// Returns the sources that match the query.
     fn asked(&self, query: &ScrapeQuery) -> impl Iterator<Item = &Arc<dyn Source>> {
         let all = query.namespaces.is_none();
-        self.sources.iter().filter(move |source| all || source.has_namespaces())
+        let first = query.shard.is_none_or(|shard| shard.index == 0);
+        self.sources.iter().filter(move |source| {
+            (all || source.has_namespaces()) && (first || source.has_shards())
+        })
     }
 
     /// Returns a protobuf body, if every source supports it.

@@ -5,11 +5,13 @@
 //! - [`serial_blocking`] runs one blocking job at a time outside the async workers.
 //! - [`per_minute`] counts events by minute over the last hour.
 //! - [`work_counter`] counts the work that input causes, in tests and fuzz targets.
+//! - [`jump_hash`] assigns hashes to buckets.
 //! - [`hyper_log_log`] and [`misra_gries`] estimate distinct values and find frequent ones in bounded memory.
 
 pub(crate) mod allocator;
 pub(crate) mod descriptors;
 pub(crate) mod hyper_log_log;
+pub(crate) mod jump_hash;
 pub(crate) mod misra_gries;
 pub(crate) mod per_minute;
 pub(crate) mod serial_blocking;

@@ -13,3 +13,4 @@ mod gzip;
 mod namespaces;
 mod oracle;
 mod resources;
+mod virtual_shards;

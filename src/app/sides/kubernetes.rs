@@ -162,6 +162,7 @@ impl KubeSide {
             Name::Kstatd => Catalog::strict_openmetrics(),
             _ => Catalog::new(),
         };
+        catalog.set_is_share(is_share(config));
         let current = Arc::new(ArcSwap::new(Arc::clone(client)));
         let mut shard_lookup = JoinSet::new();
         let peers = PeerOptions { port: config.telemetry_port, identity: own_identity(all) };
@@ -385,6 +386,7 @@ impl Side for KubeSide {
         }
         self.connection = connection;
         self.config = config.clone();
+        self.catalog.set_is_share(is_share(config));
         self.peers.port = config.telemetry_port;
         if self.web != all.web_config {
             // Whether a file enables TLS is decided once, like for the listeners.
@@ -445,6 +447,11 @@ fn live_checks(snapshot: &PipelineSnapshot) -> Vec<Check> {
             .then(|| "waiting to be restarted after an internal error".to_owned()),
     });
     kinds.collect()
+}
+
+/// Returns true if the process is one of several shards, or may become one of several.
+fn is_share(config: &KubeConfig) -> bool {
+    config.pod.is_some() || config.shard != Shard::ALL
 }
 
 fn check_name(kind: &str) -> String {

@@ -23,6 +23,10 @@ impl Source for GatedCatalog {
         self.catalog.has_namespaces()
     }
 
+    fn has_shards(&self) -> bool {
+        self.catalog.has_shards()
+    }
+
     fn frames(
         &self,
         format: Format,

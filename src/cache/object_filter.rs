@@ -1,13 +1,16 @@
-//! Restricts a snapshot to the objects of some namespaces.
+//! Restricts a snapshot to the objects of some namespaces or of a virtual shard.
 //!
 //! A page whose objects all match is shared, including everything memoized with it. A page with other objects, too, is
-//! copied without them for this scrape; there are few of these, because objects are ordered by identity. The result is
-//! then written like any other snapshot. Pages are filtered before the body begins, a bounded number in one step.
+//! copied without them for this scrape. There are few of these for a namespace, because objects are ordered by identity.
+//! The objects of a virtual shard are spread over all pages, so they are packed into full pages. The result is then
+//! written like any other snapshot. Pages are filtered before the body begins, a bounded number in one step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::page::Page;
+use super::objects::Key;
+use super::page::{PAGE, Page};
+use super::part::Part;
 use super::resource::Resource;
 use super::store::Snapshot;
 use crate::deflate::Scratch;
@@ -18,9 +21,36 @@ const STEP: usize = if cfg!(test) { 70 } else { 4_096 };
 /// Cost of copying a part of a page.
 const CUT: usize = 64;
 
+/// The selected objects.
+pub(super) struct Selected {
+    namespaces: Option<BTreeSet<Vec<u8>>>,
+    part: Option<Part>,
+}
+
+impl Selected {
+    /// Returns a selection; `None` if it has all objects.
+    pub(super) fn new(namespaces: Option<&BTreeSet<String>>, part: Option<Part>) -> Option<Self> {
+        let bytes =
+            |names: &BTreeSet<String>| names.iter().map(|name| name.clone().into_bytes()).collect();
+        let namespaces = namespaces.map(bytes);
+        (namespaces.is_some() || part.is_some()).then_some(Self { namespaces, part })
+    }
+
+    /// Returns a bit mask of the selected objects of a page. Counts have no keys; those of a virtual shard have been
+    /// selected by the snapshot.
+    fn slots_of(&self, page: &Page, keys: Option<&Arc<Vec<Key>>>) -> u64 {
+        let all = page.all_slots();
+        let named = self.namespaces.as_ref().map_or(all, |names| page.slots_of(names));
+        match (self.part, keys) {
+            (Some(part), Some(keys)) => named & part.slots_of(keys),
+            _ => named,
+        }
+    }
+}
+
 /// The progress of the filter.
-struct NamespaceFilter {
-    namespaces: BTreeSet<Vec<u8>>,
+struct ObjectFilter {
+    selected: Selected,
     /// Resources to filter, last one first.
     rest: Vec<Resource>,
     done: Vec<Resource>,
@@ -28,12 +58,14 @@ struct NamespaceFilter {
     stores: Vec<Snapshot>,
     /// Number of pages of the current store that were checked.
     page: usize,
+    /// Objects of a virtual shard that do not fill a page yet.
+    unpacked: Vec<(Arc<Page>, u64)>,
     scratch: Scratch,
 }
 
-impl NamespaceFilter {
-    /// Does a bounded amount of work. Returns the result when it is complete, without resources that have no matching
-    /// objects.
+impl ObjectFilter {
+    /// Does a bounded amount of work. Returns the result when it is complete, without resources that have no objects of
+    /// the namespaces.
     fn step(&mut self) -> Option<Vec<Resource>> {
         let mut work = 0;
         while let Some(resource) = self.rest.last() {
@@ -45,6 +77,7 @@ impl NamespaceFilter {
                 self.stores.push(Snapshot::default());
             }
             let Some(page) = store.pages.get(self.page) else {
+                pack(&mut self.unpacked, &mut self.stores, &mut self.scratch);
                 self.page = 0;
                 if self.stores.len() == resource.stores.len() {
                     self.next_resource();
@@ -53,11 +86,23 @@ impl NamespaceFilter {
                 }
                 continue;
             };
+            let slots = self.selected.slots_of(page, store.keys.get(self.page));
             self.page += 1;
             work += 1;
-            if let Some(kept) = filter_page(page, &self.namespaces, &mut self.scratch) {
-                work += if Arc::ptr_eq(&kept, page) { 0 } else { CUT };
-                self.stores.last_mut()?.pages.push(kept);
+            if self.selected.part.is_some() {
+                work += CUT;
+                let unpacked = self.unpacked.iter().map(|(_, slots)| slots.count_ones());
+                if (unpacked.sum::<u32>() + slots.count_ones()) as usize > PAGE {
+                    pack(&mut self.unpacked, &mut self.stores, &mut self.scratch);
+                }
+                if slots != 0 {
+                    self.unpacked.push((Arc::clone(page), slots));
+                }
+            } else if page.is_all(slots) {
+                self.stores.last_mut()?.pages.push(Arc::clone(page));
+            } else if slots != 0 {
+                work += CUT;
+                self.stores.last_mut()?.pages.push(Arc::new(page.only(slots, &mut self.scratch)));
             }
             if work >= STEP {
                 return None;
@@ -70,32 +115,29 @@ impl NamespaceFilter {
         let stores = std::mem::take(&mut self.stores);
         self.page = 0;
         let Some(whole) = self.rest.pop() else { return };
-        if stores.iter().any(|store| !store.pages.is_empty()) {
+        // Without objects they still claim the names of their families, as in a real shard.
+        let is_kept = self.selected.namespaces.is_none();
+        if is_kept || stores.iter().any(|store| !store.pages.is_empty()) {
             let schema = Arc::clone(&whole.schema);
             self.done.push(Resource { schema, stores, part_of: Some(Arc::new(whole)) });
         }
     }
 }
 
-/// Returns a page of the objects in these namespaces; `None` if there are none.
-fn filter_page(
-    page: &Arc<Page>,
-    namespaces: &BTreeSet<Vec<u8>>,
-    scratch: &mut Scratch,
-) -> Option<Arc<Page>> {
-    let slots = page.slots_of(namespaces);
-    if slots == 0 {
-        None
-    } else if page.is_all(slots) {
-        Some(Arc::clone(page))
-    } else {
-        Some(Arc::new(page.only(slots, scratch)))
+/// Adds a page of the collected objects, if any, to the last store.
+fn pack(unpacked: &mut Vec<(Arc<Page>, u64)>, stores: &mut [Snapshot], scratch: &mut Scratch) {
+    if let (Some(store), false) = (stores.last_mut(), unpacked.is_empty()) {
+        store.pages.push(match unpacked.as_slice() {
+            [(page, slots)] if page.is_all(*slots) => Arc::clone(page),
+            parts => Arc::new(Page::packed(parts, scratch)),
+        });
     }
+    unpacked.clear();
 }
 
 /// A body of the matching objects: empty pieces while the filter runs, then the pieces of the body.
 pub(super) struct FilteredBody<B: Iterator> {
-    filter: Option<(NamespaceFilter, Make<B>)>,
+    filter: Option<(ObjectFilter, Make<B>)>,
     body: Option<B>,
     nothing: fn() -> B::Item,
 }
@@ -106,17 +148,18 @@ type Make<B> = Box<dyn FnOnce(Vec<Resource>) -> B + Send>;
 impl<B: Iterator> FilteredBody<B> {
     pub(super) fn new(
         mut resources: Vec<Resource>,
-        namespaces: &BTreeSet<String>,
+        selected: Selected,
         make: impl FnOnce(Vec<Resource>) -> B + Send + 'static,
         nothing: fn() -> B::Item,
     ) -> Self {
         resources.reverse();
-        let filter = NamespaceFilter {
-            namespaces: namespaces.iter().map(|name| name.clone().into_bytes()).collect(),
+        let filter = ObjectFilter {
+            selected,
             rest: resources,
             done: Vec::new(),
             stores: Vec::new(),
             page: 0,
+            unpacked: Vec::new(),
             scratch: Scratch::default(),
         };
         Self { filter: Some((filter, Box::new(make))), body: None, nothing }
@@ -138,9 +181,10 @@ impl<B: Iterator> Iterator for FilteredBody<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Catalog, Family, MetricKind, Rendered, Schema, Store, inflated};
+    use super::super::{Catalog, Family, MetricKind, Rendered, Schema, Store, fnv1a64, inflated};
     use super::*;
-    use crate::exposition::{Format, Piece, ScrapeQuery, Source};
+    use crate::exposition::{Format, Piece, ScrapeQuery, Source, VirtualShard};
+    use crate::util::jump_hash::jump_hash;
 
     fn schema(resource: &str) -> Arc<Schema> {
         let family = |name: String| Family { name, help: "H.".to_owned(), kind: MetricKind::Gauge };
@@ -257,6 +301,103 @@ mod tests {
         assert!(size() == before && inflated(&ScrapeQuery::default()) == whole);
     }
 
+    fn part(index: u32, total: u32) -> ScrapeQuery {
+        ScrapeQuery { shard: Some(VirtualShard { index, total }), ..ScrapeQuery::default() }
+    }
+
+    /// Objects and counts are those of a catalog that has only the objects of the shard, in text and compressed.
+    #[test]
+    fn a_virtual_shard_has_the_text_of_a_real_one() {
+        let (count, total) = (6_000, 3);
+        let shard_of = |object: &Rendered| jump_hash(fnv1a64(&object.uid), i64::from(total));
+        let counted = |number: u32| {
+            let mut object = object(number, Some(number % 7), "a");
+            if number.is_multiple_of(3) {
+                // The lines of the second family are replaced by counts.
+                object.lines.truncate(object.ends[0] as usize);
+                object.ends[1] = object.ends[0];
+                let labels = format!("{{phase=\"{}\"}}", number % 5);
+                object.counted.push(1, labels.as_bytes());
+                object.counted.push(1, b"{phase=\"any\"}");
+            }
+            object
+        };
+        let catalog = |keep: &dyn Fn(&Rendered) -> bool| {
+            let catalog = Catalog::new();
+            for resource in ["apps", "none", "pods"] {
+                let schema = schema(resource);
+                let stores = [(); 2].map(|()| Arc::new(Store::new(Arc::clone(&schema))));
+                let count = if resource == "none" { 1 } else { count };
+                for object in (0..count).map(counted).filter(keep) {
+                    stores[usize::from(object.uid[0] % 2)].apply(&object);
+                }
+                catalog.register(schema, stores.to_vec());
+            }
+            catalog
+        };
+        let whole = catalog(&|_| true);
+        for index in 0..total {
+            let real = catalog(&|object| shard_of(object) == i64::from(index));
+            let query = part(index, total);
+            let body = text(&whole, &query);
+            let sorted = |body: &str| {
+                let mut lines: Vec<String> = body.lines().map(str::to_owned).collect();
+                lines.sort_unstable();
+                lines
+            };
+            assert!(sorted(&body) == sorted(&text(&real, &ScrapeQuery::default())), "{index}");
+            assert!(body.contains("apps_b{phase=\"any\"} "), "{index}");
+            for _ in 0..2 {
+                let deflated = inflated::inflated(whole.deflated(Format::Text, &query));
+                assert!(deflated == body.as_bytes(), "{index}");
+            }
+        }
+    }
+
+    /// All virtual shards of one moment have each object once, however they are read, and later ones never lose an
+    /// object that stays while pages split and merge.
+    #[test]
+    fn each_object_is_in_one_virtual_shard_while_others_change() {
+        let catalog = Catalog::new();
+        let schema = schema("pods");
+        let store = Arc::new(Store::new(Arc::clone(&schema)));
+        catalog.register(schema, vec![Arc::clone(&store)]);
+        let stays = |number: u32| number.is_multiple_of(3);
+        let series = |body: &str| {
+            let lines = body.lines().filter(|line| line.starts_with("pods_a{"));
+            let mut lines: Vec<String> = lines.map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        (0..1_500).for_each(|number| store.apply(&object(number, Some(number % 9), "a")));
+        for total in [2, 5, 64] {
+            let whole = series(&text(&catalog, &ScrapeQuery::default()));
+            let held: Vec<_> =
+                (0..total).map(|index| catalog.frames(Format::Text, &part(index, total))).collect();
+            let mut later = String::new();
+            for index in 0..total {
+                for number in (0..1_500).filter(|number| !stays(*number)) {
+                    let is_there = (number / 40 + index) % 2 == 0;
+                    let object = object(number, Some(number % 9), "a");
+                    match is_there {
+                        true => store.apply(&object),
+                        false => assert!(store.delete(&object.uid) || index > 0),
+                    }
+                }
+                later.push_str(&text(&catalog, &part(index, total)));
+            }
+            let body: Vec<u8> = held.into_iter().flatten().flatten().collect();
+            assert!(series(&String::from_utf8(body).expect("UTF-8")) == whole, "{total}");
+            let later = series(&later);
+            assert!(later.windows(2).all(|pair| pair[0] != pair[1]), "{total}: one is there twice");
+            for number in (0..1_500).filter(|number| stays(*number)) {
+                let line = format!("pods_a{{a=\"n{}\",x=\"{number}\"}} {number}", number % 9);
+                assert!(later.binary_search(&line).is_ok(), "{total}: {line} is missing");
+            }
+            (0..1_500).for_each(|number| store.apply(&object(number, Some(number % 9), "a")));
+        }
+    }
+
     /// The filter yields while it checks a large cluster, and pages of one namespace are shared.
     #[test]
     fn work_is_bounded_and_pages_are_shared() {
@@ -271,7 +412,7 @@ mod tests {
         let resource = Resource { schema, stores: vec![store.snapshot()], part_of: None };
         let mut filter = FilteredBody::new(
             vec![resource.clone()],
-            &["n3".to_owned()].into(),
+            Selected::new(Some(&["n3".to_owned()].into()), None).expect("a selection"),
             |resources| resources.into_iter(),
             || unreachable!("it is a small resource"),
         )
