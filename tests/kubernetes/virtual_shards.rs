@@ -28,7 +28,6 @@ fn kube_state_metrics(cluster: &Cluster, flags: &[&str]) -> (Program, SocketAddr
         "--metric-denylist=kube_pod_created",
         "--enable-gzip-encoding",
         "--gate-metrics-until-synced",
-        "--gate-metrics-timeout=0",
     ];
     let program = Program::start("kube-state-metrics", [&common[..], flags].concat());
     let main = program.address(&["Started metrics server"], "address");

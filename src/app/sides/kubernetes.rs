@@ -451,7 +451,7 @@ fn live_checks(snapshot: &PipelineSnapshot) -> Vec<Check> {
 
 /// Returns true if the process is one of several shards, or may become one of several.
 fn is_share(config: &KubeConfig) -> bool {
-    config.pod.is_some() || config.shard != Shard::ALL
+    config.pod.is_some() || config.pipeline.shard != Shard::ALL
 }
 
 fn check_name(kind: &str) -> String {
