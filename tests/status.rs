@@ -119,6 +119,8 @@ fn all_forms_agree_on_a_healthy_process() {
     let (page, text) = (kstatd.page(), get(kstatd.main, "/status?format=text").text());
     assert!(text.starts_with("OK  kstatd"), "{text}");
     assert!(page.contains("<strong>OK</strong>"), "{page}");
+    let basis = page.split_once("2/2 kinds synced · ").and_then(|(_, rest)| rest.split_once('<'));
+    assert!(basis.is_some_and(|(basis, _)| basis.contains("last scrape ")), "{page}");
     let kinds = facts["kubernetes"]["kinds"].as_array().expect("kinds");
     assert_eq!(kinds.len(), 2);
     for kind in kinds {
@@ -193,7 +195,9 @@ fn forbidden_kind_is_first_with_its_missing_rule() {
     assert_eq!(worst["missing_rule"], rule);
 
     let page = kstatd.page();
-    for part in ["<strong>DEGRADED</strong>", reason, &format!("<pre>{rule}</pre>")] {
+    for part in
+        ["<strong>DEGRADED</strong>", "/3 kinds synced", reason, &format!("<pre>{rule}</pre>")]
+    {
         assert!(page.contains(part), "{part} in {page}");
     }
     let row = |kind: &str| page.find(&format!("<td class=\"t\">{kind}</td>")).expect("a row");

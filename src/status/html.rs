@@ -95,7 +95,8 @@ fn banner(facts: &Facts) -> Markup {
     };
     html! {
         div class=(class) role="status" {
-            strong { (facts.state.word()) }
+            strong { (facts.state.word()) } " "
+            span.dim { (basis(facts)) }
             @if !facts.reasons.is_empty() {
                 ul { @for reason in &facts.reasons { li { (reason) } } }
             }
@@ -104,6 +105,26 @@ fn banner(facts: &Facts) -> Markup {
             }
         }
     }
+}
+
+/// Returns what the state is based on.
+fn basis(facts: &Facts) -> String {
+    let mut parts = Vec::new();
+    if let Some(kubernetes) = &facts.kubernetes {
+        let kinds = &kubernetes.kinds;
+        let synced = kinds.iter().filter(|kind| kind.health == Health::Ok).count();
+        parts.push(format!("{synced}/{} kinds synced", kinds.len()));
+    }
+    if facts.statsd.is_some()
+        && let Some(drops) = facts.history.track("drops").and_then(Track::last)
+    {
+        parts.push(format!("{} dropped", rate(drops.into())));
+    }
+    parts.push(match facts.scrapes.first() {
+        Some(scrape) => format!("last scrape {} ago", duration(facts.at - scrape.at)),
+        None => "not scraped yet".to_owned(),
+    });
+    parts.join(" · ")
 }
 
 fn tile(name: &str, value: Option<String>, track: Option<&Track>) -> Markup {

@@ -126,6 +126,7 @@ impl Demo {
             "{} pods in a cluster of {} objects, {events_per_second} changes/s, \
              {lines_per_second} StatsD lines/s\n\
              \n\
+             \x20 status page  http://{metrics}/status\n\
              \x20 metrics      http://{metrics}/metrics\n\
              \x20 kubernetes   http://{metrics}/metrics/kubernetes\n\
              \x20 statsd       http://{metrics}/metrics/statsd\n\
