@@ -41,9 +41,12 @@ fn assert_small(what: &str, member: &[u8], text: &[u8]) {
 }
 
 fn body(catalog: &Catalog) -> (Vec<u8>, Vec<u8>) {
-    let query = ScrapeQuery::default();
-    let member = Member::new(catalog.deflated(Format::Text, &query)).flatten().collect();
-    (member, catalog.frames(Format::Text, &query).flatten().collect())
+    body_of(catalog, &ScrapeQuery::default())
+}
+
+fn body_of(catalog: &Catalog, query: &ScrapeQuery) -> (Vec<u8>, Vec<u8>) {
+    let member = Member::new(catalog.deflated(Format::Text, query)).flatten().collect();
+    (member, catalog.frames(Format::Text, query).flatten().collect())
 }
 
 /// Text of real clusters: more objects than a general compressor could search.
@@ -74,6 +77,24 @@ fn unordered_objects_compress_as_well_as_listed_ones() {
             }
         }
         assert!(member.len() <= reference(&lines.concat()), "{pods} pods");
+    }
+}
+
+/// Each family may begin with the table of another code, which may end anywhere in a piece of the body: the families
+/// before it decide.
+#[test]
+fn bodies_are_whole_wherever_a_table_ends() {
+    let catalog = foreign::catalog(Foreign::Words, 800);
+    let (_, text) = body(&catalog);
+    let text = String::from_utf8(text).expect("UTF-8");
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let names: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
+    let mut numbers = foreign::Numbers::new(5);
+    for _ in 0..200 {
+        let some = names.iter().filter(|_| numbers.below(4) == 0).map(|&name| name.to_owned());
+        let query = ScrapeQuery { names: Some(some.collect()), ..ScrapeQuery::default() };
+        let (member, text) = body_of(&catalog, &query);
+        assert!(inflate(&member) == text, "another text of {:?}", query.names);
     }
 }
 
