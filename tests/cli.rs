@@ -487,6 +487,43 @@ fn check_config_and_startup_report_the_same_errors() {
     }
 }
 
+/// Every configuration file may be UTF-8 or UTF-16; other bytes are reported with their line.
+#[test]
+fn bytes_that_are_not_text_are_reported_with_their_line() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = dir.path().join("file.yml");
+    let flag = |name: &str| format!("{name}={}", file.display());
+    let utf_16 = |text: &str| -> Vec<u8> {
+        "\u{feff}".encode_utf16().chain(text.encode_utf16()).flat_map(u16::to_be_bytes).collect()
+    };
+    let half_a_unit = [utf_16("# one\n# two\n"), vec![0]].concat();
+    let half_a_pair = [utf_16("# one\n# two\n"), vec![0xd8, 0, 0, b'x']].concat();
+    let not_utf_8 = b"# one\n# two\n\xff".to_vec();
+    let files = [(half_a_unit, "UTF-16"), (half_a_pair, "UTF-16"), (not_utf_8, "UTF-8")];
+    for (content, encoding) in files {
+        std::fs::write(&file, content).expect("write");
+        let commands = [
+            ("kstatd", vec!["check-config".to_owned(), flag("--statsd.mapping-config")]),
+            ("kstatd", vec!["check-config".to_owned(), flag("--config")]),
+            (
+                "kstatd",
+                vec!["check-config".to_owned(), flag("--custom-resource-state-config-file")],
+            ),
+            ("statsd_exporter", vec![flag("--statsd.mapping-config")]),
+            ("statsd_exporter", vec![flag("--web.config.file")]),
+            (KSM, vec![flag("--config")]),
+            (KSM, vec![flag("--custom-resource-state-config-file")]),
+        ];
+        for (name, args) in commands {
+            let result = run(name, &args);
+            assert_eq!(result.status.code(), Some(1), "{args:?}: {result:?}");
+            let output = format!("{}{}", result.stdout, result.stderr);
+            assert!(output.contains("line 3"), "{args:?}: {output}");
+            assert!(output.contains(&format!("not {encoding}")), "{args:?}: {output}");
+        }
+    }
+}
+
 #[test]
 fn check_config_prints_every_problem() {
     let dir = tempfile::tempdir().expect("dir");

@@ -26,22 +26,30 @@ pub(crate) fn read(path: &std::path::Path) -> Result<String, String> {
     text(bytes)
 }
 
-/// Decodes the content of a file: UTF-8, or UTF-16 with a byte order mark.
+/// Decodes the content of a file: UTF-8, or UTF-16 with a byte order mark, which YAML allows.
 ///
 /// # Errors
-/// The position of the first byte that is neither.
+/// The line of the first byte that is neither.
 pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
     if let Some(text) = utf_16(&bytes) {
-        return text;
+        return text.map_err(|valid| not_encoded(valid.as_bytes(), "UTF-16"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
-        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("line {line}: not UTF-8")
+        not_encoded(valid, "UTF-8")
     })
 }
 
-/// Decodes text that begins with a UTF-16 byte order mark, which YAML allows.
+/// Returns the error for a file whose first part, `valid`, is in `encoding`, and the next character is not.
+fn not_encoded(valid: &[u8], encoding: &str) -> String {
+    let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+    format!("line {line}: not {encoding}")
+}
+
+/// Decodes text that begins with a UTF-16 byte order mark; `None` if it does not.
+///
+/// # Errors
+/// The text before the first unit that is not UTF-16.
 fn utf_16(bytes: &[u8]) -> Option<Result<String, String>> {
     let unit: fn([u8; 2]) -> u16 = match bytes {
         [0xff, 0xfe, ..] => u16::from_le_bytes,
@@ -49,7 +57,12 @@ fn utf_16(bytes: &[u8]) -> Option<Result<String, String>> {
         _ => return None,
     };
     let (pairs, odd) = bytes.as_chunks::<2>();
-    let units = pairs.iter().skip(1).map(|pair| unit(*pair));
-    let text: Result<String, _> = char::decode_utf16(units).collect();
-    Some(text.ok().filter(|_| odd.is_empty()).ok_or_else(|| "not UTF-16".to_owned()))
+    let mut text = String::new();
+    for unit in char::decode_utf16(pairs.iter().skip(1).map(|pair| unit(*pair))) {
+        match unit {
+            Ok(character) => text.push(character),
+            Err(_) => return Some(Err(text)),
+        }
+    }
+    Some(if odd.is_empty() { Ok(text) } else { Err(text) })
 }
