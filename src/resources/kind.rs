@@ -31,6 +31,36 @@ pub struct Api {
     pub default_enabled: bool,
 }
 
+impl Api {
+    /// Describes a namespaced kind, watched by default.
+    #[must_use]
+    pub const fn namespaced(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        name: &'static str,
+    ) -> Self {
+        Self { name, group, version, kind, namespaced: true, default_enabled: true }
+    }
+
+    /// Describes a kind without namespaces, watched by default.
+    #[must_use]
+    pub const fn cluster_wide(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        name: &'static str,
+    ) -> Self {
+        Self { name, group, version, kind, namespaced: false, default_enabled: true }
+    }
+
+    /// Describes a kind that is watched only if `--resources` names it.
+    #[must_use]
+    pub const fn off_by_default(self) -> Self {
+        Self { default_enabled: false, ..self }
+    }
+}
+
 /// The stability level of a family's name and labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
@@ -77,8 +107,10 @@ impl Representation {
 pub struct FamilyInfo {
     /// The metric name.
     pub name: &'static str,
-    /// The HELP text, without the marks for stability and deprecation.
-    pub help: &'static str,
+    /// The HELP text, with `{}` in place of `noun`.
+    help: &'static str,
+    /// The kind in running text.
+    noun: &'static str,
     /// The metric type.
     pub kind: MetricKind,
     /// The stability level.
@@ -96,13 +128,19 @@ pub struct FamilyInfo {
 }
 
 impl FamilyInfo {
+    /// Returns the HELP text, without the marks for stability and deprecation.
+    #[must_use]
+    pub fn help(&self) -> String {
+        self.help.replace("{}", self.noun)
+    }
+
     /// Returns the HELP text with the marks for stability and deprecation.
     #[must_use]
     pub fn full_help(&self) -> String {
         let stable = if self.stability == Stability::Stable { "[STABLE] " } else { "" };
         let deprecated =
             self.deprecated.map(|since| format!("(Deprecated since {since}) ")).unwrap_or_default();
-        format!("{stable}{deprecated}{}", self.help)
+        format!("{stable}{deprecated}{}", self.help())
     }
 }
 
@@ -121,7 +159,10 @@ pub type Emit<K> = for<'v, 'a, 's> fn(&'v <K as Kind>::View<'a>, &mut Series<'s>
 pub type Identity<K> = (&'static str, for<'v, 'a> fn(&'v <K as Kind>::View<'a>) -> &'v str);
 
 impl<K: Kind + ?Sized> Family<K> {
-    const fn new(
+    /// Defines a gauge: name, stability, labels after the identity labels, HELP with `{}` in place of the kind's noun,
+    /// function.
+    #[must_use]
+    pub const fn new(
         name: &'static str,
         stability: Stability,
         labels: &'static [&'static str],
@@ -132,6 +173,7 @@ impl<K: Kind + ?Sized> Family<K> {
         let info = FamilyInfo {
             name,
             help,
+            noun: K::NOUN,
             kind,
             stability,
             opt_in: false,
@@ -214,10 +256,46 @@ pub const fn alpha<K: Kind + ?Sized>(
     Family::new(name, Stability::Alpha, labels, help, emit)
 }
 
+/// Defines a stable gauge without labels of its own: name, HELP, function.
+#[must_use]
+pub const fn stable_number<K: Kind + ?Sized>(
+    name: &'static str,
+    help: &'static str,
+    emit: Emit<K>,
+) -> Family<K> {
+    Family::new(name, Stability::Stable, &[], help, emit)
+}
+
+/// Defines an alpha gauge without labels of its own: name, HELP, function.
+#[must_use]
+pub const fn alpha_number<K: Kind + ?Sized>(
+    name: &'static str,
+    help: &'static str,
+    emit: Emit<K>,
+) -> Family<K> {
+    Family::new(name, Stability::Alpha, &[], help, emit)
+}
+
+/// Defines the identity labels of most namespaced kinds: `namespace`, and `label` with the name.
+#[must_use]
+pub const fn namespace_and<K: Kind + ?Sized>(label: &'static str) -> [Identity<K>; 2] {
+    [("namespace", namespace::<K>), (label, name::<K>)]
+}
+
+fn namespace<'v, K: Kind + ?Sized>(object: &'v K::View<'_>) -> &'v str {
+    &object.metadata().namespace
+}
+
+fn name<'v, K: Kind + ?Sized>(object: &'v K::View<'_>) -> &'v str {
+    &object.metadata().name
+}
+
 /// A resource: its API location, its lean view and its table of families.
 pub trait Kind: 'static {
     /// The API location.
     const API: Api;
+    /// The kind in running text, such as `pod`, for HELP texts.
+    const NOUN: &'static str;
     /// The labels that begin every series of an object.
     const IDENTITY: &'static [Identity<Self>];
     /// The parts of an object that the identity labels are computed from.

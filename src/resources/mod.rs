@@ -5,11 +5,13 @@
 //! [`cache`](crate::cache). The module is independent of how objects are fetched and how text is served.
 //! `docs/adding/metric.md` walks through a change.
 
+pub(crate) mod common;
 pub mod custom;
 pub(crate) mod kind;
 pub(crate) mod kinds;
 pub(crate) mod metadata;
 pub(crate) mod options;
+pub(crate) mod prelude;
 pub(crate) mod scalars;
 pub mod select;
 pub(crate) mod series;

@@ -28,6 +28,12 @@ impl Time {
         self.seconds
     }
 
+    /// Returns the time if it is set, that is, not Go's zero time.
+    #[must_use]
+    pub fn set(self) -> Option<Self> {
+        (!self.is_zero()).then_some(self)
+    }
+
     /// Returns unix seconds as a sample value.
     #[must_use]
     pub fn seconds(self) -> f64 {

@@ -6,6 +6,7 @@ use crate::cache::Rendered;
 use crate::exposition::{escape, float, labels};
 
 use super::options::RenderOptions;
+use super::scalars::Time;
 use super::values::label_name;
 use crate::wire::view::Str;
 
@@ -15,6 +16,33 @@ pub const MAX_TEXT: usize = 16 * 1024 * 1024;
 
 /// A label: name and value.
 pub type Label<'a> = (&'a str, &'a str);
+
+/// A field that can be the value of a series.
+pub trait Value {
+    /// Returns the value as a number, `None` if the field is absent.
+    fn number(self) -> Option<f64>;
+}
+
+macro_rules! value {
+    ($($type:ty: $value:ident => $number:expr),*) => {$(
+        impl Value for $type {
+            fn number(self) -> Option<f64> {
+                let $value = self;
+                Some($number)
+            }
+        }
+    )*};
+}
+value!(
+    f64: value => value, i32: value => value.into(), i64: value => value as f64, usize: value => value as f64,
+    bool: value => bool_value(value), Time: value => value.seconds()
+);
+
+impl<T: Value> Value for Option<T> {
+    fn number(self) -> Option<f64> {
+        self.and_then(T::number)
+    }
+}
 
 /// A writer of the series of one object, family by family, in the form of the cache.
 pub struct Series<'s> {
@@ -86,9 +114,11 @@ impl<'s> Series<'s> {
         self.distinct = true;
     }
 
-    /// Writes a series with the identity labels only.
-    pub fn value(&mut self, value: f64) {
-        self.with(&[], value);
+    /// Writes a series with the identity labels only, nothing if there is no value.
+    pub fn value(&mut self, value: impl Value) {
+        if let Some(value) = value.number() {
+            self.with(&[], value);
+        }
     }
 
     /// Writes a series with these labels after the identity labels.

@@ -52,7 +52,7 @@ fn every_family_has_a_row() {
                 assert!(row.contains(&format!("`{label}`")), "{row} lacks label {label}");
             }
             let meaning = row.trim_end_matches(" |").rsplit(" | ").next().unwrap_or_default();
-            assert_eq!(meaning, family.help, "{name}.md");
+            assert_eq!(meaning, family.help(), "{name}.md");
         }
     }
 }
@@ -148,7 +148,7 @@ fn row(out: &mut String, family: &FamilyInfo) {
             family.name,
             family.kind.text(Format::OpenMetrics),
             labels(family.labels),
-            family.help,
+            family.help(),
         ),
     );
 }

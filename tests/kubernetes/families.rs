@@ -160,7 +160,7 @@ fn recorded_series_have_the_labels_of_the_tables() {
 #[test]
 fn help_texts_are_sentences() {
     for family in registry().iter().flat_map(|resource| resource.families()) {
-        let (name, help) = (family.name, family.help);
+        let (name, help) = (family.name, family.help());
         assert!(help.ends_with('.') && !help.contains(".."), "{name}: {help:?}");
         assert!(help.starts_with(|c: char| c.is_ascii_uppercase() || c == '1'), "{name}: {help:?}");
         assert!(

@@ -1,15 +1,11 @@
 //! `deployments` (apps/v1 Deployment).
 
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
-use crate::resources::metadata::{Metadata, annotations, created, deleted, generation, labels};
+use crate::resources::prelude::*;
 use crate::resources::scalars::IntOrString;
-use crate::resources::series::{Series, bool_value};
-use crate::wire::view::{Str, view};
 
-view! {
+object! {
     /// The fields of a Deployment that metrics read.
     pub struct Deployment<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: DeploymentSpec<'a> = 2 "spec",
         status: DeploymentStatus<'a> = 3 "status",
     }
@@ -52,28 +48,13 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for Deployment<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The Deployment kind.
 pub struct Deployments;
 
 impl Kind for Deployments {
-    const API: Api = Api {
-        name: "deployments",
-        group: "apps",
-        version: "v1",
-        kind: "Deployment",
-        namespaced: true,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |deployment| &deployment.metadata.namespace),
-        ("deployment", |deployment| &deployment.metadata.name),
-    ];
+    const API: Api = Api::namespaced("apps", "v1", "Deployment", "deployments");
+    const NOUN: &'static str = "deployment";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("deployment");
     type View<'a> = Deployment<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -83,57 +64,41 @@ impl Kind for Deployments {
             "The objects that own the deployment.",
             |deployment, s| owners(deployment, s),
         )),
-        of_metadata(stable(
-            "kube_deployment_created",
-            &[],
-            "Unix time of the deployment's creation.",
-            |deployment, s| created(deployment, s),
-        )),
-        stable(
+        created(Stable, "kube_deployment_created"),
+        stable_number(
             "kube_deployment_status_replicas",
-            &[],
             "How many pods of the deployment there are.",
-            |deployment, s| s.value(deployment.status.replicas.into()),
+            |deployment, s| s.value(deployment.status.replicas),
         ),
-        stable(
+        stable_number(
             "kube_deployment_status_replicas_ready",
-            &[],
             "How many pods of the deployment are ready.",
-            |deployment, s| s.value(deployment.status.ready_replicas.into()),
+            |deployment, s| s.value(deployment.status.ready_replicas),
         ),
-        stable(
+        stable_number(
             "kube_deployment_status_replicas_available",
-            &[],
             "How many pods of the deployment have been ready for long enough to count as available.",
-            |deployment, s| s.value(deployment.status.available_replicas.into()),
+            |deployment, s| s.value(deployment.status.available_replicas),
         ),
-        stable(
+        stable_number(
             "kube_deployment_status_replicas_unavailable",
-            &[],
             "How many pods the deployment lacks to be fully available.",
-            |deployment, s| s.value(deployment.status.unavailable_replicas.into()),
+            |deployment, s| s.value(deployment.status.unavailable_replicas),
         ),
-        stable(
+        stable_number(
             "kube_deployment_status_replicas_updated",
-            &[],
             "How many pods of the deployment run its present template.",
-            |deployment, s| s.value(deployment.status.updated_replicas.into()),
+            |deployment, s| s.value(deployment.status.updated_replicas),
         ),
-        alpha(
+        alpha_number(
             "kube_deployment_status_terminating_replicas",
-            &[],
             "How many pods of the deployment are shutting down.",
-            |deployment, s| {
-                if let Some(terminating) = deployment.status.terminating_replicas {
-                    s.value(terminating.into());
-                }
-            },
+            |deployment, s| s.value(deployment.status.terminating_replicas),
         ),
-        stable(
+        stable_number(
             "kube_deployment_status_observed_generation",
-            &[],
             "The generation of the deployment that its controller last acted on.",
-            |deployment, s| s.value(deployment.status.observed_generation as f64),
+            |deployment, s| s.value(deployment.status.observed_generation),
         ),
         stable(
             "kube_deployment_status_condition",
@@ -141,64 +106,36 @@ impl Kind for Deployments {
             "The conditions of the deployment: for each, one series for each status, 1 for the present one.",
             |deployment, s| conditions(deployment, s),
         ),
-        stable(
+        stable_number(
             "kube_deployment_spec_replicas",
-            &[],
             "How many pods the deployment should have.",
-            |deployment, s| {
-                if let Some(replicas) = deployment.spec.replicas {
-                    s.value(replicas.into());
-                }
-            },
+            |deployment, s| s.value(deployment.spec.replicas),
         ),
-        stable(
+        stable_number(
             "kube_deployment_spec_paused",
-            &[],
             "Whether the deployment is paused: changes of its template are not rolled out.",
-            |deployment, s| s.value(bool_value(deployment.spec.paused)),
+            |deployment, s| s.value(deployment.spec.paused),
         ),
-        stable(
+        stable_number(
             "kube_deployment_spec_strategy_rollingupdate_max_unavailable",
-            &[],
             "How many pods may be unavailable while the deployment rolls out a change.",
             |deployment, s| {
                 let bound = &deployment.spec.strategy.rolling_update.max_unavailable;
                 rolling_bound(deployment, bound, f64::floor, s);
             },
         ),
-        stable(
+        stable_number(
             "kube_deployment_spec_strategy_rollingupdate_max_surge",
-            &[],
             "How many pods beyond the desired number may exist while the deployment rolls out a change.",
             |deployment, s| {
                 let bound = &deployment.spec.strategy.rolling_update.max_surge;
                 rolling_bound(deployment, bound, f64::ceil, s);
             },
         ),
-        of_metadata(stable(
-            "kube_deployment_metadata_generation",
-            &[],
-            "How often the deployment's desired state was changed.",
-            |deployment, s| generation(deployment, s),
-        )),
-        of_metadata(alpha(
-            "kube_deployment_deletion_timestamp",
-            &[],
-            "Unix time at which the deployment is due to be deleted.",
-            |deployment, s| deleted(deployment, s),
-        )),
-        of_metadata(alpha(
-            "kube_deployment_annotations",
-            &["annotation_*"],
-            "The deployment's annotations that the allow list selects.",
-            |deployment, s| annotations(deployment, s),
-        )),
-        of_metadata(stable(
-            "kube_deployment_labels",
-            &["label_*"],
-            "The deployment's labels that the allow list selects.",
-            |deployment, s| labels(deployment, s),
-        )),
+        generation(Stable, "kube_deployment_metadata_generation"),
+        deleted(Alpha, "kube_deployment_deletion_timestamp"),
+        annotations(Alpha, "kube_deployment_annotations"),
+        labels(Stable, "kube_deployment_labels"),
     ];
 }
 

@@ -1,16 +1,10 @@
 //! `endpoints` (v1 Endpoints).
 
-use crate::resources::kind::{
-    Api, Family, Identity, Kind, Object, alpha, deprecated, of_metadata, stable,
-};
-use crate::resources::metadata::{Metadata, annotations, created, labels, one};
-use crate::resources::series::Series;
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of an Endpoints object that metrics read.
     pub struct Endpoints<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         subsets: Vec<Subset<'a>> = 2 "subsets",
     }
 
@@ -34,55 +28,20 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for Endpoints<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The Endpoints kind.
 pub struct EndpointsKind;
 
 impl Kind for EndpointsKind {
-    const API: Api = Api {
-        name: "endpoints",
-        group: "",
-        version: "v1",
-        kind: "Endpoints",
-        namespaced: true,
-        default_enabled: false,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |endpoints| &endpoints.metadata.namespace),
-        ("endpoint", |endpoints| &endpoints.metadata.name),
-    ];
+    const API: Api = Api::namespaced("", "v1", "Endpoints", "endpoints").off_by_default();
+    const NOUN: &'static str = "endpoints object";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("endpoint");
     type View<'a> = Endpoints<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        of_metadata(stable(
-            "kube_endpoint_info",
-            &[],
-            "1 for each endpoints object.",
-            |endpoints, s| one(endpoints, s),
-        )),
-        of_metadata(stable(
-            "kube_endpoint_created",
-            &[],
-            "Unix time of the endpoints object's creation.",
-            |endpoints, s| created(endpoints, s),
-        )),
-        of_metadata(alpha(
-            "kube_endpoint_annotations",
-            &["annotation_*"],
-            "The endpoints object's annotations that the allow list selects.",
-            |endpoints, s| annotations(endpoints, s),
-        )),
-        of_metadata(stable(
-            "kube_endpoint_labels",
-            &["label_*"],
-            "The endpoints object's labels that the allow list selects.",
-            |endpoints, s| labels(endpoints, s),
-        )),
+        info(Stable, "kube_endpoint_info"),
+        created(Stable, "kube_endpoint_created"),
+        annotations(Alpha, "kube_endpoint_annotations"),
+        labels(Stable, "kube_endpoint_labels"),
         stable(
             "kube_endpoint_address",
             &["port_protocol", "port_number", "port_name", "ip", "ready"],

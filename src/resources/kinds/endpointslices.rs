@@ -1,14 +1,10 @@
 //! `endpointslices` (discovery.k8s.io/v1 EndpointSlice).
 
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
-use crate::resources::metadata::{Metadata, annotations, created, labels};
-use crate::resources::series::{Series, bool_text};
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of an EndpointSlice that metrics read.
     pub struct EndpointSlice<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         endpoints: Vec<Endpoint<'a>> = 2 "endpoints",
         ports: Vec<Port<'a>> = 3 "ports",
         address_type: Str<'a> = 4 "addressType",
@@ -57,24 +53,12 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for EndpointSlice<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The EndpointSlice kind.
 pub struct EndpointSlices;
 
 impl Kind for EndpointSlices {
-    const API: Api = Api {
-        name: "endpointslices",
-        group: "discovery.k8s.io",
-        version: "v1",
-        kind: "EndpointSlice",
-        namespaced: true,
-        default_enabled: true,
-    };
+    const API: Api = Api::namespaced("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
+    const NOUN: &'static str = "endpoint slice";
     const IDENTITY: &'static [Identity<Self>] = &[
         ("endpointslice", |slice| &slice.metadata.name),
         ("namespace", |slice| &slice.metadata.namespace),
@@ -88,12 +72,7 @@ impl Kind for EndpointSlices {
             "The type of the addresses in the endpoint slice.",
             |slice, s| s.with(&[("addresstype", &slice.address_type)], 1.0),
         ),
-        of_metadata(alpha(
-            "kube_endpointslice_created",
-            &[],
-            "Unix time of the endpoint slice's creation.",
-            |slice, s| created(slice, s),
-        )),
+        created(Alpha, "kube_endpointslice_created"),
         alpha(
             "kube_endpointslice_endpoints_hints",
             &["address", "for_zone"],
@@ -123,18 +102,8 @@ impl Kind for EndpointSlices {
             "The ports of the endpoints.",
             |slice, s| ports(slice, s),
         ),
-        of_metadata(alpha(
-            "kube_endpointslice_annotations",
-            &["annotation_*"],
-            "The endpoint slice's annotations that the allow list selects.",
-            |slice, s| annotations(slice, s),
-        )),
-        of_metadata(alpha(
-            "kube_endpointslice_labels",
-            &["label_*"],
-            "The endpoint slice's labels that the allow list selects.",
-            |slice, s| labels(slice, s),
-        )),
+        annotations(Alpha, "kube_endpointslice_annotations"),
+        labels(Alpha, "kube_endpointslice_labels"),
     ];
 }
 

@@ -1,19 +1,13 @@
 //! `horizontalpodautoscalers` (autoscaling/v2 HorizontalPodAutoscaler).
 
 use super::condition::{self, Condition};
-use crate::resources::kind::{
-    Api, Family, Identity, Kind, Object, alpha, of_metadata, or_labels, stable,
-};
-use crate::resources::metadata::{Metadata, annotations, created, deleted, generation, labels};
+use crate::resources::prelude::*;
 use crate::resources::scalars::QuantityText;
-use crate::resources::series::Series;
 use crate::resources::values::quantity::Quantity;
-use crate::wire::view::{Str, view};
 
-view! {
+object! {
     /// The fields of a HorizontalPodAutoscaler that metrics read.
     pub struct Autoscaler<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: AutoscalerSpec<'a> = 2 "spec",
         status: AutoscalerStatus<'a> = 3 "status",
     }
@@ -125,28 +119,14 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for Autoscaler<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The HorizontalPodAutoscaler kind.
 pub struct HorizontalPodAutoscalers;
 
 impl Kind for HorizontalPodAutoscalers {
-    const API: Api = Api {
-        name: "horizontalpodautoscalers",
-        group: "autoscaling",
-        version: "v2",
-        kind: "HorizontalPodAutoscaler",
-        namespaced: true,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |autoscaler| &autoscaler.metadata.namespace),
-        ("horizontalpodautoscaler", |autoscaler| &autoscaler.metadata.name),
-    ];
+    const API: Api =
+        Api::namespaced("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers");
+    const NOUN: &'static str = "autoscaler";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("horizontalpodautoscaler");
     type View<'a> = Autoscaler<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -159,25 +139,18 @@ impl Kind for HorizontalPodAutoscalers {
                 |autoscaler, s| info(autoscaler, s),
             ),
         ),
-        of_metadata(stable(
-            "kube_horizontalpodautoscaler_metadata_generation",
-            &[],
-            "How often the autoscaler's desired state was changed.",
-            |autoscaler, s| generation(autoscaler, s),
-        )),
-        stable(
+        generation(Stable, "kube_horizontalpodautoscaler_metadata_generation"),
+        stable_number(
             "kube_horizontalpodautoscaler_spec_max_replicas",
-            &[],
             "The most pods that the autoscaler may ask for.",
-            |autoscaler, s| s.value(autoscaler.spec.max_replicas.into()),
+            |autoscaler, s| s.value(autoscaler.spec.max_replicas),
         ),
-        stable(
+        stable_number(
             "kube_horizontalpodautoscaler_spec_min_replicas",
-            &[],
             "The fewest pods that the autoscaler may ask for.",
             |autoscaler, s| {
                 // The API server's default.
-                s.value(autoscaler.spec.min_replicas.unwrap_or(1).into());
+                s.value(autoscaler.spec.min_replicas.unwrap_or(1));
             },
         ),
         alpha(
@@ -186,15 +159,13 @@ impl Kind for HorizontalPodAutoscalers {
             "The figures that the autoscaler steers for.",
             |autoscaler, s| target_metrics(autoscaler, s),
         ),
-        alpha(
+        alpha_number(
             "kube_horizontalpodautoscaler_spec_behavior_scale_down_tolerance",
-            &[],
             "How far below its target a figure may lie before the autoscaler removes pods, as a share of the target.",
             |autoscaler, s| tolerance(&autoscaler.spec.behavior.scale_down, s),
         ),
-        alpha(
+        alpha_number(
             "kube_horizontalpodautoscaler_spec_behavior_scale_up_tolerance",
-            &[],
             "How far above its target a figure may lie before the autoscaler adds pods, as a share of the target.",
             |autoscaler, s| tolerance(&autoscaler.spec.behavior.scale_up, s),
         ),
@@ -204,48 +175,26 @@ impl Kind for HorizontalPodAutoscalers {
             "The figures that the autoscaler last saw.",
             |autoscaler, s| current_metrics(autoscaler, s),
         ),
-        stable(
+        stable_number(
             "kube_horizontalpodautoscaler_status_current_replicas",
-            &[],
             "How many pods the autoscaler last saw.",
-            |autoscaler, s| s.value(autoscaler.status.current_replicas.into()),
+            |autoscaler, s| s.value(autoscaler.status.current_replicas),
         ),
-        stable(
+        stable_number(
             "kube_horizontalpodautoscaler_status_desired_replicas",
-            &[],
             "How many pods the autoscaler last asked for.",
-            |autoscaler, s| s.value(autoscaler.status.desired_replicas.into()),
+            |autoscaler, s| s.value(autoscaler.status.desired_replicas),
         ),
-        of_metadata(alpha(
-            "kube_horizontalpodautoscaler_annotations",
-            &["annotation_*"],
-            "The autoscaler's annotations that the allow list selects.",
-            |autoscaler, s| annotations(autoscaler, s),
-        )),
-        of_metadata(stable(
-            "kube_horizontalpodautoscaler_labels",
-            &["label_*"],
-            "The autoscaler's labels that the allow list selects.",
-            |autoscaler, s| labels(autoscaler, s),
-        )),
+        annotations(Alpha, "kube_horizontalpodautoscaler_annotations"),
+        labels(Stable, "kube_horizontalpodautoscaler_labels"),
         stable(
             "kube_horizontalpodautoscaler_status_condition",
             &["condition", "status"],
             "The conditions of the autoscaler: for each, one series for each status, 1 for the present one.",
             |autoscaler, s| condition::all(&autoscaler.status.conditions, s),
         ),
-        of_metadata(alpha(
-            "kube_horizontalpodautoscaler_created",
-            &[],
-            "Unix time of the autoscaler's creation.",
-            |autoscaler, s| created(autoscaler, s),
-        )),
-        of_metadata(alpha(
-            "kube_horizontalpodautoscaler_deletion_timestamp",
-            &[],
-            "Unix time at which the autoscaler is due to be deleted.",
-            |autoscaler, s| deleted(autoscaler, s),
-        )),
+        created(Alpha, "kube_horizontalpodautoscaler_created"),
+        deleted(Alpha, "kube_horizontalpodautoscaler_deletion_timestamp"),
     ];
 }
 

@@ -1,13 +1,10 @@
 //! `ingressclasses` (networking.k8s.io/v1 IngressClass).
 
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
-use crate::resources::metadata::{Metadata, annotations, created, labels};
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of an IngressClass that metrics read.
     pub struct IngressClass<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: IngressClassSpec<'a> = 2 "spec",
     }
 
@@ -17,24 +14,13 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for IngressClass<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The IngressClass kind.
 pub struct IngressClasses;
 
 impl Kind for IngressClasses {
-    const API: Api = Api {
-        name: "ingressclasses",
-        group: "networking.k8s.io",
-        version: "v1",
-        kind: "IngressClass",
-        namespaced: false,
-        default_enabled: false,
-    };
+    const API: Api = Api::cluster_wide("networking.k8s.io", "v1", "IngressClass", "ingressclasses")
+        .off_by_default();
+    const NOUN: &'static str = "ingress class";
     const IDENTITY: &'static [Identity<Self>] = &[("ingressclass", |class| &class.metadata.name)];
     type View<'a> = IngressClass<'a>;
 
@@ -45,23 +31,8 @@ impl Kind for IngressClasses {
             "The controller that serves the ingress class.",
             |class, s| s.with(&[("controller", &class.spec.controller)], 1.0),
         ),
-        of_metadata(alpha(
-            "kube_ingressclass_created",
-            &[],
-            "Unix time of the ingress class's creation.",
-            |class, s| created(class, s),
-        )),
-        of_metadata(alpha(
-            "kube_ingressclass_annotations",
-            &["annotation_*"],
-            "The ingress class's annotations that the allow list selects.",
-            |class, s| annotations(class, s),
-        )),
-        of_metadata(alpha(
-            "kube_ingressclass_labels",
-            &["label_*"],
-            "The ingress class's labels that the allow list selects.",
-            |class, s| labels(class, s),
-        )),
+        created(Alpha, "kube_ingressclass_created"),
+        annotations(Alpha, "kube_ingressclass_annotations"),
+        labels(Alpha, "kube_ingressclass_labels"),
     ];
 }

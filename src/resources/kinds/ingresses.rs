@@ -1,16 +1,10 @@
 //! `ingresses` (networking.k8s.io/v1 Ingress).
 
-use crate::resources::kind::{
-    Api, Family, Identity, Kind, Object, alpha, of_metadata, or_labels, stable,
-};
-use crate::resources::metadata::{Metadata, annotations, created, labels, resource_version};
-use crate::resources::series::Series;
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of an Ingress that metrics read.
     pub struct Ingress<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: IngressSpec<'a> = 2 "spec",
     }
 
@@ -75,28 +69,13 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for Ingress<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The Ingress kind.
 pub struct Ingresses;
 
 impl Kind for Ingresses {
-    const API: Api = Api {
-        name: "ingresses",
-        group: "networking.k8s.io",
-        version: "v1",
-        kind: "Ingress",
-        namespaced: true,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |ingress| &ingress.metadata.namespace),
-        ("ingress", |ingress| &ingress.metadata.name),
-    ];
+    const API: Api = Api::namespaced("networking.k8s.io", "v1", "Ingress", "ingresses");
+    const NOUN: &'static str = "ingress";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("ingress");
     type View<'a> = Ingress<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -106,30 +85,10 @@ impl Kind for Ingresses {
             "The class of the ingress.",
             |ingress, s| info(ingress, s),
         ),
-        of_metadata(alpha(
-            "kube_ingress_annotations",
-            &["annotation_*"],
-            "The ingress's annotations that the allow list selects.",
-            |ingress, s| annotations(ingress, s),
-        )),
-        of_metadata(stable(
-            "kube_ingress_labels",
-            &["label_*"],
-            "The ingress's labels that the allow list selects.",
-            |ingress, s| labels(ingress, s),
-        )),
-        of_metadata(stable(
-            "kube_ingress_created",
-            &[],
-            "Unix time of the ingress's creation.",
-            |ingress, s| created(ingress, s),
-        )),
-        of_metadata(alpha(
-            "kube_ingress_metadata_resource_version",
-            &[],
-            "The version of the ingress that the API server last reported.",
-            |ingress, s| resource_version(ingress, s),
-        )),
+        annotations(Alpha, "kube_ingress_annotations"),
+        labels(Stable, "kube_ingress_labels"),
+        created(Stable, "kube_ingress_created"),
+        version(Alpha, "kube_ingress_metadata_resource_version"),
         or_labels(
             &["host", "path", "path_type", "resource_api_group", "resource_kind", "resource_name"],
             stable(

@@ -1,17 +1,11 @@
 //! `jobs` (batch/v1 Job).
 
-use crate::resources::kind::{
-    Api, Family, Identity, Kind, Object, alpha, of_metadata, or_labels, stable,
-};
-use crate::resources::metadata::{Metadata, annotations, created, labels, one, owners};
+use crate::resources::prelude::*;
 use crate::resources::scalars::Time;
-use crate::resources::series::{Series, bool_value};
-use crate::wire::view::{Str, view};
 
-view! {
+object! {
     /// The fields of a Job that metrics read.
     pub struct Job<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: JobSpec<'a> = 2 "spec",
         status: JobStatus<'a> = 3 "status",
     }
@@ -42,83 +36,39 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for Job<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The Job kind.
 pub struct Jobs;
 
 impl Kind for Jobs {
-    const API: Api = Api {
-        name: "jobs",
-        group: "batch",
-        version: "v1",
-        kind: "Job",
-        namespaced: true,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] =
-        &[("namespace", |job| &job.metadata.namespace), ("job_name", |job| &job.metadata.name)];
+    const API: Api = Api::namespaced("batch", "v1", "Job", "jobs");
+    const NOUN: &'static str = "job";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("job_name");
     type View<'a> = Job<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        of_metadata(alpha(
-            "kube_job_annotations",
-            &["annotation_*"],
-            "The job's annotations that the allow list selects.",
-            |job, s| annotations(job, s),
-        )),
-        of_metadata(stable(
-            "kube_job_labels",
-            &["label_*"],
-            "The job's labels that the allow list selects.",
-            |job, s| labels(job, s),
-        )),
-        of_metadata(stable("kube_job_info", &[], "1 for each job.", |job, s| one(job, s))),
-        of_metadata(stable(
-            "kube_job_created",
-            &[],
-            "Unix time of the job's creation.",
-            |job, s| created(job, s),
-        )),
-        stable(
+        annotations(Alpha, "kube_job_annotations"),
+        labels(Stable, "kube_job_labels"),
+        info(Stable, "kube_job_info"),
+        created(Stable, "kube_job_created"),
+        stable_number(
             "kube_job_spec_parallelism",
-            &[],
             "How many pods of the job may run at a time.",
-            |job, s| {
-                if let Some(parallelism) = job.spec.parallelism {
-                    s.value(parallelism.into());
-                }
-            },
+            |job, s| s.value(job.spec.parallelism),
         ),
-        stable(
+        stable_number(
             "kube_job_spec_completions",
-            &[],
             "How many pods of the job must succeed.",
-            |job, s| {
-                if let Some(completions) = job.spec.completions {
-                    s.value(completions.into());
-                }
-            },
+            |job, s| s.value(job.spec.completions),
         ),
-        stable(
+        stable_number(
             "kube_job_spec_active_deadline_seconds",
-            &[],
             "After how many seconds the job is ended, done or not.",
-            |job, s| {
-                if let Some(seconds) = job.spec.active_deadline_seconds {
-                    s.value(seconds as f64);
-                }
-            },
+            |job, s| s.value(job.spec.active_deadline_seconds),
         ),
-        stable(
+        stable_number(
             "kube_job_status_succeeded",
-            &[],
             "How many pods of the job succeeded.",
-            |job, s| s.value(job.status.succeeded.into()),
+            |job, s| s.value(job.status.succeeded),
         ),
         or_labels(
             &[],
@@ -129,14 +79,13 @@ impl Kind for Jobs {
                 |job, s| failed(job, s),
             ),
         ),
-        stable(
+        stable_number(
             "kube_job_status_active",
-            &[],
             "How many pods of the job are pending or running.",
-            |job, s| s.value(job.status.active.into()),
+            |job, s| s.value(job.status.active),
         ),
-        alpha("kube_job_status_ready", &[], "How many pods of the job are ready.", |job, s| {
-            s.value(job.status.ready.into())
+        alpha_number("kube_job_status_ready", "How many pods of the job are ready.", |job, s| {
+            s.value(job.status.ready)
         }),
         stable("kube_job_complete", &["condition"], "Whether the job has completed.", |job, s| {
             conditions(job, "Complete", s)
@@ -144,37 +93,22 @@ impl Kind for Jobs {
         stable("kube_job_failed", &["condition"], "Whether the job has failed.", |job, s| {
             conditions(job, "Failed", s)
         }),
-        stable(
+        stable_number(
             "kube_job_status_start_time",
-            &[],
             "Unix time at which the job was started.",
-            |job, s| {
-                if let Some(time) = job.status.start_time {
-                    s.value(time.seconds());
-                }
-            },
+            |job, s| s.value(job.status.start_time),
         ),
-        stable(
+        stable_number(
             "kube_job_status_completion_time",
-            &[],
             "Unix time at which the job completed.",
-            |job, s| {
-                if let Some(time) = job.status.completion_time {
-                    s.value(time.seconds());
-                }
-            },
+            |job, s| s.value(job.status.completion_time),
         ),
-        alpha("kube_job_status_suspended", &[], "Whether the job is suspended.", |job, s| {
+        alpha_number("kube_job_status_suspended", "Whether the job is suspended.", |job, s| {
             for condition in of_kind(job, "Suspended") {
-                s.value(bool_value(&*condition.status == "True"));
+                s.value(&*condition.status == "True");
             }
         }),
-        of_metadata(stable(
-            "kube_job_owner",
-            &["owner_kind", "owner_name", "owner_is_controller"],
-            "The objects that own the job.",
-            |job, s| owners(job, s),
-        )),
+        owners(Stable, "kube_job_owner"),
     ];
 }
 

@@ -1,15 +1,11 @@
 //! `leases` (coordination.k8s.io/v1 Lease).
 
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha};
-use crate::resources::metadata::Metadata;
+use crate::resources::prelude::*;
 use crate::resources::scalars::MicroTime;
-use crate::resources::series::{Series, or_empty};
-use crate::wire::view::{Str, view};
 
-view! {
+object! {
     /// The fields of a Lease that metrics read.
     pub struct Lease<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: LeaseSpec<'a> = 2 "spec",
     }
 
@@ -20,24 +16,12 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for Lease<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The Lease kind.
 pub struct Leases;
 
 impl Kind for Leases {
-    const API: Api = Api {
-        name: "leases",
-        group: "coordination.k8s.io",
-        version: "v1",
-        kind: "Lease",
-        namespaced: true,
-        default_enabled: true,
-    };
+    const API: Api = Api::namespaced("coordination.k8s.io", "v1", "Lease", "leases");
+    const NOUN: &'static str = "lease";
     const IDENTITY: &'static [Identity<Self>] = &[("lease", |lease| &lease.metadata.name)];
     type View<'a> = Lease<'a>;
 

@@ -1,15 +1,11 @@
 //! `limitranges` (v1 LimitRange).
 
 use super::resource_list::{self, ResourceList};
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, of_metadata, stable};
-use crate::resources::metadata::{Metadata, created};
-use crate::resources::series::Series;
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a LimitRange that metrics read.
     pub struct LimitRange<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: LimitRangeSpec<'a> = 2 "spec",
     }
 
@@ -29,28 +25,13 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for LimitRange<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The LimitRange kind.
 pub struct LimitRanges;
 
 impl Kind for LimitRanges {
-    const API: Api = Api {
-        name: "limitranges",
-        group: "",
-        version: "v1",
-        kind: "LimitRange",
-        namespaced: true,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |range| &range.metadata.namespace),
-        ("limitrange", |range| &range.metadata.name),
-    ];
+    const API: Api = Api::namespaced("", "v1", "LimitRange", "limitranges");
+    const NOUN: &'static str = "limit range";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("limitrange");
     type View<'a> = LimitRange<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -60,12 +41,7 @@ impl Kind for LimitRanges {
             "The bounds and defaults that the limit range sets for a resource.",
             |range, s| constraints(range, s),
         ),
-        of_metadata(stable(
-            "kube_limitrange_created",
-            &[],
-            "Unix time of the limit range's creation.",
-            |range, s| created(range, s),
-        )),
+        created(Stable, "kube_limitrange_created"),
     ];
 }
 

@@ -1,15 +1,11 @@
 //! `mutatingadmissionpolicies` (admissionregistration.k8s.io/v1 MutatingAdmissionPolicy).
 
 use super::admission::ParamKind;
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
-use crate::resources::metadata::{Metadata, created};
-use crate::resources::series::Series;
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a MutatingAdmissionPolicy that metrics read.
     pub struct MutatingAdmissionPolicy<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: PolicySpec<'a> = 2 "spec",
     }
 
@@ -21,28 +17,18 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for MutatingAdmissionPolicy<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The MutatingAdmissionPolicy kind.
 pub struct MutatingAdmissionPolicies;
 
 impl Kind for MutatingAdmissionPolicies {
-    const API: Api = Api {
-        name: "mutatingadmissionpolicies",
-        group: "admissionregistration.k8s.io",
-        version: "v1",
-        kind: "MutatingAdmissionPolicy",
-        namespaced: false,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |policy| &policy.metadata.namespace),
-        ("mutatingadmissionpolicy", |policy| &policy.metadata.name),
-    ];
+    const API: Api = Api::cluster_wide(
+        "admissionregistration.k8s.io",
+        "v1",
+        "MutatingAdmissionPolicy",
+        "mutatingadmissionpolicies",
+    );
+    const NOUN: &'static str = "mutating admission policy";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("mutatingadmissionpolicy");
     type View<'a> = MutatingAdmissionPolicy<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -52,12 +38,7 @@ impl Kind for MutatingAdmissionPolicies {
             "The kind of parameters that the mutating admission policy takes, and what its failure leads to.",
             |policy, s| info(policy, s),
         ),
-        of_metadata(alpha(
-            "kube_mutatingadmissionpolicy_created",
-            &[],
-            "Unix time of the mutating admission policy's creation.",
-            |policy, s| created(policy, s),
-        )),
+        created(Alpha, "kube_mutatingadmissionpolicy_created"),
     ];
 }
 

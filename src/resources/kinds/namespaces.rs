@@ -1,14 +1,11 @@
 //! `namespaces` (v1 Namespace).
 
 use super::condition::{self, Condition};
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
-use crate::resources::metadata::{Metadata, annotations, created, labels};
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a Namespace that metrics read.
     pub struct Namespace<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         status: NamespaceStatus<'a> = 3 "status",
     }
 
@@ -19,47 +16,20 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for Namespace<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The Namespace kind.
 pub struct Namespaces;
 
 impl Kind for Namespaces {
-    const API: Api = Api {
-        name: "namespaces",
-        group: "",
-        version: "v1",
-        kind: "Namespace",
-        namespaced: false,
-        default_enabled: true,
-    };
+    const API: Api = Api::cluster_wide("", "v1", "Namespace", "namespaces");
+    const NOUN: &'static str = "namespace";
     const IDENTITY: &'static [Identity<Self>] =
         &[("namespace", |namespace| &namespace.metadata.name)];
     type View<'a> = Namespace<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        of_metadata(stable(
-            "kube_namespace_created",
-            &[],
-            "Unix time of the namespace's creation.",
-            |namespace, s| created(namespace, s),
-        )),
-        of_metadata(alpha(
-            "kube_namespace_annotations",
-            &["annotation_*"],
-            "The namespace's annotations that the allow list selects.",
-            |namespace, s| annotations(namespace, s),
-        )),
-        of_metadata(stable(
-            "kube_namespace_labels",
-            &["label_*"],
-            "The namespace's labels that the allow list selects.",
-            |namespace, s| labels(namespace, s),
-        )),
+        created(Stable, "kube_namespace_created"),
+        annotations(Alpha, "kube_namespace_annotations"),
+        labels(Stable, "kube_namespace_labels"),
         stable(
             "kube_namespace_status_phase",
             &["phase"],

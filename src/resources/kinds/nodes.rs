@@ -2,15 +2,11 @@
 
 use super::condition::{self, Condition};
 use super::resource_list::{self, ResourceList};
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
-use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
-use crate::resources::series::{Series, bool_value};
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a Node that metrics read.
     pub struct Node<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: NodeSpec<'a> = 2 "spec",
         status: NodeStatus<'a> = 3 "status",
     }
@@ -56,46 +52,19 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for Node<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The Node kind.
 pub struct Nodes;
 
 impl Kind for Nodes {
-    const API: Api = Api {
-        name: "nodes",
-        group: "",
-        version: "v1",
-        kind: "Node",
-        namespaced: false,
-        default_enabled: true,
-    };
+    const API: Api = Api::cluster_wide("", "v1", "Node", "nodes");
+    const NOUN: &'static str = "node";
     const IDENTITY: &'static [Identity<Self>] = &[("node", |node| &node.metadata.name)];
     type View<'a> = Node<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        of_metadata(alpha(
-            "kube_node_annotations",
-            &["annotation_*"],
-            "The node's annotations that the allow list selects.",
-            |node, s| annotations(node, s),
-        )),
-        of_metadata(stable(
-            "kube_node_created",
-            &[],
-            "Unix time of the node's creation.",
-            |node, s| created(node, s),
-        )),
-        of_metadata(alpha(
-            "kube_node_deletion_timestamp",
-            &[],
-            "Unix time at which the node is due to be deleted.",
-            |node, s| deleted(node, s),
-        )),
+        annotations(Alpha, "kube_node_annotations"),
+        created(Stable, "kube_node_created"),
+        deleted(Alpha, "kube_node_deletion_timestamp"),
         stable(
             "kube_node_info",
             &[
@@ -112,12 +81,7 @@ impl Kind for Nodes {
             "The software that the node runs, and how the node is known.",
             |node, s| info(node, s),
         ),
-        of_metadata(stable(
-            "kube_node_labels",
-            &["label_*"],
-            "The node's labels that the allow list selects.",
-            |node, s| labels(node, s),
-        )),
+        labels(Stable, "kube_node_labels"),
         of_metadata(alpha(
             "kube_node_role",
             &["role"],
@@ -149,11 +113,10 @@ impl Kind for Nodes {
                 }
             },
         ),
-        stable(
+        stable_number(
             "kube_node_spec_unschedulable",
-            &[],
             "Whether the node is closed to new pods.",
-            |node, s| s.value(bool_value(node.spec.unschedulable)),
+            |node, s| s.value(node.spec.unschedulable),
         ),
         stable(
             "kube_node_status_allocatable",

@@ -2,16 +2,12 @@
 
 use super::condition::{self, Condition};
 use super::resource_list::ResourceList;
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
-use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
-use crate::resources::series::Series;
+use crate::resources::prelude::*;
 use crate::resources::values::quantity::Quantity;
-use crate::wire::view::{Str, view};
 
-view! {
+object! {
     /// The fields of a PersistentVolumeClaim that metrics read.
     pub struct VolumeClaim<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: VolumeClaimSpec<'a> = 2 "spec",
         status: VolumeClaimStatus<'a> = 3 "status",
     }
@@ -37,43 +33,18 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for VolumeClaim<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The PersistentVolumeClaim kind.
 pub struct PersistentVolumeClaims;
 
 impl Kind for PersistentVolumeClaims {
-    const API: Api = Api {
-        name: "persistentvolumeclaims",
-        group: "",
-        version: "v1",
-        kind: "PersistentVolumeClaim",
-        namespaced: true,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |claim| &claim.metadata.namespace),
-        ("persistentvolumeclaim", |claim| &claim.metadata.name),
-    ];
+    const API: Api = Api::namespaced("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims");
+    const NOUN: &'static str = "volume claim";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("persistentvolumeclaim");
     type View<'a> = VolumeClaim<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        of_metadata(stable(
-            "kube_persistentvolumeclaim_labels",
-            &["label_*"],
-            "The volume claim's labels that the allow list selects.",
-            |claim, s| labels(claim, s),
-        )),
-        of_metadata(alpha(
-            "kube_persistentvolumeclaim_annotations",
-            &["annotation_*"],
-            "The volume claim's annotations that the allow list selects.",
-            |claim, s| annotations(claim, s),
-        )),
+        labels(Stable, "kube_persistentvolumeclaim_labels"),
+        annotations(Alpha, "kube_persistentvolumeclaim_annotations"),
         stable(
             "kube_persistentvolumeclaim_info",
             &["storageclass", "volumename", "volumemode"],
@@ -90,9 +61,8 @@ impl Kind for PersistentVolumeClaims {
                 }
             },
         ),
-        stable(
+        stable_number(
             "kube_persistentvolumeclaim_resource_requests_storage_bytes",
-            &[],
             "How much storage the volume claim asks for.",
             |claim, s| {
                 if let Some(text) = claim.spec.resources.requests.get("storage")
@@ -118,18 +88,8 @@ impl Kind for PersistentVolumeClaims {
             "The conditions of the volume claim: for each, one series for each status, 1 for the present one.",
             |claim, s| condition::all(&claim.status.conditions, s),
         ),
-        of_metadata(alpha(
-            "kube_persistentvolumeclaim_created",
-            &[],
-            "Unix time of the volume claim's creation.",
-            |claim, s| created(claim, s),
-        )),
-        of_metadata(alpha(
-            "kube_persistentvolumeclaim_deletion_timestamp",
-            &[],
-            "Unix time at which the volume claim is due to be deleted.",
-            |claim, s| deleted(claim, s),
-        )),
+        created(Alpha, "kube_persistentvolumeclaim_created"),
+        deleted(Alpha, "kube_persistentvolumeclaim_deletion_timestamp"),
     ];
 }
 

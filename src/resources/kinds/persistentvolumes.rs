@@ -1,18 +1,13 @@
 //! `persistentvolumes` (v1 PersistentVolume).
 
 use super::resource_list::ResourceList;
-use crate::resources::kind::{
-    Api, Family, Identity, Kind, Object, alpha, of_metadata, opt_in, stable,
-};
-use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
-use crate::resources::series::Series;
+use crate::resources::prelude::*;
 use crate::resources::values::quantity::Quantity;
-use crate::wire::view::{Map, Str, view};
+use crate::wire::view::Map;
 
-view! {
+object! {
     /// The fields of a PersistentVolume that metrics read.
     pub struct PersistentVolume<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: VolumeSpec<'a> = 2 "spec",
         status: VolumeStatus<'a> = 3 "status",
     }
@@ -108,24 +103,12 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for PersistentVolume<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The PersistentVolume kind.
 pub struct PersistentVolumes;
 
 impl Kind for PersistentVolumes {
-    const API: Api = Api {
-        name: "persistentvolumes",
-        group: "",
-        version: "v1",
-        kind: "PersistentVolume",
-        namespaced: false,
-        default_enabled: true,
-    };
+    const API: Api = Api::cluster_wide("", "v1", "PersistentVolume", "persistentvolumes");
+    const NOUN: &'static str = "persistent volume";
     const IDENTITY: &'static [Identity<Self>] =
         &[("persistentvolume", |volume| &volume.metadata.name)];
     type View<'a> = PersistentVolume<'a>;
@@ -141,18 +124,8 @@ impl Kind for PersistentVolumes {
                 }
             },
         ),
-        of_metadata(alpha(
-            "kube_persistentvolume_annotations",
-            &["annotation_*"],
-            "The persistent volume's annotations that the allow list selects.",
-            |volume, s| annotations(volume, s),
-        )),
-        of_metadata(stable(
-            "kube_persistentvolume_labels",
-            &["label_*"],
-            "The persistent volume's labels that the allow list selects.",
-            |volume, s| labels(volume, s),
-        )),
+        annotations(Alpha, "kube_persistentvolume_annotations"),
+        labels(Stable, "kube_persistentvolume_labels"),
         stable(
             "kube_persistentvolume_status_phase",
             &["phase"],
@@ -191,9 +164,8 @@ impl Kind for PersistentVolumes {
             "Where the persistent volume is stored and what becomes of it when it is released.",
             |volume, s| info(volume, s),
         ),
-        stable(
+        stable_number(
             "kube_persistentvolume_capacity_bytes",
-            &[],
             "How much the persistent volume holds.",
             |volume, s| {
                 let capacity = volume.spec.capacity.get("storage");
@@ -201,18 +173,8 @@ impl Kind for PersistentVolumes {
                 s.value(bytes.map_or(0.0, |quantity| quantity.integer() as f64));
             },
         ),
-        of_metadata(alpha(
-            "kube_persistentvolume_created",
-            &[],
-            "Unix time of the persistent volume's creation.",
-            |volume, s| created(volume, s),
-        )),
-        of_metadata(alpha(
-            "kube_persistentvolume_deletion_timestamp",
-            &[],
-            "Unix time at which the persistent volume is due to be deleted.",
-            |volume, s| deleted(volume, s),
-        )),
+        created(Alpha, "kube_persistentvolume_created"),
+        deleted(Alpha, "kube_persistentvolume_deletion_timestamp"),
         opt_in(alpha(
             "kube_persistentvolume_csi_attributes",
             &["csi_mounter", "csi_map_options"],

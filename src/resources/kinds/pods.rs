@@ -1,20 +1,15 @@
 //! `pods` (v1 Pod).
 
 use super::resource_list::{self, ResourceList};
-use crate::resources::kind::{
-    Api, Family, Identity, Kind, Object, alpha, counter, of_metadata, opt_in, stable,
-};
-use crate::resources::metadata::{Metadata, annotations, created, deleted, labels, owners};
+use crate::resources::prelude::*;
 use crate::resources::scalars::Time;
-use crate::resources::series::{Series, bool_text, bool_value, or_empty};
 use crate::resources::values::ip;
 use crate::resources::values::quantity::Quantity;
-use crate::wire::view::{Map, Present, Str, view};
+use crate::wire::view::{Map, Present};
 
-view! {
+object! {
     /// The fields of a Pod that metrics read.
     pub struct Pod<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: PodSpec<'a> = 2 "spec",
         status: PodStatus<'a> = 3 "status",
     }
@@ -157,24 +152,12 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for Pod<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The Pod kind.
 pub struct Pods;
 
 impl Kind for Pods {
-    const API: Api = Api {
-        name: "pods",
-        group: "",
-        version: "v1",
-        kind: "Pod",
-        namespaced: true,
-        default_enabled: true,
-    };
+    const API: Api = Api::namespaced("", "v1", "Pod", "pods");
+    const NOUN: &'static str = "pod";
     const IDENTITY: &'static [Identity<Self>] = &[
         ("namespace", |pod| &pod.metadata.namespace),
         ("pod", |pod| &pod.metadata.name),
@@ -183,9 +166,8 @@ impl Kind for Pods {
     type View<'a> = Pod<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        stable(
+        stable_number(
             "kube_pod_completion_time",
-            &[],
             "Unix time at which the last of the pod's containers terminated.",
             |pod, s| completion_time(pod, s),
         ),
@@ -273,18 +255,8 @@ impl Kind for Pods {
             "Why a waiting container is not started.",
             |pod, s| waiting_reason(&pod.status.container_statuses, s),
         ),
-        of_metadata(stable(
-            "kube_pod_created",
-            &[],
-            "Unix time of the pod's creation.",
-            |pod, s| created(pod, s),
-        )),
-        of_metadata(alpha(
-            "kube_pod_deletion_timestamp",
-            &[],
-            "Unix time at which the pod is due to be deleted.",
-            |pod, s| deleted(pod, s),
-        )),
+        created(Stable, "kube_pod_created"),
+        deleted(Alpha, "kube_pod_deletion_timestamp"),
         stable(
             "kube_pod_info",
             &[
@@ -387,36 +359,19 @@ impl Kind for Pods {
             "Why a waiting init container is not started.",
             |pod, s| waiting_reason(&pod.status.init_container_statuses, s),
         ),
-        of_metadata(alpha(
-            "kube_pod_annotations",
-            &["annotation_*"],
-            "The pod's annotations that the allow list selects.",
-            |pod, s| annotations(pod, s),
-        )),
-        of_metadata(stable(
-            "kube_pod_labels",
-            &["label_*"],
-            "The pod's labels that the allow list selects.",
-            |pod, s| labels(pod, s),
-        )),
-        alpha(
+        annotations(Alpha, "kube_pod_annotations"),
+        labels(Stable, "kube_pod_labels"),
+        alpha_number(
             "kube_pod_overhead_cpu_cores",
-            &[],
             "CPU that the runtime class adds to what the containers ask for.",
             |pod, s| overhead(pod, "cpu", |quantity| quantity.converted(), s),
         ),
-        alpha(
+        alpha_number(
             "kube_pod_overhead_memory_bytes",
-            &[],
             "Memory that the runtime class adds to what the containers ask for.",
             |pod, s| overhead(pod, "memory", |quantity| quantity.integer() as f64, s),
         ),
-        of_metadata(stable(
-            "kube_pod_owner",
-            &["owner_kind", "owner_name", "owner_is_controller"],
-            "The objects that own the pod.",
-            |pod, s| owners(pod, s),
-        )),
+        owners(Stable, "kube_pod_owner"),
         alpha(
             "kube_pod_resourceclaim_info",
             &["claim_name", "resourceclaim_name", "resourceclaim_template_name"],
@@ -451,15 +406,10 @@ impl Kind for Pods {
             "Whether a volume claim is mounted read-only.",
             |pod, s| volume_claims(pod, bool_value, s),
         ),
-        stable(
+        stable_number(
             "kube_pod_start_time",
-            &[],
             "Unix time at which the node took the pod on.",
-            |pod, s| {
-                if let Some(time) = pod.status.start_time {
-                    s.value(time.seconds());
-                }
-            },
+            |pod, s| s.value(pod.status.start_time),
         ),
         stable(
             "kube_pod_status_phase",
@@ -493,21 +443,18 @@ impl Kind for Pods {
                 }
             },
         ),
-        alpha(
+        alpha_number(
             "kube_pod_status_ready_time",
-            &[],
             "Unix time at which the pod became ready.",
             |pod, s| transition_time(pod, "Ready", "True", s),
         ),
-        alpha(
+        alpha_number(
             "kube_pod_status_initialized_time",
-            &[],
             "Unix time at which the pod's init containers were done.",
             |pod, s| transition_time(pod, "Initialized", "True", s),
         ),
-        alpha(
+        alpha_number(
             "kube_pod_status_container_ready_time",
-            &[],
             "Unix time at which all containers of the pod were ready.",
             |pod, s| transition_time(pod, "ContainersReady", "True", s),
         ),
@@ -533,15 +480,13 @@ impl Kind for Pods {
                 }
             },
         ),
-        stable(
+        stable_number(
             "kube_pod_status_scheduled_time",
-            &[],
             "Unix time at which the pod was given a node.",
             |pod, s| transition_time(pod, "PodScheduled", "True", s),
         ),
-        stable(
+        stable_number(
             "kube_pod_status_unschedulable",
-            &[],
             "1 for a pod that no node can take.",
             |pod, s| {
                 for _ in conditions(pod, "PodScheduled").filter(|c| &*c.status == "False") {
@@ -549,9 +494,8 @@ impl Kind for Pods {
                 }
             },
         ),
-        alpha(
+        alpha_number(
             "kube_pod_status_unscheduled_time",
-            &[],
             "Unix time since which no node can take the pod.",
             |pod, s| transition_time(pod, "PodScheduled", "False", s),
         ),

@@ -1,13 +1,10 @@
 //! `replicationcontrollers` (v1 ReplicationController).
 
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
-use crate::resources::metadata::{Metadata, created, generation, owners};
-use crate::wire::view::view;
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a ReplicationController that metrics read.
     pub struct ReplicationController<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: ControllerSpec<'a> = 2 "spec",
         status: ControllerStatus<'a> = 3 "status",
     }
@@ -27,88 +24,48 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for ReplicationController<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The ReplicationController kind.
 pub struct ReplicationControllers;
 
 impl Kind for ReplicationControllers {
-    const API: Api = Api {
-        name: "replicationcontrollers",
-        group: "",
-        version: "v1",
-        kind: "ReplicationController",
-        namespaced: true,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |controller| &controller.metadata.namespace),
-        ("replicationcontroller", |controller| &controller.metadata.name),
-    ];
+    const API: Api = Api::namespaced("", "v1", "ReplicationController", "replicationcontrollers");
+    const NOUN: &'static str = "replication controller";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("replicationcontroller");
     type View<'a> = ReplicationController<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        of_metadata(stable(
-            "kube_replicationcontroller_created",
-            &[],
-            "Unix time of the replication controller's creation.",
-            |controller, s| created(controller, s),
-        )),
-        stable(
+        created(Stable, "kube_replicationcontroller_created"),
+        stable_number(
             "kube_replicationcontroller_status_replicas",
-            &[],
             "How many pods of the replication controller there are.",
-            |controller, s| s.value(controller.status.replicas.into()),
+            |controller, s| s.value(controller.status.replicas),
         ),
-        stable(
+        stable_number(
             "kube_replicationcontroller_status_fully_labeled_replicas",
-            &[],
             "How many pods of the replication controller carry all labels of its pod template.",
-            |controller, s| s.value(controller.status.fully_labeled_replicas.into()),
+            |controller, s| s.value(controller.status.fully_labeled_replicas),
         ),
-        stable(
+        stable_number(
             "kube_replicationcontroller_status_ready_replicas",
-            &[],
             "How many pods of the replication controller are ready.",
-            |controller, s| s.value(controller.status.ready_replicas.into()),
+            |controller, s| s.value(controller.status.ready_replicas),
         ),
-        stable(
+        stable_number(
             "kube_replicationcontroller_status_available_replicas",
-            &[],
             "How many pods of the replication controller have been ready for long enough to count as available.",
-            |controller, s| s.value(controller.status.available_replicas.into()),
+            |controller, s| s.value(controller.status.available_replicas),
         ),
-        stable(
+        stable_number(
             "kube_replicationcontroller_status_observed_generation",
-            &[],
             "The generation of the replication controller that was last acted on.",
-            |controller, s| s.value(controller.status.observed_generation as f64),
+            |controller, s| s.value(controller.status.observed_generation),
         ),
-        stable(
+        stable_number(
             "kube_replicationcontroller_spec_replicas",
-            &[],
             "How many pods the replication controller should have.",
-            |controller, s| {
-                if let Some(replicas) = controller.spec.replicas {
-                    s.value(replicas.into());
-                }
-            },
+            |controller, s| s.value(controller.spec.replicas),
         ),
-        of_metadata(stable(
-            "kube_replicationcontroller_metadata_generation",
-            &[],
-            "How often the replication controller's desired state was changed.",
-            |controller, s| generation(controller, s),
-        )),
-        of_metadata(alpha(
-            "kube_replicationcontroller_owner",
-            &["owner_kind", "owner_name", "owner_is_controller"],
-            "The objects that own the replication controller.",
-            |controller, s| owners(controller, s),
-        )),
+        generation(Stable, "kube_replicationcontroller_metadata_generation"),
+        owners(Alpha, "kube_replicationcontroller_owner"),
     ];
 }

@@ -1,15 +1,11 @@
 //! `resourcequotas` (v1 ResourceQuota).
 
 use super::resource_list::{self, ResourceList};
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
-use crate::resources::metadata::{Metadata, annotations, created, labels};
-use crate::resources::series::Series;
-use crate::wire::view::view;
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a ResourceQuota that metrics read.
     pub struct ResourceQuota<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         status: ResourceQuotaStatus<'a> = 3 "status",
     }
 
@@ -20,55 +16,25 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for ResourceQuota<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The ResourceQuota kind.
 pub struct ResourceQuotas;
 
 impl Kind for ResourceQuotas {
-    const API: Api = Api {
-        name: "resourcequotas",
-        group: "",
-        version: "v1",
-        kind: "ResourceQuota",
-        namespaced: true,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |quota| &quota.metadata.namespace),
-        ("resourcequota", |quota| &quota.metadata.name),
-    ];
+    const API: Api = Api::namespaced("", "v1", "ResourceQuota", "resourcequotas");
+    const NOUN: &'static str = "resource quota";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("resourcequota");
     type View<'a> = ResourceQuota<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        of_metadata(stable(
-            "kube_resourcequota_created",
-            &[],
-            "Unix time of the resource quota's creation.",
-            |quota, s| created(quota, s),
-        )),
+        created(Stable, "kube_resourcequota_created"),
         stable(
             "kube_resourcequota",
             &["resource", "type"],
             "How much of a resource the namespace may use, and how much it uses.",
             |quota, s| amounts(quota, s),
         ),
-        of_metadata(alpha(
-            "kube_resourcequota_annotations",
-            &["annotation_*"],
-            "The resource quota's annotations that the allow list selects.",
-            |quota, s| annotations(quota, s),
-        )),
-        of_metadata(stable(
-            "kube_resourcequota_labels",
-            &["label_*"],
-            "The resource quota's labels that the allow list selects.",
-            |quota, s| labels(quota, s),
-        )),
+        annotations(Alpha, "kube_resourcequota_annotations"),
+        labels(Stable, "kube_resourcequota_labels"),
     ];
 }
 

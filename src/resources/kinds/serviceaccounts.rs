@@ -1,14 +1,10 @@
 //! `serviceaccounts` (v1 ServiceAccount).
 
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
-use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
-use crate::resources::series::bool_text;
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a ServiceAccount that metrics read.
     pub struct ServiceAccount<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         secrets: Vec<SecretReference<'a>> = 2 "secrets",
         image_pull_secrets: Vec<ImagePullSecret<'a>> = 3 "imagePullSecrets",
         automount_token: Option<bool> = 4 "automountServiceAccountToken",
@@ -25,24 +21,13 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for ServiceAccount<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The ServiceAccount kind.
 pub struct ServiceAccounts;
 
 impl Kind for ServiceAccounts {
-    const API: Api = Api {
-        name: "serviceaccounts",
-        group: "",
-        version: "v1",
-        kind: "ServiceAccount",
-        namespaced: true,
-        default_enabled: false,
-    };
+    const API: Api =
+        Api::namespaced("", "v1", "ServiceAccount", "serviceaccounts").off_by_default();
+    const NOUN: &'static str = "service account";
     const IDENTITY: &'static [Identity<Self>] = &[
         ("namespace", |account| &account.metadata.namespace),
         ("serviceaccount", |account| &account.metadata.name),
@@ -60,18 +45,8 @@ impl Kind for ServiceAccounts {
                 s.with(&[("automount_token", automount)], 1.0);
             },
         ),
-        of_metadata(alpha(
-            "kube_serviceaccount_created",
-            &[],
-            "Unix time of the service account's creation.",
-            |account, s| created(account, s),
-        )),
-        of_metadata(alpha(
-            "kube_serviceaccount_deleted",
-            &[],
-            "Unix time at which the service account is due to be deleted.",
-            |account, s| deleted(account, s),
-        )),
+        created(Alpha, "kube_serviceaccount_created"),
+        deleted(Alpha, "kube_serviceaccount_deleted"),
         alpha(
             "kube_serviceaccount_secret",
             &["name"],
@@ -92,17 +67,7 @@ impl Kind for ServiceAccounts {
                 }
             },
         ),
-        of_metadata(alpha(
-            "kube_serviceaccount_annotations",
-            &["annotation_*"],
-            "The service account's annotations that the allow list selects.",
-            |account, s| annotations(account, s),
-        )),
-        of_metadata(alpha(
-            "kube_serviceaccount_labels",
-            &["label_*"],
-            "The service account's labels that the allow list selects.",
-            |account, s| labels(account, s),
-        )),
+        annotations(Alpha, "kube_serviceaccount_annotations"),
+        labels(Alpha, "kube_serviceaccount_labels"),
     ];
 }

@@ -1,14 +1,10 @@
 //! `services` (v1 Service).
 
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata, stable};
-use crate::resources::metadata::{Metadata, annotations, created, deleted, labels};
-use crate::resources::series::Series;
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a Service that metrics read.
     pub struct Service<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: ServiceSpec<'a> = 2 "spec",
         status: ServiceStatus<'a> = 3 "status",
     }
@@ -40,24 +36,12 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for Service<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The Service kind.
 pub struct Services;
 
 impl Kind for Services {
-    const API: Api = Api {
-        name: "services",
-        group: "",
-        version: "v1",
-        kind: "Service",
-        namespaced: true,
-        default_enabled: true,
-    };
+    const API: Api = Api::namespaced("", "v1", "Service", "services");
+    const NOUN: &'static str = "service";
     const IDENTITY: &'static [Identity<Self>] = &[
         ("namespace", |service| &service.metadata.namespace),
         ("service", |service| &service.metadata.name),
@@ -72,27 +56,12 @@ impl Kind for Services {
             "The addresses under which the service is reached.",
             |service, s| info(service, s),
         ),
-        of_metadata(stable(
-            "kube_service_created",
-            &[],
-            "Unix time of the service's creation.",
-            |service, s| created(service, s),
-        )),
+        created(Stable, "kube_service_created"),
         stable("kube_service_spec_type", &["type"], "How the service is exposed.", |service, s| {
             s.with(&[("type", &service.spec.kind)], 1.0)
         }),
-        of_metadata(alpha(
-            "kube_service_annotations",
-            &["annotation_*"],
-            "The service's annotations that the allow list selects.",
-            |service, s| annotations(service, s),
-        )),
-        of_metadata(stable(
-            "kube_service_labels",
-            &["label_*"],
-            "The service's labels that the allow list selects.",
-            |service, s| labels(service, s),
-        )),
+        annotations(Alpha, "kube_service_annotations"),
+        labels(Stable, "kube_service_labels"),
         stable(
             "kube_service_spec_external_ip",
             &["external_ip"],
@@ -113,12 +82,7 @@ impl Kind for Services {
                 }
             },
         ),
-        of_metadata(alpha(
-            "kube_service_deletion_timestamp",
-            &[],
-            "Unix time at which the service is due to be deleted.",
-            |service, s| deleted(service, s),
-        )),
+        deleted(Alpha, "kube_service_deletion_timestamp"),
     ];
 }
 

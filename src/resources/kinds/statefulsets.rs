@@ -1,14 +1,10 @@
 //! `statefulsets` (apps/v1 StatefulSet).
 
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, of_metadata, stable};
-use crate::resources::metadata::{Metadata, annotations, created, deleted, generation, labels};
-use crate::resources::series::Series;
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a StatefulSet that metrics read.
     pub struct StatefulSet<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: StatefulSetSpec<'a> = 2 "spec",
         status: StatefulSetStatus<'a> = 3 "status",
     }
@@ -44,115 +40,70 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for StatefulSet<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The StatefulSet kind.
 pub struct StatefulSets;
 
 impl Kind for StatefulSets {
-    const API: Api = Api {
-        name: "statefulsets",
-        group: "apps",
-        version: "v1",
-        kind: "StatefulSet",
-        namespaced: true,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] =
-        &[("namespace", |set| &set.metadata.namespace), ("statefulset", |set| &set.metadata.name)];
+    const API: Api = Api::namespaced("apps", "v1", "StatefulSet", "statefulsets");
+    const NOUN: &'static str = "stateful set";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("statefulset");
     type View<'a> = StatefulSet<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
-        of_metadata(stable(
-            "kube_statefulset_created",
-            &[],
-            "Unix time of the stateful set's creation.",
-            |set, s| created(set, s),
-        )),
-        stable(
+        created(Stable, "kube_statefulset_created"),
+        stable_number(
             "kube_statefulset_status_replicas",
-            &[],
             "How many pods of the stateful set there are.",
-            |set, s| s.value(set.status.replicas.into()),
+            |set, s| s.value(set.status.replicas),
         ),
-        stable(
+        stable_number(
             "kube_statefulset_status_replicas_available",
-            &[],
             "How many pods of the stateful set have been ready for long enough to count as available.",
-            |set, s| s.value(set.status.available_replicas.into()),
+            |set, s| s.value(set.status.available_replicas),
         ),
-        stable(
+        stable_number(
             "kube_statefulset_status_replicas_current",
-            &[],
             "How many pods of the stateful set run its current revision.",
-            |set, s| s.value(set.status.current_replicas.into()),
+            |set, s| s.value(set.status.current_replicas),
         ),
-        stable(
+        stable_number(
             "kube_statefulset_status_replicas_ready",
-            &[],
             "How many pods of the stateful set are ready.",
-            |set, s| s.value(set.status.ready_replicas.into()),
+            |set, s| s.value(set.status.ready_replicas),
         ),
-        stable(
+        stable_number(
             "kube_statefulset_status_replicas_updated",
-            &[],
             "How many pods of the stateful set run the revision it is updated to.",
-            |set, s| s.value(set.status.updated_replicas.into()),
+            |set, s| s.value(set.status.updated_replicas),
         ),
-        stable(
+        stable_number(
             "kube_statefulset_status_observed_generation",
-            &[],
             "The generation of the stateful set that its controller last acted on.",
-            |set, s| s.value(set.status.observed_generation as f64),
+            |set, s| s.value(set.status.observed_generation),
         ),
-        stable(
+        stable_number(
             "kube_statefulset_replicas",
-            &[],
             "How many pods the stateful set should have.",
-            |set, s| {
-                if let Some(replicas) = set.spec.replicas {
-                    s.value(replicas.into());
-                }
-            },
+            |set, s| s.value(set.spec.replicas),
         ),
-        stable(
+        stable_number(
             "kube_statefulset_ordinals_start",
-            &[],
             "The number of the stateful set's first pod.",
             |set, s| {
                 if let Some(ordinals) = &set.spec.ordinals {
-                    s.value(ordinals.start.into());
+                    s.value(ordinals.start);
                 }
             },
         ),
-        of_metadata(stable(
-            "kube_statefulset_metadata_generation",
-            &[],
-            "How often the stateful set's desired state was changed.",
-            |set, s| generation(set, s),
-        )),
+        generation(Stable, "kube_statefulset_metadata_generation"),
         stable(
             "kube_statefulset_persistentvolumeclaim_retention_policy",
             &["when_deleted", "when_scaled"],
             "What becomes of the pods' volume claims when the stateful set is deleted or scaled down.",
             |set, s| retention_policy(set, s),
         ),
-        of_metadata(stable(
-            "kube_statefulset_annotations",
-            &["annotation_*"],
-            "The stateful set's annotations that the allow list selects.",
-            |set, s| annotations(set, s),
-        )),
-        of_metadata(stable(
-            "kube_statefulset_labels",
-            &["label_*"],
-            "The stateful set's labels that the allow list selects.",
-            |set, s| labels(set, s),
-        )),
+        annotations(Stable, "kube_statefulset_annotations"),
+        labels(Stable, "kube_statefulset_labels"),
         stable(
             "kube_statefulset_status_current_revision",
             &["revision"],
@@ -165,12 +116,7 @@ impl Kind for StatefulSets {
             "The revision that the stateful set is updated to.",
             |set, s| s.with(&[("revision", &set.status.update_revision)], 1.0),
         ),
-        of_metadata(stable(
-            "kube_statefulset_deletion_timestamp",
-            &[],
-            "Unix time at which the stateful set is due to be deleted.",
-            |set, s| deleted(set, s),
-        )),
+        deleted(Stable, "kube_statefulset_deletion_timestamp"),
     ];
 }
 

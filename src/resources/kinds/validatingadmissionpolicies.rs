@@ -1,15 +1,11 @@
 //! `validatingadmissionpolicies` (admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy).
 
 use super::admission::ParamKind;
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
-use crate::resources::metadata::{Metadata, created};
-use crate::resources::series::Series;
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a ValidatingAdmissionPolicy that metrics read.
     pub struct ValidatingAdmissionPolicy<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: PolicySpec<'a> = 2 "spec",
     }
 
@@ -21,28 +17,18 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for ValidatingAdmissionPolicy<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The ValidatingAdmissionPolicy kind.
 pub struct ValidatingAdmissionPolicies;
 
 impl Kind for ValidatingAdmissionPolicies {
-    const API: Api = Api {
-        name: "validatingadmissionpolicies",
-        group: "admissionregistration.k8s.io",
-        version: "v1",
-        kind: "ValidatingAdmissionPolicy",
-        namespaced: false,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |policy| &policy.metadata.namespace),
-        ("validatingadmissionpolicy", |policy| &policy.metadata.name),
-    ];
+    const API: Api = Api::cluster_wide(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+    );
+    const NOUN: &'static str = "validating admission policy";
+    const IDENTITY: &'static [Identity<Self>] = &namespace_and::<Self>("validatingadmissionpolicy");
     type View<'a> = ValidatingAdmissionPolicy<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -52,12 +38,7 @@ impl Kind for ValidatingAdmissionPolicies {
             "The kind of parameters that the validating admission policy takes, and what its failure leads to.",
             |policy, s| info(policy, s),
         ),
-        of_metadata(alpha(
-            "kube_validatingadmissionpolicy_created",
-            &[],
-            "Unix time of the validating admission policy's creation.",
-            |policy, s| created(policy, s),
-        )),
+        created(Alpha, "kube_validatingadmissionpolicy_created"),
     ];
 }
 

@@ -1,14 +1,11 @@
 //! `validatingadmissionpolicybindings` (admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding).
 
 use super::admission::ParamRef;
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
-use crate::resources::metadata::{Metadata, created};
-use crate::wire::view::{Str, view};
+use crate::resources::prelude::*;
 
-view! {
+object! {
     /// The fields of a ValidatingAdmissionPolicyBinding that metrics read.
     pub struct ValidatingAdmissionPolicyBinding<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: BindingSpec<'a> = 2 "spec",
     }
 
@@ -20,28 +17,19 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for ValidatingAdmissionPolicyBinding<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The ValidatingAdmissionPolicyBinding kind.
 pub struct ValidatingAdmissionPolicyBindings;
 
 impl Kind for ValidatingAdmissionPolicyBindings {
-    const API: Api = Api {
-        name: "validatingadmissionpolicybindings",
-        group: "admissionregistration.k8s.io",
-        version: "v1",
-        kind: "ValidatingAdmissionPolicyBinding",
-        namespaced: false,
-        default_enabled: true,
-    };
-    const IDENTITY: &'static [Identity<Self>] = &[
-        ("namespace", |binding| &binding.metadata.namespace),
-        ("validatingadmissionpolicybinding", |binding| &binding.metadata.name),
-    ];
+    const API: Api = Api::cluster_wide(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+    );
+    const NOUN: &'static str = "validating admission policy binding";
+    const IDENTITY: &'static [Identity<Self>] =
+        &namespace_and::<Self>("validatingadmissionpolicybinding");
     type View<'a> = ValidatingAdmissionPolicyBinding<'a>;
 
     const FAMILIES: &'static [Family<Self>] = &[
@@ -51,12 +39,7 @@ impl Kind for ValidatingAdmissionPolicyBindings {
             "The policy that the validating admission policy binding puts into force, and its parameters.",
             |binding, s| binding.spec.param_ref.info(&binding.spec.policy_name, s),
         ),
-        of_metadata(alpha(
-            "kube_validatingadmissionpolicybinding_created",
-            &[],
-            "Unix time of the validating admission policy binding's creation.",
-            |binding, s| created(binding, s),
-        )),
+        created(Alpha, "kube_validatingadmissionpolicybinding_created"),
         alpha(
             "kube_validatingadmissionpolicybinding_validation_action",
             &["action"],

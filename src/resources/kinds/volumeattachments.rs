@@ -1,14 +1,11 @@
 //! `volumeattachments` (storage.k8s.io/v1 VolumeAttachment).
 
-use crate::resources::kind::{Api, Family, Identity, Kind, Object, alpha, of_metadata};
-use crate::resources::metadata::{Metadata, created};
-use crate::resources::series::{Series, bool_value};
-use crate::wire::view::{Map, Str, view};
+use crate::resources::prelude::*;
+use crate::wire::view::Map;
 
-view! {
+object! {
     /// The fields of a VolumeAttachment that metrics read.
     pub struct VolumeAttachment<'a> {
-        metadata: Metadata<'a> = 1 "metadata",
         spec: AttachmentSpec<'a> = 2 "spec",
         status: AttachmentStatus<'a> = 3 "status",
     }
@@ -32,24 +29,13 @@ view! {
     }
 }
 
-impl<'a> Object<'a> for VolumeAttachment<'a> {
-    fn metadata(&self) -> &Metadata<'a> {
-        &self.metadata
-    }
-}
-
 /// The VolumeAttachment kind.
 pub struct VolumeAttachments;
 
 impl Kind for VolumeAttachments {
-    const API: Api = Api {
-        name: "volumeattachments",
-        group: "storage.k8s.io",
-        version: "v1",
-        kind: "VolumeAttachment",
-        namespaced: false,
-        default_enabled: true,
-    };
+    const API: Api =
+        Api::cluster_wide("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments");
+    const NOUN: &'static str = "volume attachment";
     const IDENTITY: &'static [Identity<Self>] =
         &[("volumeattachment", |attachment| &attachment.metadata.name)];
     type View<'a> = VolumeAttachment<'a>;
@@ -73,12 +59,7 @@ impl Kind for VolumeAttachments {
                 s.with(&labels, 1.0);
             },
         ),
-        of_metadata(alpha(
-            "kube_volumeattachment_created",
-            &[],
-            "Unix time of the volume attachment's creation.",
-            |attachment, s| created(attachment, s),
-        )),
+        created(Alpha, "kube_volumeattachment_created"),
         alpha(
             "kube_volumeattachment_spec_source_persistentvolume",
             &["volumename"],
@@ -89,11 +70,10 @@ impl Kind for VolumeAttachments {
                 }
             },
         ),
-        alpha(
+        alpha_number(
             "kube_volumeattachment_status_attached",
-            &[],
             "Whether the volume is attached.",
-            |attachment, s| s.value(bool_value(attachment.status.attached)),
+            |attachment, s| s.value(attachment.status.attached),
         ),
         alpha(
             "kube_volumeattachment_status_attachment_metadata",

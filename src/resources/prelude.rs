@@ -1,0 +1,13 @@
+//! The vocabulary of the files in [`kinds`](super::kinds), imported as a whole: it is the same for every kind.
+
+pub(crate) use super::common::{
+    annotations, created, deleted, generation, info, labels, owners, version,
+};
+pub(crate) use super::kind::Stability::{Alpha, Stable};
+pub(crate) use super::kind::{
+    Api, Family, Identity, Kind, alpha, alpha_number, counter, deprecated, namespace_and,
+    of_column, of_metadata, opt_in, or_labels, stable, stable_number,
+};
+pub(crate) use super::metadata::object;
+pub(crate) use super::series::{Series, bool_text, bool_value, or_empty};
+pub(crate) use crate::wire::view::Str;
