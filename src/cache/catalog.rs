@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -70,6 +70,17 @@ impl Entry {
     }
 }
 
+/// A lock that is held while several stores change together, so that a scrape sees all changes or none.
+#[derive(Clone, Debug, Default)]
+pub struct UpdateLock(Arc<Mutex<()>>);
+
+impl UpdateLock {
+    /// Blocks until no other change and no snapshot is in progress.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The resources being served, in byte order of their names. Clones share the catalog.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog(Arc<Shared>);
@@ -82,6 +93,7 @@ struct Shared {
     /// True if the process is one of several shards.
     is_share: AtomicBool,
     scrapes: Mutex<ScrapeIntervals>,
+    updates: UpdateLock,
 }
 
 impl Catalog {
@@ -100,6 +112,12 @@ impl Catalog {
     /// Sets whether the process is one of several shards, whose share virtual shards divide.
     pub fn set_is_share(&self, is_share: bool) {
         self.0.is_share.store(is_share, Ordering::Relaxed);
+    }
+
+    /// Returns the lock that snapshots hold.
+    #[must_use]
+    pub fn update_lock(&self) -> UpdateLock {
+        self.0.updates.clone()
     }
 
     /// Adds a resource, or replaces the one of the same name. Stores are printed in the given order. If a store has
@@ -190,6 +208,7 @@ impl Catalog {
             let mut scrapes = self.0.scrapes.lock().unwrap_or_else(PoisonError::into_inner);
             scrapes.note(query, Instant::now());
         }
+        let update = self.0.updates.hold();
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
         let mut resources: Vec<Resource> = entries
             .iter()
@@ -201,6 +220,7 @@ impl Catalog {
             .map(|entry| entry.snapshot(part))
             .collect();
         drop(entries);
+        drop(update);
         resources.iter_mut().for_each(Resource::append_counts);
         resources
     }

@@ -31,7 +31,7 @@ mod snapshot_text;
 mod store;
 mod tally;
 
-pub use catalog::Catalog;
+pub use catalog::{Catalog, UpdateLock};
 pub use counted_labels::CountedLabels;
 pub use object_view::ObjectView;
 pub(crate) use objects::Key;

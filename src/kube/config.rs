@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::api_resource::ApiResource;
 use super::follow::timing::Timing;
+use super::observer::ObserverFactory;
 use super::shard::Shard;
 use crate::exposition::budget::Budget;
-use crate::resources::{RenderOptions, Renderer, Resource};
+use crate::resources::{RenderOptions, Renderer, Representation, Resource};
 
 /// A resource to list and watch, and its renderer.
 #[derive(Clone)]
@@ -15,13 +16,29 @@ pub struct WatchedResource {
     pub api: ApiResource,
     /// Renders each object into series.
     pub renderer: Arc<dyn Renderer>,
+    /// Receive each object, too.
+    pub observers: Vec<Arc<dyn ObserverFactory>>,
 }
 
 impl WatchedResource {
     /// Returns a built-in resource that is rendered with these options.
     #[must_use]
     pub fn built_in(resource: &'static dyn Resource, options: &RenderOptions) -> Self {
-        Self { api: ApiResource::built_in(resource), renderer: resource.renderer(options) }
+        let renderer = resource.renderer(options);
+        Self { api: ApiResource::built_in(resource), renderer, observers: Vec::new() }
+    }
+
+    /// Returns the parts of an object that its renderer and its observers read.
+    pub(super) fn representation(&self) -> Representation {
+        let observers = self.observers.iter().map(|observer| observer.representation());
+        observers.fold(self.renderer.representation(), Representation::and)
+    }
+
+    /// Returns whether both have the same observers.
+    pub(super) fn has_same_observers(&self, other: &Self) -> bool {
+        let (own, other) = (&self.observers, &other.observers);
+        own.len() == other.len()
+            && own.iter().zip(other).all(|(own, other)| Arc::ptr_eq(own, other))
     }
 }
 

@@ -10,9 +10,9 @@ use tokio::sync::watch;
 
 use super::api_resource::ApiResource;
 use super::config::WatchedResource;
-use crate::cache::{Rendered, Schema};
+use super::observer::{NoFamilies, ObjectObserver, ObserverFactory};
 use crate::resources::custom::{Definition, Resolved};
-use crate::resources::{DecodeError, ObjectBytes, ObjectObserver, Renderer};
+use crate::resources::{DecodeError, ObjectBytes, Representation};
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::DefinitionEvents;
 use crate::wire::view::{Str, decode, view};
@@ -28,7 +28,6 @@ view! {
     /// The decoded fields of its metadata.
     pub struct Metadata<'a> {
         uid: Str<'a> = 5 "uid",
-        resource_version: Str<'a> = 6 "resourceVersion",
         deletion_timestamp: Option<crate::wire::view::Present> = 9 "deletionTimestamp",
     }
 
@@ -114,20 +113,16 @@ struct Inner {
     state: Mutex<State>,
     changes: watch::Sender<u64>,
     metrics: KubeMetrics,
-    schema: Arc<Schema>,
 }
 
 impl Discovery {
     /// Returns an empty set of definitions.
     #[must_use]
     pub fn new(metrics: &KubeMetrics) -> Self {
-        let resource = "customresourcedefinitions.apiextensions.k8s.io".to_owned();
-        let schema = Arc::new(Schema { resource, families: Vec::new() });
         Self(Arc::new(Inner {
             state: Mutex::default(),
             changes: watch::Sender::new(0),
             metrics: metrics.clone(),
-            schema,
         }))
     }
 
@@ -143,7 +138,8 @@ impl Discovery {
             protobuf: true,
             label: "*v1.CustomResourceDefinition".to_owned(),
         };
-        WatchedResource { api, renderer: Arc::clone(&self.0) as Arc<dyn Renderer> }
+        let renderer = Arc::new(NoFamilies::new("customresourcedefinitions.apiextensions.k8s.io"));
+        WatchedResource { api, renderer, observers: vec![Arc::clone(&self.0) as _] }
     }
 
     /// Returns the served kinds, sorted.
@@ -170,7 +166,7 @@ impl WatchedResource {
         // The API server supports custom resources in JSON only.
         let protobuf = false;
         let api = ApiResource { group, version, plural, kind, namespaced, protobuf, label };
-        Self { api, renderer: resolved.renderer }
+        Self { api, renderer: resolved.renderer, observers: Vec::new() }
     }
 }
 
@@ -188,21 +184,13 @@ impl Inner {
     }
 }
 
-impl Renderer for Inner {
-    fn schema(&self) -> Arc<Schema> {
-        Arc::clone(&self.schema)
+impl ObserverFactory for Inner {
+    fn representation(&self) -> Representation {
+        Representation::Object
     }
 
-    fn observer(&self) -> Option<&dyn ObjectObserver> {
-        Some(self)
-    }
-
-    fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {
-        out.clear();
-        let definition: CustomResourceDefinition<'_> = decode(object)?;
-        out.uid.extend_from_slice(definition.metadata.uid.as_bytes());
-        out.resource_version.push_str(&definition.metadata.resource_version);
-        Ok(())
+    fn observe(self: Arc<Self>) -> Arc<dyn ObjectObserver> {
+        self
     }
 }
 
@@ -229,9 +217,9 @@ impl ObjectObserver for Inner {
         self.changed(events, known);
     }
 
-    fn put(&self, uid: &[u8], object: ObjectBytes<'_>, fresh: bool) {
-        // The object was decoded by `render` before.
-        let Ok(definitions) = definitions(object) else { return };
+    fn put(&self, object: ObjectBytes<'_>, fresh: bool) {
+        let Ok(definition) = decode::<CustomResourceDefinition<'_>>(object) else { return };
+        let (uid, definitions) = (definition.metadata.uid.as_bytes(), definition.definitions());
         let mut state = self.state();
         if let Some(collected) = state.collected.as_mut().filter(|_| fresh) {
             collected.insert(uid.to_vec(), definitions);
@@ -273,14 +261,14 @@ mod tests {
     #[test]
     fn definitions_are_added_updated_and_removed() {
         let discovery = Discovery::new(&KubeMetrics::default());
-        let observer = discovery.0.observer().expect("itself");
+        let observer = &discovery.0;
         let plurals = || -> Vec<String> {
             let served = discovery.served().into_iter();
             served.map(|one| format!("{}/{}", one.plural, one.version)).collect()
         };
         let put = |name: &str, served, established: &str, fresh| {
             let text = definition(name, served, established);
-            observer.put(name.as_bytes(), ObjectBytes::Json(text.as_bytes()), fresh);
+            observer.put(ObjectBytes::Json(text.as_bytes()), fresh);
         };
         let mut changes = discovery.changes();
         observer.begin_list();

@@ -20,6 +20,7 @@ pub mod frame;
 pub mod history;
 mod lean_objects;
 mod namespaces;
+pub(crate) mod observer;
 mod peers;
 mod pipeline;
 pub(crate) mod resharding;

@@ -386,31 +386,11 @@ pub trait Renderer: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the observer that receives the objects in addition to rendering, if there is one.
-    fn observer(&self) -> Option<&dyn ObjectObserver> {
-        None
-    }
-
     /// Renders one object into `out`, which is cleared first.
     ///
     /// # Errors
     /// The object is malformed; the content of `out` is then unspecified.
     fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError>;
-}
-
-/// An observer of the objects of a resource. `fresh` objects belong to a list that is still in progress.
-pub trait ObjectObserver: Send + Sync {
-    /// Called when a list begins or continues.
-    fn begin_list(&self);
-
-    /// Called when a list ends: with `true` it replaces the previous state, with `false` it is discarded.
-    fn end_list(&self, commit: bool);
-
-    /// Called for a new or changed object after it was rendered.
-    fn put(&self, uid: &[u8], object: ObjectBytes<'_>, fresh: bool);
-
-    /// Called when an object is deleted.
-    fn delete(&self, uid: &[u8], fresh: bool);
 }
 
 /// The registry's handle of a [`Kind`].

@@ -154,7 +154,7 @@ impl KindBudget {
         (resource, metrics): (String, &KubeMetrics),
         members: usize,
     ) -> Option<Arc<Self>> {
-        if budget.mode == BudgetMode::Off || renderer.observer().is_some() {
+        if budget.mode == BudgetMode::Off || renderer.schema().families.is_empty() {
             return None;
         }
         let rules = Rules::new(budget, &renderer.schema(), renderer.user_labels());

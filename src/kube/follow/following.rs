@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::budget::KindBudget;
 use super::handover::Handover;
 use super::machine::ListOptions;
-use super::object_sink::ObjectSink;
+use super::object_sink::{ObjectSink, Observers};
 use super::progress::Progress;
 use super::quota::Quota;
 use super::reflector::{Health, Reflector};
@@ -22,7 +22,7 @@ use super::rejected_set::RejectedSet;
 use super::shared::Shared;
 use super::timing::Timing;
 use super::worker::WakeupBatcher;
-use crate::cache::{Schema, Store};
+use crate::cache::{Schema, Store, UpdateLock};
 use crate::exposition::budget::Budget;
 use crate::kube::api_resource::{ApiResource, Scope};
 use crate::kube::client::Client;
@@ -56,8 +56,8 @@ impl Plan {
         config: &PipelineConfig,
         watched: &WatchedResource,
     ) -> Self {
-        // An observer, such as that of CRDs, needs all objects.
-        let partial = watched.renderer.observer().is_none();
+        // A resource without families is watched for its observers, which need all objects.
+        let partial = !watched.renderer.schema().families.is_empty();
         Self {
             client: Arc::clone(client),
             schema: watched.renderer.schema(),
@@ -102,6 +102,7 @@ impl Plan {
             && self.timing == other.timing
             && families(self) == families(other)
             && self.watched.renderer.settings() == other.watched.renderer.settings()
+            && self.watched.has_same_observers(&other.watched)
     }
 }
 
@@ -136,6 +137,8 @@ fn list_options(config: &PipelineConfig) -> ListOptions {
 pub(crate) struct WatchContext {
     pub(crate) batcher: Arc<WakeupBatcher>,
     pub(crate) metrics: KubeMetrics,
+    /// Held while a store and the observers of its objects change.
+    pub(crate) updates: UpdateLock,
     /// The state shared by all list/watches of the server.
     pub(crate) shared: Arc<Shared>,
     /// Notified of every change of a [`Progress`].
@@ -161,6 +164,7 @@ struct ScopeStores {
     handover: Arc<Handover>,
     /// The objects that have no series because of a budget.
     rejected: Arc<RejectedSet>,
+    observers: Option<Observers>,
 }
 
 /// One running list/watch. Dropping it aborts its task.
@@ -182,6 +186,21 @@ impl ScopeTask {
     /// Returns whether it is in backoff after a failure, or waits for a restart.
     fn is_waiting(&self) -> bool {
         self.restart.is_some() || self.progress.is_waiting()
+    }
+
+    /// Tells the observers that it is served.
+    fn show(&self) {
+        self.progress.show();
+        if let Some(observers) = &self.stores.observers {
+            observers.each(|observer| observer.show());
+        }
+    }
+
+    /// Tells the observers that it is no longer served.
+    fn close(&self) {
+        if let Some(observers) = &self.stores.observers {
+            observers.each(|observer| observer.close());
+        }
     }
 
     /// Returns whether the scopes may have objects in common.
@@ -208,6 +227,8 @@ pub(crate) struct Following {
     tasks: Vec<ScopeTask>,
     /// List/watches of earlier plans, which are served until the overlapping list/watches of this plan have listed.
     older: Vec<Following>,
+    /// List/watches of earlier plans that are no longer needed, until the others are served.
+    retired: Vec<ScopeTask>,
 }
 
 impl Following {
@@ -220,8 +241,8 @@ impl Following {
         let about = (resource, &context.metrics);
         let budget =
             KindBudget::new(&plan.budget, &*plan.watched.renderer, about, plan.scopes.len());
-        let (id, tasks, older) = (context.next, Vec::new(), Vec::new());
-        let mut following = Self { plan, id, quota, budget, tasks, older };
+        let (id, tasks, older, retired) = (context.next, Vec::new(), Vec::new(), Vec::new());
+        let mut following = Self { plan, id, quota, budget, tasks, older, retired };
         for (number, scope) in following.plan.scopes.iter().enumerate() {
             let store = Arc::new(Store::new(Arc::clone(&following.plan.schema)));
             let rejected = Arc::new(RejectedSet::default());
@@ -236,7 +257,10 @@ impl Following {
             let task_id = ScopeTaskId { following: following.id, scope: number };
             let handover = Arc::new(Handover::new(following.plan.shard));
             let (quota, budget) = (following.quota.as_ref(), following.budget.as_ref());
-            let stores = ScopeStores { store, handover, rejected };
+            let observers = following.plan.watched.observers.iter();
+            let observers = observers.map(|observer| Arc::clone(observer).observe()).collect();
+            let observers = Observers::new(observers, &context.updates);
+            let stores = ScopeStores { store, handover, rejected, observers };
             let handle =
                 following.plan.spawn(task_id, &stores, &progress, (quota, budget), context);
             let (faults, last_fault, restart) = (0, None, None);
@@ -300,11 +324,25 @@ impl Following {
             }
             waits
         };
-        let count = |older: &[Self]| older.iter().map(|older| older.tasks.len()).sum::<usize>();
-        let before = count(&self.older);
-        self.older.iter_mut().for_each(|older| older.tasks.retain_mut(is_needed));
+        let before = self.retired.len();
+        for older in &mut self.older {
+            self.retired.extend(older.tasks.extract_if(.., |task| !is_needed(task)));
+        }
         self.older.retain(|older| !older.tasks.is_empty());
-        count(&self.older) < before
+        self.retired.len() > before
+    }
+
+    /// Ends the list/watches that are no longer needed, after the others are served.
+    pub(crate) fn end_retired(&mut self) {
+        self.retired.drain(..).for_each(|task| task.close());
+    }
+
+    /// Tells the observers that none of its list/watches is served any more.
+    pub(crate) fn close(&self) {
+        self.tasks
+            .iter()
+            .chain(self.older.iter().flat_map(|older| &older.tasks))
+            .for_each(ScopeTask::close);
     }
 
     /// Returns the served list/watches: the older ones, and its own that do not overlap with them.
@@ -316,7 +354,7 @@ impl Following {
 
     /// Returns the stores to serve, in the order of the namespaces, older ones last, and marks their list/watches as served.
     pub(crate) fn show_stores(&self) -> Vec<Arc<Store>> {
-        let shown = self.shown().inspect(|task| task.progress.show());
+        let shown = self.shown().inspect(|task| task.show());
         shown.map(|task| Arc::clone(&task.stores.store)).collect()
     }
 
@@ -427,7 +465,7 @@ impl Plan {
     fn spawn(
         &self,
         task_id: ScopeTaskId,
-        ScopeStores { store, handover, rejected }: &ScopeStores,
+        ScopeStores { store, handover, rejected, observers }: &ScopeStores,
         progress: &Arc<Progress>,
         (quota, budget): (Option<&Arc<Quota>>, Option<&Arc<KindBudget>>),
         context: &mut WatchContext,
@@ -442,13 +480,13 @@ impl Plan {
         let sink = ObjectSink::new(
             Arc::clone(&scope),
             Arc::clone(&self.watched.renderer),
-            Arc::clone(store),
-            Arc::clone(handover),
+            (Arc::clone(store), Arc::clone(handover)),
+            observers.clone(),
             (share, allowance),
             counters.clone(),
         );
         let reflector = Reflector {
-            representation: sink.representation(),
+            representation: self.watched.representation(),
             client: Client::clone(&self.client),
             options: self.options,
             timing: self.timing.clone(),

@@ -1,4 +1,4 @@
-//! The path of one object into the store: shard filter, object limit, rendering, budgets.
+//! The path of one object into the store: shard filter, object limit, rendering, budgets, observers.
 //!
 //! Objects are processed one at a time, and their bytes are not kept. A malformed object affects only itself: it has no
 //! series, is counted and named in the log.
@@ -10,13 +10,33 @@ use super::budget::{Allowance, CurrentObjects};
 use super::handover::{Handover, PendingTransfer};
 use super::machine::Collected;
 use super::quota::Share;
-use crate::cache::{Rendered, Replacement, Store};
+use crate::cache::{Rendered, Replacement, Store, UpdateLock};
 use crate::kube::api_resource::Scope;
 use crate::kube::frame::IdentifiedObject;
+use crate::kube::observer::ObjectObserver;
 use crate::kube::shard::{Ownership, Shard};
-use crate::resources::{ObjectBytes, ObjectObserver, Renderer, Representation};
+use crate::resources::{ObjectBytes, Renderer};
 use crate::telemetry::kube::ReflectorMetrics;
 use crate::wire::view::decode;
+
+/// The observers of one list/watch.
+#[derive(Clone)]
+pub(crate) struct Observers {
+    all: Arc<[Arc<dyn ObjectObserver>]>,
+    updates: UpdateLock,
+}
+
+impl Observers {
+    /// Returns `None` if there are no observers.
+    pub(crate) fn new(all: Arc<[Arc<dyn ObjectObserver>]>, updates: &UpdateLock) -> Option<Self> {
+        (!all.is_empty()).then(|| Self { all, updates: updates.clone() })
+    }
+
+    /// Calls `notify` with each observer.
+    pub(crate) fn each(&self, notify: impl Fn(&dyn ObjectObserver)) {
+        self.all.iter().for_each(|observer| notify(&**observer));
+    }
+}
 
 /// Renders the objects of one list/watch into its store.
 pub(crate) struct ObjectSink {
@@ -25,6 +45,7 @@ pub(crate) struct ObjectSink {
     store: Arc<Store>,
     /// The shard, which decides which objects are kept and which of them are hidden.
     handover: Arc<Handover>,
+    observers: Option<Observers>,
     /// The hidden objects of the state being collected.
     pending: PendingTransfer,
     /// Its share of the object limit, if set.
@@ -44,8 +65,8 @@ impl ObjectSink {
     pub(crate) fn new(
         scope: Arc<Scope>,
         renderer: Arc<dyn Renderer>,
-        store: Arc<Store>,
-        handover: Arc<Handover>,
+        (store, handover): (Arc<Store>, Arc<Handover>),
+        observers: Option<Observers>,
         (share, allowance): (Option<Share>, Option<Allowance>),
         metrics: ReflectorMetrics,
     ) -> Self {
@@ -55,6 +76,7 @@ impl ObjectSink {
             renderer,
             store,
             handover,
+            observers,
             pending: PendingTransfer::default(),
             share,
             allowance,
@@ -63,11 +85,6 @@ impl ObjectSink {
             collected: None,
             version,
         }
-    }
-
-    /// Returns the representation that the renderer needs.
-    pub(crate) fn representation(&self) -> Representation {
-        self.renderer.representation()
     }
 
     /// Starts to collect a new state, unless one is being collected already.
@@ -79,7 +96,7 @@ impl ObjectSink {
             self.with_allowance(|allowance, current, _| allowance.begin_list(current));
             self.collected = Some(self.store.replace());
         }
-        self.notify(|observer, _| observer.begin_list());
+        self.notify(|observer| observer.begin_list());
     }
 
     /// Calls `ask` with the allowance, if any, and the current objects.
@@ -100,20 +117,22 @@ impl ObjectSink {
 
     /// Commits, discards or keeps the collected objects.
     pub(crate) fn settle(&mut self, order: Collected) {
+        let observers = self.observers.clone();
+        let _update = observers.as_ref().map(|observers| observers.updates.hold());
         match order {
             Collected::Keep => {}
             Collected::Commit => {
                 self.with_allowance(|allowance, current, _| allowance.end_list(current, true));
                 if let Some(collected) = self.collected.take() {
                     self.handover.commit(std::mem::take(&mut self.pending), collected);
-                    self.notify(|observer, _| observer.end_list(true));
+                    self.notify(|observer| observer.end_list(true));
                 }
             }
             Collected::Discard => {
                 self.with_allowance(|allowance, current, _| allowance.end_list(current, false));
                 self.collected = None;
                 self.pending = PendingTransfer::default();
-                self.notify(|observer, _| observer.end_list(false));
+                self.notify(|observer| observer.end_list(false));
             }
         }
         self.report_size();
@@ -213,14 +232,25 @@ impl ObjectSink {
 
     /// Adds or updates an object.
     pub(crate) fn put(&mut self, object: ObjectBytes<'_>) {
+        let observers = self.observers.clone();
+        let _update = observers.as_ref().map(|observers| observers.updates.hold());
+        if let Err(error) = self.render(object) {
+            self.malformed(object, &error);
+        } else if let Some(observers) = &observers {
+            observers.each(|observer| observer.put(object, self.collected.is_some()));
+        }
+    }
+
+    /// Renders an object into the store, if it belongs to the shard and is within the limits.
+    fn render(&mut self, object: ObjectBytes<'_>) -> Result<(), String> {
         let ownership = self.ownership(object);
         if ownership == Ownership::Foreign || self.is_rejected(object) {
-            return;
+            return Ok(());
         }
         // A panic caused by an unusual object must not stop the whole kind.
         let rendered =
             catch_unwind(AssertUnwindSafe(|| self.renderer.render(object, &mut self.scratch)));
-        let error = match rendered {
+        match rendered {
             Ok(Ok(())) => {
                 self.version.clone_from(&self.scratch.resource_version);
                 if let Some(family) = self.scratch.oversized {
@@ -232,20 +262,19 @@ impl ObjectSink {
                     };
                 if self.with_allowance(admit) == Some(false) {
                     let uid = std::mem::take(&mut self.scratch.uid);
-                    return self.remove_from_state(&uid);
+                    self.remove_from_state(&uid);
+                    return Ok(());
                 }
                 match &mut self.collected {
                     Some(collected) => self.pending.collect(ownership, &self.scratch, collected),
                     None => self.handover.put(ownership, &self.scratch, &self.store),
                 }
                 self.report_size();
-                self.notify(|observer, fresh| observer.put(&self.scratch.uid, object, fresh));
-                return;
+                Ok(())
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "rendering panicked".to_owned(),
-        };
-        self.malformed(object, &error);
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("rendering panicked".to_owned()),
+        }
     }
 
     /// Returns the ownership of the object in this shard, by its UID. An object without metadata is left to rendering.
@@ -263,6 +292,8 @@ impl ObjectSink {
 
     /// Removes a deleted object.
     pub(crate) fn remove(&mut self, object: ObjectBytes<'_>) {
+        let observers = self.observers.clone();
+        let _update = observers.as_ref().map(|observers| observers.updates.hold());
         match decode::<IdentifiedObject<'_>>(object) {
             Ok(view) => {
                 (*view.metadata.resource_version).clone_into(&mut self.version);
@@ -275,7 +306,7 @@ impl ObjectSink {
     fn delete(&mut self, uid: &[u8]) {
         self.with_allowance(|allowance, current, _| allowance.remove(uid, current));
         self.remove_from_state(uid);
-        self.notify(|observer, fresh| observer.delete(uid, fresh));
+        self.notify(|observer| observer.delete(uid, self.collected.is_some()));
     }
 
     /// Removes an object from the state being collected, or else from the store.
@@ -293,10 +324,10 @@ impl ObjectSink {
         self.report_size();
     }
 
-    /// Calls `notify` with the observer of the objects, if any, and whether a new state is being collected.
-    fn notify(&self, notify: impl FnOnce(&dyn ObjectObserver, bool)) {
-        if let Some(observer) = self.renderer.observer() {
-            notify(observer, self.collected.is_some());
+    /// Calls `notify` with each observer of the objects.
+    fn notify(&self, notify: impl Fn(&dyn ObjectObserver)) {
+        if let Some(observers) = &self.observers {
+            observers.each(notify);
         }
     }
 
@@ -314,6 +345,8 @@ impl ObjectSink {
 
     /// Removes all served objects and returns their number.
     pub(crate) fn purge(&mut self) -> usize {
+        let observers = self.observers.clone();
+        let _update = observers.as_ref().map(|observers| observers.updates.hold());
         let objects = self.store.len();
         self.store.replace().commit();
         self.handover.clear();
@@ -321,7 +354,7 @@ impl ObjectSink {
             allowance.clear();
         }
         self.report_size();
-        self.notify(|observer, _| {
+        self.notify(|observer| {
             observer.begin_list();
             observer.end_list(true);
         });

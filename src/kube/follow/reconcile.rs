@@ -124,6 +124,7 @@ impl Reconciler {
         let context = WatchContext {
             batcher,
             metrics,
+            updates: catalog.update_lock(),
             shared,
             changes: watch::Sender::new(0),
             join_set: JoinSet::new(),
@@ -235,15 +236,24 @@ impl Reconciler {
 
     /// Serves a kind, in place of its old state and of the kinds that are `gone`.
     fn serve(&mut self, mut following: Following, gone: &[String]) {
+        let updates = self.context.updates.clone();
+        let _update = updates.hold();
         if let Some(old) = self.served.remove(following.plan.name()) {
             following.supersede(old);
         }
-        show(&self.catalog, &following, gone);
+        show(&self.catalog, &mut following, gone);
         for name in gone {
-            self.served.remove(name);
+            self.end(name);
             self.removed.remove(name);
         }
         self.served.insert(following.plan.name().to_owned(), following);
+    }
+
+    /// Ends a served kind.
+    fn end(&mut self, name: &str) {
+        if let Some(following) = self.served.remove(name) {
+            following.close();
+        }
     }
 
     /// Does everything that can be done now. Returns when to call it again if nothing changes before.
@@ -257,6 +267,7 @@ impl Reconciler {
         }
         for following in self.served.values_mut().filter(|following| following.is_outdated()) {
             if following.retire() {
+                let _update = self.context.updates.hold();
                 show(&self.catalog, following, &[]);
             }
         }
@@ -361,8 +372,10 @@ impl Reconciler {
             .any(|name| !self.served.contains_key(name));
         if something_stays || !something_comes {
             let gone: Vec<String> = std::mem::take(&mut self.removed).into_iter().collect();
+            let updates = self.context.updates.clone();
+            let _update = updates.hold();
             self.catalog.exchange(None, &gone);
-            gone.iter().for_each(|name| drop(self.served.remove(name)));
+            gone.iter().for_each(|name| self.end(name));
         }
     }
 
@@ -434,9 +447,10 @@ impl Reconciler {
 }
 
 /// Puts the stores of a kind into the catalog, in place of its old ones and of the kinds that are `gone`.
-fn show(catalog: &Catalog, following: &Following, gone: &[String]) {
+fn show(catalog: &Catalog, following: &mut Following, gone: &[String]) {
     let new = (Arc::clone(following.plan.schema()), following.show_stores());
     catalog.exchange(Some(new), gone);
+    following.end_retired();
 }
 
 /// Completes at `instant`; never if it is `None`.

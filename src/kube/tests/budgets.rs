@@ -443,8 +443,8 @@ impl ListWatchModel {
             let sink = ObjectSink::new(
                 Arc::new(scope),
                 Arc::clone(&watched.renderer),
-                Arc::clone(&store),
-                handover,
+                (Arc::clone(&store), handover),
+                None,
                 (None, allowance),
                 metrics.reflector(""),
             );

@@ -78,7 +78,7 @@ fn watched(plural: &str, namespaced: bool) -> WatchedResource {
     let schema = Schema { resource: plural.to_owned(), families: vec![family] };
     let representation = Representation::Object;
     let renderer = NameRenderer { schema: Arc::new(schema), representation };
-    WatchedResource { api, renderer: Arc::new(renderer) }
+    WatchedResource { api, renderer: Arc::new(renderer), observers: Vec::new() }
 }
 
 fn config() -> PipelineConfig {

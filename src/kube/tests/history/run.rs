@@ -333,6 +333,7 @@ fn watched(kind: Kind) -> WatchedResource {
         return WatchedResource {
             api,
             renderer: Arc::new(WidgetRenderer { schema: Arc::new(schema) }),
+            observers: Vec::new(),
         };
     }
     let families = match kind {

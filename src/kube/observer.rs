@@ -1,0 +1,73 @@
+//! Observers of a resource's objects, which receive each object in addition to its rendering.
+//!
+//! A [`WatchedResource`](super::WatchedResource) has any number of [`ObserverFactory`]s; without one, nothing here costs
+//! anything. Each list/watch has an [`ObjectObserver`] from each of them, which keeps whatever previous state it needs.
+
+use std::sync::Arc;
+
+use super::frame::IdentifiedObject;
+use crate::cache::{Rendered, Schema};
+use crate::resources::{DecodeError, ObjectBytes, Renderer, Representation};
+use crate::wire::view::decode;
+
+/// Creates an observer for each list/watch of a resource.
+pub trait ObserverFactory: Send + Sync {
+    /// Returns the parts of an object that the observers read.
+    fn representation(&self) -> Representation;
+
+    /// Returns the observer of a new list/watch.
+    fn observe(self: Arc<Self>) -> Arc<dyn ObjectObserver>;
+}
+
+/// An observer of the objects of one list/watch, including those of other shards and those without series because of a
+/// limit. `fresh` objects belong to a list that is still in progress.
+pub trait ObjectObserver: Send + Sync {
+    /// Called when a list begins or continues.
+    fn begin_list(&self);
+
+    /// Called when a list ends: with `true` its objects replace the previous ones, with `false` they are discarded.
+    fn end_list(&self, commit: bool);
+
+    /// Called for a new or changed object after it was rendered.
+    fn put(&self, object: ObjectBytes<'_>, fresh: bool);
+
+    /// Called when an object is deleted, or cannot be rendered any more.
+    fn delete(&self, uid: &[u8], fresh: bool);
+
+    /// Called when the list/watch is served. One with the same objects may be served until it is [closed](Self::close).
+    fn show(&self) {}
+
+    /// Called when the list/watch is no longer served, because it was replaced or removed. One that was never served ends
+    /// without this call.
+    fn close(&self) {}
+}
+
+/// The renderer of a resource that is watched for its observers only.
+pub struct NoFamilies(Arc<Schema>);
+
+impl NoFamilies {
+    /// Returns a renderer of the resource with this name in the catalog.
+    #[must_use]
+    pub fn new(resource: &str) -> Self {
+        Self(Arc::new(Schema { resource: resource.to_owned(), families: Vec::new() }))
+    }
+}
+
+impl Renderer for NoFamilies {
+    fn schema(&self) -> Arc<Schema> {
+        Arc::clone(&self.0)
+    }
+
+    fn representation(&self) -> Representation {
+        Representation::Metadata
+    }
+
+    fn render(&self, object: ObjectBytes<'_>, out: &mut Rendered) -> Result<(), DecodeError> {
+        out.clear();
+        let IdentifiedObject { metadata, .. } = decode(object)?;
+        out.uid.extend_from_slice(metadata.uid.as_bytes());
+        out.resource_version.push_str(&metadata.resource_version);
+        out.namespace.extend_from_slice(metadata.namespace.as_bytes());
+        Ok(())
+    }
+}
