@@ -283,12 +283,14 @@ fn top_sorts_drills_down_and_shows_the_state() {
     let output = kstatd.ask("top", &[]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let lines: Vec<&str> = output.stdout.lines().collect();
-    assert!(lines[0].starts_with(&format!("OK  kstatd {}, kstatd ", kstatd.main)), "{output:?}");
-    assert!(lines[1].starts_with("series 57 in 3 metrics   label sets 53   memory "), "{output:?}");
-    assert!(lines[1].contains("   new in 5 min 53, in 1 h 53   lines "), "{output:?}");
-    assert_eq!(lines[2], "  over --limit.values-per-label: url of hits, 10 label sets folded");
+    assert!(lines[0].starts_with(&format!("WARN  kstatd {}, kstatd ", kstatd.main)), "{output:?}");
+    let warning = "  ! StatsD: url of hits exceeds --limit.values-per-label (10 label sets folded)";
+    assert_eq!(lines[1], warning);
+    assert!(lines[2].starts_with("series 57 in 3 metrics   label sets 53   memory "), "{output:?}");
+    assert!(lines[2].contains("   new in 5 min 53, in 1 h 53   lines "), "{output:?}");
+    assert_eq!(lines[3], "  over --limit.values-per-label: url of hits, 10 label sets folded");
     assert_eq!(
-        lines[3],
+        lines[4],
         "  from 127.0.0.1: new in 5 min 53, in 1 h 53, over budget 10, latest metric web_total"
     );
     let head =
@@ -333,7 +335,7 @@ fn top_sorts_drills_down_and_shows_the_state() {
     let json: Value = serde_json::from_str(&output.stdout).expect("JSON");
     assert_eq!(
         (&json["status"]["state"], &json["cardinality"]["series"]),
-        (&"ok".into(), &57.into())
+        (&"warn".into(), &57.into())
     );
     assert_eq!(json["cardinality"]["metrics"][0]["labels"][0]["name"], "url");
 

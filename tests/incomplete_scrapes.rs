@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
 use common::{DEADLINE, Program, get, request, until};
+use serde_json::Value;
 
 const COUNTER: &str = "kstatd_http_scrapes_incomplete_total{";
 
@@ -59,12 +60,13 @@ impl Kstatd {
         until(&format!("{wanted:?}"), || (self.counted() == wanted).then_some(()));
     }
 
-    /// Returns the notes of the status.
+    /// Returns the warnings and notes of the status.
     fn notes(&self) -> Vec<String> {
         let text = get(self.main, "/status?format=json").text();
-        let facts: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let notes = facts["notes"].as_array().expect("notes");
-        notes.iter().map(|note| note.as_str().expect("text").to_owned()).collect()
+        let facts: Value = serde_json::from_str(&text).expect("JSON");
+        let of = |key: &str| facts[key].as_array().expect("sentences").clone();
+        let text = |of: &Value| of["text"].as_str().or(of.as_str()).expect("text").to_owned();
+        [of("warnings"), of("notes")].concat().iter().map(text).collect()
     }
 }
 

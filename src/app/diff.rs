@@ -40,7 +40,7 @@ pub(crate) fn main(args: DiffArgs) -> Outcome {
 }
 
 fn comparison_outcome(args: DiffArgs) -> Result<Outcome, String> {
-    let DiffArgs { strict, json, .. } = args;
+    let (strict, json) = (args.strict, args.output.is_json());
     let default_interval = if args.watch.is_some() { 15 } else { 1 };
     let options = Options {
         access: access(args.access)?,

@@ -25,6 +25,7 @@ use crate::mapper::{Mapper, ProblemClass, Severity};
 use crate::resources::custom;
 use crate::statsd::explain as statsd_explain;
 use crate::statsd::mapping;
+use crate::status::words::json_line;
 use crate::telemetry::VERSION;
 use crate::tools::process_client::ProcessClient;
 use crate::tools::{
@@ -208,24 +209,33 @@ fn mapper(statsd: &StatsdArgs) -> Result<Mapper, String> {
 
 /// Prints the explanation of each line. Fails if any line is rejected.
 fn explain(args: ExplainArgs) -> Result<(), String> {
-    let ExplainArgs { lines, all, addr, access, statsd } = args;
-    let (statsd, mut refused) = (&statsd.0, 0);
+    let ExplainArgs { lines, all, addr, output, access, statsd } = args;
+    let (statsd, mut refused, mut answers) = (&statsd.0, 0, Vec::new());
     if let Some(addr) = addr {
         let access = access::access(access)?;
         let runtime = command_runtime()?;
         let process = ProcessClient::new(&addr, access, &user_agent())?;
         for line in &lines {
             let explained = runtime.block_on(explain::ask(&process, line.as_bytes(), all))?;
-            print(&explained.text);
             refused += usize::from(!explained.accepted);
+            match output.is_json() {
+                true => answers.push(explained.json()),
+                false => drop(print(&explained.text)),
+            }
         }
     } else {
         let (mapper, flags) = (Arc::new(mapper(statsd)?), statsd.parser_flags());
         for line in &lines {
             let explanation = statsd_explain::explain_offline(&mapper, flags, line.as_bytes(), all);
-            print(&explanation.text());
             refused += usize::from(!explanation.accepted);
+            match output.is_json() {
+                true => answers.push(serde_json::to_value(&explanation).unwrap_or_default()),
+                false => drop(print(&explanation.text())),
+            }
         }
+    }
+    if output.is_json() {
+        print(&json_line(&answers));
     }
     match (refused, lines.len()) {
         (0, _) => Ok(()),
@@ -312,11 +322,11 @@ fn rbac(args: &RbacArgs) -> Result<(), String> {
 
 /// Prints the status of a running process and returns it as the exit code.
 fn status(args: StatusArgs) -> ExitCode {
-    let StatusArgs { addr, access } = args;
+    let StatusArgs { addr, output, access } = args;
     let process =
         access::access(access).and_then(|access| ProcessClient::new(&addr, access, &user_agent()));
     let (state, text) = match (process, command_runtime()) {
-        (Ok(process), Ok(runtime)) => runtime.block_on(status::fetch(&process)),
+        (Ok(process), Ok(runtime)) => runtime.block_on(status::fetch(&process, output.is_json())),
         (Err(error), _) | (_, Err(error)) => (status::ProcessState::Down, error),
     };
     match state {

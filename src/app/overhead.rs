@@ -10,7 +10,12 @@ use crate::tools::overhead::{Samples, Subject, sample, table};
 ///
 /// Returns an error if a process cannot be measured or a file cannot be used.
 pub(crate) fn main(args: OverheadArgs) -> Result<(), String> {
-    let OverheadArgs { pids, comms, cgroups, every, total, baseline, save, json } = args;
+    let OverheadArgs { pids, comms, cgroups, every, total, baseline, save, output } = args;
+    if output.is_json() && baseline.is_some() {
+        return Err(
+            "--baseline compares in a table; JSON has the samples of this run only".to_owned()
+        );
+    }
     // Report an unusable file before sampling for a minute.
     let baseline = baseline.map(|path| Samples::load(&path)).transpose()?;
     let samples = sample(&Subject { pids, comms, cgroups }, every, total)?;
@@ -18,6 +23,6 @@ pub(crate) fn main(args: OverheadArgs) -> Result<(), String> {
         let written = std::fs::write(&path, samples.json());
         written.map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    print(&if json { samples.json() } else { table(&samples, baseline.as_ref()) });
+    print(&if output.is_json() { samples.json() } else { table(&samples, baseline.as_ref()) });
     Ok(())
 }

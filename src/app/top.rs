@@ -29,8 +29,8 @@ pub(crate) fn main(args: TopArgs) -> ExitCode {
 }
 
 fn top(args: TopArgs) -> Result<ProcessState, String> {
-    let TopArgs { metric, addr, sort, json, once, interval, rows, access: flags } = args;
-    let runtime = command_runtime()?;
+    let TopArgs { metric, addr, sort, output, once, interval, rows, access: flags } = args;
+    let (runtime, json) = (command_runtime()?, output.is_json());
     let process = ProcessClient::new(&addr, access(flags)?, &user_agent())?;
     let sort = match sort {
         TopSort::Series => Sort::Series,

@@ -159,6 +159,22 @@ impl Catalog {
         entries.iter().map(|entry| (entry.schema.resource.clone(), count(entry))).collect()
     }
 
+    /// Returns true if a resource has this family and objects, but no series of the family.
+    pub(crate) fn lacks_family(&self, resource: &str, family: &str) -> bool {
+        let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(entry) = entries.iter().find(|entry| entry.schema.resource == resource) else {
+            return false;
+        };
+        let stores: Vec<_> =
+            entry.stores.iter().map(|of| &of.store).filter(|store| !store.is_empty()).collect();
+        let lacks = |store: &&Arc<Store>| {
+            let families = store.schema().families.iter().enumerate();
+            let mut own = families.filter(|(_, own)| own.name == family).peekable();
+            own.peek().is_some() && own.all(|(number, _)| store.lacks_family(number))
+        };
+        !stores.is_empty() && stores.iter().all(lacks)
+    }
+
     /// Returns a snapshot of all text, for cardinality reports.
     pub(crate) fn texts(&self) -> SnapshotText {
         let entries = self.0.entries.read().unwrap_or_else(PoisonError::into_inner);

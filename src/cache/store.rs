@@ -171,6 +171,13 @@ impl Store {
         }
     }
 
+    /// Returns true if there are objects, and none of them has a series of this family.
+    pub(super) fn lacks_family(&self, family: usize) -> bool {
+        let Snapshot { pages, counts, .. } = self.snapshot();
+        let has_none = pages.iter().all(|page| page.family(family).is_none());
+        !pages.is_empty() && has_none && !counts.iter().any(|count| count.0 as usize == family)
+    }
+
     /// Adds the number of objects of each namespace to `count`.
     pub(crate) fn namespaces(&self, count: &mut BTreeMap<Vec<u8>, u64>) {
         for page in self.snapshot().pages {

@@ -15,7 +15,7 @@ use super::node::NodeArgs;
 use super::overhead::OverheadArgs;
 use super::profile::ProfileCommand;
 use super::shared::duration;
-pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle, Profiles};
+pub use super::shared::{AccessArgs, LogArgs, LogLevel, LogStyle, OutputArgs, Profiles};
 use super::statsd_flags::{self, StatsdArgs};
 
 /// The command line of kstatd.
@@ -61,8 +61,8 @@ pub enum CliCommand {
         #[command(subcommand)]
         what: RenderCommand,
     },
-    /// Show the health of a running process; exits with 0 if OK, 1 if degraded, 2 if there is no
-    /// answer
+    /// Show the health of a running process; exits with 0 if OK or WARN, 1 if DEGRADED, 2 if there
+    /// is no answer
     Status(StatusArgs),
     /// Show the metrics and labels with the most series of a running process; exit codes as for
     /// `status`
@@ -234,6 +234,9 @@ pub struct StatusArgs {
     /// Address of any listener of the process; prefix with https:// for TLS
     #[arg(long, value_name = "HOST:PORT|URL", default_value = "localhost:8080")]
     pub addr: String,
+    /// The output format.
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// Access flags.
     #[command(flatten)]
     pub access: AccessArgs,
@@ -251,9 +254,9 @@ pub struct TopArgs {
     /// Sort order; lines sorts by events per mapping rule and per unmapped name
     #[arg(long, value_enum, default_value_t)]
     pub sort: TopSort,
-    /// Print one JSON object and exit
-    #[arg(long)]
-    pub json: bool,
+    /// The output format; JSON is printed once.
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// Print once and exit; the default if the output is not a terminal
     #[arg(long)]
     pub once: bool,
@@ -313,6 +316,9 @@ pub struct ExplainArgs {
     /// Ask the process at this address, which uses its own mapping, flags, series and budgets
     #[arg(long, value_name = "HOST:PORT|URL", conflicts_with_all = LOCAL_PARSING_FLAGS)]
     pub addr: Option<String>,
+    /// The output format.
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// Access flags.
     #[command(flatten)]
     pub access: AccessArgs,
@@ -478,9 +484,9 @@ pub struct DiffArgs {
     /// Request OpenMetrics from servers instead of the text format
     #[arg(long)]
     pub openmetrics: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
+    /// The output format.
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// Maximum example series per difference
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub examples: usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::shared::duration;
+use super::shared::{OutputArgs, duration};
 
 /// Flags of `kstatd overhead`.
 #[derive(Clone, Debug, Args)]
@@ -34,7 +34,7 @@ pub struct OverheadArgs {
     /// Save the samples to a file, for --baseline
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
-    /// Print all samples as JSON instead of the table
-    #[arg(long, conflicts_with = "baseline")]
-    pub json: bool,
+    /// The output format; JSON has all samples.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }

@@ -66,6 +66,35 @@ pub struct LogArgs {
     pub log_level: LogLevel,
 }
 
+/// The output format of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// Human-readable.
+    #[default]
+    Text,
+    /// JSON.
+    Json,
+}
+
+/// The output flag, which all commands share.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct OutputArgs {
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: OutputFormat,
+    /// The same as -o json
+    #[arg(long, conflicts_with = "output")]
+    pub json: bool,
+}
+
+impl OutputArgs {
+    /// Returns true for JSON.
+    #[must_use]
+    pub fn is_json(self) -> bool {
+        self.json || self.output == OutputFormat::Json
+    }
+}
+
 impl std::fmt::Debug for AccessArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The fields contain secrets.

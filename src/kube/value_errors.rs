@@ -70,6 +70,9 @@ impl ValueErrors for ValueErrorLog {
         let is_optional = error.reason == Reason::Nothing && error.log_v > 0;
         let reason = if is_optional { "optional" } else { error.reason.as_str() };
         self.metrics.value_errors(error.resource, error.family, reason, error.count);
+        if error.reason == Reason::Nothing && !is_optional {
+            self.metrics.note_absent_value(error.resource, error.family, error.path);
+        }
         if i64::from(error.log_v) > self.verbosity {
             return;
         }

@@ -93,6 +93,7 @@ impl Board {
         let mut facts = Facts {
             state: State::Ok,
             reasons: Vec::new(),
+            warnings: Vec::new(),
             notes: Vec::new(),
             at: unix(SystemTime::now()),
             program: Program {
@@ -100,6 +101,7 @@ impl Board {
                 version: VERSION,
                 started: self.started,
                 memory_bytes: usage.map(|usage| usage.memory),
+                memory_limit_bytes: process::memory_limit(),
                 cpu_percent: cpu.map(|cores| 100.0 * cores),
             },
             kubernetes: None,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::explanation::Explanation;
 use super::history::Past;
+use super::words::bytes;
 use crate::telemetry::cardinality::Report;
 use crate::telemetry::scrapes::Scrape;
 
@@ -16,6 +17,8 @@ use crate::telemetry::scrapes::Scrape;
 pub(crate) enum State {
     /// The data is complete and up to date.
     Ok,
+    /// The same, but something needs attention before it becomes a failure.
+    Warn,
     /// Data is stale or incomplete, or the configuration is not applied.
     Degraded,
 }
@@ -25,8 +28,34 @@ impl State {
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Ok => "OK",
+            Self::Warn => "WARN",
             Self::Degraded => "DEGRADED",
         }
+    }
+}
+
+/// The folder of the runbook.
+const RUNBOOK: &str = "https://github.com/kstatd/kstatd/blob/main/docs/runbook/";
+
+/// A problem and the page that helps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Problem {
+    /// The problem in one sentence.
+    pub(crate) text: String,
+    /// The URL of the runbook page.
+    pub(crate) runbook: String,
+}
+
+impl Problem {
+    /// Describes a problem whose runbook page has this name.
+    pub(super) fn new(page: &str, text: String) -> Self {
+        Self { text, runbook: format!("{RUNBOOK}{page}.md") }
+    }
+
+    /// Returns the name of the runbook page.
+    pub(super) fn page(&self) -> &str {
+        let name = self.runbook.rsplit('/').next().unwrap_or_default();
+        name.trim_end_matches(".md")
     }
 }
 
@@ -34,9 +63,11 @@ impl State {
 #[derive(Debug, Serialize)]
 pub(crate) struct Facts {
     pub(crate) state: State,
-    /// The reasons for being degraded, in sentences.
-    pub(crate) reasons: Vec<String>,
-    /// Hints that deserve attention without degrading the state.
+    /// The reasons for being degraded.
+    pub(crate) reasons: Vec<Problem>,
+    /// Problems that do not degrade the state.
+    pub(crate) warnings: Vec<Problem>,
+    /// Hints that do not affect the state.
     pub(crate) notes: Vec<String>,
     /// The time of the report.
     pub(crate) at: f64,
@@ -65,8 +96,21 @@ pub(crate) struct Program {
     pub(crate) version: &'static str,
     pub(crate) started: f64,
     pub(crate) memory_bytes: Option<u64>,
+    /// The memory limit of the process's cgroup, if it has one.
+    pub(crate) memory_limit_bytes: Option<u64>,
     /// CPU usage in percent of one core, over the last step of the history.
     pub(crate) cpu_percent: Option<f64>,
+}
+
+impl Program {
+    /// Returns the memory next to its limit, if it has one.
+    pub(super) fn memory(&self) -> Option<String> {
+        let used = bytes(self.memory_bytes? as f64);
+        Some(match self.memory_limit_bytes {
+            Some(limit) => format!("{used} of {}", bytes(limit as f64)),
+            None => used,
+        })
+    }
 }
 
 /// The Kubernetes side.
@@ -84,6 +128,12 @@ pub(crate) struct Kubernetes {
     pub(crate) missing_namespaces: Vec<String>,
     /// Budgets exceeded since the start, most frequent first.
     pub(crate) over_budget: Vec<ObjectsOverBudget>,
+    /// The time at which a budget was last seen to be exceeded again.
+    pub(crate) over_budget_at: Option<f64>,
+    /// Metrics of custom resources without series, although there are objects.
+    pub(crate) empty_metrics: Vec<EmptyMetric>,
+    /// Entries of the custom resource configuration for kinds that the API server does not serve.
+    pub(crate) unserved_kinds: Vec<String>,
     /// The list/watches, worst first.
     pub(crate) kinds: Vec<Kind>,
 }
@@ -103,6 +153,16 @@ pub(crate) struct ObjectsOverBudget {
     pub(crate) action: String,
     /// The number of times an object exceeded the budget.
     pub(crate) times: u64,
+}
+
+/// A metric of a custom resource without series.
+#[derive(Debug, Serialize)]
+pub(crate) struct EmptyMetric {
+    /// The resource, such as `widgets.v1.example.io`.
+    pub(crate) resource: String,
+    pub(crate) metric: String,
+    /// The path at which no object has a value.
+    pub(crate) path: String,
 }
 
 impl Kubernetes {

@@ -11,7 +11,7 @@ use ring::digest::{SHA256, digest};
 
 use super::explanation::Explanation;
 use super::facts::{
-    ConfigFile, DatagramSender, Facts, Health, Kind, Kubernetes, Node, State, Statsd,
+    ConfigFile, DatagramSender, Facts, Health, Kind, Kubernetes, Node, Problem, State, Statsd,
 };
 use super::history::{Past, STEP, Track};
 use super::judge::buffer_hint;
@@ -91,6 +91,7 @@ pub(crate) fn page(facts: &Facts, place: PageContext, refresh: bool) -> String {
 fn banner(facts: &Facts) -> Markup {
     let class = match facts.state {
         State::Ok => "banner",
+        State::Warn => "banner warning",
         State::Degraded => "banner degraded",
     };
     html! {
@@ -98,13 +99,21 @@ fn banner(facts: &Facts) -> Markup {
             strong { (facts.state.word()) } " "
             span.dim { (basis(facts)) }
             @if !facts.reasons.is_empty() {
-                ul { @for reason in &facts.reasons { li { (reason) } } }
+                ul { @for reason in &facts.reasons { li { (problem(reason)) } } }
+            }
+            @if !facts.warnings.is_empty() {
+                ul.warn { @for warning in &facts.warnings { li { (problem(warning)) } } }
             }
             @if !facts.notes.is_empty() {
-                ul.warn { @for note in &facts.notes { li { (note) } } }
+                ul.dim { @for note in &facts.notes { li { (note) } } }
             }
         }
     }
+}
+
+/// Renders a problem with a link to its runbook page.
+fn problem(problem: &Problem) -> Markup {
+    html! { (problem.text) " " a href=(problem.runbook) { (problem.page()) } }
 }
 
 /// Returns what the state is based on.
@@ -162,7 +171,7 @@ fn tiles(facts: &Facts) -> Markup {
                 (tile("lines", rated("lines"), past.track("lines")))
                 (tile("drops", rated("drops"), past.track("drops")))
             }
-            (tile("memory", facts.program.memory_bytes.map(|size| bytes(size as f64)), past.track("memory")))
+            (tile("memory", facts.program.memory(), past.track("memory")))
             (tile("CPU", facts.program.cpu_percent.map(|cpu| format!("{cpu:.1}%")), past.track("cpu")))
             (tile(
                 "last scrape",

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::{Facts, Health, Kind, Kubernetes, Listener, State, Statsd};
+use super::facts::{
+    ConfigFile, EmptyMetric, Facts, Health, Kind, Kubernetes, Listener, Program, State, Statsd,
+};
+use super::findings::Findings;
 use super::words::{bytes, clock, count, duration};
 use crate::exposition::budget;
 
@@ -13,121 +16,233 @@ const SMALL_BUFFER: u64 = 1 << 20;
 /// The age in seconds up to which an event is worth mentioning.
 const RECENT: f64 = 300.0;
 
+/// The share of the memory limit from which memory is near it, as for the alert.
+const NEAR_LIMIT: f64 = 0.9;
+
+/// Runbook pages that several problems share.
+const NOT_READY: &str = "KstatdNotReady";
+const OVER_BUDGET: &str = "KstatdOverBudget";
+
 /// The maximum number of kinds named in a sentence.
 const NAMED: usize = 4;
 
-/// Sets state, reasons and notes.
+/// Sets state, reasons, warnings and notes.
 pub(super) fn judge(facts: &mut Facts) {
-    let mut reasons = Vec::new();
-    let mut notes = Vec::new();
+    let mut found = Findings::default();
     if let Some(kubernetes) = &facts.kubernetes {
-        kinds(kubernetes, facts.at, &mut reasons);
-        let missing = &kubernetes.missing_namespaces;
-        if !missing.is_empty() {
-            notes.push(format!("namespaces not found: {}", missing.join(", ")));
-        }
-        if let Some(over) = kubernetes.over_budget.iter().find(|over| !over.label.is_empty()) {
-            notes.push(format!(
-                "{}: values of {} exceed {} ({} {} since the start, resource {})",
-                over.metric,
-                over.label,
-                budget::displayed(&over.limit),
-                count(over.times),
-                over.action,
-                over.resource
-            ));
-        }
-        let short: Vec<&Kind> = kubernetes.kinds.iter().filter(|kind| kind.left_out > 0).collect();
-        if !short.is_empty() {
-            notes.push(format!(
-                "{}: {} objects have no series because they exceed --limit.series-per-kind",
-                names(&short),
-                count(short.iter().map(|kind| kind.left_out).sum())
-            ));
-        }
+        kinds(kubernetes, facts.at, &mut found);
+        objects(kubernetes, facts.at, &mut found);
     }
-    for file in facts.files.iter().filter(|file| !file.is_applied()) {
-        let since = match file.loaded {
-            Some(loaded) => format!("keeping the content of {}", clock(loaded, facts.at)),
-            None if file.what == "file" => "keeping the previous content".to_owned(),
-            None => "never loaded".to_owned(),
-        };
-        let why = match (file.unanswered_since, &file.error) {
-            (Some(since), _) => {
-                let since = clock(since, facts.at);
-                format!("cannot be read, the file system has not responded since {since}")
-            }
-            (None, Some(error)) => error.clone(),
-            (None, None) => "being applied".to_owned(),
-        };
-        reasons.push(format!("{} {} is not applied, {since}: {why}", file.what, file.path));
-    }
+    facts.files.iter().for_each(|of| file(of, facts.at, &mut found));
+    memory(facts, &mut found);
+    growth(facts, &mut found);
     if let Some(failure) = facts.node.as_ref().and_then(|node| node.failure.as_ref()) {
-        reasons.push(format!("disk usage of pods is incomplete: {failure}"));
+        found.reason(NOT_READY, format!("disk usage of pods is incomplete: {failure}"));
     }
-    notes.extend(facts.node.iter().flat_map(|node| node.gaps.iter().cloned()));
+    facts.node.iter().flat_map(|node| &node.gaps).for_each(|gap| found.note(gap.clone()));
     if let Some(statsd) = &facts.statsd {
-        lost(statsd, facts, &mut reasons);
-        clients(statsd, facts.at, &mut notes);
+        lost(statsd, facts, &mut found);
+        clients(statsd, facts.at, &mut found);
     }
     if let Some(last) = facts.scrapes.first().map(|scrape| facts.at - scrape.at)
         && last > RECENT
     {
-        notes.push(format!("no scrapes for {}", duration(last)));
+        found.note(format!("no scrapes for {}", duration(last)));
     }
-    super::truncation::notes(facts, &mut notes);
-    facts.state = if reasons.is_empty() { State::Ok } else { State::Degraded };
-    (facts.reasons, facts.notes) = (reasons, notes);
+    super::truncation::judge(facts, &mut found);
+    let Findings { reasons, warnings, notes } = found;
+    facts.state = match (reasons.is_empty(), warnings.is_empty()) {
+        (false, _) => State::Degraded,
+        (true, false) => State::Warn,
+        (true, true) => State::Ok,
+    };
+    (facts.reasons, facts.warnings, facts.notes) = (reasons, warnings, notes);
+}
+
+/// Describes objects without series, exceeded budgets and metrics without series.
+fn objects(kubernetes: &Kubernetes, now: f64, found: &mut Findings) {
+    if let Some(over) = kubernetes.over_budget.first() {
+        let subject = match (over.metric.as_str(), over.label.as_str()) {
+            ("", _) => over.resource.clone(),
+            (metric, "") => metric.to_owned(),
+            (metric, label) => format!("values of {label} of {metric}"),
+        };
+        let text = format!(
+            "{subject} exceed {} ({} {} since the start, resource {})",
+            budget::displayed(&over.limit),
+            count(over.times),
+            over.action,
+            over.resource
+        );
+        match kubernetes.over_budget_at {
+            Some(at) if now - at < RECENT => found.warning(OVER_BUDGET, text),
+            _ => found.note(text),
+        }
+    }
+    let short: Vec<&Kind> = kubernetes.kinds.iter().filter(|kind| kind.left_out > 0).collect();
+    if !short.is_empty() {
+        let objects = count(short.iter().map(|kind| kind.left_out).sum());
+        let text =
+            format!("{}: {objects} objects have no series because of a limit", names(&short));
+        found.warning(OVER_BUDGET, text);
+    }
+    for EmptyMetric { resource, metric, path } in kubernetes.empty_metrics.iter().take(NAMED) {
+        let text = format!("{metric} has no series: no object of {resource} has a value at {path}");
+        found.warning("KstatdCustomResourceMetricEmpty", text);
+    }
+    if kubernetes.empty_metrics.len() > NAMED {
+        let more = kubernetes.empty_metrics.len() - NAMED;
+        let text = format!("{more} more metrics of custom resources have no series");
+        found.warning("KstatdCustomResourceMetricEmpty", text);
+    }
+    if !kubernetes.unserved_kinds.is_empty() {
+        let kinds = kubernetes.unserved_kinds.join(", ");
+        found
+            .note(format!("the API server does not serve the configured custom resources {kinds}"));
+    }
+    if !kubernetes.missing_namespaces.is_empty() {
+        let missing = kubernetes.missing_namespaces.join(", ");
+        found.note(format!("namespaces not found: {missing}"));
+    }
+}
+
+/// Describes a file that is not applied.
+fn file(file: &ConfigFile, now: f64, found: &mut Findings) {
+    if file.is_applied() {
+        return;
+    }
+    let since = match file.loaded {
+        Some(loaded) => format!("keeping the content of {}", clock(loaded, now)),
+        None if file.what == "file" => "keeping the previous content".to_owned(),
+        None => "never loaded".to_owned(),
+    };
+    let why = match (file.unanswered_since, &file.error) {
+        (Some(since), _) => {
+            let since = clock(since, now);
+            format!("cannot be read, the file system has not responded since {since}")
+        }
+        (None, Some(error)) => error.clone(),
+        (None, None) => "being applied".to_owned(),
+    };
+    let text = format!("{} {} is not applied, {since}: {why}", file.what, file.path);
+    found.reason("KstatdConfigReloadFailed", text);
+}
+
+/// Warns about memory near the limit.
+fn memory(facts: &Facts, found: &mut Findings) {
+    let Program { memory_bytes: Some(used), memory_limit_bytes: Some(limit), .. } = facts.program
+    else {
+        return;
+    };
+    let share = used as f64 / limit.max(1) as f64;
+    if share >= NEAR_LIMIT {
+        let (used, limit) = (bytes(used as f64), bytes(limit as f64));
+        let text = format!(
+            "memory is at {:.0}% of the cgroup limit ({used} of {limit}), above which the process is killed",
+            100.0 * share
+        );
+        found.warning("KstatdMemoryNearLimit", text);
+    }
+}
+
+/// Warns about many more series than an hour ago, as the alert does. The first minutes of the process do not count.
+fn growth(facts: &Facts, found: &mut Findings) {
+    let Some(track) = facts.history.track("series") else { return };
+    let up = (facts.at - facts.program.started).max(0.0) as usize;
+    let step = facts.history.step.max(1) as usize;
+    let settled = (up.saturating_sub(RECENT as usize) / step).min(track.values.len());
+    let past = track.values.get(track.values.len() - settled..).unwrap_or_default();
+    let fewest = past.iter().flatten().copied().fold(f32::INFINITY, f32::min);
+    let Some(now) = track.last().filter(|now| *now > fewest * 1.5 && *now - fewest > 1e4) else {
+        return;
+    };
+    let (before, now) = (count(fewest as u64), count(now as u64));
+    let text = format!(
+        "series grew from {before} to {now} within an hour: `kstatd top --sort growth` names the metrics"
+    );
+    found.warning("KstatdSeriesGrowth", text);
+}
+
+/// The kinds that fail for the same reason.
+struct Failing<'k> {
+    why: String,
+    page: &'static str,
+    kinds: Vec<&'k Kind>,
+}
+
+/// Groups failing kinds by reason. If most kinds fail because of the API server, these form one group.
+fn failing(kubernetes: &Kubernetes) -> Vec<Failing<'_>> {
+    let kinds = &kubernetes.kinds;
+    let failure = |kind: &Kind| kind.failure.as_ref().map(|failure| failure.of_the_server);
+    let of_server = kinds.iter().filter(|kind| failure(kind) == Some(true)).count();
+    let is_whole = of_server > 1 && of_server * 2 > kinds.len();
+    let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<&Kind>>> = BTreeMap::new();
+    for kind in kinds.iter().filter(|kind| kind.health == Health::Failing) {
+        let reason = kind.failure.as_ref().and_then(|failure| failure.reason).unwrap_or_default();
+        let key = if is_whole && failure(kind) == Some(true) { "server" } else { reason };
+        groups.entry(key).or_default().entry(reason).or_default().push(kind);
+    }
+    let groups = groups.into_values().map(|reasons| {
+        let mut reasons: Vec<_> = reasons.into_iter().collect();
+        reasons.sort_by_key(|(_, kinds)| std::cmp::Reverse(kinds.len()));
+        let said = reasons.iter().map(|(reason, kinds)| {
+            let failures = kinds.iter().filter_map(|kind| kind.failure.as_ref());
+            let message = failures.map(|failure| failure.message.as_str()).next();
+            why(reason, message.unwrap_or_default())
+        });
+        let page = match reasons.first() {
+            Some(("unauthorized" | "forbidden", _)) => "KstatdKindForbidden",
+            _ => "KstatdListWatchErrors",
+        };
+        let why = said.collect::<Vec<_>>().join("; ");
+        Failing { why, page, kinds: reasons.into_iter().flat_map(|(_, kinds)| kinds).collect() }
+    });
+    groups.collect()
 }
 
 /// Describes failing list/watches, with one sentence per reason.
-fn kinds(kubernetes: &Kubernetes, now: f64, reasons: &mut Vec<String>) {
-    let mut failing: BTreeMap<&str, Vec<&Kind>> = BTreeMap::new();
-    for kind in kubernetes.kinds.iter().filter(|kind| kind.health == Health::Failing) {
-        let reason = kind.failure.as_ref().and_then(|failure| failure.reason).unwrap_or_default();
-        failing.entry(reason).or_default().push(kind);
-    }
+fn kinds(kubernetes: &Kubernetes, now: f64, found: &mut Findings) {
     let total = kubernetes.kinds.len();
-    for (reason, kinds) in failing {
+    for Failing { why, page, kinds } in failing(kubernetes) {
         let failures = || kinds.iter().filter_map(|kind| kind.failure.as_ref());
         let since = failures().map(|failure| failure.since).fold(f64::INFINITY, f64::min);
-        let message = failures().next().map_or("", |failure| failure.message.as_str());
-        let whole = failures().all(|failure| failure.of_the_server) && kinds.len() * 2 > total;
-        let who = if whole && total > 1 {
-            format!("the API server ({} of {total} list/watches)", kinds.len())
-        } else {
-            names(&kinds)
-        };
-        reasons.push(format!(
-            "{who}: {} since {}, {}",
-            why(reason, message),
-            clock(since, now),
-            data(&kinds, now)
-        ));
+        let who = subject(&kinds, total);
+        let text = format!("{who}: {why} since {}, {}", clock(since, now), data(&kinds, now));
+        found.reason(page, text);
     }
     let of = |health| kubernetes.kinds.iter().filter(|kind| kind.health == health).collect();
     let stale: Vec<&Kind> = of(Health::Stale);
     if !stale.is_empty() {
-        reasons.push(format!(
-            "{}: no data from the API server, {}",
-            names(&stale),
-            data(&stale, now)
-        ));
+        let who = subject(&stale, total);
+        let text = format!("{who}: no data from the API server, {}", data(&stale, now));
+        found.reason("KstatdKindStale", text);
     }
     let starting: Vec<&Kind> = of(Health::Starting);
     if !starting.is_empty() {
-        reasons.push(format!(
-            "{}: initial list in progress, {} objects so far",
-            names(&starting),
-            count(starting.iter().map(|kind| kind.coming.max(kind.objects)).sum())
-        ));
+        let objects = count(starting.iter().map(|kind| kind.coming.max(kind.objects)).sum());
+        let who = subject(&starting, total);
+        let text = format!("{who}: initial list in progress, {objects} objects so far");
+        found.reason(NOT_READY, text);
     }
     if !kubernetes.ready && total == 0 {
-        reasons.push("initial lists have not started".to_owned());
+        found.reason(NOT_READY, "initial lists have not started".to_owned());
     }
     if !kubernetes.pending.is_empty() && starting.is_empty() {
         let pending = kubernetes.pending.join(", ");
-        reasons.push(format!("the latest configuration is not applied yet to {pending}"));
+        let text = format!("the latest configuration is not applied yet to {pending}");
+        found.reason(NOT_READY, text);
+    }
+}
+
+/// Returns the names of a few kinds, or their number if all are meant.
+fn subject(kinds: &[&Kind], total: usize) -> String {
+    match kinds.len() {
+        number if number == total && number > 1 => {
+            let is_scoped = kinds.iter().any(|kind| kind.namespace.is_some());
+            format!("{number} {}", if is_scoped { "list/watches" } else { "kinds" })
+        }
+        number if number > NAMED => format!("{number} of {total} kinds ({})", names(kinds)),
+        _ => names(kinds),
     }
 }
 
@@ -150,7 +265,8 @@ fn why<'m>(reason: &str, message: &'m str) -> &'m str {
         "server_error" => "the API server returns errors",
         "refused" => "the API server rejects requests",
         "broken" => "no connection",
-        "timeout" => "timeout",
+        // The message has the limit.
+        "timeout" => message,
         "frozen" => "stalled, the connection is open but silent,",
         "slow" => "responses are too slow",
         "garbled" => "invalid responses",
@@ -171,41 +287,43 @@ fn data(kinds: &[&Kind], now: f64) -> String {
 }
 
 /// Describes lost lines.
-fn lost(statsd: &Statsd, facts: &Facts, reasons: &mut Vec<String>) {
+fn lost(statsd: &Statsd, facts: &Facts, found: &mut Findings) {
     let recent = facts.history.track("drops").map_or(0.0, |track| {
         let steps = (RECENT as u64 / facts.history.step.max(1)) as usize;
         let last = track.values.iter().rev().take(steps).flatten();
         last.map(|rate| f64::from(*rate) * facts.history.step as f64).sum::<f64>()
     });
     if recent >= 0.5 {
-        let mut sentence = format!(
-            "StatsD: the kernel dropped {} datagrams in the last {}",
-            count(recent.round() as u64),
-            duration(RECENT)
-        );
-        if let Some(hint) = buffer_hint(statsd) {
-            sentence.push_str(&format!("; {hint}"));
+        let dropped = count(recent.round() as u64);
+        let mut text = format!("StatsD: the kernel dropped {dropped} datagrams in the last 5 min");
+        let dropping = statsd.listeners.iter().filter(|of| of.dropped.is_some_and(|n| n > 0));
+        let buffers = dropping.filter_map(|of| of.receive_buffer_bytes);
+        if let Some(buffer) = buffers.min() {
+            text.push_str(&format!(", receive buffer {}", bytes(buffer as f64)));
         }
-        reasons.push(sentence);
+        if let Some(hint) = buffer_hint(statsd) {
+            text.push_str(&format!("; {hint}"));
+        }
+        found.warning("KstatdUdpDrops", text);
     }
     for (reason, what) in [("series_limit", "--limit.series"), ("memory_limit", "--limit.memory")] {
         let full = statsd.refused.iter().find(|refused| refused.reason == reason);
         let Some(refused) = full.filter(|refused| facts.at - refused.at < RECENT) else {
             continue;
         };
-        reasons.push(format!(
-            "StatsD: {what} is reached, new series are rejected (last at {})",
-            clock(refused.at, facts.at)
-        ));
+        let at = clock(refused.at, facts.at);
+        let text = format!("StatsD: {what} is reached, new series are rejected (last at {at})");
+        found.reason("KstatdStatsdRejects", text);
     }
     let closed = |of: &&Listener| of.dropped.is_some() && of.receive_buffer_bytes.is_none();
     for Listener { protocol, address, .. } in statsd.listeners.iter().filter(closed) {
-        reasons.push(format!("StatsD: socket {protocol} {address} failed and is being reopened"));
+        let text = format!("StatsD: socket {protocol} {address} failed and is being reopened");
+        found.reason("KstatdUdpDrops", text);
     }
 }
 
 /// Describes problems that clients should fix.
-fn clients(statsd: &Statsd, now: f64, notes: &mut Vec<String>) {
+fn clients(statsd: &Statsd, now: f64, found: &mut Findings) {
     for refused in statsd.refused.iter().filter(|refused| now - refused.at < RECENT) {
         let what = match refused.reason {
             "other_kind" => "a metric is sent with two types",
@@ -217,24 +335,25 @@ fn clients(statsd: &Statsd, now: f64, notes: &mut Vec<String>) {
             "series_limit" | "memory_limit" => continue,
             reason => reason,
         };
-        notes.push(format!(
+        found.note(format!(
             "StatsD rejects samples: {what} ({} since the start, last at {})",
             count(refused.count),
             clock(refused.at, now)
         ));
     }
     if let Some(over) = statsd.over_budget.iter().find(|over| now - over.at < RECENT) {
-        notes.push(format!(
+        let text = format!(
             "StatsD: {} exceeds {} ({} label sets {})",
             over.subject(),
             budget::displayed(over.limit),
             count(over.label_sets),
             over.action
-        ));
+        );
+        found.warning(OVER_BUDGET, text);
     }
     let events = statsd.mapped + statsd.unmapped;
     if statsd.rule_count > 0 && events > 0 && statsd.unmapped * 2 > events {
-        notes.push(format!(
+        found.note(format!(
             "{:.0}% of StatsD events match no mapping rule",
             100.0 * statsd.unmapped as f64 / events as f64
         ));
@@ -298,11 +417,14 @@ mod tests {
             pending: Vec::new(),
             missing_namespaces: Vec::new(),
             over_budget: Vec::new(),
+            over_budget_at: None,
+            empty_metrics: Vec::new(),
+            unserved_kinds: Vec::new(),
             kinds: kinds_of,
         };
-        let mut reasons = Vec::new();
-        kinds(&kubernetes, 1_700_000_480.0, &mut reasons);
-        reasons
+        let mut found = Findings::default();
+        kinds(&kubernetes, 1_700_000_480.0, &mut found);
+        found.reasons.into_iter().map(|reason| reason.text).collect()
     }
 
     #[test]
@@ -319,12 +441,11 @@ mod tests {
             ),
             (
                 ["a", "b", "c", "d", "e"].map(|name| kind(name, Failing, Some("frozen"))).into(),
-                "the API server (5 of 5 list/watches): stalled, the connection is open but silent, since \
-                 22:13:20 UTC, data 8 min old",
+                "5 kinds: stalled, the connection is open but silent, since 22:13:20 UTC, data 8 min old",
             ),
             (
                 ["a", "b", "c", "d", "e"].map(|name| kind(name, Failing, Some("forbidden"))).into(),
-                "a, b, c, d and 1 more: 403 Forbidden, an RBAC rule is missing, since 22:13:20 UTC, data 8 min old",
+                "5 kinds: 403 Forbidden, an RBAC rule is missing, since 22:13:20 UTC, data 8 min old",
             ),
             (
                 vec![kind("nodes", Stale, None)],

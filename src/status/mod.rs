@@ -9,6 +9,7 @@
 mod board;
 pub(crate) mod explanation;
 mod facts;
+mod findings;
 mod history;
 mod html;
 mod judge;
@@ -21,9 +22,9 @@ mod writer;
 pub(crate) use board::{Board, Reporter};
 pub(crate) use explanation::Explanation;
 pub(crate) use facts::{
-    COUNTED, ConfigFile, DatagramSender, Facts, Failure, Fullest, Health, Kind, Kubernetes,
-    LARGEST, Largest, Listener, Node, ObjectsOverBudget, OverBudget, Refused, Rule, SHOWN, Statsd,
-    Unmapped,
+    COUNTED, ConfigFile, DatagramSender, EmptyMetric, Facts, Failure, Fullest, Health, Kind,
+    Kubernetes, LARGEST, Largest, Listener, Node, ObjectsOverBudget, OverBudget, Refused, Rule,
+    SHOWN, Statsd, Unmapped,
 };
 pub(crate) use history::Sample;
 pub(crate) use html::{PageContext, page, policy};

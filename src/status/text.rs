@@ -25,7 +25,10 @@ pub(crate) fn text(facts: &Facts) -> String {
     let head =
         format!("{}  {}, kstatd {}, up {up}", facts.state.word(), program.name, program.version);
     out.line(0, &head);
-    facts.reasons.iter().for_each(|reason| out.line(1, &format!("! {reason}")));
+    for problem in facts.reasons.iter().chain(&facts.warnings) {
+        out.line(1, &format!("! {}", problem.text));
+        out.line(2, &problem.runbook);
+    }
     facts.notes.iter().for_each(|note| out.line(1, &format!("- {note}")));
     out.line(0, &numbers(facts));
     if let Some(kubernetes) = &facts.kubernetes {
@@ -88,7 +91,7 @@ fn numbers(facts: &Facts) -> String {
         parts.extend(last("lines").map(|lines| format!("lines {}", rate(lines))));
         parts.extend(last("drops").map(|drops| format!("drops {}", rate(drops))));
     }
-    parts.extend(facts.program.memory_bytes.map(|size| format!("memory {}", bytes(size as f64))));
+    parts.extend(facts.program.memory().map(|memory| format!("memory {memory}")));
     parts.extend(facts.program.cpu_percent.map(|cpu| format!("CPU {cpu:.1}%")));
     parts.join("   ")
 }

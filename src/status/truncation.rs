@@ -1,7 +1,8 @@
 //! Notes on scrapes that were not taken in full, or may soon not be.
 
 use super::facts::Facts;
-use super::words::{bytes, clock};
+use super::findings::Findings;
+use super::words::{bytes, clock, duration};
 use crate::telemetry::scrapes::{Cause, Scrape, VICTORIAMETRICS};
 
 /// The age in seconds up to which an incomplete scrape is mentioned.
@@ -13,19 +14,33 @@ const DEFAULT_LIMIT: u64 = 16 << 20;
 /// The next usual setting.
 const RAISED_LIMIT: u64 = 32 << 20;
 
+/// Seconds above which a scrape is slow, as for the alert: half of Prometheus' default timeout.
+const SLOW: f64 = 5.0;
+
 /// The advice against a size limit.
 const SMALLER: &str =
     "drop metrics (--metric-denylist), or split the scrape by shards or resources";
 
-/// Adds the notes.
-pub(super) fn notes(facts: &Facts, notes: &mut Vec<String>) {
+/// Warns about incomplete scrapes, and notes those close to a limit.
+pub(super) fn judge(facts: &Facts, found: &mut Findings) {
     let is_recent = |scrape: &&Scrape| facts.at - scrape.at < RECENT;
     for scrape in facts.incomplete_scrapes.iter().filter(is_recent) {
-        notes.push(incomplete(scrape, facts));
+        found.warning("KstatdScrapesIncomplete", incomplete(scrape, facts));
+    }
+    let complete = facts.scrapes.iter().filter(is_recent).filter(|scrape| scrape.complete);
+    let slowest = complete.max_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    if let Some(scrape) = slowest.filter(|scrape| scrape.seconds > SLOW) {
+        let Scrape { client, path, scraper, seconds, .. } = scrape;
+        let (took, size) = (duration(*seconds), bytes(scrape.bytes as f64));
+        let text = format!(
+            "a scrape of {path} by {scraper} at {client} took {took} for {size}: above the scrape timeout it is lost"
+        );
+        found.warning("KstatdScrapeSlow", text);
     }
     let large = facts.scrapes.iter().filter(is_recent);
     let large = large.filter(|scrape| scrape.complete && scrape.scraper == VICTORIAMETRICS);
-    notes.extend(large.max_by_key(|scrape| scrape.text_bytes).and_then(near_limit));
+    let largest = large.max_by_key(|scrape| scrape.text_bytes);
+    largest.and_then(near_limit).into_iter().for_each(|note| found.note(note));
 }
 
 /// Describes an incomplete scrape, with the likely cause and advice.

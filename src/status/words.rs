@@ -20,6 +20,24 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Serialises a value as one line of JSON that is safe for a terminal.
+pub(crate) fn json_line(value: &impl serde::Serialize) -> String {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    let mut out = String::with_capacity(text.len() + 1);
+    let mut units = [0; 2];
+    for character in text.chars() {
+        match character {
+            ' '..='~' => out.push(character),
+            other => other
+                .encode_utf16(&mut units)
+                .iter()
+                .for_each(|unit| out.push_str(&format!("\\u{unit:04x}"))),
+        }
+    }
+    out.push('\n');
+    out
+}
+
 /// Formats an integer with thousands separators.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();

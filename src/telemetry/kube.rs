@@ -2,8 +2,9 @@
 //!
 //! Labels are sorted by name, like Go's client does.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::metric::{Counter, Gauge, Labelled, Row};
 use super::registry::Recorder;
@@ -94,6 +95,15 @@ impl Reason {
     }
 }
 
+/// Possible problems of the custom resource configuration, for the status page.
+#[derive(Debug, Default)]
+pub(crate) struct CustomProblems {
+    /// The last path without a value, by resource and family.
+    pub(crate) absent: BTreeMap<String, BTreeMap<String, String>>,
+    /// Entries for kinds that the API server does not serve.
+    pub(crate) unserved: Vec<String>,
+}
+
 /// The counters of the Kubernetes pipeline; clones share the same series. `resource` is the
 /// originals' Go type name, such as `*v1.Pod`.
 #[derive(Clone, Debug)]
@@ -121,6 +131,7 @@ pub struct KubeMetrics {
     custom_resource_events: [Counter; 3],
     custom_resource_cache: Gauge,
     value_errors: Labelled<Counter, 3>,
+    custom: Arc<Mutex<CustomProblems>>,
 }
 
 impl Default for KubeMetrics {
@@ -150,6 +161,7 @@ impl Default for KubeMetrics {
             custom_resource_events: Default::default(),
             custom_resource_cache: Gauge::default(),
             value_errors: Labelled::new(["family", "reason", "resource"]),
+            custom: Arc::default(),
         }
     }
 }
@@ -330,6 +342,20 @@ impl KubeMetrics {
     /// Counts custom resource values that could not become samples.
     pub fn value_errors(&self, resource: &str, family: &str, reason: &'static str, count: u64) {
         self.value_errors.with([family, reason, resource]).inc_by(count);
+    }
+
+    /// Notes the path of a metric at which an object had no value.
+    pub(crate) fn note_absent_value(&self, resource: &str, family: &str, path: &str) {
+        let mut custom = self.custom();
+        let paths = custom.absent.entry(resource.to_owned()).or_default();
+        if paths.get(family).is_none_or(|known| known != path) {
+            paths.insert(family.to_owned(), path.to_owned());
+        }
+    }
+
+    /// Returns what is known about problems of the custom resource configuration.
+    pub(crate) fn custom(&self) -> MutexGuard<'_, CustomProblems> {
+        self.custom.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers all metrics.

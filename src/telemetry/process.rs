@@ -1,6 +1,7 @@
 //! `process_*` metrics and the thread list, read from `/proc/self` on request.
 
 use std::fs;
+use std::path::Path;
 
 use crate::exposition::family::{Collect, Family, Kind};
 
@@ -152,6 +153,32 @@ pub(crate) fn usage() -> Option<Usage> {
     Some(Usage { cpu: Stat::read()?.cpu, memory })
 }
 
+/// Returns the memory limit of the process's cgroup in bytes: the lowest of its ancestors. Absent without a limit.
+pub(crate) fn memory_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    lowest_limit(&groups, Path::new("/sys/fs/cgroup"))
+}
+
+/// Returns the lowest memory limit of the groups in `groups`, which has the format of `/proc/self/cgroup`.
+fn lowest_limit(groups: &str, mount: &Path) -> Option<u64> {
+    let limits = groups.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let (mount, file) = match controllers {
+            "" => (mount.to_owned(), "memory.max"),
+            "memory" => (mount.join("memory"), "memory.limit_in_bytes"),
+            _ => return None,
+        };
+        // In a container the mount may show only the own group, under its root.
+        let group = mount.join(path.trim_start_matches('/'));
+        let ancestors = group.ancestors().take_while(|folder| folder.starts_with(&mount));
+        let limit = |folder: &Path| fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok();
+        ancestors.filter_map(limit).min()
+    });
+    // Without a limit, version 1 has the largest number of pages.
+    limits.min().filter(|limit: &u64| *limit < 1 << 60)
+}
+
 /// Returns the memory of the process in bytes, by the field names of `/proc/self/status`.
 pub fn memory() -> std::collections::BTreeMap<String, u64> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -202,6 +229,32 @@ mod tests {
         assert_eq!(soft_limit(limits, "Max address space"), Some(18_446_744_073_709_551_615.0));
         assert_eq!(soft_limit(limits, "Max nothing"), None);
         assert_eq!(kilobytes("VmRSS:\t    8 kB\n", "VmRSS:"), Some(8192.0));
+    }
+
+    #[test]
+    fn memory_limit_is_the_lowest_of_all_ancestors() {
+        let folder = tempfile::tempdir().expect("folder");
+        let file = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+            fs::write(path, text).expect("file");
+        };
+        let limit = |groups: &str| lowest_limit(groups, folder.path());
+        assert_eq!(limit("0::/a/b\n"), None);
+        file("a/b/memory.max", "max\n");
+        assert_eq!(limit("0::/a/b\n"), None);
+        file("a/memory.max", "3000\n");
+        assert_eq!(limit("0::/a/b\n"), Some(3000));
+        file("a/b/memory.max", "2000\n");
+        assert_eq!(limit("0::/a/b\n"), Some(2000));
+        assert_eq!(limit("0::/a\n"), Some(3000));
+        file("memory/c/memory.limit_in_bytes", "1000\n");
+        file("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(limit("4:memory:/c\n0::/\n"), Some(1000));
+        assert_eq!(limit("4:memory:/\n0::/\n"), None);
+        // The mount of a container is the own group.
+        file("memory.max", "500\n");
+        assert_eq!(limit("0::/kubepods/pod1/x\n"), Some(500));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! The process itself formats the text, so the versions need not match.
 
+use serde_json::{Map, Value};
+
 use super::process_client::ProcessClient;
 use crate::server::explain::PATH;
 use crate::server::query::percent_encode;
@@ -14,6 +16,18 @@ pub(crate) struct Explained {
     pub(crate) text: String,
     /// True if all of the line takes effect or is dropped by a rule.
     pub(crate) accepted: bool,
+    /// All other fields.
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+impl Explained {
+    /// Returns the explanation as JSON, without its text.
+    pub(crate) fn json(self) -> Value {
+        let mut fields = self.fields;
+        fields.insert("accepted".to_owned(), self.accepted.into());
+        Value::Object(fields)
+    }
 }
 
 /// Requests the explanation of one line; `all` includes every rule.

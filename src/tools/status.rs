@@ -2,15 +2,19 @@
 //!
 //! The process itself formats the text, so the versions need not match.
 
+use serde_json::Value;
+
 use super::process_client::{ProcessClient, refusal};
 use crate::server::status::{PATH, PREFIXED_PATH};
-use crate::status::words::printable;
+use crate::status::words::{json_line, printable};
 
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessState {
     /// The data is complete and up to date.
     Ok,
+    /// The same, with warnings.
+    Warn,
     /// Data is stale or incomplete, or the configuration is not applied.
     Degraded,
     /// There is no response, or none with a status.
@@ -21,34 +25,44 @@ impl ProcessState {
     /// Returns the exit code.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
-            Self::Ok => 0,
+            Self::Ok | Self::Warn => 0,
             Self::Degraded => 1,
             Self::Down => 2,
         }
     }
 }
 
-/// Requests the status. The text is safe for a terminal; without a status it contains the reason.
-pub(crate) async fn fetch(process: &ProcessClient) -> (ProcessState, String) {
+/// Requests the status as text or JSON. The text is safe for a terminal; without a status it contains the reason.
+pub(crate) async fn fetch(process: &ProcessClient, json: bool) -> (ProcessState, String) {
     let address = process.address();
-    let answered = process.with_timeout(fetch_text(process)).await;
+    let answered = process.with_timeout(fetch_text(process, json)).await;
     let text = match answered.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(text) => text,
         Err(error) => return (ProcessState::Down, format!("no status from {address}: {error}\n")),
     };
-    let state = match text.split_whitespace().next() {
-        Some("OK") => ProcessState::Ok,
-        Some("DEGRADED") => ProcessState::Degraded,
+    let facts = json.then(|| serde_json::from_str::<Value>(&text).unwrap_or_default());
+    let word = match &facts {
+        Some(facts) => facts["state"].as_str().unwrap_or_default().to_uppercase(),
+        None => text.split_whitespace().next().unwrap_or_default().to_owned(),
+    };
+    let state = match word.as_str() {
+        "OK" => ProcessState::Ok,
+        "WARN" => ProcessState::Warn,
+        "DEGRADED" => ProcessState::Degraded,
         _ => return (ProcessState::Down, format!("{address} is not a kstatd process\n")),
     };
+    if let Some(facts) = facts {
+        return (state, json_line(&facts));
+    }
     (state, text.lines().map(|line| format!("{}\n", printable(line))).collect())
 }
 
 /// Tries both paths; under the name statsd_exporter, the other path may return any page.
-async fn fetch_text(process: &ProcessClient) -> Result<String, String> {
+async fn fetch_text(process: &ProcessClient, json: bool) -> Result<String, String> {
+    let (format, accept) = if json { ("json", "application/json") } else { ("text", "text/plain") };
     let mut last = String::new();
     for path in [PREFIXED_PATH, PATH] {
-        let (status, body) = process.get(&format!("{path}?format=text"), "text/plain").await?;
+        let (status, body) = process.get(&format!("{path}?format={format}"), accept).await?;
         let text = String::from_utf8_lossy(&body);
         if status == 200 {
             return Ok(text.into_owned());

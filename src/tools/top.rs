@@ -14,7 +14,7 @@ use crate::server::cardinality::{CARDINALITY_PATH, KSTATD_PREFIX};
 use crate::server::query::percent_encode;
 use crate::server::status::{PATH, PREFIXED_PATH};
 use crate::status::Writer;
-use crate::status::words::{bytes, clock, count, rate};
+use crate::status::words::{bytes, clock, count, json_line, rate};
 use crate::telemetry::cardinality::{Label, Metric, Report};
 
 /// The minutes of the short interval.
@@ -69,10 +69,17 @@ pub(crate) struct Screen {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Status {
     state: String,
-    reasons: Vec<String>,
+    reasons: Vec<Problem>,
+    warnings: Vec<Problem>,
     at: f64,
     program: Program,
     statsd: Option<Statsd>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Problem {
+    text: String,
+    runbook: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -161,12 +168,16 @@ async fn status(process: &ProcessClient) -> Result<Status, String> {
 impl Screen {
     /// Returns the state of the process.
     pub(crate) fn state(&self) -> ProcessState {
-        if self.status.state == "ok" { ProcessState::Ok } else { ProcessState::Degraded }
+        match self.status.state.as_str() {
+            "ok" => ProcessState::Ok,
+            "warn" => ProcessState::Warn,
+            _ => ProcessState::Degraded,
+        }
     }
 
     /// Formats the data as one JSON object.
     pub(crate) fn json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default() + "\n"
+        json_line(self)
     }
 
     /// Formats a screen; with previous data, event counts become rates.
@@ -177,7 +188,8 @@ impl Screen {
         let (state, time) = (state.to_uppercase(), clock(*at, *at));
         let Program { name, version, .. } = program;
         out.line(0, &format!("{state}  {name} {}, kstatd {version}, {time}", self.address));
-        self.status.reasons.iter().for_each(|reason| out.line(1, &format!("! {reason}")));
+        let problems = self.status.reasons.iter().chain(&self.status.warnings);
+        problems.for_each(|problem| out.line(1, &format!("! {}", problem.text)));
         let mut line = format!(
             "series {} in {} metrics   label sets {}   memory {}   new in {SHORT} min {}, in 1 h {}",
             count(series),

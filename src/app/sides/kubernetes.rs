@@ -319,7 +319,8 @@ impl Side for KubeSide {
 
     fn reporter(&self) -> Option<Arc<dyn Reporter>> {
         let (handle, client) = (self.pipeline.handle(), Arc::clone(&self.client));
-        Some(Arc::new(KubeReporter::new(handle, client, self.metrics.clone())))
+        let (catalog, metrics) = (self.catalog.clone(), self.metrics.clone());
+        Some(Arc::new(KubeReporter::new(handle, client, catalog, metrics)))
     }
 
     fn series(&self) -> Option<Arc<dyn Countable>> {

@@ -372,7 +372,7 @@ impl Reflector {
         let unanswered = Outcome::Broken { answered: false };
         let sent = Instant::now();
         let silent = || {
-            let message = format!("no answer within {limit:?}");
+            let message = format!("no answer within {} s", limit.as_secs_f64());
             let result = RequestResult::failed(unanswered.clone(), Reason::Timeout, message);
             RequestResult { dead_since: Some(sent), ..result }
         };

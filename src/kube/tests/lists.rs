@@ -386,7 +386,7 @@ async fn stalled_lists_time_out() {
     let mut fixture = Fixture::new(&PipelineConfig { timing, ..config() }).await;
     let unanswered = fixture.stub.expect_streaming_list().await;
     let request = fixture.stub.expect_streaming_list().await;
-    assert!(fixture.failure().contains("no answer within 3s"), "{}", fixture.failure());
+    assert!(fixture.failure().contains("no answer within 3 s"), "{}", fixture.failure());
     request.refuse(422);
     let body = fixture.stub.next_request().await.start_response(200, PROTOBUF);
     body.send(list("7", "t", &[])[..9].to_vec());

@@ -113,6 +113,16 @@ impl Config {
         clashes
     }
 
+    /// Returns the entries with a group that match none of the served kinds.
+    pub(crate) fn unserved(&self, served: &[Definition]) -> Vec<String> {
+        let is_unserved = |entry: &&Entry| {
+            entry.has_group() && !served.iter().any(|definition| entry.is_for(definition))
+        };
+        let name =
+            |Entry { group, version, kind, .. }: &Entry| format!("{kind} of {group}/{version}");
+        self.entries.iter().filter(is_unserved).map(name).collect()
+    }
+
     /// Returns the names of all families.
     pub fn families(&self) -> impl Iterator<Item = String> {
         let names = |entry: &Entry| -> Vec<String> {

@@ -18,6 +18,7 @@ pub(crate) struct CustomState {
     /// Changes after the cluster's definitions have settled, which debounces them.
     settled: watch::Receiver<u64>,
     errors: Arc<ValueErrorLog>,
+    metrics: KubeMetrics,
     /// The last logged resolution.
     last_logged: String,
 }
@@ -39,7 +40,8 @@ impl CustomState {
             }
         });
         let errors = Arc::new(ValueErrorLog::new(metrics.clone(), custom.verbosity));
-        Some(Self { discovery, settled, errors, last_logged: String::new() })
+        let metrics = metrics.clone();
+        Some(Self { discovery, settled, errors, metrics, last_logged: String::new() })
     }
 
     /// Returns the resources to watch: the definitions and every configured custom resource that is defined.
@@ -49,6 +51,7 @@ impl CustomState {
         let Some(entries) = &custom.config else { return watched };
         let options = custom.resolve_options(Arc::clone(&self.errors) as _);
         let served = custom.served(self.discovery.served());
+        self.metrics.custom().unserved = entries.unserved(&served);
         let outcome = match resolve(entries, &served, &options) {
             Ok(resolution) => {
                 let names: Vec<String> = resolution

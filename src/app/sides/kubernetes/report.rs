@@ -1,14 +1,17 @@
 //! The Kubernetes side's data on the status page.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 
+use crate::cache::Catalog;
+use crate::kube::snapshot::PipelineSnapshot;
 use crate::kube::{self, Client, ListWatch, Phase, PipelineHandle};
 use crate::status::{
-    Facts, Failure, Health, Kind, Kubernetes, ObjectsOverBudget, Reporter, SHOWN, Sample,
+    EmptyMetric, Facts, Failure, Health, Kind, Kubernetes, ObjectsOverBudget, Reporter, SHOWN,
+    Sample,
 };
 use crate::telemetry::KubeMetrics;
 use crate::telemetry::kube::Reason;
@@ -28,7 +31,10 @@ const SAMPLES_PER_MEASUREMENT: u64 = 4;
 pub(super) struct KubeReporter {
     handle: PipelineHandle,
     client: Arc<ArcSwap<Client>>,
+    catalog: Catalog,
     metrics: KubeMetrics,
+    /// How often budgets were exceeded when last seen, and the time at which that had grown.
+    over_budget: Mutex<(u64, Option<f64>)>,
     /// The number of samples taken.
     samples: AtomicU64,
     /// The number of series at the last measurement.
@@ -44,10 +50,44 @@ impl KubeReporter {
     pub(super) fn new(
         handle: PipelineHandle,
         client: Arc<ArcSwap<Client>>,
+        catalog: Catalog,
         metrics: KubeMetrics,
     ) -> Self {
         let (samples, series) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { handle, client, metrics, samples, series }
+        Self { handle, client, catalog, metrics, over_budget: Mutex::default(), samples, series }
+    }
+
+    /// Returns the time at which the number of exceeded budgets was last seen to have grown.
+    fn over_budget_at(&self, now: f64) -> Option<f64> {
+        let times = self.metrics.all_over_budget().iter().map(|(_, times)| times).sum();
+        let mut last = self.over_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.0 < times {
+            *last = (times, Some(now));
+        }
+        last.1
+    }
+
+    /// Returns the metrics of custom resources that have objects but no series.
+    fn empty_metrics(&self, pipeline: &PipelineSnapshot) -> Vec<EmptyMetric> {
+        let absent = self.metrics.custom().absent.clone();
+        let mut empty = Vec::new();
+        for list in pipeline.lists.iter().filter(|list| list.shown) {
+            let (api, resource) = (&list.api, list.api.name());
+            // The name of the resource in the catalog.
+            let name = format!("{}/{}, Resource={}", api.group, api.version, api.plural);
+            let families = absent.get(&resource).into_iter().flatten();
+            empty.extend(
+                families.filter(|(metric, _)| self.catalog.lacks_family(&name, metric)).map(
+                    |(metric, path)| EmptyMetric {
+                        resource: resource.clone(),
+                        metric: metric.clone(),
+                        path: path.clone(),
+                    },
+                ),
+            );
+        }
+        empty.dedup_by(|a, b| (&a.resource, &a.metric) == (&b.resource, &b.metric));
+        empty
     }
 
     fn measured_series(&self) -> u64 {
@@ -67,6 +107,11 @@ impl Reporter for KubeReporter {
         let mut over_budget: Vec<_> = self.metrics.all_over_budget();
         over_budget.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
         over_budget.truncate(SHOWN);
+        // Unknown until the definitions are listed.
+        let is_known = pipeline.lists.iter().any(|list| {
+            list.api.plural == "customresourcedefinitions" && list.status.is_complete()
+        });
+        let unserved = if is_known { self.metrics.custom().unserved.clone() } else { Vec::new() };
         let over = |([action, label, limit, metric, resource], times): ([Box<str>; 5], u64)| {
             let [action, label, limit, metric, resource] =
                 [action, label, limit, metric, resource].map(String::from);
@@ -77,14 +122,18 @@ impl Reporter for KubeReporter {
             shard: self.metrics.shard_of().filter(|(_, total)| *total > 1),
             ready: pipeline.ready,
             pending: pipeline.pending.to_vec(),
-            missing_namespaces: pipeline.missing_namespaces,
+            missing_namespaces: pipeline.missing_namespaces.clone(),
             over_budget: over_budget.into_iter().map(over).collect(),
+            over_budget_at: self.over_budget_at(now),
+            empty_metrics: self.empty_metrics(&pipeline),
+            unserved_kinds: unserved,
             kinds: pipeline.lists.iter().map(|list| kind(list, now)).collect(),
         });
     }
 
     fn sample(&self, sample: &mut Sample) {
         let now = unix(Some(SystemTime::now())).unwrap_or_default();
+        self.over_budget_at(now);
         let mut oldest: Option<f64> = None;
         for pulse in self.handle.pulses() {
             sample.total("events", "", pulse.events as f64);
